@@ -1,0 +1,1 @@
+//! Load generator for the server's speed figures, over the wire protocol only.

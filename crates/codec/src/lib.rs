@@ -1,0 +1,1 @@
+//! The compressors that tables and the log name in their options.

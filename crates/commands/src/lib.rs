@@ -1,0 +1,1 @@
+//! One file per database command, in one table.

@@ -1,0 +1,1 @@
+//! The inMemory engine: the readable reference, multi-versioned, concurrent.

@@ -1,0 +1,1 @@
+//! The rocksdb engine: RocksDB behind the engine API.

@@ -1,0 +1,1 @@
+//! The conformance kit every storage engine passes.

@@ -1,0 +1,97 @@
+//! What can go wrong in an engine, sorted by what the caller will do about it.
+
+use crate::TableId;
+use std::path::PathBuf;
+
+/// The result of an engine call.
+pub type Result<T> = std::result::Result<T, EngineError>;
+
+/// What the caller will do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request itself is wrong.
+    Invalid,
+    /// The engine cannot do it.
+    Unsupported,
+    /// Stored bytes are damaged.
+    Corrupt,
+    /// The disk or a configured limit is full; works again when space returns.
+    OutOfSpace,
+    /// Input or output failed.
+    Io,
+    /// The engine was closed or stopped after a failure.
+    Closed,
+}
+
+/// An engine's error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// No table of that id.
+    #[error("{0:?} does not exist")]
+    NoSuchTable(TableId),
+    /// The request breaks a rule of the API.
+    #[error("{operation}: {reason}")]
+    Invalid {
+        /// The call.
+        operation: &'static str,
+        /// The rule.
+        reason: String,
+    },
+    /// The engine lacks the ability.
+    #[error("{engine} does not support {operation}")]
+    Unsupported {
+        /// The engine's name.
+        engine: &'static str,
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// A stored structure is damaged.
+    #[error("{path}: at offset {offset}: {reason}")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// Expected and found.
+        reason: String,
+    },
+    /// A file operation failed.
+    #[error("cannot {operation} {path}: {source}")]
+    Io {
+        /// The verb.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A library below the engine reported an error.
+    #[error("{operation}: {message}")]
+    Backend {
+        /// The call.
+        operation: &'static str,
+        /// Its sort.
+        kind: ErrorKind,
+        /// The library's words.
+        message: String,
+    },
+    /// The engine is closed, or stopped itself after a failure.
+    #[error("the storage engine is closed: {0}")]
+    Closed(String),
+}
+
+impl EngineError {
+    /// The sort of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchTable(_) | Self::Invalid { .. } => ErrorKind::Invalid,
+            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Corrupt { .. } => ErrorKind::Corrupt,
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => ErrorKind::OutOfSpace,
+            Self::Io { .. } => ErrorKind::Io,
+            Self::Backend { kind, .. } => *kind,
+            Self::Closed(_) => ErrorKind::Closed,
+        }
+    }
+}

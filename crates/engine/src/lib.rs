@@ -1,0 +1,174 @@
+//! The storage-engine API: an ordered store of bytes with atomic batches, snapshots and a durable mark.
+//!
+//! It knows no BSON, no replication, no locks. The log above it (crate `oplog`) makes writes durable; an engine only
+//! promises that what it has on disk is the exact fold of the log up to its [`Engine::durable_seq`], over all tables
+//! together, table creation and removal included: those are operations in a [`Batch`] like any other.
+//!
+//! Every "must" in this crate's documentation has a named test in `engine-tests`.
+
+mod batch;
+mod error;
+mod info;
+mod range;
+mod rows;
+mod table;
+
+pub use batch::{Batch, Op};
+pub use error::{EngineError, ErrorKind, Result};
+pub use info::{Capabilities, CheckpointCost, EngineInfo, LockGranularity};
+pub use range::{Direction, KeyRange, successor_of_prefix};
+pub use rows::{FillLimits, Rows};
+pub use table::{Seq, TableId, TableKind, TableSpec};
+
+use bytes::Bytes;
+use std::path::PathBuf;
+
+/// Longest key in bytes: an index key may hold a whole document, as MongoDB allows since 4.2.
+pub const KEY_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+/// Longest value in bytes: a document of 16 MiB and 16 KiB for what the server adds.
+pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
+
+/// A storage engine, opened on its directory. Object-safe; shared by all threads.
+pub trait Engine: Send + Sync {
+    /// Name, format version and abilities. Constant while open.
+    fn info(&self) -> &EngineInfo;
+
+    /// The live tables as of the newest published `Seq`, by id.
+    fn tables(&self) -> Result<Vec<(TableId, TableSpec)>>;
+
+    /// A view of all tables at the newest published `Seq`. It **must** not change afterwards, whatever is applied, and
+    /// **must** keep rows of a table dropped later readable. Cheap (well under a microsecond is the aim).
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>>;
+
+    /// Puts a batch into the engine as of `seq`. Blind: never reads to obey. Calls come in rising `Seq` order, one at a
+    /// time unless `Capabilities::concurrent_apply`. The batch becomes visible as a whole, to snapshots taken after
+    /// [`Engine::publish`] of its `seq` or a later one. Engines without `concurrent_apply` may make it visible at once.
+    /// No disk I/O on the caller's thread beyond bounded back-pressure (at most 5 ms). After an error the engine is
+    /// poisoned: every later call answers `Closed`.
+    fn apply(&self, batch: &Batch, seq: Seq) -> Result<()>;
+
+    /// Makes everything applied at or below `seq` visible to new snapshots. All of it **must** have been applied.
+    fn publish(&self, seq: Seq);
+
+    /// The newest `Seq` whose fold would be found after a crash now; `Seq::ZERO` when nothing is.
+    fn durable_seq(&self) -> Seq;
+
+    /// Makes everything published at the time of the call durable, and returns the new durable mark. Runs beside
+    /// `apply` without blocking it. A sync that fails **must** poison the engine.
+    fn checkpoint(&self) -> Result<Seq>;
+
+    /// Fills an empty, freshly created table from strictly rising keys, faster than batches would. The rows belong to
+    /// `seq`. Unsorted or duplicate keys are an `Invalid` error and leave the table empty.
+    fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64>;
+
+    /// Bytes a table takes, see [`TableStats`].
+    fn table_stats(&self, table: TableId) -> Result<TableStats>;
+
+    /// Counters of the whole engine, by dotted name, for `serverStatus`.
+    fn stats(&self, sink: &mut dyn FnMut(&str, StatValue));
+
+    /// Maintenance. What the engine cannot do is `Unsupported`, never a silent no-op.
+    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport>;
+
+    /// Pins a checkpoint and lists the files that hold it. `Unsupported` where `Capabilities::hot_backup` is false.
+    fn backup(&self) -> Result<Box<dyn Backup>>;
+
+    /// Stops background work. With `CloseMode::Checkpoint` everything published is durable on return and reopening needs
+    /// no replay. Later calls answer `Closed`.
+    fn close(&self, mode: CloseMode) -> Result<()>;
+}
+
+/// A consistent view of all tables. Dropping it releases what it pins.
+pub trait Snapshot: Send + Sync {
+    /// The `Seq` the view stands at.
+    fn seq(&self) -> Seq;
+
+    /// The value of a key, `None` when there is none. A table that does not exist in the view is `NoSuchTable`.
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
+
+    /// A cursor over a range of a table, standing before the first row in its direction.
+    fn cursor<'s>(&'s self, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor + 's>>;
+
+    /// Estimated rows and bytes of a range, and up to `splits` sorted keys inside it that part it into about equal shares.
+    fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate>;
+}
+
+/// Reads rows in key order, a batch at a time.
+pub trait Cursor: Send {
+    /// Moves so that the next row is the first one at or after `key` in the cursor's direction, within its range.
+    fn seek(&mut self, key: &[u8]) -> Result<()>;
+
+    /// Clears `rows` and appends the next rows until a limit is reached (always at least one row when one is left, however
+    /// large). Returns false when nothing is left, and then `rows` is empty.
+    fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool>;
+}
+
+/// See [`Snapshot::estimate`].
+#[derive(Clone, Debug, Default)]
+pub struct Estimate {
+    /// Rows, about.
+    pub rows: u64,
+    /// Key and value bytes, about.
+    pub bytes: u64,
+    /// Split keys, strictly rising, all inside the range.
+    pub split_keys: Vec<Vec<u8>>,
+}
+
+/// Space a table takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Bytes on disk (estimated where tables share files); 0 for memory-only engines.
+    pub storage_bytes: u64,
+    /// Of those, bytes that could be reused.
+    pub free_bytes: u64,
+    /// Bytes held in memory for it, when known.
+    pub memory_bytes: u64,
+}
+
+/// A value handed to the sink of [`Engine::stats`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatValue {
+    /// A counter or gauge.
+    Number(i64),
+    /// A ratio or a time.
+    Float(f64),
+    /// Free text.
+    Text(String),
+}
+
+/// What [`Engine::maintain`] shall do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Check every block and the order of every key of a table (`None`: of all).
+    Verify(Option<TableId>),
+    /// Give space back, of one table or of all.
+    Compact(Option<TableId>),
+}
+
+/// What [`Engine::maintain`] found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MaintenanceReport {
+    /// Damage found, one sentence each; empty when clean.
+    pub problems: Vec<String>,
+    /// Rows looked at.
+    pub rows_checked: u64,
+    /// Bytes given back.
+    pub bytes_freed: u64,
+}
+
+/// How [`Engine::close`] ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseMode {
+    /// Make everything durable first.
+    Checkpoint,
+    /// Stop where it stands, as a crash would.
+    Abandon,
+}
+
+/// A pinned checkpoint; its files stay as they are until it is dropped.
+pub trait Backup: Send {
+    /// The `Seq` of the checkpoint.
+    fn seq(&self) -> Seq;
+    /// Files to copy, relative to the engine's directory, each with the number of bytes that belong to the checkpoint.
+    fn files(&self) -> Vec<(PathBuf, u64)>;
+}

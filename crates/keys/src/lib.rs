@@ -1,0 +1,1 @@
+//! Order-preserving keys and the comparison order of BSON values.

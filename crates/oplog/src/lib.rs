@@ -1,0 +1,1 @@
+//! The one log: segmented, checksummed, group-committed.

@@ -1,0 +1,1 @@
+//! The query language: match, update, projection, aggregation, planner, executor.

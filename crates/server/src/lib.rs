@@ -1,0 +1,1 @@
+//! tenond: sockets, configuration, process.

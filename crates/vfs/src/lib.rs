@@ -1,0 +1,28 @@
+//! Files, clock and randomness, real and simulated.
+//!
+//! All I/O of the log and the engines goes through [`FileSystem`] and [`File`], so that tests can run them on
+//! [`SimulatedFs`], which crashes, tears, loses, reorders and misdirects. Time and randomness come in by the same door
+//! ([`Clock`], [`Random`]). This crate knows no format and no database notion.
+
+mod clock;
+mod file_system;
+mod random;
+mod real;
+mod simulated;
+
+pub use clock::{Clock, SimulatedClock, SystemClock};
+pub use file_system::{Access, DirectoryLock, File, FileSystem, Space};
+pub use random::{Random, SeededRandom, SystemRandom};
+pub use real::RealFs;
+pub use simulated::{Fault, SimulatedFs};
+
+/// What the rest of Tenon gets from the machine it runs on, handed from the top down.
+#[derive(Clone)]
+pub struct Env {
+    /// Files.
+    pub fs: std::sync::Arc<dyn FileSystem>,
+    /// Wall and monotonic time.
+    pub clock: std::sync::Arc<dyn Clock>,
+    /// Randomness (identifiers, sampling); never for secrets of other users.
+    pub random: std::sync::Arc<dyn Random>,
+}

@@ -1,0 +1,1 @@
+//! Message framing of the MongoDB wire protocol.
