@@ -22,6 +22,7 @@ pub use table::{Seq, TableId, TableKind, TableSpec};
 
 use bytes::Bytes;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Longest key in bytes: an index key may hold a whole document, as MongoDB allows since 4.2.
 pub const KEY_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
@@ -38,7 +39,7 @@ pub trait Engine: Send + Sync {
 
     /// A view of all tables at the newest published `Seq`. It **must** not change afterwards, whatever is applied, and
     /// **must** keep rows of a table dropped later readable. Cheap (well under a microsecond is the aim).
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>>;
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 
     /// Puts a batch into the engine as of `seq`. Blind: never reads to obey. Calls come in rising `Seq` order, one at a
     /// time unless `Capabilities::concurrent_apply`. The batch becomes visible as a whole, to snapshots taken after
@@ -86,8 +87,9 @@ pub trait Snapshot: Send + Sync {
     /// The value of a key, `None` when there is none. A table that does not exist in the view is `NoSuchTable`.
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// A cursor over a range of a table, standing before the first row in its direction.
-    fn cursor<'s>(&'s self, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor + 's>>;
+    /// A cursor over a range of a table, standing before the first row in its direction. It keeps the snapshot alive, so
+    /// that a plan can hold view and cursor side by side.
+    fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>>;
 
     /// Estimated rows and bytes of a range, and up to `splits` sorted keys inside it that part it into about equal shares.
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate>;
