@@ -1,1 +1,5 @@
 //! Message framing of the MongoDB wire protocol.
+
+mod error_code;
+
+pub use error_code::ErrorCode;
