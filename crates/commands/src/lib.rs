@@ -1,1 +1,13 @@
 //! One file per database command, in one table.
+//!
+//! The server hands a parsed request and a buffer to [`Server::handle`]; exactly one reply document is appended. This crate
+//! knows nothing of sockets, threads or message framing.
+
+mod client;
+pub mod logger;
+mod server;
+mod settings;
+
+pub use client::{Client, Peer};
+pub use server::{Outcome, Request, Server};
+pub use settings::Settings;

@@ -1,0 +1,32 @@
+//! What the process was started with, as commands need it.
+
+use bson::Document;
+
+/// Facts of the start-up, fixed while the server runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The command line, program name first.
+    pub argv: Vec<String>,
+    /// The settings in force as nested YAML names (`getCmdLineOpts.parsed`).
+    pub parsed: Document,
+    /// Host name for replies.
+    pub host: String,
+    /// The TCP port (the real one when 0 was asked for).
+    pub port: u16,
+    /// `storage.dbPath`, absolute.
+    pub db_path: String,
+    /// `storage.journal.enabled`.
+    pub journal: bool,
+    /// The version announced to clients, `[8, 0, x]`.
+    pub emulated_version: [i32; 3],
+    /// The newest wire version announced (25 for 8.0, 21 for 7.0).
+    pub wire_version_max: i32,
+    /// Storage engines in this build, by the names users write.
+    pub engines: Vec<String>,
+    /// Initial values of `setParameter` (`--setParameter name=value`), checked by [`crate::Server::new`].
+    pub parameters: Vec<(String, String)>,
+    /// `operationProfiling.slowOpThresholdMs`.
+    pub slow_ms: i64,
+    /// `net.maxIncomingConnections`.
+    pub connections_max: u32,
+}
