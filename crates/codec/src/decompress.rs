@@ -1,0 +1,136 @@
+//! Decompression with contexts that are made when first needed and then reused.
+
+use crate::{Codec, CodecError};
+use flate2::{Decompress, FlushDecompress, Status};
+
+/// Decompresses blocks of any algorithm. Not shared between threads; make one each.
+#[derive(Default)]
+pub struct Decompressor {
+    zlib: Option<Box<Decompress>>,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+/// Why a block was refused.
+enum Refusal {
+    Damaged(String),
+    Length(usize),
+}
+
+impl Refusal {
+    fn damaged(error: impl ToString) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl Decompressor {
+    /// A decompressor without contexts yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Decompresses the block `stored` and appends its raw bytes, **exactly** `raw_bytes` of them, to `out`; a block of
+    /// more, fewer or damaged bytes is an error and leaves `out` as it was. `out` grows by `raw_bytes` at once: a caller
+    /// that read the number from a file or the network bounds it first.
+    pub fn decompress(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        let start = out.len();
+        let result = if codec == Codec::None {
+            if stored.len() == raw_bytes {
+                out.extend_from_slice(stored);
+            }
+            Ok(stored.len())
+        } else {
+            out.resize(start + raw_bytes, 0);
+            self.decompress_into(codec, stored, &mut out[start..])
+        };
+        let error = match result {
+            Ok(found) if found == raw_bytes => return Ok(()),
+            Ok(found) | Err(Refusal::Length(found)) => CodecError::Length {
+                codec,
+                expected: raw_bytes,
+                found,
+            },
+            Err(Refusal::Damaged(message)) => CodecError::Damaged { codec, message },
+        };
+        out.truncate(start);
+        Err(error)
+    }
+
+    fn decompress_into(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw: &mut [u8],
+    ) -> Result<usize, Refusal> {
+        match codec {
+            Codec::None => unreachable!("copied by the caller"),
+            Codec::Snappy => {
+                let found = snap::raw::decompress_len(stored).map_err(Refusal::damaged)?;
+                if found != raw.len() {
+                    return Err(Refusal::Length(found));
+                }
+                snap::raw::Decoder::new()
+                    .decompress(stored, raw)
+                    .map_err(Refusal::damaged)
+            }
+            Codec::Zlib => {
+                let context = self
+                    .zlib
+                    .get_or_insert_with(|| Box::new(Decompress::new(true)));
+                decompress_zlib(context, stored, raw)
+            }
+            Codec::Zstd => {
+                let context = match &mut self.zstd {
+                    Some(context) => context,
+                    empty => {
+                        empty.insert(zstd::bulk::Decompressor::new().map_err(Refusal::damaged)?)
+                    }
+                };
+                context
+                    .decompress_to_buffer(stored, raw)
+                    .map_err(Refusal::damaged)
+            }
+            Codec::Lz4 => lz4_flex::block::decompress_into(stored, raw).map_err(Refusal::damaged),
+        }
+    }
+}
+
+fn decompress_zlib(
+    context: &mut Decompress,
+    stored: &[u8],
+    raw: &mut [u8],
+) -> Result<usize, Refusal> {
+    context.reset(true);
+    let mut status = context
+        .decompress(stored, raw, FlushDecompress::Finish)
+        .map_err(Refusal::damaged)?;
+    let mut found = context.total_out() as usize;
+    if status != Status::StreamEnd && found == raw.len() {
+        // The raw bytes are complete; the stream's end (block end, checksum) may still wait to be read. One byte of room
+        // tells a longer stream from that.
+        let read = context.total_in() as usize;
+        let mut excess = [0];
+        status = context
+            .decompress(
+                &stored[read.min(stored.len())..],
+                &mut excess,
+                FlushDecompress::Finish,
+            )
+            .map_err(Refusal::damaged)?;
+        found = context.total_out() as usize;
+    }
+    if found > raw.len() {
+        return Err(Refusal::Length(found));
+    }
+    if status != Status::StreamEnd || context.total_in() as usize != stored.len() {
+        return Err(Refusal::Damaged(
+            "the stream does not end where its bytes do".to_owned(),
+        ));
+    }
+    Ok(found)
+}
