@@ -92,3 +92,23 @@ pub trait File: Send + Sync {
         Ok(())
     }
 }
+
+/// Creates a directory and its missing parents, and makes their entries durable: what lies in a directory survives a
+/// crash only if the directory itself does. A directory that exists already is taken to be durable.
+pub fn create_directory_durably(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    let mut created = Vec::new();
+    for ancestor in path.ancestors() {
+        if ancestor.as_os_str().is_empty() || fs.exists(ancestor)? {
+            break;
+        }
+        created.push(ancestor);
+    }
+    fs.create_directory_all(path)?;
+    for directory in created.into_iter().rev() {
+        let parent = directory
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        fs.sync_directory(parent.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
+}

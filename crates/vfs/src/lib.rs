@@ -11,7 +11,7 @@ mod real;
 mod simulated;
 
 pub use clock::{Clock, SimulatedClock, SystemClock};
-pub use file_system::{Access, DirectoryLock, File, FileSystem, Space};
+pub use file_system::{Access, DirectoryLock, File, FileSystem, Space, create_directory_durably};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use real::RealFs;
 pub use simulated::{Fault, SimulatedFs};

@@ -1,0 +1,116 @@
+//! The contract of [`FileSystem`] on the machine's files; the parts a crash does not touch also run on the simulated ones.
+#![allow(clippy::unwrap_used)]
+
+use crate::{Access, FileSystem, RealFs};
+use std::io::ErrorKind;
+use std::path::Path;
+
+fn contract(fs: &dyn FileSystem, root: &Path) {
+    let directory = root.join("a/b");
+    fs.create_directory_all(&directory).unwrap();
+    fs.create_directory_all(&directory).unwrap();
+    let path = directory.join("file");
+    let missing =
+        |result: std::io::Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound);
+
+    missing(fs.open(&path, Access::Read).map(drop));
+    missing(fs.open(&path, Access::ReadWrite).map(drop));
+    let file = fs.open(&path, Access::CreateNew).unwrap();
+    assert_eq!(
+        fs.open(&path, Access::CreateNew)
+            .map(drop)
+            .unwrap_err()
+            .kind(),
+        ErrorKind::AlreadyExists
+    );
+    file.write_all_at(b"hello", 3).unwrap();
+    assert_eq!(file.len().unwrap(), 8);
+    assert!(!file.is_empty().unwrap());
+    let mut buffer = [9; 16];
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 8);
+    assert_eq!(&buffer[..8], b"\0\0\0hello");
+    assert_eq!(file.read_at(&mut buffer, 8).unwrap(), 0);
+    assert_eq!(
+        file.read_exact_at(&mut buffer, 0).unwrap_err().kind(),
+        ErrorKind::UnexpectedEof
+    );
+    file.set_len(5).unwrap();
+    file.set_len(7).unwrap();
+    file.read_exact_at(&mut buffer[..7], 0).unwrap();
+    assert_eq!(
+        &buffer[..7],
+        b"\0\0\0he\0\0",
+        "a cut part comes back as zeros"
+    );
+    file.allocate(0, 4096).unwrap();
+    assert!(
+        matches!(file.len().unwrap(), 4096 | 7),
+        "a file system without support does nothing"
+    );
+    file.sync_data().unwrap();
+
+    let read_only = fs.open(&path, Access::Read).unwrap();
+    assert!(read_only.write_all_at(b"x", 0).is_err());
+    let again = fs.open(&path, Access::OpenOrCreate).unwrap();
+    again.read_exact_at(&mut buffer[..5], 0).unwrap();
+    assert_eq!(
+        &buffer[..5],
+        b"\0\0\0he",
+        "an existing file keeps its bytes"
+    );
+
+    fs.open(&directory.join("other"), Access::OpenOrCreate)
+        .unwrap()
+        .write_all_at(b"o", 0)
+        .unwrap();
+    assert_eq!(
+        fs.list(&directory).unwrap(),
+        [Path::new("file"), Path::new("other")]
+    );
+    fs.rename(&directory.join("other"), &path).unwrap();
+    assert_eq!(fs.list(&directory).unwrap(), [Path::new("file")]);
+    assert_eq!(fs.open(&path, Access::Read).unwrap().len().unwrap(), 1);
+    again.read_exact_at(&mut buffer[..5], 0).unwrap();
+    assert_eq!(
+        &buffer[..5],
+        b"\0\0\0he",
+        "an open handle outlives its name"
+    );
+    fs.sync_directory(&directory).unwrap();
+
+    fs.rename(&directory, &root.join("c")).unwrap();
+    assert!(!fs.exists(&path).unwrap());
+    assert!(fs.exists(&root.join("c/file")).unwrap());
+    fs.remove_file(&root.join("c/file")).unwrap();
+    missing(fs.remove_file(&root.join("c/file")));
+    missing(fs.list(&root.join("nowhere")).map(drop));
+    fs.remove_directory_all(&root.join("a")).unwrap();
+    fs.remove_directory_all(&root.join("a")).unwrap();
+    assert!(!fs.exists(&root.join("a")).unwrap());
+
+    let lock = fs.lock(&root.join("lock")).unwrap();
+    assert_eq!(
+        fs.lock(&root.join("lock")).map(drop).unwrap_err().kind(),
+        ErrorKind::WouldBlock
+    );
+    lock.write_content(b"12345").unwrap();
+    lock.write_content(b"123").unwrap();
+    assert_eq!(
+        fs.open(&root.join("lock"), Access::Read)
+            .unwrap()
+            .len()
+            .unwrap(),
+        3
+    );
+    drop(lock);
+    fs.lock(&root.join("lock")).unwrap();
+
+    let space = fs.space(root).unwrap();
+    assert!(0 < space.available_bytes && space.available_bytes <= space.total_bytes);
+}
+
+#[test]
+fn the_machines_files_keep_the_contract() {
+    let root = tempfile::tempdir().unwrap();
+    contract(&RealFs::new(), root.path());
+}
