@@ -1,6 +1,7 @@
 //! A batch of rows.
 //!
-//! Invariant: `rows[i]` describes row `i`; key bytes, and value bytes that were copied in, lie in `arena`.
+//! Invariant: `rows[i]` describes row `i`; key bytes, and value bytes that were copied in, lie in `arena`; `shared_bytes`
+//! is the length of the other values.
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -8,10 +9,17 @@ use std::ops::Range;
 /// When [`crate::Cursor::fill`] stops.
 #[derive(Clone, Copy, Debug)]
 pub struct FillLimits {
-    /// At most so many rows (at least 1).
+    /// At most so many rows; 0 means 1.
     pub rows_max: usize,
     /// Stop after the row that brings keys and values to so many bytes.
     pub bytes_max: usize,
+}
+
+impl FillLimits {
+    /// True when `rows` are as many as a [`crate::Cursor::fill`] under these limits returns.
+    pub fn are_reached_by(&self, rows: &Rows) -> bool {
+        rows.len() >= self.rows_max || rows.byte_size() >= self.bytes_max
+    }
 }
 
 impl Default for FillLimits {
@@ -25,6 +33,7 @@ impl Default for FillLimits {
 pub struct Rows {
     arena: Vec<u8>,
     rows: Vec<Row>,
+    shared_bytes: usize,
 }
 
 struct Row {
@@ -47,6 +56,7 @@ impl Rows {
     pub fn clear(&mut self) {
         self.arena.clear();
         self.rows.clear();
+        self.shared_bytes = 0;
     }
 
     /// Adds a row whose value is copied.
@@ -59,6 +69,7 @@ impl Rows {
     /// Adds a row whose value is shared with the engine's memory.
     pub fn push_shared(&mut self, key: &[u8], value: Bytes) {
         let key = self.copy(key);
+        self.shared_bytes += value.len();
         self.rows.push(Row { key, value: Value::Shared(value) });
     }
 
@@ -101,10 +112,6 @@ impl Rows {
 
     /// Key and value bytes held.
     pub fn byte_size(&self) -> usize {
-        let shared: usize = self.rows.iter().map(|row| match &row.value {
-            Value::Copied(_) => 0,
-            Value::Shared(bytes) => bytes.len(),
-        }).sum();
-        self.arena.len() + shared
+        self.arena.len() + self.shared_bytes
     }
 }

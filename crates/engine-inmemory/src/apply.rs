@@ -1,0 +1,225 @@
+//! Putting batches in, and clearing away what nobody sees any more.
+//!
+//! A write leaves the version it covers behind, because snapshots may need it. Whoever leaves one puts the key on a queue;
+//! every later batch works off a bounded piece of the queue, as far as the open snapshots allow. A dropped table goes the
+//! same way: out of the list of tables when no snapshot sees it, then row by row, so that no batch pays for freeing it all.
+//!
+//! Invariant: a chain with more than one version has an entry of its newest version's `Seq` on the queue. The queue rises
+//! in `Seq`, and when no snapshot is older than an entry nothing its version covers is needed; so an entry whose turn has
+//! come is done with.
+
+use crate::key::Key;
+use crate::pins::Horizon;
+use crate::shared::Shared;
+use crate::table::{Residue, RowMap, Span, Table};
+use bytes::Bytes;
+use engine::{
+    Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableSpec,
+    VALUE_BYTES_MAX,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Queue entries a batch works off beside two for each of its operations.
+const SWEEP_BASE: usize = 32;
+/// Keys a range delete removes under one lock.
+const DELETE_SLICE: usize = 256;
+
+/// The writing side: one batch at a time.
+pub(crate) struct Applier {
+    last: Seq,
+    horizon: Horizon,
+    residue: VecDeque<(Seq, Left)>,
+    /// Rows of dropped tables, being freed.
+    graves: Vec<RowMap>,
+    /// The table of the last operation: batches tend to stay with one or two.
+    recent: Option<Arc<Table>>,
+}
+
+/// What is to be cleared away once no snapshot is older than its `Seq`.
+enum Left {
+    Row(Arc<Table>, Key),
+    Table(TableId),
+}
+
+impl Applier {
+    pub(crate) fn new(last: Seq) -> Self {
+        Self {
+            last,
+            horizon: Horizon::default(),
+            residue: VecDeque::new(),
+            graves: Vec::new(),
+            recent: None,
+        }
+    }
+
+    /// Entries waiting to be cleared away.
+    pub(crate) fn pending(&self) -> usize {
+        self.residue.len() + self.graves.len()
+    }
+
+    /// Puts a batch in as of `seq`. After an error part of it is in: the engine must stop.
+    pub(crate) fn apply(&mut self, shared: &Shared, batch: &Batch, seq: Seq) -> Result<()> {
+        if seq <= self.last {
+            return Err(invalid(format!("{seq:?} does not follow {:?}", self.last)));
+        }
+        self.last = seq;
+        shared.pins.update(&mut self.horizon);
+        self.sweep(shared, SWEEP_BASE + 2 * batch.ops().len());
+        for op in batch.ops() {
+            self.apply_one(shared, op, seq)?;
+        }
+        self.recent = None;
+        Ok(())
+    }
+
+    fn apply_one(&mut self, shared: &Shared, op: &Op, seq: Seq) -> Result<()> {
+        match op {
+            Op::Put(table, key, value) => {
+                check_length("value", value.len(), VALUE_BYTES_MAX)?;
+                let value = Bytes::copy_from_slice(value);
+                self.write(shared, *table, key, seq, |table, horizon| {
+                    table.write(key, Some(value), seq, horizon)
+                })
+            }
+            Op::Delete(table, key) => self.write(shared, *table, key, seq, |table, horizon| {
+                table.write(key, None, seq, horizon)
+            }),
+            Op::Add(table, key, amount) => {
+                self.write(shared, *table, key, seq, |table, horizon| {
+                    table.add(key, *amount, seq, horizon)
+                })
+            }
+            Op::DeleteRange(table, range) => self.delete_range(shared, *table, range, seq),
+            Op::CreateTable(table, spec) => self.create_table(shared, *table, spec, seq),
+            Op::DropTable(table) => {
+                self.drop_table(shared, *table, seq);
+                Ok(())
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        shared: &Shared,
+        table: TableId,
+        key: &[u8],
+        seq: Seq,
+        write: impl FnOnce(&Table, &Horizon) -> Residue,
+    ) -> Result<()> {
+        check_length("key", key.len(), KEY_BYTES_MAX)?;
+        let table = self.find(shared, table)?;
+        if write(&table, &self.horizon) == Residue::History {
+            self.residue
+                .push_back((seq, Left::Row(Arc::clone(&table), Key::new(key))));
+        }
+        self.recent = Some(table);
+        Ok(())
+    }
+
+    fn delete_range(
+        &mut self,
+        shared: &Shared,
+        table: TableId,
+        range: &KeyRange,
+        seq: Seq,
+    ) -> Result<()> {
+        let table = self.find(shared, table)?;
+        let mut span = Span::of(range);
+        while !span.is_empty() {
+            let residue = |key| {
+                self.residue
+                    .push_back((seq, Left::Row(Arc::clone(&table), key)))
+            };
+            table.delete_span(&mut span, DELETE_SLICE, seq, &self.horizon, residue);
+        }
+        Ok(())
+    }
+
+    fn create_table(
+        &mut self,
+        shared: &Shared,
+        id: TableId,
+        spec: &TableSpec,
+        seq: Seq,
+    ) -> Result<()> {
+        match shared.live_table(id) {
+            Ok(table) if table.spec.kind == spec.kind => Ok(()),
+            Ok(table) => Err(invalid(format!(
+                "{id:?} exists as {:?}, not {:?}",
+                table.spec.kind, spec.kind
+            ))),
+            Err(_) => {
+                shared.insert_table(Table::new(id, spec.clone(), seq));
+                Ok(())
+            }
+        }
+    }
+
+    fn drop_table(&mut self, shared: &Shared, id: TableId, seq: Seq) {
+        self.recent = None;
+        if let Ok(table) = shared.live_table(id) {
+            table.drop_at(seq);
+            self.residue.push_back((seq, Left::Table(id)));
+        }
+    }
+
+    fn find(&mut self, shared: &Shared, id: TableId) -> Result<Arc<Table>> {
+        match self.recent.take() {
+            Some(table) if table.id == id => Ok(table),
+            _ => shared.live_table(id),
+        }
+    }
+
+    /// Clears away as much as the open snapshots allow; locks nothing for long.
+    pub(crate) fn sweep_slice(&mut self, shared: &Shared) -> bool {
+        shared.pins.update(&mut self.horizon);
+        self.sweep(shared, 1024)
+    }
+
+    /// Works off up to `budget` entries. Returns true when more could be done at once.
+    fn sweep(&mut self, shared: &Shared, budget: usize) -> bool {
+        if self
+            .graves
+            .last_mut()
+            .is_some_and(|grave| !grave.free_some(budget))
+        {
+            self.graves.pop();
+        }
+        for _ in 0..budget.min(self.residue.len()) {
+            match self.residue.front() {
+                Some((seq, _)) if *seq <= self.horizon.oldest() => {}
+                _ => return !self.graves.is_empty(),
+            }
+            match self.residue.pop_front() {
+                Some((_, Left::Row(table, key))) => table.prune(&key, &self.horizon),
+                Some((_, Left::Table(id))) => self
+                    .graves
+                    .extend(shared.remove_table(id).map(|table| table.take_rows())),
+                None => break,
+            }
+        }
+        !self.graves.is_empty()
+            || self
+                .residue
+                .front()
+                .is_some_and(|(seq, _)| *seq <= self.horizon.oldest())
+    }
+}
+
+fn check_length(what: &str, length: usize, max: usize) -> Result<()> {
+    if length <= max {
+        Ok(())
+    } else {
+        Err(invalid(format!(
+            "a {what} of {length} bytes is longer than {max}"
+        )))
+    }
+}
+
+fn invalid(reason: String) -> EngineError {
+    EngineError::Invalid {
+        operation: "apply",
+        reason,
+    }
+}

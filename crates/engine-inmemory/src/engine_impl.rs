@@ -1,0 +1,331 @@
+//! The engine: who may call what, and the order of the steps.
+
+use crate::apply::Applier;
+use crate::checkpoint::{self, Failure};
+use crate::key::Key;
+use crate::options::InMemoryOptions;
+use crate::shared::Shared;
+use crate::snapshot::InMemorySnapshot;
+use crate::table::{RowMap, Table};
+use bytes::Bytes;
+use engine::{
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo,
+    KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot,
+    StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX,
+};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vfs::Env;
+
+const NAME: &str = "inMemory";
+
+/// All data in memory; a checkpoint file holds it between runs, unless [`InMemoryOptions::ephemeral`].
+///
+/// Lock order: `checkpoints`, `applier`, then those of the tables.
+pub struct InMemoryEngine {
+    info: EngineInfo,
+    shared: Arc<Shared>,
+    applier: Mutex<Applier>,
+    /// `None` when ephemeral.
+    store: Option<Store>,
+    counters: Counters,
+}
+
+/// Where checkpoints go.
+struct Store {
+    env: Env,
+    directory: PathBuf,
+    /// One checkpoint at a time; holds the length of the newest file in bytes.
+    checkpoints: Mutex<u64>,
+    /// The `Seq` of the newest durable checkpoint.
+    durable: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counters {
+    batches: AtomicU64,
+    operations: AtomicU64,
+    checkpoints: AtomicU64,
+    checkpoint_bytes: AtomicU64,
+}
+
+impl InMemoryEngine {
+    /// Opens the engine on `directory`, which must exist and belong to this process alone, and loads the newest checkpoint.
+    /// Nothing in the directory is touched when ephemeral. A damaged checkpoint is `Corrupt`.
+    pub fn open(env: &Env, directory: &Path, options: InMemoryOptions) -> Result<Self> {
+        let (loaded, store) = if options.ephemeral {
+            (None, None)
+        } else {
+            let loaded = checkpoint::load_newest(env, directory)?;
+            let (seq, bytes) = loaded
+                .as_ref()
+                .map_or((Seq::ZERO, 0), |loaded| (loaded.seq, loaded.file_bytes));
+            checkpoint::remove_all_but(env, directory, seq)?;
+            let store = Store {
+                env: env.clone(),
+                directory: directory.to_owned(),
+                checkpoints: Mutex::new(bytes),
+                durable: AtomicU64::new(seq.0),
+            };
+            (loaded, Some(store))
+        };
+        let (seq, tables) = loaded.map_or((Seq::ZERO, Vec::new()), |loaded| {
+            (loaded.seq, loaded.tables)
+        });
+        Ok(Self {
+            info: info(options.ephemeral),
+            shared: Arc::new(Shared::new(tables, seq)),
+            applier: Mutex::new(Applier::new(seq)),
+            store,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Clears everything that no snapshot needs, in slices, so that batches get in between.
+    fn sweep_all(&self) {
+        while self.applier.lock().sweep_slice(&self.shared) {}
+    }
+
+    fn write_checkpoint(&self, store: &Store) -> Result<Seq> {
+        let mut file_bytes = store.checkpoints.lock();
+        self.shared.check_open()?;
+        self.sweep_all();
+        let snapshot = InMemorySnapshot::new(&self.shared);
+        let seq = snapshot.seq();
+        if seq == self.durable_seq() {
+            return Ok(seq);
+        }
+        match checkpoint::write(&store.env, &store.directory, &snapshot) {
+            Ok(bytes) => *file_bytes = bytes,
+            Err(Failure::Harmless(error)) => return Err(error),
+            Err(Failure::Fatal(error)) => {
+                self.shared.close(format!("a checkpoint failed: {error}"));
+                return Err(error);
+            }
+        }
+        store.durable.store(seq.0, Relaxed);
+        self.counters.checkpoints.fetch_add(1, Relaxed);
+        self.counters
+            .checkpoint_bytes
+            .fetch_add(*file_bytes, Relaxed);
+        checkpoint::remove_all_but(&store.env, &store.directory, seq)?;
+        Ok(seq)
+    }
+
+    /// The rows of a bulk load, checked, as a map of their own.
+    fn collect_rows(
+        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+        seq: Seq,
+    ) -> Result<RowMap> {
+        let mut sorted: Vec<(Key, Bytes)> = Vec::new();
+        for (key, value) in rows {
+            if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+                return Err(invalid_load(format!(
+                    "a row of {} and {} bytes is too long",
+                    key.len(),
+                    value.len()
+                )));
+            }
+            let key = Key::new(&key);
+            if sorted.last().is_some_and(|(last, _)| *last >= key) {
+                return Err(invalid_load(format!(
+                    "key {:02x?} does not follow the one before it",
+                    key.as_slice()
+                )));
+            }
+            sorted.push((key, Bytes::from(value.into_boxed_slice())));
+        }
+        Ok(RowMap::from_sorted(sorted, seq))
+    }
+
+    fn tables_for(&self, table: Option<TableId>) -> Result<Vec<Arc<Table>>> {
+        match table {
+            Some(id) => Ok(vec![self.shared.live_table(id)?]),
+            None => Ok(self.shared.all_tables()),
+        }
+    }
+}
+
+impl Engine for InMemoryEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn tables(&self) -> Result<Vec<(TableId, TableSpec)>> {
+        self.shared.check_open()?;
+        let tables = self.shared.tables_at(self.shared.pins.published());
+        Ok(tables
+            .iter()
+            .map(|table| (table.id, table.spec.clone()))
+            .collect())
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.shared.check_open()?;
+        Ok(Arc::new(InMemorySnapshot::new(&self.shared)))
+    }
+
+    fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {
+        let mut applier = self.applier.lock();
+        self.shared.check_open()?;
+        self.counters.batches.fetch_add(1, Relaxed);
+        self.counters
+            .operations
+            .fetch_add(batch.ops().len() as u64, Relaxed);
+        applier
+            .apply(&self.shared, batch, seq)
+            .inspect_err(|error| self.shared.close(format!("a batch failed: {error}")))
+    }
+
+    fn publish(&self, seq: Seq) {
+        self.shared.pins.publish(seq);
+    }
+
+    fn durable_seq(&self) -> Seq {
+        Seq(self
+            .store
+            .as_ref()
+            .map_or(0, |store| store.durable.load(Relaxed)))
+    }
+
+    fn checkpoint(&self) -> Result<Seq> {
+        self.shared.check_open()?;
+        match &self.store {
+            Some(store) => self.write_checkpoint(store),
+            None => Ok(Seq::ZERO),
+        }
+    }
+
+    fn bulk_load(
+        &self,
+        table: TableId,
+        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+        seq: Seq,
+    ) -> Result<u64> {
+        self.shared.check_open()?;
+        let target = self.shared.live_table(table)?;
+        let rows = Self::collect_rows(rows, seq)?;
+        let count = rows.len();
+        if target.load(rows) {
+            Ok(count)
+        } else {
+            Err(invalid_load(format!("{table:?} is not empty")))
+        }
+    }
+
+    /// Checkpoints hold all tables in one file, so a table has no bytes of its own on disk.
+    fn table_stats(&self, table: TableId) -> Result<TableStats> {
+        self.shared.check_open()?;
+        let size = self.shared.live_table(table)?.size();
+        Ok(TableStats {
+            storage_bytes: 0,
+            free_bytes: 0,
+            memory_bytes: size.memory_bytes as u64,
+        })
+    }
+
+    fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
+        let tables = self.shared.all_tables();
+        let (mut rows, mut data_bytes, mut memory_bytes) = (0, 0, 0);
+        for table in &tables {
+            let size = table.size();
+            rows += size.rows;
+            data_bytes += size.bytes;
+            memory_bytes += size.memory_bytes as u64;
+        }
+        let (snapshots, oldest) = self.shared.pins.open();
+        let published = self.shared.pins.published();
+        let mut number = |name: &str, value: u64| sink(name, StatValue::Number(value as i64));
+        number("cache.bytes", memory_bytes);
+        number("cache.data_bytes", data_bytes);
+        number("cache.rows", rows);
+        number("tables", tables.len() as u64);
+        number("snapshots.open", snapshots as u64);
+        number(
+            "snapshots.oldest_lag",
+            published.0 - oldest.unwrap_or(published).0,
+        );
+        number("cleanup.pending", self.applier.lock().pending() as u64);
+        number("apply.batches", self.counters.batches.load(Relaxed));
+        number("apply.operations", self.counters.operations.load(Relaxed));
+        number("checkpoint.count", self.counters.checkpoints.load(Relaxed));
+        number(
+            "checkpoint.bytes_written",
+            self.counters.checkpoint_bytes.load(Relaxed),
+        );
+        number("checkpoint.durable_seq", self.durable_seq().0);
+    }
+
+    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+        self.shared.check_open()?;
+        let mut report = MaintenanceReport::default();
+        match task {
+            Maintenance::Verify(table) => {
+                for table in self.tables_for(*table)? {
+                    match table.check_invariants() {
+                        Ok(rows) => report.rows_checked += rows,
+                        Err(problem) => report.problems.push(problem),
+                    }
+                }
+            }
+            Maintenance::Compact(table) => {
+                let tables = self.tables_for(*table)?;
+                let memory = || {
+                    tables
+                        .iter()
+                        .map(|table| table.size().memory_bytes as u64)
+                        .sum::<u64>()
+                };
+                let before = memory();
+                self.sweep_all();
+                report.bytes_freed = before.saturating_sub(memory());
+            }
+        }
+        Ok(report)
+    }
+
+    fn backup(&self) -> Result<Box<dyn Backup>> {
+        self.shared.check_open()?;
+        Err(EngineError::Unsupported {
+            engine: NAME,
+            operation: "backup",
+        })
+    }
+
+    fn close(&self, mode: CloseMode) -> Result<()> {
+        let result = match mode {
+            CloseMode::Checkpoint => self.checkpoint().map(|_| ()),
+            CloseMode::Abandon => self.shared.check_open(),
+        };
+        self.shared.close("it was closed");
+        result
+    }
+}
+
+fn info(ephemeral: bool) -> EngineInfo {
+    EngineInfo {
+        name: NAME,
+        format_version: checkpoint::FORMAT_VERSION,
+        capabilities: Capabilities {
+            lock_granularity: LockGranularity::Document,
+            concurrent_apply: false,
+            hot_backup: false,
+            checkpoint_cost: if ephemeral {
+                CheckpointCost::Never
+            } else {
+                CheckpointCost::AllData
+            },
+            cheap_range_delete: false,
+            compressors: &[],
+        },
+    }
+}
+
+fn invalid_load(reason: String) -> EngineError {
+    EngineError::Invalid {
+        operation: "bulk load",
+        reason,
+    }
+}

@@ -1,0 +1,90 @@
+//! What the engine and its snapshots share.
+
+use crate::pins::Pins;
+use crate::table::Table;
+use engine::{EngineError, Result, Seq, TableId};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+/// Tables and open snapshots.
+///
+/// Lock order: `tables`, then one table's rows; [`Pins`] is taken alone.
+pub(crate) struct Shared {
+    /// Every table a snapshot may see, dropped ones included.
+    tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
+    pub(crate) pins: Pins,
+    /// Why the engine answers no more.
+    closed: OnceLock<String>,
+}
+
+impl Shared {
+    pub(crate) fn new(tables: impl IntoIterator<Item = Table>, published: Seq) -> Self {
+        let tables = tables
+            .into_iter()
+            .map(|table| (table.id, Arc::new(table)))
+            .collect();
+        Self {
+            tables: RwLock::new(tables),
+            pins: Pins::new(published),
+            closed: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.get() {
+            None => Ok(()),
+            Some(reason) => Err(EngineError::Closed(reason.clone())),
+        }
+    }
+
+    /// Answers `Closed` from now on. The first reason stands.
+    pub(crate) fn close(&self, reason: impl Into<String>) {
+        self.closed.get_or_init(|| reason.into());
+    }
+
+    /// Calls `read` on the table if a snapshot at `seq` has it.
+    #[inline]
+    pub(crate) fn with_table<T>(
+        &self,
+        id: TableId,
+        seq: Seq,
+        read: impl FnOnce(&Arc<Table>) -> T,
+    ) -> Result<T> {
+        match self.tables.read().get(&id) {
+            Some(table) if table.exists_at(seq) => Ok(read(table)),
+            _ => Err(EngineError::NoSuchTable(id)),
+        }
+    }
+
+    /// The table as the newest batch left it.
+    pub(crate) fn live_table(&self, id: TableId) -> Result<Arc<Table>> {
+        match self.tables.read().get(&id) {
+            Some(table) if table.is_live() => Ok(Arc::clone(table)),
+            _ => Err(EngineError::NoSuchTable(id)),
+        }
+    }
+
+    /// The tables a snapshot at `seq` has, by id.
+    pub(crate) fn tables_at(&self, seq: Seq) -> Vec<Arc<Table>> {
+        self.tables
+            .read()
+            .values()
+            .filter(|table| table.exists_at(seq))
+            .cloned()
+            .collect()
+    }
+
+    /// Every table there is, dropped ones that a snapshot may still see included.
+    pub(crate) fn all_tables(&self) -> Vec<Arc<Table>> {
+        self.tables.read().values().cloned().collect()
+    }
+
+    pub(crate) fn insert_table(&self, table: Table) {
+        self.tables.write().insert(table.id, Arc::new(table));
+    }
+
+    pub(crate) fn remove_table(&self, id: TableId) -> Option<Arc<Table>> {
+        self.tables.write().remove(&id)
+    }
+}

@@ -1,0 +1,413 @@
+//! One table: an ordered map of version chains under a lock.
+//!
+//! It knows nothing of batches and snapshots, only of positions. The lock is held for one write, or for one batch of rows
+//! read; a reader that wants more comes back with the key it stopped at.
+
+use crate::chain::Chain;
+use crate::key::Key;
+use crate::pins::Horizon;
+use bytes::Bytes;
+use engine::{Direction, Seq, TableId, TableSpec};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory of a row beside its value: its slots in the map's nodes, which are two thirds full on average, and the
+/// allocator's and [`Bytes`]'s own headers. Measured, see `docs/engines/inmemory.md`.
+const ROW_BYTES: usize = 160;
+/// Memory of an older version beside its value.
+const VERSION_BYTES: usize = 96;
+/// Rows looked at under one lock at most, so that a long stretch of deleted keys does not keep writers out.
+const EXAMINED_MAX: usize = 1024;
+/// In [`Table::dropped`]: not dropped.
+const LIVE: u64 = u64::MAX;
+
+/// A table and when it lived.
+pub(crate) struct Table {
+    pub(crate) id: TableId,
+    pub(crate) spec: TableSpec,
+    created: Seq,
+    /// The position it was dropped at, or [`LIVE`].
+    dropped: AtomicU64,
+    rows: RwLock<RowMap>,
+}
+
+/// The rows, and what they weigh.
+#[derive(Default)]
+pub(crate) struct RowMap {
+    map: BTreeMap<Key, Chain>,
+    /// Keys whose newest version is a value.
+    live: u64,
+    /// Key and value bytes of the newest versions.
+    live_bytes: u64,
+    /// All memory.
+    memory_bytes: usize,
+}
+
+/// What a write left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residue {
+    /// Nothing to come back for.
+    Clean,
+    /// Older versions that will have to go.
+    History,
+}
+
+/// How much of a table is there, by its newest versions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TableSize {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    pub(crate) memory_bytes: usize,
+}
+
+/// A stretch of keys, as a cursor has it left to read.
+#[derive(Clone)]
+pub(crate) struct Span {
+    pub(crate) lower: Bound<Key>,
+    pub(crate) upper: Bound<Key>,
+}
+
+impl Span {
+    pub(crate) fn of(range: &engine::KeyRange) -> Self {
+        let own = |bound: &Bound<Vec<u8>>| bound.as_ref().map(|key| Key::new(key));
+        Self {
+            lower: own(&range.start),
+            upper: own(&range.end),
+        }
+    }
+
+    /// True when no key can lie inside. (The standard map panics on some of these.)
+    pub(crate) fn is_empty(&self) -> bool {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+            (
+                Bound::Included(lower) | Bound::Excluded(lower),
+                Bound::Included(upper) | Bound::Excluded(upper),
+            ) => lower >= upper,
+            _ => false,
+        }
+    }
+
+    /// Leaves nothing.
+    pub(crate) fn finish(&mut self) {
+        (self.lower, self.upper) = (
+            Bound::Excluded(Key::new(&[])),
+            Bound::Excluded(Key::new(&[])),
+        );
+    }
+
+    /// Leaves what follows `key` in `direction`.
+    pub(crate) fn continue_after(&mut self, key: Key, direction: Direction) {
+        match direction {
+            Direction::Forward => self.lower = Bound::Excluded(key),
+            Direction::Reverse => self.upper = Bound::Excluded(key),
+        }
+    }
+}
+
+/// Whether a reader wants more rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visit {
+    More,
+    Enough,
+}
+
+impl Table {
+    pub(crate) fn new(id: TableId, spec: TableSpec, created: Seq) -> Self {
+        Self {
+            id,
+            spec,
+            created,
+            dropped: AtomicU64::new(LIVE),
+            rows: RwLock::default(),
+        }
+    }
+
+    /// True when a snapshot at `seq` has the table.
+    pub(crate) fn exists_at(&self, seq: Seq) -> bool {
+        self.created <= seq && seq.0 < self.dropped.load(Ordering::Acquire)
+    }
+
+    /// True when the newest batch applied has the table.
+    pub(crate) fn is_live(&self) -> bool {
+        self.dropped.load(Ordering::Acquire) == LIVE
+    }
+
+    /// Marks the table as gone from `seq` on.
+    pub(crate) fn drop_at(&self, seq: Seq) {
+        self.dropped.store(seq.0, Ordering::Release);
+    }
+
+    /// The value of a key at `seq`.
+    #[inline]
+    pub(crate) fn get(&self, key: &Key, seq: Seq) -> Option<Bytes> {
+        self.rows.read().map.get(key)?.at(seq).cloned()
+    }
+
+    /// Hands the rows of `span` at `seq` to `visit` until it has enough, and narrows `span` to what it has not seen.
+    pub(crate) fn scan(
+        &self,
+        span: &mut Span,
+        direction: Direction,
+        seq: Seq,
+        mut visit: impl FnMut(&Key, &Bytes) -> Visit,
+    ) {
+        while !span.is_empty() {
+            let rows = self.rows.read();
+            let mut range = rows
+                .map
+                .range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
+            let mut examined = 0;
+            let stopped = loop {
+                let next = match direction {
+                    Direction::Forward => range.next(),
+                    Direction::Reverse => range.next_back(),
+                };
+                let Some((key, chain)) = next else { break None };
+                examined += 1;
+                let enough = chain
+                    .at(seq)
+                    .is_some_and(|value| visit(key, value) == Visit::Enough);
+                if enough || examined == EXAMINED_MAX {
+                    break Some((key.clone(), enough));
+                }
+            };
+            match stopped {
+                None => span.finish(),
+                Some((key, enough)) => {
+                    span.continue_after(key, direction);
+                    if enough {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets (`Some`) or removes (`None`) a key as of `seq`.
+    pub(crate) fn write(
+        &self,
+        key: &[u8],
+        value: Option<Bytes>,
+        seq: Seq,
+        horizon: &Horizon,
+    ) -> Residue {
+        self.rows.write().write(Key::new(key), value, seq, horizon)
+    }
+
+    /// Adds to a little-endian integer as of `seq`; what is not one counts as 0.
+    pub(crate) fn add(&self, key: &[u8], amount: i64, seq: Seq, horizon: &Horizon) -> Residue {
+        let key = Key::new(key);
+        let mut rows = self.rows.write();
+        let old = rows
+            .map
+            .get(&key)
+            .and_then(Chain::newest)
+            .and_then(|value| value.as_ref().try_into().ok());
+        let sum = old.map_or(0, i64::from_le_bytes).wrapping_add(amount);
+        rows.write(
+            key,
+            Some(Bytes::copy_from_slice(&sum.to_le_bytes())),
+            seq,
+            horizon,
+        )
+    }
+
+    /// Removes up to `rows_max` keys of `span` as of `seq`, tells `residue` which left history, and narrows `span`.
+    pub(crate) fn delete_span(
+        &self,
+        span: &mut Span,
+        rows_max: usize,
+        seq: Seq,
+        horizon: &Horizon,
+        mut residue: impl FnMut(Key),
+    ) {
+        if span.is_empty() {
+            return;
+        }
+        let mut rows = self.rows.write();
+        let range = rows
+            .map
+            .range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
+        let keys: Vec<Key> = range.map(|(key, _)| key.clone()).take(rows_max).collect();
+        match keys.last() {
+            Some(last) if keys.len() == rows_max => {
+                span.continue_after(last.clone(), Direction::Forward)
+            }
+            _ => span.finish(),
+        }
+        for key in keys {
+            if rows.write(key.clone(), None, seq, horizon) == Residue::History {
+                residue(key);
+            }
+        }
+    }
+
+    /// Forgets versions of a key that nobody needs any more.
+    pub(crate) fn prune(&self, key: &Key, horizon: &Horizon) {
+        self.rows.write().prune(key, horizon);
+    }
+
+    /// Replaces the rows of an empty table; false when it is not empty.
+    pub(crate) fn load(&self, rows: RowMap) -> bool {
+        let mut current = self.rows.write();
+        if !current.map.is_empty() {
+            return false;
+        }
+        *current = rows;
+        true
+    }
+
+    /// Takes all rows out, for a table that nobody can see any more.
+    pub(crate) fn take_rows(&self) -> RowMap {
+        std::mem::take(&mut *self.rows.write())
+    }
+
+    pub(crate) fn size(&self) -> TableSize {
+        let rows = self.rows.read();
+        TableSize {
+            rows: rows.live,
+            bytes: rows.live_bytes,
+            memory_bytes: rows.memory_bytes,
+        }
+    }
+
+    /// Checks order, chains and counters of all rows and returns how many keys there are.
+    pub(crate) fn check_invariants(&self) -> Result<u64, String> {
+        let rows = self.rows.read();
+        let (mut live, mut live_bytes, mut memory_bytes) = (0, 0, 0);
+        let mut before: Option<&Key> = None;
+        for (key, chain) in &rows.map {
+            if before.is_some_and(|before| before.as_slice() >= key.as_slice()) {
+                return Err(format!(
+                    "{:?}: key {:02x?} is out of order",
+                    self.id,
+                    key.as_slice()
+                ));
+            }
+            before = Some(key);
+            chain.check_invariants().map_err(|reason| {
+                format!("{:?}: key {:02x?}: {reason}", self.id, key.as_slice())
+            })?;
+            if let Some(value) = chain.newest() {
+                live += 1;
+                live_bytes += (key.len() + value.len()) as u64;
+            }
+            memory_bytes += memory_of(key, chain);
+        }
+        let counted = (rows.live, rows.live_bytes, rows.memory_bytes);
+        if counted != (live, live_bytes, memory_bytes) {
+            return Err(format!(
+                "{:?}: counters say {counted:?}, rows say {:?}",
+                self.id,
+                (live, live_bytes, memory_bytes)
+            ));
+        }
+        Ok(rows.map.len() as u64)
+    }
+}
+
+impl RowMap {
+    fn write(&mut self, key: Key, value: Option<Bytes>, seq: Seq, horizon: &Horizon) -> Residue {
+        let key_bytes = key.len();
+        let mut entry = match self.map.entry(key) {
+            Entry::Vacant(entry) => {
+                if let Some(value) = value {
+                    self.live += 1;
+                    self.live_bytes += (key_bytes + value.len()) as u64;
+                    self.memory_bytes += ROW_BYTES + heap_bytes(key_bytes) + value.len();
+                    entry.insert(Chain::new(seq, value));
+                }
+                return Residue::Clean;
+            }
+            Entry::Occupied(entry) => entry,
+        };
+        if value.is_none() && entry.get().newest().is_none() {
+            return Residue::Clean;
+        }
+        if let Some(old) = entry.get().newest() {
+            self.live -= 1;
+            self.live_bytes -= (key_bytes + old.len()) as u64;
+        }
+        if let Some(new) = &value {
+            self.live += 1;
+            self.live_bytes += (key_bytes + new.len()) as u64;
+        }
+        self.memory_bytes -= memory_of(entry.key(), entry.get());
+        entry.get_mut().push(seq, value);
+        if !entry.get_mut().prune(horizon) {
+            entry.remove();
+            return Residue::Clean;
+        }
+        self.memory_bytes += memory_of(entry.key(), entry.get());
+        if entry.get().has_history() {
+            Residue::History
+        } else {
+            Residue::Clean
+        }
+    }
+
+    fn prune(&mut self, key: &Key, horizon: &Horizon) {
+        let Some(chain) = self.map.get_mut(key) else {
+            return;
+        };
+        self.memory_bytes -= memory_of(key, chain);
+        if chain.prune(horizon) {
+            self.memory_bytes += memory_of(key, chain);
+        } else {
+            self.map.remove(key);
+        }
+    }
+
+    /// Rows of strictly rising keys, all of `seq`.
+    pub(crate) fn from_sorted(rows: Vec<(Key, Bytes)>, seq: Seq) -> Self {
+        let live = rows.len() as u64;
+        let live_bytes = rows
+            .iter()
+            .map(|(key, value)| (key.len() + value.len()) as u64)
+            .sum();
+        let map: BTreeMap<Key, Chain> = rows
+            .into_iter()
+            .map(|(key, value)| (key, Chain::new(seq, value)))
+            .collect();
+        let memory_bytes = map.iter().map(|(key, chain)| memory_of(key, chain)).sum();
+        Self {
+            map,
+            live,
+            live_bytes,
+            memory_bytes,
+        }
+    }
+
+    /// Number of keys.
+    pub(crate) fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Frees up to `rows_max` rows; false when none are left.
+    pub(crate) fn free_some(&mut self, rows_max: usize) -> bool {
+        for _ in 0..rows_max {
+            if self.map.pop_first().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Bytes a key takes outside the map's nodes.
+fn heap_bytes(key_bytes: usize) -> usize {
+    if key_bytes > crate::key::INLINE_BYTES_MAX {
+        key_bytes
+    } else {
+        0
+    }
+}
+
+fn memory_of(key: &Key, chain: &Chain) -> usize {
+    let (value_bytes, versions) = chain.weight();
+    ROW_BYTES + heap_bytes(key.len()) + value_bytes + (versions - 1) * VERSION_BYTES
+}
