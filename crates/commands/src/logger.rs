@@ -1,0 +1,336 @@
+//! The server's log: one line of JSON per event, in the shape MongoDB writes since 4.4.
+//!
+//! A line goes to the sink (standard output or a file) and into a ring of the newest lines for `getLog`. What is filtered
+//! by verbosity costs one atomic load. The logger knows nothing of what it logs. It writes a file of its own with the
+//! standard library, not through `vfs`: log lines are outside what crash tests control.
+//!
+//! Invariants: a line is written by one call, so lines of different threads do not mix; neither ring nor sink is locked
+//! while bytes go to a file.
+
+mod component;
+mod json;
+
+pub use component::{Component, Severity};
+
+use bson::Document;
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
+use vfs::Clock;
+
+/// Lines each ring keeps.
+pub const RING_LINES: usize = 1024;
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Go on after what is there; otherwise an existing file is renamed first.
+        append: bool,
+        /// What [`Logger::rotate`] does.
+        rotate: Rotate,
+    },
+    /// Nowhere but the rings (tests).
+    Rings,
+}
+
+/// What rotation does with a file that is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotate {
+    /// Renames it with the time as suffix and begins a new one.
+    Rename,
+    /// Opens the same path again: an outside tool has renamed the file.
+    Reopen,
+}
+
+/// How times are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeFormat {
+    /// `2026-01-31T12:00:00.000+00:00`
+    #[default]
+    Iso8601Utc,
+    /// The same with the machine's zone.
+    Iso8601Local,
+}
+
+/// What a logger is made with.
+#[derive(Clone, Debug)]
+pub struct LoggerOptions {
+    /// Where lines go.
+    pub destination: Destination,
+    /// How times are written.
+    pub time_format: TimeFormat,
+    /// Verbosity of all components, 0 to 5.
+    pub verbosity: i8,
+}
+
+impl Default for LoggerOptions {
+    fn default() -> Self {
+        Self { destination: Destination::Stdout, time_format: TimeFormat::default(), verbosity: 0 }
+    }
+}
+
+/// The rings `getLog` can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// Every line.
+    Global,
+    /// Warnings of the start-up.
+    StartupWarnings,
+}
+
+#[derive(Default)]
+struct RingLines {
+    total: u64,
+    lines: VecDeque<Arc<str>>,
+}
+
+impl RingLines {
+    fn push(&mut self, line: Arc<str>) {
+        if self.lines.len() == RING_LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+        self.total += 1;
+    }
+}
+
+enum Sink {
+    Stdout,
+    File(Arc<File>),
+    Rings,
+}
+
+/// Verbosity that a component takes from its parent.
+const INHERIT: i8 = -1;
+
+/// The server's log. Shared by all threads.
+pub struct Logger {
+    clock: Arc<dyn Clock>,
+    destination: Destination,
+    zone: jiff::tz::TimeZone,
+    sink: RwLock<Sink>,
+    global: Mutex<RingLines>,
+    startup_warnings: Mutex<RingLines>,
+    /// As set by users, [`INHERIT`] included; changed only under this lock.
+    configured: Mutex<[i8; Component::COUNT]>,
+    /// What is in force, inheritance resolved.
+    effective: [AtomicI8; Component::COUNT],
+    lost_lines: AtomicU64,
+}
+
+impl Logger {
+    /// Opens the log. An existing file that shall not be appended to is renamed first.
+    pub fn new(clock: Arc<dyn Clock>, options: &LoggerOptions) -> io::Result<Arc<Self>> {
+        let zone = match options.time_format {
+            TimeFormat::Iso8601Utc => jiff::tz::TimeZone::UTC,
+            TimeFormat::Iso8601Local => jiff::tz::TimeZone::system(),
+        };
+        let mut renamed = None;
+        let sink = match &options.destination {
+            Destination::Stdout => Sink::Stdout,
+            Destination::Rings => Sink::Rings,
+            Destination::File { path, append, .. } => {
+                if !append && path.try_exists()? && path.metadata()?.is_file() {
+                    renamed = Some(rename_with_time(path, clock.now_ms())?);
+                }
+                Sink::File(Arc::new(open_log_file(path)?))
+            }
+        };
+        let mut configured = [INHERIT; Component::COUNT];
+        configured[Component::Default as usize] = options.verbosity;
+        let logger = Self {
+            clock,
+            destination: options.destination.clone(),
+            zone,
+            sink: RwLock::new(sink),
+            global: Mutex::default(),
+            startup_warnings: Mutex::default(),
+            configured: Mutex::new(configured),
+            effective: std::array::from_fn(|_| AtomicI8::new(options.verbosity)),
+            lost_lines: AtomicU64::new(0),
+        };
+        if let Some(to) = renamed {
+            let attr = bson::doc! { "newLogPath": to.display().to_string() };
+            logger.info(Component::Control, 20697, "main", "Renamed existing log file", attr);
+        }
+        Ok(Arc::new(logger))
+    }
+
+    /// A logger that only fills its rings.
+    pub fn for_tests(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let options = LoggerOptions { destination: Destination::Rings, ..LoggerOptions::default() };
+        Self::new(clock, &options).expect("rings need no file")
+    }
+
+    /// True when debug lines of this level (1 to 5) of a component are written.
+    #[inline]
+    pub fn enabled(&self, component: Component, level: i8) -> bool {
+        level <= self.effective[component as usize].load(Ordering::Relaxed)
+    }
+
+    /// An event of normal running. `context` is the thread or connection: `conn12`, `listener`.
+    pub fn info(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
+        self.write(Severity::Info, component, id, context, message, &attributes, Ring::Global);
+    }
+
+    /// Something the operator should look at.
+    pub fn warning(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
+        self.write(Severity::Warning, component, id, context, message, &attributes, Ring::Global);
+    }
+
+    /// Something failed.
+    pub fn error(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
+        self.write(Severity::Error, component, id, context, message, &attributes, Ring::Global);
+    }
+
+    /// The process is about to end because of this.
+    pub fn fatal(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
+        self.write(Severity::Fatal, component, id, context, message, &attributes, Ring::Global);
+    }
+
+    /// A line of verbosity `level` (1 to 5); the attributes are made only when it is written.
+    pub fn debug(
+        &self,
+        component: Component,
+        level: i8,
+        id: i32,
+        context: &str,
+        message: &str,
+        attributes: impl FnOnce() -> Document,
+    ) {
+        if self.enabled(component, level) {
+            self.write(Severity::Debug(level), component, id, context, message, &attributes(), Ring::Global);
+        }
+    }
+
+    /// A warning of the start-up; `getLog: "startupWarnings"` shows it until the process ends.
+    pub fn startup_warning(&self, component: Component, id: i32, message: &str, attributes: Document) {
+        self.write(Severity::Warning, component, id, "initandlisten", message, &attributes, Ring::StartupWarnings);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one argument per field of a line")]
+    fn write(
+        &self,
+        severity: Severity,
+        component: Component,
+        id: i32,
+        context: &str,
+        message: &str,
+        attributes: &Document,
+        ring: Ring,
+    ) {
+        let now = time_text(self.clock.now_ms(), &self.zone);
+        let warning_of_startup = ring == Ring::StartupWarnings;
+        let line = json::Line { now: &now, severity, component, id, context, message, attributes, warning_of_startup };
+        let mut text = line.to_json();
+        let kept: Arc<str> = Arc::from(text.as_str());
+        self.global.lock().push(kept.clone());
+        if warning_of_startup {
+            self.startup_warnings.lock().push(kept);
+        }
+        text.push('\n');
+        if self.put(text.as_bytes()).is_err() {
+            self.lost_lines.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn put(&self, line: &[u8]) -> io::Result<()> {
+        let file = match &*self.sink.read() {
+            Sink::Rings => return Ok(()),
+            Sink::File(file) => Some(file.clone()),
+            Sink::Stdout => None,
+        };
+        match file {
+            Some(file) => (&*file).write_all(line),
+            None => io::stdout().lock().write_all(line),
+        }
+    }
+
+    /// The newest lines of a ring, oldest first, and the number of lines it ever got.
+    pub fn ring(&self, ring: Ring) -> (u64, Vec<Arc<str>>) {
+        let lines = match ring {
+            Ring::Global => self.global.lock(),
+            Ring::StartupWarnings => self.startup_warnings.lock(),
+        };
+        (lines.total, lines.lines.iter().cloned().collect())
+    }
+
+    /// Lines the sink refused (disk full, pipe closed); they are in the rings only.
+    pub fn lost_lines(&self) -> u64 {
+        self.lost_lines.load(Ordering::Relaxed)
+    }
+
+    /// Begins a new file as [`Rotate`] says; nothing happens without a file.
+    pub fn rotate(&self) -> io::Result<()> {
+        let Destination::File { path, rotate, .. } = &self.destination else {
+            return Ok(());
+        };
+        self.info(Component::Control, 23166, "logRotate", "Log rotation initiated", Document::new());
+        let mut sink = self.sink.write();
+        if *rotate == Rotate::Rename {
+            rename_with_time(path, self.clock.now_ms())?;
+        }
+        *sink = Sink::File(Arc::new(open_log_file(path)?));
+        Ok(())
+    }
+
+    /// Sets the verbosity (0 to 5) of a component, `None` to take its parent's. [`Component::Default`] has no parent and
+    /// takes `None` as 0.
+    pub fn set_verbosity(&self, component: Component, level: Option<i8>) {
+        let mut configured = self.configured.lock();
+        configured[component as usize] = match level {
+            Some(level) => level.clamp(0, 5),
+            None if component == Component::Default => 0,
+            None => INHERIT,
+        };
+        for each in Component::ALL {
+            let mut at = each;
+            while configured[at as usize] == INHERIT {
+                at = at.parent();
+            }
+            self.effective[each as usize].store(configured[at as usize], Ordering::Relaxed);
+        }
+    }
+
+    /// The verbosity users set for a component, `None` when it takes its parent's.
+    pub fn verbosity(&self, component: Component) -> Option<i8> {
+        Some(self.configured.lock()[component as usize]).filter(|level| *level != INHERIT)
+    }
+}
+
+fn open_log_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Renames `path` to `path.2026-01-31T12-00-00`, with a number behind when that name is taken.
+fn rename_with_time(path: &Path, now_ms: i64) -> io::Result<PathBuf> {
+    let time = time_text(now_ms, &jiff::tz::TimeZone::UTC);
+    let stem = format!("{}.{}", path.display(), time.get(..19).unwrap_or(&time).replace(':', "-"));
+    let mut target = PathBuf::from(&stem);
+    let mut number = 1;
+    while target.try_exists()? {
+        number += 1;
+        target = PathBuf::from(format!("{stem}-{number}"));
+    }
+    std::fs::rename(path, &target)?;
+    Ok(target)
+}
+
+/// ISO 8601 with milliseconds and offset; always 29 bytes for years 0 to 9999.
+fn time_text(now_ms: i64, zone: &jiff::tz::TimeZone) -> String {
+    let time = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    time.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S.%3f%:z").to_string()
+}
+
+#[cfg(test)]
+mod tests;

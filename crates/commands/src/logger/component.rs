@@ -1,0 +1,94 @@
+//! The parts of the server a line can come from, with the names MongoDB's clients and scripts know.
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Written at verbosity 1 to 5.
+    Debug(i8),
+    /// Normal running.
+    Info,
+    /// To be looked at.
+    Warning,
+    /// Something failed.
+    Error,
+    /// The process ends.
+    Fatal,
+}
+
+impl Severity {
+    /// The `s` field: `I`, `W`, `E`, `F`, `D1` to `D5`.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Self::Debug(1) => "D1",
+            Self::Debug(2) => "D2",
+            Self::Debug(3) => "D3",
+            Self::Debug(4) => "D4",
+            Self::Debug(_) => "D5",
+            Self::Info => "I",
+            Self::Warning => "W",
+            Self::Error => "E",
+            Self::Fatal => "F",
+        }
+    }
+}
+
+macro_rules! components {
+    ($($name:ident $short:literal $path:literal $parent:ident,)*) => {
+        /// Where a line comes from.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Component {
+            $(#[doc = concat!("`", $path, "` of `systemLog.component`; `", $short, "` in lines.")] $name,)*
+        }
+
+        impl Component {
+            /// All components, a parent before its children.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$name,)*];
+            /// Their number.
+            pub const COUNT: usize = [$($short,)*].len();
+
+            /// The `c` field of lines.
+            pub fn short_name(self) -> &'static str {
+                match self { $(Self::$name => $short,)* }
+            }
+
+            /// The dotted name below `systemLog.component` and in `logComponentVerbosity`; `default` for the root.
+            pub fn path(self) -> &'static str {
+                match self { $(Self::$name => $path,)* }
+            }
+
+            /// Whose verbosity it takes when it has none of its own; the root is its own parent.
+            pub fn parent(self) -> Self {
+                match self { $(Self::$name => Self::$parent,)* }
+            }
+
+            /// The component of a dotted name.
+            pub fn by_path(path: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|component| component.path() == path)
+            }
+        }
+    };
+}
+
+components! {
+    Default "-" "default" Default,
+    Access "ACCESS" "accessControl" Default,
+    Command "COMMAND" "command" Default,
+    Control "CONTROL" "control" Default,
+    Ftdc "FTDC" "ftdc" Default,
+    Geo "GEO" "geo" Default,
+    Index "INDEX" "index" Default,
+    Network "NETWORK" "network" Default,
+    Query "QUERY" "query" Default,
+    Replication "REPL" "replication" Default,
+    Election "ELECTION" "replication.election" Replication,
+    Heartbeats "REPL_HB" "replication.heartbeats" Replication,
+    InitialSync "INITSYNC" "replication.initialSync" Replication,
+    Rollback "ROLLBACK" "replication.rollback" Replication,
+    Sharding "SHARDING" "sharding" Default,
+    Storage "STORAGE" "storage" Default,
+    Journal "JOURNAL" "storage.journal" Storage,
+    Recovery "RECOVERY" "storage.recovery" Storage,
+    Transaction "TXN" "transaction" Default,
+    Write "WRITE" "write" Default,
+}
