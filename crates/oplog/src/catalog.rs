@@ -1,0 +1,290 @@
+//! The segments of a directory: which there are, making one, recycling one.
+//!
+//! Knows nothing of frames. Invariants: the segments' numbers follow each other without a hole, on disk too, after any
+//! crash: segments come at the end and go at the front, one directory sync each. A file gets a segment's name only when its
+//! header is durable. `list` is never locked across I/O.
+
+use crate::disk::{Disk, failure};
+use crate::format::{FRAMES_START, SegmentHeader, SegmentNumber, Stamp};
+use crate::limits::{MARK_INTERVAL_BYTES, SCAN_WINDOW_BYTES};
+use crate::stats::add;
+use crate::{LogError, Result};
+use engine::Seq;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vfs::{Access, File};
+
+/// A segment in use.
+pub(crate) struct Segment {
+    pub header: SegmentHeader,
+    pub path: PathBuf,
+    /// Some frames' first entries and offsets, rising, at least `MARK_INTERVAL_BYTES` apart.
+    marks: Mutex<Vec<(Seq, u64)>>,
+}
+
+impl Segment {
+    pub fn new(header: SegmentHeader, path: PathBuf) -> Self {
+        Self {
+            header,
+            path,
+            marks: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Remembers where a frame starts, if no remembered one is near.
+    pub fn mark(&self, first: Seq, offset: u64) {
+        let mut marks = self.marks.lock();
+        if offset >= marks.last().map_or(FRAMES_START, |&(_, last)| last) + MARK_INTERVAL_BYTES {
+            marks.push((first, offset));
+        }
+    }
+
+    /// A frame start at or before `seq`, as near as is remembered.
+    pub fn nearest(&self, seq: Seq) -> (Seq, u64) {
+        let marks = self.marks.lock();
+        let behind = marks.partition_point(|&(first, _)| first <= seq);
+        behind
+            .checked_sub(1)
+            .map_or((self.header.first, FRAMES_START), |index| marks[index])
+    }
+}
+
+/// The segments of a directory.
+pub(crate) struct Catalog {
+    directory: PathBuf,
+    segment_bytes: u64,
+    spares_max: usize,
+    list: Mutex<VecDeque<Arc<Segment>>>,
+    spares: Mutex<Vec<PathBuf>>,
+    next_spare: AtomicU64,
+    /// Held by whoever removes segments.
+    purging: Mutex<()>,
+}
+
+const SEGMENT_SUFFIX: &str = ".log";
+const SPARE_PREFIX: &str = "spare-";
+
+/// The file name of a segment.
+pub(crate) fn segment_name(number: SegmentNumber) -> String {
+    format!("{:016x}{SEGMENT_SUFFIX}", number.0)
+}
+
+/// The number in a segment's file name.
+pub(crate) fn segment_number(name: &Path) -> Option<SegmentNumber> {
+    hex(name.to_str()?.strip_suffix(SEGMENT_SUFFIX)?).map(SegmentNumber)
+}
+
+fn spare_id(name: &Path) -> Option<u64> {
+    hex(name.to_str()?.strip_prefix(SPARE_PREFIX)?)
+}
+
+/// Exactly sixteen lower-case hexadecimal digits.
+fn hex(digits: &str) -> Option<u64> {
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    (format!("{number:016x}") == digits).then_some(number)
+}
+
+impl Catalog {
+    /// A catalog of a directory with that listing; segments are added by recovery.
+    pub fn new(directory: &Path, segment_bytes: u64, spares_max: usize, names: &[PathBuf]) -> Self {
+        let ids: Vec<u64> = names.iter().filter_map(|name| spare_id(name)).collect();
+        let spares = names
+            .iter()
+            .filter(|name| spare_id(name).is_some())
+            .map(|name| directory.join(name))
+            .collect();
+        Self {
+            directory: directory.to_owned(),
+            segment_bytes,
+            spares_max,
+            list: Mutex::default(),
+            spares: Mutex::new(spares),
+            next_spare: AtomicU64::new(ids.into_iter().max().map_or(0, |id| id.wrapping_add(1))),
+            purging: Mutex::new(()),
+        }
+    }
+
+    /// Adds the next segment.
+    pub fn push(&self, segment: Arc<Segment>) {
+        self.list.lock().push_back(segment);
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.lock().len()
+    }
+
+    /// Position of the first entry of the first segment.
+    pub fn first_seq(&self) -> Option<Seq> {
+        self.list.lock().front().map(|segment| segment.header.first)
+    }
+
+    /// The segment in which `seq` is, or will be.
+    pub fn find(&self, seq: Seq) -> Option<Arc<Segment>> {
+        let list = self.list.lock();
+        let behind = list.partition_point(|segment| segment.header.first <= seq);
+        behind.checked_sub(1).map(|index| list[index].clone())
+    }
+
+    /// The segment after that one.
+    pub fn after(&self, number: SegmentNumber) -> Option<Arc<Segment>> {
+        let list = self.list.lock();
+        let index = list.partition_point(|segment| segment.header.number <= number);
+        list.get(index).cloned()
+    }
+
+    /// True when the next segment must be made from a new file.
+    pub fn needs_spare(&self) -> bool {
+        self.spares.lock().is_empty()
+    }
+
+    fn new_spare_path(&self) -> PathBuf {
+        let id = self.next_spare.fetch_add(1, Ordering::Relaxed);
+        self.directory.join(format!("{SPARE_PREFIX}{id:016x}"))
+    }
+
+    /// Makes a file for a later segment ahead of time, so that no commit waits for it.
+    pub fn prepare_spare(&self, disk: &Disk) -> Result<()> {
+        let path = self.new_spare_path();
+        let file = disk.open(&path, Access::CreateNew)?;
+        let made =
+            reserve(&*file, &path, self.segment_bytes).and_then(|()| disk.sync_file(&*file, &path));
+        match made {
+            Ok(()) => self.spares.lock().push(path),
+            Err(_) => remove_quietly(disk, &path),
+        }
+        made
+    }
+
+    /// Makes the next segment, of at least `bytes` bytes, and adds it. `OutOfSpace` leaves everything as it was.
+    pub fn create(
+        &self,
+        disk: &Disk,
+        header: SegmentHeader,
+    ) -> Result<(Arc<Segment>, Arc<dyn File>)> {
+        let spare = if header.file_bytes == self.segment_bytes {
+            self.spares.lock().pop()
+        } else {
+            None
+        };
+        let recycled = spare.is_some();
+        let path = spare.unwrap_or_else(|| self.new_spare_path());
+        let result = self.create_from(disk, &path, header);
+        match &result {
+            Ok(_) if recycled => add(&disk.counters.segments_recycled, 1),
+            // What was allocated in vain is given back: others need it to make room.
+            Err(LogError::OutOfSpace { .. }) => remove_quietly(disk, &path),
+            _ => {}
+        }
+        result
+    }
+
+    fn create_from(
+        &self,
+        disk: &Disk,
+        spare: &Path,
+        header: SegmentHeader,
+    ) -> Result<(Arc<Segment>, Arc<dyn File>)> {
+        let file = disk.open(spare, Access::OpenOrCreate)?;
+        reserve(&*file, spare, header.file_bytes)?;
+        disk.write(&*file, spare, &header.encode(), 0)?;
+        disk.sync_file(&*file, spare)?;
+        let path = self.directory.join(segment_name(header.number));
+        disk.rename(spare, &path)?;
+        disk.sync_directory(&self.directory)?;
+        let segment = Arc::new(Segment::new(header, path));
+        self.push(segment.clone());
+        Ok((segment, file))
+    }
+
+    /// Takes segments whose entries are all at or below `up_to` off the front, except the last one.
+    pub fn purge(&self, disk: &Disk, up_to: Seq) -> Result<()> {
+        self.retire_while(disk, |list| {
+            list.get(1)
+                .is_some_and(|second| second.header.first.0 - 1 <= up_to.0)
+        })
+    }
+
+    /// Takes every segment off. Only before entries are written.
+    pub fn retire_all(&self, disk: &Disk) -> Result<()> {
+        self.retire_while(disk, |list| !list.is_empty())
+    }
+
+    /// Forgets every segment and leaves the files.
+    pub fn forget_all(&self) {
+        self.list.lock().clear();
+    }
+
+    fn retire_while(
+        &self,
+        disk: &Disk,
+        more: impl Fn(&VecDeque<Arc<Segment>>) -> bool,
+    ) -> Result<()> {
+        let _only = self.purging.lock();
+        loop {
+            let segment = {
+                let mut list = self.list.lock();
+                if !more(&list) {
+                    return Ok(());
+                }
+                list.pop_front().expect("`more` saw one")
+            };
+            if let Err(error) = self.retire(disk, &segment) {
+                // The file may still be there under its name: without it the numbers on disk would have a hole once the
+                // next one went.
+                self.list.lock().push_front(segment);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Recycles or removes the file of a segment taken off the list. A reader that still holds the segment keeps the bytes
+    /// by its open file: such a file is never reused.
+    fn retire(&self, disk: &Disk, segment: &Arc<Segment>) -> Result<()> {
+        let reusable = Arc::strong_count(segment) == 1
+            && segment.header.file_bytes == self.segment_bytes
+            && self.spares.lock().len() < self.spares_max;
+        if !reusable {
+            match disk.fs.remove_file(&segment.path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                result => result.map_err(|source| failure("remove", &segment.path, source))?,
+            }
+            return disk.sync_directory(&self.directory);
+        }
+        let spare = self.new_spare_path();
+        disk.rename(&segment.path, &spare)?;
+        disk.sync_directory(&self.directory)?;
+        self.spares.lock().push(spare);
+        Ok(())
+    }
+}
+
+/// Gives a file exactly `bytes` bytes with space behind them, by writing zeros where the file system cannot reserve.
+fn reserve(file: &dyn File, path: &Path, bytes: u64) -> Result<()> {
+    let failed = |source| failure("allocate", path, source);
+    file.allocate(0, bytes).map_err(failed)?;
+    let mut length = file.len().map_err(failed)?;
+    if length > bytes {
+        return file.set_len(bytes).map_err(failed);
+    }
+    let zeros = [0; SCAN_WINDOW_BYTES];
+    while length < bytes {
+        let part = (bytes - length).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..part as usize], length)
+            .map_err(failed)?;
+        length += part;
+    }
+    Ok(())
+}
+
+/// Removes a file that nothing refers to; one that stays is found as a spare at the next start.
+fn remove_quietly(disk: &Disk, path: &Path) {
+    let _ = disk.fs.remove_file(path);
+}
+
+/// A random stamp for a new use of a file.
+pub(crate) fn new_stamp(random: &dyn vfs::Random) -> Stamp {
+    Stamp(random.next_u64())
+}

@@ -1,0 +1,204 @@
+//! What can go wrong in the log, sorted by what the caller will do about it.
+
+use codec::CodecError;
+use engine::{ErrorKind, Seq};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The result of a log call.
+pub type Result<T> = std::result::Result<T, LogError>;
+
+/// The log's error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// An option is out of its range.
+    #[error("log option {option}: {value} is not between {min} and {max}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// Smallest value.
+        min: u64,
+        /// Largest value.
+        max: u64,
+    },
+    /// The entry is longer than [`crate::ENTRY_BYTES_MAX`].
+    #[error("log entry of {bytes} bytes exceeds the limit of {max}")]
+    EntryTooLarge {
+        /// Its length.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// A wait for an entry that was never appended.
+    #[error("{seq:?} has not been appended, the last entry is {last:?}")]
+    NotAppended {
+        /// The position waited for.
+        seq: Seq,
+        /// The last entry.
+        last: Seq,
+    },
+    /// Entries that were wanted have been purged.
+    #[error("{wanted:?} has been purged, the first entry is {first:?}")]
+    Purged {
+        /// The position wanted.
+        wanted: Seq,
+        /// The first one there is.
+        first: Seq,
+    },
+    /// The log is switched off (`storage.journal.enabled: false`).
+    #[error("the log is switched off")]
+    NoJournal,
+    /// The buffer is far beyond its bound: callers append without waiting for room.
+    #[error("the log's buffer holds {bytes} bytes")]
+    BufferFull {
+        /// Bytes not yet on disk.
+        bytes: usize,
+    },
+    /// The disk is full. What was appended stays in memory; works again when space returns.
+    #[error("no space to {operation} {path}: {source}")]
+    OutOfSpace {
+        /// The verb.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file operation failed.
+    #[error("cannot {operation} {path}: {source}")]
+    Io {
+        /// The verb.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A segment is damaged where a crash cannot have done it.
+    #[error("{path}: at offset {offset}: {damage}")]
+    Corrupt {
+        /// The segment.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// A segment was written by a newer format.
+    #[error("{path} has format version {found}, this program reads up to {supported}")]
+    Version {
+        /// The segment.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest one known.
+        supported: u32,
+    },
+    /// A segment between two others is missing.
+    #[error("{directory}: log segment {number} is missing")]
+    MissingSegment {
+        /// The log's directory.
+        directory: PathBuf,
+        /// The missing segment's number.
+        number: u64,
+    },
+    /// Entries between the engine's durable mark and the log's first entry are missing.
+    #[error("{directory}: the log starts at {first:?}, but the data files end at {durable:?}")]
+    Gap {
+        /// The log's directory.
+        directory: PathBuf,
+        /// The engine's durable mark.
+        durable: Seq,
+        /// The first entry of the log.
+        first: Seq,
+    },
+    /// The compressor named in the options cannot be made.
+    #[error("{0}")]
+    Compressor(#[source] CodecError),
+    /// A write or sync failed earlier; the log is unusable until the process starts again.
+    #[error("the log failed: {0}")]
+    Failed(Arc<str>),
+    /// The log was closed.
+    #[error("the log is closed")]
+    Closed,
+}
+
+/// What is wrong at a place of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The file is shorter than its format demands.
+    #[error("{found} bytes, {expected} expected")]
+    Length {
+        /// Bytes demanded.
+        expected: u64,
+        /// Bytes there.
+        found: u64,
+    },
+    /// The file is no segment of a log.
+    #[error("no log segment (wrong magic)")]
+    Magic,
+    /// The segment header's checksum does not match.
+    #[error("segment header checksum {found:#010x}, {expected:#010x} expected")]
+    HeaderChecksum {
+        /// Computed from the bytes.
+        expected: u32,
+        /// Stored.
+        found: u32,
+    },
+    /// A field of the segment header has a value it cannot have.
+    #[error("segment header: {field} is {found}, {expected} expected")]
+    HeaderField {
+        /// The field.
+        field: &'static str,
+        /// What it must be.
+        expected: u64,
+        /// What it is.
+        found: u64,
+    },
+    /// No valid frame where entries must be.
+    #[error("no valid frame, but later entries exist")]
+    Frame,
+    /// A valid frame that is not the next one.
+    #[error("frame starts at {found:?}, {expected:?} expected")]
+    FrameSeq {
+        /// The position due.
+        expected: Seq,
+        /// The frame's.
+        found: Seq,
+    },
+    /// A valid frame whose group cannot be.
+    #[error("frame claims a group that starts at offset {found}")]
+    FrameGroup {
+        /// The group's offset by the frame.
+        found: u64,
+    },
+    /// A frame with valid checksums does not decompress.
+    #[error("frame does not decompress: {0}")]
+    Decompress(CodecError),
+    /// A frame's raw bytes do not split into its entries.
+    #[error("frame's entries do not fill it")]
+    Entries,
+}
+
+impl LogError {
+    /// The sort of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Option { .. }
+            | Self::EntryTooLarge { .. }
+            | Self::NotAppended { .. }
+            | Self::Purged { .. } => ErrorKind::Invalid,
+            Self::NoJournal | Self::Version { .. } | Self::Compressor(_) => ErrorKind::Unsupported,
+            Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::Gap { .. } => {
+                ErrorKind::Corrupt
+            }
+            Self::OutOfSpace { .. } | Self::BufferFull { .. } => ErrorKind::OutOfSpace,
+            Self::Io { .. } => ErrorKind::Io,
+            Self::Failed(_) | Self::Closed => ErrorKind::Closed,
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Every byte of a segment; described in `docs/formats/log.md`.
+//!
+//! Encoding and decoding side by side. Knows no files. Decoding never panics: bytes that are no header yield `None` or a
+//! [`Damage`].
+
+use crate::Damage;
+use crate::limits::FRAME_RAW_BYTES_MAX;
+use codec::Codec;
+use engine::Seq;
+
+/// First bytes of every segment.
+pub(crate) const MAGIC: [u8; 8] = *b"TENONLOG";
+/// The format this program writes.
+pub(crate) const VERSION: u32 = 1;
+/// Encoded length of a segment header.
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+/// Where the first frame starts: the header has a block of its own, which frames never rewrite.
+pub(crate) const FRAMES_START: u64 = 4096;
+/// Encoded length of a frame header.
+pub(crate) const FRAME_HEADER_BYTES: usize = 40;
+/// Frames start at multiples of this.
+pub(crate) const FRAME_ALIGN: u64 = 8;
+/// Length field before each entry of a raw frame.
+pub(crate) const ENTRY_LENGTH_BYTES: usize = 4;
+
+const VERSION_AT: usize = 8;
+const FLAGS_AT: usize = 12;
+const NUMBER_AT: usize = 16;
+const STAMP_AT: usize = 24;
+const FIRST_AT: usize = 32;
+const LENGTH_AT: usize = 40;
+const RESERVED_AT: usize = 48;
+const HEADER_CRC_AT: usize = 60;
+
+const FRAME_CRC_AT: usize = 0;
+const PAYLOAD_CRC_AT: usize = 4;
+const STORED_BYTES_AT: usize = 8;
+const RAW_BYTES_AT: usize = 12;
+const ENTRIES_AT: usize = 16;
+const CODEC_AT: usize = 20;
+const FRAME_RESERVED_AT: usize = 21;
+const FRAME_FIRST_AT: usize = 24;
+const GROUP_AT: usize = 32;
+
+/// The number of a segment; rises by one from segment to segment and is never used twice in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SegmentNumber(pub u64);
+
+/// A random number that tells one use of a file from another. It seeds the frames' checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(pub u64);
+
+/// What a segment says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub number: SegmentNumber,
+    pub stamp: Stamp,
+    /// Position of the first entry that this segment holds or will hold.
+    pub first: Seq,
+    /// Length of the file.
+    pub file_bytes: u64,
+}
+
+/// What a frame says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    pub payload_crc: u32,
+    /// Bytes of the payload as stored.
+    pub stored_bytes: u32,
+    /// Bytes of the payload decompressed.
+    pub raw_bytes: u32,
+    /// Number of entries, at least 1.
+    pub entries: u32,
+    pub codec: Codec,
+    pub first: Seq,
+    /// Offset of the first frame of the group this frame was written with. All before it had been synced by then.
+    pub group_start: u64,
+}
+
+/// A version this program does not read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    Damage(Damage),
+    Version(u32),
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+    bytes[at..at + field.len()].copy_from_slice(field);
+}
+
+impl SegmentHeader {
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        put(&mut bytes, 0, &MAGIC);
+        put(&mut bytes, VERSION_AT, &VERSION.to_le_bytes());
+        put(&mut bytes, NUMBER_AT, &self.number.0.to_le_bytes());
+        put(&mut bytes, STAMP_AT, &self.stamp.0.to_le_bytes());
+        put(&mut bytes, FIRST_AT, &self.first.0.to_le_bytes());
+        put(&mut bytes, LENGTH_AT, &self.file_bytes.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
+        put(&mut bytes, HEADER_CRC_AT, &crc.to_le_bytes());
+        bytes
+    }
+
+    /// The version is looked at before the checksum, so that a later format may move the rest.
+    pub fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> Result<Self, HeaderError> {
+        if bytes[..MAGIC.len()] != MAGIC {
+            return Err(HeaderError::Damage(Damage::Magic));
+        }
+        let version = u32_at(bytes, VERSION_AT);
+        if version > VERSION {
+            return Err(HeaderError::Version(version));
+        }
+        let expected = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
+        let found = u32_at(bytes, HEADER_CRC_AT);
+        if expected != found {
+            return Err(HeaderError::Damage(Damage::HeaderChecksum {
+                expected,
+                found,
+            }));
+        }
+        let field = |field, expected, found| {
+            HeaderError::Damage(Damage::HeaderField {
+                field,
+                expected,
+                found,
+            })
+        };
+        if version != VERSION {
+            return Err(field("version", u64::from(VERSION), u64::from(version)));
+        }
+        let reserved = &bytes[RESERVED_AT..HEADER_CRC_AT];
+        if u32_at(bytes, FLAGS_AT) != 0 || reserved.iter().any(|&byte| byte != 0) {
+            return Err(field("reserved", 0, 1));
+        }
+        Ok(Self {
+            number: SegmentNumber(u64_at(bytes, NUMBER_AT)),
+            stamp: Stamp(u64_at(bytes, STAMP_AT)),
+            first: Seq(u64_at(bytes, FIRST_AT)),
+            file_bytes: u64_at(bytes, LENGTH_AT),
+        })
+    }
+}
+
+/// The checksum of a frame header: also of where the frame stands and of the segment's stamp, so that neither a frame of
+/// the file's earlier life nor one written to a wrong place is taken for a frame.
+fn frame_crc(header: &[u8], stamp: Stamp, offset: u64) -> u32 {
+    let crc = crc32c::crc32c(&stamp.0.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
+    crc32c::crc32c_append(crc, &header[PAYLOAD_CRC_AT..FRAME_HEADER_BYTES])
+}
+
+impl FrameHeader {
+    pub fn encode(&self, stamp: Stamp, offset: u64) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        put(&mut bytes, PAYLOAD_CRC_AT, &self.payload_crc.to_le_bytes());
+        put(
+            &mut bytes,
+            STORED_BYTES_AT,
+            &self.stored_bytes.to_le_bytes(),
+        );
+        put(&mut bytes, RAW_BYTES_AT, &self.raw_bytes.to_le_bytes());
+        put(&mut bytes, ENTRIES_AT, &self.entries.to_le_bytes());
+        bytes[CODEC_AT] = self.codec.tag();
+        put(&mut bytes, FRAME_FIRST_AT, &self.first.0.to_le_bytes());
+        put(&mut bytes, GROUP_AT, &self.group_start.to_le_bytes());
+        let crc = frame_crc(&bytes, stamp, offset);
+        put(&mut bytes, FRAME_CRC_AT, &crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header at `offset` of the segment with that stamp; `None` when the bytes are none. Cheap tests come first, since
+    /// a scan tries every eighth byte.
+    pub fn decode(bytes: &[u8], stamp: Stamp, offset: u64) -> Option<Self> {
+        let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
+        if bytes[FRAME_RESERVED_AT..FRAME_FIRST_AT] != [0; FRAME_FIRST_AT - FRAME_RESERVED_AT] {
+            return None;
+        }
+        let header = Self {
+            payload_crc: u32_at(bytes, PAYLOAD_CRC_AT),
+            stored_bytes: u32_at(bytes, STORED_BYTES_AT),
+            raw_bytes: u32_at(bytes, RAW_BYTES_AT),
+            entries: u32_at(bytes, ENTRIES_AT),
+            codec: Codec::from_tag(bytes[CODEC_AT]).ok()?,
+            first: Seq(u64_at(bytes, FRAME_FIRST_AT)),
+            group_start: u64_at(bytes, GROUP_AT),
+        };
+        let raw_bytes = header.raw_bytes as usize;
+        let plausible = header.entries > 0
+            && raw_bytes <= FRAME_RAW_BYTES_MAX
+            && header.entries as usize <= raw_bytes / ENTRY_LENGTH_BYTES
+            && header.stored_bytes > 0
+            && header.stored_bytes <= header.raw_bytes
+            && (FRAMES_START..=offset).contains(&header.group_start)
+            && header
+                .first
+                .0
+                .checked_add(u64::from(header.entries))
+                .is_some();
+        (plausible && u32_at(bytes, FRAME_CRC_AT) == frame_crc(bytes, stamp, offset))
+            .then_some(header)
+    }
+
+    /// Offset behind the frame that stands at `offset`, padding included.
+    pub fn end(&self, offset: u64) -> u64 {
+        padded(offset + FRAME_HEADER_BYTES as u64 + u64::from(self.stored_bytes))
+    }
+
+    /// The position after the frame's last entry.
+    pub fn next_seq(&self) -> Seq {
+        Seq(self.first.0 + u64::from(self.entries))
+    }
+}
+
+/// The next multiple of [`FRAME_ALIGN`].
+pub(crate) fn padded(offset: u64) -> u64 {
+    offset.next_multiple_of(FRAME_ALIGN)
+}
+
+/// Cuts the next entry off a raw frame: its length, or `None` when the bytes end too soon.
+pub(crate) fn entry_length(raw: &[u8]) -> Option<usize> {
+    let length = u32::from_le_bytes(raw.get(..ENTRY_LENGTH_BYTES)?.try_into().ok()?) as usize;
+    (raw.len() - ENTRY_LENGTH_BYTES >= length).then_some(length)
+}
+
+/// Every size, offset, tag and limit of the format, one per line. A test compares it with a checked-in file, so that no
+/// change of format goes unseen.
+pub fn layout_description() -> String {
+    use crate::limits;
+    use std::fmt::Write;
+    let mut text = format!(
+        "magic {:?} version {VERSION} little endian\n",
+        String::from_utf8_lossy(&MAGIC)
+    );
+    let mut line = |name: &str, value: u64| {
+        writeln!(text, "{name} {value}").expect("writing to a string");
+    };
+    line("segment_header.bytes", SEGMENT_HEADER_BYTES as u64);
+    line("segment_header.magic.at", 0);
+    line("segment_header.version.at", VERSION_AT as u64);
+    line("segment_header.flags.at", FLAGS_AT as u64);
+    line("segment_header.number.at", NUMBER_AT as u64);
+    line("segment_header.stamp.at", STAMP_AT as u64);
+    line("segment_header.first_seq.at", FIRST_AT as u64);
+    line("segment_header.file_bytes.at", LENGTH_AT as u64);
+    line("segment_header.reserved.at", RESERVED_AT as u64);
+    line("segment_header.crc32c.at", HEADER_CRC_AT as u64);
+    line("frames.start", FRAMES_START);
+    line("frames.align", FRAME_ALIGN);
+    line("frame_header.bytes", FRAME_HEADER_BYTES as u64);
+    line("frame_header.header_crc32c.at", FRAME_CRC_AT as u64);
+    line("frame_header.payload_crc32c.at", PAYLOAD_CRC_AT as u64);
+    line("frame_header.stored_bytes.at", STORED_BYTES_AT as u64);
+    line("frame_header.raw_bytes.at", RAW_BYTES_AT as u64);
+    line("frame_header.entries.at", ENTRIES_AT as u64);
+    line("frame_header.codec.at", CODEC_AT as u64);
+    line("frame_header.reserved.at", FRAME_RESERVED_AT as u64);
+    line("frame_header.first_seq.at", FRAME_FIRST_AT as u64);
+    line("frame_header.group_start.at", GROUP_AT as u64);
+    line("entry.length.bytes", ENTRY_LENGTH_BYTES as u64);
+    line("entry.bytes.max", limits::ENTRY_BYTES_MAX as u64);
+    line("frame.raw_bytes.max", FRAME_RAW_BYTES_MAX as u64);
+    line(
+        "frame.raw_bytes.target",
+        limits::FRAME_RAW_BYTES_TARGET as u64,
+    );
+    line(
+        "frame.compress_from_raw_bytes",
+        limits::COMPRESS_RAW_BYTES_MIN as u64,
+    );
+    line("segment.bytes.min", limits::SEGMENT_BYTES_MIN);
+    line("segment.bytes.max", limits::SEGMENT_BYTES_MAX);
+    for codec in Codec::ALL {
+        line(&format!("codec.{codec}.tag"), u64::from(codec.tag()));
+    }
+    text
+}

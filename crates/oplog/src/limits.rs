@@ -1,0 +1,39 @@
+//! Every bound of the log, with where it comes from.
+
+/// Longest entry in bytes: the longest wire message (48 MB) as one write, and 1 MiB for what the server adds.
+pub const ENTRY_BYTES_MAX: usize = 49 * 1024 * 1024;
+
+/// Smallest segment that can be asked for. Production uses 64 to 128 MiB; tests use small ones to reach the seams.
+pub const SEGMENT_BYTES_MIN: u64 = 8 * 1024;
+
+/// Largest segment that can be asked for.
+pub const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// A frame takes entries until it holds about so many raw bytes; one larger entry makes a larger frame. Large enough for
+/// compression to see repetition, small enough that a reader decompresses little beyond what it seeks.
+pub(crate) const FRAME_RAW_BYTES_TARGET: usize = 1024 * 1024;
+
+/// Largest raw frame: one entry of the greatest length and its length field.
+pub(crate) const FRAME_RAW_BYTES_MAX: usize = ENTRY_BYTES_MAX + crate::format::ENTRY_LENGTH_BYTES;
+
+/// Frames below this are not worth compressing.
+pub(crate) const COMPRESS_RAW_BYTES_MIN: usize = 4 * 1024;
+
+/// A group (frames that share one write and one sync) is closed at so many bytes, so that nobody waits for more.
+pub(crate) const GROUP_BYTES_TARGET: usize = 8 * 1024 * 1024;
+
+/// So many buffered bytes wake the background flusher early.
+pub(crate) const FLUSH_SOON_BYTES: usize = 4 * 1024 * 1024;
+
+/// `append` refuses beyond so many times the bound that `wait_for_room` keeps: the last resort against callers that never
+/// wait.
+pub(crate) const BUFFER_HARD_LIMIT_FACTOR: usize = 4;
+
+/// Emptied chunks kept for reuse.
+pub(crate) const SPARE_CHUNKS_MAX: usize = 8;
+
+/// Raw bytes between two remembered frame positions of a segment.
+pub(crate) const MARK_INTERVAL_BYTES: u64 = 1024 * 1024;
+
+/// Bytes read from a segment at once while scanning.
+pub(crate) const SCAN_WINDOW_BYTES: usize = 256 * 1024;

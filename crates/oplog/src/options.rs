@@ -1,0 +1,90 @@
+//! How a log is to be kept.
+
+use crate::limits::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::{LogError, Result};
+use codec::Codec;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Told once, from the thread that saw it, when the log fails for ever. It must not call the log.
+pub type FailureHandler = Arc<dyn Fn(&LogError) + Send + Sync>;
+
+/// Whether there is a log at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogMode {
+    /// Entries go to disk.
+    On,
+    /// Entries are only counted; entries of earlier days can still be read. A crash loses what came after the engine's
+    /// last checkpoint.
+    Off,
+}
+
+/// Options of [`crate::Log::open`]; start from [`LogOptions::new`].
+#[derive(Clone)]
+pub struct LogOptions {
+    /// Where the segments are; created when missing.
+    pub directory: PathBuf,
+    /// Compressor of frames of 4 KiB and more.
+    pub codec: Codec,
+    /// Length of a segment file: 64 to 128 MiB in production, see [`crate::SEGMENT_BYTES_MIN`]. A longer entry gets a longer
+    /// segment.
+    pub segment_bytes: u64,
+    /// Longest time between an append and the start of its flush when nobody waits for it.
+    pub commit_interval: Duration,
+    /// On or off.
+    pub mode: LogMode,
+    /// `wait_for_room` waits while more bytes than this are not yet on disk.
+    pub buffer_bytes_max: usize,
+    /// Recycled segment files kept for reuse.
+    pub spare_segments_max: usize,
+    /// Run the background flusher. Without it (simulation) entries reach the disk by `flush` and `wait_durable` only.
+    pub background: bool,
+    /// Who is told when the log fails.
+    pub on_failure: Option<FailureHandler>,
+}
+
+impl LogOptions {
+    /// The defaults: snappy, 64 MiB segments, 100 ms, 64 MiB of buffer, 2 spare segments.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            codec: Codec::Snappy,
+            segment_bytes: 64 * 1024 * 1024,
+            commit_interval: Duration::from_millis(100),
+            mode: LogMode::On,
+            buffer_bytes_max: 64 * 1024 * 1024,
+            spare_segments_max: 2,
+            background: true,
+            on_failure: None,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let within = |option, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(LogError::Option {
+                    option,
+                    value,
+                    min,
+                    max,
+                })
+            }
+        };
+        within(
+            "segment_bytes",
+            self.segment_bytes,
+            SEGMENT_BYTES_MIN,
+            SEGMENT_BYTES_MAX,
+        )?;
+        within("buffer_bytes_max", self.buffer_bytes_max as u64, 1, 1 << 32)?;
+        within(
+            "commit_interval (ms)",
+            self.commit_interval.as_millis() as u64,
+            1,
+            3_600_000,
+        )
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads entries back, at replay and while the log runs.
+//!
+//! Sees what is durable and nothing else. Holds at most one frame, and the segment it reads: a segment that is purged
+//! meanwhile keeps its bytes for readers that have opened it.
+
+use crate::catalog::Segment;
+use crate::format::{ENTRY_LENGTH_BYTES, entry_length};
+use crate::log::Shared;
+use crate::scan::{Scanner, SegmentFile, unpack};
+use crate::{Damage, LogError, Result};
+use bytes::{Buf, Bytes};
+use codec::Decompressor;
+use engine::Seq;
+use std::sync::Arc;
+use vfs::Access;
+
+/// Yields `(Seq, entry)` in order from where [`crate::Log::read`] was asked to start, up to the durable mark of the moment.
+/// After `None` it can be asked again: it goes on when more is durable. After an error it is at its end for ever.
+pub struct LogReader {
+    shared: Arc<Shared>,
+    /// The entry to yield next.
+    next: Seq,
+    place: Option<Place>,
+    /// What is left of the frame: raw bytes from the entry `frame_next` on.
+    frame: Bytes,
+    frame_next: Seq,
+    unpacker: Decompressor,
+    ended: bool,
+}
+
+/// The segment being read. The catalog does not recycle its file while this holds it.
+struct Place {
+    segment: Arc<Segment>,
+    scanner: Scanner,
+}
+
+impl LogReader {
+    pub(crate) fn new(shared: Arc<Shared>, from: Seq) -> Self {
+        Self {
+            shared,
+            next: from,
+            place: None,
+            frame: Bytes::new(),
+            frame_next: from,
+            unpacker: Decompressor::new(),
+            ended: false,
+        }
+    }
+
+    /// The position of the entry that comes next.
+    pub fn next_seq(&self) -> Seq {
+        self.next
+    }
+
+    fn step(&mut self) -> Result<Option<(Seq, Bytes)>> {
+        loop {
+            while !self.frame.is_empty() {
+                let length = entry_length(&self.frame).expect("`unpack` has checked the entries");
+                self.frame.advance(ENTRY_LENGTH_BYTES);
+                let entry = self.frame.split_to(length);
+                let seq = self.frame_next;
+                self.frame_next = seq.next();
+                if seq >= self.next {
+                    self.next = seq.next();
+                    return Ok(Some((seq, entry)));
+                }
+            }
+            if self.next > self.shared.durable_seq() {
+                return Ok(None);
+            }
+            self.next_frame()?;
+        }
+    }
+
+    /// Loads the frame that holds `next`, or walks over one before it.
+    fn next_frame(&mut self) -> Result<()> {
+        let wanted = self.next;
+        let mut place = self.place_for(wanted)?;
+        let result = load_frame(&mut place.scanner, wanted, &mut self.unpacker);
+        self.place = Some(place);
+        if let Some((first, raw)) = result? {
+            self.frame_next = first;
+            self.frame = raw.into();
+        }
+        Ok(())
+    }
+
+    /// The segment in which the walk goes on.
+    fn place_for(&mut self, wanted: Seq) -> Result<Place> {
+        let catalog = &self.shared.catalog;
+        let purged = || LogError::Purged {
+            wanted,
+            first: self.shared.first_seq(),
+        };
+        let segment = match self.place.take() {
+            None => catalog.find(wanted).ok_or_else(purged)?,
+            Some(place) => match catalog.after(place.segment.header.number) {
+                Some(next) if next.header.number.0 != place.segment.header.number.0 + 1 => {
+                    return Err(purged());
+                }
+                Some(next) if next.header.first <= place.scanner.next_seq() => next,
+                _ => return Ok(place),
+            },
+        };
+        let file = match SegmentFile::open(&*self.shared.disk.fs, &segment.path, Access::Read) {
+            Err(LogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(purged());
+            }
+            result => result?,
+        };
+        let (first, offset) = segment.nearest(wanted);
+        Ok(Place {
+            segment,
+            scanner: Scanner::starting(file, first, offset),
+        })
+    }
+}
+
+/// The next frame's first entry and raw bytes; `None` for a frame wholly before `wanted`, which is not unpacked. There must
+/// be a frame, since what is wanted is durable.
+fn load_frame(
+    scanner: &mut Scanner,
+    wanted: Seq,
+    unpacker: &mut Decompressor,
+) -> Result<Option<(Seq, Vec<u8>)>> {
+    for attempt in 0..2 {
+        if attempt > 0 {
+            // What was read ahead may be older than the frame.
+            scanner.forget_window();
+        }
+        let (offset, damage) = match scanner.next_frame()? {
+            None => continue,
+            Some(frame) if frame.header.next_seq() <= wanted => return Ok(None),
+            Some(frame) => match unpack(&frame, unpacker) {
+                Ok(raw) => return Ok(Some((frame.header.first, raw))),
+                Err(damage) => (frame.offset, damage),
+            },
+        };
+        return Err(scanner.segment().corrupt(offset, damage));
+    }
+    Err(scanner.segment().corrupt(scanner.offset(), Damage::Frame))
+}
+
+impl Iterator for LogReader {
+    type Item = Result<(Seq, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let step = self.shared.check_alive().and_then(|()| self.step());
+        self.ended = step.is_err();
+        step.transpose()
+    }
+}

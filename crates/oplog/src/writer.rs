@@ -1,0 +1,241 @@
+//! Turns groups of entries into frames and puts them on disk.
+//!
+//! One writer at a time (whoever holds its mutex). Protocol of a group:
+//! 1. Take what is buffered. 2. Frame and compress as much as fits the segment. 3. One write, one sync. 4. Only then are the
+//! entries forgotten here and the durable mark moves. When the segment has no room for a frame, everything in it has been
+//! synced, and a new segment is made.
+//!
+//! Invariants: `pending` starts with the entry after the durable mark; the file below `offset` is durable; frames made from
+//! the same chunks are the same bytes, so a group that found the disk full can be written again over itself.
+
+use crate::buffer::{Buffer, Chunk};
+use crate::catalog::{Catalog, Segment, new_stamp};
+use crate::disk::Disk;
+use crate::format::{
+    FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentNumber, padded,
+};
+use crate::limits::{COMPRESS_RAW_BYTES_MIN, GROUP_BYTES_TARGET};
+use crate::stats::add;
+use crate::{LogError, Result};
+use codec::{Codec, Compressor};
+use engine::Seq;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use vfs::{File, Random};
+
+/// The segment being written.
+pub(crate) struct Tail {
+    pub segment: Arc<Segment>,
+    pub file: Arc<dyn File>,
+    /// Where the next frame goes.
+    pub offset: u64,
+}
+
+pub(crate) struct Writer {
+    tail: Option<Tail>,
+    next_number: SegmentNumber,
+    segment_bytes: u64,
+    random: Arc<dyn Random>,
+    compressor: Compressor,
+    pending: VecDeque<Chunk>,
+    emptied: Vec<Vec<u8>>,
+    group: Vec<u8>,
+}
+
+/// What one group brought to disk.
+pub(crate) struct Flushed {
+    /// Its last entry.
+    pub last: Seq,
+    /// Raw bytes, as counted when appended.
+    pub raw_bytes: usize,
+    /// More is to be flushed.
+    pub more: bool,
+    /// The segment is more than half full.
+    pub past_middle: bool,
+}
+
+/// The frames of one group, not yet written.
+struct Framed {
+    chunks: usize,
+    raw_bytes: usize,
+    stored_bytes: usize,
+    /// Bytes that the first frame left out needs; 0 when none was left out for want of room.
+    wanted: u64,
+}
+
+impl Writer {
+    pub fn new(
+        tail: Option<Tail>,
+        next_number: SegmentNumber,
+        segment_bytes: u64,
+        codec: Codec,
+        random: Arc<dyn Random>,
+    ) -> Result<Self> {
+        let compressor = Compressor::new(codec).map_err(LogError::Compressor)?;
+        Ok(Self {
+            tail,
+            next_number,
+            segment_bytes,
+            random,
+            compressor,
+            pending: VecDeque::new(),
+            emptied: Vec::new(),
+            group: Vec::new(),
+        })
+    }
+
+    /// Takes over what is buffered.
+    pub fn take(&mut self, buffer: &Mutex<Buffer>) {
+        buffer.lock().take(&mut self.pending, &mut self.emptied);
+        self.emptied.clear();
+    }
+
+    /// Writes and syncs one group of what was taken; `None` when nothing is left. `OutOfSpace` may be tried again; after any
+    /// other error the writer must not be used.
+    pub fn flush_group(&mut self, disk: &Disk, catalog: &Catalog) -> Result<Option<Flushed>> {
+        let framed = loop {
+            let Some(front) = self.pending.front() else {
+                return Ok(None);
+            };
+            let first = front.first;
+            let wanted = match &self.tail {
+                None => frame_bytes_max(front.raw.len()),
+                Some(tail) => {
+                    let (offset, room) =
+                        (tail.offset, tail.segment.header.file_bytes - tail.offset);
+                    let segment = tail.segment.clone();
+                    let framed = self.frame_group(&segment, offset, room);
+                    if framed.chunks > 0 {
+                        break framed;
+                    }
+                    framed.wanted
+                }
+            };
+            self.roll(disk, catalog, first, wanted)?;
+        };
+        let tail = self.tail.as_mut().expect("a group was framed for it");
+        disk.write(&*tail.file, &tail.segment.path, &self.group, tail.offset)?;
+        disk.sync_file(&*tail.file, &tail.segment.path)?;
+        tail.segment.mark(self.pending[0].first, tail.offset);
+        tail.offset += self.group.len() as u64;
+        add(&disk.counters.groups, 1);
+        add(&disk.counters.frames, framed.chunks as u64);
+        add(&disk.counters.raw_bytes, framed.raw_bytes as u64);
+        add(&disk.counters.stored_bytes, framed.stored_bytes as u64);
+        let last = self.pending[framed.chunks - 1].last();
+        let past_middle = tail.offset > tail.segment.header.file_bytes / 2;
+        for chunk in self.pending.drain(..framed.chunks) {
+            let mut raw = chunk.raw;
+            raw.clear();
+            if raw.capacity() <= 2 * crate::limits::FRAME_RAW_BYTES_TARGET {
+                self.emptied.push(raw);
+            }
+        }
+        if self.group.capacity() > 2 * GROUP_BYTES_TARGET {
+            self.group = Vec::new();
+        }
+        Ok(Some(Flushed {
+            last,
+            raw_bytes: framed.raw_bytes,
+            more: !self.pending.is_empty(),
+            past_middle,
+        }))
+    }
+
+    /// Fills `group` with the frames of the first pending chunks, as many as `room` and the group's bound allow.
+    fn frame_group(&mut self, segment: &Segment, group_start: u64, room: u64) -> Framed {
+        let mut framed = Framed {
+            chunks: 0,
+            raw_bytes: 0,
+            stored_bytes: 0,
+            wanted: 0,
+        };
+        self.group.clear();
+        for chunk in &self.pending {
+            let start = self.group.len();
+            if start > 0 && start + chunk.raw.len() > GROUP_BYTES_TARGET {
+                break;
+            }
+            let header = frame_into(
+                &mut self.group,
+                &mut self.compressor,
+                chunk,
+                segment,
+                group_start,
+            );
+            let end = self.group.len();
+            if end as u64 > room {
+                self.group.truncate(start);
+                framed.wanted = (end - start) as u64;
+                break;
+            }
+            framed.chunks += 1;
+            framed.raw_bytes += chunk.raw.len();
+            framed.stored_bytes += header.stored_bytes as usize;
+        }
+        framed
+    }
+
+    /// Starts a new segment for the entry `first`, whose frame needs `wanted` bytes.
+    fn roll(&mut self, disk: &Disk, catalog: &Catalog, first: Seq, wanted: u64) -> Result<()> {
+        let header = SegmentHeader {
+            number: self.next_number,
+            stamp: new_stamp(&*self.random),
+            first,
+            file_bytes: self
+                .segment_bytes
+                .max((FRAMES_START + wanted).next_multiple_of(FRAMES_START)),
+        };
+        let (segment, file) = catalog.create(disk, header)?;
+        self.next_number = SegmentNumber(self.next_number.0 + 1);
+        self.tail = Some(Tail {
+            segment,
+            file,
+            offset: FRAMES_START,
+        });
+        Ok(())
+    }
+}
+
+/// An upper bound for the frame of a chunk: it is stored as it is when it does not shrink.
+fn frame_bytes_max(raw_bytes: usize) -> u64 {
+    padded((FRAME_HEADER_BYTES + raw_bytes) as u64)
+}
+
+/// Appends the frame of `chunk` to `group`, which will be written at `group_start`.
+fn frame_into(
+    group: &mut Vec<u8>,
+    compressor: &mut Compressor,
+    chunk: &Chunk,
+    segment: &Segment,
+    group_start: u64,
+) -> FrameHeader {
+    let start = group.len();
+    let payload_at = start + FRAME_HEADER_BYTES;
+    group.resize(payload_at, 0);
+    let mut codec = Codec::None;
+    if chunk.raw.len() >= COMPRESS_RAW_BYTES_MIN && compressor.codec() != Codec::None {
+        // A compressor that refuses its input leaves it as it is, like one that cannot shrink it.
+        match compressor.compress(&chunk.raw, group) {
+            Ok(stored) if stored < chunk.raw.len() => codec = compressor.codec(),
+            _ => group.truncate(payload_at),
+        }
+    }
+    if codec == Codec::None {
+        group.extend_from_slice(&chunk.raw);
+    }
+    let header = FrameHeader {
+        payload_crc: crc32c::crc32c(&group[payload_at..]),
+        stored_bytes: (group.len() - payload_at) as u32,
+        raw_bytes: chunk.raw.len() as u32,
+        entries: chunk.entries,
+        codec,
+        first: chunk.first,
+        group_start,
+    };
+    let encoded = header.encode(segment.header.stamp, group_start + start as u64);
+    group[start..payload_at].copy_from_slice(&encoded);
+    group.resize(padded(group.len() as u64) as usize, 0);
+    header
+}
