@@ -73,6 +73,13 @@ pub fn decode_key(
     Ok(values)
 }
 
+/// Length of the encoded value that `key` starts with, a field of this direction.
+pub fn value_length(key: &[u8], order: FieldOrder) -> Result<usize, DecodeError> {
+    let mut decoder = KeyDecoder::new(key, &[], KeyOrdering::new([order]));
+    decoder.skip_field()?;
+    Ok(key.len() - decoder.rest.len())
+}
+
 /// Decodes a key field by field.
 pub struct KeyDecoder<'a> {
     /// Key bytes not read yet.

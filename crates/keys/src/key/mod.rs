@@ -13,7 +13,7 @@ mod encode;
 mod format;
 
 pub use bounds::{Discriminator, Edge, KeyInterval, encode_bound, successor};
-pub use decode::{DecodeError, KeyDecoder, decode_key};
+pub use decode::{DecodeError, KeyDecoder, decode_key, value_length};
 pub(crate) use encode::encode_field;
 pub use encode::{encode_key, encode_missing, encode_value, encode_value_with_types};
 
