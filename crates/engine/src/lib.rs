@@ -37,30 +37,47 @@ pub trait Engine: Send + Sync {
     /// The live tables as of the newest published `Seq`, by id.
     fn tables(&self) -> Result<Vec<(TableId, TableSpec)>>;
 
-    /// A view of all tables at the newest published `Seq`. It **must** not change afterwards, whatever is applied, and
-    /// **must** keep rows of a table dropped later readable. Cheap (well under a microsecond is the aim).
+    /// A view of all tables at the newest published `Seq`, or at a later applied one where [`Engine::apply`] makes batches
+    /// visible at once; [`Snapshot::seq`] **must** tell which, exactly. The view **must** not change afterwards, whatever
+    /// is applied, and **must** keep rows of a table dropped later readable. Cheap (well under a microsecond is the aim).
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 
     /// Puts a batch into the engine as of `seq`. Blind: never reads to obey. Calls come in rising `Seq` order, one at a
-    /// time unless `Capabilities::concurrent_apply`. The batch becomes visible as a whole, to snapshots taken after
-    /// [`Engine::publish`] of its `seq` or a later one. Engines without `concurrent_apply` may make it visible at once.
-    /// No disk I/O on the caller's thread beyond bounded back-pressure (at most 5 ms). After an error the engine is
-    /// poisoned: every later call answers `Closed`.
+    /// time unless `Capabilities::concurrent_apply`; a `seq` may be left out. The batch **must** become visible as a whole,
+    /// to snapshots taken after [`Engine::publish`] of its `seq` or a later one. Engines without `concurrent_apply` may make
+    /// it visible at once. The engine **must not** keep the batch's buffers after the call: the caller may hand in slices of
+    /// a larger buffer and reuse it. No disk I/O on the caller's thread beyond bounded back-pressure (at most 5 ms).
+    ///
+    /// Errors: `Invalid` for a `seq` that does not rise, an operation on a table that does not exist, a key or value beyond
+    /// its limit, a table that exists as another kind. A caller that keeps the rules sees none. After an error the engine is
+    /// poisoned (part of the batch may be in): every later call **must** answer `Closed`.
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()>;
 
-    /// Makes everything applied at or below `seq` visible to new snapshots. All of it **must** have been applied.
+    /// Makes everything applied at or below `seq` visible to new snapshots. The caller has applied all of it; `seq` may lie
+    /// above the last batch when log entries came between that concern no engine. Going back is ignored.
     fn publish(&self, seq: Seq);
 
     /// The newest `Seq` whose fold would be found after a crash now; `Seq::ZERO` when nothing is.
     fn durable_seq(&self) -> Seq;
 
-    /// Makes everything published at the time of the call durable, and returns the new durable mark. Runs beside
-    /// `apply` without blocking it. A sync that fails **must** poison the engine.
+    /// Makes everything published at the time of the call durable, and returns the new durable mark (`Seq::ZERO` from an
+    /// engine that keeps nothing, [`CheckpointCost::Never`]). Runs beside `apply` without blocking it. With nothing new to
+    /// keep it **must** write nothing. A sync that fails **must** poison the engine. `OutOfSpace` leaves the checkpoint
+    /// before as it was; whether the engine goes on when space returns, or must be reopened, is its own affair.
     fn checkpoint(&self) -> Result<Seq>;
 
-    /// Fills an empty, freshly created table from strictly rising keys, faster than batches would. The rows belong to
-    /// `seq`. Unsorted or duplicate keys are an `Invalid` error and leave the table empty.
-    fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64>;
+    /// Fills an empty, freshly created table from strictly rising keys, faster than batches would, and returns the number of
+    /// rows. Runs beside `apply`; until it returns and `seq` is published nobody else reads or writes the table. The rows
+    /// belong to `seq`, which lies at or above the table's creation: snapshots at or above it, taken after the return,
+    /// **must** see all of them. After a crash **either all or none** of them **must** be there, and all of them once a
+    /// [`Engine::checkpoint`] that began after the return has succeeded. Unsorted or duplicate keys, a row beyond its limit,
+    /// or a table that is not empty are `Invalid`; the table is then as it was and the engine goes on.
+    fn bulk_load(
+        &self,
+        table: TableId,
+        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+        seq: Seq,
+    ) -> Result<u64>;
 
     /// Bytes a table takes, see [`TableStats`].
     fn table_stats(&self, table: TableId) -> Result<TableStats>;
@@ -75,7 +92,7 @@ pub trait Engine: Send + Sync {
     fn backup(&self) -> Result<Box<dyn Backup>>;
 
     /// Stops background work. With `CloseMode::Checkpoint` everything published is durable on return and reopening needs
-    /// no replay. Later calls answer `Closed`.
+    /// no replay. Later calls **must** answer `Closed`; snapshots and cursors that are still open may go on or answer it.
     fn close(&self, mode: CloseMode) -> Result<()>;
 }
 
@@ -89,7 +106,12 @@ pub trait Snapshot: Send + Sync {
 
     /// A cursor over a range of a table, standing before the first row in its direction. It keeps the snapshot alive, so
     /// that a plan can hold view and cursor side by side.
-    fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>>;
+    fn cursor(
+        self: Arc<Self>,
+        table: TableId,
+        range: KeyRange,
+        direction: Direction,
+    ) -> Result<Box<dyn Cursor>>;
 
     /// Estimated rows and bytes of a range, and up to `splits` sorted keys inside it that part it into about equal shares.
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate>;
@@ -171,6 +193,11 @@ pub enum CloseMode {
 pub trait Backup: Send {
     /// The `Seq` of the checkpoint.
     fn seq(&self) -> Seq;
-    /// Files to copy, relative to the engine's directory, each with the number of bytes that belong to the checkpoint.
+    /// The directory the files lie in, relative to the engine's own. A copy of the files, under their names below this
+    /// directory, is an engine's directory again.
+    fn root(&self) -> PathBuf {
+        PathBuf::new()
+    }
+    /// Files to copy, relative to [`Backup::root`], each with the number of bytes that belong to the checkpoint.
     fn files(&self) -> Vec<(PathBuf, u64)>;
 }

@@ -23,7 +23,10 @@ pub struct KeyRange {
 impl KeyRange {
     /// Every key.
     pub fn all() -> Self {
-        Self { start: Bound::Unbounded, end: Bound::Unbounded }
+        Self {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+        }
     }
 
     /// Every key that starts with `prefix`.

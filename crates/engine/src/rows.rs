@@ -24,7 +24,10 @@ impl FillLimits {
 
 impl Default for FillLimits {
     fn default() -> Self {
-        Self { rows_max: 256, bytes_max: 256 * 1024 }
+        Self {
+            rows_max: 256,
+            bytes_max: 256 * 1024,
+        }
     }
 }
 
@@ -70,7 +73,10 @@ impl Rows {
     pub fn push_shared(&mut self, key: &[u8], value: Bytes) {
         let key = self.copy(key);
         self.shared_bytes += value.len();
-        self.rows.push(Row { key, value: Value::Shared(value) });
+        self.rows.push(Row {
+            key,
+            value: Value::Shared(value),
+        });
     }
 
     fn copy(&mut self, bytes: &[u8]) -> Range<usize> {

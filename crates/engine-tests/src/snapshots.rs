@@ -1,0 +1,165 @@
+//! Views that stand still.
+
+use crate::driver::{Dice, Driver, OTHER, Row, TABLE, for_seeds, fresh, key, open_cursor, scan};
+use crate::fixture::{Fixture, tests};
+use engine::{Direction, FillLimits, KeyRange, Maintenance, Rows, Snapshot};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+tests![
+    a_snapshot_does_not_change,
+    snapshots_at_every_position_stay_exact,
+    a_cursor_keeps_its_snapshot_alive,
+    a_snapshot_outlives_the_callers_handle_of_the_engine,
+    old_versions_go_when_nobody_sees_them,
+];
+
+fn a_snapshot_does_not_change(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    driver.commit(|batch| {
+        (0..2000).for_each(|number| batch.put(TABLE, key(number * 2), key(number)))
+    });
+    let snapshot = driver.snapshot();
+    let before = scan(&snapshot, TABLE, KeyRange::all(), Direction::Forward);
+    let mut half_read = open_cursor(&snapshot, TABLE, KeyRange::all(), Direction::Forward);
+    let mut rows = Rows::new();
+    half_read
+        .fill(
+            &mut rows,
+            FillLimits {
+                rows_max: 1000,
+                bytes_max: usize::MAX,
+            },
+        )
+        .unwrap();
+    driver.commit(|batch| {
+        (0..2000).for_each(|number| batch.put(TABLE, key(number * 2 + 1), key(0)));
+        (0..1000).for_each(|number| batch.delete(TABLE, key(number * 4)));
+        batch.add(TABLE, key(2), 1);
+        batch.delete_range(
+            TABLE,
+            KeyRange {
+                start: std::ops::Bound::Included(key(3000)),
+                end: std::ops::Bound::Unbounded,
+            },
+        );
+    });
+    driver.engine.checkpoint().unwrap();
+    driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
+    assert_eq!(
+        scan(&snapshot, TABLE, KeyRange::all(), Direction::Forward),
+        before
+    );
+    let rest = crate::driver::drain(&mut *half_read, FillLimits::default());
+    assert_eq!(rest, before[1000..]);
+    assert_eq!(
+        snapshot.get(TABLE, &key(4)).unwrap().as_deref(),
+        Some(&key(2)[..])
+    );
+    assert_eq!(snapshot.get(TABLE, &key(1)).unwrap(), None);
+}
+
+fn snapshots_at_every_position_stay_exact(fixture: &dyn Fixture) {
+    for_seeds("snapshots_at_every_position_stay_exact", 2, |seed| {
+        let dice = Dice::new(seed);
+        let (mut driver, _site) = fresh(fixture);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut views: Vec<(Arc<dyn Snapshot>, Vec<Row>)> = Vec::new();
+        for _ in 0..300 {
+            let (number, action) = (dice.below(20), dice.below(4));
+            driver.commit(|batch| match action {
+                0 => batch.delete(TABLE, key(number)),
+                _ => batch.put(TABLE, key(number), dice.bytes(8)),
+            });
+            let rows = driver.rows(TABLE);
+            model.clear();
+            model.extend(rows);
+            views.push((driver.snapshot(), model.clone().into_iter().collect()));
+            if views.len() > 40 {
+                views.swap_remove(dice.below(40) as usize);
+            }
+            if dice.below(20) == 0 {
+                driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
+            }
+        }
+        for (snapshot, rows) in &views {
+            assert_eq!(
+                scan(snapshot, TABLE, KeyRange::all(), Direction::Forward),
+                *rows,
+                "at {:?}",
+                snapshot.seq()
+            );
+        }
+        assert_eq!(
+            driver
+                .engine
+                .maintain(&Maintenance::Verify(None))
+                .unwrap()
+                .problems,
+            Vec::<String>::new()
+        );
+    });
+}
+
+fn a_cursor_keeps_its_snapshot_alive(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    driver.commit(|batch| (0..1000).for_each(|number| batch.put(TABLE, key(number), key(number))));
+    let mut cursor = driver
+        .snapshot()
+        .cursor(TABLE, KeyRange::all(), Direction::Forward)
+        .unwrap();
+    driver.commit(|batch| batch.delete_range(TABLE, KeyRange::all()));
+    driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
+    assert_eq!(
+        crate::driver::drain(&mut *cursor, FillLimits::default()).len(),
+        1000
+    );
+}
+
+fn a_snapshot_outlives_the_callers_handle_of_the_engine(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    driver.put(TABLE, b"a", b"1");
+    let snapshot = driver.snapshot();
+    let Driver { engine, .. } = driver;
+    drop(engine);
+    assert_eq!(
+        snapshot.get(TABLE, b"a").unwrap().as_deref(),
+        Some(&b"1"[..])
+    );
+}
+
+fn old_versions_go_when_nobody_sees_them(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    driver
+        .commit(|batch| (0..1000).for_each(|number| batch.put(TABLE, key(number), vec![1; 1000])));
+    driver
+        .commit(|batch| (0..1000).for_each(|number| batch.put(OTHER, key(number), vec![1; 1000])));
+    let weigh = |driver: &Driver| {
+        driver.engine.checkpoint().unwrap();
+        driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
+        let stats = driver.engine.table_stats(TABLE).unwrap();
+        stats
+            .memory_bytes
+            .max(stats.storage_bytes - stats.free_bytes)
+    };
+    let single = weigh(&driver);
+    let held = driver.snapshot();
+    for round in 0..20 {
+        driver.commit(|batch| {
+            (0..1000).for_each(|number| batch.put(TABLE, key(number), vec![round; 1000]))
+        });
+    }
+    assert!(
+        scan(&held, TABLE, KeyRange::all(), Direction::Forward)
+            .iter()
+            .all(|row| row.1 == [1; 1000])
+    );
+    drop(held);
+    driver.commit(|_| {});
+    assert!(
+        weigh(&driver) <= single + single / 2,
+        "{} bytes became {}",
+        single,
+        weigh(&driver)
+    );
+}
