@@ -1,0 +1,326 @@
+//! Aggregation expressions: parsed once, evaluated per document on borrowed bytes.
+//!
+//! [`Expression::parse`] turns BSON into a tree of nodes, resolving names: constants (also `$$NOW` and the variables a
+//! command brings) are folded, `$let` variables become stack slots. [`Expression::evaluate`] computes a [`Value`] that
+//! borrows from the document and from the expression, so reading a field copies nothing.
+//! - A stack slot's number is the count of slots bound around it, which parsing and evaluating agree on.
+//! - Depth is bounded at parsing ([`DEPTH_MAX`]), so evaluation recurses safely.
+//!
+//! It knows no collections, no clock and no query planner; the time and randomness come in by [`ExpressionContext`].
+
+mod arithmetic;
+mod array;
+mod boolean;
+mod convert;
+mod date;
+mod object;
+mod operator;
+mod parse;
+mod path;
+mod regex;
+mod scope;
+mod set;
+mod string;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument, Timestamp};
+use vfs::Random;
+
+use crate::error::QueryError;
+use crate::value::{Comparer, DocumentValue, DocumentWriter, SharedDocument, Value};
+
+pub use path::FieldPath;
+use operator::{NamedOperator, Operator};
+
+/// How deep expressions may nest.
+pub const DEPTH_MAX: usize = 200;
+
+/// The largest string or document an expression may compute, in bytes: a document must fit into a message.
+pub(crate) const RESULT_BYTES_MAX: usize = 64 << 20;
+
+/// What parsing needs to know about the operation the expression belongs to.
+#[derive(Clone)]
+pub struct ExpressionContext {
+    /// `$$NOW`, in milliseconds since the Unix epoch: one value for the whole operation.
+    pub now_ms: i64,
+    /// `$$CLUSTER_TIME`, where there is one.
+    pub cluster_time: Option<Timestamp>,
+    /// How values compare.
+    pub comparer: Comparer,
+    /// The source of `$rand` and `$sample`.
+    pub random: Arc<dyn Random>,
+    /// The variables of the command's `let` (or of the `$lookup` around): constants.
+    pub variables: Arc<Vec<(String, Value<'static>)>>,
+}
+
+impl ExpressionContext {
+    /// A context without variables and with binary string order.
+    pub fn new(now_ms: i64, random: Arc<dyn Random>) -> Self {
+        Self { now_ms, cluster_time: None, comparer: Comparer::default(), random, variables: Arc::new(Vec::new()) }
+    }
+
+    /// The same context with these variables in place of the old ones of the same names.
+    pub fn with_variables(&self, variables: impl IntoIterator<Item = (String, Value<'static>)>) -> Self {
+        let mut all = (*self.variables).clone();
+        for (name, value) in variables {
+            all.retain(|(old, _)| *old != name);
+            all.push((name, value));
+        }
+        Self { variables: Arc::new(all), ..self.clone() }
+    }
+
+    /// The variables of a command's `let` document: each is an expression without fields, evaluated now.
+    pub fn with_let(&self, variables: &RawDocument) -> Result<Self, QueryError> {
+        let mut context = self.clone();
+        for element in variables {
+            let (name, raw) = element.map_err(|_| crate::value::scan::Malformed)?;
+            parse::check_user_variable(name.as_str())?;
+            let expression = Expression::parse(raw, &context)?;
+            let value = expression.evaluate_on(&SharedDocument::empty())?.into_owned();
+            context = context.with_variables([(name.as_str().to_owned(), value)]);
+        }
+        Ok(context)
+    }
+}
+
+/// The state of one evaluation: the document and the variables in scope.
+pub struct Evaluation<'a> {
+    /// `$$ROOT`.
+    pub root: &'a RawDocument,
+    pub(crate) slots: Vec<Value<'a>>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// An evaluation on `root`.
+    pub fn new(root: &'a RawDocument) -> Self {
+        Self { root, slots: Vec::new() }
+    }
+}
+
+/// A parsed expression.
+#[derive(Debug)]
+pub struct Expression {
+    node: Node,
+}
+
+/// One node of the tree.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Constant(Value<'static>),
+    Root,
+    Field(FieldPath),
+    Variable { slot: usize, path: Option<FieldPath> },
+    Object(Vec<(Box<str>, Node)>),
+    Array(Vec<Node>),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    IfNull(Vec<Node>),
+    Call { operator: &'static Operator, comparer: Comparer, arguments: Vec<Node> },
+    Named { operator: &'static NamedOperator, arguments: Vec<Option<Node>> },
+    Special(Box<dyn Special>),
+}
+
+/// A node with evaluation rules of its own.
+pub(crate) trait Special: Send + Sync + std::fmt::Debug {
+    /// Computes the value.
+    fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Result<Value<'a>, QueryError>;
+    /// Visits the nodes inside.
+    fn visit_children(&self, visit: &mut dyn FnMut(&Node));
+    /// Whether the value depends on its children only.
+    fn is_pure(&self) -> bool {
+        true
+    }
+}
+
+/// The fields of the root document that something reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dependencies {
+    /// The whole document is needed.
+    pub whole_document: bool,
+    /// Dotted paths that are read.
+    pub paths: BTreeSet<String>,
+}
+
+impl Dependencies {
+    /// Adds what `other` needs.
+    pub fn merge(&mut self, other: &Dependencies) {
+        self.whole_document |= other.whole_document;
+        self.paths.extend(other.paths.iter().cloned());
+    }
+}
+
+impl Expression {
+    /// Parses `raw` as an operand. Errors carry MongoDB's codes; an operator that exists but is not built is 238.
+    pub fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Expression, QueryError> {
+        Ok(Expression { node: parse::parse_operand(raw, context)? })
+    }
+
+    /// An expression that is always `value`.
+    pub fn constant(value: Value<'static>) -> Expression {
+        Expression { node: Node::Constant(value) }
+    }
+
+    /// An expression that reads a field of the root document, given without `$`.
+    pub fn field(path: &str) -> Result<Expression, QueryError> {
+        Ok(Expression { node: Node::Field(FieldPath::parse(path)?) })
+    }
+
+    /// Computes the value on `evaluation`'s document.
+    #[inline]
+    pub fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Result<Value<'a>, QueryError> {
+        self.node.evaluate(evaluation)
+    }
+
+    /// Computes the value on `root`.
+    #[inline]
+    pub fn evaluate_on<'a>(&'a self, root: &'a RawDocument) -> Result<Value<'a>, QueryError> {
+        match &self.node {
+            // The common shapes, without building an evaluation.
+            Node::Constant(value) => Ok(reborrow(value)),
+            Node::Field(path) => Ok(path.of_document(root)?),
+            node => node.evaluate(&mut Evaluation::new(root)),
+        }
+    }
+
+    /// The value when it is the same for every document.
+    pub fn as_constant(&self) -> Option<&Value<'static>> {
+        match &self.node {
+            Node::Constant(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The path when the expression only reads a field of the root document.
+    pub fn as_field(&self) -> Option<&FieldPath> {
+        match &self.node {
+            Node::Field(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Adds the fields that the expression reads to `dependencies`.
+    pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
+        self.node.add_dependencies(dependencies);
+    }
+}
+
+/// A constant, borrowed from the expression.
+#[inline]
+fn reborrow<'a>(value: &'a Value<'static>) -> Value<'a> {
+    match value {
+        Value::String(text) => Value::borrowed_str(text),
+        Value::Document(document) => Value::Document(DocumentValue::Borrowed(document)),
+        other => other.clone(),
+    }
+}
+
+impl Node {
+    pub(crate) fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Result<Value<'a>, QueryError> {
+        match self {
+            Node::Constant(value) => Ok(reborrow(value)),
+            Node::Root => Ok(Value::Document(DocumentValue::Borrowed(evaluation.root))),
+            Node::Field(path) => Ok(path.of_document(evaluation.root)?),
+            Node::Variable { slot, path } => {
+                let value = evaluation.slots.get(*slot).cloned().unwrap_or(Value::Missing);
+                match path {
+                    None => Ok(value),
+                    Some(path) => path.of_value(&value),
+                }
+            }
+            Node::Object(fields) => evaluate_object(fields, evaluation),
+            Node::Array(items) => Value::array(evaluate_all(items, evaluation)?),
+            Node::And(operands) => {
+                for operand in operands {
+                    if !operand.evaluate(evaluation)?.is_true() {
+                        return Ok(Value::Boolean(false));
+                    }
+                }
+                Ok(Value::Boolean(true))
+            }
+            Node::Or(operands) => {
+                for operand in operands {
+                    if operand.evaluate(evaluation)?.is_true() {
+                        return Ok(Value::Boolean(true));
+                    }
+                }
+                Ok(Value::Boolean(false))
+            }
+            Node::IfNull(operands) => {
+                let mut last = Value::Missing;
+                for operand in operands {
+                    last = operand.evaluate(evaluation)?;
+                    if !last.is_nullish() {
+                        break;
+                    }
+                }
+                Ok(last)
+            }
+            Node::Call { operator, comparer, arguments } => operator.call(comparer, arguments, evaluation),
+            Node::Named { operator, arguments } => operator.call(arguments, evaluation),
+            Node::Special(special) => special.evaluate(evaluation),
+        }
+    }
+
+    fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
+        match self {
+            Node::Constant(_) | Node::Root | Node::Field(_) | Node::Variable { .. } => {}
+            Node::Object(fields) => fields.iter().for_each(|(_, node)| visit(node)),
+            Node::Array(nodes) | Node::And(nodes) | Node::Or(nodes) | Node::IfNull(nodes) => nodes.iter().for_each(visit),
+            Node::Call { arguments, .. } => arguments.iter().for_each(visit),
+            Node::Named { arguments, .. } => arguments.iter().flatten().for_each(visit),
+            Node::Special(special) => special.visit_children(visit),
+        }
+    }
+
+    fn add_dependencies(&self, dependencies: &mut Dependencies) {
+        match self {
+            Node::Root => dependencies.whole_document = true,
+            Node::Field(path) => {
+                dependencies.paths.insert(path.to_string());
+            }
+            _ => self.visit_children(&mut |child| child.add_dependencies(dependencies)),
+        }
+    }
+}
+
+fn evaluate_all<'a>(nodes: &'a [Node], evaluation: &mut Evaluation<'a>) -> Result<Vec<Value<'a>>, QueryError> {
+    let mut values = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        values.push(node.evaluate(evaluation)?);
+    }
+    Ok(values)
+}
+
+fn evaluate_object<'a>(
+    fields: &'a [(Box<str>, Node)],
+    evaluation: &mut Evaluation<'a>,
+) -> Result<Value<'a>, QueryError> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut writer = DocumentWriter::new(&mut bytes);
+    for (name, node) in fields {
+        let value = node.evaluate(evaluation)?;
+        writer.append(name, &value);
+    }
+    writer.finish();
+    finished_document(bytes)
+}
+
+/// A document value of written bytes; fails when it is too large ever to be sent.
+pub(crate) fn finished_document<'a>(bytes: Vec<u8>) -> Result<Value<'a>, QueryError> {
+    check_result_bytes(bytes.len())?;
+    Ok(Value::document(SharedDocument::new(bytes.into())?))
+}
+
+pub(crate) fn check_result_bytes(bytes: usize) -> Result<(), QueryError> {
+    if bytes > RESULT_BYTES_MAX {
+        return Err(QueryError::new(
+            wire::ErrorCode::BSONObjectTooLarge,
+            format!("an expression's result of {bytes} bytes exceeds {RESULT_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! Documents: `$mergeObjects`, `$getField`, `$setField`, `$unsetField`, `$objectToArray`, `$arrayToObject`.
+
+use bson::RawBsonRef;
+use wire::ErrorCode;
+
+use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use super::parse::Parser;
+use super::{Node, finished_document};
+use crate::error::QueryError;
+use crate::value::scan::Elements;
+use crate::value::{ArrayValue, DocumentValue, DocumentWriter, Text, Value};
+
+/// The operators of this module with positional arguments.
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator { name: "$mergeObjects", arity: Arity::Any, apply: Apply::Many(merge_objects) },
+    Operator { name: "$objectToArray", arity: Arity::Exactly(1), apply: Apply::Unary(object_to_array) },
+    Operator { name: "$arrayToObject", arity: Arity::Exactly(1), apply: Apply::Unary(array_to_object) },
+];
+
+/// The operators of this module with named arguments.
+pub(super) const NAMED: &[NamedOperator] = &[
+    NamedOperator {
+        name: "$getField",
+        fields: &[("field", true), ("input", false)],
+        apply: get_field,
+        codes: [3041701, 3041701, 3041702],
+    },
+    NamedOperator {
+        name: "$setField",
+        fields: &[("field", true), ("input", true), ("value", true)],
+        apply: set_field,
+        codes: [4161100, 4161101, 4161102],
+    },
+    NamedOperator {
+        name: "$unsetField",
+        fields: &[("field", true), ("input", true)],
+        apply: unset_field,
+        codes: [4161100, 4161101, 4161102],
+    },
+];
+
+/// `{$getField: "name"}` means `{$getField: {field: "name", input: "$$CURRENT"}}`; nothing else has a short form.
+pub(super) fn shorthand(
+    operator: &'static NamedOperator,
+    raw: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<Option<Node>, QueryError> {
+    if operator.name != "$getField" {
+        return Ok(None);
+    }
+    if let RawBsonRef::Document(document) = raw
+        && !document.into_iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name.as_str().starts_with('$')))
+    {
+        return Ok(None);
+    }
+    let field = Some(parser.operand(raw)?);
+    let input = Some(parser.operand(RawBsonRef::String("$$CURRENT"))?);
+    Ok(Some(Node::Named { operator, arguments: vec![field, input] }))
+}
+
+/// Concatenates documents; a later field replaces an earlier one in its place.
+pub(crate) fn merge_documents(earlier: &[u8], later: &bson::RawDocument) -> Result<Vec<u8>, QueryError> {
+    let earlier = crate::value::scan::frame(earlier)?;
+    let mut out = Vec::with_capacity(earlier.as_bytes().len() + later.as_bytes().len());
+    let mut writer = DocumentWriter::new(&mut out);
+    for element in Elements::new(earlier) {
+        let element = element?;
+        match crate::value::scan::find(later, element.name)? {
+            Some(newer) => writer.append_raw(newer.kind, newer.name, newer.value),
+            None => writer.append_raw(element.kind, element.name, element.value),
+        }
+    }
+    for element in Elements::new(later) {
+        let element = element?;
+        if crate::value::scan::find(earlier, element.name)?.is_none() {
+            writer.append_raw(element.kind, element.name, element.value);
+        }
+    }
+    writer.finish();
+    Ok(out)
+}
+
+fn merge_objects<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
+    // One argument that is an array merges its elements.
+    let operands = match <[Value<'a>; 1]>::try_from(operands) {
+        Ok([Value::Array(array)]) => array.to_vec()?,
+        Ok([other]) => vec![other],
+        Err(operands) => operands,
+    };
+    let mut merged: Option<Value<'a>> = None;
+    for operand in operands {
+        let Value::Document(next) = &operand else {
+            if operand.is_nullish() {
+                continue;
+            }
+            return failure(
+                40400,
+                format!("$mergeObjects requires object inputs, but input {} is of type {}", operand.render(), operand.type_name()),
+            );
+        };
+        merged = Some(match merged {
+            Some(Value::Document(before)) => finished_document(merge_documents(before.as_bytes(), next)?)?,
+            _ => operand,
+        });
+    }
+    Ok(merged.unwrap_or_else(|| Value::document(crate::value::SharedDocument::empty())))
+}
+
+fn object_to_array<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
+    let document = match operand {
+        Value::Document(document) => document,
+        nullish if nullish.is_nullish() => return Ok(Value::Null),
+        other => return failure(40390, format!("$objectToArray requires an object input, found: {}", other.type_name())),
+    };
+    let mut pairs = Vec::new();
+    for element in Elements::new(&document) {
+        let element = element?;
+        let mut bytes = Vec::with_capacity(element.value.len() + element.name.len() + 24);
+        let mut writer = DocumentWriter::new(&mut bytes);
+        writer.append("k", &Value::String(Text::Borrowed(element.name_str()?)));
+        writer.append_raw(element.kind, b"v", element.value);
+        writer.finish();
+        pairs.push(finished_document(bytes)?);
+    }
+    Value::array(pairs)
+}
+
+fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
+    let array = match operand {
+        Value::Array(array) => array,
+        nullish if nullish.is_nullish() => return Ok(Value::Null),
+        other => return failure(40386, format!("$arrayToObject requires an array input, found: {}", other.type_name())),
+    };
+    let mut fields: Vec<(String, Value<'a>)> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    let mut pairs_of_arrays = None;
+    for item in array.iter() {
+        let item = item?;
+        let is_array = matches!(item, Value::Array(_));
+        if *pairs_of_arrays.get_or_insert(is_array) != is_array {
+            let (code, expected) = if is_array { (40391, "object") } else { (40396, "array") };
+            return failure(
+                code,
+                format!(
+                    "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. \
+                     Array was detected, now found: {expected}"
+                ),
+            );
+        }
+        let (name, value) = match &item {
+            Value::Array(pair) => pair_of_array(pair)?,
+            Value::Document(document) => pair_of_document(document, &item)?,
+            other => return failure(40398, format!("Unrecognised input type format for $arrayToObject: {}", other.type_name())),
+        };
+        if name.contains('\0') {
+            return failure(4940400, "Key field cannot contain an embedded null byte");
+        }
+        match places.get(&name) {
+            Some(&place) => fields[place] = (name, value),
+            None => {
+                places.insert(name.clone(), fields.len());
+                fields.push((name, value));
+            }
+        }
+    }
+    let mut bytes = Vec::with_capacity(64);
+    let mut writer = DocumentWriter::new(&mut bytes);
+    for (name, value) in &fields {
+        writer.append(name, value);
+    }
+    writer.finish();
+    finished_document(bytes)
+}
+
+fn pair_of_array<'a>(pair: &ArrayValue<'a>) -> Result<(String, Value<'a>), QueryError> {
+    let items = pair.to_vec()?;
+    let given = items.len();
+    let Ok([name, value]) = <[Value<'a>; 2]>::try_from(items) else {
+        return failure(40397, format!("$arrayToObject requires an array of size 2 arrays,found array of size: {given}"));
+    };
+    match name.as_str() {
+        Some(name) => Ok((name.to_owned(), value)),
+        None => failure(
+            40395,
+            format!("$arrayToObject requires an array of key-value pairs, where the key must be of type string. Found key type: {}", name.type_name()),
+        ),
+    }
+}
+
+fn pair_of_document<'a>(document: &DocumentValue<'a>, item: &Value<'a>) -> Result<(String, Value<'a>), QueryError> {
+    let count = Elements::new(document).count();
+    if count != 2 {
+        return failure(
+            40392,
+            format!("$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{count}"),
+        );
+    }
+    let (name, value) = (item.get_field("k")?, item.get_field("v")?);
+    if name.is_missing() || value.is_missing() {
+        return failure(40393, "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys");
+    }
+    match name.as_str() {
+        Some(name) => Ok((name.to_owned(), value)),
+        None => failure(
+            40394,
+            format!("$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}", name.type_name()),
+        ),
+    }
+}
+
+fn field_name<'v>(name: &str, code: i32, field: &'v Option<Value<'_>>) -> Result<&'v str, QueryError> {
+    match field.as_ref().and_then(Value::as_str) {
+        Some(field) => Ok(field),
+        None => {
+            let found = field.as_ref().map_or("missing", Value::type_name);
+            failure(code, format!("{name} requires 'field' to evaluate to type String, but got {found}"))
+        }
+    }
+}
+
+fn get_field<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let mut arguments = arguments.into_iter();
+    let (field, input) = (arguments.next().flatten(), arguments.next().flatten());
+    let field = field_name(name, 3041704, &field)?;
+    match input {
+        Some(input @ Value::Document(_)) => Ok(input.get_field(field)?),
+        Some(Value::Null | Value::Undefined) => Ok(Value::Null),
+        _ => Ok(Value::Missing),
+    }
+}
+
+fn replace_field<'a>(input: Value<'a>, field: &str, value: &Value<'a>, code: i32, name: &str) -> Computed<'a> {
+    let document = match input {
+        Value::Document(document) => document,
+        nullish if nullish.is_nullish() => return Ok(Value::Null),
+        other => return failure(code, format!("{name} requires 'input' to evaluate to type Object, but got {}", other.type_name())),
+    };
+    let mut out = Vec::with_capacity(document.as_bytes().len() + 32);
+    let mut writer = DocumentWriter::new(&mut out);
+    let mut replaced = false;
+    for element in Elements::new(&document) {
+        let element = element?;
+        if element.name == field.as_bytes() {
+            writer.append(field, value);
+            replaced = true;
+        } else {
+            writer.append_raw(element.kind, element.name, element.value);
+        }
+    }
+    if !replaced {
+        writer.append(field, value);
+    }
+    writer.finish();
+    finished_document(out)
+}
+
+fn set_field<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let Ok([field, Some(input), Some(value)]) = <[Option<Value<'a>>; 3]>::try_from(arguments) else {
+        return failure(ErrorCode::InternalError.0, "missing arguments to $setField");
+    };
+    replace_field(input, field_name(name, 4161107, &field)?, &value, 4161105, name)
+}
+
+fn unset_field<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let Ok([field, Some(input)]) = <[Option<Value<'a>>; 2]>::try_from(arguments) else {
+        return failure(ErrorCode::InternalError.0, "missing arguments to $unsetField");
+    };
+    replace_field(input, field_name(name, 4161107, &field)?, &Value::Missing, 4161105, name)
+}

@@ -1,0 +1,166 @@
+//! The operators as data: name, number of arguments, function.
+//!
+//! Two tables: operators with positional arguments (`{$add: [a, b]}`) and with named ones (`{$trim: {input: a}}`).
+//! Operators that bind variables or evaluate only part of their arguments are nodes of their own (`scope`, `boolean`).
+
+use std::fmt;
+
+use wire::ErrorCode;
+
+use super::{Evaluation, Node, evaluate_all};
+use super::{arithmetic, array, boolean, convert, date, object, set, string};
+use crate::error::QueryError;
+use crate::value::{Comparer, Value};
+
+/// The result of a function.
+pub(crate) type Computed<'a> = Result<Value<'a>, QueryError>;
+
+/// Fails with `code` and `message`.
+pub(crate) fn failure<T>(code: i32, message: impl Into<String>) -> Result<T, QueryError> {
+    Err(QueryError::new(ErrorCode(code), message.into()))
+}
+
+/// How many positional arguments an operator takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arity {
+    Exactly(usize),
+    /// From the first to the second, both included.
+    Between(usize, usize),
+    Any,
+}
+
+/// What an operator does.
+#[derive(Clone, Copy)]
+pub(crate) enum Apply {
+    Unary(for<'a> fn(&'static str, Value<'a>) -> Computed<'a>),
+    Binary(for<'a> fn(&'static str, Value<'a>, Value<'a>) -> Computed<'a>),
+    Many(for<'a> fn(&'static str, Vec<Value<'a>>) -> Computed<'a>),
+    /// With the comparison rules of the operation.
+    Compared(for<'a> fn(&'static str, &Comparer, Vec<Value<'a>>) -> Computed<'a>),
+}
+
+/// An operator with positional arguments.
+pub(crate) struct Operator {
+    pub(crate) name: &'static str,
+    pub(crate) arity: Arity,
+    pub(crate) apply: Apply,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Operator {
+    pub(super) fn call<'a>(
+        &'static self,
+        comparer: &Comparer,
+        arguments: &'a [Node],
+        evaluation: &mut Evaluation<'a>,
+    ) -> Computed<'a> {
+        match (self.apply, arguments) {
+            (Apply::Unary(function), [a]) => function(self.name, a.evaluate(evaluation)?),
+            (Apply::Binary(function), [a, b]) => {
+                let a = a.evaluate(evaluation)?;
+                function(self.name, a, b.evaluate(evaluation)?)
+            }
+            (Apply::Many(function), _) => function(self.name, evaluate_all(arguments, evaluation)?),
+            (Apply::Compared(function), _) => function(self.name, comparer, evaluate_all(arguments, evaluation)?),
+            // The arity was checked at parsing.
+            (Apply::Unary(_) | Apply::Binary(_), _) => failure(16020, format!("wrong argument count for {}", self.name)),
+        }
+    }
+
+    /// Checks the number of arguments.
+    pub(super) fn check_arity(&self, given: usize) -> Result<(), QueryError> {
+        match self.arity {
+            Arity::Exactly(n) if n != given => failure(
+                16020,
+                format!("Expression {} takes exactly {n} arguments. {given} were passed in.", self.name),
+            ),
+            Arity::Between(least, most) if given < least || given > most => failure(
+                28667,
+                format!(
+                    "Expression {} takes at least {least} arguments, and at most {most}, but {given} were passed in.",
+                    self.name
+                ),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An operator with named arguments. The function gets them in the order of `fields`; `None` where not given.
+pub(crate) struct NamedOperator {
+    pub(crate) name: &'static str,
+    /// Name, and whether it must be given.
+    pub(crate) fields: &'static [(&'static str, bool)],
+    pub(crate) apply: for<'a> fn(&'static str, Vec<Option<Value<'a>>>) -> Computed<'a>,
+    /// Codes of: argument is not an object, unknown argument, missing argument.
+    pub(crate) codes: [i32; 3],
+}
+
+impl fmt::Debug for NamedOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl NamedOperator {
+    pub(super) fn call<'a>(&'static self, arguments: &'a [Option<Node>], evaluation: &mut Evaluation<'a>) -> Computed<'a> {
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            values.push(match argument {
+                Some(node) => Some(node.evaluate(evaluation)?),
+                None => None,
+            });
+        }
+        (self.apply)(self.name, values)
+    }
+}
+
+/// The positional operator called `name`.
+pub(crate) fn positional(name: &str) -> Option<&'static Operator> {
+    let tables = [
+        arithmetic::OPERATORS,
+        array::OPERATORS,
+        boolean::OPERATORS,
+        convert::OPERATORS,
+        object::OPERATORS,
+        set::OPERATORS,
+        string::OPERATORS,
+    ];
+    tables.into_iter().flatten().find(|operator| operator.name == name)
+}
+
+/// The operator with named arguments called `name`.
+pub(crate) fn named(name: &str) -> Option<&'static NamedOperator> {
+    let tables = [array::NAMED, convert::NAMED, date::NAMED, object::NAMED, string::NAMED];
+    tables.into_iter().flatten().find(|operator| operator.name == name)
+}
+
+/// Operators that MongoDB has and Tenon does not have yet.
+pub(crate) const NOT_BUILT: &[&str] = &[
+    "$function",
+    "$accumulator",
+    "$meta",
+    "$percentile",
+    "$median",
+    "$toHashedIndexKey",
+    "$sigmoid",
+    "$similarityCosine",
+    "$similarityDotProduct",
+    "$similarityEuclidean",
+    "$encStrContains",
+    "$encStrEndsWith",
+    "$encStrNormalizedEq",
+    "$encStrStartsWith",
+    "$createObjectId",
+    "$currentDate",
+    "$deserializeEJSON",
+    "$serializeEJSON",
+    "$subtype",
+    "$hash",
+    "$hexHash",
+];

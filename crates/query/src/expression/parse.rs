@@ -1,0 +1,322 @@
+//! From BSON to nodes: operands, objects, operators, variables.
+//!
+//! Names of variables are resolved here. A [`Parser`] knows the variables that `$let`, `$map` and the like have bound
+//! around the current place; everything else is a constant. An operator whose arguments are all constant is computed
+//! once, here; when that fails it stays as it is and fails when (and if) it is evaluated.
+
+use bson::{RawBsonRef, RawDocument};
+use wire::ErrorCode;
+
+use super::operator::{self, NOT_BUILT, failure};
+use super::path::{FieldPath, check_part};
+use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, boolean, date, regex, scope};
+use crate::error::QueryError;
+use crate::value::scan::Malformed;
+use crate::value::{SharedDocument, Value};
+
+/// Parses an expression of `context` with nothing bound around it.
+pub(super) fn parse_operand(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Node, QueryError> {
+    Parser { context, bound: Vec::new(), depth: 0 }.operand(raw)
+}
+
+/// The state of parsing one expression.
+pub(super) struct Parser<'c> {
+    pub(super) context: &'c ExpressionContext,
+    /// Variables bound around the current place; the index is the slot.
+    bound: Vec<Box<str>>,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    /// Any expression in the place of an operand.
+    pub(super) fn operand(&mut self, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        if self.depth >= DEPTH_MAX {
+            return Err(QueryError::new(ErrorCode::Overflow, format!("expressions nest more than {DEPTH_MAX} levels")));
+        }
+        self.depth += 1;
+        let node = match raw {
+            RawBsonRef::String(text) if text.starts_with('$') => self.path_or_variable(text),
+            RawBsonRef::Document(document) => self.object(document),
+            RawBsonRef::Array(array) => {
+                let items = array.into_iter().map(|item| self.operand(item.map_err(|_| Malformed)?));
+                let items = items.collect::<Result<Vec<_>, _>>()?;
+                Ok(Node::Array(items))
+            }
+            other => Ok(Node::Constant(Value::from_raw(other).into_owned())),
+        }?;
+        self.depth -= 1;
+        Ok(fold(node))
+    }
+
+    /// `"$path"`, `"$$variable"`, `"$$variable.path"`.
+    fn path_or_variable(&mut self, text: &str) -> Result<Node, QueryError> {
+        let Some(rest) = text.strip_prefix("$$") else {
+            let path = &text[1..];
+            if path.is_empty() {
+                return failure(16872, "'$' by itself is not a valid FieldPath");
+            }
+            let path = FieldPath::parse(path)?;
+            // CURRENT is the root unless an expression around has bound it.
+            return Ok(match self.slot("CURRENT") {
+                Some(slot) => Node::Variable { slot, path: Some(path) },
+                None => Node::Field(path),
+            });
+        };
+        let (name, path) = match rest.split_once('.') {
+            Some((name, path)) => (name, Some(FieldPath::parse(path)?)),
+            None => (rest, None),
+        };
+        self.variable(name, path)
+    }
+
+    fn variable(&mut self, name: &str, path: Option<FieldPath>) -> Result<Node, QueryError> {
+        if let Some(slot) = self.slot(name) {
+            return Ok(Node::Variable { slot, path });
+        }
+        let constant = |value: Value<'static>| match path.clone() {
+            None => Ok(Node::Constant(value)),
+            Some(path) => Ok(Node::Constant(path.of_value(&value)?)),
+        };
+        if let Some((_, value)) = self.context.variables.iter().find(|(bound, _)| bound == name) {
+            return constant(value.clone());
+        }
+        match name {
+            "ROOT" | "CURRENT" => Ok(path.map_or(Node::Root, Node::Field)),
+            "REMOVE" => constant(Value::Missing),
+            "NOW" => constant(Value::Date(self.context.now_ms)),
+            "CLUSTER_TIME" => match self.context.cluster_time {
+                Some(time) => constant(Value::Timestamp(time)),
+                None => failure(51144, "Builtin variable '$$CLUSTER_TIME' is not available"),
+            },
+            "DESCEND" => constant(Value::string("descend")),
+            "PRUNE" => constant(Value::string("prune")),
+            "KEEP" => constant(Value::string("keep")),
+            "USER_ROLES" => constant(Value::empty_array()),
+            "SEARCH_META" => constant(Value::Missing),
+            "" => failure(ErrorCode::FailedToParse.0, "empty variable names are not allowed"),
+            _ => failure(17276, format!("Use of undefined variable: {name}")),
+        }
+    }
+
+    fn slot(&self, name: &str) -> Option<usize> {
+        self.bound.iter().rposition(|bound| **bound == *name)
+    }
+
+    /// Parses with `names` bound to the next slots.
+    pub(super) fn with_bound<T>(
+        &mut self,
+        names: &[&str],
+        parse: impl FnOnce(&mut Self) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let outside = self.bound.len();
+        self.bound.extend(names.iter().map(|name| Box::from(*name)));
+        let parsed = parse(self);
+        self.bound.truncate(outside);
+        parsed
+    }
+
+    fn object(&mut self, document: &RawDocument) -> Result<Node, QueryError> {
+        let mut fields = Vec::new();
+        let mut elements = document.into_iter();
+        while let Some(element) = elements.next() {
+            let (name, raw) = element.map_err(|_| Malformed)?;
+            let name = name.as_str();
+            if name.starts_with('$') {
+                if fields.is_empty() && elements.next().is_none() {
+                    return self.operator(name, raw);
+                }
+                if !fields.is_empty() {
+                    return failure(16410, format!("FieldPath field names may not start with '$'. Consider using $getField or $setField. Got: {name}"));
+                }
+                return failure(
+                    15983,
+                    format!("an object representing an expression must have exactly one field: {}", render(document)),
+                );
+            }
+            check_part(name)?;
+            if fields.iter().any(|(other, _): &(Box<str>, Node)| **other == *name) {
+                return failure(16406, format!("duplicate field name specified in object expression: {}", render(document)));
+            }
+            fields.push((Box::from(name), self.operand(raw)?));
+        }
+        Ok(Node::Object(fields))
+    }
+
+    /// `{$name: raw}`.
+    fn operator(&mut self, name: &str, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        match name {
+            "$literal" | "$const" => return Ok(Node::Constant(Value::from_raw(raw).into_owned())),
+            "$and" => return Ok(Node::And(self.arguments(raw)?)),
+            "$or" => return Ok(Node::Or(self.arguments(raw)?)),
+            "$ifNull" => {
+                let operands = self.arguments(raw)?;
+                if operands.len() < 2 {
+                    return failure(
+                        1257300,
+                        format!("$ifNull needs at least two arguments, had: {}", operands.len()),
+                    );
+                }
+                return Ok(Node::IfNull(operands));
+            }
+            "$rand" => return scope::parse_rand(self, raw),
+            _ => {}
+        }
+        if let Some(special) = self.special(name, raw)? {
+            return Ok(special);
+        }
+        if let Some(operator) = operator::positional(name) {
+            let arguments = self.arguments(raw)?;
+            operator.check_arity(arguments.len())?;
+            return Ok(Node::Call { operator, comparer: self.context.comparer.clone(), arguments });
+        }
+        if let Some(operator) = operator::named(name) {
+            return self.named(operator, raw);
+        }
+        if NOT_BUILT.contains(&name) {
+            return failure(ErrorCode::NotImplemented.0, format!("the expression {name} is not implemented"));
+        }
+        failure(ErrorCode::InvalidPipelineOperator.0, format!("Unrecognized expression '{name}'"))
+    }
+
+    fn special(&mut self, name: &str, raw: RawBsonRef<'_>) -> Result<Option<Node>, QueryError> {
+        Ok(Some(match name {
+            "$cond" => boolean::parse_cond(self, raw)?,
+            "$switch" => boolean::parse_switch(self, raw)?,
+            "$let" => scope::parse_let(self, raw)?,
+            "$map" => scope::parse_map(self, raw)?,
+            "$filter" => scope::parse_filter(self, raw)?,
+            "$reduce" => scope::parse_reduce(self, raw)?,
+            "$sortArray" => scope::parse_sort_array(self, raw)?,
+            "$regexMatch" | "$regexFind" | "$regexFindAll" => regex::parse(self, name, raw)?,
+            _ => match date::parse_part(self, name, raw)? {
+                Some(node) => node,
+                None => return Ok(None),
+            },
+        }))
+    }
+
+    /// The arguments of a positional operator: an array's elements, or one operand.
+    pub(super) fn arguments(&mut self, raw: RawBsonRef<'_>) -> Result<Vec<Node>, QueryError> {
+        match raw {
+            RawBsonRef::Array(array) => {
+                array.into_iter().map(|item| self.operand(item.map_err(|_| Malformed)?)).collect()
+            }
+            other => Ok(vec![self.operand(other)?]),
+        }
+    }
+
+    fn named(&mut self, operator: &'static operator::NamedOperator, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        let [not_object, unknown, missing] = operator.codes;
+        let RawBsonRef::Document(document) = raw else {
+            // A few take their only required argument bare.
+            if let Some(shorthand) = super::object::shorthand(operator, raw, self)? {
+                return Ok(shorthand);
+            }
+            let found = Value::from_raw(raw).type_name();
+            return failure(
+                not_object,
+                format!("{} only supports an object as an argument, found {found}", operator.name),
+            );
+        };
+        let mut arguments: Vec<Option<Node>> = operator.fields.iter().map(|_| None).collect();
+        for element in document {
+            let (name, raw) = element.map_err(|_| Malformed)?;
+            match operator.fields.iter().position(|(field, _)| *field == name.as_str()) {
+                Some(index) => arguments[index] = Some(self.operand(raw)?),
+                None => {
+                    if let Some(shorthand) = super::object::shorthand(operator, RawBsonRef::Document(document), self)? {
+                        return Ok(shorthand);
+                    }
+                    return failure(
+                        unknown,
+                        format!("{} found an unknown argument: {}", operator.name, name.as_str()),
+                    );
+                }
+            }
+        }
+        for ((field, required), argument) in operator.fields.iter().zip(&arguments) {
+            if *required && argument.is_none() {
+                return failure(missing, format!("Missing '{field}' parameter to {}", operator.name));
+            }
+        }
+        Ok(Node::Named { operator, arguments })
+    }
+}
+
+/// The named fields of an operator's object argument, each at most once.
+pub(super) fn named_fields<'r, const N: usize>(
+    operator: &str,
+    raw: RawBsonRef<'r>,
+    names: [&str; N],
+    not_object: (i32, String),
+    unknown: i32,
+) -> Result<[Option<RawBsonRef<'r>>; N], QueryError> {
+    let RawBsonRef::Document(document) = raw else {
+        return failure(not_object.0, not_object.1);
+    };
+    let mut found = [None; N];
+    for element in document {
+        let (name, raw) = element.map_err(|_| Malformed)?;
+        match names.iter().position(|known| *known == name.as_str()) {
+            Some(index) => found[index] = Some(raw),
+            None => return failure(unknown, format!("Unrecognized parameter to {operator}: {}", name.as_str())),
+        }
+    }
+    Ok(found)
+}
+
+/// Computes a node that depends on nothing. A failing one stays, to fail when it is evaluated.
+fn fold(node: Node) -> Node {
+    let foldable = match &node {
+        Node::Object(fields) => fields.iter().all(|(_, node)| matches!(node, Node::Constant(_))),
+        Node::Array(nodes) | Node::And(nodes) | Node::Or(nodes) | Node::IfNull(nodes) => all_constant(nodes),
+        Node::Call { arguments, .. } => all_constant(arguments),
+        Node::Named { arguments, .. } => arguments.iter().flatten().all(|node| matches!(node, Node::Constant(_))),
+        Node::Special(special) => {
+            let mut constant = special.is_pure();
+            special.visit_children(&mut |child| constant &= matches!(child, Node::Constant(_)));
+            constant
+        }
+        _ => false,
+    };
+    if !foldable {
+        return node;
+    }
+    let root = SharedDocument::empty();
+    let folded = node.evaluate(&mut Evaluation::new(&root)).map(Value::into_owned);
+    match folded {
+        Ok(value) => Node::Constant(value),
+        Err(_) => node,
+    }
+}
+
+fn all_constant(nodes: &[Node]) -> bool {
+    nodes.iter().all(|node| matches!(node, Node::Constant(_)))
+}
+
+/// Checks a name that a user gives to a variable.
+pub(super) fn check_user_variable(name: &str) -> Result<(), QueryError> {
+    if name == "CURRENT" {
+        return Ok(());
+    }
+    let bad = |message: String| failure(ErrorCode::FailedToParse.0, message);
+    match name.chars().next() {
+        None => return bad("empty variable names are not allowed".to_owned()),
+        Some(first) if !(first.is_ascii_lowercase() || !first.is_ascii()) => {
+            return bad(format!("'{name}' starts with an invalid character for a user variable name"));
+        }
+        Some(_) => {}
+    }
+    match name.chars().find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_') {
+        Some(invalid) => bad(format!("'{name}' contains an invalid character for a variable name: '{invalid}'")),
+        None => Ok(()),
+    }
+}
+
+/// A document as error messages show it.
+pub(crate) fn render(document: &RawDocument) -> String {
+    match bson::Document::try_from(document) {
+        Ok(document) => document.to_string(),
+        Err(_) => "{ ... }".to_owned(),
+    }
+}

@@ -1,0 +1,82 @@
+//! A document that flows between stages: complete BSON bytes, shared by reference count.
+//!
+//! Invariant: the outer frame (length and final zero byte) was checked when the value was made, so viewing it as a
+//! `RawDocument` cannot fail; what is inside is checked where it is read.
+
+use std::ops::Deref;
+
+use bson::{RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+
+use super::scan::Malformed;
+
+/// A shared, immutable BSON document.
+#[derive(Clone)]
+pub struct SharedDocument {
+    bytes: Bytes,
+}
+
+impl SharedDocument {
+    /// A document in `bytes`, without copying; checks the outer frame.
+    pub fn new(bytes: Bytes) -> Result<Self, Malformed> {
+        RawDocument::from_bytes(&bytes).map_err(|_| Malformed)?;
+        Ok(Self { bytes })
+    }
+
+    /// A copy of `document`.
+    pub fn copy_of(document: &RawDocument) -> Self {
+        Self { bytes: Bytes::copy_from_slice(document.as_bytes()) }
+    }
+
+    /// The document without fields.
+    pub fn empty() -> Self {
+        Self { bytes: Bytes::from_static(&[5, 0, 0, 0, 0]) }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The bytes, given away.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
+    /// The document, borrowed.
+    #[inline]
+    pub fn as_raw(&self) -> &RawDocument {
+        RawDocument::from_bytes(&self.bytes).expect("the frame was checked when the value was made")
+    }
+
+    /// The part `document` of this document, sharing its memory; a copy when it lies elsewhere.
+    pub fn share(&self, document: &RawDocument) -> SharedDocument {
+        let part = document.as_bytes();
+        let (own, other) = (self.bytes.as_ptr_range(), part.as_ptr_range());
+        if own.start <= other.start && other.end <= own.end {
+            SharedDocument { bytes: self.bytes.slice_ref(part) }
+        } else {
+            SharedDocument::copy_of(document)
+        }
+    }
+}
+
+impl Deref for SharedDocument {
+    type Target = RawDocument;
+
+    fn deref(&self) -> &RawDocument {
+        self.as_raw()
+    }
+}
+
+impl From<RawDocumentBuf> for SharedDocument {
+    fn from(document: RawDocumentBuf) -> Self {
+        Self { bytes: Bytes::from(document.into_bytes()) }
+    }
+}
+
+impl std::fmt::Debug for SharedDocument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_raw().fmt(f)
+    }
+}
