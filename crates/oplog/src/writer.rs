@@ -1,9 +1,13 @@
 //! Turns groups of entries into frames and puts them on disk.
 //!
 //! One writer at a time (whoever holds its mutex). Protocol of a group:
-//! 1. Take what is buffered. 2. Frame and compress as much as fits the segment. 3. One write, one sync. 4. Only then are the
-//! entries forgotten here and the durable mark moves. When the segment has no room for a frame, everything in it has been
-//! synced, and a new segment is made.
+//!
+//! 1. Take what is buffered.
+//! 2. Frame and compress as much as fits the segment.
+//! 3. One write, one sync.
+//! 4. Only then are the entries forgotten here and the durable mark moves.
+//!
+//! When the segment has no room for a frame, everything in it has been synced, and a new segment is made.
 //!
 //! Invariants: `pending` starts with the entry after the durable mark; the file below `offset` is durable; frames made from
 //! the same chunks are the same bytes, so a group that found the disk full can be written again over itself.

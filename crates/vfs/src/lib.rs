@@ -14,7 +14,7 @@ pub use clock::{Clock, SimulatedClock, SystemClock};
 pub use file_system::{Access, DirectoryLock, File, FileSystem, Space, create_directory_durably};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use real::RealFs;
-pub use simulated::{Fault, SimulatedFs};
+pub use simulated::{Fault, FaultKind, SimulatedFs};
 
 /// What the rest of Tenon gets from the machine it runs on, handed from the top down.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! The contract of [`FileSystem`] on the machine's files; the parts a crash does not touch also run on the simulated ones.
 #![allow(clippy::unwrap_used)]
 
-use crate::{Access, FileSystem, RealFs};
+use crate::{Access, FileSystem, RealFs, SimulatedFs};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -113,4 +113,8 @@ fn contract(fs: &dyn FileSystem, root: &Path) {
 fn the_machines_files_keep_the_contract() {
     let root = tempfile::tempdir().unwrap();
     contract(&RealFs::new(), root.path());
+}
+#[test]
+fn simulated_files_keep_the_contract() {
+    contract(&SimulatedFs::new(1), Path::new("/"));
 }
