@@ -14,6 +14,8 @@ pub mod key;
 mod number;
 pub mod order;
 mod raw;
+#[cfg(test)]
+mod testing;
 mod wide;
 
 pub use collator::Collator;

@@ -209,6 +209,7 @@ impl<'a> KeyDecoder<'a> {
         let first = self.byte()?;
         Ok(match first {
             lead::MIN_KEY => 0xFF,
+            lead::MAX_KEY => 0x7F,
             lead::UNDEFINED => 0x06,
             lead::NULL => 0x0A,
             lead::NAN..=lead::POSITIVE_INFINITY => {
