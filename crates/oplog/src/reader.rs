@@ -76,13 +76,22 @@ impl LogReader {
     fn next_frame(&mut self) -> Result<()> {
         let wanted = self.next;
         let mut place = self.place_for(wanted)?;
+        let due = place.scanner.next_seq();
         let result = load_frame(&mut place.scanner, wanted, &mut self.unpacker);
         self.place = Some(place);
-        if let Some((first, raw)) = result? {
-            self.frame_next = first;
-            self.frame = raw.into();
+        match result {
+            Ok(Some((first, raw))) => {
+                self.frame_next = first;
+                self.frame = raw.into();
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            // The segment has been read to its end, and the following ones went meanwhile.
+            Err(LogError::Corrupt { damage: Damage::Frame, .. }) if due < self.shared.first_seq() => {
+                Err(LogError::Purged { wanted: due, first: self.shared.first_seq() })
+            }
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// The segment in which the walk goes on.
@@ -92,16 +101,19 @@ impl LogReader {
             wanted,
             first: self.shared.first_seq(),
         };
-        let segment = match self.place.take() {
+        let mut segment = match self.place.take() {
             None => catalog.find(wanted).ok_or_else(purged)?,
             Some(place) => match catalog.after(place.segment.header.number) {
-                Some(next) if next.header.number.0 != place.segment.header.number.0 + 1 => {
-                    return Err(purged());
-                }
-                Some(next) if next.header.first <= place.scanner.next_seq() => next,
+                Some(next) if next.header.first == place.scanner.next_seq() => next,
                 _ => return Ok(place),
             },
         };
+        // A segment stays empty when the entry it was made for did not fit.
+        while let Some(next) = catalog.after(segment.header.number)
+            && next.header.first <= segment.header.first
+        {
+            segment = next;
+        }
         let file = match SegmentFile::open(&*self.shared.disk.fs, &segment.path, Access::Read) {
             Err(LogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 return Err(purged());

@@ -1,0 +1,276 @@
+//! Damage that no crash can have done is refused with its place; whatever the bytes, nothing panics and no wrong entry is
+//! returned.
+
+use crate::support::{DIRECTORY, Model, env, options, segments};
+use codec::Codec;
+use engine::{ErrorKind, Seq};
+use oplog::{Damage, Log, LogError, LogOptions, verify_segment};
+use std::path::Path;
+use vfs::{Access, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs};
+
+const FRAMES_START: u64 = 4096;
+
+/// A log of several segments with one frame per group.
+fn written(codec: Codec, entries: u64, max: u64) -> (SimulatedFs, Model) {
+    let fs = SimulatedFs::new(1);
+    let mut model = Model::default();
+    let log = Log::open(&env(&fs, 1), LogOptions { codec, ..options() }, Seq::ZERO).unwrap();
+    for _ in 0..entries {
+        let seq = model.append(&log, 1, max).unwrap();
+        log.wait_durable(seq).unwrap();
+    }
+    drop(log);
+    (fs, model)
+}
+
+fn open_error(fs: &SimulatedFs, mark: u64) -> LogError {
+    Log::open(&env(fs, 9), options(), Seq(mark)).map(drop).expect_err("must be refused")
+}
+
+#[test]
+fn a_flipped_bit_before_valid_frames_is_refused_with_file_and_offset() {
+    let (fs, _) = written(Codec::None, 60, 900);
+    let paths = segments(&fs);
+    assert!(paths.len() >= 3);
+    for path in [&paths[0], &paths[1]] {
+        let report = verify_segment(&fs, path).unwrap();
+        for place in [FRAMES_START, FRAMES_START + 9, FRAMES_START + 45, report.end_offset - 1 - 8] {
+            let fs = fs.after_crash(0);
+            fs.flip_bit(path, place, 3).unwrap();
+            match open_error(&fs, 0) {
+                LogError::Corrupt { path: found, offset, damage: Damage::Frame } => {
+                    assert_eq!(&found, path);
+                    assert!(offset <= place && place < offset + 1_000, "{offset} {place}");
+                }
+                error => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_segment_is_refused_except_in_its_last_group() {
+    let (fs, model) = written(Codec::None, 60, 900);
+    let paths = segments(&fs);
+    let last = paths.last().unwrap();
+    let report = verify_segment(&fs, last).unwrap();
+    assert!(report.frames >= 3);
+    let (mut refused, mut cut) = (0, 0);
+    for place in FRAMES_START..report.end_offset {
+        let fs = fs.after_crash(0);
+        fs.flip_bit(last, place, (place % 8) as u8).unwrap();
+        match Log::open(&env(&fs, 9), options(), Seq::ZERO) {
+            Err(LogError::Corrupt { path, offset, .. }) => {
+                assert_eq!(&path, last);
+                assert!(offset <= place);
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+            Ok(log) => {
+                // The last group cannot be told from one that a crash has torn; a bit of padding harms nothing.
+                assert!(log.last_seq() >= Seq(model.last().0 - 1));
+                cut += u64::from(log.last_seq() < model.last());
+                model.clone().compare_found(&log);
+            }
+        }
+    }
+    assert!(refused > 1_000 && cut > 10, "{refused} {cut}");
+}
+
+#[test]
+fn damage_that_replay_does_not_need_is_found_when_it_is_read() {
+    let (fs, model) = written(Codec::None, 60, 900);
+    let path = &segments(&fs)[0];
+    fs.flip_bit(path, FRAMES_START + 50, 0).unwrap();
+    let log = Log::open(&env(&fs, 9), options(), Seq(model.last().0 - 1)).unwrap();
+    let error = log.read(Seq(1)).unwrap().next().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(matches!(error, LogError::Corrupt { offset: FRAMES_START, .. }), "{error}");
+}
+
+#[test]
+fn segment_headers_are_checked() {
+    let (fs, _) = written(Codec::None, 60, 900);
+    let path = &segments(&fs)[1];
+    let patched = |offset: u64, bytes: &[u8]| {
+        let fs = fs.after_crash(0);
+        fs.open(path, Access::ReadWrite).unwrap().write_all_at(bytes, offset).unwrap();
+        open_error(&fs, 0)
+    };
+    assert!(matches!(patched(0, b"X"), LogError::Corrupt { damage: Damage::Magic, offset: 0, .. }));
+    assert!(matches!(patched(8, &[2]), LogError::Version { found: 2, supported: 1, .. }));
+    for at in 12..64 {
+        let error = patched(at, &[0xA5]);
+        assert!(matches!(error, LogError::Corrupt { damage: Damage::HeaderChecksum { .. }, .. }), "{at}: {error}");
+    }
+    let cut = fs.after_crash(0);
+    cut.open(path, Access::ReadWrite).unwrap().set_len(9_000).unwrap();
+    let error = open_error(&cut, 0);
+    assert!(matches!(error, LogError::Corrupt { damage: Damage::Length { expected: 16_384, found: 9_000 }, .. }));
+
+    let swapped = fs.after_crash(0);
+    let paths = segments(&fs);
+    swapped.rename(&paths[0], Path::new("/kept")).unwrap();
+    swapped.rename(&paths[1], &paths[0]).unwrap();
+    swapped.rename(Path::new("/kept"), &paths[1]).unwrap();
+    let error = open_error(&swapped, 0);
+    assert!(matches!(error, LogError::Corrupt { damage: Damage::HeaderField { field: "number", .. }, .. }), "{error}");
+}
+
+#[test]
+fn missing_segments_and_gaps_are_refused() {
+    let (fs, _) = written(Codec::None, 60, 900);
+    let paths = segments(&fs);
+    let second = verify_segment(&fs, &paths[1]).unwrap().first;
+    let hole = fs.after_crash(0);
+    hole.remove_file(&paths[1]).unwrap();
+    let error = open_error(&hole, 0);
+    assert!(matches!(error, LogError::MissingSegment { number: 2, .. }), "{error}");
+
+    let headless = fs.after_crash(0);
+    headless.remove_file(&paths[0]).unwrap();
+    let error = open_error(&headless, second.0 - 2);
+    assert!(matches!(error, LogError::Gap { first, .. } if first == second), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(Log::open(&env(&headless, 9), options(), Seq(second.0 - 1)).unwrap().first_seq(), second);
+}
+
+/// The disk reports success and does something else.
+#[test]
+fn lost_and_misdirected_writes_are_refused_never_returned() {
+    let (mut refused, mut harmless) = (0, 0);
+    for kind in [FaultKind::LostWrite, FaultKind::MisdirectedWrite { by: 512 }, FaultKind::MisdirectedWrite { by: 24 }] {
+        for nth in 0..60 {
+            let fs = SimulatedFs::new(nth);
+            let mut model = Model::default();
+            let log = Log::open(&env(&fs, 1), LogOptions { codec: Codec::None, ..options() }, Seq::ZERO).unwrap();
+            fs.inject(Fault::new(kind).after(nth));
+            for _ in 0..60 {
+                let seq = model.append(&log, 1, 900).unwrap();
+                log.wait_durable(seq).unwrap();
+                if seq.0 % 25 == 0 {
+                    model.mark = seq.0 - 3;
+                    log.purge(Seq(model.mark)).unwrap();
+                }
+            }
+            drop(log);
+            assert_eq!(fs.faults_struck(), 1);
+            fs.restart();
+            match Log::open(&env(&fs, 2), options(), Seq(model.mark)) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                    refused += 1;
+                }
+                // The write was in a segment purged since, or before the engine's mark, or was the last one of all.
+                Ok(log) => {
+                    model.compare_found(&log);
+                    harmless += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 30 && harmless > 10, "{refused} {harmless}");
+}
+
+#[test]
+fn read_errors_are_reported_and_short_reads_go_on() {
+    let (fs, mut model) = written(Codec::Zstd, 40, 900);
+    fs.inject(Fault::new(FaultKind::ShortRead).times(1_000));
+    model.compare(&Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap());
+    fs.clear_faults();
+    fs.inject(Fault::new(FaultKind::ReadError).after(3));
+    assert_eq!(open_error(&fs, 0).kind(), ErrorKind::Io);
+    let log = Log::open(&env(&fs, 3), options(), Seq::ZERO).unwrap();
+    fs.inject(Fault::new(FaultKind::ReadError).after(2));
+    let results: Vec<_> = log.read(Seq(1)).unwrap().collect();
+    assert_eq!(results.last().unwrap().as_ref().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(fs.faults_struck(), 2);
+}
+
+/// Thousands of damaged logs: any error will do, or the model's own entries, or a prefix of them.
+#[test]
+fn mutated_segments_never_panic_and_never_lie() {
+    for codec in [Codec::None, Codec::Snappy, Codec::Zlib, Codec::Zstd, Codec::Lz4] {
+        let (fs, model) = written(codec, 12, 7_000);
+        let paths = segments(&fs);
+        let (mut opened, mut refused) = (0, 0);
+        for seed in 0..1_200 {
+            let random = SeededRandom::new(seed);
+            let mutated = fs.after_crash(0);
+            for _ in 0..1 + random.next_u64() % 3 {
+                mutate(&mutated, &paths[random.next_u64() as usize % paths.len()], &random);
+            }
+            for path in &paths {
+                let _ = verify_segment(&mutated, path);
+            }
+            match Log::open(&env(&mutated, seed), options(), Seq::ZERO) {
+                Ok(log) => {
+                    opened += 1;
+                    model.clone().compare_found(&log);
+                }
+                Err(error) => {
+                    refused += 1;
+                    let known = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported);
+                    assert!(known, "seed {seed}: {error}");
+                }
+            }
+        }
+        println!("{codec}: {opened} opened, {refused} refused");
+        assert!(opened > 0 && refused > 500, "{codec}: {opened} {refused}");
+    }
+}
+
+/// Overwrites, copies, cuts or erases a piece of a file, most often near structures.
+fn mutate(fs: &SimulatedFs, path: &Path, random: &SeededRandom) {
+    let file = fs.open(path, Access::ReadWrite).unwrap();
+    let length = file.len().unwrap().max(1);
+    let at = match random.next_u64() % 3 {
+        0 => random.next_u64() % 64,
+        1 => FRAMES_START + random.next_u64() % 64,
+        _ => random.next_u64() % length,
+    }
+    .min(length - 1);
+    let count = 1 + random.next_u64() % 64;
+    let mut bytes = vec![0; count as usize];
+    match random.next_u64() % 5 {
+        0 => fs.flip_bit(path, at, (random.next_u64() % 8) as u8).unwrap(),
+        1 => file.set_len(at).unwrap(),
+        2 => file.write_all_at(&bytes, at).unwrap(),
+        3 => {
+            random.fill(&mut bytes);
+            file.write_all_at(&bytes, at).unwrap();
+        }
+        _ => {
+            let mut piece = vec![0; 600];
+            let read = file.read_at(&mut piece, FRAMES_START).unwrap();
+            file.write_all_at(&piece[..read], at & !7).unwrap();
+        }
+    }
+}
+
+impl Model {
+    /// Compares what can be read with the model; entries at the end, or at the front, may be missing.
+    fn compare_found(self, log: &Log) {
+        let from = log.first_seq().max(Seq(self.mark).next());
+        let mut due = from;
+        for item in log.read(from).unwrap() {
+            // A frame with right checksums and wrong content does not arise; damage behind the mark may.
+            let (seq, bytes) = item.unwrap();
+            assert_eq!(seq, due);
+            assert_eq!(bytes, self.entries[seq.0 as usize - 1]);
+            due = seq.next();
+        }
+        assert_eq!(due, log.last_seq().next());
+    }
+}
+
+#[test]
+fn foreign_files_in_the_directory_are_left_alone() {
+    let (fs, mut model) = written(Codec::None, 10, 900);
+    for name in ["notes.txt", "1.log", "00000000000000GG.log", "spare-1", "000000000000000A.log"] {
+        fs.open(&Path::new(DIRECTORY).join(name), Access::CreateNew).unwrap();
+    }
+    let log = Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap();
+    model.compare(&log);
+    assert_eq!(fs.list(Path::new(DIRECTORY)).unwrap().len(), 5 + segments(&fs).len() - 3);
+}

@@ -1,0 +1,167 @@
+//! Failing writes and syncs end the log; a full disk does not.
+
+use crate::support::{Model, env, options};
+use engine::{ErrorKind, Seq};
+use oplog::{Log, LogError, LogOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vfs::{Fault, FaultKind, SimulatedFs};
+
+#[test]
+fn a_failed_write_or_sync_ends_the_log_for_ever_and_is_told_once() {
+    for kind in [FaultKind::SyncError, FaultKind::WriteError, FaultKind::MetadataError] {
+        for nth in 0..6 {
+            let fs = SimulatedFs::new(nth);
+            let told = Arc::new(AtomicU64::new(0));
+            let count = told.clone();
+            let on_failure: oplog::FailureHandler = Arc::new(move |error: &LogError| {
+                assert!(matches!(error, LogError::Io { .. }), "{error}");
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+            let options = LogOptions { on_failure: Some(on_failure), ..options() };
+            let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+            let mut model = Model::default();
+            fs.inject(Fault::new(kind).after(nth));
+            let error = loop {
+                let seq = model.append(&log, 1, 900).unwrap();
+                match log.wait_durable(seq) {
+                    Ok(()) => model.acknowledged = seq.0,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, LogError::Failed(_)), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Closed);
+            let failed = |result: oplog::Result<()>| assert!(matches!(result, Err(LogError::Failed(_))));
+            failed(log.append(&[b"x"]).map(drop));
+            failed(log.wait_durable(Seq(1)));
+            failed(log.wait_durable(log.last_seq()));
+            failed(log.flush().map(drop));
+            failed(log.wait_for_room());
+            failed(log.read(Seq(1)).map(drop));
+            failed(log.purge(Seq(1)));
+            failed(log.close());
+            assert_eq!(told.load(Ordering::SeqCst), 1);
+            assert_eq!(log.durable_seq(), Seq(model.acknowledged), "nothing is acknowledged after a failure");
+            drop(log);
+            fs.restart();
+            model.compare(&Log::open(&env(&fs, 2), self::options(), Seq::ZERO).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_reported_and_ends_when_space_returns() {
+    // Every budget from none to enough for some segments: the disk is full at every kind of operation.
+    for budget in (0..80_000).step_by(1_234) {
+        let fs = SimulatedFs::new(budget);
+        let mut model = Model::default();
+        let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+        fs.set_free_bytes(Some(budget));
+        let error = loop {
+            log.wait_for_room().unwrap();
+            let seq = model.append(&log, 1, 900).unwrap();
+            match log.wait_durable(seq) {
+                Ok(()) => model.acknowledged = seq.0,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+        assert_eq!(log.wait_for_room().unwrap_err().kind(), ErrorKind::OutOfSpace, "and before the next write");
+        assert_eq!(log.flush().unwrap_err().kind(), ErrorKind::OutOfSpace);
+        model.append(&log, 1, 900).expect("memory has room");
+        assert_eq!(log.durable_seq(), Seq(model.acknowledged));
+        // A crash now loses only what was not acknowledged.
+        let crashed = fs.after_crash(1);
+        crashed.set_free_bytes(None);
+        model.clone().compare(&Log::open(&env(&crashed, 2), options(), Seq::ZERO).unwrap());
+
+        fs.set_free_bytes(Some(100_000));
+        log.wait_for_room().unwrap();
+        assert_eq!(log.durable_seq(), model.last(), "what waited is on disk");
+        for _ in 0..30 {
+            model.append(&log, 1, 900).unwrap();
+        }
+        log.flush().unwrap();
+        drop(log);
+        model.acknowledged = model.last().0;
+        fs.restart();
+        model.compare(&Log::open(&env(&fs, 3), options(), Seq::ZERO).unwrap());
+    }
+}
+
+#[test]
+fn purging_makes_room_on_a_full_disk() {
+    let fs = SimulatedFs::new(1);
+    let mut model = Model::default();
+    let options = LogOptions { codec: codec::Codec::None, ..options() };
+    let log = Log::open(&env(&fs, 1), options.clone(), Seq::ZERO).unwrap();
+    fs.set_free_bytes(Some(4 * options.segment_bytes));
+    for _ in 0..10 {
+        let full = loop {
+            let seq = model.append(&log, 1, 900).unwrap();
+            if log.wait_durable(seq).is_err() {
+                break seq;
+            }
+        };
+        model.mark = full.0 - 1;
+        log.purge(Seq(model.mark)).unwrap();
+        log.wait_for_room().expect("the recycled segments are room");
+    }
+    model.acknowledged = log.durable_seq().0;
+    assert!(log.stats().segments_recycled >= 20);
+    fs.restart();
+    model.compare(&Log::open(&env(&fs, 2), options, Seq(model.mark)).unwrap());
+}
+
+#[test]
+fn writers_wait_for_room_and_those_who_do_not_are_refused_in_the_end() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions { buffer_bytes_max: 10_000, ..options() };
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let mut appended = 0;
+    let error = loop {
+        match log.append(&[&[0; 996]]) {
+            Ok(_) => appended += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LogError::BufferFull { bytes: 41_000 }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+    assert_eq!((appended, log.last_seq()), (41, Seq(41)), "a refused entry takes no position");
+    log.wait_for_room().unwrap();
+    let stats = log.stats();
+    assert_eq!((stats.buffered_bytes, stats.waits_for_room), (0, 1));
+    for _ in 0..100 {
+        log.wait_for_room().unwrap();
+        log.append(&[&[0; 996]]).unwrap();
+        assert!(log.stats().buffered_bytes <= 11_000);
+    }
+}
+
+#[test]
+fn a_failed_purge_may_be_tried_again() {
+    let fs = SimulatedFs::new(1);
+    let mut model = Model::default();
+    let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+    for _ in 0..100 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    for kind in [FaultKind::MetadataError, FaultKind::SyncError] {
+        for nth in 0..2 {
+            let before = log.stats().segments;
+            fs.inject(Fault::new(kind).after(nth));
+            assert_eq!(log.purge(Seq(90)).unwrap_err().kind(), ErrorKind::Io);
+            assert_eq!(log.stats().segments, before - nth);
+            model.mark = log.first_seq().0 - 1;
+            let mut model = model.clone();
+            for seed in 0..10 {
+                let fs = fs.after_crash(seed);
+                model.compare(&Log::open(&env(&fs, 2), options(), Seq(90)).unwrap());
+            }
+        }
+    }
+    log.purge(Seq(90)).unwrap();
+    log.append(&[b"x"]).unwrap();
+    log.flush().expect("the log itself has not failed");
+}
