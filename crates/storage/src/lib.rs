@@ -1,1 +1,63 @@
 //! Catalog, records, indexes, locks and the write path from evaluation over the log to the engine.
+//!
+//! The layer between the query language and the engines. It knows documents, record ids, index keys and locks; it knows
+//! no commands, no query operators (a partial index's filter comes compiled, as a [`Predicate`]) and no files: the log
+//! (`oplog`) and the engine keep what it gives them.
+//!
+//! Reading the source: `storage.rs` is what everything shares; `write.rs` gathers changes and `commit.rs` takes them into
+//! log and engine; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry; `apply.rs` turns an entry
+//! back into a batch, and `recovery.rs` does so at open; `ddl.rs` and `build.rs` change definitions; `locks/` is
+//! `docs/locks.md` in code.
+//!
+//! Invariant: the engine's state at `Seq` s is the fold of `apply.rs` over the log's entries up to s; the write path only
+//! prepares the same batches earlier.
+
+mod apply;
+mod build;
+mod capped;
+mod capped_evict;
+mod catalog;
+mod checkpoint;
+mod commit;
+mod ddl;
+mod entry;
+mod error;
+mod index_keys;
+pub mod limits;
+mod locks;
+mod namespace;
+mod operation;
+mod overlay;
+mod read;
+mod record;
+mod recovery;
+mod stats;
+mod storage;
+mod ttl;
+mod validate;
+mod write;
+
+#[cfg(test)]
+mod testing;
+
+pub use build::CreateIndexesReport;
+pub use capped::{CappedLimits, CappedWaiter};
+pub use catalog::Catalog;
+pub use catalog::collection::{Collection, View};
+pub use catalog::index::{Index, IndexSpec, Predicate};
+pub use ddl::{CollectionChange, DropReport, IndexChange, ViewChange};
+pub use engine::{Direction, Estimate, FillLimits, KeyRange, Seq};
+pub use error::{DuplicateKey, StorageError};
+pub use keys::MultikeyPaths;
+pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
+pub use namespace::{Namespace, check_database_name};
+pub use operation::{Counter, Interrupted, KillFlag, LockCounters, Operation, OperationCounters};
+pub use read::{IndexBatch, IndexCursor, ReadView, RecordBatch, RecordCursor};
+pub use record::RecordId;
+pub use stats::StorageStats;
+pub use storage::{
+    CollectionGuard, FailureHandler, NoPartialIndexes, PredicateCompiler, ProgressHandler, RecoveryProgress, Storage,
+    StorageOptions,
+};
+pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
+pub use write::WriteUnit;

@@ -1,0 +1,184 @@
+//! From log entries to engine batches.
+//!
+//! The fold that defines the engine's state. Replay reads what it needs of the old state (old documents, for their index
+//! keys) from a snapshot just before the entry; the write path has it at hand and builds the same operations by the same
+//! functions. Applying never fails on data: an entry that does not fit is damage.
+
+use crate::catalog::rows::{self, CATALOG, CollectionRow, STATISTICS};
+use crate::entry::EntryWriter;
+use crate::storage::Storage;
+use crate::{Collection, Namespace, StorageError, View};
+use bytes::Bytes;
+use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The effect of a unit on a collection's counts.
+pub(crate) fn count_change(batch: &mut Batch, table: TableId, count: i64, bytes: i64) {
+    for (suffix, amount) in [(rows::COUNT_SUFFIX, count), (rows::BYTES_SUFFIX, bytes)] {
+        if amount != 0 {
+            batch.add(
+                STATISTICS,
+                Bytes::copy_from_slice(&rows::statistics_key(table, suffix)),
+                amount,
+            );
+        }
+    }
+}
+
+/// An index's path has met an array.
+pub(crate) fn put_multikey(batch: &mut Batch, index: TableId, field: u8, part: u8) {
+    batch.put(
+        CATALOG,
+        Bytes::copy_from_slice(&rows::multikey_key(index, field, part)),
+        Bytes::new(),
+    );
+}
+
+/// A change of the catalog, ready to be applied and installed.
+pub(crate) enum Definition {
+    /// A collection comes, or its definition changes.
+    PutCollection {
+        row: CollectionRow,
+        collection: Box<Collection>,
+        former: Option<Arc<Collection>>,
+    },
+    /// A collection goes.
+    DropCollection(Arc<Collection>),
+    /// A view comes or changes.
+    PutView(View),
+    /// A view goes.
+    DropView(Namespace),
+}
+
+impl Storage {
+    /// Checks a collection's new definition and builds it.
+    pub(crate) fn define(&self, row: CollectionRow) -> Result<Definition, StorageError> {
+        let former = self.catalog.collection_by_uuid(&row.uuid);
+        let now_ms = self.env.clock.now_ms();
+        let collection = Box::new(row.build(
+            former.as_deref(),
+            &BTreeMap::new(),
+            self.options.predicates.as_ref(),
+            now_ms,
+        )?);
+        Ok(Definition::PutCollection {
+            row,
+            collection,
+            former,
+        })
+    }
+
+    /// Adds a definition's operations to a batch. `next_table` rises above the tables it names.
+    pub(crate) fn apply_definition(&self, batch: &mut Batch, definition: &Definition, next_table: &mut u32) {
+        match definition {
+            Definition::PutCollection { row, former, .. } => {
+                self.apply_collection(batch, row, former.as_deref(), next_table);
+            }
+            Definition::DropCollection(collection) => {
+                batch.delete(CATALOG, rows::collection_key(&collection.uuid));
+                batch.drop_table(collection.table);
+                for suffix in [rows::COUNT_SUFFIX, rows::BYTES_SUFFIX] {
+                    batch.delete(
+                        STATISTICS,
+                        Bytes::copy_from_slice(&rows::statistics_key(collection.table, suffix)),
+                    );
+                }
+                collection
+                    .maintained()
+                    .for_each(|index| drop_index_table(batch, index.table()));
+            }
+            Definition::PutView(view) => {
+                batch.put(
+                    CATALOG,
+                    rows::view_key(view.namespace.as_str()),
+                    rows::view_row(view).into_bytes(),
+                );
+            }
+            Definition::DropView(namespace) => batch.delete(CATALOG, rows::view_key(namespace.as_str())),
+        }
+    }
+
+    fn apply_collection(
+        &self,
+        batch: &mut Batch,
+        row: &CollectionRow,
+        former: Option<&Collection>,
+        next_table: &mut u32,
+    ) {
+        let spec = |kind| TableSpec {
+            kind,
+            name: row.namespace.as_str().to_owned(),
+            compressor: match kind {
+                TableKind::Records => self.options.collection_compressor.clone(),
+                TableKind::Index | TableKind::Small => None,
+            },
+        };
+        batch.put(CATALOG, rows::collection_key(&row.uuid), row.to_document().into_bytes());
+        if former.is_none() {
+            batch.create_table(row.table, spec(TableKind::Records));
+        }
+        let had = |table| former.is_some_and(|former| former.maintained().any(|index| index.table() == table));
+        for index in row.indexes.iter().filter(|index| !had(index.table)) {
+            batch.create_table(index.table, spec(TableKind::Index));
+        }
+        for index in former.into_iter().flat_map(Collection::maintained) {
+            if !row.indexes.iter().any(|kept| kept.table == index.table()) {
+                drop_index_table(batch, index.table());
+            }
+        }
+        let highest = row
+            .indexes
+            .iter()
+            .map(|index| index.table.0)
+            .fold(row.table.0, u32::max);
+        if highest >= *next_table {
+            *next_table = highest.saturating_add(1);
+            batch.put(CATALOG, rows::META_KEY, rows::meta_row(*next_table));
+        }
+    }
+
+    /// Makes a definition the one in the catalog. Under the commit mutex, after publishing.
+    pub(crate) fn install_definition(&self, definition: Definition) {
+        match definition {
+            Definition::PutCollection { collection, .. } => {
+                self.catalog.put_collection(*collection);
+            }
+            Definition::DropCollection(collection) => self.catalog.remove_collection(&collection),
+            Definition::PutView(view) => self.catalog.put_view(view),
+            Definition::DropView(namespace) => self.catalog.remove_view(&namespace),
+        }
+    }
+
+    /// Logs, applies and installs definitions as one entry. The caller holds `definitions` (whose value `next_table` is)
+    /// and the exclusive locks of the collections concerned.
+    pub(crate) fn commit_definitions(
+        &self,
+        definitions: Vec<Definition>,
+        next_table: &mut u32,
+    ) -> Result<Seq, StorageError> {
+        self.log.wait_for_room().map_err(|error| self.log_error(error))?;
+        let (mut entry, mut batch, mut next) = (EntryWriter::default(), Batch::new(), *next_table);
+        for definition in &definitions {
+            match definition {
+                Definition::PutCollection { row, .. } => entry.put_collection(&row.to_document()),
+                Definition::DropCollection(collection) => entry.drop_collection(collection.uuid),
+                Definition::PutView(view) => entry.put_view(&rows::view_row(view)),
+                Definition::DropView(namespace) => entry.drop_view(namespace.as_str()),
+            }
+            self.apply_definition(&mut batch, definition, &mut next);
+        }
+        let seq = self.commit_entry(&mut entry, &batch, || {
+            definitions
+                .into_iter()
+                .for_each(|definition| self.install_definition(definition));
+        })?;
+        *next_table = next;
+        Ok(seq)
+    }
+}
+
+fn drop_index_table(batch: &mut Batch, table: TableId) {
+    batch.drop_table(table);
+    batch.delete_range(CATALOG, KeyRange::prefix(&rows::multikey_prefix(table)));
+}

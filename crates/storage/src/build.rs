@@ -1,0 +1,363 @@
+//! Building indexes while writes go on.
+//!
+//! 1. Under the exclusive lock the indexes enter the definition as *building* (logged). Every writer keeps them from then
+//!    on. On an empty collection they enter as ready, and that is all.
+//! 2. The builder walks the records in chunks. For each chunk, in one unit: lock the documents, read their newest
+//!    versions, derive the keys, lock and check the unique ones; log one entry that names the record range; apply.
+//!    Records that come later than the walk's start are in the indexes by their writers; taking them again is harmless.
+//! 3. Under the exclusive lock the indexes become *ready* (logged). On failure they are dropped instead.
+//!
+//! Replay derives a chunk's keys from the records as they were at the entry, so an entry holds no keys. After a crash the
+//! indexes are still building in the catalog, maintained, and possibly incomplete: the walk starts over on the same
+//! tables, where writing a row again changes nothing.
+//!
+//! A unique index that is being built may hide a duplicate the walk has not met. Its rows are therefore removed only when
+//! they lead to the record that gives the key up (`IndexWrite::check_owner`).
+
+use crate::catalog::rows::{CollectionRow, IndexRow};
+use crate::index_keys::IndexWrites;
+use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, INDEXES_MAX};
+use crate::storage::Storage;
+use crate::{
+    Collection, CollectionGuard, IndexSpec, Interrupted, LockMode, Namespace, Operation, RecordBatch, RecordId,
+    StorageError,
+};
+use bson::{RawDocument, RawDocumentBuf};
+use engine::{Direction, FillLimits, TableId};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What [`Storage::create_indexes`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateIndexesReport {
+    /// Indexes before.
+    pub before: usize,
+    /// Indexes after.
+    pub after: usize,
+    /// The collection did not exist.
+    pub created_collection: bool,
+    /// Nothing was to be done.
+    pub all_existed: bool,
+}
+
+/// A build in progress: the collection and the tables of the indexes.
+struct Build {
+    uuid: [u8; 16],
+    tables: Vec<TableId>,
+}
+
+impl Storage {
+    /// Creates indexes, and the collection when it does not exist. Returns when they are ready, or when the build failed
+    /// and they are gone again; writes go on meanwhile. All or none of the command's indexes come into being.
+    ///
+    /// Errors: [`StorageError::IndexOptionsConflict`], [`StorageError::IndexKeySpecsConflict`],
+    /// [`StorageError::CannotCreateIndex`], [`StorageError::DuplicateKey`], [`StorageError::CannotIndexParallelArrays`],
+    /// [`StorageError::IndexBuildAborted`], [`StorageError::IsView`].
+    pub fn create_indexes(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        specs: &[IndexSpec],
+    ) -> Result<CreateIndexesReport, StorageError> {
+        let (build, mut report) = self.start_build(op, ns, specs)?;
+        let Some(build) = build else { return Ok(report) };
+        self.run_build(op, &build)?;
+        report.after = self
+            .catalog
+            .collection_by_uuid(&build.uuid)
+            .map_or(0, |collection| collection.indexes().len());
+        Ok(report)
+    }
+
+    /// Enters the indexes into the definition. No build is needed when there is none to make, or no record.
+    fn start_build(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        specs: &[IndexSpec],
+    ) -> Result<(Option<Build>, CreateIndexesReport), StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        let existing = self.collection(op, ns, LockMode::Exclusive)?;
+        let mut row = match &existing {
+            Some(guard) => CollectionRow::of(guard),
+            None => {
+                if let Some(existing) = self
+                    .catalog
+                    .case_conflict(ns.db())
+                    .filter(|_| !self.catalog.database_exists(ns.db()))
+                {
+                    return Err(StorageError::DatabaseDiffersInCase {
+                        existing,
+                        wanted: ns.db().to_owned(),
+                    });
+                }
+                self.new_collection_row(ns, &RawDocumentBuf::new(), *next_table)
+            }
+        };
+        let before = row.indexes.len();
+        let ready = existing.as_deref().is_none_or(|collection| collection.count() == 0);
+        let first_table = next_table.saturating_add(if existing.is_none() { 2 } else { 0 });
+        let mut tables = Vec::new();
+        for spec in specs {
+            let spec = spec.clone().normalised();
+            if !conflicts(&row, &spec)? {
+                let table = TableId(first_table + tables.len() as u32);
+                tables.push(table);
+                row.indexes.push(IndexRow { table, ready, spec });
+            }
+        }
+        if row.indexes.len() > INDEXES_MAX {
+            let text = format!("add index fails, too many indexes for {ns}, the limit is {INDEXES_MAX}");
+            return Err(StorageError::CannotCreateIndex(text));
+        }
+        let report = CreateIndexesReport {
+            before,
+            after: row.indexes.len(),
+            created_collection: existing.is_none(),
+            all_existed: tables.is_empty(),
+        };
+        let uuid = row.uuid;
+        if !tables.is_empty() || existing.is_none() {
+            self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        }
+        let build = (!ready && !tables.is_empty()).then_some(Build { uuid, tables });
+        Ok((build, report))
+    }
+
+    /// Steps 2 and 3.
+    fn run_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
+        self.figures.index_builds.fetch_add(1, Ordering::Relaxed);
+        let walked = self.walk(op, build);
+        let result = match walked {
+            Ok(()) => self.end_build(op, build, true),
+            Err(error) => {
+                // A storage that has stopped or closed resumes the build when it is opened again.
+                let going_on = self.check_running().is_ok();
+                if going_on && !matches!(error, StorageError::Interrupted(Interrupted::Shutdown)) {
+                    let unhurried = Operation::new(self.env.clock.clone(), op.id);
+                    self.end_build(&unhurried, build, false).and(Err(error))
+                } else {
+                    Err(error)
+                }
+            }
+        };
+        self.figures.index_builds.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    /// The collection by what does not change, locked; an error when it or one of the indexes is gone.
+    fn build_guard(&self, op: &Operation, build: &Build, mode: LockMode) -> Result<CollectionGuard, StorageError> {
+        loop {
+            let gone = |what: &str| StorageError::IndexBuildAborted(format!("{what} was dropped"));
+            let collection = self
+                .catalog
+                .collection_by_uuid(&build.uuid)
+                .ok_or_else(|| gone("the collection"))?;
+            // Renamed in between: look again.
+            let Some(guard) = self.collection(op, collection.namespace(), mode)? else {
+                continue;
+            };
+            if guard.uuid() != build.uuid {
+                continue;
+            }
+            if building(&guard, build).count() != build.tables.len() {
+                return Err(gone("the index"));
+            }
+            return Ok(guard);
+        }
+    }
+
+    fn walk(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
+        let mut after = Bound::Unbounded;
+        let mut batch = RecordBatch::new();
+        let limits = FillLimits {
+            rows_max: BUILD_CHUNK_DOCUMENTS,
+            bytes_max: BUILD_CHUNK_BYTES,
+        };
+        loop {
+            let guard = self.build_guard(op, build, LockMode::IntentExclusive)?;
+            // A new view per chunk: nothing stays pinned, and the walk ends at the newest record.
+            let mut cursor = self
+                .read()?
+                .records(&guard, after, Bound::Unbounded, Direction::Forward)?;
+            if !cursor.fill(&mut batch, limits)? {
+                return Ok(());
+            }
+            let (first, last) = (batch.id(0), batch.id(batch.len() - 1));
+            self.build_chunk(
+                op,
+                &guard,
+                build,
+                (0..batch.len()).map(|row| batch.id(row)),
+                first,
+                last,
+            )?;
+            after = Bound::Excluded(last);
+        }
+    }
+
+    /// One chunk, evaluated again from the start when it meets a lock.
+    fn build_chunk(
+        &self,
+        op: &Operation,
+        guard: &CollectionGuard,
+        build: &Build,
+        ids: impl Iterator<Item = RecordId> + Clone,
+        first: RecordId,
+        last: RecordId,
+    ) -> Result<(), StorageError> {
+        loop {
+            op.check_now()?;
+            let mut unit = self.begin_write(op);
+            match unit.gather_chunk(guard, build, ids.clone()) {
+                Ok(()) => {
+                    unit.entry.build_chunk(guard.table(), first, last, &build.tables);
+                    unit.commit()?;
+                    return Ok(());
+                }
+                Err(StorageError::WouldWait) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes the build's indexes ready, or drops them.
+    fn end_build(&self, op: &Operation, build: &Build, ready: bool) -> Result<(), StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        let guard = match self.build_guard(op, build, LockMode::Exclusive) {
+            Err(StorageError::IndexBuildAborted(_)) if !ready => return Ok(()),
+            guard => guard?,
+        };
+        let mut row = CollectionRow::of(&guard);
+        let ours = |index: &IndexRow| build.tables.contains(&index.table);
+        match ready {
+            true => row
+                .indexes
+                .iter_mut()
+                .filter(|index| ours(index))
+                .for_each(|index| index.ready = true),
+            false => row.indexes.retain(|index| !ours(index)),
+        }
+        self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        Ok(())
+    }
+
+    /// Goes on with the builds that a stop interrupted: in the background, or at once where there is none.
+    pub(crate) fn resume_index_builds(self: &Arc<Self>) -> Result<(), StorageError> {
+        let interrupted = |collection: &Arc<Collection>| {
+            let tables: Vec<_> = collection
+                .building_indexes()
+                .iter()
+                .map(|index| index.table())
+                .collect();
+            (!tables.is_empty()).then_some(Build {
+                uuid: collection.uuid(),
+                tables,
+            })
+        };
+        let builds: Vec<_> = self.catalog.all_collections().iter().filter_map(interrupted).collect();
+        if builds.is_empty() {
+            return Ok(());
+        }
+        self.report_progress(crate::RecoveryProgress::ResumingIndexBuilds {
+            indexes: builds.iter().map(|build| build.tables.len()).sum(),
+        });
+        let op = Operation::new(self.env.clock.clone(), 0);
+        if !self.options.background {
+            // A build that fails on data drops its index; only a failing storage is an error of `open`.
+            return builds
+                .iter()
+                .try_for_each(|build| self.run_build(&op, build).or_else(|_| self.check_running()));
+        }
+        self.spawn("index-builds", op.kill_handle(), move |storage| {
+            for build in &builds {
+                // The outcome is in the catalog: ready, dropped, or still building after a shutdown.
+                let _ = storage.run_build(&op, build);
+            }
+        });
+        Ok(())
+    }
+}
+
+fn building<'g>(guard: &'g CollectionGuard, build: &'g Build) -> impl Iterator<Item = usize> + 'g {
+    guard
+        .maintained()
+        .enumerate()
+        .filter(|(_, index)| build.tables.contains(&index.table()))
+        .map(|(position, _)| position)
+}
+
+/// Whether the index exists already (true), or may be made (false).
+fn conflicts(row: &CollectionRow, spec: &IndexSpec) -> Result<bool, StorageError> {
+    for IndexRow { spec: existing, .. } in &row.indexes {
+        let same_key = existing.key == spec.key && existing.partial_filter == spec.partial_filter;
+        if existing.name == spec.name {
+            if existing.key != spec.key {
+                return Err(StorageError::IndexKeySpecsConflict(format!(
+                    "An existing index has the same name as the requested index. When index names are not specified, they \
+                     are auto generated and can cause conflicts. Please refer to our documentation. Requested index: {:?}, \
+                     existing index: {:?}",
+                    spec.spec, existing.spec
+                )));
+            }
+            if existing.same_options(spec) {
+                return Ok(true);
+            }
+            return Err(StorageError::IndexOptionsConflict(format!(
+                "An equivalent index already exists with the same name but different options. Requested index: {:?}, \
+                 existing index: {:?}",
+                spec.spec, existing.spec
+            )));
+        }
+        if same_key && existing.same_options(spec) {
+            return Err(StorageError::IndexOptionsConflict(format!(
+                "Index already exists with a different name: {}",
+                existing.name
+            )));
+        }
+        if same_key {
+            return Err(StorageError::IndexOptionsConflict(format!(
+                "An equivalent index already exists with a different name and options. Requested index: {:?}, existing \
+                 index: {:?}",
+                spec.spec, existing.spec
+            )));
+        }
+    }
+    Ok(false)
+}
+
+impl crate::WriteUnit<'_> {
+    /// Locks the documents of a chunk and puts their keys into the batch. Documents that are gone are left out.
+    fn gather_chunk(
+        &mut self,
+        guard: &CollectionGuard,
+        build: &Build,
+        ids: impl Iterator<Item = RecordId>,
+    ) -> Result<(), StorageError> {
+        let positions: Vec<_> = building(guard, build).collect();
+        let mut writes = IndexWrites::take();
+        for id in ids {
+            let Some(document) = self.lock_record(guard, id)? else {
+                continue;
+            };
+            let document = RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
+                namespace: guard.namespace().clone(),
+                record: id,
+                reason: error.to_string(),
+            })?;
+            writes.clear();
+            for &position in &positions {
+                let index = guard
+                    .maintained()
+                    .nth(position)
+                    .expect("positions come from the same guard");
+                writes.derive_one(position, index, id, None, Some(document))?;
+            }
+            self.check_unique(guard, id, &mut writes)?;
+            self.write_index_rows(guard, &mut writes);
+        }
+        writes.give_back();
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Capped collections: their limits, and the wake-up of those who wait for new documents.
+//!
+//! Invariant: in a capped collection record-id order is commit order (inserts are serialised), so that who has read up to
+//! one record misses none by waiting for a higher one.
+
+use crate::limits::WAIT_SLICE;
+use crate::{Interrupted, Operation, RecordId};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a capped collection holds at most; the tighter limit rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CappedLimits {
+    /// Bytes of documents, a multiple of 256.
+    pub size_bytes: u64,
+    /// Documents; `None` when only the size limits.
+    pub max_documents: Option<u64>,
+}
+
+/// `size` is kept as a multiple of this.
+pub(crate) const CAPPED_SIZE_STEP: u64 = 256;
+
+#[derive(Default)]
+pub(crate) struct CappedTail {
+    last: AtomicU64,
+    closed: AtomicBool,
+    waiters: AtomicU32,
+    mutex: Mutex<()>,
+    grown: Condvar,
+}
+
+impl CappedTail {
+    /// A record is visible. Costs a store and a load unless somebody waits.
+    pub(crate) fn published(&self, last: RecordId) {
+        self.last.fetch_max(last.0, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// The collection is gone: nobody waits any longer.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            let _mutex = self.mutex.lock();
+            self.grown.notify_all();
+        }
+    }
+}
+
+/// Waits for new documents in a capped collection (`awaitData`).
+#[derive(Clone)]
+pub struct CappedWaiter {
+    tail: Arc<CappedTail>,
+}
+
+impl CappedWaiter {
+    pub(crate) fn new(tail: Arc<CappedTail>) -> Self {
+        Self { tail }
+    }
+
+    /// Waits until a record beyond `after` is visible (true), or until `timeout` has passed or the collection is dropped
+    /// (false). Holds nothing; call it without guards and views.
+    pub fn wait(&self, op: &Operation, after: RecordId, timeout: Duration) -> Result<bool, Interrupted> {
+        let tail = &self.tail;
+        if tail.last.load(Ordering::SeqCst) > after.0 {
+            return Ok(true);
+        }
+        let end = op.clock().monotonic().saturating_add(timeout);
+        let mut mutex = tail.mutex.lock();
+        tail.waiters.fetch_add(1, Ordering::SeqCst);
+        let result = loop {
+            if tail.last.load(Ordering::SeqCst) > after.0 {
+                break Ok(true);
+            }
+            let now = op.clock().monotonic();
+            if tail.closed.load(Ordering::SeqCst) || now >= end {
+                break Ok(false);
+            }
+            if let Err(interrupted) = op.check_now() {
+                break Err(interrupted);
+            }
+            tail.grown.wait_for(&mut mutex, WAIT_SLICE.min(end.saturating_sub(now)));
+        };
+        tail.waiters.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+}

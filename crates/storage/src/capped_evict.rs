@@ -1,0 +1,140 @@
+//! Making room in a capped collection: the oldest documents go, in the unit that inserts.
+//!
+//! 1. Under the collection's insert lock the counts only shrink by others' deletes; take from them what this unit does.
+//! 2. While the new document does not fit, choose the oldest record: of the snapshot first, then of this unit's own
+//!    inserts. Lock it and read its newest version.
+//! 3. When all are locked (nothing has changed so far, so that a conflict leaves the unit as it was), delete them.
+//!
+//! A document larger than the whole cap is accepted: everything else goes.
+
+use crate::index_keys::IndexWrites;
+use crate::limits::CAPPED_EVICT_DOCUMENTS_MAX;
+use crate::locks::LockKey;
+use crate::read::ReadView;
+use crate::write::WriteUnit;
+use crate::{CappedLimits, CollectionGuard, RecordBatch, RecordId, StorageError};
+use bson::RawDocument;
+use bytes::Bytes;
+use engine::{Direction, FillLimits};
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+struct Victim {
+    id: RecordId,
+    bytes: usize,
+    writes: Box<IndexWrites>,
+}
+
+impl WriteUnit<'_> {
+    /// Evicts what has to go before a document of `new_bytes` is inserted.
+    pub(crate) fn make_room_in_capped(
+        &mut self,
+        c: &CollectionGuard,
+        place: usize,
+        limits: CappedLimits,
+        new_bytes: usize,
+    ) -> Result<(), StorageError> {
+        let touched = &self.touched[place];
+        let mut count = c.shared.count.load(Ordering::Acquire) + touched.count + 1;
+        let mut bytes = c.shared.data_bytes.load(Ordering::Acquire) + touched.bytes + new_bytes as i64;
+        let too_many = |count: i64, bytes: i64| {
+            bytes > limits.size_bytes as i64 || limits.max_documents.is_some_and(|max| count > max as i64)
+        };
+        if !too_many(count, bytes) {
+            return Ok(());
+        }
+        self.refresh_snapshot()?;
+        let mut candidates = Candidates::new(self, c, place)?;
+        let mut victims = Vec::new();
+        while too_many(count, bytes) && victims.len() < CAPPED_EVICT_DOCUMENTS_MAX {
+            let Some(id) = candidates.next()? else { break };
+            self.take_locks(&[LockKey {
+                table: c.table(),
+                key: id.0,
+            }])?;
+            self.refresh_snapshot()?;
+            let Some(document) = self.row(c.table(), &id.to_key())? else {
+                continue;
+            };
+            victims.push(self.victim(c, id, &document)?);
+            count -= 1;
+            bytes -= document.len() as i64;
+        }
+        let (evict_from, own) = (candidates.next_stored, candidates.own_taken);
+        for mut victim in victims {
+            self.entry.delete(c.table(), victim.id);
+            self.change(c, place, victim.id, victim.bytes, None, &mut victim.writes);
+            victim.writes.give_back();
+        }
+        let touched = &mut self.touched[place];
+        touched.evict_from = evict_from;
+        touched.inserted.drain(..own);
+        Ok(())
+    }
+
+    fn victim(&mut self, c: &CollectionGuard, id: RecordId, document: &Bytes) -> Result<Victim, StorageError> {
+        let raw = RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
+            namespace: c.namespace().clone(),
+            record: id,
+            reason: error.to_string(),
+        })?;
+        let mut writes = IndexWrites::take();
+        writes.derive(c, id, Some(raw), None)?;
+        self.check_unique(c, id, &mut writes)?;
+        Ok(Victim {
+            id,
+            bytes: document.len(),
+            writes,
+        })
+    }
+}
+
+/// Records in insertion order: those of the snapshot, then the unit's own.
+struct Candidates {
+    cursor: crate::RecordCursor,
+    batch: RecordBatch,
+    at: usize,
+    next_stored: RecordId,
+    stored_left: bool,
+    own: Vec<RecordId>,
+    own_taken: usize,
+}
+
+impl Candidates {
+    fn new(unit: &WriteUnit<'_>, c: &CollectionGuard, place: usize) -> Result<Self, StorageError> {
+        let touched = &unit.touched[place];
+        let from = touched
+            .evict_from
+            .max(RecordId(c.shared.capped_first.load(Ordering::Relaxed)));
+        let view = ReadView::new(unit.snapshot().clone());
+        Ok(Self {
+            cursor: view.records(c, Bound::Included(from), Bound::Unbounded, Direction::Forward)?,
+            batch: RecordBatch::new(),
+            at: 0,
+            next_stored: from,
+            stored_left: true,
+            own: touched.inserted.iter().copied().collect(),
+            own_taken: 0,
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<RecordId>, StorageError> {
+        if self.stored_left && self.at == self.batch.len() {
+            let limits = FillLimits {
+                rows_max: 8,
+                bytes_max: 64 * 1024,
+            };
+            self.stored_left = self.cursor.fill(&mut self.batch, limits)?;
+            self.at = 0;
+        }
+        if self.stored_left {
+            let id = self.batch.id(self.at);
+            self.at += 1;
+            self.next_stored = RecordId(id.0.saturating_add(1));
+            return Ok(Some(id));
+        }
+        let own = self.own.get(self.own_taken).copied();
+        self.own_taken += usize::from(own.is_some());
+        Ok(own)
+    }
+}

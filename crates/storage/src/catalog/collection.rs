@@ -1,0 +1,199 @@
+//! The definition of one collection, and of one view.
+//!
+//! A `Collection` is immutable; a change of definition puts a new one into the catalog that shares `CollectionShared`:
+//! the lock, the counters, the next record id, the tail of a capped collection. Whoever holds a guard on the collection
+//! sees a definition that does not change, because definitions change under the exclusive lock only.
+
+use crate::capped::{CAPPED_SIZE_STEP, CappedTail};
+use crate::catalog::index::{truthy, whole_number};
+use crate::locks::CollectionLock;
+use crate::{CappedLimits, CappedWaiter, Index, Namespace, RecordId};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
+use engine::TableId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+/// What all definitions of one collection share.
+pub(crate) struct CollectionShared {
+    pub(crate) lock: Arc<CollectionLock>,
+    /// The version of the definition in the catalog.
+    pub(crate) version: AtomicU64,
+    pub(crate) dropped: AtomicBool,
+    pub(crate) next_record: AtomicU64,
+    /// Exact; changed under the commit mutex.
+    pub(crate) count: AtomicI64,
+    /// Exact; changed under the commit mutex.
+    pub(crate) data_bytes: AtomicI64,
+    pub(crate) tail: Arc<CappedTail>,
+    /// Capped: no record before this one is left. Where the search for the next one to evict begins.
+    pub(crate) capped_first: AtomicU64,
+}
+
+impl CollectionShared {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            lock: Arc::default(),
+            version: AtomicU64::new(0),
+            dropped: AtomicBool::new(false),
+            next_record: AtomicU64::new(1),
+            count: AtomicI64::new(0),
+            data_bytes: AtomicI64::new(0),
+            tail: Arc::default(),
+            capped_first: AtomicU64::new(0),
+        })
+    }
+
+    /// A record id nobody has.
+    pub(crate) fn take_record_id(&self) -> RecordId {
+        RecordId(self.next_record.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A record of this id exists: the next ones are higher.
+    pub(crate) fn saw_record(&self, id: RecordId) {
+        self.next_record.fetch_max(id.0.saturating_add(1), Ordering::Relaxed);
+    }
+}
+
+/// See the module.
+pub struct Collection {
+    pub(crate) namespace: Namespace,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) options: RawDocumentBuf,
+    pub(crate) table: TableId,
+    pub(crate) capped: Option<CappedLimits>,
+    /// Ready ones, `_id_` first, in the order they were made.
+    pub(crate) indexes: Vec<Arc<Index>>,
+    pub(crate) building: Vec<Arc<Index>>,
+    pub(crate) version: u64,
+    pub(crate) shared: Arc<CollectionShared>,
+}
+
+impl Collection {
+    /// Database and name.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Identifies the collection for its life, renames included.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// As given to `create`, with later changes.
+    pub fn options(&self) -> &RawDocument {
+        &self.options
+    }
+
+    /// Its table in the engine.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// The ready indexes, `_id_` first.
+    pub fn indexes(&self) -> &[Arc<Index>] {
+        &self.indexes
+    }
+
+    /// Indexes that are being built.
+    pub fn building_indexes(&self) -> &[Arc<Index>] {
+        &self.building
+    }
+
+    /// A ready index by name.
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.name() == name)
+    }
+
+    /// The `_id_` index.
+    pub fn id_index(&self) -> &Arc<Index> {
+        &self.indexes[0]
+    }
+
+    /// The limits of a capped collection; `None` for others.
+    pub fn is_capped(&self) -> Option<CappedLimits> {
+        self.capped
+    }
+
+    /// Documents, exactly.
+    pub fn count(&self) -> u64 {
+        self.shared.count.load(Ordering::Acquire).max(0) as u64
+    }
+
+    /// Bytes of all documents, exactly.
+    pub fn data_bytes(&self) -> u64 {
+        self.shared.data_bytes.load(Ordering::Acquire).max(0) as u64
+    }
+
+    /// Waits for new documents of a capped collection.
+    pub fn capped_waiter(&self) -> CappedWaiter {
+        CappedWaiter::new(self.shared.tail.clone())
+    }
+
+    /// True once the collection was dropped.
+    pub fn is_dropped(&self) -> bool {
+        self.shared.dropped.load(Ordering::Acquire)
+    }
+
+    /// Rises with every change of the definition: what a plan cache may key by.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// True when the definition is no longer the one in the catalog.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_dropped() || self.shared.version.load(Ordering::Acquire) != self.version
+    }
+
+    /// Every index that writers keep up to date.
+    pub(crate) fn maintained(&self) -> impl Iterator<Item = &Arc<Index>> {
+        self.indexes.iter().chain(&self.building)
+    }
+}
+
+/// Reads the limits out of a collection's options.
+pub(crate) fn capped_limits(options: &RawDocument) -> Option<CappedLimits> {
+    let number = |name: &str| {
+        options
+            .get(name)
+            .ok()
+            .flatten()
+            .and_then(whole_number)
+            .filter(|n| *n > 0)
+    };
+    options.get("capped").ok().flatten().filter(|capped| truthy(*capped))?;
+    let size = number("size").unwrap_or(0) as u64;
+    Some(CappedLimits {
+        size_bytes: size.max(1).div_ceil(CAPPED_SIZE_STEP).saturating_mul(CAPPED_SIZE_STEP),
+        max_documents: number("max").map(|max| max as u64),
+    })
+}
+
+/// A view's definition.
+pub struct View {
+    pub(crate) namespace: Namespace,
+    pub(crate) view_on: String,
+    pub(crate) pipeline: RawArrayBuf,
+    pub(crate) options: RawDocumentBuf,
+}
+
+impl View {
+    /// Database and name.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The collection or view it is on, in the same database.
+    pub fn view_on(&self) -> &str {
+        &self.view_on
+    }
+
+    /// Its pipeline.
+    pub fn pipeline(&self) -> &bson::RawArray {
+        &self.pipeline
+    }
+
+    /// Its other options (`collation`).
+    pub fn options(&self) -> &RawDocument {
+        &self.options
+    }
+}

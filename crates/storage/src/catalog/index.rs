@@ -1,0 +1,346 @@
+//! The definition of one index.
+//!
+//! Immutable but for what `IndexShared` holds: the multikey flags (set, never cleared) and usage counters. A change
+//! of definition makes a new `Index` that shares them.
+
+use crate::{PredicateCompiler, StorageError};
+use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::{RawDocument, RawDocumentBuf};
+use engine::TableId;
+use keys::{IndexPattern, KeyExtractor, MultikeyPaths};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Decides whether a document belongs into a partial index.
+pub trait Predicate: Send + Sync {
+    /// True when the document belongs into the index.
+    fn matches(&self, document: &RawDocument) -> bool;
+}
+
+/// What it takes to know an index: its normalised specification, taken apart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexSpec {
+    /// The index's name, unique in its collection.
+    pub name: String,
+    /// The key pattern.
+    pub key: RawDocumentBuf,
+    /// No two documents may have the same key.
+    pub unique: bool,
+    /// Documents without any of the fields are left out.
+    pub sparse: bool,
+    /// Only documents that match are in the index.
+    pub partial_filter: Option<RawDocumentBuf>,
+    /// Documents are deleted so many seconds after the date in the indexed field.
+    pub expire_after_seconds: Option<i64>,
+    /// The planner does not see it.
+    pub hidden: bool,
+    /// The whole specification, normalised (`v: 2`), as `listIndexes` shows it. The fields above win where they differ.
+    pub spec: RawDocumentBuf,
+}
+
+impl IndexSpec {
+    /// Takes a normalised specification apart.
+    pub fn from_document(spec: &RawDocument) -> Result<Self, StorageError> {
+        let missing =
+            |what: &str| StorageError::CannotCreateIndex(format!("index specification lacks '{what}': {spec:?}"));
+        let flag = |name: &str| spec.get(name).ok().flatten().is_some_and(truthy);
+        Ok(Self {
+            name: spec.get_str("name").map_err(|_| missing("name"))?.to_owned(),
+            key: spec.get_document("key").map_err(|_| missing("key"))?.to_owned(),
+            unique: flag("unique"),
+            sparse: flag("sparse"),
+            partial_filter: spec.get_document("partialFilterExpression").ok().map(ToOwned::to_owned),
+            expire_after_seconds: spec.get("expireAfterSeconds").ok().flatten().and_then(whole_number),
+            hidden: flag("hidden"),
+            spec: spec.to_owned(),
+        })
+    }
+
+    /// The `_id_` index of every collection.
+    pub fn id_index() -> Self {
+        let mut key = RawDocumentBuf::new();
+        key.append(cstr!("_id"), 1);
+        Self {
+            name: "_id_".to_owned(),
+            key,
+            unique: true,
+            sparse: false,
+            partial_filter: None,
+            expire_after_seconds: None,
+            hidden: false,
+            spec: RawDocumentBuf::new(),
+        }
+        .normalised()
+    }
+
+    fn is_id(&self) -> bool {
+        let mut fields = self.key.iter();
+        matches!(fields.next(), Some(Ok((name, _))) if name.as_str() == "_id") && fields.next().is_none()
+    }
+
+    /// The same with `spec` made anew from the fields, other options kept in their order.
+    pub(crate) fn normalised(mut self) -> Self {
+        let mut spec = RawDocumentBuf::new();
+        spec.append(cstr!("v"), 2);
+        spec.append(cstr!("key"), self.key.clone());
+        spec.append(cstr!("name"), self.name.as_str());
+        if self.unique && !self.is_id() {
+            spec.append(cstr!("unique"), true);
+        }
+        if self.sparse {
+            spec.append(cstr!("sparse"), true);
+        }
+        if let Some(filter) = &self.partial_filter {
+            spec.append(cstr!("partialFilterExpression"), filter.clone());
+        }
+        if let Some(seconds) = self.expire_after_seconds {
+            match i32::try_from(seconds) {
+                Ok(seconds) => spec.append(cstr!("expireAfterSeconds"), seconds),
+                Err(_) => spec.append(cstr!("expireAfterSeconds"), seconds),
+            }
+        }
+        if self.hidden {
+            spec.append(cstr!("hidden"), true);
+        }
+        const OWN: [&str; 8] = [
+            "v",
+            "key",
+            "name",
+            "unique",
+            "sparse",
+            "partialFilterExpression",
+            "expireAfterSeconds",
+            "hidden",
+        ];
+        for (name, value) in self.spec.iter().flatten() {
+            if !OWN.contains(&name.as_str()) && name.as_str() != "ns" {
+                spec.append(name, value);
+            }
+        }
+        self.spec = spec;
+        self
+    }
+
+    /// True when both make the same index but for their names.
+    pub(crate) fn same_options(&self, other: &IndexSpec) -> bool {
+        let extra = |spec: &IndexSpec| {
+            let mut rest: Vec<_> = [
+                "collation",
+                "weights",
+                "default_language",
+                "bits",
+                "min",
+                "max",
+                "wildcardProjection",
+            ]
+            .iter()
+            .filter_map(|name| {
+                spec.spec
+                    .get(name)
+                    .ok()
+                    .flatten()
+                    .map(|value| (*name, RawBson::from(value)))
+            })
+            .collect();
+            rest.sort_by_key(|(name, _)| *name);
+            rest
+        };
+        self.key == other.key
+            && (self.unique || self.is_id()) == (other.unique || other.is_id())
+            && self.sparse == other.sparse
+            && self.partial_filter == other.partial_filter
+            && self.expire_after_seconds == other.expire_after_seconds
+            && extra(self) == extra(other)
+    }
+}
+
+pub(crate) fn truthy(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Boolean(b) => b,
+        RawBsonRef::Null | RawBsonRef::Undefined => false,
+        other => whole_number(other) != Some(0),
+    }
+}
+
+/// A number of any type as an integer; fractions are cut off.
+pub(crate) fn whole_number(value: RawBsonRef<'_>) -> Option<i64> {
+    match value {
+        RawBsonRef::Int32(n) => Some(i64::from(n)),
+        RawBsonRef::Int64(n) => Some(n),
+        RawBsonRef::Double(n) if n.is_finite() => Some(n as i64),
+        _ => None,
+    }
+}
+
+pub(crate) struct IndexShared {
+    /// Places that may be arrays in a document some view shows, or will soon.
+    multikey: RwLock<MultikeyPaths>,
+    /// Of those, the ones a log entry tells of.
+    multikey_logged: RwLock<MultikeyPaths>,
+    accesses: AtomicU64,
+    since_ms: i64,
+}
+
+impl IndexShared {
+    pub(crate) fn new(multikey: MultikeyPaths, since_ms: i64) -> Arc<Self> {
+        Arc::new(Self {
+            multikey: RwLock::new(multikey.clone()),
+            multikey_logged: RwLock::new(multikey),
+            accesses: AtomicU64::new(0),
+            since_ms,
+        })
+    }
+}
+
+/// See the module.
+pub struct Index {
+    spec: IndexSpec,
+    is_id: bool,
+    table: TableId,
+    ready: bool,
+    extractor: KeyExtractor,
+    partial: Option<Arc<dyn Predicate>>,
+    shared: Arc<IndexShared>,
+}
+
+impl Index {
+    /// Builds the definition; the specification has been normalised.
+    pub(crate) fn new(
+        spec: IndexSpec,
+        table: TableId,
+        ready: bool,
+        compiler: &dyn PredicateCompiler,
+        shared: Arc<IndexShared>,
+    ) -> Result<Self, StorageError> {
+        let is_id = spec.is_id();
+        let pattern =
+            IndexPattern::parse(&spec.key).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
+        let partial = match &spec.partial_filter {
+            Some(filter) => Some(compiler.compile(filter).map_err(StorageError::CannotCreateIndex)?),
+            None => None,
+        };
+        let extractor = KeyExtractor::new(pattern, spec.sparse, None);
+        Ok(Self {
+            is_id,
+            spec,
+            table,
+            ready,
+            extractor,
+            partial,
+            shared,
+        })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// `v`, `key`, `name` and the options, as `listIndexes` shows it.
+    pub fn spec(&self) -> &RawDocument {
+        &self.spec.spec
+    }
+
+    /// The specification, taken apart.
+    pub fn parsed_spec(&self) -> &IndexSpec {
+        &self.spec
+    }
+
+    /// The key pattern as a document.
+    pub fn key(&self) -> &RawDocument {
+        &self.spec.key
+    }
+
+    /// The key pattern.
+    pub fn pattern(&self) -> &IndexPattern {
+        self.extractor.pattern()
+    }
+
+    /// Takes keys out of documents.
+    pub fn extractor(&self) -> &KeyExtractor {
+        &self.extractor
+    }
+
+    /// True when no two documents may have the same key (`_id_` included).
+    pub fn unique(&self) -> bool {
+        self.spec.unique || self.is_id
+    }
+
+    /// True when documents without any of the fields are left out.
+    pub fn sparse(&self) -> bool {
+        self.spec.sparse
+    }
+
+    /// The filter of a partial index.
+    pub fn partial_filter(&self) -> Option<&RawDocument> {
+        self.spec.partial_filter.as_deref()
+    }
+
+    /// Seconds until expiry of a TTL index.
+    pub fn expire_after_seconds(&self) -> Option<i64> {
+        self.spec.expire_after_seconds
+    }
+
+    /// True when the planner must not see it.
+    pub fn hidden(&self) -> bool {
+        self.spec.hidden
+    }
+
+    /// True for `_id_`.
+    pub fn is_id(&self) -> bool {
+        self.is_id
+    }
+
+    /// True once every document is in it.
+    pub fn ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Its table in the engine.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// Which parts of the pattern's paths may meet arrays. Ask after taking the view.
+    pub fn multikey(&self) -> MultikeyPaths {
+        self.shared.multikey.read().clone()
+    }
+
+    /// Counts one use by a plan.
+    pub fn record_access(&self) {
+        self.shared.accesses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Uses by plans, and since when they are counted (milliseconds since the Unix epoch): `$indexStats`.
+    pub fn accesses(&self) -> (u64, i64) {
+        (self.shared.accesses.load(Ordering::Relaxed), self.shared.since_ms)
+    }
+
+    /// True when the document belongs into a partial index, or the index is not partial.
+    pub fn covers(&self, document: &RawDocument) -> bool {
+        self.partial.as_ref().is_none_or(|partial| partial.matches(document))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<IndexShared> {
+        &self.shared
+    }
+
+    /// Announces array places to readers; answers whether one of them is not told of by any log entry yet.
+    pub(crate) fn announce_multikey(&self, places: &MultikeyPaths) -> bool {
+        if !holds_all(&self.shared.multikey.read(), places) {
+            self.shared.multikey.write().merge(places);
+        }
+        !holds_all(&self.shared.multikey_logged.read(), places)
+    }
+
+    /// A log entry tells of these places.
+    pub(crate) fn multikey_logged(&self, places: &MultikeyPaths) {
+        self.shared.multikey.write().merge(places);
+        self.shared.multikey_logged.write().merge(places);
+    }
+}
+
+fn holds_all(places: &MultikeyPaths, wanted: &MultikeyPaths) -> bool {
+    wanted.iter().all(|(field, part)| places.contains(field, part))
+}

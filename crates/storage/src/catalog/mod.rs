@@ -1,0 +1,172 @@
+//! The collections and views there are, in memory. Rows on disk are `rows.rs`; changes come from `apply.rs` only.
+//!
+//! Invariants: a name is a collection or a view, never both; `databases` lists exactly the names in `entries`.
+
+pub(crate) mod collection;
+pub(crate) mod index;
+pub(crate) mod rows;
+
+use crate::{Collection, Namespace, View};
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a name stands for.
+#[derive(Clone)]
+pub(crate) enum Entry {
+    Collection(Arc<Collection>),
+    View(Arc<View>),
+}
+
+#[derive(Default)]
+struct Names {
+    entries: HashMap<Namespace, Entry>,
+    by_uuid: HashMap<[u8; 16], Namespace>,
+    databases: BTreeMap<String, BTreeSet<Namespace>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Catalog {
+    names: RwLock<Names>,
+}
+
+impl Catalog {
+    /// A collection by name.
+    pub fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
+        match self.names.read().entries.get(ns.as_str()) {
+            Some(Entry::Collection(collection)) => Some(collection.clone()),
+            _ => None,
+        }
+    }
+
+    /// A view by name.
+    pub fn view(&self, ns: &Namespace) -> Option<Arc<View>> {
+        match self.names.read().entries.get(ns.as_str()) {
+            Some(Entry::View(view)) => Some(view.clone()),
+            _ => None,
+        }
+    }
+
+    /// A collection by its identifier.
+    pub fn collection_by_uuid(&self, uuid: &[u8; 16]) -> Option<Arc<Collection>> {
+        let names = self.names.read();
+        match names.entries.get(names.by_uuid.get(uuid)?.as_str()) {
+            Some(Entry::Collection(collection)) => Some(collection.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn entry(&self, ns: &Namespace) -> Option<Entry> {
+        self.names.read().entries.get(ns.as_str()).cloned()
+    }
+
+    /// Names of the databases that hold something, sorted.
+    pub fn databases(&self) -> Vec<String> {
+        self.names.read().databases.keys().cloned().collect()
+    }
+
+    /// The collections of a database, by name.
+    pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
+        self.of_database(db, |entry| match entry {
+            Entry::Collection(collection) => Some(collection.clone()),
+            Entry::View(_) => None,
+        })
+    }
+
+    /// The views of a database, by name.
+    pub fn views(&self, db: &str) -> Vec<Arc<View>> {
+        self.of_database(db, |entry| match entry {
+            Entry::View(view) => Some(view.clone()),
+            Entry::Collection(_) => None,
+        })
+    }
+
+    fn of_database<T>(&self, db: &str, pick: impl Fn(&Entry) -> Option<T>) -> Vec<T> {
+        let names = self.names.read();
+        let listed = names.databases.get(db).into_iter().flatten();
+        listed
+            .filter_map(|ns| names.entries.get(ns.as_str()).and_then(&pick))
+            .collect()
+    }
+
+    /// True when the database holds a collection or a view.
+    pub fn database_exists(&self, db: &str) -> bool {
+        self.names.read().databases.contains_key(db)
+    }
+
+    /// An existing database whose name differs from `db` in case only.
+    pub fn case_conflict(&self, db: &str) -> Option<String> {
+        let names = self.names.read();
+        names
+            .databases
+            .keys()
+            .find(|name| *name != db && name.eq_ignore_ascii_case(db))
+            .cloned()
+    }
+
+    pub(crate) fn all_collections(&self) -> Vec<Arc<Collection>> {
+        let names = self.names.read();
+        let entries = names.entries.values();
+        entries
+            .filter_map(|entry| match entry {
+                Entry::Collection(collection) => Some(collection.clone()),
+                Entry::View(_) => None,
+            })
+            .collect()
+    }
+
+    /// Puts a collection in, in place of its former definition, whatever that was named.
+    pub(crate) fn put_collection(&self, collection: Collection) -> Arc<Collection> {
+        let collection = Arc::new(collection);
+        let mut names = self.names.write();
+        if let Some(old) = names.by_uuid.get(&collection.uuid).cloned()
+            && old != collection.namespace
+        {
+            names.remove(&old);
+        }
+        names.by_uuid.insert(collection.uuid, collection.namespace.clone());
+        names.insert(collection.namespace.clone(), Entry::Collection(collection.clone()));
+        collection.shared.version.store(collection.version, Ordering::Release);
+        collection
+    }
+
+    /// Takes a collection out and marks it dropped.
+    pub(crate) fn remove_collection(&self, collection: &Collection) {
+        let mut names = self.names.write();
+        names.by_uuid.remove(&collection.uuid);
+        names.remove(&collection.namespace);
+        drop(names);
+        collection.shared.dropped.store(true, Ordering::Release);
+        collection.shared.tail.close();
+    }
+
+    pub(crate) fn put_view(&self, view: View) {
+        self.names
+            .write()
+            .insert(view.namespace.clone(), Entry::View(Arc::new(view)));
+    }
+
+    pub(crate) fn remove_view(&self, ns: &Namespace) {
+        self.names.write().remove(ns);
+    }
+}
+
+impl Names {
+    fn insert(&mut self, ns: Namespace, entry: Entry) {
+        self.databases.entry(ns.db().to_owned()).or_default().insert(ns.clone());
+        self.entries.insert(ns, entry);
+    }
+
+    fn remove(&mut self, ns: &Namespace) {
+        self.entries.remove(ns.as_str());
+        if let Some(database) = self.databases.get_mut(ns.db()) {
+            database.remove(ns);
+            if database.is_empty() {
+                self.databases.remove(ns.db());
+            }
+        }
+    }
+}

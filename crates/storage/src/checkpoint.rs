@@ -1,0 +1,247 @@
+//! Checkpoints, closing, and the background threads.
+//!
+//! A checkpoint makes the engine's published state durable and lets the log drop what it no longer needs. Its cost is the
+//! engine's to say: where it grows with all data, checkpoints wait until the log has grown by half of that.
+
+use crate::storage::Storage;
+use crate::{Interrupted, KillFlag, StorageError};
+use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Engines whose checkpoints write everything get none before the log has grown by this.
+const ALL_DATA_LOG_BYTES_MIN: u64 = 64 << 20;
+
+/// Wakes and stops a background thread.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    state: Mutex<AlarmState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct AlarmState {
+    rung: bool,
+    stopped: bool,
+}
+
+impl Alarm {
+    /// Ends the current [`Alarm::wait`].
+    pub(crate) fn ring(&self) {
+        self.state.lock().rung = true;
+        self.changed.notify_all();
+    }
+
+    fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until rung or until `period` has passed (zero: until rung). False when the thread has to end.
+    pub(crate) fn wait(&self, period: Duration) -> bool {
+        let mut state = self.state.lock();
+        while !state.rung && !state.stopped {
+            if period.is_zero() {
+                self.changed.wait(&mut state);
+            } else if self.changed.wait_for(&mut state, period).timed_out() {
+                break;
+            }
+        }
+        state.rung = false;
+        !state.stopped
+    }
+}
+
+struct Thread {
+    handle: JoinHandle<()>,
+    alarm: Option<Arc<Alarm>>,
+    kill: Option<Arc<KillFlag>>,
+}
+
+/// State of checkpoints and of the threads.
+#[derive(Default)]
+pub(crate) struct Checkpointer {
+    alarm: Arc<Alarm>,
+    /// Held during a checkpoint.
+    running: Mutex<()>,
+    /// Bytes of log since the last checkpoint that make one due; 0 before the first commit.
+    due_bytes: AtomicU64,
+    threads: Mutex<Vec<Thread>>,
+}
+
+impl Checkpointer {
+    /// A checkpoint is due.
+    pub(crate) fn wake(&self) {
+        self.alarm.ring();
+    }
+}
+
+impl Storage {
+    /// Whether so many bytes of log since the last checkpoint make one due.
+    pub(crate) fn checkpoint_due(&self, log_bytes: u64) -> bool {
+        let due = match self.checkpointer.due_bytes.load(Ordering::Relaxed) {
+            0 => self.set_due_bytes(),
+            due => due,
+        };
+        log_bytes >= due
+    }
+
+    fn set_due_bytes(&self) -> u64 {
+        let due = match self.engine.info().capabilities.checkpoint_cost {
+            CheckpointCost::Changes => self.options.checkpoint_log_bytes.max(1),
+            CheckpointCost::AllData => {
+                let data: u64 = self
+                    .catalog
+                    .all_collections()
+                    .iter()
+                    .map(|collection| collection.data_bytes())
+                    .sum();
+                ALL_DATA_LOG_BYTES_MIN.max(data / 2)
+            }
+            CheckpointCost::Never => u64::MAX,
+        };
+        self.checkpointer.due_bytes.store(due, Ordering::Relaxed);
+        due
+    }
+
+    /// Takes a checkpoint, and lets the log drop what the engine now holds. Answers the engine's durable mark. Waits for a
+    /// checkpoint that is running, then takes its own.
+    pub fn checkpoint(&self) -> Result<Seq, StorageError> {
+        let _running = self.checkpointer.running.lock();
+        self.check_running()?;
+        self.take_checkpoint()
+    }
+
+    fn take_checkpoint(&self) -> Result<Seq, StorageError> {
+        let start = self.env.clock.monotonic();
+        let bytes_before = self.commit.lock().log_bytes;
+        let durable = self.engine.checkpoint().map_err(|error| self.checkpoint_error(error))?;
+        self.log.purge(durable).map_err(|error| self.log_error(error))?;
+        self.commit.lock().log_bytes -= bytes_before;
+        self.set_due_bytes();
+        let took_ms = self.env.clock.monotonic().saturating_sub(start).as_millis() as u64;
+        self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.figures.checkpoint_ms.fetch_add(took_ms, Ordering::Relaxed);
+        self.figures.checkpoint_last_ms.store(took_ms, Ordering::Relaxed);
+        Ok(durable)
+    }
+
+    /// A full disk may pass; anything else that a checkpoint meets does not.
+    fn checkpoint_error(&self, error: engine::EngineError) -> StorageError {
+        match error.kind() {
+            ErrorKind::OutOfSpace | ErrorKind::Unsupported | ErrorKind::Invalid => error.into(),
+            _ => self.stop(&format!("a checkpoint failed: {error}")),
+        }
+    }
+
+    /// Starts a named thread that [`Storage::close`] ends by `kill`.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        kill: Arc<KillFlag>,
+        work: impl FnOnce(Arc<Storage>) + Send + 'static,
+    ) {
+        let storage = self.clone();
+        self.keep_thread(name, None, Some(kill), move || work(storage));
+    }
+
+    fn keep_thread(
+        &self,
+        name: &str,
+        alarm: Option<Arc<Alarm>>,
+        kill: Option<Arc<KillFlag>>,
+        work: impl FnOnce() + Send + 'static,
+    ) {
+        match std::thread::Builder::new().name(name.to_owned()).spawn(work) {
+            Ok(handle) => self.checkpointer.threads.lock().push(Thread { handle, alarm, kill }),
+            Err(error) => {
+                self.stop(&format!("cannot start the thread {name}: {error}"));
+            }
+        }
+    }
+
+    /// Starts the threads that take checkpoints and delete expired documents. They hold the storage only while they work.
+    pub(crate) fn start_background(&self) {
+        let (me, alarm, period) = (
+            self.me.clone(),
+            self.checkpointer.alarm.clone(),
+            self.options.sync_period,
+        );
+        self.keep_thread("checkpointer", Some(alarm.clone()), None, move || {
+            while alarm.wait(period) {
+                let Some(storage) = me.upgrade() else { return };
+                storage.scheduled_checkpoint();
+            }
+        });
+        let (me, alarm) = (self.me.clone(), self.ttl.alarm.clone());
+        self.keep_thread(
+            "ttl-monitor",
+            Some(alarm.clone()),
+            Some(self.ttl.kill.clone()),
+            move || {
+                let mut period = me.upgrade().map_or(Duration::ZERO, |storage| storage.ttl.sleep());
+                while alarm.wait(period) {
+                    let Some(storage) = me.upgrade() else { return };
+                    period = storage.ttl.sleep();
+                    if storage.ttl.take_turn() {
+                        // What went wrong is met again at the next pass; a storage that has stopped says so itself.
+                        let _ = storage.run_ttl_pass();
+                    }
+                }
+            },
+        );
+    }
+
+    /// The period is over, or the log has grown: takes a checkpoint if it pays.
+    fn scheduled_checkpoint(&self) {
+        let log_bytes = self.commit.lock().log_bytes;
+        let wanted = match self.engine.info().capabilities.checkpoint_cost {
+            CheckpointCost::Changes => log_bytes > 0,
+            CheckpointCost::AllData => self.checkpoint_due(log_bytes),
+            CheckpointCost::Never => false,
+        };
+        if wanted {
+            // A full disk is tried again after the next period; other failures have stopped the storage.
+            let _ = self.checkpoint();
+        }
+    }
+
+    /// Ends the storage. Clean: everything committed is in the engine's files, nothing is left to replay. Not clean: stops
+    /// where it stands; the log has what was committed. Operations still running get [`StorageError::Closed`]. Closing
+    /// twice is fine.
+    pub fn close(&self, clean: bool) -> Result<(), StorageError> {
+        let stopped = self.check_running().is_err();
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let threads = std::mem::take(&mut *self.checkpointer.threads.lock());
+        for thread in &threads {
+            if let Some(kill) = &thread.kill {
+                kill.set(Interrupted::Shutdown);
+            }
+            if let Some(alarm) = &thread.alarm {
+                alarm.stop();
+            }
+        }
+        for thread in threads {
+            // A thread that panicked has said so on standard error; the storage ends all the same.
+            let _ = thread.handle.join();
+        }
+        let _running = self.checkpointer.running.lock();
+        // Whoever is in the middle of a commit ends it first; whoever comes later is refused.
+        drop(self.commit.lock());
+        if clean && !stopped {
+            self.take_checkpoint()?;
+            self.engine
+                .close(CloseMode::Checkpoint)
+                .map_err(|error| self.checkpoint_error(error))?;
+            self.log.purge(self.engine.durable_seq()).map_err(StorageError::Log)?;
+        } else {
+            self.engine.close(CloseMode::Abandon)?;
+        }
+        self.log.close().map_err(StorageError::Log)
+    }
+}

@@ -1,0 +1,362 @@
+//! Data definition: creating, changing, renaming and dropping collections, views and indexes.
+//!
+//! One at a time (`Storage::definitions`). A definition changes under the collection's exclusive lock, as one log entry
+//! that holds the new definition whole. Callers hold no collection guards: whoever waits here must not be waited for.
+//! Index builds are `build.rs`.
+
+use crate::apply::Definition;
+use crate::capped::CAPPED_SIZE_STEP;
+use crate::catalog::Entry;
+use crate::catalog::rows::{CollectionRow, IndexRow};
+use crate::limits::WAIT_SLICE;
+use crate::locks::Held;
+use crate::storage::Storage;
+use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, StorageError, View};
+use bson::raw::cstr;
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
+use engine::TableId;
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What [`Storage::drop_collection`] dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropReport {
+    /// Indexes it had; 0 for a view.
+    pub n_indexes_was: usize,
+    /// It was a view.
+    pub was_view: bool,
+}
+
+/// What [`Storage::modify_collection`] shall change; what is `None` or empty stays.
+#[derive(Clone, Debug, Default)]
+pub struct CollectionChange {
+    /// An index's options.
+    pub index: Option<IndexChange>,
+    /// Fields of the collection's options to set (`validator`, `validationLevel` …).
+    pub set_options: RawDocumentBuf,
+    /// Fields of the collection's options to remove.
+    pub unset_options: Vec<String>,
+    /// A capped collection's size in bytes; takes effect at the next insert.
+    pub capped_size: Option<u64>,
+    /// A capped collection's number of documents, 0 for none; takes effect at the next insert.
+    pub capped_max: Option<u64>,
+    /// A view's definition.
+    pub view: Option<ViewChange>,
+}
+
+/// See [`CollectionChange::index`].
+#[derive(Clone, Debug, Default)]
+pub struct IndexChange {
+    /// The index's name.
+    pub name: String,
+    /// Seconds until expiry.
+    pub expire_after_seconds: Option<i64>,
+    /// Whether the planner sees it.
+    pub hidden: Option<bool>,
+}
+
+/// See [`CollectionChange::view`].
+#[derive(Clone, Debug)]
+pub struct ViewChange {
+    /// The collection or view it is on.
+    pub view_on: String,
+    /// Its pipeline.
+    pub pipeline: RawArrayBuf,
+}
+
+impl Storage {
+    /// Waits for the turn to change definitions.
+    pub(crate) fn lock_definitions(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+        debug_assert_eq!(
+            op.locks_held.load(Ordering::Relaxed),
+            0,
+            "data definition without collection guards"
+        );
+        loop {
+            op.check_now()?;
+            self.check_running()?;
+            if let Some(turn) = self.definitions.try_lock_for(WAIT_SLICE) {
+                self.lock_counts.definition();
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// Creates a collection with its `_id_` index. `options` are as given to `create`, checked by the caller.
+    ///
+    /// Errors: [`StorageError::NamespaceExists`] for any collection or view of the name;
+    /// [`StorageError::DatabaseDiffersInCase`].
+    pub fn create_collection(&self, op: &Operation, ns: &Namespace, options: &RawDocument) -> Result<(), StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        self.check_new_name(ns)?;
+        let row = self.new_collection_row(ns, options, *next_table);
+        self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        Ok(())
+    }
+
+    pub(crate) fn new_collection_row(&self, ns: &Namespace, options: &RawDocument, next_table: u32) -> CollectionRow {
+        let mut uuid = [0; 16];
+        self.env.random.fill(&mut uuid);
+        // Version 4, variant 1 (RFC 9562).
+        uuid[6] = uuid[6] & 0x0F | 0x40;
+        uuid[8] = uuid[8] & 0x3F | 0x80;
+        let id_index = IndexRow {
+            table: TableId(next_table + 1),
+            ready: true,
+            spec: IndexSpec::id_index(),
+        };
+        CollectionRow {
+            namespace: ns.clone(),
+            uuid,
+            table: TableId(next_table),
+            options: options.to_owned(),
+            indexes: vec![id_index],
+        }
+    }
+
+    fn check_new_name(&self, ns: &Namespace) -> Result<(), StorageError> {
+        if self.catalog.entry(ns).is_some() {
+            return Err(StorageError::NamespaceExists(ns.clone()));
+        }
+        match self.catalog.case_conflict(ns.db()) {
+            Some(existing) if !self.catalog.database_exists(ns.db()) => Err(StorageError::DatabaseDiffersInCase {
+                existing,
+                wanted: ns.db().to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates a view. Whether `view_on` makes a cycle or is too deep is for the caller to check. Errors as for
+    /// [`Storage::create_collection`].
+    pub fn create_view(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        view_on: &str,
+        pipeline: RawArrayBuf,
+        options: &RawDocument,
+    ) -> Result<(), StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        self.check_new_name(ns)?;
+        let (view_on, options) = (view_on.to_owned(), options.to_owned());
+        let view = View {
+            namespace: ns.clone(),
+            view_on,
+            pipeline,
+            options,
+        };
+        self.commit_definitions(vec![Definition::PutView(view)], &mut next_table)?;
+        Ok(())
+    }
+
+    /// Drops a collection or view. `None` when there is none of that name.
+    pub fn drop_collection(&self, op: &Operation, ns: &Namespace) -> Result<Option<DropReport>, StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        match self.catalog.entry(ns) {
+            None => Ok(None),
+            Some(Entry::View(_)) => {
+                self.commit_definitions(vec![Definition::DropView(ns.clone())], &mut next_table)?;
+                Ok(Some(DropReport {
+                    n_indexes_was: 0,
+                    was_view: true,
+                }))
+            }
+            Some(Entry::Collection(_)) => {
+                let guard = self.existing(op, ns, LockMode::Exclusive)?;
+                let n_indexes_was = guard.maintained().count();
+                let drop = Definition::DropCollection(guard.definition().clone());
+                self.commit_definitions(vec![drop], &mut next_table)?;
+                Ok(Some(DropReport {
+                    n_indexes_was,
+                    was_view: false,
+                }))
+            }
+        }
+    }
+
+    /// Drops everything in a database, as one change. False when there was nothing.
+    pub fn drop_database(&self, op: &Operation, db: &str) -> Result<bool, StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        let collections: Vec<_> = self.catalog.collections(db);
+        let guards = self.lock_all(op, &collections)?;
+        let dropped = guards
+            .iter()
+            .map(|guard| Definition::DropCollection(guard.definition().clone()));
+        let views = self
+            .catalog
+            .views(db)
+            .into_iter()
+            .map(|view| Definition::DropView(view.namespace().clone()));
+        let definitions: Vec<_> = dropped.chain(views).collect();
+        if definitions.is_empty() {
+            return Ok(false);
+        }
+        self.commit_definitions(definitions, &mut next_table)?;
+        Ok(true)
+    }
+
+    /// Locks several collections exclusively: waits for one only while holding none of the others. The caller holds
+    /// `definitions`, so that the definitions given stay the ones in the catalog.
+    fn lock_all(&self, op: &Operation, collections: &[Arc<Collection>]) -> Result<Vec<CollectionGuard>, StorageError> {
+        let mut first = 0;
+        'again: loop {
+            let mut guards = Vec::with_capacity(collections.len());
+            if let Some(collection) = collections.get(first) {
+                guards.push(self.existing(op, collection.namespace(), LockMode::Exclusive)?);
+            }
+            for (place, collection) in collections.iter().enumerate().filter(|(place, _)| *place != first) {
+                match Held::try_take(&collection.shared.lock, op, LockMode::Exclusive) {
+                    Some(held) => guards.push(CollectionGuard::from_parts(collection.clone(), held)),
+                    None => {
+                        first = place;
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(guards);
+        }
+    }
+
+    /// Renames a collection, between databases too. With `drop_target` a collection of the new name is dropped in the same
+    /// change. Errors: [`StorageError::NamespaceNotFound`], [`StorageError::NamespaceExists`], [`StorageError::IsView`].
+    pub fn rename_collection(
+        &self,
+        op: &Operation,
+        from: &Namespace,
+        to: &Namespace,
+        drop_target: bool,
+    ) -> Result<(), StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        let source = match self.catalog.entry(from) {
+            None => return Err(StorageError::NamespaceNotFound(from.clone())),
+            Some(Entry::View(_)) => return Err(StorageError::IsView(from.clone())),
+            Some(Entry::Collection(collection)) => collection,
+        };
+        let mut concerned = vec![source];
+        match self.catalog.entry(to) {
+            Some(Entry::Collection(target)) if drop_target && from != to => concerned.push(target),
+            Some(_) => return Err(StorageError::NamespaceExists(to.clone())),
+            None => self.check_new_name(to)?,
+        }
+        let _guards = self.lock_all(op, &concerned)?;
+        let mut row = CollectionRow::of(&concerned[0]);
+        row.namespace = to.clone();
+        let mut definitions: Vec<_> = concerned.drain(1..).map(Definition::DropCollection).collect();
+        definitions.push(self.define(row)?);
+        self.commit_definitions(definitions, &mut next_table)?;
+        Ok(())
+    }
+
+    /// Drops one index. [`StorageError::IndexNotFound`], [`StorageError::CannotDropIdIndex`].
+    pub fn drop_index(&self, op: &Operation, ns: &Namespace, name: &str) -> Result<usize, StorageError> {
+        self.drop_indexes(op, ns, &[name.to_owned()])
+    }
+
+    /// Drops indexes, builds in progress included, all or none. Answers how many indexes there were before.
+    pub fn drop_indexes(&self, op: &Operation, ns: &Namespace, names: &[String]) -> Result<usize, StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        let guard = self.existing(op, ns, LockMode::Exclusive)?;
+        for name in names {
+            match guard.maintained().find(|index| index.name() == name) {
+                None => return Err(StorageError::IndexNotFound(name.clone())),
+                Some(index) if index.is_id() => return Err(StorageError::CannotDropIdIndex),
+                Some(_) => {}
+            }
+        }
+        let before = guard.maintained().count();
+        if !names.is_empty() {
+            let mut row = CollectionRow::of(&guard);
+            row.indexes.retain(|index| !names.contains(&index.spec.name));
+            self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        }
+        Ok(before)
+    }
+
+    /// Changes a collection's or view's definition (`collMod`). Errors: [`StorageError::NamespaceNotFound`],
+    /// [`StorageError::IndexNotFound`], [`StorageError::InvalidOptions`], [`StorageError::IsView`].
+    pub fn modify_collection(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        change: &CollectionChange,
+    ) -> Result<(), StorageError> {
+        let mut next_table = self.lock_definitions(op)?;
+        if let Some(Entry::View(view)) = self.catalog.entry(ns) {
+            let Some(new) = &change.view else {
+                return Err(StorageError::IsView(ns.clone()));
+            };
+            let view = View {
+                namespace: ns.clone(),
+                view_on: new.view_on.clone(),
+                pipeline: new.pipeline.clone(),
+                options: view.options.clone(),
+            };
+            self.commit_definitions(vec![Definition::PutView(view)], &mut next_table)?;
+            return Ok(());
+        }
+        let guard = self.existing(op, ns, LockMode::Exclusive)?;
+        if change.view.is_some() {
+            return Err(StorageError::InvalidOptions(format!(
+                "{ns} is a collection, not a view"
+            )));
+        }
+        let mut row = CollectionRow::of(&guard);
+        if let Some(change) = &change.index {
+            change_index(&mut row, change)?;
+        }
+        row.options = changed_options(&guard, change)?;
+        self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        Ok(())
+    }
+}
+
+fn change_index(row: &mut CollectionRow, change: &IndexChange) -> Result<(), StorageError> {
+    let index = row.indexes.iter_mut().find(|index| index.spec.name == change.name);
+    let spec = &mut index
+        .ok_or_else(|| StorageError::IndexNotFound(change.name.clone()))?
+        .spec;
+    if spec.name == "_id_" {
+        return Err(StorageError::InvalidOptions(
+            "can't hide or expire _id index".to_owned(),
+        ));
+    }
+    spec.expire_after_seconds = change.expire_after_seconds.or(spec.expire_after_seconds);
+    spec.hidden = change.hidden.unwrap_or(spec.hidden);
+    *spec = spec.clone().normalised();
+    Ok(())
+}
+
+/// The collection's options with the change in them, in their order.
+fn changed_options(collection: &Collection, change: &CollectionChange) -> Result<RawDocumentBuf, StorageError> {
+    if (change.capped_size.is_some() || change.capped_max.is_some()) && collection.is_capped().is_none() {
+        return Err(StorageError::InvalidOptions(format!(
+            "{} is not capped",
+            collection.namespace()
+        )));
+    }
+    let size = change
+        .capped_size
+        .map(|size| (size.div_ceil(CAPPED_SIZE_STEP) * CAPPED_SIZE_STEP) as i64);
+    let max = change.capped_max.map(|max| max as i64);
+    let set = change.set_options.iter().flatten();
+    let mut options = RawDocumentBuf::new();
+    for (name, value) in collection.options().iter().flatten() {
+        let replaced = change.set_options.get(name).ok().flatten().is_some()
+            || change.unset_options.iter().any(|unset| unset == name.as_str())
+            || (name.as_str() == "size" && size.is_some())
+            || (name.as_str() == "max" && max.is_some());
+        if !replaced {
+            options.append(name, value);
+        }
+    }
+    set.for_each(|(name, value)| options.append(name, value));
+    if let Some(size) = size {
+        options.append(cstr!("size"), size);
+    }
+    if let Some(max) = max {
+        options.append(cstr!("max"), max);
+    }
+    Ok(options)
+}

@@ -1,0 +1,31 @@
+//! The bounds of this crate, each with its derivation.
+
+use std::time::Duration;
+
+/// Largest document a client may store: 16 MiB, MongoDB's limit.
+pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Largest document stored at all: what the server adds to a client's document (16 KiB) included.
+pub const STORED_DOCUMENT_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16 * 1024;
+/// Bytes of changes one unit gathers at most, so that its log entry stays below the log's limit of 48 MiB: two largest
+/// documents and what the entry adds to them.
+pub const UNIT_BYTES_MAX: usize = 40 * 1024 * 1024;
+/// Longest namespace in bytes (MongoDB since 4.4).
+pub const NAMESPACE_BYTES_MAX: usize = 255;
+/// Longest database name in bytes, exclusive bound of MongoDB's 64.
+pub const DATABASE_NAME_BYTES_MAX: usize = 63;
+/// Indexes of a collection, `_id_` included.
+pub const INDEXES_MAX: usize = 64;
+/// Deepest nesting of a stored document (200 as in MongoDB's storage; clients are held to 100 above).
+pub const NESTING_DEPTH_MAX: usize = 200;
+/// Documents an index build takes per chunk: a chunk's locks are held for well under a millisecond.
+pub const BUILD_CHUNK_DOCUMENTS: usize = 128;
+/// Bytes of documents an index build takes per chunk (at least one document).
+pub const BUILD_CHUNK_BYTES: usize = 1024 * 1024;
+/// Documents a TTL pass deletes in one unit.
+pub const TTL_UNIT_DOCUMENTS: usize = 64;
+/// Documents a capped insert evicts at most besides what it makes room for: bounds the entry after `cappedSize` shrank.
+pub const CAPPED_EVICT_DOCUMENTS_MAX: usize = 10_000;
+/// How long a waiter sleeps at most before it looks at its deadline and kill flag again.
+pub const WAIT_SLICE: Duration = Duration::from_millis(10);
+/// First table id of collections and indexes; those below are the storage layer's own.
+pub const FIRST_USER_TABLE: u32 = 16;

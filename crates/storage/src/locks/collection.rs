@@ -1,0 +1,276 @@
+//! The lock of one collection with the modes IS, IX, S and X.
+//!
+//! All of it is one word: counts of the three shared modes, a bit for X and two bits that say somebody waits. Taking and
+//! giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a condition variable;
+//! they set the bits under its mutex before they look a last time, and who gives back looks at the bits, so that no
+//! wake-up is lost.
+//!
+//! A waiting S or X keeps new holders out, so that it is not starved, except operations that hold a collection lock
+//! already: those must never wait for somebody who waits (no cycle can form).
+
+use crate::limits::WAIT_SLICE;
+use crate::{Interrupted, Operation};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How a collection is locked. MongoDB shows them as `r w R W`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// Reading documents.
+    IntentShared = 0,
+    /// Writing documents.
+    IntentExclusive = 1,
+    /// Nobody may write.
+    Shared = 2,
+    /// Nobody else may use it.
+    Exclusive = 3,
+}
+
+const IS_ONE: u64 = 1;
+const IX_ONE: u64 = 1 << 20;
+const S_ONE: u64 = 1 << 40;
+const X: u64 = 1 << 60;
+/// Somebody waits for S or X.
+const PENDING: u64 = 1 << 61;
+/// Somebody sleeps.
+const SLEEPERS: u64 = 1 << 62;
+const IX_MASK: u64 = (S_ONE - 1) & !(IX_ONE - 1);
+const S_MASK: u64 = (X - 1) & !(S_ONE - 1);
+
+impl LockMode {
+    fn unit(self) -> u64 {
+        match self {
+            LockMode::IntentShared => IS_ONE,
+            LockMode::IntentExclusive => IX_ONE,
+            LockMode::Shared => S_ONE,
+            LockMode::Exclusive => X,
+        }
+    }
+
+    /// The bits that keep this mode out.
+    fn conflicts(self) -> u64 {
+        match self {
+            LockMode::IntentShared => X,
+            LockMode::IntentExclusive => X | S_MASK,
+            LockMode::Shared => X | IX_MASK,
+            LockMode::Exclusive => PENDING - 1,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    sleepers: u32,
+    pending: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct CollectionLock {
+    word: AtomicU64,
+    waiting: Mutex<Waiting>,
+    released: Condvar,
+}
+
+impl CollectionLock {
+    fn try_take(&self, mode: LockMode, pass_pending: bool) -> bool {
+        let conflicts = mode.conflicts() | if pass_pending { 0 } else { PENDING };
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & conflicts == 0 {
+            match self
+                .word
+                .compare_exchange_weak(word, word + mode.unit(), Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    fn release(&self, mode: LockMode) {
+        let before = self.word.fetch_sub(mode.unit(), Ordering::Release);
+        if before & SLEEPERS != 0 {
+            let _waiting = self.waiting.lock();
+            self.released.notify_all();
+        }
+    }
+
+    /// Waits until the lock is taken, or the operation has to end. Returns the time waited.
+    fn wait(&self, op: &Operation, mode: LockMode, pass_pending: bool) -> Result<Duration, Interrupted> {
+        let start = op.clock().monotonic();
+        let exclusive = matches!(mode, LockMode::Shared | LockMode::Exclusive);
+        let mut waiting = self.waiting.lock();
+        waiting.sleepers += 1;
+        waiting.pending += u32::from(exclusive);
+        self.word
+            .fetch_or(SLEEPERS | if exclusive { PENDING } else { 0 }, Ordering::Relaxed);
+        let result = loop {
+            if self.try_take(mode, pass_pending || exclusive) {
+                break Ok(());
+            }
+            self.released.wait_for(&mut waiting, WAIT_SLICE);
+            if let Err(interrupted) = op.check_now() {
+                break Err(interrupted);
+            }
+        };
+        waiting.sleepers -= 1;
+        waiting.pending -= u32::from(exclusive);
+        if waiting.pending == 0 {
+            self.word.fetch_and(!PENDING, Ordering::Relaxed);
+        }
+        if waiting.sleepers == 0 {
+            self.word.fetch_and(!SLEEPERS, Ordering::Relaxed);
+        } else if exclusive && waiting.pending == 0 {
+            // Those held back by the pending bit may pass now.
+            self.released.notify_all();
+        }
+        result.map(|()| op.clock().monotonic().saturating_sub(start))
+    }
+}
+
+/// A collection lock held; given back on drop.
+pub(crate) struct Held {
+    lock: Arc<CollectionLock>,
+    mode: LockMode,
+    held_by_operation: Arc<AtomicU32>,
+}
+
+impl Held {
+    /// Takes the lock, waiting as long as the operation may. The second value is the time waited, `None` when not at all.
+    pub(crate) fn take(
+        lock: &Arc<CollectionLock>,
+        op: &Operation,
+        mode: LockMode,
+    ) -> Result<(Held, Option<Duration>), Interrupted> {
+        let pass_pending = op.locks_held.load(Ordering::Relaxed) > 0;
+        let waited = match lock.try_take(mode, pass_pending) {
+            true => None,
+            false => Some(lock.wait(op, mode, pass_pending)?),
+        };
+        op.locks_held.fetch_add(1, Ordering::Relaxed);
+        Ok((
+            Held {
+                lock: lock.clone(),
+                mode,
+                held_by_operation: op.locks_held.clone(),
+            },
+            waited,
+        ))
+    }
+
+    /// Takes the lock only when nobody is in the way.
+    pub(crate) fn try_take(lock: &Arc<CollectionLock>, op: &Operation, mode: LockMode) -> Option<Held> {
+        lock.try_take(mode, true).then(|| {
+            op.locks_held.fetch_add(1, Ordering::Relaxed);
+            Held {
+                lock: lock.clone(),
+                mode,
+                held_by_operation: op.locks_held.clone(),
+            }
+        })
+    }
+
+    pub(crate) fn mode(&self) -> LockMode {
+        self.mode
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.lock.release(self.mode);
+        self.held_by_operation.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use vfs::SystemClock;
+
+    fn operation() -> Operation {
+        Operation::new(Arc::new(SystemClock::new()), 1)
+    }
+
+    #[test]
+    fn compatibility_matrix() {
+        use LockMode::*;
+        let modes = [IntentShared, IntentExclusive, Shared, Exclusive];
+        let compatible = [
+            [true, true, true, false],
+            [true, true, false, false],
+            [true, false, true, false],
+            [false, false, false, false],
+        ];
+        for (i, held) in modes.iter().enumerate() {
+            for (j, wanted) in modes.iter().enumerate() {
+                let (lock, op) = (Arc::new(CollectionLock::default()), operation());
+                let _first = Held::try_take(&lock, &op, *held).unwrap();
+                assert_eq!(
+                    Held::try_take(&lock, &op, *wanted).is_some(),
+                    compatible[i][j],
+                    "{held:?} then {wanted:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_waiting_exclusive_keeps_newcomers_out_but_not_holders() {
+        let (lock, holder) = (Arc::new(CollectionLock::default()), operation());
+        let first = Held::take(&lock, &holder, LockMode::IntentShared).unwrap().0;
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                Held::take(&lock, &operation(), LockMode::Exclusive)
+                    .unwrap()
+                    .1
+                    .is_some()
+            });
+            while lock.word.load(Ordering::Relaxed) & PENDING == 0 {
+                std::thread::yield_now();
+            }
+            let newcomer = operation();
+            newcomer.kill();
+            assert!(
+                Held::take(&lock, &newcomer, LockMode::IntentShared).is_err(),
+                "a newcomer waits, and may be killed"
+            );
+            let second = Held::take(&lock, &holder, LockMode::IntentExclusive).unwrap();
+            assert!(second.1.is_none(), "a holder passes");
+            drop((first, second));
+            assert!(waiter.join().unwrap());
+        });
+        assert_eq!(lock.word.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn exclusive_excludes_under_load() {
+        let lock = Arc::new(CollectionLock::default());
+        let inside = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (lock, inside) = (&lock, &inside);
+                scope.spawn(move || {
+                    let op = operation();
+                    for round in 0..500 {
+                        let exclusive = (round + thread) % 5 == 0;
+                        let mode = if exclusive {
+                            LockMode::Exclusive
+                        } else {
+                            LockMode::IntentExclusive
+                        };
+                        let _held = Held::take(lock, &op, mode).unwrap();
+                        let before = inside.fetch_add(if exclusive { 1000 } else { 1 }, Ordering::SeqCst);
+                        assert!(if exclusive { before == 0 } else { before < 1000 });
+                        inside.fetch_sub(if exclusive { 1000 } else { 1 }, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(lock.word.load(Ordering::Relaxed), 0);
+    }
+}

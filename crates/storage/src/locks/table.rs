@@ -1,0 +1,221 @@
+//! The table of exclusive locks on documents and on unique keys.
+//!
+//! A lock is a table id and a number: the record id for documents, a hash of the key bytes for unique keys (two keys of
+//! one hash only wait for each other without need). An owner is a write unit. Locks are held from evaluation until the
+//! unit is published or forgotten: a few microseconds.
+//!
+//! Nobody sleeps here while holding another lock of the table (the write path sees to it), so there is no deadlock to
+//! detect. A lock given back wakes its longest waiter, which then competes: passing locks by hand-over would cost a
+//! scheduler round trip per change of owner.
+
+use crate::limits::WAIT_SLICE;
+use crate::{Interrupted, Operation};
+use engine::TableId;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::Thread;
+
+/// What is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LockKey {
+    pub(crate) table: TableId,
+    pub(crate) key: u64,
+}
+
+/// The number by which a unique key is locked.
+pub(crate) fn key_hash(key: &[u8]) -> u64 {
+    // FNV-1a over 8-byte words with a final mix: collisions only cost a wait.
+    const PRIME: u64 = 0x0000_0100_0000_01B3;
+    let mut hash = 0xCBF2_9CE4_8422_2325 ^ key.len() as u64;
+    let mut words = key.chunks_exact(8);
+    for word in &mut words {
+        let word = u64::from_le_bytes(word.try_into().expect("chunks of 8 bytes"));
+        hash = (hash ^ word).wrapping_mul(PRIME).rotate_left(29);
+    }
+    for &byte in words.remainder() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    }
+    hash ^ (hash >> 32)
+}
+
+/// The answer of [`LockTable::try_take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is the owner's now.
+    New,
+    /// It was the owner's before.
+    Already,
+    /// Somebody else has it.
+    Busy,
+}
+
+const SHARDS: usize = 64;
+/// Tries before sleeping: most locks are free again within the time of a few system calls.
+const YIELDS_BEFORE_SLEEP: usize = 4;
+
+struct Entries {
+    owner: u64,
+    waiters: VecDeque<Arc<Thread>>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Shard(Mutex<HashMap<LockKey, Entries>>);
+
+/// See the module.
+pub(crate) struct LockTable {
+    shards: Vec<Shard>,
+}
+
+impl LockTable {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+        }
+    }
+
+    fn shard(&self, key: LockKey) -> &Mutex<HashMap<LockKey, Entries>> {
+        let mixed = (key.key ^ u64::from(key.table.0).rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.shards[(mixed >> 58) as usize].0
+    }
+
+    /// Takes a lock if nobody else has it.
+    pub(crate) fn try_take(&self, key: LockKey, owner: u64) -> Taken {
+        match self.shard(key).lock().entry(key) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Entries {
+                    owner,
+                    waiters: VecDeque::new(),
+                });
+                Taken::New
+            }
+            Entry::Occupied(held) if held.get().owner == owner => Taken::Already,
+            Entry::Occupied(_) => Taken::Busy,
+        }
+    }
+
+    /// Waits until nobody has the lock. Somebody may have taken it again on return.
+    pub(crate) fn wait_until_free(&self, key: LockKey, op: &Operation) -> Result<(), Interrupted> {
+        for _ in 0..YIELDS_BEFORE_SLEEP {
+            if !self.shard(key).lock().contains_key(&key) {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+        let me = Arc::new(std::thread::current());
+        let start = op.clock().monotonic();
+        let result = loop {
+            match self.shard(key).lock().get_mut(&key) {
+                None => break Ok(()),
+                Some(held) if !held.waiters.iter().any(|waiter| Arc::ptr_eq(waiter, &me)) => {
+                    held.waiters.push_back(me.clone());
+                }
+                Some(_) => {}
+            }
+            std::thread::park_timeout(WAIT_SLICE);
+            if let Err(interrupted) = op.check_now() {
+                break Err(interrupted);
+            }
+        };
+        self.leave(key, &me);
+        op.counters()
+            .document_wait_us
+            .add(op.clock().monotonic().saturating_sub(start).as_micros() as u64);
+        result
+    }
+
+    /// Takes a waiter out of a queue it may still stand in.
+    fn leave(&self, key: LockKey, me: &Arc<Thread>) {
+        if let Some(held) = self.shard(key).lock().get_mut(&key) {
+            held.waiters.retain(|waiter| !Arc::ptr_eq(waiter, me));
+        }
+    }
+
+    /// Gives locks back and wakes who waits for them.
+    pub(crate) fn release(&self, keys: &[LockKey], owner: u64) {
+        for &key in keys {
+            let removed = {
+                let mut shard = self.shard(key).lock();
+                match shard.entry(key) {
+                    Entry::Occupied(held) if held.get().owner == owner => Some(held.remove()),
+                    _ => None,
+                }
+            };
+            // All are woken: the queue goes away with the lock, and those who lose queue up anew.
+            for waiter in removed.into_iter().flat_map(|held| held.waiters) {
+                waiter.unpark();
+            }
+        }
+    }
+
+    /// Locks held, for tests and figures.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().len()).sum()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use vfs::SystemClock;
+
+    const KEY: LockKey = LockKey {
+        table: TableId(16),
+        key: 5,
+    };
+
+    fn operation() -> Operation {
+        Operation::new(Arc::new(SystemClock::new()), 1)
+    }
+
+    #[test]
+    fn one_owner_at_a_time() {
+        let table = LockTable::new();
+        assert_eq!(table.try_take(KEY, 1), Taken::New);
+        assert_eq!(table.try_take(KEY, 1), Taken::Already);
+        assert_eq!(table.try_take(KEY, 2), Taken::Busy);
+        table.release(&[KEY], 2);
+        assert_eq!(table.try_take(KEY, 2), Taken::Busy, "only the owner gives back");
+        table.release(&[KEY], 1);
+        assert_eq!(table.try_take(KEY, 2), Taken::New);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_killed_waiter_leaves() {
+        let table = LockTable::new();
+        table.try_take(KEY, 1);
+        let op = operation();
+        op.kill();
+        assert_eq!(table.wait_until_free(KEY, &op), Err(Interrupted::Killed));
+        assert!(table.shard(KEY).lock()[&KEY].waiters.is_empty());
+    }
+
+    #[test]
+    fn a_hot_lock_excludes() {
+        let (table, inside, total) = (LockTable::new(), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for owner in 1..=8u64 {
+                let (table, inside, total) = (&table, &inside, &total);
+                scope.spawn(move || {
+                    let op = operation();
+                    for _ in 0..200 {
+                        while table.try_take(KEY, owner) != Taken::New {
+                            table.wait_until_free(KEY, &op).unwrap();
+                        }
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        total.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        table.release(&[KEY], owner);
+                    }
+                });
+            }
+        });
+        assert_eq!((total.load(Ordering::SeqCst), table.len()), (1600, 0));
+    }
+}

@@ -1,0 +1,174 @@
+//! Names of collections: `database.collection`, checked once.
+//!
+//! Invariant: the part before `split` is a valid database name, the part after the dot a valid collection name.
+
+use crate::StorageError;
+use crate::limits::{DATABASE_NAME_BYTES_MAX, NAMESPACE_BYTES_MAX};
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A checked `database.collection`. Cheap to clone. Hashes and compares as its full text.
+#[derive(Clone)]
+pub struct Namespace {
+    full: Arc<str>,
+    split: u8,
+}
+
+impl Namespace {
+    /// Puts a namespace together. [`StorageError::InvalidNamespace`] says which rule of MongoDB's is broken.
+    pub fn new(db: &str, collection: &str) -> Result<Self, StorageError> {
+        check_database_name(db)?;
+        check_collection_name(db, collection)?;
+        let mut full = String::with_capacity(db.len() + 1 + collection.len());
+        full.push_str(db);
+        full.push('.');
+        full.push_str(collection);
+        Ok(Self {
+            full: full.into(),
+            split: db.len() as u8,
+        })
+    }
+
+    /// Splits `database.collection` at the first dot. Errors as [`Namespace::new`].
+    pub fn parse(full: &str) -> Result<Self, StorageError> {
+        match full.split_once('.') {
+            Some((db, collection)) => Self::new(db, collection),
+            None => Err(invalid(full, "a collection name is missing")),
+        }
+    }
+
+    /// The database's name.
+    pub fn db(&self) -> &str {
+        &self.full[..usize::from(self.split)]
+    }
+
+    /// The collection's name.
+    pub fn collection(&self) -> &str {
+        &self.full[usize::from(self.split) + 1..]
+    }
+
+    /// The full text.
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+}
+
+/// Checks a database name by MongoDB's rules (those of Windows, which hold everywhere since 8.0's tools rely on them).
+pub fn check_database_name(db: &str) -> Result<(), StorageError> {
+    if db.is_empty() {
+        return Err(invalid(db, "the database name is empty"));
+    }
+    if db.len() > DATABASE_NAME_BYTES_MAX {
+        return Err(invalid(db, "the database name is longer than 63 bytes"));
+    }
+    if let Some(bad) = db.chars().find(|c| "/\\. \"$*<>:|?\0".contains(*c)) {
+        // `$external` is the one name with a dollar sign: users that another service authenticates.
+        if db != "$external" {
+            return Err(invalid(db, &format!("the database name contains {bad:?}")));
+        }
+    }
+    Ok(())
+}
+
+fn check_collection_name(db: &str, collection: &str) -> Result<(), StorageError> {
+    let broken = if collection.is_empty() {
+        "the collection name is empty"
+    } else if collection.contains('\0') {
+        "the collection name contains a NUL"
+    } else if collection.contains('$') {
+        "the collection name contains '$'"
+    } else if collection.starts_with('.') || collection.ends_with('.') || collection.contains("..") {
+        "the collection name starts with, ends with or repeats '.'"
+    } else if db.len() + 1 + collection.len() > NAMESPACE_BYTES_MAX {
+        "the namespace is longer than 255 bytes"
+    } else {
+        return Ok(());
+    };
+    Err(invalid(&format!("{db}.{collection}"), broken))
+}
+
+fn invalid(name: &str, reason: &str) -> StorageError {
+    StorageError::InvalidNamespace {
+        name: name.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        self.full == other.full
+    }
+}
+
+impl Eq for Namespace {}
+
+impl Hash for Namespace {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl Borrow<str> for Namespace {
+    fn borrow(&self) -> &str {
+        &self.full
+    }
+}
+
+impl PartialOrd for Namespace {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Namespace {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.full.cmp(&other.full)
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_at_the_first_dot() {
+        let ns = Namespace::parse("db.a.b").unwrap();
+        assert_eq!((ns.db(), ns.collection(), ns.as_str()), ("db", "a.b", "db.a.b"));
+        assert_eq!(ns, Namespace::new("db", "a.b").unwrap());
+    }
+
+    #[test]
+    fn names_at_the_limits() {
+        assert!(Namespace::new(&"d".repeat(63), "c").is_ok());
+        assert!(Namespace::new(&"d".repeat(64), "c").is_err());
+        assert!(Namespace::new("d", &"c".repeat(253)).is_ok());
+        assert!(Namespace::new("d", &"c".repeat(254)).is_err());
+    }
+
+    #[test]
+    fn broken_rules_are_refused() {
+        for bad in [
+            "db", "", ".c", "db.", "d b.c", "d/b.c", "d$b.c", "db..c", "db.c.", "db.a$b", "db.a\0b", "d*.c", "d\"b.c",
+        ] {
+            assert!(Namespace::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(Namespace::new("$external", "c").is_ok());
+        assert!(Namespace::parse("db.system.views").is_ok());
+    }
+}

@@ -1,0 +1,263 @@
+//! One running operation of a client: its deadline, its kill flag and the figures it collects.
+//!
+//! It knows no command and no connection. Everything is atomic, so that `currentOp` and `killOp` may look at it from
+//! another thread; the counters are only written by the thread that runs the operation.
+
+use crate::LockMode;
+use crate::locks::LockKey;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use vfs::Clock;
+
+/// Why an operation has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Interrupted {
+    /// `killOp`, or the client is gone (11601).
+    #[error("operation was interrupted")]
+    Killed,
+    /// The server stops (11600).
+    #[error("interrupted at shutdown")]
+    Shutdown,
+    /// The cursor it works for was killed (237).
+    #[error("the cursor was killed")]
+    CursorKilled,
+    /// `maxTimeMS` has passed (50).
+    #[error("operation exceeded time limit")]
+    TimeExpired,
+}
+
+/// Tells an operation to end. Shared between the operation and those who may kill it.
+#[derive(Debug, Default)]
+pub struct KillFlag(AtomicU8);
+
+impl KillFlag {
+    /// Ends the operation for this reason; the first reason given stays.
+    pub fn set(&self, reason: Interrupted) {
+        let code = match reason {
+            Interrupted::Killed => 1,
+            Interrupted::Shutdown => 2,
+            Interrupted::CursorKilled => 3,
+            Interrupted::TimeExpired => 4,
+        };
+        let _ = self.0.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The reason given, if any.
+    pub fn get(&self) -> Option<Interrupted> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Interrupted::Killed),
+            2 => Some(Interrupted::Shutdown),
+            3 => Some(Interrupted::CursorKilled),
+            _ => Some(Interrupted::TimeExpired),
+        }
+    }
+}
+
+/// Calls of [`Operation::check`] between two looks at the clock.
+const CHECKS_PER_CLOCK_READ: u32 = 64;
+const NO_DEADLINE: i64 = i64::MAX;
+
+/// See the module. One per client request; `getMore` makes a new one.
+pub struct Operation {
+    /// The number `currentOp` and `killOp` know it by.
+    pub id: u32,
+    clock: Arc<dyn Clock>,
+    /// Milliseconds of the clock's monotonic time.
+    deadline: AtomicI64,
+    killed: Arc<KillFlag>,
+    checks: AtomicU32,
+    counters: OperationCounters,
+    /// Collection locks it holds. Whoever holds one never queues behind a waiting exclusive lock (see `docs/locks.md`).
+    pub(crate) locks_held: Arc<AtomicU32>,
+    /// The lock a unit of this operation met and could not wait for: the next unit waits for it first.
+    pub(crate) awaited: Mutex<Option<LockKey>>,
+    pub(crate) has_awaited: AtomicBool,
+}
+
+impl Operation {
+    /// An operation without a deadline.
+    pub fn new(clock: Arc<dyn Clock>, id: u32) -> Self {
+        Self::with_kill_flag(clock, id, Arc::default())
+    }
+
+    /// As [`Operation::new`], ended by a flag that exists already.
+    pub fn with_kill_flag(clock: Arc<dyn Clock>, id: u32, killed: Arc<KillFlag>) -> Self {
+        Self {
+            id,
+            clock,
+            deadline: AtomicI64::new(NO_DEADLINE),
+            killed,
+            checks: AtomicU32::new(0),
+            counters: OperationCounters::default(),
+            locks_held: Arc::default(),
+            awaited: Mutex::new(None),
+            has_awaited: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the deadline `max_time_ms` from now; 0 means none.
+    pub fn set_deadline_ms(&self, max_time_ms: u64) {
+        let deadline = match i64::try_from(max_time_ms) {
+            Ok(0) | Err(_) => NO_DEADLINE,
+            Ok(ms) => self.now().saturating_add(ms),
+        };
+        self.deadline.store(deadline, Ordering::Relaxed);
+    }
+
+    /// Time left until the deadline; `None` without one.
+    pub fn time_left(&self) -> Option<Duration> {
+        match self.deadline.load(Ordering::Relaxed) {
+            NO_DEADLINE => None,
+            deadline => Some(Duration::from_millis(deadline.saturating_sub(self.now()).max(0) as u64)),
+        }
+    }
+
+    /// Ends the operation at its next [`Operation::check`].
+    pub fn kill(&self) {
+        self.killed.set(Interrupted::Killed);
+    }
+
+    /// What others end the operation with.
+    pub fn kill_handle(&self) -> Arc<KillFlag> {
+        self.killed.clone()
+    }
+
+    /// Whether the operation may go on. One relaxed load; the clock is read every 64th call.
+    pub fn check(&self) -> Result<(), Interrupted> {
+        if let Some(reason) = self.killed.get() {
+            return Err(reason);
+        }
+        if self.deadline.load(Ordering::Relaxed) == NO_DEADLINE {
+            return Ok(());
+        }
+        let checks = self.checks.load(Ordering::Relaxed);
+        self.checks.store(checks.wrapping_add(1), Ordering::Relaxed);
+        if checks % CHECKS_PER_CLOCK_READ == 0 {
+            self.check_clock()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// As [`Operation::check`], reading the clock in any case: for places that may have waited.
+    pub fn check_now(&self) -> Result<(), Interrupted> {
+        match self.killed.get() {
+            Some(reason) => Err(reason),
+            None => self.check_clock(),
+        }
+    }
+
+    fn check_clock(&self) -> Result<(), Interrupted> {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        if deadline != NO_DEADLINE && self.now() >= deadline {
+            Err(Interrupted::TimeExpired)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.monotonic().as_millis() as i64
+    }
+
+    /// The clock the operation measures with.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The figures it has collected.
+    pub fn counters(&self) -> &OperationCounters {
+        &self.counters
+    }
+}
+
+/// A figure of [`OperationCounters`].
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `amount`. Only the operation's own thread may (it is a load and a store).
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+    }
+
+    /// The figure.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Acquisitions of collection locks in one mode.
+#[derive(Debug, Default)]
+pub struct LockCounters {
+    /// Times a lock was taken.
+    pub acquired: Counter,
+    /// Of those, times it had to wait.
+    pub waited: Counter,
+    /// Microseconds waited.
+    pub wait_us: Counter,
+}
+
+/// What an operation did, for the profiler, slow-query lines and explain.
+#[derive(Debug, Default)]
+pub struct OperationCounters {
+    /// Documents looked at.
+    pub docs_examined: Counter,
+    /// Index keys looked at.
+    pub keys_examined: Counter,
+    /// Documents returned.
+    pub n_returned: Counter,
+    /// Times it gave up its locks and view in between.
+    pub yields: Counter,
+    /// Times it met a lock it could not wait for, or evaluated again.
+    pub write_conflicts: Counter,
+    /// Index keys inserted.
+    pub keys_inserted: Counter,
+    /// Index keys deleted.
+    pub keys_deleted: Counter,
+    /// Microseconds waited for document and unique-key locks.
+    pub document_wait_us: Counter,
+    /// 1 when a plan sorted in memory.
+    pub has_sort_stage: Counter,
+    /// By [`LockMode`], in its order.
+    pub locks: [LockCounters; 4],
+}
+
+impl OperationCounters {
+    /// The counters of one lock mode.
+    pub fn lock(&self, mode: LockMode) -> &LockCounters {
+        &self.locks[mode as usize]
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vfs::SimulatedClock;
+
+    #[test]
+    fn deadline_and_kill_end_an_operation() {
+        let clock = Arc::new(SimulatedClock::new(1000));
+        let op = Operation::new(clock.clone(), 7);
+        assert_eq!(op.check_now(), Ok(()));
+        op.set_deadline_ms(50);
+        clock.advance(Duration::from_millis(49));
+        assert_eq!(op.check_now(), Ok(()));
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(op.check_now(), Err(Interrupted::TimeExpired));
+        assert!(
+            (0..=CHECKS_PER_CLOCK_READ).any(|_| op.check().is_err()),
+            "the cheap check looks at the clock in time"
+        );
+        op.kill_handle().set(Interrupted::Shutdown);
+        op.kill();
+        assert_eq!(op.check(), Err(Interrupted::Shutdown), "the first reason stays");
+        let free = Operation::new(clock, 8);
+        free.set_deadline_ms(0);
+        assert_eq!(free.check_now(), Ok(()));
+    }
+}

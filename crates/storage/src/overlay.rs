@@ -1,0 +1,79 @@
+//! A batch that is being gathered, readable: what a unit (or a log entry being replayed) has changed so far, over a
+//! snapshot that does not show it yet.
+//!
+//! Invariant: `index` holds, for each key touched by the first `indexed` operations, the place of the last one of them.
+//! Small batches are searched from the end instead; a single insert never builds the index.
+
+use crate::StorageError;
+use crate::locks::key_hash;
+use bytes::Bytes;
+use engine::{Batch, Op, Snapshot, TableId};
+use hashbrown::HashTable;
+
+/// Below this many operations a search from the end is cheaper than hashing.
+const INDEX_FROM: usize = 16;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Overlay {
+    pub(crate) batch: Batch,
+    index: HashTable<u32>,
+    indexed: usize,
+}
+
+fn touched(op: &Op) -> Option<(TableId, &Bytes, Option<&Bytes>)> {
+    match op {
+        Op::Put(table, key, value) => Some((*table, key, Some(value))),
+        Op::Delete(table, key) => Some((*table, key, None)),
+        _ => None,
+    }
+}
+
+fn hash(table: TableId, key: &[u8]) -> u64 {
+    (key_hash(key) ^ u64::from(table.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn is(op: &Op, table: TableId, key: &[u8]) -> bool {
+    touched(op).is_some_and(|(t, k, _)| t == table && k == key)
+}
+
+impl Overlay {
+    /// What the batch does to a key: `None` nothing, `Some(None)` removes it.
+    fn find(&mut self, table: TableId, key: &[u8]) -> Option<Option<&Bytes>> {
+        let ops = self.batch.ops();
+        let at = if ops.len() < INDEX_FROM {
+            ops.iter().rposition(|op| is(op, table, key))?
+        } else {
+            for (place, op) in ops.iter().enumerate().skip(self.indexed) {
+                let Some((table, key, _)) = touched(op) else { continue };
+                let hash = hash(table, key);
+                match self.index.find_mut(hash, |&at| is(&ops[at as usize], table, key)) {
+                    Some(at) => *at = place as u32,
+                    None => {
+                        self.index.insert_unique(hash, place as u32, |&at| {
+                            touched(&ops[at as usize]).map_or(0, |(table, key, _)| self::hash(table, key))
+                        });
+                    }
+                }
+            }
+            self.indexed = ops.len();
+            *self
+                .index
+                .find(hash(table, key), |&at| is(&ops[at as usize], table, key))? as usize
+        };
+        touched(&ops[at]).map(|(_, _, value)| value)
+    }
+
+    /// A row as it will be: the batch's word, else the snapshot's.
+    pub(crate) fn get(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<Bytes>, StorageError> {
+        match self.find(table, key) {
+            Some(value) => Ok(value.cloned()),
+            None => Ok(snapshot.get(table, key)?),
+        }
+    }
+}

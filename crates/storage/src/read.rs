@@ -1,0 +1,283 @@
+//! Reading: views of one moment, and cursors over records and index entries.
+//!
+//! A view is the newest published state when it was taken; it never changes. Take it after the collection's guard (so
+//! that the collection's tables exist in it) and before asking an index for its multikey fields (they only grow, and a
+//! view shows no array that they do not tell of). Cursors are `'static`: they keep their view alive. To stop for long,
+//! remember the last position, drop the cursor, and open a new one after it: nothing stays pinned.
+
+use crate::{Collection, Index, RecordId, StorageError};
+use bytes::Bytes;
+use engine::{Cursor, Direction, Estimate, FillLimits, KeyRange, Rows, Seq, Snapshot};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone)]
+pub struct ReadView {
+    snapshot: Arc<dyn Snapshot>,
+}
+
+/// Bytes of a record id where it stands in an index row.
+pub(crate) const RECORD_ID_BYTES: usize = 8;
+const RECORD_ID_LAST: [u8; RECORD_ID_BYTES] = [0xFF; RECORD_ID_BYTES];
+
+impl ReadView {
+    pub(crate) fn new(snapshot: Arc<dyn Snapshot>) -> Self {
+        Self { snapshot }
+    }
+
+    /// The last log entry whose effects it shows.
+    pub fn seq(&self) -> Seq {
+        self.snapshot.seq()
+    }
+
+    pub(crate) fn snapshot(&self) -> &Arc<dyn Snapshot> {
+        &self.snapshot
+    }
+
+    /// A document, shared with the engine's memory where that is possible.
+    pub fn record(&self, collection: &Collection, id: RecordId) -> Result<Option<Bytes>, StorageError> {
+        Ok(self.snapshot.get(collection.table(), &id.to_key())?)
+    }
+
+    /// The record a unique index (`_id_` included) has for an encoded key: one look-up.
+    pub fn find_unique(&self, index: &Index, key: &[u8]) -> Result<Option<RecordId>, StorageError> {
+        match self.snapshot.get(index.table(), key)? {
+            None => Ok(None),
+            Some(value) => unique_row(index, &value).map(|(id, _)| Some(id)),
+        }
+    }
+
+    /// A cursor over documents in record-id order, which is insertion order.
+    pub fn records(
+        &self,
+        collection: &Collection,
+        from: Bound<RecordId>,
+        to: Bound<RecordId>,
+        direction: Direction,
+    ) -> Result<RecordCursor, StorageError> {
+        let range = record_range(from, to);
+        Ok(RecordCursor {
+            cursor: self.snapshot.clone().cursor(collection.table(), range, direction)?,
+        })
+    }
+
+    /// A cursor over an index. `range` is one of encoded keys without record ids. A bound that includes its end, or
+    /// excludes its start, must be a complete key (of all the pattern's fields) when the index is not unique; bounds made
+    /// by `keys`' range helpers are either that or of the other two kinds.
+    pub fn index_entries(
+        &self,
+        index: &Index,
+        range: KeyRange,
+        direction: Direction,
+    ) -> Result<IndexCursor, StorageError> {
+        let range = entry_range(index, range);
+        let cursor = self.snapshot.clone().cursor(index.table(), range, direction)?;
+        Ok(IndexCursor {
+            cursor,
+            unique: index.unique(),
+            direction,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Rows and bytes between two records, about, and up to `splits` keys that part them evenly.
+    pub fn estimate_records(
+        &self,
+        collection: &Collection,
+        from: Bound<RecordId>,
+        to: Bound<RecordId>,
+        splits: usize,
+    ) -> Result<Estimate, StorageError> {
+        Ok(self
+            .snapshot
+            .estimate(collection.table(), &record_range(from, to), splits)?)
+    }
+
+    /// Entries and bytes of a range of an index (bounds as for [`ReadView::index_entries`]), about.
+    pub fn estimate_index(&self, index: &Index, range: KeyRange, splits: usize) -> Result<Estimate, StorageError> {
+        Ok(self
+            .snapshot
+            .estimate(index.table(), &entry_range(index, range), splits)?)
+    }
+}
+
+fn record_range(from: Bound<RecordId>, to: Bound<RecordId>) -> KeyRange {
+    let key = |id: RecordId| id.to_key().to_vec();
+    KeyRange {
+        start: from.map(key),
+        end: to.map(key),
+    }
+}
+
+/// Turns a range of keys into one of rows: in a non-unique index rows end with the record id.
+fn entry_range(index: &Index, range: KeyRange) -> KeyRange {
+    if index.unique() {
+        return range;
+    }
+    let after_all = |mut key: Vec<u8>| {
+        key.extend_from_slice(&RECORD_ID_LAST);
+        key
+    };
+    KeyRange {
+        start: match range.start {
+            Bound::Excluded(key) => Bound::Excluded(after_all(key)),
+            other => other,
+        },
+        end: match range.end {
+            Bound::Included(key) => Bound::Included(after_all(key)),
+            other => other,
+        },
+    }
+}
+
+/// Splits the value of a unique index's row into record id and type bits.
+pub(crate) fn unique_row<'v>(index: &Index, value: &'v [u8]) -> Result<(RecordId, &'v [u8]), StorageError> {
+    match value.split_at_checked(RECORD_ID_BYTES) {
+        Some((id, bits)) => Ok((RecordId::from_key(id).unwrap_or_default(), bits)),
+        None => Err(StorageError::CorruptIndexEntry {
+            index: index.name().to_owned(),
+            reason: format!("a row's value has {} bytes, at least 8 expected", value.len()),
+        }),
+    }
+}
+
+/// Reads documents. See the module.
+pub struct RecordCursor {
+    cursor: Box<dyn Cursor>,
+}
+
+/// Documents that a cursor filled in. Reusing one keeps its memory.
+#[derive(Default)]
+pub struct RecordBatch {
+    rows: Rows,
+}
+
+impl RecordCursor {
+    /// Clears `batch` and appends the next documents until a limit is reached. False when nothing is left.
+    pub fn fill(&mut self, batch: &mut RecordBatch, limits: FillLimits) -> Result<bool, StorageError> {
+        Ok(self.cursor.fill(&mut batch.rows, limits)?)
+    }
+
+    /// Moves so that the next document is the first at or after `id` in the cursor's direction.
+    pub fn seek(&mut self, id: RecordId) -> Result<(), StorageError> {
+        Ok(self.cursor.seek(&id.to_key())?)
+    }
+}
+
+impl RecordBatch {
+    /// No documents.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of documents.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True without documents.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The record id of document `index`; 0 for a row whose key is damaged. Panics past the end.
+    pub fn id(&self, index: usize) -> RecordId {
+        RecordId::from_key(self.rows.key(index)).unwrap_or_default()
+    }
+
+    /// The bytes of document `index`. Panics past the end.
+    pub fn document(&self, index: usize) -> &[u8] {
+        self.rows.value(index)
+    }
+
+    /// The bytes of document `index`, kept beyond the next `fill`. Panics past the end.
+    pub fn document_bytes(&self, index: usize) -> Bytes {
+        self.rows.value_bytes(index)
+    }
+}
+
+/// Reads index entries. See the module.
+pub struct IndexCursor {
+    cursor: Box<dyn Cursor>,
+    unique: bool,
+    direction: Direction,
+    scratch: Vec<u8>,
+}
+
+/// Index entries that a cursor filled in. Reusing one keeps its memory.
+#[derive(Default)]
+pub struct IndexBatch {
+    rows: Rows,
+    unique: bool,
+}
+
+impl IndexCursor {
+    /// Clears `batch` and appends the next entries until a limit is reached. False when nothing is left.
+    pub fn fill(&mut self, batch: &mut IndexBatch, limits: FillLimits) -> Result<bool, StorageError> {
+        batch.unique = self.unique;
+        Ok(self.cursor.fill(&mut batch.rows, limits)?)
+    }
+
+    /// Moves so that the next entry is the first at or after `key` (a complete one, or any prefix of one going forward)
+    /// and, when given, the record `id` under it, in the cursor's direction.
+    pub fn seek(&mut self, key: &[u8], id: Option<RecordId>) -> Result<(), StorageError> {
+        if self.unique {
+            return Ok(self.cursor.seek(key)?);
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(key);
+        match (id, self.direction) {
+            (Some(id), _) => self.scratch.extend_from_slice(&id.to_key()),
+            (None, Direction::Reverse) => self.scratch.extend_from_slice(&RECORD_ID_LAST),
+            (None, Direction::Forward) => {}
+        }
+        Ok(self.cursor.seek(&self.scratch)?)
+    }
+}
+
+impl IndexBatch {
+    /// No entries.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True without entries.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The encoded key of entry `index`, without the record id. Panics past the end.
+    pub fn key(&self, index: usize) -> &[u8] {
+        let key = self.rows.key(index);
+        if self.unique {
+            key
+        } else {
+            &key[..key.len().saturating_sub(RECORD_ID_BYTES)]
+        }
+    }
+
+    /// The record entry `index` points to; 0 for a damaged row. Panics past the end.
+    pub fn id(&self, index: usize) -> RecordId {
+        let id = match self.unique {
+            true => self.rows.value(index).first_chunk::<RECORD_ID_BYTES>(),
+            false => self.rows.key(index).last_chunk::<RECORD_ID_BYTES>(),
+        };
+        id.map_or(RecordId::default(), |id| RecordId(u64::from_be_bytes(*id)))
+    }
+
+    /// What the key's bytes lose (see crate `keys`); empty in most entries. Panics past the end.
+    pub fn type_bits(&self, index: usize) -> &[u8] {
+        let value = self.rows.value(index);
+        if self.unique {
+            value.get(RECORD_ID_BYTES..).unwrap_or_default()
+        } else {
+            value
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Figures of the storage layer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Figures since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StorageStats {
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Milliseconds they took, all together.
+    pub checkpoint_ms: u64,
+    /// Milliseconds the last one took.
+    pub checkpoint_last_ms: u64,
+    /// Units committed.
+    pub commits: u64,
+    /// Times a unit met a lock it could not wait for.
+    pub conflicts: u64,
+    /// Document and unique-key locks held now.
+    pub locks_held: u64,
+    /// TTL passes.
+    pub ttl_passes: u64,
+    /// Documents deleted by TTL.
+    pub ttl_deleted: u64,
+    /// Log entries replayed at open.
+    pub replayed_entries: u64,
+    /// Index builds running now.
+    pub index_builds: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) checkpoint_ms: AtomicU64,
+    pub(crate) checkpoint_last_ms: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
+    pub(crate) ttl_passes: AtomicU64,
+    pub(crate) ttl_deleted: AtomicU64,
+    pub(crate) replayed_entries: AtomicU64,
+    pub(crate) index_builds: AtomicU64,
+}
+
+impl Figures {
+    pub(crate) fn snapshot(&self, locks_held: u64) -> StorageStats {
+        let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        StorageStats {
+            checkpoints: get(&self.checkpoints),
+            checkpoint_ms: get(&self.checkpoint_ms),
+            checkpoint_last_ms: get(&self.checkpoint_last_ms),
+            commits: get(&self.commits),
+            conflicts: get(&self.conflicts),
+            locks_held,
+            ttl_passes: get(&self.ttl_passes),
+            ttl_deleted: get(&self.ttl_deleted),
+            replayed_entries: get(&self.replayed_entries),
+            index_builds: get(&self.index_builds),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The storage layer as a whole: what is shared by all operations, and the way in.
+//!
+//! Invariants: entries are appended, applied and published one at a time under `commit`, so `Seq` order is apply order;
+//! `published` is the newest published `Seq`; after a failure of log or engine nothing is written any more.
+
+use crate::catalog::Entry;
+use crate::catalog::collection::CollectionShared;
+use crate::checkpoint::Checkpointer;
+use crate::locks::{Held, LockCounts, LockTable};
+use crate::stats::Figures;
+use crate::ttl::TtlMonitor;
+use crate::write::WriteUnit;
+use crate::{
+    Catalog, Collection, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError, StorageStats,
+};
+use bson::RawDocument;
+use engine::{Engine, LockGranularity, Seq};
+use oplog::{Log, LogError};
+use parking_lot::Mutex;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use vfs::Env;
+
+/// Turns the filter of a partial index into a predicate; the query layer supplies it.
+pub trait PredicateCompiler: Send + Sync {
+    /// The predicate, or a sentence that says why the filter cannot be used in an index.
+    fn compile(&self, filter: &RawDocument) -> Result<Arc<dyn Predicate>, String>;
+}
+
+/// For databases without partial indexes: refuses every filter.
+pub struct NoPartialIndexes;
+
+impl PredicateCompiler for NoPartialIndexes {
+    fn compile(&self, _filter: &RawDocument) -> Result<Arc<dyn Predicate>, String> {
+        Err("partial indexes are not available".to_owned())
+    }
+}
+
+/// A step of recovery, for the server's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryProgress {
+    /// Replay begins after the engine's durable mark.
+    Started {
+        /// The mark.
+        durable: Seq,
+        /// The last entry of the log.
+        last: Seq,
+    },
+    /// So far.
+    Replayed {
+        /// The last entry replayed.
+        seq: Seq,
+        /// The last entry of the log.
+        last: Seq,
+    },
+    /// Replay is over.
+    Finished {
+        /// Entries replayed.
+        entries: u64,
+    },
+    /// Index builds that a stop interrupted go on in the background.
+    ResumingIndexBuilds {
+        /// How many indexes.
+        indexes: usize,
+    },
+}
+
+/// Told of [`RecoveryProgress`].
+pub type ProgressHandler = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
+/// Told once why writing stopped for good. It must not call the storage.
+pub type FailureHandler = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Options of [`Storage::open`]; start from [`StorageOptions::new`].
+#[derive(Clone)]
+pub struct StorageOptions {
+    /// Time between checkpoints; zero: only on demand and at close.
+    pub sync_period: Duration,
+    /// Checkpoint earlier when the log has grown by so many bytes since the last one.
+    pub checkpoint_log_bytes: u64,
+    /// Compiles the filters of partial indexes.
+    pub predicates: Arc<dyn PredicateCompiler>,
+    /// Whether the log is on; must agree with its mode.
+    pub journal: bool,
+    /// Time between TTL passes; zero: only on demand.
+    pub ttl_sleep: Duration,
+    /// Compressor of new collections' tables by name; `None`: the engine's choice.
+    pub collection_compressor: Option<String>,
+    /// Told how recovery goes.
+    pub on_progress: Option<ProgressHandler>,
+    /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work, and
+    /// interrupted index builds end within `open`.
+    pub background: bool,
+}
+
+impl StorageOptions {
+    /// The defaults: a checkpoint each 60 s or 2 GiB of log, a TTL pass each 60 s.
+    pub fn new(predicates: Arc<dyn PredicateCompiler>) -> Self {
+        Self {
+            sync_period: Duration::from_secs(60),
+            checkpoint_log_bytes: 2 << 30,
+            predicates,
+            journal: true,
+            ttl_sleep: Duration::from_secs(60),
+            collection_compressor: None,
+            on_progress: None,
+            background: true,
+        }
+    }
+}
+
+/// What only one thread at a time may do, see [`Storage::commit_entry`].
+#[derive(Default)]
+pub(crate) struct CommitState {
+    /// Log bytes since the last checkpoint.
+    pub(crate) log_bytes: u64,
+}
+
+/// See the module.
+pub struct Storage {
+    pub(crate) env: Env,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) options: StorageOptions,
+    pub(crate) catalog: Catalog,
+    pub(crate) locks: LockTable,
+    pub(crate) lock_counts: LockCounts,
+    pub(crate) commit: Mutex<CommitState>,
+    pub(crate) published: AtomicU64,
+    /// Held by one data-definition operation at a time; holds the next table id.
+    pub(crate) definitions: Mutex<u32>,
+    pub(crate) owners: AtomicU64,
+    pub(crate) figures: Figures,
+    pub(crate) checkpointer: Checkpointer,
+    pub(crate) ttl: TtlMonitor,
+    pub(crate) closed: AtomicBool,
+    stopped: OnceLock<Arc<str>>,
+    failure_handlers: Mutex<Vec<FailureHandler>>,
+    whole_collection_locks: bool,
+    pub(crate) me: Weak<Storage>,
+}
+
+impl Storage {
+    /// Opens the storage: loads the catalog at the engine's durable mark, replays the log from there, and goes on with
+    /// index builds that were interrupted (in the background). Counts are exact afterwards.
+    ///
+    /// Errors: an entry or row that cannot be understood ([`StorageError::CorruptEntry`], [`StorageError::CorruptCatalog`]),
+    /// and what log and engine report.
+    pub fn open(
+        env: Env,
+        engine: Arc<dyn Engine>,
+        log: Arc<Log>,
+        options: StorageOptions,
+    ) -> Result<Arc<Storage>, StorageError> {
+        let whole_collection_locks = engine.info().capabilities.lock_granularity == LockGranularity::Collection;
+        let storage = Arc::new_cyclic(|me| Storage {
+            checkpointer: Checkpointer::default(),
+            ttl: TtlMonitor::new(options.ttl_sleep),
+            env,
+            engine,
+            log,
+            options,
+            catalog: Catalog::default(),
+            locks: LockTable::new(),
+            lock_counts: LockCounts::default(),
+            commit: Mutex::default(),
+            published: AtomicU64::new(0),
+            definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
+            owners: AtomicU64::new(1),
+            figures: Figures::default(),
+            closed: AtomicBool::new(false),
+            stopped: OnceLock::new(),
+            failure_handlers: Mutex::default(),
+            whole_collection_locks,
+            me: me.clone(),
+        });
+        storage.recover()?;
+        storage.resume_index_builds()?;
+        if storage.options.background {
+            storage.start_background();
+        }
+        Ok(storage)
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Files, clock, randomness.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The collections and views there are.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Access to a collection for one operation: looks it up and locks it. `None` when there is no such collection;
+    /// [`StorageError::IsView`] for a view. Engines that lock whole collections turn the intent modes into S and X.
+    pub fn collection(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        mode: LockMode,
+    ) -> Result<Option<CollectionGuard>, StorageError> {
+        let mode = match mode {
+            LockMode::IntentShared if self.whole_collection_locks => LockMode::Shared,
+            LockMode::IntentExclusive if self.whole_collection_locks => LockMode::Exclusive,
+            mode => mode,
+        };
+        loop {
+            let collection = match self.catalog.entry(ns) {
+                None => return Ok(None),
+                Some(Entry::View(_)) => return Err(StorageError::IsView(ns.clone())),
+                Some(Entry::Collection(collection)) => collection,
+            };
+            let held = self.lock_shared(op, &collection.shared, mode)?;
+            if !collection.is_outdated() {
+                return Ok(Some(CollectionGuard(Arc::new(Guarded { collection, held }))));
+            }
+        }
+    }
+
+    /// As [`Storage::collection`], but the collection has to exist.
+    pub(crate) fn existing(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        mode: LockMode,
+    ) -> Result<CollectionGuard, StorageError> {
+        self.collection(op, ns, mode)?
+            .ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))
+    }
+
+    fn lock_shared(&self, op: &Operation, shared: &CollectionShared, mode: LockMode) -> Result<Held, StorageError> {
+        let (held, waited) = Held::take(&shared.lock, op, mode)?;
+        self.lock_counts.acquired(op.id, mode, waited);
+        let counters = op.counters().lock(mode);
+        counters.acquired.add(1);
+        if let Some(waited) = waited {
+            counters.waited.add(1);
+            counters.wait_us.add(waited.as_micros() as u64);
+        }
+        Ok(held)
+    }
+
+    /// The newest published state.
+    pub fn read(&self) -> Result<ReadView, StorageError> {
+        Ok(ReadView::new(self.engine.snapshot()?))
+    }
+
+    /// A unit of changes.
+    pub fn begin_write<'a>(&'a self, op: &'a Operation) -> WriteUnit<'a> {
+        WriteUnit::new(self, op)
+    }
+
+    /// Waits until the log entry, and every one before it, survives a crash (`j: true`). [`StorageError::NoJournal`] when
+    /// the log is off.
+    pub fn wait_durable(&self, seq: Seq) -> Result<(), StorageError> {
+        match self.log.wait_durable(seq) {
+            Err(LogError::NoJournal) => Err(StorageError::NoJournal),
+            other => other.map_err(|error| self.log_error(error)),
+        }
+    }
+
+    /// The last log entry published.
+    pub fn last_seq(&self) -> Seq {
+        Seq(self.published.load(Ordering::Acquire))
+    }
+
+    /// Acquisitions of locks since the start.
+    pub fn lock_stats(&self) -> LockStats {
+        self.lock_counts.snapshot()
+    }
+
+    /// Figures of the write path and the background work.
+    pub fn stats(&self) -> StorageStats {
+        self.figures.snapshot(self.locks.len() as u64)
+    }
+
+    /// Tells `handler` once when writing stops for good. At once, if it has.
+    pub fn subscribe_failure(&self, handler: FailureHandler) {
+        let mut handlers = self.failure_handlers.lock();
+        match self.stopped.get() {
+            Some(reason) => handler(reason),
+            None => handlers.push(handler),
+        }
+    }
+
+    /// Whether writing is possible at all.
+    pub(crate) fn check_running(&self) -> Result<(), StorageError> {
+        match self.stopped.get() {
+            Some(reason) => Err(StorageError::Stopped(reason.clone())),
+            None if self.closed.load(Ordering::Acquire) => Err(StorageError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops writing for good and tells who wants to know.
+    pub(crate) fn stop(&self, reason: &str) -> StorageError {
+        let mut handlers = self.failure_handlers.lock();
+        let first = self.stopped.set(reason.into()).is_ok();
+        if first {
+            for handler in handlers.drain(..) {
+                handler(reason);
+            }
+        }
+        StorageError::Stopped(self.stopped.get().cloned().unwrap_or_else(|| reason.into()))
+    }
+
+    /// Sorts an error of the log: full is an error of this call only, a failed log stops everything.
+    pub(crate) fn log_error(&self, error: LogError) -> StorageError {
+        match error {
+            LogError::OutOfSpace { .. } | LogError::BufferFull { .. } => StorageError::OutOfSpace(error.to_string()),
+            LogError::Failed(_) | LogError::Io { .. } => self.stop(&error.to_string()),
+            LogError::Closed if self.closed.load(Ordering::Acquire) => StorageError::Closed,
+            error => StorageError::Log(error),
+        }
+    }
+}
+
+struct Guarded {
+    collection: Arc<Collection>,
+    held: Held,
+}
+
+/// A collection, locked for one operation; the lock is given back when the last clone is dropped. A write unit keeps its
+/// own clones until it ends.
+#[derive(Clone)]
+pub struct CollectionGuard(Arc<Guarded>);
+
+impl CollectionGuard {
+    /// The definition, for keeping beyond the lock.
+    pub fn definition(&self) -> &Arc<Collection> {
+        &self.0.collection
+    }
+
+    /// The mode it is locked in.
+    pub fn mode(&self) -> LockMode {
+        self.0.held.mode()
+    }
+
+    pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {
+        Self(Arc::new(Guarded { collection, held }))
+    }
+}
+
+impl Deref for CollectionGuard {
+    type Target = Collection;
+
+    fn deref(&self) -> &Collection {
+        &self.0.collection
+    }
+}

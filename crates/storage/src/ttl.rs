@@ -1,0 +1,193 @@
+//! Deleting expired documents.
+//!
+//! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
+//! deleted in small units by the ordinary write path, each looked at again under its lock. Entries of other types than
+//! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry for
+//! each. Capped collections have no TTL.
+
+use crate::checkpoint::Alarm;
+use crate::index_keys::IndexWrites;
+use crate::limits::TTL_UNIT_DOCUMENTS;
+use crate::storage::Storage;
+use crate::{
+    Collection, CollectionGuard, Index, IndexBatch, KillFlag, LockMode, Operation, RecordId, StorageError, WriteUnit,
+};
+use bson::raw::RawBsonRef;
+use bson::spec::ElementType;
+use bson::{DateTime, RawDocument};
+use engine::{Direction, FillLimits, KeyRange};
+use keys::key::{Edge, KeyInterval};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// When passes run.
+pub(crate) struct TtlMonitor {
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) kill: Arc<KillFlag>,
+    sleep: Mutex<Duration>,
+    enabled: AtomicBool,
+    /// The settings changed: the thread woke for that, not for a pass.
+    changed: AtomicBool,
+}
+
+impl TtlMonitor {
+    pub(crate) fn new(sleep: Duration) -> Self {
+        Self {
+            alarm: Arc::default(),
+            kill: Arc::default(),
+            sleep: Mutex::new(sleep),
+            enabled: AtomicBool::new(true),
+            changed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn sleep(&self) -> Duration {
+        *self.sleep.lock()
+    }
+
+    /// Whether the thread, awake now, shall run a pass.
+    pub(crate) fn take_turn(&self) -> bool {
+        !self.changed.swap(false, Ordering::AcqRel) && self.enabled.load(Ordering::Acquire)
+    }
+}
+
+impl Storage {
+    /// Changes the time between passes (`ttlMonitorSleepSecs`); zero: only on demand.
+    pub fn set_ttl_sleep(&self, sleep: Duration) {
+        *self.ttl.sleep.lock() = sleep;
+        self.ttl.changed.store(true, Ordering::Release);
+        self.ttl.alarm.ring();
+    }
+
+    /// Switches passes on and off (`ttlMonitorEnabled`).
+    pub fn set_ttl_enabled(&self, enabled: bool) {
+        self.ttl.enabled.store(enabled, Ordering::Release);
+    }
+
+    /// Runs one pass now. Answers the number of documents deleted.
+    pub fn run_ttl_pass(&self) -> Result<u64, StorageError> {
+        let op = Operation::with_kill_flag(self.env.clock.clone(), 0, self.ttl.kill.clone());
+        let mut deleted = 0;
+        for collection in self.catalog.all_collections() {
+            if collection.is_capped().is_none() {
+                for index in collection.indexes() {
+                    if let Some(seconds) = index.expire_after_seconds() {
+                        deleted += self.expire(&op, &collection, index, seconds)?;
+                    }
+                }
+            }
+        }
+        self.figures.ttl_passes.fetch_add(1, Ordering::Relaxed);
+        self.figures.ttl_deleted.fetch_add(deleted, Ordering::Relaxed);
+        Ok(deleted)
+    }
+
+    fn expire(
+        &self,
+        op: &Operation,
+        collection: &Collection,
+        index: &Index,
+        seconds: i64,
+    ) -> Result<u64, StorageError> {
+        let before = self.env.clock.now_ms().saturating_sub(seconds.saturating_mul(1000));
+        let expired = KeyInterval::new(
+            &[],
+            Edge::Bracket(keys::canonical_type(ElementType::DateTime)),
+            Edge::Included(RawBsonRef::DateTime(DateTime::from_millis(before))),
+            index.pattern().ordering(),
+            None,
+        );
+        let mut deleted = 0;
+        loop {
+            // A collection or index that is gone or changed is looked at anew by the next pass.
+            let guard = match self.collection(op, collection.namespace(), LockMode::IntentExclusive) {
+                Ok(Some(guard)) if guard.version() == collection.version() && guard.uuid() == collection.uuid() => {
+                    guard
+                }
+                Ok(_) | Err(StorageError::IsView(_)) => return Ok(deleted),
+                Err(error) => return Err(error),
+            };
+            let ids = self.expired_records(index, &expired)?;
+            let gone = self.delete_expired(op, &guard, index, &expired, &ids)?;
+            deleted += gone;
+            if gone == 0 {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// The first records the range leads to.
+    fn expired_records(&self, index: &Index, expired: &KeyInterval) -> Result<Vec<RecordId>, StorageError> {
+        let range = KeyRange {
+            start: expired.start.clone(),
+            end: expired.end.clone(),
+        };
+        let mut cursor = self.read()?.index_entries(index, range, Direction::Forward)?;
+        let mut batch = IndexBatch::new();
+        cursor.fill(
+            &mut batch,
+            FillLimits {
+                rows_max: TTL_UNIT_DOCUMENTS,
+                bytes_max: 1 << 20,
+            },
+        )?;
+        let mut ids: Vec<_> = (0..batch.len()).map(|row| batch.id(row)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
+    }
+
+    fn delete_expired(
+        &self,
+        op: &Operation,
+        guard: &CollectionGuard,
+        index: &Index,
+        expired: &KeyInterval,
+        ids: &[RecordId],
+    ) -> Result<u64, StorageError> {
+        let mut unit = self.begin_write(op);
+        let (mut deleted, mut ids) = (0, ids.iter().peekable());
+        while let Some(&&id) = ids.peek() {
+            match delete_if_expired(&mut unit, guard, index, expired, id) {
+                Ok(gone) => {
+                    deleted += u64::from(gone);
+                    ids.next();
+                }
+                Err(StorageError::WouldWait) => {
+                    unit.commit()?;
+                    unit = self.begin_write(op);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        unit.commit()?;
+        Ok(deleted)
+    }
+}
+
+fn delete_if_expired(
+    unit: &mut WriteUnit<'_>,
+    guard: &CollectionGuard,
+    index: &Index,
+    expired: &KeyInterval,
+    id: RecordId,
+) -> Result<bool, StorageError> {
+    let Some(document) = unit.lock_record(guard, id)? else {
+        return Ok(false);
+    };
+    let document = RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
+        namespace: guard.namespace().clone(),
+        record: id,
+        reason: error.to_string(),
+    })?;
+    let mut writes = IndexWrites::take();
+    writes.derive_one(0, index, id, None, Some(document))?;
+    let still = writes.writes.iter().any(|write| expired.contains(&write.key));
+    writes.give_back();
+    if still {
+        unit.delete(guard, id, document)?;
+    }
+    Ok(still)
+}
