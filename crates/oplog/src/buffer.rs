@@ -55,10 +55,7 @@ impl Buffer {
                 entries: 0,
             });
         }
-        let chunk = self
-            .chunks
-            .last_mut()
-            .expect("one was pushed when there was none");
+        let chunk = self.chunks.last_mut().expect("one was pushed when there was none");
         chunk.raw.extend_from_slice(&(bytes as u32).to_le_bytes());
         for part in parts {
             chunk.raw.extend_from_slice(part);

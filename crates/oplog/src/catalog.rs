@@ -149,8 +149,7 @@ impl Catalog {
     pub fn prepare_spare(&self, disk: &Disk) -> Result<()> {
         let path = self.new_spare_path();
         let file = disk.open(&path, Access::CreateNew)?;
-        let made =
-            reserve(&*file, &path, self.segment_bytes).and_then(|()| disk.sync_file(&*file, &path));
+        let made = reserve(&*file, &path, self.segment_bytes).and_then(|()| disk.sync_file(&*file, &path));
         match made {
             Ok(()) => self.spares.lock().push(path),
             Err(_) => remove_quietly(disk, &path),
@@ -159,11 +158,7 @@ impl Catalog {
     }
 
     /// Makes the next segment, of at least `bytes` bytes, and adds it. `OutOfSpace` leaves everything as it was.
-    pub fn create(
-        &self,
-        disk: &Disk,
-        header: SegmentHeader,
-    ) -> Result<(Arc<Segment>, Arc<dyn File>)> {
+    pub fn create(&self, disk: &Disk, header: SegmentHeader) -> Result<(Arc<Segment>, Arc<dyn File>)> {
         let spare = if header.file_bytes == self.segment_bytes {
             self.spares.lock().pop()
         } else {
@@ -181,12 +176,7 @@ impl Catalog {
         result
     }
 
-    fn create_from(
-        &self,
-        disk: &Disk,
-        spare: &Path,
-        header: SegmentHeader,
-    ) -> Result<(Arc<Segment>, Arc<dyn File>)> {
+    fn create_from(&self, disk: &Disk, spare: &Path, header: SegmentHeader) -> Result<(Arc<Segment>, Arc<dyn File>)> {
         let file = disk.open(spare, Access::OpenOrCreate)?;
         reserve(&*file, spare, header.file_bytes)?;
         disk.write(&*file, spare, &header.encode(), 0)?;
@@ -202,8 +192,7 @@ impl Catalog {
     /// Takes segments whose entries are all at or below `up_to` off the front, except the last one.
     pub fn purge(&self, disk: &Disk, up_to: Seq) -> Result<()> {
         self.retire_while(disk, |list| {
-            list.get(1)
-                .is_some_and(|second| second.header.first.0 - 1 <= up_to.0)
+            list.get(1).is_some_and(|second| second.header.first.0 - 1 <= up_to.0)
         })
     }
 
@@ -217,11 +206,7 @@ impl Catalog {
         self.list.lock().clear();
     }
 
-    fn retire_while(
-        &self,
-        disk: &Disk,
-        more: impl Fn(&VecDeque<Arc<Segment>>) -> bool,
-    ) -> Result<()> {
+    fn retire_while(&self, disk: &Disk, more: impl Fn(&VecDeque<Arc<Segment>>) -> bool) -> Result<()> {
         let _only = self.purging.lock();
         loop {
             let segment = {
@@ -232,8 +217,8 @@ impl Catalog {
                 list.pop_front().expect("`more` saw one")
             };
             if let Err(error) = self.retire(disk, &segment) {
-                // The file may still be there under its name: without it the numbers on disk would have a hole once the
-                // next one went.
+                // The file is still there under its name: without it the numbers on disk would have a hole once the next
+                // one went.
                 self.list.lock().push_front(segment);
                 return Err(error);
             }
@@ -247,10 +232,7 @@ impl Catalog {
             && segment.header.file_bytes == self.segment_bytes
             && self.spares.lock().len() < self.spares_max;
         if !reusable {
-            match disk.fs.remove_file(&segment.path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                result => result.map_err(|source| failure("remove", &segment.path, source))?,
-            }
+            disk.remove(&segment.path)?;
             return disk.sync_directory(&self.directory);
         }
         let spare = self.new_spare_path();
@@ -272,8 +254,7 @@ fn reserve(file: &dyn File, path: &Path, bytes: u64) -> Result<()> {
     let zeros = [0; SCAN_WINDOW_BYTES];
     while length < bytes {
         let part = (bytes - length).min(zeros.len() as u64);
-        file.write_all_at(&zeros[..part as usize], length)
-            .map_err(failed)?;
+        file.write_all_at(&zeros[..part as usize], length).map_err(failed)?;
         length += part;
     }
     Ok(())

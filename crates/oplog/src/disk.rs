@@ -16,6 +16,9 @@ pub(crate) struct Disk {
     pub counters: Counters,
 }
 
+/// The operation named in the error of a failed directory sync.
+pub(crate) const SYNC_DIRECTORY: &str = "sync directory";
+
 /// An `Io` error, or `OutOfSpace` when that is the cause.
 pub(crate) fn failure(operation: &'static str, path: &Path, source: std::io::Error) -> LogError {
     let path = path.to_owned();
@@ -56,18 +59,17 @@ impl Disk {
     }
 
     pub fn sync_file(&self, file: &dyn File, path: &Path) -> Result<()> {
-        self.timed(|| file.sync_data())
-            .map_err(|source| LogError::Io {
-                operation: "sync",
-                path: path.to_owned(),
-                source,
-            })
+        self.timed(|| file.sync_data()).map_err(|source| LogError::Io {
+            operation: "sync",
+            path: path.to_owned(),
+            source,
+        })
     }
 
     pub fn sync_directory(&self, path: &Path) -> Result<()> {
         self.timed(|| self.fs.sync_directory(path))
             .map_err(|source| LogError::Io {
-                operation: "sync directory",
+                operation: SYNC_DIRECTORY,
                 path: path.to_owned(),
                 source,
             })
@@ -77,6 +79,12 @@ impl Disk {
         self.fs
             .rename(from, to)
             .map_err(|source| failure("rename", from, source))
+    }
+
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        self.fs
+            .remove_file(path)
+            .map_err(|source| failure("remove", path, source))
     }
 
     pub fn list(&self, directory: &Path) -> Result<Vec<PathBuf>> {

@@ -188,14 +188,11 @@ impl LogError {
     /// The sort of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Option { .. }
-            | Self::EntryTooLarge { .. }
-            | Self::NotAppended { .. }
-            | Self::Purged { .. } => ErrorKind::Invalid,
-            Self::NoJournal | Self::Version { .. } | Self::Compressor(_) => ErrorKind::Unsupported,
-            Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::Gap { .. } => {
-                ErrorKind::Corrupt
+            Self::Option { .. } | Self::EntryTooLarge { .. } | Self::NotAppended { .. } | Self::Purged { .. } => {
+                ErrorKind::Invalid
             }
+            Self::NoJournal | Self::Version { .. } | Self::Compressor(_) => ErrorKind::Unsupported,
+            Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::Gap { .. } => ErrorKind::Corrupt,
             Self::OutOfSpace { .. } | Self::BufferFull { .. } => ErrorKind::OutOfSpace,
             Self::Io { .. } => ErrorKind::Io,
             Self::Failed(_) | Self::Closed => ErrorKind::Closed,

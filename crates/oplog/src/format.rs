@@ -122,18 +122,9 @@ impl SegmentHeader {
         let expected = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
         let found = u32_at(bytes, HEADER_CRC_AT);
         if expected != found {
-            return Err(HeaderError::Damage(Damage::HeaderChecksum {
-                expected,
-                found,
-            }));
+            return Err(HeaderError::Damage(Damage::HeaderChecksum { expected, found }));
         }
-        let field = |field, expected, found| {
-            HeaderError::Damage(Damage::HeaderField {
-                field,
-                expected,
-                found,
-            })
-        };
+        let field = |field, expected, found| HeaderError::Damage(Damage::HeaderField { field, expected, found });
         if version != VERSION {
             return Err(field("version", u64::from(VERSION), u64::from(version)));
         }
@@ -162,11 +153,7 @@ impl FrameHeader {
     pub fn encode(&self, stamp: Stamp, offset: u64) -> [u8; FRAME_HEADER_BYTES] {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         put(&mut bytes, PAYLOAD_CRC_AT, &self.payload_crc.to_le_bytes());
-        put(
-            &mut bytes,
-            STORED_BYTES_AT,
-            &self.stored_bytes.to_le_bytes(),
-        );
+        put(&mut bytes, STORED_BYTES_AT, &self.stored_bytes.to_le_bytes());
         put(&mut bytes, RAW_BYTES_AT, &self.raw_bytes.to_le_bytes());
         put(&mut bytes, ENTRIES_AT, &self.entries.to_le_bytes());
         bytes[CODEC_AT] = self.codec.tag();
@@ -200,13 +187,8 @@ impl FrameHeader {
             && header.stored_bytes > 0
             && header.stored_bytes <= header.raw_bytes
             && (FRAMES_START..=offset).contains(&header.group_start)
-            && header
-                .first
-                .0
-                .checked_add(u64::from(header.entries))
-                .is_some();
-        (plausible && u32_at(bytes, FRAME_CRC_AT) == frame_crc(bytes, stamp, offset))
-            .then_some(header)
+            && header.first.0.checked_add(u64::from(header.entries)).is_some();
+        (plausible && u32_at(bytes, FRAME_CRC_AT) == frame_crc(bytes, stamp, offset)).then_some(header)
     }
 
     /// Offset behind the frame that stands at `offset`, padding included.
@@ -268,14 +250,8 @@ pub fn layout_description() -> String {
     line("entry.length.bytes", ENTRY_LENGTH_BYTES as u64);
     line("entry.bytes.max", limits::ENTRY_BYTES_MAX as u64);
     line("frame.raw_bytes.max", FRAME_RAW_BYTES_MAX as u64);
-    line(
-        "frame.raw_bytes.target",
-        limits::FRAME_RAW_BYTES_TARGET as u64,
-    );
-    line(
-        "frame.compress_from_raw_bytes",
-        limits::COMPRESS_RAW_BYTES_MIN as u64,
-    );
+    line("frame.raw_bytes.target", limits::FRAME_RAW_BYTES_TARGET as u64);
+    line("frame.compress_from_raw_bytes", limits::COMPRESS_RAW_BYTES_MIN as u64);
     line("segment.bytes.min", limits::SEGMENT_BYTES_MIN);
     line("segment.bytes.max", limits::SEGMENT_BYTES_MAX);
     for codec in Codec::ALL {

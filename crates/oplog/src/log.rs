@@ -9,7 +9,7 @@
 
 use crate::buffer::Buffer;
 use crate::catalog::Catalog;
-use crate::disk::Disk;
+use crate::disk::{Disk, SYNC_DIRECTORY};
 use crate::format::ENTRY_LENGTH_BYTES;
 use crate::limits::{BUFFER_HARD_LIMIT_FACTOR, ENTRY_BYTES_MAX, FLUSH_SOON_BYTES};
 use crate::recovery::recover;
@@ -149,17 +149,11 @@ impl Log {
         let mut buffer = shared.buffer.lock();
         shared.check_open()?;
         if shared.mode == LogMode::Off {
-            shared
-                .entry_bytes
-                .fetch_add(bytes as u64, Ordering::Relaxed);
+            shared.entry_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             return Ok(Seq(shared.last.fetch_add(1, Ordering::Release) + 1));
         }
         let before = shared.buffered.load(Ordering::Relaxed);
-        if before
-            > shared
-                .buffer_bytes_max
-                .saturating_mul(BUFFER_HARD_LIMIT_FACTOR)
-        {
+        if before > shared.buffer_bytes_max.saturating_mul(BUFFER_HARD_LIMIT_FACTOR) {
             return Err(LogError::BufferFull { bytes: before });
         }
         let seq = buffer.push(parts, bytes);
@@ -210,8 +204,7 @@ impl Log {
     pub fn wait_for_room(&self) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
-        while shared.full.load(Ordering::Relaxed)
-            || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
+        while shared.full.load(Ordering::Relaxed) || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
         {
             add(&shared.disk.counters.waits_for_room, 1);
             shared.flush_to(self.last_seq())?;
@@ -239,22 +232,31 @@ impl Log {
         self.shared.check_open()?;
         let first = self.first_seq();
         if from < first {
-            return Err(LogError::Purged {
-                wanted: from,
-                first,
-            });
+            return Err(LogError::Purged { wanted: from, first });
         }
         Ok(LogReader::new(self.shared.clone(), from))
     }
 
     /// Recycles the segments whose entries are all at or below `up_to`. Does file operations on the caller's thread, beside
-    /// appends and flushes. A failure is no failure of the log: it may be tried again.
+    /// appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log (`Failed`).
     pub fn purge(&self, up_to: Seq) -> Result<()> {
-        self.shared.check_open()?;
-        if self.shared.mode == LogMode::Off {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        if shared.mode == LogMode::Off {
             return Ok(());
         }
-        self.shared.catalog.purge(&self.shared.disk, up_to)
+        let result = shared.catalog.purge(&shared.disk, up_to);
+        result.map_err(|error| match error {
+            LogError::Io {
+                operation: SYNC_DIRECTORY,
+                ..
+            } => {
+                let failed = shared.fail(&error);
+                shared.wake_waiters();
+                failed
+            }
+            other => other,
+        })
     }
 
     /// Changes `commit_interval`.
@@ -317,9 +319,7 @@ impl Shared {
     }
 
     pub fn first_seq(&self) -> Seq {
-        self.catalog
-            .first_seq()
-            .unwrap_or_else(|| self.durable_seq().next())
+        self.catalog.first_seq().unwrap_or_else(|| self.durable_seq().next())
     }
 
     /// An error after a failure.
@@ -379,8 +379,7 @@ impl Shared {
                 }
                 Ok(Some(flushed)) => {
                     self.durable.store(flushed.last.0, Ordering::Release);
-                    self.buffered
-                        .fetch_sub(flushed.raw_bytes, Ordering::Relaxed);
+                    self.buffered.fetch_sub(flushed.raw_bytes, Ordering::Relaxed);
                     if flushed.more {
                         self.wake_waiters();
                     }
@@ -440,10 +439,7 @@ impl Shared {
             return;
         }
         *waiters += 1;
-        waiters = self
-            .wake
-            .wait(waiters)
-            .unwrap_or_else(PoisonError::into_inner);
+        waiters = self.wake.wait(waiters).unwrap_or_else(PoisonError::into_inner);
         *waiters -= 1;
     }
 

@@ -87,9 +87,12 @@ impl LogReader {
             }
             Ok(None) => Ok(()),
             // The segment has been read to its end, and the following ones went meanwhile.
-            Err(LogError::Corrupt { damage: Damage::Frame, .. }) if due < self.shared.first_seq() => {
-                Err(LogError::Purged { wanted: due, first: self.shared.first_seq() })
-            }
+            Err(LogError::Corrupt {
+                damage: Damage::Frame, ..
+            }) if due < self.shared.first_seq() => Err(LogError::Purged {
+                wanted: due,
+                first: self.shared.first_seq(),
+            }),
             Err(error) => Err(error),
         }
     }
@@ -130,11 +133,7 @@ impl LogReader {
 
 /// The next frame's first entry and raw bytes; `None` for a frame wholly before `wanted`, which is not unpacked. There must
 /// be a frame, since what is wanted is durable.
-fn load_frame(
-    scanner: &mut Scanner,
-    wanted: Seq,
-    unpacker: &mut Decompressor,
-) -> Result<Option<(Seq, Vec<u8>)>> {
+fn load_frame(scanner: &mut Scanner, wanted: Seq, unpacker: &mut Decompressor) -> Result<Option<(Seq, Vec<u8>)>> {
     for attempt in 0..2 {
         if attempt > 0 {
             // What was read ahead may be older than the frame.

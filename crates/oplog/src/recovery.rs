@@ -12,16 +12,17 @@
 //! All of it can be interrupted by a crash and done again.
 
 use crate::catalog::{Catalog, Segment, segment_name, segment_number};
-use crate::disk::Disk;
+use crate::disk::{Disk, failure};
 use crate::format::{FRAME_HEADER_BYTES, SegmentNumber};
 use crate::limits::SCAN_WINDOW_BYTES;
 use crate::scan::{Scanner, SegmentFile};
 use crate::writer::Tail;
 use crate::{Damage, LogError, LogMode, LogOptions, Result};
 use engine::Seq;
-use std::path::Path;
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::Access;
+use vfs::{Access, create_directory_durably};
 
 /// What was found, ready to be continued.
 pub(crate) struct Recovered {
@@ -36,54 +37,34 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq) -> Result<Recovered> {
     let directory = options.directory.as_path();
     let writable = options.mode == LogMode::On;
-    prepare_directory(disk, directory, writable)?;
-    let exists = disk
-        .fs
-        .exists(directory)
-        .map_err(|source| crate::disk::failure("find", directory, source))?;
-    let names = if exists {
-        disk.list(directory)?
-    } else {
-        Vec::new()
-    };
-    let mut numbers: Vec<SegmentNumber> = names
-        .iter()
-        .filter_map(|name| segment_number(name))
-        .collect();
+    let names = list_directory(disk, directory, writable)?;
+    let mut numbers: Vec<_> = names.iter().filter_map(|name| segment_number(name)).collect();
     numbers.sort();
     let spares_max = options.spare_segments_max;
     let catalog = Catalog::new(directory, options.segment_bytes, spares_max, &names);
-    let segments = open_segments(disk, directory, &numbers, writable)?;
-    let next_number = numbers.last().map_or(SegmentNumber(1), |last| {
-        SegmentNumber(last.0.saturating_add(1))
-    });
-
-    if let Some(first) = segments.first().map(|file| file.header.first)
+    let segments = read_headers(disk, directory, &numbers, durable, writable)?;
+    let next_number = numbers.last().map_or(1, |last| last.0.saturating_add(1));
+    let next_number = SegmentNumber(next_number);
+    if let Some(first) = segments.first().map(|segment| segment.header.first)
         && first > durable.next()
     {
+        let directory = directory.to_owned();
         return Err(LogError::Gap {
-            directory: directory.to_owned(),
+            directory,
             durable,
             first,
         });
     }
-    let entries: Vec<Arc<Segment>> = segments
-        .iter()
-        .map(|file| Arc::new(Segment::new(file.header, file.path.clone())))
-        .collect();
-    for segment in &entries {
+    for segment in &segments {
         catalog.push(segment.clone());
     }
-    let end = match walk(segments, &entries, durable)? {
-        None => None,
+    let end = match walk(disk, &segments, durable, writable)? {
         Some(scanner) if writable => Some(settle_tail(disk, scanner)?),
-        Some(scanner) => Some(scanner),
+        end => end,
     };
-    let last = end
-        .as_ref()
-        .map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
+    let last = end.as_ref().map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
     if last < durable {
-        drop((end, entries));
+        drop((end, segments));
         if writable {
             catalog.retire_all(disk)?;
         } else {
@@ -96,7 +77,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq) -> Result
             last: durable,
         });
     }
-    let tail = match (end, entries.last()) {
+    let tail = match (end, segments.last()) {
         (Some(scanner), Some(segment)) if writable => Some(Tail {
             segment: segment.clone(),
             file: scanner.segment().file.clone(),
@@ -112,96 +93,94 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq) -> Result
     })
 }
 
-/// Makes the directory, and its entries as they are seen now, durable.
-fn prepare_directory(disk: &Disk, directory: &Path, writable: bool) -> Result<()> {
-    if !writable {
-        return Ok(());
+/// The names in the directory. It is made when missing; its entries, as they are seen now, are made durable.
+fn list_directory(disk: &Disk, directory: &Path, writable: bool) -> Result<Vec<PathBuf>> {
+    if writable {
+        create_directory_durably(&*disk.fs, directory)
+            .map_err(|source| failure("create directory", directory, source))?;
+        disk.sync_directory(directory)?;
     }
-    vfs::create_directory_durably(&*disk.fs, directory)
-        .map_err(|source| crate::disk::failure("create directory", directory, source))?;
-    disk.sync_directory(directory)
+    let exists = disk
+        .fs
+        .exists(directory)
+        .map_err(|source| failure("find", directory, source))?;
+    if exists { disk.list(directory) } else { Ok(Vec::new()) }
 }
 
 /// Reads the headers of all segments, in order.
-fn open_segments(
+///
+/// A hole before a segment that holds everything the engine lacks is left by a purge whose directory sync failed, in an
+/// earlier process: what lies in front of it is not needed, and is removed.
+fn read_headers(
     disk: &Disk,
     directory: &Path,
     numbers: &[SegmentNumber],
+    durable: Seq,
     writable: bool,
-) -> Result<Vec<SegmentFile>> {
-    let mut segments: Vec<SegmentFile> = Vec::with_capacity(numbers.len());
-    for (index, &number) in numbers.iter().enumerate() {
-        let due = SegmentNumber(numbers[0].0 + index as u64);
-        if number != due {
-            return Err(LogError::MissingSegment {
-                directory: directory.to_owned(),
-                number: due.0,
-            });
-        }
-        let access = if writable && index + 1 == numbers.len() {
-            Access::ReadWrite
-        } else {
-            Access::Read
-        };
-        let segment = SegmentFile::open(&*disk.fs, &directory.join(segment_name(number)), access)?;
-        let field = |field, expected, found| {
-            segment.corrupt(
-                0,
-                Damage::HeaderField {
-                    field,
-                    expected,
-                    found,
-                },
-            )
-        };
+) -> Result<Vec<Arc<Segment>>> {
+    let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(numbers.len());
+    let mut left_over: Vec<Arc<Segment>> = Vec::new();
+    for &number in numbers {
+        let path = directory.join(segment_name(number));
+        let segment = SegmentFile::open(&*disk.fs, &path, Access::Read)?;
+        let field = |field, expected, found| segment.corrupt(0, Damage::HeaderField { field, expected, found });
         if segment.header.number != number {
             return Err(field("number", number.0, segment.header.number.0));
         }
         let first = segment.header.first;
-        let earliest = segments
-            .last()
-            .map_or(Seq(1), |previous| previous.header.first);
+        let earliest = segments.last().map_or(Seq(1), |previous| previous.header.first);
         if first < earliest {
             return Err(field("first_seq", earliest.0, first.0));
         }
-        segments.push(segment);
+        if let Some(previous) = segments.last()
+            && previous.header.number.0 + 1 != number.0
+        {
+            if first > durable.next() {
+                let number = previous.header.number.0 + 1;
+                return Err(LogError::MissingSegment {
+                    directory: directory.to_owned(),
+                    number,
+                });
+            }
+            left_over.append(&mut segments);
+        }
+        segments.push(Arc::new(Segment::new(segment.header, path)));
+    }
+    if writable && !left_over.is_empty() {
+        for segment in left_over {
+            disk.remove(&segment.path)?;
+        }
+        disk.sync_directory(directory)?;
     }
     Ok(segments)
 }
 
 /// Checks every frame from the segment with the entry after `durable` on; returns the walk at the end of the last segment.
-fn walk(
-    segments: Vec<SegmentFile>,
-    entries: &[Arc<Segment>],
-    durable: Seq,
-) -> Result<Option<Scanner>> {
-    let start = segments
-        .partition_point(|file| file.header.first <= durable.next())
-        .saturating_sub(1);
-    let mut rest = segments.into_iter().zip(entries).skip(start).peekable();
-    while let Some((file, entry)) = rest.next() {
-        let mut scanner = Scanner::new(file);
-        let until = rest.peek().map(|(next, _)| next.header.first);
+fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) -> Result<Option<Scanner>> {
+    let behind = segments.partition_point(|segment| segment.header.first <= durable.next());
+    let mut rest = segments.iter().skip(behind.saturating_sub(1)).peekable();
+    while let Some(segment) = rest.next() {
+        let until = rest.peek().map(|next| next.header.first);
+        let access = if writable && until.is_none() {
+            Access::ReadWrite
+        } else {
+            Access::Read
+        };
+        let mut scanner = Scanner::new(SegmentFile::open(&*disk.fs, &segment.path, access)?);
         while until.is_none_or(|until| scanner.next_seq() < until) {
-            let Some(frame) = scanner.next_frame()? else {
-                break;
-            };
-            entry.mark(frame.header.first, frame.offset);
+            let Some(frame) = scanner.next_frame()? else { break };
+            segment.mark(frame.header.first, frame.offset);
         }
-        match until {
-            None => return Ok(Some(scanner)),
-            Some(until) if scanner.next_seq() < until => {
-                return Err(scanner.segment().corrupt(scanner.offset(), Damage::Frame));
-            }
-            Some(until) if scanner.next_seq() > until => {
-                let damage = Damage::FrameSeq {
-                    expected: until,
-                    found: scanner.next_seq(),
-                };
-                return Err(scanner.segment().corrupt(scanner.offset(), damage));
-            }
-            Some(_) => {}
-        }
+        let Some(until) = until else { return Ok(Some(scanner)) };
+        let damage = match scanner.next_seq().cmp(&until) {
+            Ordering::Equal => continue,
+            Ordering::Less => Damage::Frame,
+            Ordering::Greater => Damage::FrameSeq {
+                expected: until,
+                found: scanner.next_seq(),
+            },
+        };
+        return Err(scanner.segment().corrupt(scanner.offset(), damage));
     }
     Ok(None)
 }
@@ -216,7 +195,7 @@ fn settle_tail(disk: &Disk, mut scanner: Scanner) -> Result<Scanner> {
     while offset < end {
         let part = &mut buffer[..(end - offset).min(SCAN_WINDOW_BYTES as u64) as usize];
         file.read_exact_at(part, offset)
-            .map_err(|source| crate::disk::failure("read", path, source))?;
+            .map_err(|source| failure("read", path, source))?;
         disk.write(&**file, path, part, offset)?;
         offset += part.len() as u64;
     }

@@ -6,8 +6,8 @@
 
 use crate::disk::failure;
 use crate::format::{
-    FRAME_ALIGN, FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, HeaderError, SEGMENT_HEADER_BYTES,
-    SegmentHeader, VERSION, entry_length,
+    FRAME_ALIGN, FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
+    VERSION, entry_length,
 };
 use crate::limits::SCAN_WINDOW_BYTES;
 use crate::{Damage, LogError, Result};
@@ -26,9 +26,7 @@ pub(crate) struct SegmentFile {
 
 impl SegmentFile {
     pub fn open(fs: &dyn FileSystem, path: &Path, access: Access) -> Result<Self> {
-        let file = fs
-            .open(path, access)
-            .map_err(|source| failure("open", path, source))?;
+        let file = fs.open(path, access).map_err(|source| failure("open", path, source))?;
         let corrupt = |offset, damage| LogError::Corrupt {
             path: path.to_owned(),
             offset,
@@ -167,11 +165,7 @@ impl Scanner {
             };
             return Err(self.segment.corrupt(offset, damage));
         }
-        if header.group_start != offset
-            && self
-                .group_start
-                .is_some_and(|group| group != header.group_start)
-        {
+        if header.group_start != offset && self.group_start.is_some_and(|group| group != header.group_start) {
             return Err(self.segment.corrupt(
                 offset,
                 Damage::FrameGroup {
@@ -214,10 +208,7 @@ impl Scanner {
     /// `length` bytes at `offset`; `None` when the segment ends before.
     fn bytes(&mut self, offset: u64, length: usize) -> Result<Option<&[u8]>> {
         let segment_end = self.segment.header.file_bytes;
-        if segment_end
-            .checked_sub(offset)
-            .is_none_or(|left| left < length as u64)
-        {
+        if segment_end.checked_sub(offset).is_none_or(|left| left < length as u64) {
             return Ok(None);
         }
         let window_end = self.window_at + self.window.len() as u64;
@@ -238,28 +229,16 @@ impl Scanner {
 }
 
 /// The raw bytes of a frame, checked to split into its entries.
-pub(crate) fn unpack(
-    frame: &Frame<'_>,
-    unpacker: &mut Decompressor,
-) -> std::result::Result<Vec<u8>, Damage> {
+pub(crate) fn unpack(frame: &Frame<'_>, unpacker: &mut Decompressor) -> std::result::Result<Vec<u8>, Damage> {
     let header = &frame.header;
     let mut raw = Vec::new();
     unpacker
-        .decompress(
-            header.codec,
-            frame.payload,
-            header.raw_bytes as usize,
-            &mut raw,
-        )
+        .decompress(header.codec, frame.payload, header.raw_bytes as usize, &mut raw)
         .map_err(Damage::Decompress)?;
     let mut rest = raw.as_slice();
     for _ in 0..header.entries {
         let length = entry_length(rest).ok_or(Damage::Entries)?;
         rest = &rest[crate::format::ENTRY_LENGTH_BYTES + length..];
     }
-    if rest.is_empty() {
-        Ok(raw)
-    } else {
-        Err(Damage::Entries)
-    }
+    if rest.is_empty() { Ok(raw) } else { Err(Damage::Entries) }
 }

@@ -44,9 +44,7 @@ pub fn verify_segment(fs: &dyn FileSystem, path: &Path) -> Result<SegmentReport>
             Some(frame) => {
                 report.frames += 1;
                 report.entries += u64::from(frame.header.entries);
-                unpack(&frame, &mut unpacker)
-                    .err()
-                    .map(|damage| (frame.offset, damage))
+                unpack(&frame, &mut unpacker).err().map(|damage| (frame.offset, damage))
             }
         };
         if let Some((offset, damage)) = bad {

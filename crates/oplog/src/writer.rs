@@ -15,9 +15,7 @@
 use crate::buffer::{Buffer, Chunk};
 use crate::catalog::{Catalog, Segment, new_stamp};
 use crate::disk::Disk;
-use crate::format::{
-    FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentNumber, padded,
-};
+use crate::format::{FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentNumber, padded};
 use crate::limits::{COMPRESS_RAW_BYTES_MIN, GROUP_BYTES_TARGET};
 use crate::stats::add;
 use crate::{LogError, Result};
@@ -106,8 +104,7 @@ impl Writer {
             let wanted = match &self.tail {
                 None => frame_bytes_max(front.raw.len()),
                 Some(tail) => {
-                    let (offset, room) =
-                        (tail.offset, tail.segment.header.file_bytes - tail.offset);
+                    let (offset, room) = (tail.offset, tail.segment.header.file_bytes - tail.offset);
                     let segment = tail.segment.clone();
                     let framed = self.frame_group(&segment, offset, room);
                     if framed.chunks > 0 {
@@ -161,13 +158,7 @@ impl Writer {
             if start > 0 && start + chunk.raw.len() > GROUP_BYTES_TARGET {
                 break;
             }
-            let header = frame_into(
-                &mut self.group,
-                &mut self.compressor,
-                chunk,
-                segment,
-                group_start,
-            );
+            let header = frame_into(&mut self.group, &mut self.compressor, chunk, segment, group_start);
             let end = self.group.len();
             if end as u64 > room {
                 self.group.truncate(start);

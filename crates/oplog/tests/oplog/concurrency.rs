@@ -14,7 +14,11 @@ const ENTRIES: u64 = 300;
 #[test]
 fn many_threads_append_wait_read_and_purge() {
     let fs = SimulatedFs::new(1);
-    let options = LogOptions { background: true, segment_bytes: 64 * 1024, ..options() };
+    let options = LogOptions {
+        background: true,
+        segment_bytes: 64 * 1024,
+        ..options()
+    };
     let log = Log::open(&env(&fs, 1), options.clone(), Seq::ZERO).unwrap();
     let written = Mutex::new(BTreeMap::new());
     let done = AtomicBool::new(false);
@@ -31,7 +35,10 @@ fn many_threads_append_wait_read_and_purge() {
                             assert!(log.durable_seq() >= seq);
                         }
                         log.wait_for_room().unwrap();
-                        assert!(written.lock().unwrap().insert(seq, body).is_none(), "a position is given once");
+                        assert!(
+                            written.lock().unwrap().insert(seq, body).is_none(),
+                            "a position is given once"
+                        );
                     }
                 })
             })

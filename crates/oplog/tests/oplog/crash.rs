@@ -8,13 +8,21 @@ use vfs::{Fault, FaultKind, Random, SeededRandom, SimulatedFs};
 
 pub fn crash_options(seed: u64) -> LogOptions {
     let codec = Codec::ALL[(seed % 5) as usize];
-    LogOptions { codec, spare_segments_max: (seed % 3) as usize, ..options() }
+    LogOptions {
+        codec,
+        spare_segments_max: (seed % 3) as usize,
+        ..options()
+    }
 }
 
 /// Appends, waits and purges by chance, until done or until something fails.
 fn work(log: &Log, model: &mut Model, life: u64, steps: u64, random: &SeededRandom) -> Result<()> {
     for _ in 0..steps {
-        let max = if random.next_u64().is_multiple_of(8) { 6_000 } else { 400 };
+        let max = if random.next_u64().is_multiple_of(8) {
+            6_000
+        } else {
+            400
+        };
         let seq = model.append(log, life, max)?;
         match random.next_u64() % 8 {
             0..3 => {

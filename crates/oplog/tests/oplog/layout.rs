@@ -4,5 +4,8 @@
 fn the_layout_is_the_checked_in_one() {
     let expected = include_str!("../layout.snapshot");
     let found = oplog::layout_description();
-    assert_eq!(found, expected, "the format has changed: raise its version, update docs/formats/log.md and this file");
+    assert_eq!(
+        found, expected,
+        "the format has changed: raise its version, update docs/formats/log.md and this file"
+    );
 }

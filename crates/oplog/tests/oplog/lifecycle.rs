@@ -25,7 +25,10 @@ fn entries_come_back_with_every_codec() {
         let stats = log.stats();
         assert!(stats.segments > 5, "{stats:?}");
         assert_eq!(stats.entries, model.last().0);
-        assert_eq!(stats.entry_bytes, model.entries.iter().map(|bytes| bytes.len() as u64).sum::<u64>());
+        assert_eq!(
+            stats.entry_bytes,
+            model.entries.iter().map(|bytes| bytes.len() as u64).sum::<u64>()
+        );
         assert_eq!(stats.raw_bytes, stats.entry_bytes + 4 * stats.entries);
         assert_eq!(stats.buffered_bytes, 0);
         if codec == Codec::None {
@@ -38,10 +41,16 @@ fn entries_come_back_with_every_codec() {
         assert!(matches!(log.wait_durable(Seq(1)), Err(LogError::Closed)));
         log.close().expect("closing twice is fine");
 
-        let other_codec = LogOptions { codec: Codec::None, ..options };
+        let other_codec = LogOptions {
+            codec: Codec::None,
+            ..options
+        };
         let log = Log::open(&env(&fs, 2), other_codec, Seq::ZERO).unwrap();
         model.compare(&log);
-        let reports: Vec<_> = segments(&fs).iter().map(|path| verify_segment(&fs, path).unwrap()).collect();
+        let reports: Vec<_> = segments(&fs)
+            .iter()
+            .map(|path| verify_segment(&fs, path).unwrap())
+            .collect();
         assert_eq!(reports.iter().map(|report| report.entries).sum::<u64>(), model.last().0);
     }
 }
@@ -49,10 +58,21 @@ fn entries_come_back_with_every_codec() {
 #[test]
 fn an_entry_may_be_as_long_as_the_limit_and_no_longer() {
     let fs = SimulatedFs::new(1);
-    let log = Log::open(&env(&fs, 1), LogOptions { codec: Codec::None, ..options() }, Seq::ZERO).unwrap();
+    let log = Log::open(
+        &env(&fs, 1),
+        LogOptions {
+            codec: Codec::None,
+            ..options()
+        },
+        Seq::ZERO,
+    )
+    .unwrap();
     let long: Vec<u8> = (0..ENTRY_BYTES_MAX).map(|n| (n * 7 + n / 251) as u8).collect();
     let error = log.append(&[&long, b"x"]).unwrap_err();
-    assert!(matches!(error, LogError::EntryTooLarge { bytes, max } if bytes == max + 1), "{error}");
+    assert!(
+        matches!(error, LogError::EntryTooLarge { bytes, max } if bytes == max + 1),
+        "{error}"
+    );
     assert_eq!(log.append(&[b"small"]).unwrap(), Seq(1));
     assert_eq!(log.append(&[&long]).unwrap(), Seq(2));
     assert_eq!(log.append(&[]).unwrap(), Seq(3));
@@ -84,13 +104,23 @@ fn a_reader_follows_the_durable_mark() {
             let got: Vec<Seq> = reader.by_ref().map(|item| item.unwrap().0).collect();
             assert_eq!(got, [Seq(seq.0 - 1), seq]);
             let got: Vec<Seq> = future.by_ref().map(|item| item.unwrap().0).collect();
-            assert_eq!(got, if seq < Seq(150) { vec![] } else { vec![Seq(seq.0 - 1).max(Seq(150)), seq][usize::from(seq == Seq(150))..].to_vec() });
+            assert_eq!(
+                got,
+                if seq < Seq(150) {
+                    vec![]
+                } else {
+                    vec![Seq(seq.0 - 1).max(Seq(150)), seq][usize::from(seq == Seq(150))..].to_vec()
+                }
+            );
         }
     }
     assert_eq!(reader.next_seq(), Seq(301));
     for from in 1..=300 {
         let (seq, bytes) = log.read(Seq(from)).unwrap().next().unwrap().unwrap();
-        assert_eq!((seq, &bytes[..]), (Seq(from), model.entries[from as usize - 1].as_slice()));
+        assert_eq!(
+            (seq, &bytes[..]),
+            (Seq(from), model.entries[from as usize - 1].as_slice())
+        );
     }
 }
 
@@ -99,7 +129,16 @@ fn waiting_for_what_was_never_appended_is_refused() {
     let fs = SimulatedFs::new(1);
     let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
     let error = log.wait_durable(Seq(1)).unwrap_err();
-    assert!(matches!(error, LogError::NotAppended { seq: Seq(1), last: Seq(0) }), "{error}");
+    assert!(
+        matches!(
+            error,
+            LogError::NotAppended {
+                seq: Seq(1),
+                last: Seq(0)
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -107,7 +146,15 @@ fn purging_recycles_files_and_old_frames_never_come_back() {
     let fs = SimulatedFs::new(5);
     let mut model = Model::default();
     let mut life = 1;
-    let mut log = Log::open(&env(&fs, 5), LogOptions { codec: Codec::None, ..options() }, Seq::ZERO).unwrap();
+    let mut log = Log::open(
+        &env(&fs, 5),
+        LogOptions {
+            codec: Codec::None,
+            ..options()
+        },
+        Seq::ZERO,
+    )
+    .unwrap();
     let mut recycled = 0;
     for round in 0..40 {
         for _ in 0..20 {
@@ -122,12 +169,23 @@ fn purging_recycles_files_and_old_frames_never_come_back() {
             recycled += log.stats().segments_recycled;
             drop(log);
             life += 1;
-            log = Log::open(&env(&fs, 5 + life), LogOptions { codec: Codec::None, ..options() }, Seq(model.mark)).unwrap();
+            log = Log::open(
+                &env(&fs, 5 + life),
+                LogOptions {
+                    codec: Codec::None,
+                    ..options()
+                },
+                Seq(model.mark),
+            )
+            .unwrap();
             model.compare(&log);
         }
     }
     assert!(recycled > 20, "{recycled}");
-    assert!(fs.list(Path::new(DIRECTORY)).unwrap().len() <= 6, "segments and two spare files");
+    assert!(
+        fs.list(Path::new(DIRECTORY)).unwrap().len() <= 6,
+        "segments and two spare files"
+    );
     let error = log.read(Seq(1)).map(drop).unwrap_err();
     assert!(matches!(error, LogError::Purged { wanted: Seq(1), .. }), "{error}");
     log.purge(Seq(u64::MAX)).unwrap();
@@ -177,7 +235,10 @@ fn an_engine_ahead_of_the_log_goes_on_behind_its_mark() {
     }
     drop(log);
     let log = Log::open(&env(&fs, 2), options(), Seq(150)).unwrap();
-    assert_eq!((log.last_seq(), log.durable_seq(), log.first_seq()), (Seq(150), Seq(150), Seq(151)));
+    assert_eq!(
+        (log.last_seq(), log.durable_seq(), log.first_seq()),
+        (Seq(150), Seq(150), Seq(151))
+    );
     assert!(matches!(log.read(Seq(150)).err(), Some(LogError::Purged { .. })));
     assert_eq!(log.append(&[b"next"]).unwrap(), Seq(151));
     log.flush().unwrap();
@@ -190,7 +251,10 @@ fn an_engine_ahead_of_the_log_goes_on_behind_its_mark() {
 #[test]
 fn switched_off_it_counts_and_writes_nothing() {
     let fs = SimulatedFs::new(1);
-    let off = LogOptions { mode: LogMode::Off, ..options() };
+    let off = LogOptions {
+        mode: LogMode::Off,
+        ..options()
+    };
     let log = Log::open(&env(&fs, 1), off.clone(), Seq(7)).unwrap();
     assert_eq!(log.append(&[b"a"]).unwrap(), Seq(8));
     assert_eq!(log.append(&[b"b"]).unwrap(), Seq(9));
@@ -212,15 +276,37 @@ fn switched_off_it_counts_and_writes_nothing() {
     model.mark = 20;
     model.compare(&log);
     assert_eq!(log.append(&[b"c"]).unwrap(), Seq(51));
-    assert_eq!(fs.operations(), operations, "what an earlier run left is read, not touched");
+    assert_eq!(
+        fs.operations(),
+        operations,
+        "what an earlier run left is read, not touched"
+    );
 }
 
 #[test]
 fn options_are_checked() {
     let fs = SimulatedFs::new(1);
     for segment_bytes in [0, oplog::SEGMENT_BYTES_MIN - 1, oplog::SEGMENT_BYTES_MAX + 1] {
-        let error = Log::open(&env(&fs, 1), LogOptions { segment_bytes, ..options() }, Seq::ZERO).map(drop).unwrap_err();
-        assert!(matches!(error, LogError::Option { option: "segment_bytes", .. }), "{error}");
+        let error = Log::open(
+            &env(&fs, 1),
+            LogOptions {
+                segment_bytes,
+                ..options()
+            },
+            Seq::ZERO,
+        )
+        .map(drop)
+        .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                LogError::Option {
+                    option: "segment_bytes",
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 }
 

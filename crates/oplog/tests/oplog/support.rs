@@ -19,7 +19,11 @@ pub fn env(fs: &SimulatedFs, seed: u64) -> Env {
 
 /// Small segments (three blocks of frames), no thread.
 pub fn options() -> LogOptions {
-    LogOptions { segment_bytes: 2 * oplog::SEGMENT_BYTES_MIN, background: false, ..LogOptions::new(DIRECTORY) }
+    LogOptions {
+        segment_bytes: 2 * oplog::SEGMENT_BYTES_MIN,
+        background: false,
+        ..LogOptions::new(DIRECTORY)
+    }
 }
 
 /// The bytes of an entry: by position, by the life of the process that wrote it, of pseudo-random length up to `max`.
@@ -61,7 +65,11 @@ impl Model {
     pub fn compare(&mut self, log: &Log) {
         let last = log.last_seq();
         assert_eq!(log.durable_seq(), last, "all that is found is durable");
-        assert!(last.0 >= self.acknowledged, "acknowledged {}, found {last:?}", self.acknowledged);
+        assert!(
+            last.0 >= self.acknowledged,
+            "acknowledged {}, found {last:?}",
+            self.acknowledged
+        );
         assert!(last <= self.last(), "appended {:?}, found {last:?}", self.last());
         self.entries.truncate(last.0 as usize);
         self.acknowledged = last.0;
@@ -79,6 +87,8 @@ impl Model {
 /// Paths of the segments, in order.
 pub fn segments(fs: &dyn FileSystem) -> Vec<PathBuf> {
     let names = fs.list(Path::new(DIRECTORY)).unwrap();
-    let logs = names.into_iter().filter(|name| name.extension().is_some_and(|extension| extension == "log"));
+    let logs = names
+        .into_iter()
+        .filter(|name| name.extension().is_some_and(|extension| extension == "log"));
     logs.map(|name| Path::new(DIRECTORY).join(name)).collect()
 }
