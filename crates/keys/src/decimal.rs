@@ -95,16 +95,9 @@ impl Decimal {
         let (exponent, coefficient) = if bits >> 125 & 3 == 3 {
             (bits >> 111 & 0x3FFF, 0)
         } else {
-            (
-                bits >> COEFFICIENT_BITS & 0x3FFF,
-                bits & ((1 << COEFFICIENT_BITS) - 1),
-            )
+            (bits >> COEFFICIENT_BITS & 0x3FFF, bits & ((1 << COEFFICIENT_BITS) - 1))
         };
-        let coefficient = if coefficient > COEFFICIENT_MAX {
-            0
-        } else {
-            coefficient
-        };
+        let coefficient = if coefficient > COEFFICIENT_MAX { 0 } else { coefficient };
         Decimal::Finite {
             negative,
             coefficient,
@@ -120,11 +113,7 @@ impl Decimal {
                 negative,
                 coefficient,
                 exponent,
-            } => {
-                u128::from(negative) << 127
-                    | ((exponent - EXPONENT_MIN) as u128) << COEFFICIENT_BITS
-                    | coefficient
-            }
+            } => u128::from(negative) << 127 | ((exponent - EXPONENT_MIN) as u128) << COEFFICIENT_BITS | coefficient,
         }
     }
 
@@ -135,9 +124,7 @@ impl Decimal {
             return Decimal::NaN;
         }
         if value.is_infinite() {
-            return Decimal::Infinity {
-                negative: value < 0.0,
-            };
+            return Decimal::Infinity { negative: value < 0.0 };
         }
         if value == 0.0 {
             return Decimal::Finite {
@@ -231,9 +218,7 @@ impl Decimal {
     pub fn is_integer(self) -> bool {
         match self {
             Decimal::Finite {
-                coefficient,
-                exponent,
-                ..
+                coefficient, exponent, ..
             } => {
                 exponent >= 0
                     || coefficient == 0
@@ -332,9 +317,7 @@ impl Remainder {
             Rounding::TowardZero => false,
             Rounding::Floor => negative && self != Remainder::Zero,
             Rounding::Ceiling => !negative && self != Remainder::Zero,
-            Rounding::HalfEven => {
-                self == Remainder::AboveHalf || self == Remainder::Half && quotient & 1 == 1
-            }
+            Rounding::HalfEven => self == Remainder::AboveHalf || self == Remainder::Half && quotient & 1 == 1,
         }
     }
 }
@@ -348,18 +331,16 @@ fn finish(negative: bool, value: U256, exponent: i32, sticky: bool) -> Decimal {
     } else {
         34 + wide_digit_count(split)
     };
-    let drop = (digits as i32 - DIGITS_MAX as i32)
-        .max(EXPONENT_MIN - exponent)
-        .max(0) as u32;
+    let drop = (digits as i32 - DIGITS_MAX as i32).max(EXPONENT_MIN - exponent).max(0) as u32;
     let (mut coefficient, mut exponent) = (value.low, exponent);
     if drop > 0 {
         let (quotient, remainder) = divide_power_of_ten(value, drop);
         coefficient = quotient;
-        coefficient += u128::from(remainder.with_sticky(sticky).rounds_up(
-            Rounding::HalfEven,
-            negative,
-            coefficient,
-        ));
+        coefficient += u128::from(
+            remainder
+                .with_sticky(sticky)
+                .rounds_up(Rounding::HalfEven, negative, coefficient),
+        );
         exponent += drop as i32;
         if coefficient > COEFFICIENT_MAX {
             coefficient /= 10;
@@ -426,9 +407,7 @@ impl Neg for Decimal {
     fn neg(self) -> Decimal {
         match self {
             Decimal::NaN => Decimal::NaN,
-            Decimal::Infinity { negative } => Decimal::Infinity {
-                negative: !negative,
-            },
+            Decimal::Infinity { negative } => Decimal::Infinity { negative: !negative },
             Decimal::Finite {
                 negative,
                 coefficient,
@@ -448,12 +427,8 @@ impl Add for Decimal {
     fn add(self, other: Decimal) -> Decimal {
         match (self, other) {
             (Decimal::NaN, _) | (_, Decimal::NaN) => Decimal::NaN,
-            (Decimal::Infinity { negative: a }, Decimal::Infinity { negative: b }) if a != b => {
-                Decimal::NaN
-            }
-            (infinity @ Decimal::Infinity { .. }, _) | (_, infinity @ Decimal::Infinity { .. }) => {
-                infinity
-            }
+            (Decimal::Infinity { negative: a }, Decimal::Infinity { negative: b }) if a != b => Decimal::NaN,
+            (infinity @ Decimal::Infinity { .. }, _) | (_, infinity @ Decimal::Infinity { .. }) => infinity,
             (
                 Decimal::Finite {
                     negative: a,
@@ -491,18 +466,10 @@ fn add_finite((a, x, e): (bool, u128, i32), (b, y, f): (bool, u128, i32)) -> Dec
     };
     let (x, e) = (x * POWERS_OF_TEN[pad as usize], e - pad as i32);
     let (x, y, exponent) = if e - f <= SHIFT_MAX {
-        (
-            U256::from(x).times_power_of_ten((e - f) as u32),
-            U256::from(y),
-            f,
-        )
+        (U256::from(x).times_power_of_ten((e - f) as u32), U256::from(y), f)
     } else {
         // `y` is below a billionth of the last of the 34 digits of `x`: only that it is there counts.
-        (
-            U256::from(x).times_power_of_ten(3),
-            U256::from(y.min(1)),
-            e - 3,
-        )
+        (U256::from(x).times_power_of_ten(3), U256::from(y.min(1)), e - 3)
     };
     if a == b {
         return finish(a, x.plus(y), exponent, false);
@@ -529,14 +496,8 @@ impl Mul for Decimal {
         let negative = self.is_negative() != other.is_negative();
         match (self, other) {
             (Decimal::NaN, _) | (_, Decimal::NaN) => Decimal::NaN,
-            (Decimal::Infinity { .. }, zero) | (zero, Decimal::Infinity { .. })
-                if zero.is_zero() =>
-            {
-                Decimal::NaN
-            }
-            (Decimal::Infinity { .. }, _) | (_, Decimal::Infinity { .. }) => {
-                Decimal::Infinity { negative }
-            }
+            (Decimal::Infinity { .. }, zero) | (zero, Decimal::Infinity { .. }) if zero.is_zero() => Decimal::NaN,
+            (Decimal::Infinity { .. }, _) | (_, Decimal::Infinity { .. }) => Decimal::Infinity { negative },
             (
                 Decimal::Finite {
                     coefficient: x,
@@ -632,11 +593,7 @@ impl Rem for Decimal {
                     x
                 } else {
                     let divisor = U256::from(y).times_power_of_ten((f - e) as u32);
-                    if divisor.high == 0 {
-                        x % divisor.low
-                    } else {
-                        x
-                    }
+                    if divisor.high == 0 { x % divisor.low } else { x }
                 };
                 Decimal::Finite {
                     negative,

@@ -56,10 +56,7 @@ pub(crate) enum Magnitude {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Number {
     NaN,
-    Real {
-        negative: bool,
-        magnitude: Magnitude,
-    },
+    Real { negative: bool, magnitude: Magnitude },
 }
 
 impl PartialOrd for Number {
@@ -200,8 +197,7 @@ fn decimal_magnitude(coefficient: u128, exponent: i32) -> Magnitude {
                 tail: tail(true),
             };
         }
-        let (head, inexact) =
-            large_head(&Wide::from(coefficient).times_power_of_ten(exponent as u32));
+        let (head, inexact) = large_head(&Wide::from(coefficient).times_power_of_ten(exponent as u32));
         return Magnitude::Large {
             head,
             tail: tail(inexact),
@@ -250,10 +246,7 @@ fn large_head(value: &Wide) -> (u64, bool) {
         return (f64::MAX.to_bits(), true);
     }
     let (top, inexact) = value.top_53_bits();
-    (
-        u64::from(length - 1 + 1023) << 52 | top & ((1 << 52) - 1),
-        inexact,
-    )
+    (u64::from(length - 1 + 1023) << 52 | top & ((1 << 52) - 1), inexact)
 }
 
 /// Bits of the largest double not above `coefficient / 10^places`, which is below 1, and whether it is below.

@@ -10,7 +10,7 @@
 
 use crate::Collator;
 use crate::decimal::Decimal;
-use crate::number::Number;
+use crate::number::{INTEGER_LIMIT, Number};
 use crate::raw::{BINARY_OLD, Elements, Value, with_value};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::ElementType;
@@ -27,9 +27,7 @@ pub fn canonical_type(element_type: ElementType) -> u8 {
         ElementType::MinKey => 1,
         ElementType::Undefined => 2,
         ElementType::Null => 3,
-        ElementType::Int32 | ElementType::Int64 | ElementType::Double | ElementType::Decimal128 => {
-            4
-        }
+        ElementType::Int32 | ElementType::Int64 | ElementType::Double | ElementType::Decimal128 => 4,
         ElementType::String | ElementType::Symbol => 5,
         ElementType::EmbeddedDocument => 6,
         ElementType::Array => 7,
@@ -53,9 +51,7 @@ impl Value<'_> {
             Value::MinKey => ElementType::MinKey,
             Value::Undefined => ElementType::Undefined,
             Value::Null => ElementType::Null,
-            Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) => {
-                ElementType::Int32
-            }
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) => ElementType::Int32,
             Value::String(_) | Value::Symbol(_) => ElementType::String,
             Value::Document(_) => ElementType::EmbeddedDocument,
             Value::Array(_) => ElementType::Array,
@@ -78,7 +74,7 @@ impl Value<'_> {
             Value::Int32(v) => Number::of_integer(v.into()),
             Value::Int64(v) => Number::of_integer(v),
             Value::Double(v) => Number::of_double(v),
-            Value::Decimal(bits) => Number::of_decimal(Decimal::from_bits(bits)),
+            Value::Decimal(bytes) => Number::of_decimal(Decimal::from_bits(u128::from_le_bytes(bytes))),
             _ => return None,
         })
     }
@@ -90,11 +86,7 @@ pub fn compare(a: RawBsonRef<'_>, b: RawBsonRef<'_>) -> Ordering {
 }
 
 /// Compares two values, strings (nested ones too) by `collator`.
-pub fn compare_with(
-    a: RawBsonRef<'_>,
-    b: RawBsonRef<'_>,
-    collator: Option<&dyn Collator>,
-) -> Ordering {
+pub fn compare_with(a: RawBsonRef<'_>, b: RawBsonRef<'_>, collator: Option<&dyn Collator>) -> Ordering {
     match (a, b) {
         (RawBsonRef::Int32(a), RawBsonRef::Int32(b)) => a.cmp(&b),
         (RawBsonRef::Int64(a), RawBsonRef::Int64(b)) => a.cmp(&b),
@@ -108,20 +100,12 @@ pub fn compare_documents(a: &RawDocument, b: &RawDocument) -> Ordering {
 }
 
 /// Compares two documents, strings (nested ones too) by `collator`.
-pub fn compare_documents_with(
-    a: &RawDocument,
-    b: &RawDocument,
-    collator: Option<&dyn Collator>,
-) -> Ordering {
+pub fn compare_documents_with(a: &RawDocument, b: &RawDocument, collator: Option<&dyn Collator>) -> Ordering {
     compare_fields(a.as_bytes(), b.as_bytes(), Names::Count, collator, 0)
 }
 
 /// Feeds a value to a hasher so that values that compare equal hash alike.
-pub fn hash_value<H: Hasher>(
-    value: RawBsonRef<'_>,
-    collator: Option<&dyn Collator>,
-    state: &mut H,
-) {
+pub fn hash_value<H: Hasher>(value: RawBsonRef<'_>, collator: Option<&dyn Collator>, state: &mut H) {
     with_value(value, |value| hash(value, collator, 0, state));
 }
 
@@ -133,61 +117,32 @@ enum Names {
 }
 
 /// `depth` is the number of documents and arrays around the values.
-pub(crate) fn compare_values(
-    a: Value<'_>,
-    b: Value<'_>,
-    collator: Option<&dyn Collator>,
-    depth: u32,
-) -> Ordering {
+pub(crate) fn compare_values(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>, depth: u32) -> Ordering {
     match (a, b) {
         (Value::Int32(a), Value::Int32(b)) => a.cmp(&b),
         (Value::Int64(a), Value::Int64(b)) | (Value::Date(a), Value::Date(b)) => a.cmp(&b),
         (Value::Double(a), Value::Double(b)) => compare_doubles(a, b),
-        (Value::String(a) | Value::Symbol(a), Value::String(b) | Value::Symbol(b)) => {
-            compare_strings(a, b, collator)
-        }
-        (Value::Document(a), Value::Document(b)) => {
-            compare_fields(a, b, Names::Count, collator, depth)
-        }
+        (Value::Int32(a), Value::Double(b)) => compare_integer_with_double(a.into(), b),
+        (Value::Int64(a), Value::Double(b)) => compare_integer_with_double(a, b),
+        (Value::Double(a), Value::Int32(b)) => compare_integer_with_double(b.into(), a).reverse(),
+        (Value::Double(a), Value::Int64(b)) => compare_integer_with_double(b, a).reverse(),
+        (Value::Int32(a), Value::Int64(b)) => i64::from(a).cmp(&b),
+        (Value::Int64(a), Value::Int32(b)) => a.cmp(&b.into()),
+        (Value::String(a) | Value::Symbol(a), Value::String(b) | Value::Symbol(b)) => compare_strings(a, b, collator),
+        (Value::Document(a), Value::Document(b)) => compare_fields(a, b, Names::Count, collator, depth),
         (Value::Array(a), Value::Array(b)) => compare_fields(a, b, Names::Ignored, collator, depth),
-        (
-            Value::Binary {
-                subtype: s,
-                bytes: a,
-            },
-            Value::Binary {
-                subtype: t,
-                bytes: b,
-            },
-        ) => (binary_length(s, a), s, a).cmp(&(binary_length(t, b), t, b)),
+        (Value::Binary { subtype: s, bytes: a }, Value::Binary { subtype: t, bytes: b }) => {
+            (binary_length(s, a), s, a).cmp(&(binary_length(t, b), t, b))
+        }
         (Value::ObjectId(a), Value::ObjectId(b)) => a.cmp(&b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(&b),
         (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(&b),
-        (
-            Value::Regex {
-                pattern: a,
-                options: x,
-            },
-            Value::Regex {
-                pattern: b,
-                options: y,
-            },
-        ) => (a, x).cmp(&(b, y)),
-        (
-            Value::DbPointer {
-                namespace: a,
-                id: x,
-            },
-            Value::DbPointer {
-                namespace: b,
-                id: y,
-            },
-        ) => (a.len(), a, x).cmp(&(b.len(), b, y)),
+        (Value::Regex { pattern: a, options: x }, Value::Regex { pattern: b, options: y }) => (a, x).cmp(&(b, y)),
+        (Value::DbPointer { namespace: a, id: x }, Value::DbPointer { namespace: b, id: y }) => {
+            (a.len(), a, x).cmp(&(b.len(), b, y))
+        }
         (Value::Code(a), Value::Code(b)) => a.cmp(b),
-        (
-            Value::CodeWithScope { code: a, scope: x },
-            Value::CodeWithScope { code: b, scope: y },
-        ) => a
+        (Value::CodeWithScope { code: a, scope: x }, Value::CodeWithScope { code: b, scope: y }) => a
             .cmp(b)
             .then_with(|| compare_fields(x, y, Names::Count, collator, depth)),
         _ => match (a.number(), b.number()) {
@@ -203,26 +158,30 @@ pub(crate) fn binary_length(subtype: u8, bytes: &[u8]) -> usize {
 }
 
 fn compare_doubles(a: f64, b: f64) -> Ordering {
-    a.partial_cmp(&b)
-        .unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+    a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+}
+
+/// As `Number` compares them, without taking the double apart.
+fn compare_integer_with_double(a: i64, b: f64) -> Ordering {
+    const LIMIT: f64 = INTEGER_LIMIT as f64;
+    if b.is_nan() || b < -LIMIT {
+        return Ordering::Greater;
+    }
+    if b >= LIMIT {
+        return Ordering::Less;
+    }
+    let whole = b as i64;
+    a.cmp(&whole).then_with(|| compare_doubles(0.0, b - whole as f64))
 }
 
 fn compare_strings(a: &[u8], b: &[u8], collator: Option<&dyn Collator>) -> Ordering {
     match collator {
         None => a.cmp(b),
-        Some(collator) => {
-            collator.compare(&String::from_utf8_lossy(a), &String::from_utf8_lossy(b))
-        }
+        Some(collator) => collator.compare(&String::from_utf8_lossy(a), &String::from_utf8_lossy(b)),
     }
 }
 
-fn compare_fields(
-    a: &[u8],
-    b: &[u8],
-    names: Names,
-    collator: Option<&dyn Collator>,
-    depth: u32,
-) -> Ordering {
+fn compare_fields(a: &[u8], b: &[u8], names: Names, collator: Option<&dyn Collator>, depth: u32) -> Ordering {
     if depth >= DEPTH_MAX {
         return a.cmp(b);
     }
@@ -253,9 +212,7 @@ fn hash<H: Hasher>(value: Value<'_>, collator: Option<&dyn Collator>, depth: u32
     state.write_u8(value.canonical_type());
     match value {
         Value::MinKey | Value::Undefined | Value::Null | Value::MaxKey => {}
-        Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) => {
-            value.number().hash(state)
-        }
+        Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) => value.number().hash(state),
         Value::String(text) | Value::Symbol(text) => match collator {
             None => text.hash(state),
             Some(collator) => {
@@ -281,13 +238,7 @@ fn hash<H: Hasher>(value: Value<'_>, collator: Option<&dyn Collator>, depth: u32
     }
 }
 
-fn hash_fields<H: Hasher>(
-    bytes: &[u8],
-    names: Names,
-    collator: Option<&dyn Collator>,
-    depth: u32,
-    state: &mut H,
-) {
+fn hash_fields<H: Hasher>(bytes: &[u8], names: Names, collator: Option<&dyn Collator>, depth: u32, state: &mut H) {
     if depth >= DEPTH_MAX {
         bytes.hash(state);
         return;

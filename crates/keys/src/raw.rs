@@ -16,8 +16,8 @@ pub(crate) enum Value<'a> {
     Int32(i32),
     Int64(i64),
     Double(f64),
-    /// The 128 bits as a little-endian integer.
-    Decimal(u128),
+    /// Little-endian, as stored.
+    Decimal([u8; 16]),
     String(&'a [u8]),
     Symbol(&'a [u8]),
     /// The whole document, length and final NUL included.
@@ -72,9 +72,7 @@ pub(crate) fn with_value<T>(raw: RawBsonRef<'_>, f: impl FnOnce(Value<'_>) -> T)
         },
         RawBsonRef::Int32(v) => Value::Int32(v),
         RawBsonRef::Int64(v) => Value::Int64(v),
-        RawBsonRef::Timestamp(v) => {
-            Value::Timestamp(u64::from(v.time) << 32 | u64::from(v.increment))
-        }
+        RawBsonRef::Timestamp(v) => Value::Timestamp(u64::from(v.time) << 32 | u64::from(v.increment)),
         RawBsonRef::Binary(v) => Value::Binary {
             subtype: v.subtype.into(),
             bytes: v.bytes,
@@ -82,7 +80,7 @@ pub(crate) fn with_value<T>(raw: RawBsonRef<'_>, f: impl FnOnce(Value<'_>) -> T)
         RawBsonRef::ObjectId(v) => Value::ObjectId(v.bytes()),
         RawBsonRef::DateTime(v) => Value::Date(v.timestamp_millis()),
         RawBsonRef::Symbol(v) => Value::Symbol(v.as_bytes()),
-        RawBsonRef::Decimal128(v) => Value::Decimal(u128::from_le_bytes(v.bytes())),
+        RawBsonRef::Decimal128(v) => Value::Decimal(v.bytes()),
         RawBsonRef::Undefined => Value::Undefined,
         RawBsonRef::MaxKey => Value::MaxKey,
         RawBsonRef::MinKey => Value::MinKey,
@@ -138,11 +136,7 @@ impl<'a> Elements<'a> {
         };
         if tag == 0 {
             self.rest = &[];
-            return if rest.is_empty() {
-                Ok(None)
-            } else {
-                Err(Malformed)
-            };
+            return if rest.is_empty() { Ok(None) } else { Err(Malformed) };
         }
         let parsed = split_cstring(rest).and_then(|(name, rest)| {
             let (value, rest) = split_value(tag, rest)?;
@@ -173,11 +167,7 @@ impl<'a> Elements<'a> {
                 return Ok(None);
             };
             if tag == 0 {
-                return if rest.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(Malformed)
-                };
+                return if rest.is_empty() { Ok(None) } else { Err(Malformed) };
             }
             if rest.len() > name.len() && rest[name.len()] == 0 && &rest[..name.len()] == name {
                 return match split_value(tag, &rest[name.len() + 1..]) {
@@ -186,9 +176,7 @@ impl<'a> Elements<'a> {
                 };
             }
             let (_, rest) = split_cstring(rest).ok_or(Malformed)?;
-            self.rest = rest
-                .get(value_length(tag, rest).ok_or(Malformed)?..)
-                .ok_or(Malformed)?;
+            self.rest = rest.get(value_length(tag, rest).ok_or(Malformed)?..).ok_or(Malformed)?;
         }
     }
 }
@@ -269,7 +257,7 @@ fn split_value(tag: u8, rest: &[u8]) -> Option<(Value<'_>, &[u8])> {
         0x10 => Value::Int32(i32::from_le_bytes(*bytes.first_chunk()?)),
         0x11 => Value::Timestamp(u64::from_le_bytes(*bytes.first_chunk()?)),
         0x12 => Value::Int64(i64::from_le_bytes(*bytes.first_chunk()?)),
-        0x13 => Value::Decimal(u128::from_le_bytes(*bytes.first_chunk()?)),
+        0x13 => Value::Decimal(*bytes.first_chunk()?),
         0x7F => Value::MaxKey,
         0xFF => Value::MinKey,
         _ => return None,
@@ -287,8 +275,7 @@ fn string(bytes: &[u8]) -> Option<&[u8]> {
 
 /// `bytes` when it is framed as a document that fills them.
 fn document(bytes: &[u8]) -> Option<&[u8]> {
-    (bytes.len() >= 5 && read_length(bytes)? == bytes.len() && bytes.last() == Some(&0))
-        .then_some(bytes)
+    (bytes.len() >= 5 && read_length(bytes)? == bytes.len() && bytes.last() == Some(&0)).then_some(bytes)
 }
 
 fn binary(bytes: &[u8]) -> Option<Value<'_>> {
@@ -298,8 +285,5 @@ fn binary(bytes: &[u8]) -> Option<Value<'_>> {
         return Some(Value::Binary { subtype, bytes });
     }
     let inner = bytes.get(4..)?;
-    (read_length(bytes)? == inner.len()).then_some(Value::Binary {
-        subtype,
-        bytes: inner,
-    })
+    (read_length(bytes)? == inner.len()).then_some(Value::Binary { subtype, bytes: inner })
 }

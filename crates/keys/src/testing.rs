@@ -3,20 +3,14 @@
 use bson::oid::ObjectId;
 use bson::raw::RawDocument;
 use bson::spec::BinarySubtype;
-use bson::{
-    Binary, Bson, DateTime, Decimal128, Document, JavaScriptCodeWithScope, Regex, Timestamp,
-};
+use bson::{Binary, Bson, DateTime, Decimal128, Document, JavaScriptCodeWithScope, Regex, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Prints the seed; `TENON_SEED` replays one, `TENON_CASES` sets how many cases a property gets.
 pub(crate) fn config() -> Config {
-    let variable = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let variable = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = variable("TENON_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let cases = variable("TENON_CASES").map_or(2000, |cases| cases as u32);
     eprintln!("replay with TENON_SEED={seed}");
@@ -29,10 +23,7 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) fn decimal(text: &str) -> Bson {
-    Bson::Decimal128(
-        text.parse()
-            .unwrap_or_else(|error| panic!("{text}: {error}")),
-    )
+    Bson::Decimal128(text.parse().unwrap_or_else(|error| panic!("{text}: {error}")))
 }
 
 /// `bson` has no way to make one but from bytes.
@@ -45,10 +36,7 @@ pub(crate) fn db_pointer(namespace: &str, id: [u8; 12]) -> Bson {
     bytes.push(0);
     bytes[0] = bytes.len() as u8;
     let document = RawDocument::from_bytes(&bytes).expect("it is framed");
-    let value = document
-        .get("")
-        .expect("it is valid")
-        .expect("it has the field");
+    let value = document.get("").expect("it is valid").expect("it has the field");
     Bson::try_from(value).expect("it is valid")
 }
 
@@ -61,10 +49,9 @@ pub(crate) fn decimal_bits() -> impl Strategy<Value = u128> {
         0..10_u128.pow(34),
     ];
     let exponent = prop_oneof![Just(0), -3..4, -40..41, -400..400, -6176..6112];
-    let finite =
-        (any::<bool>(), coefficient, exponent).prop_map(|(negative, coefficient, exponent)| {
-            u128::from(negative) << 127 | ((exponent + 6176) as u128) << 113 | coefficient
-        });
+    let finite = (any::<bool>(), coefficient, exponent).prop_map(|(negative, coefficient, exponent)| {
+        u128::from(negative) << 127 | ((exponent + 6176) as u128) << 113 | coefficient
+    });
     let special = prop_oneof![
         Just(0x1F_u128 << 122),
         Just(0x3F_u128 << 122),
@@ -93,13 +80,8 @@ pub(crate) fn number() -> impl Strategy<Value = Bson> {
         any::<i64>(),
         prop_oneof![Just(i64::MIN), Just(i64::MAX), Just(i64::MIN + 1)],
     ];
-    let signed = (place, any::<bool>()).prop_map(|(value, negative)| {
-        if negative {
-            value.wrapping_neg()
-        } else {
-            value
-        }
-    });
+    let signed =
+        (place, any::<bool>()).prop_map(|(value, negative)| if negative { value.wrapping_neg() } else { value });
     let integral = (signed, 0..8).prop_map(|(value, form)| match form {
         0 | 1 => Bson::Int64(value),
         2 | 3 => i32::try_from(value).map_or(Bson::Int64(value), Bson::Int32),
@@ -108,22 +90,17 @@ pub(crate) fn number() -> impl Strategy<Value = Bson> {
         6 => decimal(&value.to_string()),
         _ => decimal(&format!("{value}.0000000000001")),
     });
-    let fractional = (prop_oneof![-20_i32..21, any::<i32>()], 0_i32..60, 0..6).prop_map(
-        |(numerator, shift, form)| {
-            let value = f64::from(numerator) / 2_f64.powi(shift);
-            match form {
-                0 | 1 => Bson::Double(value),
-                2 => Bson::Double(value / 10.0),
-                // Exactly the double where it has at most 34 digits, else just beside it.
-                3 => decimal(&in_34_digits(value)),
-                4 => decimal(&format!("{value:.17e}")),
-                _ => decimal(&format!(
-                    "{:e}",
-                    f64::from(numerator) / 10_f64.powi(shift % 7)
-                )),
-            }
-        },
-    );
+    let fractional = (prop_oneof![-20_i32..21, any::<i32>()], 0_i32..60, 0..6).prop_map(|(numerator, shift, form)| {
+        let value = f64::from(numerator) / 2_f64.powi(shift);
+        match form {
+            0 | 1 => Bson::Double(value),
+            2 => Bson::Double(value / 10.0),
+            // Exactly the double where it has at most 34 digits, else just beside it.
+            3 => decimal(&in_34_digits(value)),
+            4 => decimal(&format!("{value:.17e}")),
+            _ => decimal(&format!("{:e}", f64::from(numerator) / 10_f64.powi(shift % 7))),
+        }
+    });
     let special = prop_oneof![
         Just(Bson::Double(f64::NAN)),
         Just(Bson::Double(f64::INFINITY)),
@@ -146,8 +123,7 @@ pub(crate) fn number() -> impl Strategy<Value = Bson> {
         Just(decimal("1E+6144")),
         Just(decimal("-0E-3")),
     ];
-    let raw = decimal_bits()
-        .prop_map(|bits| Bson::Decimal128(Decimal128::from_bytes(bits.to_le_bytes())));
+    let raw = decimal_bits().prop_map(|bits| Bson::Decimal128(Decimal128::from_bytes(bits.to_le_bytes())));
     prop_oneof![4 => integral, 4 => fractional, 1 => special, 2 => raw, 1 => any::<f64>().prop_map(Bson::Double)]
 }
 
@@ -158,13 +134,7 @@ fn in_34_digits(value: f64) -> String {
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::collection::vec(
-            prop_oneof![
-                Just('\0'),
-                Just('\u{1}'),
-                Just('\u{2}'),
-                Just('a'),
-                Just('\u{FF}')
-            ],
+            prop_oneof![Just('\0'), Just('\u{1}'), Just('\u{2}'), Just('a'), Just('\u{FF}')],
             0..5
         )
         .prop_map(String::from_iter),
@@ -189,32 +159,22 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn leaf() -> impl Strategy<Value = Bson> {
-    let date = prop_oneof![any::<i64>(), -2_i64..3]
-        .prop_map(|ms| Bson::DateTime(DateTime::from_millis(ms)));
-    let timestamp = (
-        prop_oneof![0_u32..3, any::<u32>()],
-        prop_oneof![0_u32..3, any::<u32>()],
-    )
+    let date = prop_oneof![any::<i64>(), -2_i64..3].prop_map(|ms| Bson::DateTime(DateTime::from_millis(ms)));
+    let timestamp = (prop_oneof![0_u32..3, any::<u32>()], prop_oneof![0_u32..3, any::<u32>()])
         .prop_map(|(time, increment)| Bson::Timestamp(Timestamp { time, increment }));
-    let binary = (
-        prop_oneof![Just(0_u8), Just(2), Just(4), Just(0x80)],
-        bytes(),
-    )
-        .prop_map(|(subtype, bytes)| {
-            Bson::Binary(Binary {
-                subtype: BinarySubtype::from(subtype),
-                bytes,
-            })
-        });
+    let binary = (prop_oneof![Just(0_u8), Just(2), Just(4), Just(0x80)], bytes()).prop_map(|(subtype, bytes)| {
+        Bson::Binary(Binary {
+            subtype: BinarySubtype::from(subtype),
+            bytes,
+        })
+    });
     let regex = (name(), "[imsx]{0,2}").prop_map(|(pattern, options)| {
         let mut options: Vec<char> = options.chars().collect();
         options.sort_unstable();
         options.dedup();
         Bson::RegularExpression(Regex {
             pattern: pattern.try_into().expect("it has no NUL"),
-            options: String::from_iter(options)
-                .try_into()
-                .expect("it has no NUL"),
+            options: String::from_iter(options).try_into().expect("it has no NUL"),
         })
     });
     prop_oneof![
@@ -255,14 +215,12 @@ pub(crate) fn neighbours() -> impl Strategy<Value = (Bson, Bson)> {
     let double = prop_oneof![
         any::<f64>(),
         // Few digits: exactly a decimal, often with more than 38 places.
-        (1_u32..9, 0_i32..50)
-            .prop_map(|(numerator, shift)| f64::from(numerator) / 2_f64.powi(shift)),
+        (1_u32..9, 0_i32..50).prop_map(|(numerator, shift)| f64::from(numerator) / 2_f64.powi(shift)),
         // Subnormal and just above.
         (1_u64..1 << 54).prop_map(f64::from_bits),
         (0_u32..54).prop_map(|bit| f64::from_bits(1 << bit)),
         // Where integers end.
-        (50_i32..70, 0_u64..3)
-            .prop_map(|(power, up)| f64::from_bits(2_f64.powi(power).to_bits() + up)),
+        (50_i32..70, 0_u64..3).prop_map(|(power, up)| f64::from_bits(2_f64.powi(power).to_bits() + up)),
     ];
     (double, any::<bool>(), -1_i64..2)
         .prop_filter("it has digits", |(double, ..)| double.is_finite())

@@ -65,9 +65,7 @@ impl Wide {
         let (limbs, bits) = ((bits / 64) as usize, bits % 64);
         for index in (0..LIMBS).rev() {
             let high = index.checked_sub(limbs).map_or(0, |from| self.limbs[from]);
-            let low = index
-                .checked_sub(limbs + 1)
-                .map_or(0, |from| self.limbs[from]);
+            let low = index.checked_sub(limbs + 1).map_or(0, |from| self.limbs[from]);
             self.limbs[index] = if bits == 0 {
                 high
             } else {
@@ -82,8 +80,7 @@ impl Wide {
         let (limb, bit) = ((low / 64) as usize, low % 64);
         let next = self.limbs.get(limb + 1).copied().unwrap_or(0);
         let window = (u128::from(next) << 64 | u128::from(self.limbs[limb])) >> bit;
-        let rest = self.limbs[..limb].iter().any(|limb| *limb != 0)
-            || self.limbs[limb] & ((1 << bit) - 1) != 0;
+        let rest = self.limbs[..limb].iter().any(|limb| *limb != 0) || self.limbs[limb] & ((1 << bit) - 1) != 0;
         (window as u64 & ((1 << 53) - 1), rest)
     }
 

@@ -48,10 +48,7 @@ fn conversions_to_and_from_doubles() {
         "15 digits, zeros kept, as MongoDB"
     );
     assert_eq!(parse("2.50000000000000"), Decimal::from_f64(2.5));
-    assert_eq!(
-        parse("-1.79769313486232E+308"),
-        Decimal::from_f64(-f64::MAX)
-    );
+    assert_eq!(parse("-1.79769313486232E+308"), Decimal::from_f64(-f64::MAX));
     assert_eq!(parse("4.94065645841247E-324"), Decimal::from_f64(5e-324));
     assert_eq!(parse("-0"), Decimal::from_f64(-0.0));
     assert!(Decimal::from_f64(f64::NAN).is_nan());
@@ -69,14 +66,8 @@ fn conversions_to_and_from_doubles() {
 
 #[test]
 fn conversions_to_and_from_integers() {
-    assert_eq!(
-        Decimal::from(i64::MIN).to_i64(Rounding::TowardZero),
-        Some(i64::MIN)
-    );
-    assert_eq!(
-        parse("9223372036854775808").to_i64(Rounding::TowardZero),
-        None
-    );
+    assert_eq!(Decimal::from(i64::MIN).to_i64(Rounding::TowardZero), Some(i64::MIN));
+    assert_eq!(parse("9223372036854775808").to_i64(Rounding::TowardZero), None);
     assert_eq!(
         parse("9223372036854775807.9").to_i64(Rounding::TowardZero),
         Some(i64::MAX)
@@ -90,12 +81,8 @@ fn conversions_to_and_from_integers() {
     assert_eq!(parse("0E+6000").to_i64(Rounding::TowardZero), Some(0));
     assert_eq!(parse("1E+6000").to_i64(Rounding::TowardZero), None);
     assert_eq!(Decimal::NaN.to_i64(Rounding::TowardZero), None);
-    assert!(
-        parse("3.00").is_integer() && parse("1E+30").is_integer() && parse("0E-6000").is_integer()
-    );
-    assert!(
-        !parse("3.01").is_integer() && !parse("1E-50").is_integer() && !Decimal::NaN.is_integer()
-    );
+    assert!(parse("3.00").is_integer() && parse("1E+30").is_integer() && parse("0E-6000").is_integer());
+    assert!(!parse("3.01").is_integer() && !parse("1E-50").is_integer() && !Decimal::NaN.is_integer());
 }
 
 #[test]
@@ -105,10 +92,7 @@ fn signs_and_floors() {
     assert_eq!(parse("-1.5").ceil(), parse("-1"));
     assert_eq!(parse("1E-6176").ceil(), parse("1"));
     assert_eq!(parse("9.99").round(1, Rounding::HalfEven), parse("10.0"));
-    assert_eq!(
-        parse("5").round(i32::MIN, Rounding::HalfEven),
-        parse("0E+6111")
-    );
+    assert_eq!(parse("5").round(i32::MIN, Rounding::HalfEven), parse("0E+6111"));
     assert_eq!(parse("5").round(i32::MAX, Rounding::HalfEven), parse("5"));
 }
 

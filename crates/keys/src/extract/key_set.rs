@@ -83,10 +83,8 @@ impl KeySet {
     pub(super) fn sort(&mut self) {
         if self.entries.len() > 1 {
             let arena = &self.arena;
-            self.entries
-                .sort_unstable_by(|a, b| a.of(arena).cmp(&b.of(arena)));
-            self.entries
-                .dedup_by(|a, b| a.of(arena).key == b.of(arena).key);
+            self.entries.sort_unstable_by(|a, b| a.of(arena).cmp(&b.of(arena)));
+            self.entries.dedup_by(|a, b| a.of(arena).key == b.of(arena).key);
         }
     }
 }
@@ -128,9 +126,7 @@ impl MultikeyPaths {
 
     /// True when any part of this field's path met an array.
     pub fn field_is_multikey(&self, field: usize) -> bool {
-        self.places
-            .iter()
-            .any(|place| usize::from(place.0) == field)
+        self.places.iter().any(|place| usize::from(place.0) == field)
     }
 
     /// Field and part of every place, rising.

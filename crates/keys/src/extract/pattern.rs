@@ -162,8 +162,7 @@ fn parse_field(path: &str, value: RawBsonRef<'_>) -> Result<PatternField, Patter
         if part.starts_with('$') && (index == 0 || !matches!(part, "$ref" | "$id" | "$db")) {
             return Err(PatternError::DollarPart { path: owned() });
         }
-        let is_position =
-            part == "0" || !part.starts_with('0') && part.bytes().all(|byte| byte.is_ascii_digit());
+        let is_position = part == "0" || !part.starts_with('0') && part.bytes().all(|byte| byte.is_ascii_digit());
         parts.push(PathPart {
             name: part.as_bytes().into(),
             is_position,
@@ -191,8 +190,8 @@ fn parse_order(path: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, PatternE
         },
         RawBsonRef::String(plugin) => {
             return Err(match plugin {
-                "text" | "2d" | "2dsphere" | "2dsphere_bucket" | "hashed" | "wildcard"
-                | "columnstore" | "geoHaystack" => PatternError::UnsupportedPlugin {
+                "text" | "2d" | "2dsphere" | "2dsphere_bucket" | "hashed" | "wildcard" | "columnstore"
+                | "geoHaystack" => PatternError::UnsupportedPlugin {
                     plugin: plugin.to_owned(),
                 },
                 _ => PatternError::UnknownPlugin {
@@ -208,9 +207,7 @@ fn parse_order(path: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, PatternE
         }
     };
     if sign == 0.0 || sign.is_nan() {
-        return Err(PatternError::Zero {
-            path: path.to_owned(),
-        });
+        return Err(PatternError::Zero { path: path.to_owned() });
     }
     Ok(if sign < 0.0 {
         FieldOrder::Descending

@@ -1,1 +1,451 @@
+#![allow(clippy::unwrap_used)]
 
+use super::*;
+use crate::key::{FieldOrder, decode_key};
+use crate::testing;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::{Bson, Document, doc};
+use proptest::prelude::*;
+
+fn raw(document: &Document) -> RawDocumentBuf {
+    RawDocumentBuf::try_from(document).unwrap()
+}
+
+fn extractor(pattern: &Document, sparse: bool) -> KeyExtractor {
+    KeyExtractor::new(IndexPattern::parse(&raw(pattern)).unwrap(), sparse, None)
+}
+
+/// The keys decoded, a missing field as the string "missing".
+fn decoded(extractor: &KeyExtractor, keys: &KeySet) -> Vec<Vec<Bson>> {
+    let decode = |key: ExtractedKey<'_>| decode_key(key.key, key.types, extractor.pattern().ordering()).unwrap();
+    let or_missing = |value: Option<Bson>| value.unwrap_or_else(|| Bson::String("missing".to_owned()));
+    keys.iter()
+        .map(|key| decode(key).into_iter().map(or_missing).collect())
+        .collect()
+}
+
+#[track_caller]
+fn assert_keys(pattern: Document, document: Document, expected: Vec<Vec<Bson>>, multikey: &[(usize, usize)]) {
+    let extractor = extractor(&pattern, false);
+    let mut keys = KeySet::new();
+    extractor.extract(&raw(&document), &mut keys).unwrap();
+    assert_eq!(decoded(&extractor, &keys), expected, "{pattern} of {document}");
+    assert_eq!(
+        keys.multikey().iter().collect::<Vec<_>>(),
+        multikey,
+        "{pattern} of {document}"
+    );
+}
+
+#[track_caller]
+fn single(pattern: Document, document: Document, expected: Vec<Bson>, multikey: &[(usize, usize)]) {
+    assert_keys(
+        pattern,
+        document,
+        expected.into_iter().map(|value| vec![value]).collect(),
+        multikey,
+    );
+}
+
+fn missing() -> Bson {
+    Bson::String("missing".to_owned())
+}
+
+#[test]
+fn scalars_and_missing_fields() {
+    single(doc! { "a": 1 }, doc! { "b": 1, "a": 5 }, vec![5.into()], &[]);
+    single(doc! { "a": 1 }, doc! { "b": 1 }, vec![missing()], &[]);
+    single(doc! { "a": 1 }, doc! { "a": null }, vec![Bson::Null], &[]);
+    single(
+        doc! { "a": 1 },
+        doc! { "aa": 1, "ab": 2, "": 3, "a": { "b": 1 } },
+        vec![doc! { "b": 1 }.into()],
+        &[],
+    );
+    single(doc! { "a.b": 1 }, doc! { "a": { "b": 7_i64 } }, vec![7_i64.into()], &[]);
+    single(doc! { "a.b": 1 }, doc! { "a": 7 }, vec![missing()], &[]);
+    single(doc! { "a.b": 1 }, doc! { "a": { "c": 7 } }, vec![missing()], &[]);
+    single(doc! { "a.b": 1 }, doc! { "a.b": 7 }, vec![missing()], &[]);
+    assert_keys(
+        doc! { "a": 1, "b.c": -1, "d": 1 },
+        doc! { "d": "x", "b": { "c": 2.5 } },
+        vec![vec![missing(), 2.5.into(), "x".into()]],
+        &[],
+    );
+}
+
+#[test]
+fn arrays_give_a_key_for_each_element() {
+    single(
+        doc! { "a": 1 },
+        doc! { "a": [3, 1, 2, 1, 1.0] },
+        vec![1.into(), 2.into(), 3.into()],
+        &[(0, 0)],
+    );
+    single(
+        doc! { "a": -1 },
+        doc! { "a": [1, 2] },
+        vec![2.into(), 1.into()],
+        &[(0, 0)],
+    );
+    single(doc! { "a": 1 }, doc! { "a": [] }, vec![Bson::Undefined], &[(0, 0)]);
+    single(
+        doc! { "a": 1 },
+        doc! { "a": [[1, 2], 3] },
+        vec![3.into(), vec![1, 2].into()],
+        &[(0, 0)],
+    );
+    single(
+        doc! { "a": 1 },
+        doc! { "a": [[]] },
+        vec![Bson::Array(vec![])],
+        &[(0, 0)],
+    );
+    single(
+        doc! { "a": 1 },
+        doc! { "a": [{ "b": 1 }] },
+        vec![doc! { "b": 1 }.into()],
+        &[(0, 0)],
+    );
+    single(
+        doc! { "a.b": 1 },
+        doc! { "a": { "b": [1, 2] } },
+        vec![1.into(), 2.into()],
+        &[(0, 1)],
+    );
+}
+
+#[test]
+fn paths_go_through_arrays_of_documents() {
+    single(
+        doc! { "a.b": 1 },
+        doc! { "a": [{ "b": 2 }, { "b": 1 }] },
+        vec![1.into(), 2.into()],
+        &[(0, 0)],
+    );
+    single(
+        doc! { "a.b": 1 },
+        doc! { "a": [{ "b": 2 }, { "c": 1 }] },
+        vec![missing(), 2.into()],
+        &[(0, 0)],
+    );
+    single(doc! { "a.b": 1 }, doc! { "a": [1, 2] }, vec![missing()], &[(0, 0)]);
+    single(doc! { "a.b": 1 }, doc! { "a": [] }, vec![missing()], &[(0, 0)]);
+    single(
+        doc! { "a.b": 1 },
+        doc! { "a": [[{ "b": 1 }]] },
+        vec![missing()],
+        &[(0, 0)],
+    );
+    single(
+        doc! { "a.b": 1 },
+        doc! { "a": [{ "b": [1, 2] }, { "b": 3 }, { "b": [] }] },
+        vec![Bson::Undefined, 1.into(), 2.into(), 3.into()],
+        &[(0, 0), (0, 1)],
+    );
+    single(
+        doc! { "a.b.c": 1 },
+        doc! { "a": [{ "b": [{ "c": 1 }, { "c": 2 }] }] },
+        vec![1.into(), 2.into()],
+        &[(0, 0), (0, 1)],
+    );
+}
+
+#[test]
+fn positions_in_arrays() {
+    single(doc! { "a.0": 1 }, doc! { "a": [5, 6] }, vec![5.into()], &[]);
+    single(doc! { "a.2": 1 }, doc! { "a": [5, 6] }, vec![missing()], &[(0, 0)]);
+    single(doc! { "a.0": 1 }, doc! { "a": { "0": 7 } }, vec![7.into()], &[]);
+    single(doc! { "a.0": 1 }, doc! { "a": [[1, 2]] }, vec![vec![1, 2].into()], &[]);
+    single(doc! { "a.0.1": 1 }, doc! { "a": [[1, 2]] }, vec![2.into()], &[]);
+    single(
+        doc! { "a.0.b": 1 },
+        doc! { "a": [{ "b": 1 }, { "b": 2 }] },
+        vec![1.into()],
+        &[],
+    );
+    single(
+        doc! { "a.0.b": 1 },
+        doc! { "a": [[{ "b": 1 }, { "b": 2 }]] },
+        vec![1.into(), 2.into()],
+        &[(0, 1)],
+    );
+    single(doc! { "a.0": 1 }, doc! { "a": [] }, vec![missing()], &[(0, 0)]);
+    single(doc! { "a.0": 1 }, doc! { "a": [3, { "1": 1 }] }, vec![3.into()], &[]);
+    // Where no element has the position, it is a name.
+    single(doc! { "a.5": 1 }, doc! { "a": [{ "5": 1 }] }, vec![1.into()], &[(0, 0)]);
+    assert_keys(
+        doc! { "a.0": 1, "a.b": 1 },
+        doc! { "a": [{ "b": 1 }, { "b": 2 }] },
+        vec![
+            vec![doc! { "b": 1 }.into(), 1.into()],
+            vec![doc! { "b": 1 }.into(), 2.into()],
+        ],
+        &[(1, 0)],
+    );
+    let mut keys = KeySet::new();
+    let document = doc! { "a": [{ "x": 1 }, { "0": 2 }] };
+    assert_eq!(
+        extractor(&doc! { "a.0": 1 }, false).extract(&raw(&document), &mut keys),
+        Err(ExtractError::AmbiguousPosition {
+            field: "0".to_owned(),
+            path: "a.0".to_owned()
+        })
+    );
+}
+
+#[test]
+fn fields_of_one_array_go_together() {
+    let document = doc! { "x": 9, "a": [{ "b": 1, "c": 2 }, { "b": 3, "c": [4, 5] }, 7] };
+    assert_keys(
+        doc! { "a.b": 1, "x": 1, "a.c": 1 },
+        document,
+        vec![
+            vec![missing(), 9.into(), missing()],
+            vec![1.into(), 9.into(), 2.into()],
+            vec![3.into(), 9.into(), 4.into()],
+            vec![3.into(), 9.into(), 5.into()],
+        ],
+        &[(0, 0), (2, 0), (2, 1)],
+    );
+    // The array itself, and fields of its elements.
+    assert_keys(
+        doc! { "a": 1, "a.b": 1 },
+        doc! { "a": [{ "b": 1 }] },
+        vec![vec![doc! { "b": 1 }.into(), 1.into()]],
+        &[(0, 0), (1, 0)],
+    );
+    assert_keys(
+        doc! { "a": 1, "a.b": 1 },
+        doc! { "a": [] },
+        vec![vec![Bson::Undefined, missing()]],
+        &[(0, 0), (1, 0)],
+    );
+}
+
+#[test]
+fn parallel_arrays_are_refused() {
+    let refusal = |pattern: Document, document: Document| {
+        extractor(&pattern, false)
+            .extract(&raw(&document), &mut KeySet::new())
+            .unwrap_err()
+            .to_string()
+    };
+    let message = "cannot index parallel arrays [b] [a]";
+    assert_eq!(refusal(doc! { "a": 1, "b": 1 }, doc! { "a": [1], "b": [2] }), message);
+    assert_eq!(refusal(doc! { "a": 1, "b": 1 }, doc! { "a": [], "b": [] }), message);
+    assert_eq!(
+        refusal(doc! { "x.a": 1, "x.b": 1 }, doc! { "x": [{ "a": [1], "b": [1] }] }),
+        message
+    );
+    assert_eq!(
+        refusal(doc! { "a.c": 1, "b": 1 }, doc! { "a": [{ "c": 1 }], "b": [2] }),
+        message
+    );
+}
+
+#[test]
+fn sparse_indexes_leave_documents_out() {
+    let count = |pattern: Document, document: Document| {
+        let mut keys = KeySet::new();
+        extractor(&pattern, true).extract(&raw(&document), &mut keys).unwrap();
+        keys.len()
+    };
+    assert_eq!(count(doc! { "a": 1 }, doc! { "b": 1 }), 0);
+    assert_eq!(count(doc! { "a": 1 }, doc! { "a": null }), 1);
+    assert_eq!(count(doc! { "a": 1, "b": 1 }, doc! { "b": 1 }), 1);
+    assert_eq!(count(doc! { "a": 1, "b": 1 }, doc! { "c": 1 }), 0);
+    assert_eq!(count(doc! { "a": 1 }, doc! { "a": [] }), 1);
+    assert_eq!(count(doc! { "a.b": 1 }, doc! { "a": [{ "b": 1 }, { "c": 1 }, 5] }), 1);
+    assert_eq!(count(doc! { "a.b": 1 }, doc! { "a": [] }), 0);
+}
+
+#[test]
+fn patterns_that_are_no_index() {
+    let refusal = |pattern: Document| IndexPattern::parse(&raw(&pattern)).unwrap_err();
+    let path = |path: &str| path.to_owned();
+    assert_eq!(refusal(doc! {}), PatternError::Empty);
+    assert_eq!(refusal(doc! { "": 1 }), PatternError::EmptyPart { path: path("") });
+    assert_eq!(
+        refusal(doc! { "a..b": 1 }),
+        PatternError::EmptyPart { path: path("a..b") }
+    );
+    assert_eq!(refusal(doc! { "a.": 1 }), PatternError::EmptyPart { path: path("a.") });
+    assert_eq!(refusal(doc! { "$a": 1 }), PatternError::DollarPart { path: path("$a") });
+    assert_eq!(
+        refusal(doc! { "a.$b": 1 }),
+        PatternError::DollarPart { path: path("a.$b") }
+    );
+    assert_eq!(refusal(doc! { "a": 0 }), PatternError::Zero { path: path("a") });
+    assert_eq!(refusal(doc! { "a": -0.0 }), PatternError::Zero { path: path("a") });
+    assert_eq!(refusal(doc! { "a": f64::NAN }), PatternError::Zero { path: path("a") });
+    assert_eq!(
+        refusal(doc! { "a": testing::decimal("0.0") }),
+        PatternError::Zero { path: path("a") }
+    );
+    assert_eq!(
+        refusal(doc! { "a": true }),
+        PatternError::WrongType {
+            path: path("a"),
+            found: "bool"
+        }
+    );
+    for plugin in ["text", "2d", "2dsphere", "hashed"] {
+        assert_eq!(
+            refusal(doc! { "a": plugin }),
+            PatternError::UnsupportedPlugin {
+                plugin: plugin.to_owned()
+            }
+        );
+    }
+    for name in ["$**", "a.$**"] {
+        assert_eq!(
+            refusal(doc! { name: 1 }),
+            PatternError::UnsupportedPlugin {
+                plugin: "wildcard".to_owned()
+            }
+        );
+    }
+    assert_eq!(
+        refusal(doc! { "a": "btree" }),
+        PatternError::UnknownPlugin {
+            plugin: "btree".to_owned()
+        }
+    );
+    let fields = |count: usize| Document::from_iter((0..count).map(|i| (format!("f{i}"), Bson::Int32(1))));
+    assert_eq!(IndexPattern::parse(&raw(&fields(32))).unwrap().fields().len(), 32);
+    assert_eq!(refusal(fields(33)), PatternError::TooManyFields { count: 33 });
+    let deep = |parts: usize| doc! { vec!["a"; parts].join("."): 1 };
+    assert!(IndexPattern::parse(&raw(&deep(200))).is_ok());
+    assert!(matches!(refusal(deep(201)), PatternError::PathTooLong { .. }));
+}
+
+#[test]
+fn patterns_that_are() {
+    let pattern = doc! { "a": 1, "b.c": -1.5, "r.$id": 7_i64, "d": testing::decimal("-2E+30") };
+    let pattern = IndexPattern::parse(&raw(&pattern)).unwrap();
+    let orders: Vec<_> = pattern
+        .fields()
+        .iter()
+        .map(|field| (field.path(), field.order()))
+        .collect();
+    use FieldOrder::{Ascending, Descending};
+    assert_eq!(
+        orders,
+        [
+            ("a", Ascending),
+            ("b.c", Descending),
+            ("r.$id", Ascending),
+            ("d", Descending)
+        ]
+    );
+    assert_eq!(pattern.ordering().field(1), Descending);
+    assert_eq!(pattern.ordering().field(2), Ascending);
+}
+
+#[test]
+fn damaged_documents_are_errors() {
+    let mut bytes = raw(&doc! { "x": "text", "a": 1 }).into_bytes();
+    bytes[7] = 200;
+    let damaged = RawDocument::from_bytes(&bytes).unwrap();
+    let error = ExtractError::Malformed { path: "a".to_owned() };
+    assert_eq!(
+        extractor(&doc! { "a": 1 }, false).extract(damaged, &mut KeySet::new()),
+        Err(error)
+    );
+}
+
+#[test]
+fn multikey_places_gather() {
+    let mut all = MultikeyPaths::new();
+    assert!(all.is_empty() && all.insert(1, 2) && !all.insert(1, 2));
+    let mut other = MultikeyPaths::new();
+    other.insert(0, 1);
+    assert!(all.merge(&other) && !all.merge(&other));
+    assert!(all.contains(0, 1) && all.field_is_multikey(1) && !all.field_is_multikey(2));
+    assert_eq!(all.iter().collect::<Vec<_>>(), [(0, 1), (1, 2)]);
+}
+
+/// What a single-field index should have, said another way: MongoDB's rules read off one path at a time.
+fn expected(value: Option<&Bson>, path: &[&str]) -> Vec<Option<Bson>> {
+    match (value, path) {
+        (Some(Bson::Array(elements)), []) if elements.is_empty() => vec![Some(Bson::Undefined)],
+        (Some(Bson::Array(elements)), []) => elements.iter().cloned().map(Some).collect(),
+        (Some(Bson::Array(elements)), path) => {
+            let inner = |element: &Bson| match element {
+                Bson::Document(document) => expected(document.get(path[0]), &path[1..]),
+                _ => vec![None],
+            };
+            if elements.is_empty() {
+                vec![None]
+            } else {
+                elements.iter().flat_map(inner).collect()
+            }
+        }
+        (Some(Bson::Document(document)), [first, rest @ ..]) => expected(document.get(first), rest),
+        (Some(value), []) => vec![Some(value.clone())],
+        _ => vec![None],
+    }
+}
+
+fn shape() -> impl Strategy<Value = Bson> {
+    let leaf = prop_oneof![
+        (0..4).prop_map(Bson::Int32),
+        Just(Bson::Null),
+        "[xy]".prop_map(Bson::String)
+    ];
+    leaf.prop_recursive(4, 24, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(("[ab]", inner.clone()), 0..3).prop_map(|fields| Document::from_iter(fields).into()),
+            prop::collection::vec(inner, 0..3).prop_map(Bson::Array),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(testing::config())]
+
+    #[test]
+    fn single_fields_agree_with_the_rules(value in shape(), path in prop::sample::select(vec!["a", "a.b", "a.a.b"])) {
+        let parts: Vec<&str> = path.split('.').collect();
+        let mut wanted: Vec<(Vec<u8>, bool)> = expected(Some(&value), &parts[1..])
+            .into_iter()
+            .map(|value| {
+                let mut key = Vec::new();
+                let holder = bson::raw::RawBson::try_from(value.clone().unwrap_or(Bson::Null)).unwrap();
+                crate::key::encode_value(&mut key, holder.as_raw_bson_ref(), FieldOrder::Ascending, None);
+                (key, value.is_none())
+            })
+            .collect();
+        let document = raw(&doc! { "a": value });
+        for sparse in [false, true] {
+            wanted.retain(|(_, missing)| !sparse || !missing);
+            let mut sorted: Vec<Vec<u8>> = wanted.iter().map(|(key, _)| key.clone()).collect();
+            sorted.sort();
+            sorted.dedup();
+            let mut keys = KeySet::new();
+            extractor(&doc! { path: 1 }, sparse).extract(&document, &mut keys).unwrap();
+            prop_assert_eq!(keys.iter().map(|key| key.key.to_vec()).collect::<Vec<_>>(), sorted);
+        }
+    }
+
+    #[test]
+    fn any_document_gives_keys_or_a_named_refusal(
+        fields in prop::collection::vec(("[ab01]", shape()), 0..4),
+        damage in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+    ) {
+        let mut bytes = raw(&Document::from_iter(fields)).into_bytes();
+        if let Some((at, byte)) = damage {
+            let at = 4 + at.index(bytes.len() - 4);
+            bytes[at] = byte;
+        }
+        let Ok(document) = RawDocument::from_bytes(&bytes) else { return Ok(()) };
+        let extractor = extractor(&doc! { "a.0.b": 1, "a.a": -1, "b": 1, "a.1": 1, "0": 1 }, false);
+        let mut keys = KeySet::new();
+        if extractor.extract(document, &mut keys).is_ok() {
+            let all: Vec<_> = keys.iter().map(|key| key.key).collect();
+            prop_assert!(!all.is_empty() && all.windows(2).all(|pair| pair[0] < pair[1]));
+        }
+        crate::order::compare(RawBsonRef::Document(document), RawBsonRef::Document(document));
+    }
+}

@@ -69,11 +69,7 @@ impl KeyInterval {
     }
 
     /// The keys whose first fields equal `values`.
-    pub fn equal(
-        values: &[RawBsonRef<'_>],
-        ordering: KeyOrdering,
-        collator: Option<&dyn Collator>,
-    ) -> Self {
+    pub fn equal(values: &[RawBsonRef<'_>], ordering: KeyOrdering, collator: Option<&dyn Collator>) -> Self {
         Self::new(values, Edge::Open, Edge::Open, ordering, collator)
     }
 

@@ -6,8 +6,7 @@
 
 use super::encode::shortest_decimal;
 use super::format::{
-    END, ESCAPE, LONG_LENGTH, SHORT_LENGTH_MAX, TAIL_BYTES, lead, null_code, number_code,
-    string_code,
+    END, ESCAPE, LONG_LENGTH, SHORT_LENGTH_MAX, TAIL_BYTES, lead, null_code, number_code, string_code,
 };
 use super::{FieldOrder, KeyOrdering};
 use crate::decimal::{Decimal, EXPONENT_MAX, EXPONENT_MIN, POWERS_OF_TEN, digit_count};
@@ -44,11 +43,7 @@ pub enum DecodeError {
 }
 
 /// Decodes all fields of a key (without a record id). `None` is a field that was missing in the document.
-pub fn decode_key(
-    key: &[u8],
-    types: &[u8],
-    ordering: KeyOrdering,
-) -> Result<Vec<Option<Bson>>, DecodeError> {
+pub fn decode_key(key: &[u8], types: &[u8], ordering: KeyOrdering) -> Result<Vec<Option<Bson>>, DecodeError> {
     let mut decoder = KeyDecoder::new(key, types, ordering);
     let mut values = Vec::new();
     while !decoder.is_at_end() {
@@ -66,9 +61,7 @@ pub fn decode_key(
             .get("")
             .map_err(|_| DecodeError::NotBson)?
             .ok_or(DecodeError::NotBson)?;
-        values.push(Some(
-            Bson::try_from(value).map_err(|_| DecodeError::NotBson)?,
-        ));
+        values.push(Some(Bson::try_from(value).map_err(|_| DecodeError::NotBson)?));
     }
     Ok(values)
 }
@@ -112,11 +105,7 @@ impl<'a> KeyDecoder<'a> {
     /// Appends the next field as a BSON element called `name` (no NUL in it) to `document`, whose length and end the
     /// caller writes. False, and nothing appended, when the document had no such field. After an error `document` holds
     /// half an element.
-    pub fn append_field(
-        &mut self,
-        name: &str,
-        document: &mut Vec<u8>,
-    ) -> Result<bool, DecodeError> {
+    pub fn append_field(&mut self, name: &str, document: &mut Vec<u8>) -> Result<bool, DecodeError> {
         self.flip = if self.ordering.field(self.field) == FieldOrder::Descending {
             0xFF
         } else {
@@ -151,20 +140,14 @@ impl<'a> KeyDecoder<'a> {
 
     /// Appends `count` bytes of the key to `out`.
     fn bytes(&mut self, count: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        let (bytes, rest) = self
-            .rest
-            .split_at_checked(count)
-            .ok_or(DecodeError::Truncated)?;
+        let (bytes, rest) = self.rest.split_at_checked(count).ok_or(DecodeError::Truncated)?;
         out.extend(bytes.iter().map(|byte| byte ^ self.flip));
         self.rest = rest;
         Ok(())
     }
 
     fn array<const N: usize>(&mut self, mask: u8) -> Result<[u8; N], DecodeError> {
-        let (bytes, rest) = self
-            .rest
-            .split_first_chunk::<N>()
-            .ok_or(DecodeError::Truncated)?;
+        let (bytes, rest) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(bytes.map(|byte| byte ^ self.flip ^ mask))
     }
@@ -185,10 +168,7 @@ impl<'a> KeyDecoder<'a> {
 
     fn type_extra<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         // Trailing zeros are left out only where they are codes.
-        let (extra, rest) = self
-            .types
-            .split_first_chunk::<N>()
-            .ok_or(DecodeError::BadTypeBits)?;
+        let (extra, rest) = self.types.split_first_chunk::<N>().ok_or(DecodeError::BadTypeBits)?;
         self.types = rest;
         Ok(*extra)
     }
@@ -325,10 +305,7 @@ impl<'a> KeyDecoder<'a> {
                 }
             }
         };
-        Ok(Number::Real {
-            negative,
-            magnitude,
-        })
+        Ok(Number::Real { negative, magnitude })
     }
 
     fn head_and_tail(&mut self, mask: u8) -> Result<(u64, Option<Tail>), DecodeError> {
@@ -338,16 +315,8 @@ impl<'a> KeyDecoder<'a> {
         }
         let bytes: [u8; TAIL_BYTES] = self.array(mask)?;
         let exponent = u16::from(bytes[0]) << 8 | u16::from(bytes[1]);
-        let coefficient = bytes[2..]
-            .iter()
-            .fold(0, |value, byte| value << 8 | u128::from(*byte));
-        Ok((
-            word >> 1,
-            Some(Tail {
-                exponent,
-                coefficient,
-            }),
-        ))
+        let coefficient = bytes[2..].iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
+        Ok((word >> 1, Some(Tail { exponent, coefficient })))
     }
 
     /// Appends a number in the type that the type bits tell, and returns that type.
@@ -358,18 +327,16 @@ impl<'a> KeyDecoder<'a> {
         };
         Ok(match self.type_code()? {
             number_code::DEFAULT => match (as_integer(number), default_decimal(number)?) {
-                (Some(value), _) if number != Number::of_integer(i64::MIN) => {
-                    match i32::try_from(value) {
-                        Ok(value) => {
-                            out.extend_from_slice(&value.to_le_bytes());
-                            0x10
-                        }
-                        Err(_) => {
-                            out.extend_from_slice(&value.to_le_bytes());
-                            0x12
-                        }
+                (Some(value), _) if number != Number::of_integer(i64::MIN) => match i32::try_from(value) {
+                    Ok(value) => {
+                        out.extend_from_slice(&value.to_le_bytes());
+                        0x10
                     }
-                }
+                    Err(_) => {
+                        out.extend_from_slice(&value.to_le_bytes());
+                        0x12
+                    }
+                },
                 (_, Some(value)) => decimal(value),
                 _ => {
                     out.extend_from_slice(&as_double(number).to_le_bytes());
@@ -541,19 +508,13 @@ fn as_integer(number: Number) -> Option<i64> {
 
 /// The value as a double; a tail, which no double has, is cut off.
 fn as_double(number: Number) -> f64 {
-    let Number::Real {
-        negative,
-        magnitude,
-    } = number
-    else {
+    let Number::Real { negative, magnitude } = number else {
         return f64::NAN;
     };
     let size = match magnitude {
         Magnitude::Zero => 0.0,
         Magnitude::Small { head, .. } | Magnitude::Large { head, .. } => f64::from_bits(head),
-        Magnitude::Integer {
-            whole, fraction, ..
-        } => whole as f64 + fraction as f64 / (1_u64 << FRACTION_BITS) as f64,
+        Magnitude::Integer { whole, fraction, .. } => whole as f64 + fraction as f64 / (1_u64 << FRACTION_BITS) as f64,
         Magnitude::Infinite => f64::INFINITY,
     };
     if negative { -size } else { size }
@@ -575,23 +536,16 @@ fn tail_of(number: Number) -> Option<(bool, Tail)> {
         Number::Real {
             negative,
             magnitude:
-                Magnitude::Small {
-                    tail: Some(tail), ..
-                }
-                | Magnitude::Integer {
-                    tail: Some(tail), ..
-                }
-                | Magnitude::Large {
-                    tail: Some(tail), ..
-                },
+                Magnitude::Small { tail: Some(tail), .. }
+                | Magnitude::Integer { tail: Some(tail), .. }
+                | Magnitude::Large { tail: Some(tail), .. },
         } => Some((negative, tail)),
         _ => None,
     }
 }
 
 fn decimal_in_range(negative: bool, coefficient: u128, exponent: i32) -> Option<Decimal> {
-    let in_range =
-        coefficient < POWERS_OF_TEN[34] && (EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent);
+    let in_range = coefficient < POWERS_OF_TEN[34] && (EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent);
     in_range.then_some(Decimal::Finite {
         negative,
         coefficient,
@@ -616,10 +570,7 @@ fn with_exponent(number: Number, exponent: i32) -> Option<Decimal> {
         (
             Number::Real {
                 negative,
-                magnitude:
-                    Magnitude::Integer {
-                        whole, fraction: 0, ..
-                    },
+                magnitude: Magnitude::Integer { whole, fraction: 0, .. },
             },
             _,
         ) => {

@@ -3,9 +3,7 @@
 //! Everything is written ascending; a descending field's bytes are complemented at the end. Nothing is allocated but
 //! what the output grows by, collated strings apart.
 
-use super::format::{
-    END, ESCAPE, LONG_LENGTH, SHORT_LENGTH_MAX, TAIL_BYTES, lead, number_code, string_code,
-};
+use super::format::{END, ESCAPE, LONG_LENGTH, SHORT_LENGTH_MAX, TAIL_BYTES, lead, number_code, string_code};
 use super::{FieldOrder, KeyOrdering, TypeBits};
 use crate::Collator;
 use crate::decimal::{Decimal, EXPONENT_MAX, EXPONENT_MIN};
@@ -15,15 +13,8 @@ use crate::raw::{Elements, Value, with_value};
 use bson::raw::RawBsonRef;
 
 /// Appends one field to a key. Type information is lost; good for bounds, and for indexes that never cover.
-pub fn encode_value(
-    out: &mut Vec<u8>,
-    value: RawBsonRef<'_>,
-    order: FieldOrder,
-    collator: Option<&dyn Collator>,
-) {
-    with_value(value, |value| {
-        encode_field(out, None, value, order, collator)
-    });
+pub fn encode_value(out: &mut Vec<u8>, value: RawBsonRef<'_>, order: FieldOrder, collator: Option<&dyn Collator>) {
+    with_value(value, |value| encode_field(out, None, value, order, collator));
 }
 
 /// Appends one field to a key, and to `types` what its bytes lose.
@@ -34,9 +25,7 @@ pub fn encode_value_with_types(
     order: FieldOrder,
     collator: Option<&dyn Collator>,
 ) {
-    with_value(value, |value| {
-        encode_field(out, Some(types), value, order, collator)
-    });
+    with_value(value, |value| encode_field(out, Some(types), value, order, collator));
 }
 
 /// Appends the field of a document that has none: a null in order, "missing" in the type bits.
@@ -75,12 +64,7 @@ pub(crate) fn encode_field(
             types.push_null(false);
             out.push(lead::NULL);
         }
-        _ => Encoder {
-            out,
-            types,
-            collator,
-        }
-        .value(value, 0),
+        _ => Encoder { out, types, collator }.value(value, 0),
     }
     if order == FieldOrder::Descending {
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
@@ -111,7 +95,7 @@ impl Encoder<'_> {
                 );
             }
             Value::Double(v) => self.double(v),
-            Value::Decimal(bits) => self.decimal(bits),
+            Value::Decimal(bytes) => self.decimal(u128::from_le_bytes(bytes)),
             Value::String(text) => self.string(text, string_code::STRING),
             Value::Symbol(text) => self.string(text, string_code::SYMBOL),
             Value::ObjectId(id) => {
@@ -220,11 +204,7 @@ impl Encoder<'_> {
     }
 
     fn number(&mut self, number: Number) {
-        let Number::Real {
-            negative,
-            magnitude,
-        } = number
-        else {
+        let Number::Real { negative, magnitude } = number else {
             return self.out.push(lead::NAN);
         };
         match magnitude {
@@ -252,17 +232,12 @@ impl Encoder<'_> {
                 };
                 self.head_and_tail(first, negative, head, tail);
             }
-            Magnitude::Integer {
-                whole,
-                fraction,
-                tail,
-            } => {
+            Magnitude::Integer { whole, fraction, tail } => {
                 let more = fraction != 0 || tail.is_some();
                 self.whole(negative, whole << 1 | u64::from(more));
                 if more {
                     let fraction = fraction << 1 | u64::from(tail.is_some());
-                    self.out
-                        .extend_from_slice(&(fraction ^ mask(negative)).to_be_bytes());
+                    self.out.extend_from_slice(&(fraction ^ mask(negative)).to_be_bytes());
                     self.tail(negative, tail);
                 }
             }
@@ -271,10 +246,7 @@ impl Encoder<'_> {
 
     /// Heads are positive doubles, so one bit is free to say that a tail follows.
     fn head_and_tail(&mut self, first: u8, negative: bool, head: u64, tail: Option<Tail>) {
-        self.head(
-            first,
-            (head << 1 | u64::from(tail.is_some())) ^ mask(negative),
-        );
+        self.head(first, (head << 1 | u64::from(tail.is_some())) ^ mask(negative));
         self.tail(negative, tail);
     }
 
@@ -308,10 +280,7 @@ impl Encoder<'_> {
     /// Bytes of any value, ended by `END`; `END` and `ESCAPE` themselves are escaped.
     fn escaped(&mut self, bytes: &[u8]) {
         // One pass without a branch per byte: text hardly ever has such bytes.
-        if bytes
-            .iter()
-            .fold(false, |found, byte| found | (*byte <= ESCAPE))
-        {
+        if bytes.iter().fold(false, |found, byte| found | (*byte <= ESCAPE)) {
             for byte in bytes {
                 if *byte <= ESCAPE {
                     self.out.push(ESCAPE);
@@ -376,8 +345,7 @@ fn mask(negative: bool) -> u64 {
 
 /// The largest exponent that a decimal with this tail can have, and the coefficient that goes with it.
 pub(super) fn shortest_decimal(tail: Tail) -> (u128, i32) {
-    let (mut coefficient, mut exponent) =
-        (tail.coefficient, i32::from(tail.exponent) - TAIL_BIAS - 33);
+    let (mut coefficient, mut exponent) = (tail.coefficient, i32::from(tail.exponent) - TAIL_BIAS - 33);
     while exponent < EXPONENT_MIN || coefficient % 10 == 0 && exponent < EXPONENT_MAX {
         coefficient /= 10;
         exponent += 1;
@@ -394,18 +362,11 @@ fn push_decimal_types(types: &mut TypeBits, bits: u128, decimal: Decimal, number
             raw(types)
         };
     };
-    let Decimal::Finite {
-        negative, exponent, ..
-    } = decimal
-    else {
+    let Decimal::Finite { negative, exponent, .. } = decimal else {
         return types.push(number_code::DECIMAL, &[]);
     };
-    let with_exponent = |types: &mut TypeBits| {
-        types.push(
-            number_code::DECIMAL,
-            &((exponent - EXPONENT_MIN) as u16).to_le_bytes(),
-        )
-    };
+    let with_exponent =
+        |types: &mut TypeBits| types.push(number_code::DECIMAL, &((exponent - EXPONENT_MIN) as u16).to_le_bytes());
     match magnitude {
         Magnitude::Zero if negative => raw(types),
         Magnitude::Zero
@@ -414,15 +375,9 @@ fn push_decimal_types(types: &mut TypeBits, bits: u128, decimal: Decimal, number
             tail: None,
             ..
         } => with_exponent(types),
-        Magnitude::Small {
-            tail: Some(tail), ..
-        }
-        | Magnitude::Integer {
-            tail: Some(tail), ..
-        }
-        | Magnitude::Large {
-            tail: Some(tail), ..
-        } => {
+        Magnitude::Small { tail: Some(tail), .. }
+        | Magnitude::Integer { tail: Some(tail), .. }
+        | Magnitude::Large { tail: Some(tail), .. } => {
             if shortest_decimal(tail).1 == exponent {
                 types.push_default()
             } else {

@@ -39,21 +39,13 @@ fn order(a: &Bson, b: &Bson) -> Ordering {
 /// Equal to the bit, but for the payload of a double NaN, which keys do not keep.
 fn same(a: &Bson, b: &Bson) -> bool {
     match (a, b) {
-        (Bson::Double(a), Bson::Double(b)) => {
-            a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
-        }
-        (Bson::Array(a), Bson::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
-        }
+        (Bson::Double(a), Bson::Double(b)) => a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(),
+        (Bson::Array(a), Bson::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         (Bson::Document(a), Bson::Document(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && same(a.1, b.1))
         }
         (Bson::JavaScriptCodeWithScope(a), Bson::JavaScriptCodeWithScope(b)) => {
-            a.code == b.code
-                && same(
-                    &Bson::Document(a.scope.clone()),
-                    &Bson::Document(b.scope.clone()),
-                )
+            a.code == b.code && same(&Bson::Document(a.scope.clone()), &Bson::Document(b.scope.clone()))
         }
         _ => a == b,
     }
@@ -63,16 +55,9 @@ fn same(a: &Bson, b: &Bson) -> bool {
 fn common_values_are_short() {
     let length = |value: Bson| encode(&value, Ascending).len();
     assert_eq!(length(bson!(0)), 1);
+    assert_eq!([length(bson!(1)), length(bson!(127)), length(bson!(-127))], [2; 3]);
     assert_eq!(
-        [length(bson!(1)), length(bson!(127)), length(bson!(-127))],
-        [2; 3]
-    );
-    assert_eq!(
-        [
-            length(bson!(128)),
-            length(bson!(32767)),
-            length(bson!(1000.0))
-        ],
+        [length(bson!(128)), length(bson!(32767)), length(bson!(1000.0))],
         [3; 3]
     );
     assert_eq!([length(bson!(i64::MAX)), length(bson!(i64::MIN))], [9; 2]);
@@ -86,12 +71,7 @@ fn common_values_are_short() {
 
 #[test]
 fn type_bits_are_empty_for_the_commonest_types() {
-    let types = |values: &[Bson]| {
-        encode_all(values, KeyOrdering::ASCENDING)
-            .1
-            .as_bytes()
-            .to_vec()
-    };
+    let types = |values: &[Bson]| encode_all(values, KeyOrdering::ASCENDING).1.as_bytes().to_vec();
     let common = [
         bson!(1),
         bson!(i64::MAX),
@@ -101,10 +81,7 @@ fn type_bits_are_empty_for_the_commonest_types() {
         Bson::ObjectId([0; 12].into()),
     ];
     assert_eq!(types(&common), []);
-    assert_eq!(
-        types(&[decimal("19.99"), bson!(f64::NAN), bson!(f64::MAX)]),
-        []
-    );
+    assert_eq!(types(&[decimal("19.99"), bson!(f64::NAN), bson!(f64::MAX)]), []);
     assert_eq!(types(&[bson!("a"), bson!(1_i64), bson!("a")]), [0, 1]);
     assert_eq!(types(&[bson!(1.0)]), [2]);
     assert_eq!(
@@ -152,12 +129,7 @@ impl Collator for IgnoresCase {
 fn collated_strings_order_by_sort_key_and_do_not_decode() {
     let encode = |value: &Bson| {
         let mut out = Vec::new();
-        encode_value(
-            &mut out,
-            raw(value).as_raw_bson_ref(),
-            Ascending,
-            Some(&IgnoresCase),
-        );
+        encode_value(&mut out, raw(value).as_raw_bson_ref(), Ascending, Some(&IgnoresCase));
         out
     };
     let words = [
@@ -171,11 +143,7 @@ fn collated_strings_order_by_sort_key_and_do_not_decode() {
     ];
     for a in &words {
         for b in &words {
-            let expected = compare_with(
-                raw(a).as_raw_bson_ref(),
-                raw(b).as_raw_bson_ref(),
-                Some(&IgnoresCase),
-            );
+            let expected = compare_with(raw(a).as_raw_bson_ref(), raw(b).as_raw_bson_ref(), Some(&IgnoresCase));
             assert_eq!(encode(a).cmp(&encode(b)), expected, "{a} {b}");
         }
     }
@@ -195,7 +163,7 @@ fn hostile_nesting_encodes_and_decodes() {
             bson!({ "a": value })
         };
     }
-    let (key, types) = encode_all(&[value.clone()], KeyOrdering::ASCENDING);
+    let (key, types) = encode_all(std::slice::from_ref(&value), KeyOrdering::ASCENDING);
     assert_eq!(
         decode_key(&key, types.as_bytes(), KeyOrdering::ASCENDING).unwrap(),
         [Some(value)]
@@ -252,10 +220,7 @@ fn intervals_hold_exactly_the_values_asked_for() {
                         "{value} in {lower:?} to {upper:?}, {directions:?}"
                     );
                     for other in [bson!("o"), bson!("p\0"), bson!("q")] {
-                        assert!(
-                            !interval.contains(&key_of(&other, value, id)),
-                            "another prefix"
-                        );
+                        assert!(!interval.contains(&key_of(&other, value, id)), "another prefix");
                     }
                 }
             }
@@ -263,29 +228,19 @@ fn intervals_hold_exactly_the_values_asked_for() {
         for bound in &values {
             let bound_raw = raw(bound);
             let reference = bound_raw.as_raw_bson_ref();
-            check(Edge::Excluded(reference), Edge::Open, &|v| {
-                order(v, bound).is_gt()
-            });
-            check(Edge::Included(reference), Edge::Open, &|v| {
-                order(v, bound).is_ge()
-            });
-            check(Edge::Open, Edge::Excluded(reference), &|v| {
-                order(v, bound).is_lt()
-            });
-            check(Edge::Open, Edge::Included(reference), &|v| {
-                order(v, bound).is_le()
-            });
+            check(Edge::Excluded(reference), Edge::Open, &|v| order(v, bound).is_gt());
+            check(Edge::Included(reference), Edge::Open, &|v| order(v, bound).is_ge());
+            check(Edge::Open, Edge::Excluded(reference), &|v| order(v, bound).is_lt());
+            check(Edge::Open, Edge::Included(reference), &|v| order(v, bound).is_le());
             check(Edge::Included(reference), Edge::Included(reference), &|v| {
                 order(v, bound).is_eq()
             });
         }
         let is_number = |v: &Bson| canonical_type(v.element_type()) == number;
         check(Edge::Bracket(number), Edge::Bracket(number), &is_number);
-        check(
-            Edge::Excluded(RawBsonRef::Int32(0)),
-            Edge::Bracket(number),
-            &|v| is_number(v) && order(v, &bson!(0)).is_gt(),
-        );
+        check(Edge::Excluded(RawBsonRef::Int32(0)), Edge::Bracket(number), &|v| {
+            is_number(v) && order(v, &bson!(0)).is_gt()
+        });
         check(Edge::Open, Edge::Open, &|_| true);
     }
     assert_eq!(
@@ -312,6 +267,7 @@ fn bounds_stand_before_and_after_what_starts_alike() {
 
 /// The numbers of the format, as `docs/formats/keys.md` describes them. A difference here is a format change.
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test's own checked-in file")]
 fn layout_is_as_the_snapshot_says() {
     let mut text = String::from("# canonical type: first bytes\n");
     for canonical in 1..=17 {
@@ -337,10 +293,7 @@ fn layout_is_as_the_snapshot_says() {
             "number DOUBLE_MINUS_ZERO",
             u32::from(format::number_code::DOUBLE_MINUS_ZERO),
         ),
-        (
-            "number DECIMAL_RAW",
-            u32::from(format::number_code::DECIMAL_RAW),
-        ),
+        ("number DECIMAL_RAW", u32::from(format::number_code::DECIMAL_RAW)),
         ("string SYMBOL", u32::from(format::string_code::SYMBOL)),
         ("null MISSING", u32::from(format::null_code::MISSING)),
     ];
@@ -407,10 +360,7 @@ fn layout_is_as_the_snapshot_says() {
     }));
     values.extend([Bson::ObjectId([5; 12].into()), bson!(false), bson!(true)]);
     values.push(Bson::DateTime(bson::DateTime::from_millis(-1)));
-    values.push(Bson::Timestamp(bson::Timestamp {
-        time: 1,
-        increment: 2,
-    }));
+    values.push(Bson::Timestamp(bson::Timestamp { time: 1, increment: 2 }));
     let c = |text: &str| bson::raw::CString::try_from(text.to_owned()).unwrap();
     values.push(Bson::RegularExpression(bson::Regex {
         pattern: c("^a"),
@@ -419,12 +369,10 @@ fn layout_is_as_the_snapshot_says() {
     values.push(testing::db_pointer("d.c", [6; 12]));
     values.push(Bson::JavaScriptCode("f()".to_owned()));
     let scope = bson::doc! { "x": 1 };
-    values.push(Bson::JavaScriptCodeWithScope(
-        bson::JavaScriptCodeWithScope {
-            code: "f()".to_owned(),
-            scope,
-        },
-    ));
+    values.push(Bson::JavaScriptCodeWithScope(bson::JavaScriptCodeWithScope {
+        code: "f()".to_owned(),
+        scope,
+    }));
     values.push(Bson::MaxKey);
     let hex = |bytes: &[u8]| {
         bytes
@@ -432,7 +380,7 @@ fn layout_is_as_the_snapshot_says() {
             .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
     };
     for value in values {
-        let (key, types) = encode_all(&[value.clone()], KeyOrdering::ASCENDING);
+        let (key, types) = encode_all(std::slice::from_ref(&value), KeyOrdering::ASCENDING);
         let name = format!("{value:?}").replace('\0', "\\0");
         writeln!(
             text,
@@ -448,10 +396,7 @@ fn layout_is_as_the_snapshot_says() {
         std::fs::write(path, &text).unwrap();
     }
     let snapshot = std::fs::read_to_string(path).unwrap();
-    assert_eq!(
-        text, snapshot,
-        "the key format differs from testdata/layout.snapshot"
-    );
+    assert_eq!(text, snapshot, "the key format differs from testdata/layout.snapshot");
 }
 
 proptest! {

@@ -61,10 +61,7 @@ fn types_order_as_documented() {
         bson!(false),
         bson!(true),
         Bson::DateTime(bson::DateTime::from_millis(i64::MIN)),
-        Bson::Timestamp(bson::Timestamp {
-            time: 0,
-            increment: 0,
-        }),
+        Bson::Timestamp(bson::Timestamp { time: 0, increment: 0 }),
         Bson::RegularExpression(bson::Regex {
             pattern: String::new().try_into().unwrap(),
             options: String::new().try_into().unwrap(),
@@ -122,13 +119,7 @@ fn numbers_compare_exactly_over_types() {
         decimal("0"),
         decimal("-0E+100"),
     ]);
-    assert_equal(&[
-        bson!(1),
-        bson!(1_i64),
-        bson!(1.0),
-        decimal("1"),
-        decimal("1.00"),
-    ]);
+    assert_equal(&[bson!(1), bson!(1_i64), bson!(1.0), decimal("1"), decimal("1.00")]);
     assert_equal(&[bson!(0.5), decimal("0.5"), decimal("0.50")]);
     assert_equal(&[
         bson!(i64::MIN),
@@ -136,11 +127,7 @@ fn numbers_compare_exactly_over_types() {
         decimal("-9223372036854775808"),
     ]);
     assert_equal(&[bson!(f64::INFINITY), decimal("Infinity")]);
-    assert_equal(&[
-        bson!(1e22),
-        decimal("1E+22"),
-        decimal("10000000000000000000000"),
-    ]);
+    assert_equal(&[bson!(1e22), decimal("1E+22"), decimal("10000000000000000000000")]);
 }
 
 #[test]
@@ -181,10 +168,7 @@ fn within_a_type() {
         bson!(["a"]),
         bson!([[]]),
     ]);
-    assert_rising(&[
-        testing::db_pointer("b", [9; 12]),
-        testing::db_pointer("aa", [0; 12]),
-    ]);
+    assert_rising(&[testing::db_pointer("b", [9; 12]), testing::db_pointer("aa", [0; 12])]);
     assert_rising(&[
         Bson::Timestamp(bson::Timestamp {
             time: 1,
@@ -200,11 +184,7 @@ fn within_a_type() {
     let array = bson!([1]);
     let odd = [&[4, 0x61, 0][..], backwards.as_bytes(), &[0]].concat();
     let odd = [&(odd.len() as u32 + 4).to_le_bytes()[..], &odd].concat();
-    let odd = RawDocument::from_bytes(&odd)
-        .unwrap()
-        .get("a")
-        .unwrap()
-        .unwrap();
+    let odd = RawDocument::from_bytes(&odd).unwrap().get("a").unwrap().unwrap();
     assert_eq!(
         compare(odd, raw(&array).as_raw_bson_ref()),
         Ordering::Equal,
@@ -281,9 +261,7 @@ fn digits(value: &Bson) -> Option<(bool, String, String)> {
 fn decimal_digits(value: Decimal128) -> Option<(bool, String, String)> {
     match Decimal::from(value) {
         Decimal::NaN => None,
-        Decimal::Infinity { negative } => {
-            Some((negative, format!("1{}", "0".repeat(7000)), String::new()))
-        }
+        Decimal::Infinity { negative } => Some((negative, format!("1{}", "0".repeat(7000)), String::new())),
         Decimal::Finite {
             negative,
             coefficient,
@@ -307,20 +285,15 @@ fn decimal_digits(value: Decimal128) -> Option<(bool, String, String)> {
 }
 
 fn compare_digits(a: &Bson, b: &Bson) -> Ordering {
-    let ((a_negative, a_whole, a_fraction), (b_negative, b_whole, b_fraction)) =
-        match (digits(a), digits(b)) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => return Ordering::Less,
-            (Some(_), None) => return Ordering::Greater,
-            (Some(a), Some(b)) => (a, b),
-        };
+    let ((a_negative, a_whole, a_fraction), (b_negative, b_whole, b_fraction)) = match (digits(a), digits(b)) {
+        (None, None) => return Ordering::Equal,
+        (None, Some(_)) => return Ordering::Less,
+        (Some(_), None) => return Ordering::Greater,
+        (Some(a), Some(b)) => (a, b),
+    };
     let strip = |whole: &str, fraction: &str| {
         let whole = whole.trim_start_matches('0').to_owned();
-        (
-            whole.len(),
-            whole,
-            fraction.trim_end_matches('0').to_owned(),
-        )
+        (whole.len(), whole, fraction.trim_end_matches('0').to_owned())
     };
     let (a, b) = (strip(&a_whole, &a_fraction), strip(&b_whole, &b_fraction));
     let zero = (0, String::new(), String::new());
