@@ -13,10 +13,7 @@ use crate::pins::Horizon;
 use crate::shared::Shared;
 use crate::table::{Residue, RowMap, Span, Table};
 use bytes::Bytes;
-use engine::{
-    Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableSpec,
-    VALUE_BYTES_MAX,
-};
+use engine::{Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableSpec, VALUE_BYTES_MAX};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -85,11 +82,9 @@ impl Applier {
             Op::Delete(table, key) => self.write(shared, *table, key, seq, |table, horizon| {
                 table.write(key, None, seq, horizon)
             }),
-            Op::Add(table, key, amount) => {
-                self.write(shared, *table, key, seq, |table, horizon| {
-                    table.add(key, *amount, seq, horizon)
-                })
-            }
+            Op::Add(table, key, amount) => self.write(shared, *table, key, seq, |table, horizon| {
+                table.add(key, *amount, seq, horizon)
+            }),
             Op::DeleteRange(table, range) => self.delete_range(shared, *table, range, seq),
             Op::CreateTable(table, spec) => self.create_table(shared, *table, spec, seq),
             Op::DropTable(table) => {
@@ -117,32 +112,17 @@ impl Applier {
         Ok(())
     }
 
-    fn delete_range(
-        &mut self,
-        shared: &Shared,
-        table: TableId,
-        range: &KeyRange,
-        seq: Seq,
-    ) -> Result<()> {
+    fn delete_range(&mut self, shared: &Shared, table: TableId, range: &KeyRange, seq: Seq) -> Result<()> {
         let table = self.find(shared, table)?;
         let mut span = Span::of(range);
         while !span.is_empty() {
-            let residue = |key| {
-                self.residue
-                    .push_back((seq, Left::Row(Arc::clone(&table), key)))
-            };
+            let residue = |key| self.residue.push_back((seq, Left::Row(Arc::clone(&table), key)));
             table.delete_span(&mut span, DELETE_SLICE, seq, &self.horizon, residue);
         }
         Ok(())
     }
 
-    fn create_table(
-        &mut self,
-        shared: &Shared,
-        id: TableId,
-        spec: &TableSpec,
-        seq: Seq,
-    ) -> Result<()> {
+    fn create_table(&mut self, shared: &Shared, id: TableId, spec: &TableSpec, seq: Seq) -> Result<()> {
         match shared.live_table(id) {
             Ok(table) if table.spec.kind == spec.kind => Ok(()),
             Ok(table) => Err(invalid(format!(
@@ -179,11 +159,7 @@ impl Applier {
 
     /// Works off up to `budget` entries. Returns true when more could be done at once.
     fn sweep(&mut self, shared: &Shared, budget: usize) -> bool {
-        if self
-            .graves
-            .last_mut()
-            .is_some_and(|grave| !grave.free_some(budget))
-        {
+        if self.graves.last_mut().is_some_and(|grave| !grave.free_some(budget)) {
             self.graves.pop();
         }
         for _ in 0..budget.min(self.residue.len()) {
@@ -211,9 +187,7 @@ fn check_length(what: &str, length: usize, max: usize) -> Result<()> {
     if length <= max {
         Ok(())
     } else {
-        Err(invalid(format!(
-            "a {what} of {length} bytes is longer than {max}"
-        )))
+        Err(invalid(format!("a {what} of {length} bytes is longer than {max}")))
     }
 }
 

@@ -20,10 +20,7 @@ pub(crate) struct Version {
 pub(crate) struct Chain {
     newest: Version,
     /// Older ones, newest first; boxed twice because most chains have none. `None` rather than empty.
-    #[allow(
-        clippy::box_collection,
-        reason = "eight bytes in every row instead of 24"
-    )]
+    #[allow(clippy::box_collection, reason = "eight bytes in every row instead of 24")]
     older: Option<Box<Vec<Version>>>,
 }
 
@@ -45,11 +42,7 @@ impl Chain {
             return self.newest.value.as_ref();
         }
         let older = self.older.as_ref()?;
-        older
-            .iter()
-            .find(|version| version.seq <= seq)?
-            .value
-            .as_ref()
+        older.iter().find(|version| version.seq <= seq)?.value.as_ref()
     }
 
     /// The newest value, published or not.
@@ -128,10 +121,7 @@ mod tests {
             Bytes::from_static(versions[0].1.unwrap_or("").as_bytes()),
         );
         for (seq, value) in &versions[1..] {
-            chain.push(
-                Seq(*seq),
-                value.map(|value| Bytes::from_static(value.as_bytes())),
-            );
+            chain.push(Seq(*seq), value.map(|value| Bytes::from_static(value.as_bytes())));
         }
         chain
     }

@@ -9,9 +9,9 @@ use crate::snapshot::InMemorySnapshot;
 use crate::table::{RowMap, Table};
 use bytes::Bytes;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo,
-    KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot,
-    StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, KEY_BYTES_MAX,
+    LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
+    VALUE_BYTES_MAX,
 };
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl InMemoryEngine {
             let (seq, bytes) = loaded
                 .as_ref()
                 .map_or((Seq::ZERO, 0), |loaded| (loaded.seq, loaded.file_bytes));
-            checkpoint::remove_all_but(env, directory, seq)?;
+            checkpoint::settle(env, directory, seq)?;
             let store = Store {
                 env: env.clone(),
                 directory: directory.to_owned(),
@@ -71,9 +71,7 @@ impl InMemoryEngine {
             };
             (loaded, Some(store))
         };
-        let (seq, tables) = loaded.map_or((Seq::ZERO, Vec::new()), |loaded| {
-            (loaded.seq, loaded.tables)
-        });
+        let (seq, tables) = loaded.map_or((Seq::ZERO, Vec::new()), |loaded| (loaded.seq, loaded.tables));
         Ok(Self {
             info: info(options.ephemeral),
             shared: Arc::new(Shared::new(tables, seq)),
@@ -107,18 +105,13 @@ impl InMemoryEngine {
         }
         store.durable.store(seq.0, Relaxed);
         self.counters.checkpoints.fetch_add(1, Relaxed);
-        self.counters
-            .checkpoint_bytes
-            .fetch_add(*file_bytes, Relaxed);
+        self.counters.checkpoint_bytes.fetch_add(*file_bytes, Relaxed);
         checkpoint::remove_all_but(&store.env, &store.directory, seq)?;
         Ok(seq)
     }
 
     /// The rows of a bulk load, checked, as a map of their own.
-    fn collect_rows(
-        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
-        seq: Seq,
-    ) -> Result<RowMap> {
+    fn collect_rows(rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<RowMap> {
         let mut sorted: Vec<(Key, Bytes)> = Vec::new();
         for (key, value) in rows {
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
@@ -156,10 +149,7 @@ impl Engine for InMemoryEngine {
     fn tables(&self) -> Result<Vec<(TableId, TableSpec)>> {
         self.shared.check_open()?;
         let tables = self.shared.tables_at(self.shared.pins.published());
-        Ok(tables
-            .iter()
-            .map(|table| (table.id, table.spec.clone()))
-            .collect())
+        Ok(tables.iter().map(|table| (table.id, table.spec.clone())).collect())
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
@@ -171,9 +161,7 @@ impl Engine for InMemoryEngine {
         let mut applier = self.applier.lock();
         self.shared.check_open()?;
         self.counters.batches.fetch_add(1, Relaxed);
-        self.counters
-            .operations
-            .fetch_add(batch.ops().len() as u64, Relaxed);
+        self.counters.operations.fetch_add(batch.ops().len() as u64, Relaxed);
         applier
             .apply(&self.shared, batch, seq)
             .inspect_err(|error| self.shared.close(format!("a batch failed: {error}")))
@@ -184,10 +172,7 @@ impl Engine for InMemoryEngine {
     }
 
     fn durable_seq(&self) -> Seq {
-        Seq(self
-            .store
-            .as_ref()
-            .map_or(0, |store| store.durable.load(Relaxed)))
+        Seq(self.store.as_ref().map_or(0, |store| store.durable.load(Relaxed)))
     }
 
     fn checkpoint(&self) -> Result<Seq> {
@@ -198,12 +183,7 @@ impl Engine for InMemoryEngine {
         }
     }
 
-    fn bulk_load(
-        &self,
-        table: TableId,
-        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
-        seq: Seq,
-    ) -> Result<u64> {
+    fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64> {
         self.shared.check_open()?;
         let target = self.shared.live_table(table)?;
         let rows = Self::collect_rows(rows, seq)?;
@@ -243,18 +223,12 @@ impl Engine for InMemoryEngine {
         number("cache.rows", rows);
         number("tables", tables.len() as u64);
         number("snapshots.open", snapshots as u64);
-        number(
-            "snapshots.oldest_lag",
-            published.0 - oldest.unwrap_or(published).0,
-        );
+        number("snapshots.oldest_lag", published.0 - oldest.unwrap_or(published).0);
         number("cleanup.pending", self.applier.lock().pending() as u64);
         number("apply.batches", self.counters.batches.load(Relaxed));
         number("apply.operations", self.counters.operations.load(Relaxed));
         number("checkpoint.count", self.counters.checkpoints.load(Relaxed));
-        number(
-            "checkpoint.bytes_written",
-            self.counters.checkpoint_bytes.load(Relaxed),
-        );
+        number("checkpoint.bytes_written", self.counters.checkpoint_bytes.load(Relaxed));
         number("checkpoint.durable_seq", self.durable_seq().0);
     }
 
@@ -272,12 +246,7 @@ impl Engine for InMemoryEngine {
             }
             Maintenance::Compact(table) => {
                 let tables = self.tables_for(*table)?;
-                let memory = || {
-                    tables
-                        .iter()
-                        .map(|table| table.size().memory_bytes as u64)
-                        .sum::<u64>()
-                };
+                let memory = || tables.iter().map(|table| table.size().memory_bytes as u64).sum::<u64>();
                 let before = memory();
                 self.sweep_all();
                 report.bytes_freed = before.saturating_sub(memory());

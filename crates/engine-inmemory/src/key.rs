@@ -14,10 +14,7 @@ pub(crate) const INLINE_BYTES_MAX: usize = 30;
 /// An owned key.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Key {
-    Inline {
-        len: u8,
-        bytes: [u8; INLINE_BYTES_MAX],
-    },
+    Inline { len: u8, bytes: [u8; INLINE_BYTES_MAX] },
     Heap(Box<[u8]>),
 }
 
@@ -56,11 +53,7 @@ impl Key {
             Self::Inline { bytes, .. } => bytes,
             Self::Heap(bytes) => bytes,
         };
-        u64::from_be_bytes(
-            *bytes
-                .first_chunk()
-                .expect("inline keys have 30 bytes, heap keys more"),
-        )
+        u64::from_be_bytes(*bytes.first_chunk().expect("inline keys have 30 bytes, heap keys more"))
     }
 }
 

@@ -76,13 +76,9 @@ impl Pins {
         let state = self.state.lock();
         horizon.published = state.published;
         horizon.open.clear();
-        horizon.open.extend(
-            state
-                .open
-                .iter()
-                .filter(|open| open.1 > 0)
-                .map(|open| open.0),
-        );
+        horizon
+            .open
+            .extend(state.open.iter().filter(|open| open.1 > 0).map(|open| open.0));
     }
 }
 

@@ -20,10 +20,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(tables: impl IntoIterator<Item = Table>, published: Seq) -> Self {
-        let tables = tables
-            .into_iter()
-            .map(|table| (table.id, Arc::new(table)))
-            .collect();
+        let tables = tables.into_iter().map(|table| (table.id, Arc::new(table))).collect();
         Self {
             tables: RwLock::new(tables),
             pins: Pins::new(published),
@@ -45,12 +42,7 @@ impl Shared {
 
     /// Calls `read` on the table if a snapshot at `seq` has it.
     #[inline]
-    pub(crate) fn with_table<T>(
-        &self,
-        id: TableId,
-        seq: Seq,
-        read: impl FnOnce(&Arc<Table>) -> T,
-    ) -> Result<T> {
+    pub(crate) fn with_table<T>(&self, id: TableId, seq: Seq, read: impl FnOnce(&Arc<Table>) -> T) -> Result<T> {
         match self.tables.read().get(&id) {
             Some(table) if table.exists_at(seq) => Ok(read(table)),
             _ => Err(EngineError::NoSuchTable(id)),

@@ -4,9 +4,7 @@ use crate::key::Key;
 use crate::shared::Shared;
 use crate::table::{Span, Table, Visit};
 use bytes::Bytes;
-use engine::{
-    Cursor, Direction, Estimate, FillLimits, KeyRange, Result, Rows, Seq, Snapshot, TableId,
-};
+use engine::{Cursor, Direction, Estimate, FillLimits, KeyRange, Result, Rows, Seq, Snapshot, TableId};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -47,12 +45,7 @@ impl Snapshot for InMemorySnapshot {
             .with_table(table, self.seq, |table| table.get(&key, self.seq))
     }
 
-    fn cursor(
-        self: Arc<Self>,
-        table: TableId,
-        range: KeyRange,
-        direction: Direction,
-    ) -> Result<Box<dyn Cursor>> {
+    fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         let table = self.shared.with_table(table, self.seq, Arc::clone)?;
         let range = Span::of(&range);
         Ok(Box::new(InMemoryCursor {
@@ -76,37 +69,23 @@ impl Snapshot for InMemorySnapshot {
             });
         }
         let mut estimate = Estimate::default();
-        table.scan(
-            &mut Span::of(range),
-            Direction::Forward,
-            self.seq,
-            |key, value| {
-                estimate.rows += 1;
-                estimate.bytes += (key.len() + value.len()) as u64;
-                Visit::More
-            },
-        );
+        table.scan(&mut Span::of(range), Direction::Forward, self.seq, |key, value| {
+            estimate.rows += 1;
+            estimate.bytes += (key.len() + value.len()) as u64;
+            Visit::More
+        });
         let parts = (splits as u64 + 1).min(estimate.rows.max(1));
         let mut row = 0;
         let rows = estimate.rows;
         if parts > 1 {
-            table.scan(
-                &mut Span::of(range),
-                Direction::Forward,
-                self.seq,
-                |key, _| {
-                    let part = estimate.split_keys.len() as u64 + 1;
-                    if row == rows * part / parts {
-                        estimate.split_keys.push(key.as_slice().to_vec());
-                    }
-                    row += 1;
-                    if part == parts {
-                        Visit::Enough
-                    } else {
-                        Visit::More
-                    }
-                },
-            );
+            table.scan(&mut Span::of(range), Direction::Forward, self.seq, |key, _| {
+                let part = estimate.split_keys.len() as u64 + 1;
+                if row == rows * part / parts {
+                    estimate.split_keys.push(key.as_slice().to_vec());
+                }
+                row += 1;
+                if part == parts { Visit::Enough } else { Visit::More }
+            });
         }
         Ok(estimate)
     }
@@ -154,19 +133,15 @@ impl Cursor for InMemoryCursor {
 
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
         rows.clear();
-        self.table.scan(
-            &mut self.left,
-            self.direction,
-            self.snapshot.seq,
-            |key, value| {
+        self.table
+            .scan(&mut self.left, self.direction, self.snapshot.seq, |key, value| {
                 rows.push_shared(key.as_slice(), value.clone());
                 if limits.are_reached_by(rows) {
                     Visit::Enough
                 } else {
                     Visit::More
                 }
-            },
-        );
+            });
         Ok(!rows.is_empty())
     }
 }

@@ -83,20 +83,16 @@ impl Span {
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {
             (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-            (
-                Bound::Included(lower) | Bound::Excluded(lower),
-                Bound::Included(upper) | Bound::Excluded(upper),
-            ) => lower >= upper,
+            (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
+                lower >= upper
+            }
             _ => false,
         }
     }
 
     /// Leaves nothing.
     pub(crate) fn finish(&mut self) {
-        (self.lower, self.upper) = (
-            Bound::Excluded(Key::new(&[])),
-            Bound::Excluded(Key::new(&[])),
-        );
+        (self.lower, self.upper) = (Bound::Excluded(Key::new(&[])), Bound::Excluded(Key::new(&[])));
     }
 
     /// Leaves what follows `key` in `direction`.
@@ -157,9 +153,7 @@ impl Table {
     ) {
         while !span.is_empty() {
             let rows = self.rows.read();
-            let mut range = rows
-                .map
-                .range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
+            let mut range = rows.map.range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
             let mut examined = 0;
             let stopped = loop {
                 let next = match direction {
@@ -168,9 +162,7 @@ impl Table {
                 };
                 let Some((key, chain)) = next else { break None };
                 examined += 1;
-                let enough = chain
-                    .at(seq)
-                    .is_some_and(|value| visit(key, value) == Visit::Enough);
+                let enough = chain.at(seq).is_some_and(|value| visit(key, value) == Visit::Enough);
                 if enough || examined == EXAMINED_MAX {
                     break Some((key.clone(), enough));
                 }
@@ -188,13 +180,7 @@ impl Table {
     }
 
     /// Sets (`Some`) or removes (`None`) a key as of `seq`.
-    pub(crate) fn write(
-        &self,
-        key: &[u8],
-        value: Option<Bytes>,
-        seq: Seq,
-        horizon: &Horizon,
-    ) -> Residue {
+    pub(crate) fn write(&self, key: &[u8], value: Option<Bytes>, seq: Seq, horizon: &Horizon) -> Residue {
         self.rows.write().write(Key::new(key), value, seq, horizon)
     }
 
@@ -208,12 +194,7 @@ impl Table {
             .and_then(Chain::newest)
             .and_then(|value| value.as_ref().try_into().ok());
         let sum = old.map_or(0, i64::from_le_bytes).wrapping_add(amount);
-        rows.write(
-            key,
-            Some(Bytes::copy_from_slice(&sum.to_le_bytes())),
-            seq,
-            horizon,
-        )
+        rows.write(key, Some(Bytes::copy_from_slice(&sum.to_le_bytes())), seq, horizon)
     }
 
     /// Removes up to `rows_max` keys of `span` as of `seq`, tells `residue` which left history, and narrows `span`.
@@ -229,14 +210,10 @@ impl Table {
             return;
         }
         let mut rows = self.rows.write();
-        let range = rows
-            .map
-            .range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
+        let range = rows.map.range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
         let keys: Vec<Key> = range.map(|(key, _)| key.clone()).take(rows_max).collect();
         match keys.last() {
-            Some(last) if keys.len() == rows_max => {
-                span.continue_after(last.clone(), Direction::Forward)
-            }
+            Some(last) if keys.len() == rows_max => span.continue_after(last.clone(), Direction::Forward),
             _ => span.finish(),
         }
         for key in keys {
@@ -282,16 +259,12 @@ impl Table {
         let mut before: Option<&Key> = None;
         for (key, chain) in &rows.map {
             if before.is_some_and(|before| before.as_slice() >= key.as_slice()) {
-                return Err(format!(
-                    "{:?}: key {:02x?} is out of order",
-                    self.id,
-                    key.as_slice()
-                ));
+                return Err(format!("{:?}: key {:02x?} is out of order", self.id, key.as_slice()));
             }
             before = Some(key);
-            chain.check_invariants().map_err(|reason| {
-                format!("{:?}: key {:02x?}: {reason}", self.id, key.as_slice())
-            })?;
+            chain
+                .check_invariants()
+                .map_err(|reason| format!("{:?}: key {:02x?}: {reason}", self.id, key.as_slice()))?;
             if let Some(value) = chain.newest() {
                 live += 1;
                 live_bytes += (key.len() + value.len()) as u64;
@@ -365,10 +338,7 @@ impl RowMap {
     /// Rows of strictly rising keys, all of `seq`.
     pub(crate) fn from_sorted(rows: Vec<(Key, Bytes)>, seq: Seq) -> Self {
         let live = rows.len() as u64;
-        let live_bytes = rows
-            .iter()
-            .map(|(key, value)| (key.len() + value.len()) as u64)
-            .sum();
+        let live_bytes = rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
         let map: BTreeMap<Key, Chain> = rows
             .into_iter()
             .map(|(key, value)| (key, Chain::new(seq, value)))

@@ -33,8 +33,8 @@ fn later_operations_of_a_batch_win(fixture: &dyn Fixture) {
         batch.delete(TABLE, &b"d"[..]);
         batch.put(TABLE, &b"d"[..], &b"5"[..]);
     });
-    let expected = [(&b"a"[..], &b"2"[..]), (b"b", b"3"), (b"d", b"5")]
-        .map(|(key, value)| (key.to_vec(), value.to_vec()));
+    let expected =
+        [(&b"a"[..], &b"2"[..]), (b"b", b"3"), (b"d", b"5")].map(|(key, value)| (key.to_vec(), value.to_vec()));
     assert_eq!(driver.rows(TABLE), expected);
 }
 
@@ -60,21 +60,12 @@ fn a_batch_is_visible_after_publish_as_a_whole(fixture: &dyn Fixture) {
         driver.engine.apply(&batch, driver.last).unwrap();
         // Not published yet: all of it or nothing.
         let early = driver.snapshot();
-        assert_eq!(
-            early.get(TABLE, b"a").unwrap(),
-            early.get(OTHER, b"a").unwrap()
-        );
+        assert_eq!(early.get(TABLE, b"a").unwrap(), early.get(OTHER, b"a").unwrap());
         driver.engine.publish(driver.last);
         let after = driver.snapshot();
         assert_eq!(after.seq(), driver.last);
-        assert_eq!(
-            after.get(TABLE, b"a").unwrap().as_deref(),
-            Some(&key(round)[..])
-        );
-        assert_eq!(
-            after.get(OTHER, b"a").unwrap().as_deref(),
-            Some(&key(round)[..])
-        );
+        assert_eq!(after.get(TABLE, b"a").unwrap().as_deref(), Some(&key(round)[..]));
+        assert_eq!(after.get(OTHER, b"a").unwrap().as_deref(), Some(&key(round)[..]));
     }
     assert_eq!(before.get(TABLE, b"a").unwrap(), None);
 }
@@ -82,17 +73,9 @@ fn a_batch_is_visible_after_publish_as_a_whole(fixture: &dyn Fixture) {
 fn a_large_batch_is_applied_as_a_whole(fixture: &dyn Fixture) {
     const ROWS: u64 = 50_000;
     let (mut driver, _site) = fresh(fixture);
-    driver.commit(|batch| {
-        (0..ROWS).for_each(|number| batch.put(TABLE, key(number), vec![number as u8; 1000]))
-    });
+    driver.commit(|batch| (0..ROWS).for_each(|number| batch.put(TABLE, key(number), vec![number as u8; 1000])));
     assert_eq!(
-        scan(
-            &driver.snapshot(),
-            TABLE,
-            KeyRange::all(),
-            Direction::Forward
-        )
-        .len() as u64,
+        scan(&driver.snapshot(), TABLE, KeyRange::all(), Direction::Forward).len() as u64,
         ROWS
     );
 }
@@ -147,9 +130,7 @@ fn a_seq_that_does_not_rise_is_invalid(fixture: &dyn Fixture) {
         let (mut driver, _site) = fresh(fixture);
         driver.put(TABLE, b"a", b"1");
         expect_kind(
-            driver
-                .engine
-                .apply(&Batch::new(), Seq(driver.last.0 - back)),
+            driver.engine.apply(&Batch::new(), Seq(driver.last.0 - back)),
             ErrorKind::Invalid,
         );
     }
@@ -160,10 +141,7 @@ fn a_failed_batch_poisons_the_engine(fixture: &dyn Fixture) {
     let mut batch = Batch::new();
     batch.put(TABLE, &b"a"[..], &b"1"[..]);
     batch.put(TableId(99), &b"a"[..], &b"1"[..]);
-    expect_kind(
-        driver.engine.apply(&batch, driver.last.next()),
-        ErrorKind::Invalid,
-    );
+    expect_kind(driver.engine.apply(&batch, driver.last.next()), ErrorKind::Invalid);
     expect_everything_closed(&driver);
 }
 
@@ -178,9 +156,6 @@ fn apply_lets_go_of_the_batchs_buffers(fixture: &dyn Fixture) {
     driver.engine.apply(&batch, driver.last).unwrap();
     driver.engine.publish(driver.last);
     drop(batch);
-    assert!(
-        large.is_unique(),
-        "the engine keeps a slice of the caller's megabyte"
-    );
+    assert!(large.is_unique(), "the engine keeps a slice of the caller's megabyte");
     assert_eq!(driver.get(TABLE, &[7; 40]).as_deref(), Some(&[7; 990][..]));
 }

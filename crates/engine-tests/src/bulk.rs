@@ -26,9 +26,7 @@ fn sample(rows: u64) -> Vec<Row> {
 fn load(driver: &mut Driver, rows: &[Row]) -> engine::Result<u64> {
     driver.commit(|batch| batch.create_table(LOADED, spec(TableKind::Index)));
     driver.last = driver.last.next();
-    let result = driver
-        .engine
-        .bulk_load(LOADED, &mut rows.iter().cloned(), driver.last);
+    let result = driver.engine.bulk_load(LOADED, &mut rows.iter().cloned(), driver.last);
     driver.engine.publish(driver.last);
     result
 }
@@ -43,10 +41,7 @@ fn a_bulk_load_equals_batches(fixture: &dyn Fixture) {
     });
     assert_eq!(driver.rows(LOADED), rows);
     assert_eq!(driver.rows(LOADED), driver.rows(TABLE));
-    assert_eq!(
-        driver.get(LOADED, &key(30)).as_deref(),
-        Some(&[10u8; 10][..])
-    );
+    assert_eq!(driver.get(LOADED, &key(30)).as_deref(), Some(&[10u8; 10][..]));
     assert_eq!(driver.get(LOADED, &key(31)), None);
 }
 
@@ -86,9 +81,7 @@ fn a_table_with_rows_is_refused(fixture: &dyn Fixture) {
     driver.put(TABLE, b"a", b"1");
     driver.last = driver.last.next();
     expect_kind(
-        driver
-            .engine
-            .bulk_load(TABLE, &mut sample(3).into_iter(), driver.last),
+        driver.engine.bulk_load(TABLE, &mut sample(3).into_iter(), driver.last),
         ErrorKind::Invalid,
     );
     assert_eq!(driver.rows(TABLE).len(), 1);
@@ -112,10 +105,7 @@ fn a_loaded_table_takes_batches_and_drops(fixture: &dyn Fixture) {
     assert_eq!(driver.rows(LOADED), [(key(0), b"new".to_vec())]);
     driver.commit(|batch| batch.drop_table(LOADED));
     expect_kind(driver.snapshot().get(LOADED, &key(0)), ErrorKind::Invalid);
-    assert_eq!(
-        before.get(LOADED, &key(3)).unwrap().as_deref(),
-        Some(&[1u8][..])
-    );
+    assert_eq!(before.get(LOADED, &key(3)).unwrap().as_deref(), Some(&[1u8][..]));
 }
 
 fn a_crash_keeps_all_or_nothing_and_all_after_a_checkpoint(fixture: &dyn Fixture) {
@@ -131,11 +121,7 @@ fn a_crash_keeps_all_or_nothing_and_all_after_a_checkpoint(fixture: &dyn Fixture
         // Replay makes the table again where the crash took it.
         driver.commit(|batch| batch.create_table(LOADED, spec(TableKind::Index)));
         let rows = driver.rows(LOADED);
-        assert!(
-            rows.is_empty() || rows == sample(3000),
-            "{} rows of 3000",
-            rows.len()
-        );
+        assert!(rows.is_empty() || rows == sample(3000), "{} rows of 3000", rows.len());
         if checkpoint && fixture.keeps_data() {
             assert_eq!(rows.len(), 3000);
         }
@@ -155,8 +141,5 @@ fn a_load_runs_beside_batches(fixture: &dyn Fixture) {
     });
     engine.bulk_load(LOADED, &mut beside, seq).unwrap();
     assert_eq!(driver.rows(LOADED), rows);
-    assert_eq!(
-        driver.get(OTHER, b"n").as_deref(),
-        Some(&2000i64.to_le_bytes()[..])
-    );
+    assert_eq!(driver.get(OTHER, b"n").as_deref(), Some(&2000i64.to_le_bytes()[..]));
 }

@@ -23,9 +23,7 @@ tests![
 
 fn filled(fixture: &dyn Fixture, rows: u64) -> (Driver, Box<dyn crate::fixture::Site>) {
     let (mut driver, site) = fresh(fixture);
-    driver.commit(|batch| {
-        (0..rows).for_each(|number| batch.put(TABLE, key(number * 10), key(number)))
-    });
+    driver.commit(|batch| (0..rows).for_each(|number| batch.put(TABLE, key(number * 10), key(number))));
     (driver, site)
 }
 
@@ -47,16 +45,10 @@ fn empty_and_single_row_tables(fixture: &dyn Fixture) {
     for rows in [0, 1] {
         let (driver, _site) = filled(fixture, rows);
         for direction in [Direction::Forward, Direction::Reverse] {
-            assert_eq!(
-                keys_of(&driver, KeyRange::all(), direction).len() as u64,
-                rows
-            );
+            assert_eq!(keys_of(&driver, KeyRange::all(), direction).len() as u64, rows);
             let mut cursor = open_cursor(&driver.snapshot(), TABLE, KeyRange::all(), direction);
             cursor.seek(&key(0)).unwrap();
-            assert_eq!(
-                drain(&mut *cursor, FillLimits::default()).len() as u64,
-                rows
-            );
+            assert_eq!(drain(&mut *cursor, FillLimits::default()).len() as u64, rows);
         }
     }
 }
@@ -64,11 +56,7 @@ fn empty_and_single_row_tables(fixture: &dyn Fixture) {
 fn every_kind_of_bound_in_both_directions(fixture: &dyn Fixture) {
     let (driver, _site) = filled(fixture, 10);
     let cases: [(Bound<u64>, Bound<u64>, &[u64]); 9] = [
-        (
-            Unbounded,
-            Unbounded,
-            &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90],
-        ),
+        (Unbounded, Unbounded, &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90]),
         (Included(20), Included(40), &[20, 30, 40]),
         (Excluded(20), Included(40), &[30, 40]),
         (Included(20), Excluded(40), &[20, 30]),
@@ -79,10 +67,7 @@ fn every_kind_of_bound_in_both_directions(fixture: &dyn Fixture) {
         (Excluded(80), Unbounded, &[90]),
     ];
     for (start, end, expected) in cases {
-        assert_eq!(
-            keys_of(&driver, range(start, end), Direction::Forward),
-            expected
-        );
+        assert_eq!(keys_of(&driver, range(start, end), Direction::Forward), expected);
         let mut reversed = keys_of(&driver, range(start, end), Direction::Reverse);
         reversed.reverse();
         assert_eq!(reversed, expected);
@@ -91,10 +76,7 @@ fn every_kind_of_bound_in_both_directions(fixture: &dyn Fixture) {
         keys_of(&driver, KeyRange::prefix(&key(20)[..7]), Direction::Forward).len(),
         10
     );
-    assert_eq!(
-        keys_of(&driver, KeyRange::prefix(&key(20)), Direction::Forward),
-        [20]
-    );
+    assert_eq!(keys_of(&driver, KeyRange::prefix(&key(20)), Direction::Forward), [20]);
 }
 
 fn bounds_that_leave_nothing(fixture: &dyn Fixture) {
@@ -118,11 +100,7 @@ fn bounds_that_leave_nothing(fixture: &dyn Fixture) {
             );
             let mut cursor = open_cursor(&driver.snapshot(), TABLE, range(start, end), direction);
             cursor.seek(&key(20)).unwrap();
-            assert_eq!(
-                drain(&mut *cursor, FillLimits::default()),
-                vec![],
-                "{start:?} {end:?}"
-            );
+            assert_eq!(drain(&mut *cursor, FillLimits::default()), vec![], "{start:?} {end:?}");
         }
     }
 }
@@ -141,8 +119,7 @@ fn seek_hits_misses_and_stays_in_its_range(fixture: &dyn Fixture) {
         (1000, None, Some(50)),
     ];
     for (target, forward, reverse) in cases {
-        for (direction, expected) in [(Direction::Forward, forward), (Direction::Reverse, reverse)]
-        {
+        for (direction, expected) in [(Direction::Forward, forward), (Direction::Reverse, reverse)] {
             let mut cursor = open_cursor(&driver.snapshot(), TABLE, within.clone(), direction);
             cursor.seek(&key(target)).unwrap();
             let found = drain(
@@ -168,17 +145,11 @@ fn seek_after_the_end_goes_back(fixture: &dyn Fixture) {
         let mut cursor = open_cursor(&driver.snapshot(), TABLE, KeyRange::all(), direction);
         assert_eq!(drain(&mut *cursor, FillLimits::default()).len(), 10);
         assert!(
-            !cursor
-                .fill(&mut Rows::new(), FillLimits::default())
-                .unwrap(),
+            !cursor.fill(&mut Rows::new(), FillLimits::default()).unwrap(),
             "the end stays the end"
         );
         cursor.seek(&key(50)).unwrap();
-        let left = if direction == Direction::Forward {
-            5
-        } else {
-            6
-        };
+        let left = if direction == Direction::Forward { 5 } else { 6 };
         assert_eq!(drain(&mut *cursor, FillLimits::default()).len(), left);
     }
 }
@@ -245,12 +216,7 @@ fn fill_stops_at_its_limits_and_always_advances(fixture: &dyn Fixture) {
 
 fn rows_memory_is_reused_and_values_outlive_it(fixture: &dyn Fixture) {
     let (driver, _site) = filled(fixture, 10);
-    let mut cursor = open_cursor(
-        &driver.snapshot(),
-        TABLE,
-        KeyRange::all(),
-        Direction::Forward,
-    );
+    let mut cursor = open_cursor(&driver.snapshot(), TABLE, KeyRange::all(), Direction::Forward);
     let mut rows = Rows::new();
     cursor
         .fill(
@@ -275,12 +241,7 @@ fn large_rows_come_one_at_a_time(fixture: &dyn Fixture) {
     for number in 0..6 {
         driver.put(TABLE, &key(number), &vec![number as u8; 4 << 20]);
     }
-    let mut cursor = open_cursor(
-        &driver.snapshot(),
-        TABLE,
-        KeyRange::all(),
-        Direction::Forward,
-    );
+    let mut cursor = open_cursor(&driver.snapshot(), TABLE, KeyRange::all(), Direction::Forward);
     let mut rows = Rows::new();
     let mut seen = 0;
     while cursor.fill(&mut rows, FillLimits::default()).unwrap() {
@@ -358,18 +319,9 @@ fn a_long_stretch_of_deleted_keys_is_skipped(fixture: &dyn Fixture) {
     let (mut driver, _site) = filled(fixture, 20_000);
     let held = driver.snapshot();
     driver.commit(|batch| (1..19_999).for_each(|number| batch.delete(TABLE, key(number * 10))));
-    assert_eq!(
-        keys_of(&driver, KeyRange::all(), Direction::Forward),
-        [0, 199_990]
-    );
-    assert_eq!(
-        keys_of(&driver, KeyRange::all(), Direction::Reverse),
-        [199_990, 0]
-    );
-    assert_eq!(
-        scan(&held, TABLE, KeyRange::all(), Direction::Forward).len(),
-        20_000
-    );
+    assert_eq!(keys_of(&driver, KeyRange::all(), Direction::Forward), [0, 199_990]);
+    assert_eq!(keys_of(&driver, KeyRange::all(), Direction::Reverse), [199_990, 0]);
+    assert_eq!(scan(&held, TABLE, KeyRange::all(), Direction::Forward).len(), 20_000);
 }
 
 fn estimates_are_within_a_factor_of_three(fixture: &dyn Fixture) {
@@ -401,10 +353,7 @@ fn estimates_are_within_a_factor_of_three(fixture: &dyn Fixture) {
         ] {
             check(&driver, start, end);
         }
-        let all = driver
-            .snapshot()
-            .estimate(TABLE, &KeyRange::all(), 0)
-            .unwrap();
+        let all = driver.snapshot().estimate(TABLE, &KeyRange::all(), 0).unwrap();
         assert!(all.rows * 3 >= 30_000 && all.rows <= 90_000, "{all:?}");
         // Once more with the rows where a checkpoint puts them.
         driver.engine.checkpoint().unwrap();
@@ -414,21 +363,14 @@ fn estimates_are_within_a_factor_of_three(fixture: &dyn Fixture) {
         .snapshot()
         .estimate(TABLE, &range(Included(300_001), Unbounded), 4)
         .unwrap();
-    assert_eq!(
-        (nothing.rows, nothing.bytes, nothing.split_keys.len()),
-        (0, 0, 0)
-    );
+    assert_eq!((nothing.rows, nothing.bytes, nothing.split_keys.len()), (0, 0, 0));
 }
 
 fn split_keys_rise_inside_the_range_and_part_it(fixture: &dyn Fixture) {
     let (driver, _site) = filled(fixture, 20_000);
     let whole = range(Included(1_000), Excluded(190_000));
     for splits in [1, 3, 16] {
-        let keys = driver
-            .snapshot()
-            .estimate(TABLE, &whole, splits)
-            .unwrap()
-            .split_keys;
+        let keys = driver.snapshot().estimate(TABLE, &whole, splits).unwrap().split_keys;
         assert!(
             keys.len() <= splits && !keys.is_empty(),
             "{} keys for {splits}",
@@ -439,11 +381,7 @@ fn split_keys_rise_inside_the_range_and_part_it(fixture: &dyn Fixture) {
         let mut union = Vec::new();
         let mut start = whole.start.clone();
         let mut largest = 0;
-        for end in keys
-            .iter()
-            .map(|key| Excluded(key.clone()))
-            .chain([whole.end.clone()])
-        {
+        for end in keys.iter().map(|key| Excluded(key.clone())).chain([whole.end.clone()]) {
             let part = keys_of(
                 &driver,
                 KeyRange {
@@ -476,9 +414,5 @@ fn split_keys_rise_inside_the_range_and_part_it(fixture: &dyn Fixture) {
         .estimate(TABLE, &range(Included(0), Included(20)), 16)
         .unwrap()
         .split_keys;
-    assert!(
-        few.len() <= 3,
-        "three rows cannot be parted {} times",
-        few.len()
-    );
+    assert!(few.len() <= 3, "three rows cannot be parted {} times", few.len());
 }

@@ -3,8 +3,8 @@
 use crate::fixture::{Fixture, Site};
 use bytes::Bytes;
 use engine::{
-    Batch, Cursor, Direction, Engine, EngineError, ErrorKind, FillLimits, KeyRange, Rows, Seq,
-    Snapshot, TableId, TableKind, TableSpec,
+    Batch, Cursor, Direction, Engine, EngineError, ErrorKind, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId,
+    TableKind, TableSpec,
 };
 use std::sync::Arc;
 use vfs::{Random, SeededRandom};
@@ -91,9 +91,7 @@ pub(crate) fn open_cursor(
     range: KeyRange,
     direction: Direction,
 ) -> Box<dyn Cursor> {
-    Arc::clone(snapshot)
-        .cursor(table, range, direction)
-        .unwrap()
+    Arc::clone(snapshot).cursor(table, range, direction).unwrap()
 }
 
 /// Everything a cursor has left, by fills of the given size.
@@ -102,23 +100,13 @@ pub(crate) fn drain(cursor: &mut dyn Cursor, limits: FillLimits) -> Vec<Row> {
     let mut found = Vec::new();
     while cursor.fill(&mut rows, limits).unwrap() {
         assert!(!rows.is_empty(), "fill said there are rows and gave none");
-        found.extend(
-            (0..rows.len()).map(|index| (rows.key(index).to_vec(), rows.value(index).to_vec())),
-        );
+        found.extend((0..rows.len()).map(|index| (rows.key(index).to_vec(), rows.value(index).to_vec())));
     }
-    assert!(
-        rows.is_empty(),
-        "fill said there is nothing left and gave rows"
-    );
+    assert!(rows.is_empty(), "fill said there is nothing left and gave rows");
     found
 }
 
-pub(crate) fn scan(
-    snapshot: &Arc<dyn Snapshot>,
-    table: TableId,
-    range: KeyRange,
-    direction: Direction,
-) -> Vec<Row> {
+pub(crate) fn scan(snapshot: &Arc<dyn Snapshot>, table: TableId, range: KeyRange, direction: Direction) -> Vec<Row> {
     drain(
         &mut *open_cursor(snapshot, table, range, direction),
         FillLimits::default(),
@@ -161,9 +149,7 @@ pub(crate) fn for_seeds(test: &str, count: usize, run: impl Fn(u64)) {
         .map(|text| text.parse().expect("TENON_KIT_SEED is a number"));
     let seeds = match asked {
         Some(seed) => vec![seed],
-        None => (0..count)
-            .map(|_| vfs::SystemRandom::new().next_u64())
-            .collect(),
+        None => (0..count).map(|_| vfs::SystemRandom::new().next_u64()).collect(),
     };
     for seed in seeds {
         println!("{test}: TENON_KIT_SEED={seed}");

@@ -17,7 +17,7 @@ tests![
 ];
 
 /// The batch at every position writes its position to both tables, so that the fold up to `mark` is known.
-fn write_up_to(driver: &mut Driver, last: u64) {
+pub(crate) fn write_up_to(driver: &mut Driver, last: u64) {
     while driver.last.0 < last {
         let number = driver.last.0 + 1;
         driver.commit(|batch| {
@@ -34,7 +34,7 @@ fn write_up_to(driver: &mut Driver, last: u64) {
 }
 
 /// The state is that of [`write_up_to`] the durable mark, in both tables.
-fn expect_fold(driver: &Driver) {
+pub(crate) fn expect_fold(driver: &Driver) {
     let mark = driver.engine.durable_seq().0;
     assert_eq!(driver.snapshot().seq(), Seq(mark));
     if mark == 0 {
@@ -42,10 +42,7 @@ fn expect_fold(driver: &Driver) {
         return;
     }
     assert_eq!(driver.get(OTHER, b"last").as_deref(), Some(&key(mark)[..]));
-    assert_eq!(
-        driver.get(OTHER, b"count").as_deref(),
-        Some(&mark.to_le_bytes()[..])
-    );
+    assert_eq!(driver.get(OTHER, b"count").as_deref(), Some(&mark.to_le_bytes()[..]));
     let expected: Vec<_> = (mark / 2 + 1..=mark)
         .map(|number| (key(number), vec![number as u8; 200]))
         .collect();
@@ -121,13 +118,7 @@ fn created_and_dropped_tables_are_part_of_the_fold(fixture: &dyn Fixture) {
     driver.commit(|batch| batch.create_table(TableId(50), spec(TableKind::Small)));
     let mut driver = crash(driver, &mut *site);
     if driver.last == mark && mark > Seq::ZERO {
-        let ids: Vec<u32> = driver
-            .engine
-            .tables()
-            .unwrap()
-            .iter()
-            .map(|table| table.0.0)
-            .collect();
+        let ids: Vec<u32> = driver.engine.tables().unwrap().iter().map(|table| table.0.0).collect();
         assert_eq!(ids, [TABLE.0, OTHER.0]);
         assert_eq!(
             driver.get(TABLE, b"a").as_deref(),

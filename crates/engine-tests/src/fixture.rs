@@ -62,11 +62,7 @@ pub fn run_all(fixture: &dyn Fixture) {
         }
     }
     assert!(ran > 0, "no test of the kit is named like {only:?}");
-    assert!(
-        failed.is_empty(),
-        "{} of {ran} tests failed: {failed:?}",
-        failed.len()
-    );
+    assert!(failed.is_empty(), "{} of {ran} tests failed: {failed:?}", failed.len());
 }
 
 fn all_tests() -> impl Iterator<Item = (&'static str, Test)> {
@@ -79,6 +75,7 @@ fn all_tests() -> impl Iterator<Item = (&'static str, Test)> {
         crate::ranges::TESTS,
         crate::bulk::TESTS,
         crate::durability::TESTS,
+        crate::faults::TESTS,
         crate::space::TESTS,
         crate::resources::TESTS,
         crate::maintenance::TESTS,

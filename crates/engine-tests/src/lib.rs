@@ -6,10 +6,7 @@
 //!
 //! `TENON_KIT_ONLY=text` runs the tests whose names contain the text; `TENON_KIT_SEED=n` replays the random ones.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test kit: a failed step is a failed test"
-)]
+#![allow(clippy::unwrap_used, reason = "a test kit: a failed step is a failed test")]
 
 mod batches;
 mod bulk;
@@ -17,6 +14,7 @@ mod concurrency;
 mod cursors;
 mod driver;
 mod durability;
+mod faults;
 mod fixture;
 mod lifecycle;
 mod maintenance;

@@ -3,8 +3,7 @@
 use crate::driver::{Driver, OTHER, TABLE, expect_kind, fresh, key, scan, spec};
 use crate::fixture::{Fixture, tests};
 use engine::{
-    Batch, CheckpointCost, CloseMode, Direction, ErrorKind, KeyRange, Maintenance, Seq, TableId,
-    TableKind, TableSpec,
+    Batch, CheckpointCost, CloseMode, Direction, ErrorKind, KeyRange, Maintenance, Seq, TableId, TableKind, TableSpec,
 };
 
 tests![
@@ -80,22 +79,18 @@ fn an_abandoned_engine_keeps_its_durable_mark(fixture: &dyn Fixture) {
 fn tables_are_listed_by_id_with_their_options(fixture: &dyn Fixture) {
     let site = fixture.site();
     let mut driver = Driver::open(&*site);
-    let specs: Vec<(TableId, TableSpec)> = [
-        (90, TableKind::Small),
-        (4, TableKind::Records),
-        (300, TableKind::Index),
-    ]
-    .map(|(id, kind)| {
-        (
-            TableId(id),
-            TableSpec {
-                kind,
-                name: format!("db.täble{id}"),
-                compressor: Some("none".into()),
-            },
-        )
-    })
-    .to_vec();
+    let specs: Vec<(TableId, TableSpec)> = [(90, TableKind::Small), (4, TableKind::Records), (300, TableKind::Index)]
+        .map(|(id, kind)| {
+            (
+                TableId(id),
+                TableSpec {
+                    kind,
+                    name: format!("db.täble{id}"),
+                    compressor: Some("none".into()),
+                },
+            )
+        })
+        .to_vec();
     driver.commit(|batch| {
         specs
             .iter()
@@ -127,20 +122,14 @@ fn creating_a_table_twice_is_fine(fixture: &dyn Fixture) {
         )
     });
     assert_eq!(driver.get(TABLE, b"a").as_deref(), Some(&b"1"[..]));
-    assert_eq!(
-        driver.engine.tables().unwrap()[0].1,
-        spec(TableKind::Records)
-    );
+    assert_eq!(driver.engine.tables().unwrap()[0].1, spec(TableKind::Records));
 }
 
 fn creating_a_table_as_another_kind_is_invalid(fixture: &dyn Fixture) {
     let (driver, _site) = fresh(fixture);
     let mut batch = Batch::new();
     batch.create_table(TABLE, spec(TableKind::Small));
-    expect_kind(
-        driver.engine.apply(&batch, driver.last.next()),
-        ErrorKind::Invalid,
-    );
+    expect_kind(driver.engine.apply(&batch, driver.last.next()), ErrorKind::Invalid);
 }
 
 fn dropping_a_missing_table_is_fine(fixture: &dyn Fixture) {
@@ -155,32 +144,22 @@ fn a_missing_table_is_an_error(fixture: &dyn Fixture) {
     let snapshot = driver.snapshot();
     expect_kind(snapshot.get(missing, b"a"), ErrorKind::Invalid);
     expect_kind(
-        snapshot
-            .clone()
-            .cursor(missing, KeyRange::all(), Direction::Forward),
+        snapshot.clone().cursor(missing, KeyRange::all(), Direction::Forward),
         ErrorKind::Invalid,
     );
-    expect_kind(
-        snapshot.estimate(missing, &KeyRange::all(), 3),
-        ErrorKind::Invalid,
-    );
+    expect_kind(snapshot.estimate(missing, &KeyRange::all(), 3), ErrorKind::Invalid);
     expect_kind(driver.engine.table_stats(missing), ErrorKind::Invalid);
     expect_kind(
         driver.engine.maintain(&Maintenance::Verify(Some(missing))),
         ErrorKind::Invalid,
     );
     expect_kind(
-        driver
-            .engine
-            .bulk_load(missing, &mut std::iter::empty(), driver.last),
+        driver.engine.bulk_load(missing, &mut std::iter::empty(), driver.last),
         ErrorKind::Invalid,
     );
     let mut batch = Batch::new();
     batch.put(missing, &b"a"[..], &b"1"[..]);
-    expect_kind(
-        driver.engine.apply(&batch, driver.last.next()),
-        ErrorKind::Invalid,
-    );
+    expect_kind(driver.engine.apply(&batch, driver.last.next()), ErrorKind::Invalid);
 }
 
 fn a_dropped_table_stays_readable_to_older_snapshots(fixture: &dyn Fixture) {
@@ -196,14 +175,8 @@ fn a_dropped_table_stays_readable_to_older_snapshots(fixture: &dyn Fixture) {
         driver.put(OTHER, &key(number), b"x");
     }
     expect_kind(driver.snapshot().get(TABLE, &key(1)), ErrorKind::Invalid);
-    assert_eq!(
-        before.get(TABLE, &key(1)).unwrap().as_deref(),
-        Some(&key(1)[..])
-    );
-    assert_eq!(
-        scan(&before, TABLE, KeyRange::all(), Direction::Reverse).len(),
-        500
-    );
+    assert_eq!(before.get(TABLE, &key(1)).unwrap().as_deref(), Some(&key(1)[..]));
+    assert_eq!(scan(&before, TABLE, KeyRange::all(), Direction::Reverse).len(), 500);
     assert_eq!(
         crate::driver::drain(&mut *open, engine::FillLimits::default()).len(),
         500
@@ -224,10 +197,7 @@ fn a_table_is_created_filled_and_dropped_by_batches_alone(fixture: &dyn Fixture)
         batch.drop_table(table);
     });
     expect_kind(before.get(table, b"a"), ErrorKind::Invalid);
-    assert_eq!(
-        between.get(table, b"a").unwrap().as_deref(),
-        Some(&b"1"[..])
-    );
+    assert_eq!(between.get(table, b"a").unwrap().as_deref(), Some(&b"1"[..]));
     expect_kind(driver.snapshot().get(table, b"a"), ErrorKind::Invalid);
 }
 
@@ -244,20 +214,14 @@ pub(crate) fn expect_everything_closed(driver: &Driver) {
     let engine = &driver.engine;
     expect_kind(engine.tables(), ErrorKind::Closed);
     expect_kind(engine.snapshot(), ErrorKind::Closed);
-    expect_kind(
-        engine.apply(&Batch::new(), driver.last.next()),
-        ErrorKind::Closed,
-    );
+    expect_kind(engine.apply(&Batch::new(), driver.last.next()), ErrorKind::Closed);
     expect_kind(engine.checkpoint(), ErrorKind::Closed);
     expect_kind(
         engine.bulk_load(TABLE, &mut std::iter::empty(), driver.last),
         ErrorKind::Closed,
     );
     expect_kind(engine.table_stats(TABLE), ErrorKind::Closed);
-    expect_kind(
-        engine.maintain(&Maintenance::Verify(None)),
-        ErrorKind::Closed,
-    );
+    expect_kind(engine.maintain(&Maintenance::Verify(None)), ErrorKind::Closed);
     expect_kind(engine.backup().map(|_| ()), ErrorKind::Closed);
     expect_kind(engine.close(CloseMode::Checkpoint), ErrorKind::Closed);
 }

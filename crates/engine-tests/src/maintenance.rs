@@ -15,9 +15,7 @@ tests![
 fn filled(fixture: &dyn Fixture) -> (Driver, Box<dyn crate::fixture::Site>) {
     let (mut driver, site) = fresh(fixture);
     let dice = Dice::new(5);
-    driver.commit(|batch| {
-        (0..2000).for_each(|number| batch.put(TABLE, key(number), dice.bytes(100)))
-    });
+    driver.commit(|batch| (0..2000).for_each(|number| batch.put(TABLE, key(number), dice.bytes(100))));
     driver.commit(|batch| (0..1000).for_each(|number| batch.put(OTHER, key(number), key(number))));
     (driver, site)
 }
@@ -25,10 +23,7 @@ fn filled(fixture: &dyn Fixture) -> (Driver, Box<dyn crate::fixture::Site>) {
 fn verify_looks_at_every_row_and_finds_nothing(fixture: &dyn Fixture) {
     let (driver, _site) = filled(fixture);
     for _ in 0..2 {
-        let one = driver
-            .engine
-            .maintain(&Maintenance::Verify(Some(OTHER)))
-            .unwrap();
+        let one = driver.engine.maintain(&Maintenance::Verify(Some(OTHER))).unwrap();
         assert_eq!(
             one,
             MaintenanceReport {
@@ -50,16 +45,9 @@ fn verify_looks_at_every_row_and_finds_nothing(fixture: &dyn Fixture) {
 
 fn compaction_changes_no_row(fixture: &dyn Fixture) {
     let (mut driver, _site) = filled(fixture);
-    driver.commit(|batch| {
-        (0..2000)
-            .step_by(3)
-            .for_each(|number| batch.delete(TABLE, key(number)))
-    });
+    driver.commit(|batch| (0..2000).step_by(3).for_each(|number| batch.delete(TABLE, key(number))));
     let before = driver.rows(TABLE);
-    driver
-        .engine
-        .maintain(&Maintenance::Compact(Some(TABLE)))
-        .unwrap();
+    driver.engine.maintain(&Maintenance::Compact(Some(TABLE))).unwrap();
     driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
     assert_eq!(driver.rows(TABLE), before);
 }
@@ -82,10 +70,7 @@ fn a_flipped_bit_is_found_or_harmless(fixture: &dyn Fixture) {
                 Ok(rows) => assert_eq!(rows, expected, "damage came back as data"),
                 Err(kind) => {
                     assert!(
-                        matches!(
-                            kind,
-                            ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Invalid
-                        ),
+                        matches!(kind, ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Invalid),
                         "{kind:?}"
                     );
                     found += 1;
@@ -104,18 +89,13 @@ fn read_everything(site: &dyn crate::fixture::Site) -> Result<AllRows, ErrorKind
         let snapshot = engine.snapshot()?;
         let mut read = Vec::new();
         for table in [TABLE, OTHER] {
-            let mut cursor = snapshot.clone().cursor(
-                table,
-                engine::KeyRange::all(),
-                engine::Direction::Forward,
-            )?;
+            let mut cursor = snapshot
+                .clone()
+                .cursor(table, engine::KeyRange::all(), engine::Direction::Forward)?;
             let mut rows = engine::Rows::new();
             let mut all = Vec::new();
             while cursor.fill(&mut rows, engine::FillLimits::default())? {
-                all.extend(
-                    (0..rows.len())
-                        .map(|index| (rows.key(index).to_vec(), rows.value(index).to_vec())),
-                );
+                all.extend((0..rows.len()).map(|index| (rows.key(index).to_vec(), rows.value(index).to_vec())));
             }
             read.push(all);
         }

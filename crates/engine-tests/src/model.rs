@@ -6,10 +6,7 @@
 
 use crate::driver::{Dice, Driver, drain, for_seeds, key, open_cursor, spec};
 use crate::fixture::{Fixture, Site, tests};
-use engine::{
-    Batch, CloseMode, Direction, FillLimits, KeyRange, Maintenance, Op, Seq, Snapshot, TableId,
-    TableKind,
-};
+use engine::{Batch, CloseMode, Direction, FillLimits, KeyRange, Maintenance, Op, Seq, Snapshot, TableId, TableKind};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,11 +28,9 @@ fn random_operations_agree_with_the_oracle(fixture: &dyn Fixture) {
 }
 
 fn random_operations_on_few_keys_agree_with_the_oracle(fixture: &dyn Fixture) {
-    for_seeds(
-        "random_operations_on_few_keys_agree_with_the_oracle",
-        4,
-        |seed| Run::new(fixture, seed, 6).steps(400),
-    );
+    for_seeds("random_operations_on_few_keys_agree_with_the_oracle", 4, |seed| {
+        Run::new(fixture, seed, 6).steps(400)
+    });
 }
 
 struct Run<'a> {
@@ -53,23 +48,11 @@ struct Run<'a> {
 /// What an operation makes of the oracle's state: the specification of `apply`.
 fn fold(state: &mut State, op: &Op) {
     match op {
-        Op::Put(table, key, value) => drop(
-            state
-                .get_mut(table)
-                .unwrap()
-                .insert(key.to_vec(), value.to_vec()),
-        ),
+        Op::Put(table, key, value) => drop(state.get_mut(table).unwrap().insert(key.to_vec(), value.to_vec())),
         Op::Delete(table, key) => drop(state.get_mut(table).unwrap().remove(&key[..])),
-        Op::DeleteRange(table, range) => state
-            .get_mut(table)
-            .unwrap()
-            .retain(|key, _| !range.contains(key)),
+        Op::DeleteRange(table, range) => state.get_mut(table).unwrap().retain(|key, _| !range.contains(key)),
         Op::Add(table, key, amount) => {
-            let value = state
-                .get_mut(table)
-                .unwrap()
-                .entry(key.to_vec())
-                .or_default();
+            let value = state.get_mut(table).unwrap().entry(key.to_vec()).or_default();
             let old = value[..].try_into().map_or(0, i64::from_le_bytes);
             *value = old.wrapping_add(*amount).to_le_bytes().to_vec();
         }
@@ -96,9 +79,7 @@ impl<'a> Run<'a> {
     }
 
     fn driver(&mut self) -> &mut Driver {
-        self.driver
-            .as_mut()
-            .expect("an engine is open between steps")
+        self.driver.as_mut().expect("an engine is open between steps")
     }
 
     fn steps(mut self, count: usize) {
@@ -109,12 +90,7 @@ impl<'a> Run<'a> {
                 68..76 => self.check_a_view(),
                 76..84 => self.check_now(),
                 84..90 => self.checkpoint(),
-                90..93 => drop(
-                    self.driver()
-                        .engine
-                        .maintain(&Maintenance::Compact(None))
-                        .unwrap(),
-                ),
+                90..93 => drop(self.driver().engine.maintain(&Maintenance::Compact(None)).unwrap()),
                 93..95 => self.reopen(),
                 95..98 => self.crash(),
                 _ => self.verify(),
@@ -153,12 +129,7 @@ impl<'a> Run<'a> {
     }
 
     fn write(&mut self) {
-        let mut state = self
-            .history
-            .last_key_value()
-            .expect("there is a first state")
-            .1
-            .clone();
+        let mut state = self.history.last_key_value().expect("there is a first state").1.clone();
         let mut batch = Batch::new();
         for _ in 0..1 + self.dice.below(6) {
             let mut one = Batch::new();
@@ -170,9 +141,7 @@ impl<'a> Run<'a> {
                 (Some(table), 1) => one.drop_table(table),
                 (Some(table), 2..5) => one.delete_range(table, self.random_range()),
                 (Some(table), 5..13) => one.delete(table, self.random_key()),
-                (Some(table), 13..18) => {
-                    one.add(table, self.random_key(), self.dice.below(1000) as i64 - 500)
-                }
+                (Some(table), 13..18) => one.add(table, self.random_key(), self.dice.below(1000) as i64 - 500),
                 (Some(table), _) => {
                     let length = [0, 1, 8, 30, 300, 5000][self.dice.below(6) as usize];
                     one.put(table, self.random_key(), self.dice.bytes(length));
@@ -240,10 +209,7 @@ impl<'a> Run<'a> {
                 bytes_max: 1 + self.dice.below(20_000) as usize,
             };
             for range in [KeyRange::all(), range] {
-                let found = drain(
-                    &mut *open_cursor(snapshot, *table, range.clone(), direction),
-                    limits,
-                );
+                let found = drain(&mut *open_cursor(snapshot, *table, range.clone(), direction), limits);
                 let mut rows: Vec<_> = expected
                     .clone()
                     .into_iter()
@@ -252,12 +218,7 @@ impl<'a> Run<'a> {
                 if direction == Direction::Reverse {
                     rows.reverse();
                 }
-                assert_eq!(
-                    found,
-                    rows,
-                    "{table:?} at {:?} {range:?} {direction:?}",
-                    snapshot.seq()
-                );
+                assert_eq!(found, rows, "{table:?} at {:?} {range:?} {direction:?}", snapshot.seq());
             }
             let key = self.random_key();
             assert_eq!(
@@ -286,11 +247,7 @@ impl<'a> Run<'a> {
     }
 
     fn verify(&mut self) {
-        let report = self
-            .driver()
-            .engine
-            .maintain(&Maintenance::Verify(None))
-            .unwrap();
+        let report = self.driver().engine.maintain(&Maintenance::Verify(None)).unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
     }
 

@@ -108,20 +108,14 @@ fn a_value_past_the_limit_is_invalid(fixture: &dyn Fixture) {
     let (driver, _site) = fresh(fixture);
     let mut batch = Batch::new();
     batch.put(TABLE, &b"a"[..], vec![0; VALUE_BYTES_MAX + 1]);
-    expect_kind(
-        driver.engine.apply(&batch, driver.last.next()),
-        ErrorKind::Invalid,
-    );
+    expect_kind(driver.engine.apply(&batch, driver.last.next()), ErrorKind::Invalid);
 }
 
 fn a_key_past_the_limit_is_invalid(fixture: &dyn Fixture) {
     let (driver, _site) = fresh(fixture);
     let mut batch = Batch::new();
     batch.put(TABLE, vec![0; KEY_BYTES_MAX + 1], &b""[..]);
-    expect_kind(
-        driver.engine.apply(&batch, driver.last.next()),
-        ErrorKind::Invalid,
-    );
+    expect_kind(driver.engine.apply(&batch, driver.last.next()), ErrorKind::Invalid);
 }
 
 fn overwriting_and_deleting(fixture: &dyn Fixture) {
@@ -194,10 +188,7 @@ fn add_gives_the_same_after_compaction_and_reopening(fixture: &dyn Fixture) {
             driver.engine.checkpoint().unwrap();
         }
     }
-    driver
-        .engine
-        .maintain(&Maintenance::Compact(Some(TABLE)))
-        .unwrap();
+    driver.engine.maintain(&Maintenance::Compact(Some(TABLE))).unwrap();
     assert_eq!(number(driver.get(TABLE, b"n")), Some(200));
     if fixture.keeps_data() {
         driver.engine.close(CloseMode::Checkpoint).unwrap();

@@ -105,9 +105,7 @@ fn overlapping_range_deletes(fixture: &dyn Fixture) {
 fn a_whole_table_is_emptied_and_filled_again(fixture: &dyn Fixture) {
     let (mut driver, _site) = fresh(fixture);
     for round in 0..5u8 {
-        driver.commit(|batch| {
-            (0..3000).for_each(|number| batch.put(TABLE, key(number), vec![round]))
-        });
+        driver.commit(|batch| (0..3000).for_each(|number| batch.put(TABLE, key(number), vec![round])));
         assert!(driver.rows(TABLE).iter().all(|row| row.1 == [round]));
         assert_eq!(driver.rows(TABLE).len(), 3000);
         driver.commit(|batch| batch.delete_range(TABLE, KeyRange::all()));
@@ -122,12 +120,7 @@ fn trimming_the_front_while_a_reader_stands_there(fixture: &dyn Fixture) {
     let (mut driver, _site) = fresh(fixture);
     driver.commit(|batch| (0..1000).for_each(|number| batch.put(TABLE, key(number), &b"v"[..])));
     let snapshot = driver.snapshot();
-    let mut reader = crate::driver::open_cursor(
-        &snapshot,
-        TABLE,
-        KeyRange::all(),
-        engine::Direction::Forward,
-    );
+    let mut reader = crate::driver::open_cursor(&snapshot, TABLE, KeyRange::all(), engine::Direction::Forward);
     let mut rows = engine::Rows::new();
     let mut read = 0;
     while reader
@@ -176,10 +169,7 @@ fn random_range_deletes_agree_with_a_map(fixture: &dyn Fixture) {
             }
             if dice.below(50) == 0 {
                 driver.engine.checkpoint().unwrap();
-                assert_eq!(
-                    driver.rows(TABLE),
-                    model.clone().into_iter().collect::<Vec<_>>()
-                );
+                assert_eq!(driver.rows(TABLE), model.clone().into_iter().collect::<Vec<_>>());
             }
         }
         assert_eq!(driver.rows(TABLE), model.into_iter().collect::<Vec<_>>());

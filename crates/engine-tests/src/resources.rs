@@ -55,27 +55,18 @@ fn statistics_are_sane_and_counters_rise(fixture: &dyn Fixture) {
     let read = |driver: &Driver| {
         let mut found = std::collections::BTreeMap::new();
         driver.engine.stats(&mut |name, value| {
-            assert!(
-                found.insert(name.to_owned(), value).is_none(),
-                "{name} comes twice"
-            );
+            assert!(found.insert(name.to_owned(), value).is_none(), "{name} comes twice");
         });
         found
     };
-    let number =
-        |found: &std::collections::BTreeMap<String, engine::StatValue>, name: &str| match found
-            .get(name)
-        {
-            Some(engine::StatValue::Number(number)) => *number,
-            other => panic!("{name} is {other:?}"),
-        };
+    let number = |found: &std::collections::BTreeMap<String, engine::StatValue>, name: &str| match found.get(name) {
+        Some(engine::StatValue::Number(number)) => *number,
+        other => panic!("{name} is {other:?}"),
+    };
     let before = read(&driver);
     driver.commit(|batch| (0..100).for_each(|row| batch.put(TABLE, key(row), vec![0; 100])));
     let after = read(&driver);
-    assert!(
-        before.keys().eq(after.keys()),
-        "the set of names is constant"
-    );
+    assert!(before.keys().eq(after.keys()), "the set of names is constant");
     for (name, rise) in [("apply.batches", 1), ("apply.operations", 100)] {
         assert_eq!(number(&after, name) - number(&before, name), rise, "{name}");
     }

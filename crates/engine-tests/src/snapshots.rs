@@ -16,9 +16,7 @@ tests![
 
 fn a_snapshot_does_not_change(fixture: &dyn Fixture) {
     let (mut driver, _site) = fresh(fixture);
-    driver.commit(|batch| {
-        (0..2000).for_each(|number| batch.put(TABLE, key(number * 2), key(number)))
-    });
+    driver.commit(|batch| (0..2000).for_each(|number| batch.put(TABLE, key(number * 2), key(number))));
     let snapshot = driver.snapshot();
     let before = scan(&snapshot, TABLE, KeyRange::all(), Direction::Forward);
     let mut half_read = open_cursor(&snapshot, TABLE, KeyRange::all(), Direction::Forward);
@@ -46,16 +44,10 @@ fn a_snapshot_does_not_change(fixture: &dyn Fixture) {
     });
     driver.engine.checkpoint().unwrap();
     driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
-    assert_eq!(
-        scan(&snapshot, TABLE, KeyRange::all(), Direction::Forward),
-        before
-    );
+    assert_eq!(scan(&snapshot, TABLE, KeyRange::all(), Direction::Forward), before);
     let rest = crate::driver::drain(&mut *half_read, FillLimits::default());
     assert_eq!(rest, before[1000..]);
-    assert_eq!(
-        snapshot.get(TABLE, &key(4)).unwrap().as_deref(),
-        Some(&key(2)[..])
-    );
+    assert_eq!(snapshot.get(TABLE, &key(4)).unwrap().as_deref(), Some(&key(2)[..]));
     assert_eq!(snapshot.get(TABLE, &key(1)).unwrap(), None);
 }
 
@@ -91,11 +83,7 @@ fn snapshots_at_every_position_stay_exact(fixture: &dyn Fixture) {
             );
         }
         assert_eq!(
-            driver
-                .engine
-                .maintain(&Maintenance::Verify(None))
-                .unwrap()
-                .problems,
+            driver.engine.maintain(&Maintenance::Verify(None)).unwrap().problems,
             Vec::<String>::new()
         );
     });
@@ -110,10 +98,7 @@ fn a_cursor_keeps_its_snapshot_alive(fixture: &dyn Fixture) {
         .unwrap();
     driver.commit(|batch| batch.delete_range(TABLE, KeyRange::all()));
     driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
-    assert_eq!(
-        crate::driver::drain(&mut *cursor, FillLimits::default()).len(),
-        1000
-    );
+    assert_eq!(crate::driver::drain(&mut *cursor, FillLimits::default()).len(), 1000);
 }
 
 fn a_snapshot_outlives_the_callers_handle_of_the_engine(fixture: &dyn Fixture) {
@@ -122,32 +107,23 @@ fn a_snapshot_outlives_the_callers_handle_of_the_engine(fixture: &dyn Fixture) {
     let snapshot = driver.snapshot();
     let Driver { engine, .. } = driver;
     drop(engine);
-    assert_eq!(
-        snapshot.get(TABLE, b"a").unwrap().as_deref(),
-        Some(&b"1"[..])
-    );
+    assert_eq!(snapshot.get(TABLE, b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
 fn old_versions_go_when_nobody_sees_them(fixture: &dyn Fixture) {
     let (mut driver, _site) = fresh(fixture);
-    driver
-        .commit(|batch| (0..1000).for_each(|number| batch.put(TABLE, key(number), vec![1; 1000])));
-    driver
-        .commit(|batch| (0..1000).for_each(|number| batch.put(OTHER, key(number), vec![1; 1000])));
+    driver.commit(|batch| (0..1000).for_each(|number| batch.put(TABLE, key(number), vec![1; 1000])));
+    driver.commit(|batch| (0..1000).for_each(|number| batch.put(OTHER, key(number), vec![1; 1000])));
     let weigh = |driver: &Driver| {
         driver.engine.checkpoint().unwrap();
         driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
         let stats = driver.engine.table_stats(TABLE).unwrap();
-        stats
-            .memory_bytes
-            .max(stats.storage_bytes - stats.free_bytes)
+        stats.memory_bytes.max(stats.storage_bytes - stats.free_bytes)
     };
     let single = weigh(&driver);
     let held = driver.snapshot();
     for round in 0..20 {
-        driver.commit(|batch| {
-            (0..1000).for_each(|number| batch.put(TABLE, key(number), vec![round; 1000]))
-        });
+        driver.commit(|batch| (0..1000).for_each(|number| batch.put(TABLE, key(number), vec![round; 1000])));
     }
     assert!(
         scan(&held, TABLE, KeyRange::all(), Direction::Forward)

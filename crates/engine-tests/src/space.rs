@@ -15,9 +15,7 @@ const ROWS: u64 = 4000;
 fn fill(driver: &mut Driver, round: u64) {
     let dice = crate::driver::Dice::new(round);
     for first in (0..ROWS).step_by(500) {
-        driver.commit(|batch| {
-            (first..first + 500).for_each(|number| batch.put(TABLE, key(number), dice.bytes(1000)))
-        });
+        driver.commit(|batch| (first..first + 500).for_each(|number| batch.put(TABLE, key(number), dice.bytes(1000))));
     }
 }
 

@@ -138,9 +138,7 @@ fn expect_checksum(found: u32, computed: u32) -> Result<(), String> {
     if found == computed {
         Ok(())
     } else {
-        Err(format!(
-            "checksum is {found:08x}, the bytes give {computed:08x}"
-        ))
+        Err(format!("checksum is {found:08x}, the bytes give {computed:08x}"))
     }
 }
 
@@ -154,19 +152,14 @@ pub(super) fn encode_table(id: TableId, spec: &TableSpec, out: &mut Vec<u8>) {
     });
     out.push(u8::from(spec.compressor.is_some()));
     out.extend_from_slice(&[0, 0]);
-    for text in [
-        &spec.name,
-        spec.compressor.as_ref().unwrap_or(&String::new()),
-    ] {
+    for text in [&spec.name, spec.compressor.as_ref().unwrap_or(&String::new())] {
         out.extend_from_slice(&(text.len() as u32).to_le_bytes());
         out.extend_from_slice(text.as_bytes());
     }
 }
 
 pub(super) fn decode_table(bytes: &[u8]) -> Result<(TableId, TableSpec), String> {
-    let (head, rest) = bytes
-        .split_first_chunk::<8>()
-        .ok_or("a table's block is too short")?;
+    let (head, rest) = bytes.split_first_chunk::<8>().ok_or("a table's block is too short")?;
     let kind = match head[4] {
         1 => TableKind::Records,
         2 => TableKind::Index,
@@ -183,20 +176,11 @@ pub(super) fn decode_table(bytes: &[u8]) -> Result<(TableId, TableSpec), String>
     if head[6..8] != [0, 0] || !rest.is_empty() {
         return Err("a table's block has bytes nobody wrote".into());
     }
-    Ok((
-        TableId(u32_at(head, 0)),
-        TableSpec {
-            kind,
-            name,
-            compressor,
-        },
-    ))
+    Ok((TableId(u32_at(head, 0)), TableSpec { kind, name, compressor }))
 }
 
 fn split_text(bytes: &[u8]) -> Result<(String, &[u8]), String> {
-    let (length, rest) = bytes
-        .split_first_chunk::<4>()
-        .ok_or("a text's length is cut off")?;
+    let (length, rest) = bytes.split_first_chunk::<4>().ok_or("a text's length is cut off")?;
     let (text, rest) = rest
         .split_at_checked(u32::from_le_bytes(*length) as usize)
         .ok_or("a text is cut off")?;
@@ -260,17 +244,9 @@ impl Totals {
 
 /// Both panic where the caller's array is too short: offsets are constants of this file.
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    u32::from_le_bytes(
-        *bytes[offset..]
-            .first_chunk()
-            .expect("offset lies in the array"),
-    )
+    u32::from_le_bytes(*bytes[offset..].first_chunk().expect("offset lies in the array"))
 }
 
 fn u64_at(bytes: &[u8], offset: usize) -> u64 {
-    u64::from_le_bytes(
-        *bytes[offset..]
-            .first_chunk()
-            .expect("offset lies in the array"),
-    )
+    u64::from_le_bytes(*bytes[offset..].first_chunk().expect("offset lies in the array"))
 }

@@ -11,7 +11,7 @@ mod writer;
 
 pub(crate) use format::FORMAT_VERSION;
 pub(crate) use reader::load_newest;
-pub(crate) use writer::{Failure, remove_all_but, write};
+pub(crate) use writer::{Failure, remove_all_but, settle, write};
 
 use engine::{EngineError, Seq};
 use std::path::{Path, PathBuf};
@@ -26,18 +26,12 @@ pub(crate) fn file_name(seq: Seq) -> PathBuf {
 
 /// The position a file name stands for, `None` where it is no checkpoint's.
 fn seq_of_name(name: &Path) -> Option<Seq> {
-    let digits = name
-        .to_str()?
-        .strip_prefix("checkpoint-")?
-        .strip_suffix(".inmemory")?;
+    let digits = name.to_str()?.strip_prefix("checkpoint-")?.strip_suffix(".inmemory")?;
     let seq = Seq(u64::from_str_radix(digits, 16).ok()?);
     (file_name(seq) == name).then_some(seq)
 }
 
-fn io_error<'a>(
-    operation: &'static str,
-    path: &'a Path,
-) -> impl Fn(std::io::Error) -> EngineError + 'a {
+fn io_error<'a>(operation: &'static str, path: &'a Path) -> impl Fn(std::io::Error) -> EngineError + 'a {
     move |source| EngineError::Io {
         operation,
         path: path.to_owned(),

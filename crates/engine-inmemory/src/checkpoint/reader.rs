@@ -1,8 +1,7 @@
 //! Reading a checkpoint file at start. Nothing in it is believed before its checksum.
 
 use super::format::{
-    BLOCK_HEADER_BYTES, BlockHeader, BlockKind, FILE_HEADER_BYTES, FileHeader, Totals,
-    decode_table, split_row,
+    BLOCK_HEADER_BYTES, BlockHeader, BlockKind, FILE_HEADER_BYTES, FileHeader, Totals, decode_table, split_row,
 };
 use super::{file_name, io_error, seq_of_name};
 use crate::key::Key;
@@ -23,10 +22,7 @@ pub(crate) struct Loaded {
 
 /// Loads the newest checkpoint of a directory; `None` when there is none.
 pub(crate) fn load_newest(env: &Env, directory: &Path) -> Result<Option<Loaded>> {
-    let names = env
-        .fs
-        .list(directory)
-        .map_err(io_error("list", directory))?;
+    let names = env.fs.list(directory).map_err(io_error("list", directory))?;
     let Some(seq) = names.iter().filter_map(|name| seq_of_name(name)).max() else {
         return Ok(None);
     };
@@ -55,10 +51,7 @@ struct Growing {
 
 impl FileReader {
     fn open(env: &Env, path: PathBuf) -> Result<Self> {
-        let file = env
-            .fs
-            .open(&path, Access::Read)
-            .map_err(io_error("open", &path))?;
+        let file = env.fs.open(&path, Access::Read).map_err(io_error("open", &path))?;
         let length = file.len().map_err(io_error("measure", &path))?;
         Ok(Self {
             file,
@@ -87,8 +80,7 @@ impl FileReader {
             totals.blocks = self.blocks;
             match self.read_block(seq, &mut content)? {
                 BlockKind::Table => {
-                    let (id, spec) =
-                        decode_table(&content).map_err(|reason| self.corrupt(reason))?;
+                    let (id, spec) = decode_table(&content).map_err(|reason| self.corrupt(reason))?;
                     tables.extend(growing.take().map(|done| done.finish(seq)));
                     if tables.last().is_some_and(|before| before.id >= id) {
                         return Err(self.corrupt(format!("{id:?} follows a later table")));
@@ -122,15 +114,10 @@ impl FileReader {
     fn check_end(&self, content: &[u8], found: Totals) -> Result<()> {
         let expected = Totals::decode(content).map_err(|reason| self.corrupt(reason))?;
         if expected != found {
-            return Err(self.corrupt(format!(
-                "the file should hold {expected:?} and holds {found:?}"
-            )));
+            return Err(self.corrupt(format!("the file should hold {expected:?} and holds {found:?}")));
         }
         if self.offset != self.length {
-            return Err(self.corrupt(format!(
-                "{} bytes follow the last block",
-                self.length - self.offset
-            )));
+            return Err(self.corrupt(format!("{} bytes follow the last block", self.length - self.offset)));
         }
         Ok(())
     }
@@ -157,9 +144,9 @@ impl FileReader {
             )));
         }
         content.clear();
-        let decompressed =
-            self.decompressor
-                .decompress(header.codec, &stored, header.raw_bytes as usize, content);
+        let decompressed = self
+            .decompressor
+            .decompress(header.codec, &stored, header.raw_bytes as usize, content);
         decompressed.map_err(|error| self.corrupt(error.to_string()))?;
         self.stored = stored;
         self.offset = after_head + u64::from(header.stored_bytes);

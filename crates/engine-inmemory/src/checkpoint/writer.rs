@@ -1,8 +1,6 @@
 //! Writing a checkpoint file.
 
-use super::format::{
-    BLOCK_BYTES_AIM, BlockHeader, BlockKind, FileHeader, Totals, encode_row, encode_table,
-};
+use super::format::{BLOCK_BYTES_AIM, BlockHeader, BlockKind, FileHeader, Totals, encode_row, encode_table};
 use super::{TEMPORARY_NAME, file_name, io_error, seq_of_name};
 use crate::snapshot::InMemorySnapshot;
 use crate::table::{Span, Visit};
@@ -21,11 +19,7 @@ pub(crate) enum Failure {
 }
 
 /// Writes everything `snapshot` sees and makes it durable under its final name. Returns the file's length in bytes.
-pub(crate) fn write(
-    env: &Env,
-    directory: &Path,
-    snapshot: &InMemorySnapshot,
-) -> std::result::Result<u64, Failure> {
+pub(crate) fn write(env: &Env, directory: &Path, snapshot: &InMemorySnapshot) -> std::result::Result<u64, Failure> {
     let temporary = directory.join(TEMPORARY_NAME);
     let written = write_file(env, &temporary, snapshot);
     let file = written.map_err(|error| {
@@ -49,19 +43,19 @@ pub(crate) fn write(
     Ok(file.length)
 }
 
+/// Makes sure that what was found at start stays found. The process before this one may have ended between renaming and
+/// syncing the directory; then a crash now could bring back the name before.
+pub(crate) fn settle(env: &Env, directory: &Path, seq: Seq) -> Result<()> {
+    env.fs.sync_directory(directory).map_err(io_error("sync", directory))?;
+    remove_all_but(env, directory, seq)
+}
+
 /// Removes every checkpoint but the one at `seq`, and what unfinished ones left.
 pub(crate) fn remove_all_but(env: &Env, directory: &Path, seq: Seq) -> Result<()> {
-    for name in env
-        .fs
-        .list(directory)
-        .map_err(io_error("list", directory))?
-    {
-        if name == Path::new(TEMPORARY_NAME) || seq_of_name(&name).is_some_and(|found| found != seq)
-        {
+    for name in env.fs.list(directory).map_err(io_error("list", directory))? {
+        if name == Path::new(TEMPORARY_NAME) || seq_of_name(&name).is_some_and(|found| found != seq) {
             let path = directory.join(name);
-            env.fs
-                .remove_file(&path)
-                .map_err(io_error("remove", &path))?;
+            env.fs.remove_file(&path).map_err(io_error("remove", &path))?;
         }
     }
     Ok(())
@@ -82,20 +76,15 @@ fn write_file(env: &Env, path: &Path, snapshot: &InMemorySnapshot) -> Result<Fil
         let mut span = Span::of(&KeyRange::all());
         loop {
             content.clear();
-            table.scan(
-                &mut span,
-                Direction::Forward,
-                snapshot.seq(),
-                |key, value| {
-                    encode_row(key.as_slice(), value, &mut content);
-                    totals.rows += 1;
-                    if content.len() >= BLOCK_BYTES_AIM {
-                        Visit::Enough
-                    } else {
-                        Visit::More
-                    }
-                },
-            );
+            table.scan(&mut span, Direction::Forward, snapshot.seq(), |key, value| {
+                encode_row(key.as_slice(), value, &mut content);
+                totals.rows += 1;
+                if content.len() >= BLOCK_BYTES_AIM {
+                    Visit::Enough
+                } else {
+                    Visit::More
+                }
+            });
             if content.is_empty() {
                 break;
             }
@@ -120,10 +109,7 @@ struct FileWriter {
 
 impl FileWriter {
     fn create(env: &Env, path: &Path, seq: Seq) -> Result<Self> {
-        let file = env
-            .fs
-            .open(path, Access::CreateNew)
-            .map_err(io_error("create", path))?;
+        let file = env.fs.open(path, Access::CreateNew).map_err(io_error("create", path))?;
         let compressor = Compressor::new(Codec::Lz4).map_err(backend_error)?;
         let mut writer = Self {
             file,

@@ -1,0 +1,212 @@
+//! What a user can choose, and what RocksDB is told.
+
+use crate::error::rocks_error;
+use crate::layout::add_values;
+use engine::{EngineError, Result};
+use rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Env, LogLevel, MergeOperands, Options, WriteOptions};
+
+const MIB: u64 = 1024 * 1024;
+
+/// Options of [`crate::RocksEngine::open`].
+#[derive(Clone, Debug)]
+pub struct RocksOptions {
+    /// Block cache in bytes. Write buffers come on top: an eighth of it each, 4 to 64 MiB, up to four of them.
+    pub cache_size_bytes: u64,
+    /// Compressor of all levels but the first two: `none`, `snappy`, `lz4`, `zlib`, `zstd`.
+    pub compression: String,
+    /// Compressor of the last level, where most data lies, when it shall differ.
+    pub bottommost_compression: Option<String>,
+    /// Background threads for flushes and compactions.
+    pub background_jobs_max: u32,
+    /// RocksDB's own options, `name=value;name=value`, applied last. Those that the engine depends on are refused.
+    pub config_string: String,
+}
+
+impl Default for RocksOptions {
+    fn default() -> Self {
+        Self {
+            cache_size_bytes: 256 * MIB,
+            compression: "snappy".into(),
+            bottommost_compression: None,
+            background_jobs_max: 2,
+            config_string: String::new(),
+        }
+    }
+}
+
+/// RocksDB's options, and what they point to and do not own.
+pub(crate) struct Built {
+    pub(crate) options: Options,
+    /// For files that are loaded in bulk: `options` as they are, and the merge operator is not needed.
+    pub(crate) cache: Cache,
+    pub(crate) _base: Options,
+    pub(crate) _env: Env,
+}
+
+/// Options a user must not set, because exactness rests on them.
+const REFUSED: &[&str] = &[
+    "allow_ingest_behind",
+    "atomic_flush",
+    "avoid_flush_during_shutdown",
+    "compaction_filter",
+    "compaction_filter_factory",
+    "comparator",
+    "create_if_missing",
+    "error_if_exists",
+    "experimental_mempurge_threshold",
+    "inplace_update_support",
+    "merge_operator",
+    "paranoid_checks",
+    "prefix_extractor",
+    "two_write_queues",
+    "unordered_write",
+];
+
+/// Options the binding has no setter for. A flush at shutdown would only delay it: the log brings back what is missing.
+const OWN_CONFIG: &str = "avoid_flush_during_shutdown=true";
+
+pub(crate) fn build(choice: &RocksOptions) -> Result<Built> {
+    check_config_string(&choice.config_string)?;
+    let mut env = Env::new().map_err(rocks_error("open"))?;
+    env.lower_thread_pool_cpu_priority();
+    env.lower_thread_pool_io_priority();
+    let cache = Cache::new_hyper_clock_cache(choice.cache_size_bytes as usize, 0);
+    let mut base = Options::default();
+    base.create_if_missing(true);
+    base.set_env(&env);
+    base.set_merge_operator_associative("tenon.add", merge);
+    base.set_block_based_table_factory(&table_options(&cache));
+    set_compression(&mut base, choice)?;
+    set_shape(&mut base, choice);
+    let config = format!("{OWN_CONFIG};{}", choice.config_string);
+    let options = base
+        .get_options_from_string(config)
+        .map_err(rocks_error("read the config string"))?;
+    Ok(Built {
+        options,
+        cache,
+        _base: base,
+        _env: env,
+    })
+}
+
+fn table_options(cache: &Cache) -> BlockBasedOptions {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    table.set_block_size(16 * 1024);
+    table.set_bloom_filter(10.0, false);
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_cache_index_and_filter_blocks_with_high_priority(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_optimize_filters_for_memory(true);
+    table
+}
+
+fn set_compression(options: &mut Options, choice: &RocksOptions) -> Result<()> {
+    let usual = compression(&choice.compression)?;
+    let none = DBCompressionType::None;
+    options.set_compression_type(usual);
+    options.set_compression_per_level(&[none, none, usual, usual, usual, usual, usual]);
+    if let Some(name) = &choice.bottommost_compression {
+        options.set_bottommost_compression_type(compression(name)?);
+    }
+    Ok(())
+}
+
+/// Memtables, levels, threads, and quiet logs.
+fn set_shape(options: &mut Options, choice: &RocksOptions) {
+    let write_buffer = (choice.cache_size_bytes / 8).clamp(4 * MIB, 64 * MIB);
+    options.set_write_buffer_size(write_buffer as usize);
+    options.set_max_write_buffer_number(4);
+    options.set_target_file_size_base(64 * MIB);
+    options.set_max_bytes_for_level_base(4 * write_buffer);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_level_zero_slowdown_writes_trigger(32);
+    options.set_level_zero_stop_writes_trigger(64);
+    options.set_max_background_jobs(choice.background_jobs_max.max(2) as i32);
+    options.set_bytes_per_sync(MIB);
+    options.set_memtable_prefix_bloom_ratio(0.02);
+    options.set_memtable_whole_key_filtering(true);
+    options.set_allow_concurrent_memtable_write(false);
+    options.set_log_level(LogLevel::Warn);
+    options.set_max_log_file_size(16 * MIB as usize);
+    options.set_keep_log_file_num(2);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+}
+
+fn compression(name: &str) -> Result<DBCompressionType> {
+    Ok(match name {
+        "none" => DBCompressionType::None,
+        "snappy" => DBCompressionType::Snappy,
+        "lz4" => DBCompressionType::Lz4,
+        "zlib" => DBCompressionType::Zlib,
+        "zstd" => DBCompressionType::Zstd,
+        _ => {
+            return Err(invalid(format!(
+                "{name:?} is no compressor (none, snappy, lz4, zlib, zstd)"
+            )));
+        }
+    })
+}
+
+fn check_config_string(text: &str) -> Result<()> {
+    for part in text.split([';', '{', '}']) {
+        let name = part.split('=').next().unwrap_or_default().trim();
+        if REFUSED.contains(&name) {
+            return Err(invalid(format!("the config string must not set {name}")));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(reason: String) -> EngineError {
+    EngineError::Invalid {
+        operation: "open",
+        reason,
+    }
+}
+
+/// Writes past RocksDB's own log.
+pub(crate) fn write_options() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.disable_wal(true);
+    options
+}
+
+fn merge(_key: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    Some(add_values(existing.into_iter().chain(operands)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::ErrorKind;
+
+    fn kind_of(choice: RocksOptions) -> Option<ErrorKind> {
+        build(&choice).err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn bad_options_are_refused() {
+        let with = |config: &str| RocksOptions {
+            config_string: config.into(),
+            ..RocksOptions::default()
+        };
+        assert_eq!(kind_of(with("")), None);
+        assert_eq!(
+            kind_of(with("max_open_files=100;block_based_table_factory={block_size=8192}")),
+            None
+        );
+        assert_eq!(kind_of(with("no_such_option=1")), Some(ErrorKind::Invalid));
+        assert_eq!(
+            kind_of(with("max_open_files=100; merge_operator = x")),
+            Some(ErrorKind::Invalid)
+        );
+        let compressor = RocksOptions {
+            compression: "brotli".into(),
+            ..RocksOptions::default()
+        };
+        assert_eq!(kind_of(compressor), Some(ErrorKind::Invalid));
+    }
+}
