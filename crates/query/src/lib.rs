@@ -1,1 +1,22 @@
 //! The query language: match, update, projection, aggregation, planner, executor.
+//!
+//! Synchronous and without a clock of its own: documents go in as borrowed bytes, results go out as bytes. [`matcher`],
+//! [`project`] and [`update`] work on one document; [`expression`], [`accumulators`] and [`stages`] are the aggregation
+//! language over [`value`]s; [`plan`] and [`exec`] read collections.
+
+pub mod error;
+pub mod matcher;
+pub mod path;
+pub mod project;
+pub mod raw;
+pub mod update;
+
+pub mod accumulators;
+pub mod expression;
+pub mod stages;
+pub mod value;
+
+pub mod exec;
+pub mod plan;
+
+pub use error::{CodedError, QueryError};

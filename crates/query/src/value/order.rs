@@ -65,7 +65,7 @@ impl Comparer {
     }
 
     fn compare_at(&self, a: &Value<'_>, b: &Value<'_>, depth: u16) -> Ordering {
-        let by_type = rank(a).cmp(&rank(b));
+        let by_type = type_rank(a).cmp(&type_rank(b));
         if by_type != Ordering::Equal {
             return by_type;
         }
@@ -124,7 +124,7 @@ impl Comparer {
 }
 
 /// The place of a value's type in the canonical order of types.
-pub(crate) fn rank(value: &Value<'_>) -> u8 {
+pub fn type_rank(value: &Value<'_>) -> u8 {
     match value {
         Value::MinKey => 0,
         Value::Missing | Value::Undefined => 1,

@@ -1,0 +1,265 @@
+//! Evaluation of a filter's tree over a document's bytes.
+
+use std::cmp::Ordering;
+
+use bson::spec::ElementType;
+use bson::{RawBsonRef, RawDocument};
+use keys::{Collator, canonical_type};
+
+use super::MatchDetails;
+use super::number::truncated;
+use super::tree::{CompareOp, InList, MatchExpr, Test, ValueTest};
+use crate::QueryError;
+use crate::path::{self, LeafArray, Path};
+use crate::raw::{Constant, Element, Elements, kind};
+use crate::value::scan::Malformed;
+
+/// Whether the document matches; fills in `details` when it does.
+pub(super) fn matches(
+    expr: &MatchExpr,
+    document: &RawDocument,
+    collator: Option<&dyn Collator>,
+    mut details: Option<&mut MatchDetails>,
+) -> Result<bool, QueryError> {
+    match expr {
+        MatchExpr::AlwaysTrue => Ok(true),
+        MatchExpr::AlwaysFalse => Ok(false),
+        MatchExpr::Path { path, test } => matches_path(path, test, document, collator, details),
+        MatchExpr::And(parts) => {
+            for part in parts {
+                if !matches(part, document, collator, details.as_deref_mut())? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        MatchExpr::Or(parts) => {
+            for part in parts {
+                if matches(part, document, collator, details.as_deref_mut())? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        MatchExpr::Nor(parts) => {
+            for part in parts {
+                if matches(part, document, collator, None)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        MatchExpr::Not(part) => Ok(!matches(part, document, collator, None)?),
+        MatchExpr::Expr(predicate) => Ok(predicate.expression.evaluate_on(document)?.is_true()),
+    }
+}
+
+fn matches_path(
+    path: &Path,
+    test: &Test,
+    document: &RawDocument,
+    collator: Option<&dyn Collator>,
+    details: Option<&mut MatchDetails>,
+) -> Result<bool, QueryError> {
+    let leaf = match test {
+        Test::Exists | Test::Size(_) | Test::ElemMatchObject(_) | Test::ElemMatchValue(_) => LeafArray::Whole,
+        _ => LeafArray::Expand,
+    };
+    let mut found = None;
+    let matched = path::any(document, path, leaf, |element, index| {
+        let mut inner = None;
+        let passed = match element {
+            Some(element) => passes(test, element, collator, &mut inner)?,
+            None => passes_missing(test),
+        };
+        found = index.or(inner);
+        Ok(passed)
+    })?;
+    if let (true, Some(details), Some(index)) = (matched, details, found) {
+        details.array_index = Some(index);
+    }
+    Ok(matched)
+}
+
+/// Whether a field that is not there passes.
+fn passes_missing(test: &Test) -> bool {
+    match test {
+        Test::Compare { op, value } => match (value.element_type(), op) {
+            (ElementType::Null, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte)
+            | (ElementType::MinKey, CompareOp::Gt | CompareOp::Gte)
+            | (ElementType::MaxKey, CompareOp::Lt | CompareOp::Lte) => true,
+            _ => false,
+        },
+        Test::In(list) => list.has_null,
+        _ => false,
+    }
+}
+
+/// Whether a value passes, itself and not its elements. `index` gets the position of the element `$elemMatch` found.
+fn passes(
+    test: &Test,
+    element: Element<'_>,
+    collator: Option<&dyn Collator>,
+    index: &mut Option<u32>,
+) -> Result<bool, QueryError> {
+    match test {
+        Test::Compare {
+            op: CompareOp::Eq,
+            value,
+        } => Ok(equals(value, element, collator)?),
+        Test::Compare { op, value } => Ok(compares(*op, value, element, collator)?),
+        Test::In(list) => is_in(list, element, collator),
+        Test::Regex(regex) => regex.matches(element),
+        Test::Exists => Ok(true),
+        Test::Type(types) => Ok(types.contains_kind(element.kind())),
+        Test::Size(size) => {
+            if element.kind() != kind::ARRAY {
+                return Ok(false);
+            }
+            let mut count = 0;
+            for item in Elements::new(element.frame()?) {
+                item?;
+                count += 1;
+            }
+            Ok(count == *size)
+        }
+        Test::Mod { divisor, remainder } => {
+            if !element.is_number() {
+                return Ok(false);
+            }
+            // `wrapping_rem`: i64::MIN by -1 is 0.
+            Ok(truncated(element.value()?).is_some_and(|number| number.wrapping_rem(*divisor) == *remainder))
+        }
+        Test::Bits(bits) => Ok(bits.passes(element)?),
+        Test::ElemMatchObject(filter) => any_item(element, index, |item| match item.kind() {
+            kind::DOCUMENT | kind::ARRAY => matches(filter, item.frame()?, collator, None),
+            _ => Ok(false),
+        }),
+        Test::ElemMatchValue(tests) => any_item(element, index, |item| passes_all(tests, item, collator)),
+    }
+}
+
+/// Whether one element passes all of the tests.
+pub(super) fn passes_all(
+    tests: &[ValueTest],
+    element: Element<'_>,
+    collator: Option<&dyn Collator>,
+) -> Result<bool, QueryError> {
+    for test in tests {
+        let passed = match test {
+            ValueTest::Is(test) => passes(test, element, collator, &mut None)?,
+            ValueTest::Not(inner) => !passes_all(inner, element, collator)?,
+        };
+        if !passed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn any_item<'a>(
+    array: Element<'a>,
+    found: &mut Option<u32>,
+    mut test: impl FnMut(Element<'a>) -> Result<bool, QueryError>,
+) -> Result<bool, QueryError> {
+    if array.kind() != kind::ARRAY {
+        return Ok(false);
+    }
+    for (index, item) in (0..).zip(Elements::new(array.frame()?)) {
+        if test(item?)? {
+            *found = Some(index);
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[inline]
+fn canonical(element: Element<'_>) -> Result<u8, Malformed> {
+    Ok(canonical_type(element.element_type()?))
+}
+
+/// Whether equal bytes of this type are equal values and unequal bytes are unequal ones. Strings only without a collator.
+#[inline]
+fn is_equal_by_bytes(kind: u8) -> bool {
+    matches!(kind, 0x02 | 0x07 | 0x08 | 0x09 | 0x0A | 0x10 | 0x11 | 0x12)
+}
+
+/// Whether a value equals a constant.
+#[inline]
+pub(crate) fn equals(
+    constant: &Constant,
+    element: Element<'_>,
+    collator: Option<&dyn Collator>,
+) -> Result<bool, Malformed> {
+    if element.kind() == constant.kind() {
+        if is_equal_by_bytes(element.kind()) && (element.kind() != 0x02 || collator.is_none()) {
+            return Ok(element.value_bytes() == constant.bytes());
+        }
+    } else if canonical(element)? != canonical_type(constant.element_type()) {
+        return Ok(false);
+    }
+    Ok(keys::order::compare_with(element.value()?, constant.value(), collator) == Ordering::Equal)
+}
+
+fn is_nan(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(number) => number.is_nan(),
+        RawBsonRef::Decimal128(number) => keys::Decimal::from(number).is_nan(),
+        _ => false,
+    }
+}
+
+/// `$lt $lte $gt $gte` on one value.
+fn compares(
+    op: CompareOp,
+    constant: &Constant,
+    element: Element<'_>,
+    collator: Option<&dyn Collator>,
+) -> Result<bool, Malformed> {
+    let type_order = canonical(element)?.cmp(&canonical_type(constant.element_type()));
+    if type_order != Ordering::Equal {
+        return Ok(match constant.element_type() {
+            ElementType::MinKey => matches!(op, CompareOp::Gt | CompareOp::Gte),
+            ElementType::MaxKey => matches!(op, CompareOp::Lt | CompareOp::Lte),
+            _ => false,
+        });
+    }
+    let value = element.value()?;
+    let order = keys::order::compare_with(value, constant.value(), collator);
+    // NaN is only comparable to itself.
+    if order != Ordering::Equal && (is_nan(value) || is_nan(constant.value())) {
+        return Ok(false);
+    }
+    Ok(match op {
+        CompareOp::Eq => order == Ordering::Equal,
+        CompareOp::Lt => order == Ordering::Less,
+        CompareOp::Lte => order != Ordering::Greater,
+        CompareOp::Gt => order == Ordering::Greater,
+        CompareOp::Gte => order != Ordering::Less,
+    })
+}
+
+fn is_in(list: &InList, element: Element<'_>, collator: Option<&dyn Collator>) -> Result<bool, QueryError> {
+    match list.values.as_slice() {
+        [] => {}
+        [only] => {
+            if equals(only, element, collator)? {
+                return Ok(true);
+            }
+        }
+        values => {
+            let value = element.value()?;
+            let order = |constant: &Constant| keys::order::compare_with(constant.value(), value, collator);
+            if values.binary_search_by(order).is_ok() {
+                return Ok(true);
+            }
+        }
+    }
+    for regex in &list.regexes {
+        if regex.matches(element)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

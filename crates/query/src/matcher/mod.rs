@@ -1,0 +1,143 @@
+//! Filters: does a document match?
+//!
+//! [`Matcher::parse`] turns a filter into a tree ([`MatchExpr`], which the planner reads as well), [`Matcher::matches`]
+//! walks it over a document's bytes and allocates nothing. It knows no collections and no indexes.
+//! - A predicate on an array holds for the array or for any of its elements (see [`crate::path`]).
+//! - Comparisons stay within the canonical type of the right-hand side; only MinKey and MaxKey reach beyond.
+//! - Depth is bounded at parsing ([`DEPTH_MAX`]), so evaluation recurses safely.
+
+mod bits;
+mod compile;
+mod evaluate;
+mod number;
+mod parse;
+mod regex;
+mod serialize;
+mod tree;
+
+use std::sync::Arc;
+
+use bson::{RawDocument, RawDocumentBuf};
+use keys::Collator;
+
+use crate::QueryError;
+use crate::expression::{Dependencies, ExpressionContext};
+
+pub use compile::MatcherCompiler;
+pub use regex::RegexTest;
+pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
+
+pub use crate::expression::ExpressionContext as ParseContext;
+
+pub(crate) use evaluate::equals;
+pub(crate) use number::integral;
+pub(crate) use parse::{ValuePredicate, array_filter, pull_condition};
+
+/// How deep filters may nest.
+pub const DEPTH_MAX: usize = 100;
+
+/// What a match found out about the document besides that it matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchDetails {
+    /// The index of the element, in the outermost array on the way, that satisfied the last predicate on an array:
+    /// what the positional `$` stands for.
+    pub array_index: Option<u32>,
+}
+
+/// A parsed filter.
+#[derive(Clone)]
+pub struct Matcher {
+    root: MatchExpr,
+    collator: Option<Arc<dyn Collator>>,
+}
+
+impl Matcher {
+    /// Parses a filter. Strings compare by the context's collator, `$expr` sees its variables.
+    pub fn parse(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
+        let root = parse::filter(filter, Some(context))?;
+        Ok(Self {
+            root,
+            collator: context.comparer.shared_collator(),
+        })
+    }
+
+    /// A matcher of a tree made elsewhere, or of a part of one.
+    pub fn from_expr(root: MatchExpr, collator: Option<Arc<dyn Collator>>) -> Self {
+        Self { root, collator }
+    }
+
+    /// Whether the document matches. Errors come from `$expr` and from malformed documents.
+    #[inline]
+    pub fn matches(&self, document: &RawDocument) -> Result<bool, QueryError> {
+        evaluate::matches(&self.root, document, self.collator.as_deref(), None)
+    }
+
+    /// As [`Matcher::matches`], and fills in the details when it does.
+    pub fn matches_with_details(&self, document: &RawDocument, details: &mut MatchDetails) -> Result<bool, QueryError> {
+        *details = MatchDetails::default();
+        evaluate::matches(&self.root, document, self.collator.as_deref(), Some(details))
+    }
+
+    /// The tree.
+    pub fn root(&self) -> &MatchExpr {
+        &self.root
+    }
+
+    /// The order of strings; `None` is binary.
+    pub fn collator(&self) -> Option<&Arc<dyn Collator>> {
+        self.collator.as_ref()
+    }
+
+    /// Whether every document matches.
+    pub fn is_always_true(&self) -> bool {
+        matches!(self.root, MatchExpr::AlwaysTrue)
+    }
+
+    /// The filter in normal form: `parsedQuery` of explain.
+    pub fn to_document(&self) -> RawDocumentBuf {
+        serialize::to_document(&self.root)
+    }
+}
+
+impl std::fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.root.fmt(f)
+    }
+}
+
+/// Parses a filter that has no variables, no `$expr` and no collation: that of a partial index.
+pub fn parse_plain(filter: &RawDocument) -> Result<MatchExpr, QueryError> {
+    parse::filter(filter, None)
+}
+
+impl MatchExpr {
+    /// The paths it reads.
+    pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
+        match self {
+            Self::AlwaysTrue | Self::AlwaysFalse => {}
+            Self::And(parts) | Self::Or(parts) | Self::Nor(parts) => {
+                parts.iter().for_each(|part| part.add_dependencies(dependencies));
+            }
+            Self::Not(part) => part.add_dependencies(dependencies),
+            Self::Path { path, .. } => {
+                // A number in a path may be an array's index: then the field above is what is read.
+                let names = path.parts().iter().take_while(|part| part.index().is_none());
+                let names: Vec<&str> = names.map(|part| part.name()).collect();
+                if names.is_empty() {
+                    dependencies.whole_document = true;
+                } else {
+                    dependencies.paths.insert(names.join("."));
+                }
+            }
+            Self::Expr(predicate) => predicate.expression.add_dependencies(dependencies),
+        }
+    }
+
+    /// This part as a filter document in normal form.
+    pub fn to_document(&self) -> RawDocumentBuf {
+        serialize::to_document(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

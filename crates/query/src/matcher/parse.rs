@@ -1,0 +1,572 @@
+//! From a filter document to its tree.
+//!
+//! MongoDB's texts are kept where they are known: programs and tests match them. What MongoDB has and Tenon has not is
+//! answered with 238 and its name, what nobody has with 2.
+
+use std::sync::Arc;
+
+use bson::raw::RawRegexRef;
+use bson::spec::ElementType;
+use bson::{RawArray, RawBsonRef, RawDocument};
+use keys::Collator;
+use wire::ErrorCode;
+
+use super::DEPTH_MAX;
+use super::number::{integral, is_number, truncated, type_code};
+use super::regex::RegexTest;
+use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
+use crate::QueryError;
+use crate::expression::{Expression, ExpressionContext};
+use crate::path::Path;
+use crate::raw::{self, Constant, Elements, kind};
+use crate::value::Value;
+use crate::value::scan::frame;
+
+/// Top-level operators of MongoDB that are not built.
+const UNBUILT_TOP: [&str; 5] = [
+    "$where",
+    "$text",
+    "$jsonSchema",
+    "$sampleRate",
+    "$_internalSchemaObjectMatch",
+];
+/// Operators on a field that are not built.
+const UNBUILT: [&str; 12] = [
+    "$near",
+    "$nearSphere",
+    "$geoNear",
+    "$geoWithin",
+    "$geoIntersects",
+    "$within",
+    "$geometry",
+    "$maxDistance",
+    "$minDistance",
+    "$uniqueDocs",
+    "$encStrStartsWith",
+    "$_internalExprEq",
+];
+
+/// Parses a filter. Without a context there is no `$expr`.
+pub(super) fn filter(filter: &RawDocument, context: Option<&ExpressionContext>) -> Result<MatchExpr, QueryError> {
+    Parser {
+        context,
+        in_element: false,
+    }
+    .document(filter, 0)
+}
+
+/// Where in the filter the parser is.
+#[derive(Clone, Copy)]
+struct Parser<'c> {
+    context: Option<&'c ExpressionContext>,
+    /// Inside `$elemMatch`, where `$expr` cannot be.
+    in_element: bool,
+}
+
+/// Whether a document is a list of operators: its first name begins with a dollar and is not a DBRef's.
+fn is_operators(document: &RawDocument) -> bool {
+    Elements::new(document).next().is_some_and(|first| {
+        first.is_ok_and(|first| {
+            first.name().first() == Some(&b'$') && !matches!(first.name(), b"$ref" | b"$id" | b"$db")
+        })
+    })
+}
+
+fn check_depth(depth: usize) -> Result<(), QueryError> {
+    if depth > DEPTH_MAX {
+        return Err(QueryError::bad_value(format!(
+            "exceeded maximum query tree depth of {DEPTH_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+impl Parser<'_> {
+    fn document(self, document: &RawDocument, depth: usize) -> Result<MatchExpr, QueryError> {
+        check_depth(depth)?;
+        let mut parts = Vec::new();
+        for element in Elements::new(document) {
+            let element = element?;
+            let (name, value) = (element.name_str()?, element.value()?);
+            if name.starts_with('$') {
+                parts.push(self.top_operator(name, value, depth)?);
+                continue;
+            }
+            let path = Path::new(name)?;
+            match value {
+                RawBsonRef::Document(operators) if is_operators(operators) => {
+                    parts.extend(on_path(&path, self.operators(operators, depth + 1)?));
+                }
+                value => parts.push(MatchExpr::on(path, implicit(value)?)),
+            }
+        }
+        Ok(MatchExpr::and(parts))
+    }
+
+    fn top_operator(self, name: &str, value: RawBsonRef<'_>, depth: usize) -> Result<MatchExpr, QueryError> {
+        match name {
+            "$and" => Ok(MatchExpr::and(self.list(name, value, depth)?)),
+            "$or" => Ok(MatchExpr::or(self.list(name, value, depth)?)),
+            "$nor" => Ok(match self.list(name, value, depth)? {
+                mut parts if parts.len() == 1 => MatchExpr::not(parts.remove(0)),
+                parts => MatchExpr::Nor(parts),
+            }),
+            "$expr" => self.expr(value),
+            "$comment" => Ok(MatchExpr::AlwaysTrue),
+            "$alwaysTrue" | "$alwaysFalse" => {
+                if integral(value) != Some(1) {
+                    return Err(QueryError::failed_to_parse(format!(
+                        "{name} must be an integer value of 1"
+                    )));
+                }
+                Ok(if name == "$alwaysTrue" {
+                    MatchExpr::AlwaysTrue
+                } else {
+                    MatchExpr::AlwaysFalse
+                })
+            }
+            name if UNBUILT_TOP.contains(&name) => Err(QueryError::not_implemented(name)),
+            "$not" => Err(QueryError::bad_value(
+                "unknown top level operator: $not. If you are trying to negate an entire expression, use $nor.",
+            )),
+            name => Err(QueryError::bad_value(format!(
+                "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider \
+                 using $getField or $setField."
+            ))),
+        }
+    }
+
+    fn list(self, name: &str, value: RawBsonRef<'_>, depth: usize) -> Result<Vec<MatchExpr>, QueryError> {
+        let RawBsonRef::Array(array) = value else {
+            return Err(QueryError::bad_value(format!("{name} must be an array")));
+        };
+        let mut parts = Vec::new();
+        for item in Elements::new(frame(array.as_bytes())?) {
+            match item?.value()? {
+                RawBsonRef::Document(document) => parts.push(self.document(document, depth + 1)?),
+                _ => return Err(QueryError::bad_value("$or/$and/$nor entries need to be full objects")),
+            }
+        }
+        if parts.is_empty() {
+            return Err(QueryError::bad_value("$and/$or/$nor must be a nonempty array"));
+        }
+        Ok(parts)
+    }
+
+    fn expr(self, value: RawBsonRef<'_>) -> Result<MatchExpr, QueryError> {
+        if self.in_element {
+            return Err(QueryError::bad_value(
+                "$expr can only be applied to the top-level document",
+            ));
+        }
+        let context = self
+            .context
+            .ok_or_else(|| QueryError::bad_value("$expr is not allowed in this context"))?;
+        let expression = Expression::parse(value, context)?;
+        if let Some(constant) = expression.as_constant() {
+            return Ok(if constant.is_true() {
+                MatchExpr::AlwaysTrue
+            } else {
+                MatchExpr::AlwaysFalse
+            });
+        }
+        Ok(MatchExpr::Expr(Arc::new(ExprPredicate {
+            expression,
+            source: Constant::new(value),
+        })))
+    }
+
+    /// The operators on one field.
+    fn operators(self, operators: &RawDocument, depth: usize) -> Result<Vec<ValueTest>, QueryError> {
+        check_depth(depth)?;
+        let mut tests = Vec::new();
+        for element in Elements::new(operators) {
+            let element = element?;
+            let (name, value) = (element.name_str()?, element.value()?);
+            match name {
+                "$eq" => tests.push(compare(CompareOp::Eq, value)?),
+                "$lt" => tests.push(compare(CompareOp::Lt, value)?),
+                "$lte" => tests.push(compare(CompareOp::Lte, value)?),
+                "$gt" => tests.push(compare(CompareOp::Gt, value)?),
+                "$gte" => tests.push(compare(CompareOp::Gte, value)?),
+                "$ne" => {
+                    if matches!(value, RawBsonRef::RegularExpression(_)) {
+                        return Err(QueryError::bad_value("Can't have regex as arg to $ne."));
+                    }
+                    tests.push(ValueTest::Not(vec![compare(CompareOp::Eq, value)?]));
+                }
+                "$in" => tests.push(ValueTest::Is(Test::In(self.in_list(name, value)?))),
+                "$nin" => tests.push(ValueTest::Not(vec![ValueTest::Is(Test::In(
+                    self.in_list(name, value)?,
+                ))])),
+                "$exists" => {
+                    let exists = ValueTest::Is(Test::Exists);
+                    let wanted = Value::from_raw(value).is_true();
+                    tests.push(if wanted { exists } else { ValueTest::Not(vec![exists]) });
+                }
+                "$type" => tests.push(ValueTest::Is(Test::Type(types(value)?))),
+                "$size" => tests.push(ValueTest::Is(Test::Size(size(value)?))),
+                "$mod" => tests.push(ValueTest::Is(modulus(value)?)),
+                "$regex" => tests.push(ValueTest::Is(Test::Regex(regex(
+                    value,
+                    raw::find(operators, b"$options")?,
+                )?))),
+                "$options" => {
+                    if raw::find(operators, b"$regex")?.is_none() {
+                        return Err(QueryError::bad_value("$options needs a $regex"));
+                    }
+                }
+                "$not" => tests.push(ValueTest::Not(self.negated(value, depth)?)),
+                "$elemMatch" => tests.push(ValueTest::Is(self.element_match(value, depth)?)),
+                "$all" => self.all(value, depth, &mut tests)?,
+                "$bitsAllSet" => tests.push(bits(BitOp::AllSet, name, value)?),
+                "$bitsAnySet" => tests.push(bits(BitOp::AnySet, name, value)?),
+                "$bitsAllClear" => tests.push(bits(BitOp::AllClear, name, value)?),
+                "$bitsAnyClear" => tests.push(bits(BitOp::AnyClear, name, value)?),
+                "$comment" => {}
+                name if UNBUILT.contains(&name) => return Err(QueryError::not_implemented(name)),
+                name => return Err(QueryError::bad_value(format!("unknown operator: {name}"))),
+            }
+        }
+        Ok(tests)
+    }
+
+    fn negated(self, value: RawBsonRef<'_>, depth: usize) -> Result<Vec<ValueTest>, QueryError> {
+        match value {
+            RawBsonRef::RegularExpression(regex) => Ok(vec![ValueTest::Is(Test::Regex(RegexTest::from_value(regex)?))]),
+            RawBsonRef::Document(operators) if operators.is_empty() => {
+                Err(QueryError::bad_value("$not cannot be empty"))
+            }
+            RawBsonRef::Document(operators) => self.operators(operators, depth + 1),
+            _ => Err(QueryError::bad_value("$not needs a regex or a document")),
+        }
+    }
+
+    fn element_match(self, value: RawBsonRef<'_>, depth: usize) -> Result<Test, QueryError> {
+        let RawBsonRef::Document(filter) = value else {
+            return Err(QueryError::bad_value("$elemMatch needs an Object"));
+        };
+        let inner = Self {
+            in_element: true,
+            ..self
+        };
+        let logical = |name: &[u8]| matches!(name, b"$and" | b"$or" | b"$nor" | b"$where" | b"$expr");
+        let first_is_logical = Elements::new(filter)
+            .next()
+            .is_some_and(|first| first.is_ok_and(|e| logical(e.name())));
+        if is_operators(filter) && !first_is_logical {
+            return Ok(Test::ElemMatchValue(inner.operators(filter, depth + 1)?));
+        }
+        Ok(Test::ElemMatchObject(Box::new(inner.document(filter, depth + 1)?)))
+    }
+
+    fn all(self, value: RawBsonRef<'_>, depth: usize, tests: &mut Vec<ValueTest>) -> Result<(), QueryError> {
+        let RawBsonRef::Array(array) = value else {
+            return Err(QueryError::bad_value("$all needs an array"));
+        };
+        let before = tests.len();
+        let mut element_matches = 0;
+        for item in Elements::new(frame(array.as_bytes())?) {
+            let value = item?.value()?;
+            let test = match value {
+                RawBsonRef::Document(document) if is_operators(document) => {
+                    let first = Elements::new(document).next();
+                    match first.and_then(Result::ok) {
+                        Some(first) if first.name() == b"$elemMatch" => {
+                            element_matches += 1;
+                            self.element_match(first.value()?, depth + 1)?
+                        }
+                        _ => return Err(QueryError::bad_value("no $ expressions in $all")),
+                    }
+                }
+                value => implicit(value)?,
+            };
+            tests.push(ValueTest::Is(test));
+        }
+        if element_matches != 0 && element_matches != tests.len() - before {
+            return Err(QueryError::bad_value("$all/$elemMatch has to be consistent"));
+        }
+        if tests.len() == before {
+            let never = InList {
+                values: Vec::new(),
+                regexes: Vec::new(),
+                has_null: false,
+            };
+            tests.push(ValueTest::Is(Test::In(never)));
+        }
+        Ok(())
+    }
+
+    fn in_list(self, name: &str, value: RawBsonRef<'_>) -> Result<InList, QueryError> {
+        let RawBsonRef::Array(array) = value else {
+            return Err(QueryError::bad_value(format!("{name} needs an array")));
+        };
+        let collator = self.context.and_then(|context| context.comparer.collator());
+        in_list(array, collator)
+    }
+}
+
+fn in_list(array: &RawArray, collator: Option<&dyn Collator>) -> Result<InList, QueryError> {
+    let mut list = InList {
+        values: Vec::new(),
+        regexes: Vec::new(),
+        has_null: false,
+    };
+    for item in Elements::new(frame(array.as_bytes())?) {
+        let value = item?.value()?;
+        match value {
+            RawBsonRef::RegularExpression(regex) => list.regexes.push(RegexTest::from_value(regex)?),
+            RawBsonRef::Document(document) if is_operators(document) => {
+                return Err(QueryError::bad_value("cannot nest $ under $in"));
+            }
+            RawBsonRef::Undefined => {
+                return Err(QueryError::bad_value("InMatchExpression equality cannot be undefined"));
+            }
+            value => {
+                list.has_null |= matches!(value, RawBsonRef::Null);
+                list.values.push(Constant::new(value));
+            }
+        }
+    }
+    let order = |a: &Constant, b: &Constant| keys::order::compare_with(a.value(), b.value(), collator);
+    list.values.sort_by(order);
+    list.values.dedup_by(|a, b| order(a, b).is_eq());
+    Ok(list)
+}
+
+/// The tests as predicates on a path.
+fn on_path(path: &Path, tests: Vec<ValueTest>) -> impl Iterator<Item = MatchExpr> {
+    tests.into_iter().map(|test| match test {
+        ValueTest::Is(Test::In(list)) if list.values.is_empty() && list.regexes.is_empty() => MatchExpr::AlwaysFalse,
+        ValueTest::Is(test) => MatchExpr::on(path.clone(), test),
+        ValueTest::Not(inner) => MatchExpr::not(MatchExpr::and(on_path(path, inner).collect::<Vec<_>>())),
+    })
+}
+
+/// A value in place of operators: equality, or a regular expression to match.
+fn implicit(value: RawBsonRef<'_>) -> Result<Test, QueryError> {
+    match value {
+        RawBsonRef::RegularExpression(regex) => Ok(Test::Regex(RegexTest::from_value(regex)?)),
+        RawBsonRef::Undefined => Err(QueryError::bad_value("cannot compare to undefined")),
+        value => Ok(Test::Compare {
+            op: CompareOp::Eq,
+            value: Constant::new(value),
+        }),
+    }
+}
+
+fn compare(op: CompareOp, value: RawBsonRef<'_>) -> Result<ValueTest, QueryError> {
+    match value {
+        RawBsonRef::Undefined => Err(QueryError::bad_value("cannot compare to undefined")),
+        RawBsonRef::RegularExpression(_) if op != CompareOp::Eq => Err(QueryError::bad_value(format!(
+            "Can't have RegEx as arg to predicate over field with {}.",
+            op.name()
+        ))),
+        value => Ok(ValueTest::Is(Test::Compare {
+            op,
+            value: Constant::new(value),
+        })),
+    }
+}
+
+fn bits(op: BitOp, name: &str, value: RawBsonRef<'_>) -> Result<ValueTest, QueryError> {
+    Ok(ValueTest::Is(Test::Bits(BitTest::parse(op, name, value)?)))
+}
+
+fn size(value: RawBsonRef<'_>) -> Result<i64, QueryError> {
+    let failure = |what: &str| {
+        QueryError::bad_value(format!(
+            "Failed to parse $size. Expected {what} in: $size: {}",
+            raw::describe(value)
+        ))
+    };
+    if !is_number(value) {
+        return Err(failure("a number"));
+    }
+    match integral(value) {
+        None => Err(failure("an integer")),
+        Some(size) if size < 0 => Err(failure("a non-negative number")),
+        Some(size) => Ok(size),
+    }
+}
+
+fn modulus(value: RawBsonRef<'_>) -> Result<Test, QueryError> {
+    let RawBsonRef::Array(array) = value else {
+        return Err(QueryError::bad_value("malformed mod, needs to be an array"));
+    };
+    let items: Vec<_> = Elements::new(frame(array.as_bytes())?).collect::<Result<_, _>>()?;
+    let (divisor, remainder) = match items.as_slice() {
+        [] | [_] => return Err(QueryError::bad_value("malformed mod, not enough elements")),
+        [divisor, remainder] => (divisor.value()?, remainder.value()?),
+        _ => return Err(QueryError::bad_value("malformed mod, too many elements")),
+    };
+    let integer = |value, what: &str| {
+        if !is_number(value) {
+            return Err(QueryError::bad_value(format!("malformed mod, {what} not a number")));
+        }
+        truncated(value).ok_or_else(|| {
+            QueryError::bad_value(format!(
+                "malformed mod, {what} value is invalid :: caused by :: out of range"
+            ))
+        })
+    };
+    let (divisor, remainder) = (integer(divisor, "divisor")?, integer(remainder, "remainder")?);
+    if divisor == 0 {
+        return Err(QueryError::bad_value("divisor cannot be 0"));
+    }
+    Ok(Test::Mod { divisor, remainder })
+}
+
+fn regex(value: RawBsonRef<'_>, options: Option<raw::Element<'_>>) -> Result<RegexTest, QueryError> {
+    let options = match options.map(|options| options.value()).transpose()? {
+        None => None,
+        Some(RawBsonRef::String(options)) => Some(options),
+        Some(_) => return Err(QueryError::bad_value("$options has to be a string")),
+    };
+    match value {
+        RawBsonRef::String(pattern) => RegexTest::new(pattern, options.unwrap_or("")),
+        RawBsonRef::RegularExpression(RawRegexRef { pattern, options: own }) => match options {
+            Some(_) if !own.is_empty() => Err(QueryError::new(
+                ErrorCode(51075),
+                "options set in both $regex and $options",
+            )),
+            other => RegexTest::new(pattern.as_str(), other.unwrap_or(own.as_str())),
+        },
+        _ => Err(QueryError::bad_value("$regex has to be a string")),
+    }
+}
+
+fn types(value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
+    let mut set = TypeSet::default();
+    if let RawBsonRef::Array(array) = value {
+        for item in Elements::new(frame(array.as_bytes())?) {
+            set.add(named_type(item?.value()?)?);
+        }
+        if set == TypeSet::default() {
+            return Err(QueryError::failed_to_parse("$type must match at least one type"));
+        }
+        return Ok(set);
+    }
+    named_type(value)
+}
+
+fn named_type(value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
+    let all = || (0..=u8::MAX).filter_map(ElementType::from);
+    match value {
+        RawBsonRef::String("number") => Ok(TypeSet::NUMBERS),
+        RawBsonRef::String(name) => match all().find(|element_type| raw::type_name(*element_type) == name) {
+            Some(element_type) => Ok(TypeSet::of(element_type)),
+            None => Err(QueryError::bad_value(format!("Unknown type name alias: {name}"))),
+        },
+        value if is_number(value) => {
+            let code = integral(value);
+            match all().find(|element_type| Some(i64::from(type_code(*element_type))) == code) {
+                Some(element_type) => Ok(TypeSet::of(element_type)),
+                None => Err(QueryError::bad_value(format!(
+                    "Invalid numerical type code: {}",
+                    raw::describe(value)
+                ))),
+            }
+        }
+        _ => Err(QueryError::type_mismatch(
+            "type must be represented as a number or a string",
+        )),
+    }
+}
+
+/// What `$pull` and `arrayFilters` ask of one array element or value.
+#[derive(Clone, Debug)]
+pub(crate) enum ValuePredicate {
+    /// The value passes these tests, itself.
+    Tests(Vec<ValueTest>),
+    /// The value is a document that matches.
+    Document(MatchExpr),
+}
+
+impl ValuePredicate {
+    /// Whether a value fulfils it.
+    pub(crate) fn matches(
+        &self,
+        element: raw::Element<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> Result<bool, QueryError> {
+        match self {
+            Self::Tests(tests) => super::evaluate::passes_all(tests, element, collator),
+            Self::Document(filter) if element.kind() == kind::DOCUMENT => {
+                super::evaluate::matches(filter, element.frame()?, collator, None)
+            }
+            Self::Document(_) => Ok(false),
+        }
+    }
+}
+
+/// The argument of `$pull`: operators on the elements, a filter for elements that are documents, a value to equal or a
+/// regular expression to match.
+pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext) -> Result<ValuePredicate, QueryError> {
+    let parser = Parser {
+        context: Some(context),
+        in_element: true,
+    };
+    match value {
+        RawBsonRef::Document(operators) if is_operators(operators) => {
+            let first = Elements::new(operators)
+                .next()
+                .and_then(Result::ok)
+                .map(|first| first.name());
+            if matches!(first, Some(b"$and" | b"$or" | b"$nor")) {
+                return Ok(ValuePredicate::Document(parser.document(operators, 0)?));
+            }
+            Ok(ValuePredicate::Tests(parser.operators(operators, 0)?))
+        }
+        RawBsonRef::Document(filter) => Ok(ValuePredicate::Document(parser.document(filter, 0)?)),
+        value => Ok(ValuePredicate::Tests(vec![ValueTest::Is(implicit(value)?)])),
+    }
+}
+
+/// One of `arrayFilters`, as a filter on the document `{identifier: element}`, with the identifier.
+pub(crate) fn array_filter(
+    document: &RawDocument,
+    context: &ExpressionContext,
+) -> Result<(String, MatchExpr), QueryError> {
+    let root = Parser {
+        context: Some(context),
+        in_element: true,
+    }
+    .document(document, 0)?;
+    let mut identifier = None;
+    collect_identifier(&root, &mut identifier)?;
+    let identifier = identifier.ok_or_else(|| {
+        QueryError::failed_to_parse("Cannot use an expression without a top-level field name in arrayFilters")
+    })?;
+    let lower_first = identifier.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    if !lower_first || !identifier.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(QueryError::bad_value(format!(
+            "Error parsing array filter :: caused by :: The top-level field name must be an alphanumeric string \
+             beginning with a lowercase letter, found '{identifier}'"
+        )));
+    }
+    Ok((identifier, root))
+}
+
+fn collect_identifier(expr: &MatchExpr, found: &mut Option<String>) -> Result<(), QueryError> {
+    match expr {
+        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse | MatchExpr::Expr(_) => Ok(()),
+        MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
+            parts.iter().try_for_each(|part| collect_identifier(part, found))
+        }
+        MatchExpr::Not(part) => collect_identifier(part, found),
+        MatchExpr::Path { path, .. } => {
+            let name = path.parts()[0].name();
+            match found {
+                Some(first) if first != name => Err(QueryError::failed_to_parse(format!(
+                    "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{first}' \
+                     and '{name}'"
+                ))),
+                _ => {
+                    *found = Some(name.to_owned());
+                    Ok(())
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Regular expressions of filters, compiled by PCRE2.
+
+use std::sync::Arc;
+
+use bson::raw::RawRegexRef;
+use wire::ErrorCode;
+
+use crate::QueryError;
+use crate::raw::{Constant, Element};
+
+/// A regular expression as a predicate: strings that it matches, and stored regular expressions equal to it.
+#[derive(Clone)]
+pub struct RegexTest {
+    pattern: Box<str>,
+    options: Box<str>,
+    compiled: Arc<pcre2::bytes::Regex>,
+}
+
+/// Longest pattern accepted, in bytes, as MongoDB's.
+const PATTERN_BYTES_MAX: usize = 32_764;
+
+impl RegexTest {
+    /// Compiles a pattern with options out of `imsxu`.
+    pub fn new(pattern: &str, options: &str) -> Result<Self, QueryError> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            let message = format!("Regular expression is invalid: pattern of more than {PATTERN_BYTES_MAX} bytes");
+            return Err(QueryError::new(ErrorCode(51091), message));
+        }
+        if pattern.contains('\0') {
+            return Err(QueryError::bad_value(
+                "Regular expression cannot contain an embedded null byte",
+            ));
+        }
+        let mut builder = pcre2::bytes::RegexBuilder::new();
+        builder.utf(true).jit_if_available(true);
+        for option in options.chars() {
+            match option {
+                'i' => builder.caseless(true),
+                'm' => builder.multi_line(true),
+                's' => builder.dotall(true),
+                'x' => builder.extended(true),
+                'u' => builder.utf(true),
+                other => {
+                    let message = format!("invalid flag in regex options: {other}");
+                    return Err(QueryError::new(ErrorCode(51108), message));
+                }
+            };
+        }
+        let compiled = builder
+            .build(pattern)
+            .map_err(|error| QueryError::new(ErrorCode(51091), format!("Regular expression is invalid: {error}")))?;
+        Ok(Self {
+            pattern: pattern.into(),
+            options: options.into(),
+            compiled: Arc::new(compiled),
+        })
+    }
+
+    pub(super) fn from_value(value: RawRegexRef<'_>) -> Result<Self, QueryError> {
+        Self::new(value.pattern.as_str(), value.options.as_str())
+    }
+
+    /// The pattern.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// The options, as the client wrote them.
+    pub fn options(&self) -> &str {
+        &self.options
+    }
+
+    /// Whether the text contains a match. Text that is not UTF-8 has none.
+    #[inline]
+    pub fn is_match(&self, text: &[u8]) -> Result<bool, QueryError> {
+        match self.compiled.is_match(text) {
+            Ok(found) => Ok(found),
+            Err(_) if std::str::from_utf8(text).is_err() => Ok(false),
+            Err(error) => Err(QueryError::new(
+                ErrorCode(51156),
+                format!("Error occurred while executing regular expression: {error}"),
+            )),
+        }
+    }
+
+    /// Whether a value is text with a match or the same regular expression.
+    pub(super) fn matches(&self, element: Element<'_>) -> Result<bool, QueryError> {
+        match element.kind() {
+            0x02 | 0x0E => self.is_match(element.text()?),
+            0x0B => {
+                // Both parts end in a zero byte.
+                let mut parts = element.value_bytes().split(|byte| *byte == 0);
+                Ok(parts.next() == Some(self.pattern.as_bytes()) && parts.next() == Some(self.options.as_bytes()))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The regular expression as a value.
+    pub fn to_constant(&self) -> Constant {
+        let mut bytes = Vec::with_capacity(self.pattern.len() + self.options.len() + 10);
+        let frame = crate::raw::Frame::begin(&mut bytes);
+        crate::raw::append_header(&mut bytes, 0x0B, b"");
+        bytes.extend_from_slice(self.pattern.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(self.options.as_bytes());
+        bytes.push(0);
+        frame.finish(&mut bytes);
+        let document = bson::RawDocument::from_bytes(&bytes).expect("the frame was just written");
+        let element = crate::raw::Elements::new(document).next();
+        let value = element
+            .and_then(Result::ok)
+            .and_then(|element| element.to_owned_value().ok());
+        Constant::new(
+            value
+                .as_ref()
+                .expect("the frame holds one regular expression")
+                .as_raw_bson_ref(),
+        )
+    }
+}
+
+impl std::fmt::Debug for RegexTest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "/{}/{}", self.pattern, self.options)
+    }
+}
