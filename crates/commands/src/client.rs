@@ -1,6 +1,13 @@
-//! A connected client: what the server knows of the other end.
+//! A connected client: what the server knows of the other end, and the operation it is running.
+//!
+//! Invariant: `current.running` is true only between [`Client::begin`] and the drop of its guard.
 
-use std::sync::atomic::AtomicBool;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use storage::Operation;
 
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,17 +18,46 @@ pub enum Peer {
     Unix(String),
 }
 
+impl Peer {
+    /// The text replies and log lines show.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Tcp(address) => address,
+            Self::Unix(path) => path,
+        }
+    }
+}
+
 /// A connection as commands see it. Shared with `currentOp` and `killOp`.
 pub struct Client {
     id: u32,
     peer: Peer,
-    /// Set by the server when the other end is gone.
-    pub(crate) gone: AtomicBool,
+    gone: AtomicBool,
+    metadata: Mutex<Option<RawDocumentBuf>>,
+    current: Mutex<Current>,
+}
+
+/// The operation a client is running. The buffers keep their memory from one operation to the next.
+#[derive(Default)]
+pub(crate) struct Current {
+    pub running: Option<Arc<Operation>>,
+    pub started: Duration,
+    pub started_ms: i64,
+    pub command: &'static str,
+    pub namespace: String,
+    pub body: Vec<u8>,
+    pub plan_summary: String,
 }
 
 impl Client {
     pub(crate) fn new(id: u32, peer: Peer) -> Self {
-        Self { id, peer, gone: AtomicBool::new(false) }
+        Self {
+            id,
+            peer,
+            gone: AtomicBool::new(false),
+            metadata: Mutex::new(None),
+            current: Mutex::new(Current::default()),
+        }
     }
 
     /// The connection's number, from 1; log lines show it as `conn<id>`.
@@ -33,4 +69,76 @@ impl Client {
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
+
+    /// What the client said of itself in its first hello.
+    pub(crate) fn metadata(&self) -> Option<RawDocumentBuf> {
+        self.metadata.lock().clone()
+    }
+
+    /// Keeps the metadata of the first hello; false when it was there already.
+    pub(crate) fn set_metadata(&self, metadata: &RawDocument) -> bool {
+        let mut slot = self.metadata.lock();
+        let first = slot.is_none();
+        if first {
+            *slot = Some(metadata.to_owned());
+        }
+        first
+    }
+
+    pub(crate) fn application_name(&self) -> Option<String> {
+        let metadata = self.metadata.lock();
+        let application = metadata.as_ref()?.get_document("application").ok()?;
+        application.get_str("name").ok().map(str::to_owned)
+    }
+
+    /// Notes that `operation` begins.
+    pub(crate) fn begin(&self, operation: Arc<Operation>, command: &'static str, database: &str, body: &RawDocument, started: Duration, started_ms: i64) {
+        let mut current = self.current.lock();
+        current.running = Some(operation);
+        current.command = command;
+        current.started = started;
+        current.started_ms = started_ms;
+        current.namespace.clear();
+        current.namespace.push_str(database);
+        current.plan_summary.clear();
+        current.body.clear();
+        let bytes = body.as_bytes();
+        if bytes.len() <= CURRENT_BODY_BYTES_MAX {
+            current.body.extend_from_slice(bytes);
+        }
+    }
+
+    /// Names the collection and the plan of the running operation, for `currentOp`.
+    pub(crate) fn describe(&self, namespace: &str, plan_summary: &str) {
+        let mut current = self.current.lock();
+        current.namespace.clear();
+        current.namespace.push_str(namespace);
+        current.plan_summary.clear();
+        current.plan_summary.push_str(plan_summary);
+    }
+
+    /// Notes that the running operation has ended.
+    pub(crate) fn end(&self) {
+        self.current.lock().running = None;
+    }
+
+    /// Looks at the running operation, if any.
+    pub(crate) fn with_current<T>(&self, look: impl FnOnce(&Current, &Arc<Operation>) -> T) -> Option<T> {
+        let current = self.current.lock();
+        current.running.as_ref().map(|operation| look(&current, operation))
+    }
+
+    /// True once the other end is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// The other end is gone: its operation is interrupted.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+        self.with_current(|_, operation| operation.kill());
+    }
 }
+
+/// A running command longer than this is shown by `currentOp` without its body.
+const CURRENT_BODY_BYTES_MAX: usize = 4096;

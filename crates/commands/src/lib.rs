@@ -3,10 +3,19 @@
 //! The server hands a parsed request and a buffer to [`Server::handle`]; exactly one reply document is appended. This crate
 //! knows nothing of sockets, threads or message framing.
 
+mod arguments;
 mod client;
+mod command;
+mod cursors;
+mod error;
+mod invocation;
 pub mod logger;
+mod metrics;
+mod parameters;
+mod reply;
 mod server;
 mod settings;
+mod table;
 
 pub use client::{Client, Peer};
 pub use server::{Outcome, Request, Server};

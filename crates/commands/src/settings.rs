@@ -30,3 +30,11 @@ pub struct Settings {
     /// `net.maxIncomingConnections`.
     pub connections_max: u32,
 }
+
+impl Settings {
+    /// `8.0.4` of `[8, 0, 4]`.
+    pub fn version_string(&self) -> String {
+        let [major, minor, patch] = self.emulated_version;
+        format!("{major}.{minor}.{patch}")
+    }
+}

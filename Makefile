@@ -1,0 +1,61 @@
+# `make run` and `make test` do all the set-up they need; see README.md for how long each takes.
+# Build products and client packages are kept in $XDG_CACHE_HOME/tenon (usually ~/.cache/tenon), not in the checkout.
+
+SHELL := /bin/bash
+CACHE ?= $(or $(TENON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tenon)
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+TENOND := $(CARGO_TARGET_DIR)/release/tenond
+
+# ENGINES=inMemory leaves RocksDB's C++ out of the build (minutes instead of a quarter of an hour, cold).
+ENGINES ?= all
+ifeq ($(ENGINES),inMemory)
+FEATURES :=
+else
+FEATURES := --features rocksdb
+endif
+
+DATA ?= ./data
+PORT ?= 27017
+
+.PHONY: help run build test verify fix bench book docs soak clean-cache
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: build ## Build what is missing and serve on 127.0.0.1:27017 with ./data
+	@mkdir -p $(DATA)
+	@echo "==> serving on 127.0.0.1:$(PORT) with $(DATA) (Ctrl-C stops it)"
+	exec $(TENOND) --dbpath $(DATA) --bind_ip 127.0.0.1 --port $(PORT)
+
+build: ## Build the server, release profile
+	@scripts/setup-build.sh
+	@echo "==> building tenond (cold: see README.md; warm: seconds)"
+	cargo build --release -p server $(FEATURES)
+
+test: build ## All tests: crates, conformance of both engines, crashes, real clients
+	@scripts/setup-tests.sh
+	scripts/test.sh
+
+verify: ## Formatting, lints, documentation (changes nothing)
+	cargo run -q -p xtask -- verify
+
+fix: ## Format and apply what clippy can
+	cargo run -q -p xtask -- fix
+
+bench: build ## Speed of both engines, server CPU per operation
+	cargo build --release -p bench
+	$(CARGO_TARGET_DIR)/release/tenon-bench --tenond $(TENOND) $(BENCH)
+
+book: build ## The scripts of MongoDB in Action, chapter 10, for every engine in the build: tables 10.3 to 10.5
+	@scripts/setup-tests.sh
+	scripts/book.sh $(BOOK)
+
+docs: ## The manual as HTML in the cache folder (needs mdbook: cargo install mdbook)
+	mdbook build docs -d $(CACHE)/manual
+
+soak: build ## kill -9 for as long as asked: make soak SOAK="--rounds 1000"
+	@scripts/setup-tests.sh
+	$(CACHE)/clients/python/bin/python tests/crash/kill_loop.py --tenond $(TENOND) $(SOAK)
+
+clean-cache: ## Remove build products and client packages
+	rm -rf $(CACHE)

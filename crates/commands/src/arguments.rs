@@ -1,0 +1,187 @@
+//! Reads the fields of a command with MongoDB's rules for types, missing and unknown fields.
+
+use crate::error::{CommandError, Result};
+use bson::raw::{RawArray, RawBsonRef, RawDocument};
+use wire::ErrorCode;
+
+/// Fields every command may carry and that are handled once, before the command runs.
+pub fn is_generic(name: &str) -> bool {
+    matches!(
+        name,
+        "$db"
+            | "lsid"
+            | "$clusterTime"
+            | "$readPreference"
+            | "$configTime"
+            | "$topologyTime"
+            | "$audit"
+            | "$client"
+            | "txnNumber"
+            | "autocommit"
+            | "startTransaction"
+            | "readConcern"
+            | "writeConcern"
+            | "maxTimeMS"
+            | "maxTimeMSOpOnly"
+            | "comment"
+            | "apiVersion"
+            | "apiStrict"
+            | "apiDeprecationErrors"
+            | "help"
+            | "databaseVersion"
+            | "shardVersion"
+            | "mayBypassWriteBlocking"
+            | "rawData"
+    )
+}
+
+/// `IDLUnknownField`.
+pub fn unknown_field(command: &str, field: &str) -> CommandError {
+    CommandError::new(ErrorCode(40415), format!("BSON field '{command}.{field}' is an unknown field."))
+}
+
+/// `IDLFailedToParse`: a required field is not there.
+pub fn missing_field(command: &str, field: &str) -> CommandError {
+    CommandError::new(ErrorCode(40414), format!("BSON field '{command}.{field}' is missing but a required field"))
+}
+
+/// `TypeMismatch` for a field.
+pub fn wrong_type(command: &str, field: &str, value: RawBsonRef<'_>, expected: &str) -> CommandError {
+    let found = type_name(value);
+    CommandError::new(
+        ErrorCode::TypeMismatch,
+        format!("BSON field '{command}.{field}' is the wrong type '{found}', expected {expected}"),
+    )
+}
+
+/// The alias of a value's type as `$type` knows it.
+pub fn type_name(value: RawBsonRef<'_>) -> &'static str {
+    match value {
+        RawBsonRef::Double(_) => "double",
+        RawBsonRef::String(_) => "string",
+        RawBsonRef::Document(_) => "object",
+        RawBsonRef::Array(_) => "array",
+        RawBsonRef::Binary(_) => "binData",
+        RawBsonRef::Undefined => "undefined",
+        RawBsonRef::ObjectId(_) => "objectId",
+        RawBsonRef::Boolean(_) => "bool",
+        RawBsonRef::DateTime(_) => "date",
+        RawBsonRef::Null => "null",
+        RawBsonRef::RegularExpression(_) => "regex",
+        RawBsonRef::DbPointer(_) => "dbPointer",
+        RawBsonRef::JavaScriptCode(_) => "javascript",
+        RawBsonRef::Symbol(_) => "symbol",
+        RawBsonRef::JavaScriptCodeWithScope(_) => "javascriptWithScope",
+        RawBsonRef::Int32(_) => "int",
+        RawBsonRef::Timestamp(_) => "timestamp",
+        RawBsonRef::Int64(_) => "long",
+        RawBsonRef::Decimal128(_) => "decimal",
+        RawBsonRef::MinKey => "minKey",
+        RawBsonRef::MaxKey => "maxKey",
+    }
+}
+
+/// The integer a number stands for: doubles are cut towards zero, decimals rounded half to even, both held to the range of
+/// `i64`; NaN is 0. `None` for what is not a number.
+pub fn number_as_i64(value: RawBsonRef<'_>) -> Option<i64> {
+    match value {
+        RawBsonRef::Int32(v) => Some(i64::from(v)),
+        RawBsonRef::Int64(v) => Some(v),
+        RawBsonRef::Double(v) => Some(v as i64),
+        RawBsonRef::Decimal128(v) => {
+            let text = v.to_string();
+            Some(text.parse::<f64>().map_or(0, |f| if f.is_nan() { 0 } else { f.round_ties_even() as i64 }))
+        }
+        _ => None,
+    }
+}
+
+/// The command whose fields are being read, for messages.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// The command's name as in messages.
+    pub command: &'a str,
+}
+
+impl<'a> Arguments<'a> {
+    /// A reader for `command`.
+    pub fn of(command: &'a str) -> Self {
+        Self { command }
+    }
+
+    /// A boolean; numbers count as `!= 0` and null as false.
+    pub fn boolean(self, field: &str, value: RawBsonRef<'_>) -> Result<bool> {
+        match value {
+            RawBsonRef::Boolean(v) => Ok(v),
+            RawBsonRef::Double(v) => Ok(v != 0.0),
+            RawBsonRef::Null | RawBsonRef::Undefined => Ok(false),
+            other => number_as_i64(other)
+                .map(|v| v != 0)
+                .ok_or_else(|| wrong_type(self.command, field, value, "types '[bool, long, int, decimal, double]'")),
+        }
+    }
+
+    /// A number as an integer.
+    pub fn integer(self, field: &str, value: RawBsonRef<'_>) -> Result<i64> {
+        number_as_i64(value)
+            .ok_or_else(|| wrong_type(self.command, field, value, "types '[long, int, decimal, double]'"))
+    }
+
+    /// A number that must not be negative.
+    pub fn non_negative(self, field: &str, value: RawBsonRef<'_>) -> Result<i64> {
+        let number = self.integer(field, value)?;
+        if number < 0 {
+            return Err(CommandError::bad_value(format!(
+                "BSON field '{field}' value must be >= 0, actual value '{number}'"
+            )));
+        }
+        Ok(number)
+    }
+
+    /// A string.
+    pub fn string<'v>(self, field: &str, value: RawBsonRef<'v>) -> Result<&'v str> {
+        match value {
+            RawBsonRef::String(v) => Ok(v),
+            other => Err(wrong_type(self.command, field, other, "type 'string'")),
+        }
+    }
+
+    /// A document.
+    pub fn document<'v>(self, field: &str, value: RawBsonRef<'v>) -> Result<&'v RawDocument> {
+        match value {
+            RawBsonRef::Document(v) => Ok(v),
+            other => Err(wrong_type(self.command, field, other, "type 'object'")),
+        }
+    }
+
+    /// An array.
+    pub fn array<'v>(self, field: &str, value: RawBsonRef<'v>) -> Result<&'v RawArray> {
+        match value {
+            RawBsonRef::Array(v) => Ok(v),
+            other => Err(wrong_type(self.command, field, other, "type 'array'")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_take_every_number_and_null() {
+        let args = Arguments::of("find");
+        assert!(args.boolean("x", RawBsonRef::Double(0.5)).is_ok_and(|v| v));
+        assert!(args.boolean("x", RawBsonRef::Int64(0)).is_ok_and(|v| !v));
+        assert!(args.boolean("x", RawBsonRef::Null).is_ok_and(|v| !v));
+        let error = args.boolean("x", RawBsonRef::String("yes"));
+        assert!(error.is_err_and(|e| e.code == ErrorCode::TypeMismatch && e.message.contains("'find.x'")));
+    }
+
+    #[test]
+    fn integers_saturate() {
+        assert_eq!(number_as_i64(RawBsonRef::Double(f64::INFINITY)), Some(i64::MAX));
+        assert_eq!(number_as_i64(RawBsonRef::Double(f64::NAN)), Some(0));
+        assert_eq!(number_as_i64(RawBsonRef::Double(-2.9)), Some(-2));
+        assert_eq!(number_as_i64(RawBsonRef::Boolean(true)), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! `aggregate`.
+
+use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
+use super::find::{hint, optional};
+use crate::arguments::{missing_field, number_as_i64};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::RawBsonRef;
+use query::exec::ExecContext;
+use query::plan::AggregateRequest;
+use wire::ErrorCode;
+
+/// `aggregate`.
+pub const AGGREGATE: Command =
+    Command::new("aggregate", "Runs an aggregation pipeline.", OperationKind::Query, aggregate).secondary_ok().api_version_1();
+
+/// A parsed `aggregate`.
+pub struct Aggregate<'a> {
+    /// What to run.
+    pub request: AggregateRequest<'a>,
+    batch: Option<u64>,
+    explain: bool,
+    has_cursor: bool,
+}
+
+/// Parses the fields of `aggregate`.
+pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
+    let namespace = match call.target()? {
+        RawBsonRef::String(_) => Some(call.namespace()?),
+        number if number_as_i64(number) == Some(1) => None,
+        other => {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                format!("Invalid command format: the 'aggregate' field must specify a collection name or 1, not {}", crate::arguments::type_name(other)),
+            ));
+        }
+    };
+    let arguments = call.arguments();
+    let (mut pipeline, mut batch, mut explain, mut has_cursor) = (None, None, false, false);
+    let (mut index_hint, mut collation, mut variables) = (None, None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "pipeline" => pipeline = Some(arguments.array(name, value)?),
+            "cursor" => {
+                batch = super::listing::batch_size(arguments, arguments.document(name, value)?)?;
+                has_cursor = true;
+            }
+            "explain" => explain = arguments.boolean(name, value)?,
+            "allowDiskUse" | "bypassDocumentValidation" | "fromRouter" => drop(arguments.boolean(name, value)?),
+            "hint" => index_hint = hint(value)?,
+            "collation" => collation = optional(arguments, name, value)?,
+            "let" => variables = optional(arguments, name, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let pipeline = pipeline.ok_or_else(|| missing_field("aggregate", "pipeline"))?;
+    let request = AggregateRequest { ns: namespace, db: call.database, pipeline, hint: index_hint, collation, variables };
+    Ok(Aggregate { request, batch: batch.map(|size| size as u64), explain, has_cursor })
+}
+
+fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let parsed = parse(call)?;
+    if parsed.explain {
+        return super::explain::explain_aggregate(call, reply, &parsed.request, query::plan::Verbosity::QueryPlanner);
+    }
+    if !parsed.has_cursor {
+        return Err(CommandError::new(ErrorCode::FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument"));
+    }
+    let namespace = parsed.request.ns.as_ref().map_or_else(|| format!("{}.$cmd.aggregate", call.database), |ns| ns.as_str().to_owned());
+    let made = super::initial_stages::documents(call, &parsed.request)?;
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    let executor = query::aggregate(&context, &parsed.request, made)?;
+    call.set_plan_summary(executor.plan_summary());
+    let request = CursorRequest {
+        namespace,
+        batch: parsed.batch.unwrap_or(FIRST_BATCH_DEFAULT),
+        single_batch: false,
+        no_timeout: false,
+        tailable: false,
+        await_data: false,
+    };
+    reply_with_plan(call, reply, Box::new(executor), request)
+}

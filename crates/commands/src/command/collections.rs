@@ -1,0 +1,292 @@
+//! `create`, `drop`, `renameCollection`, `listCollections`.
+
+use super::filter::Filter;
+use super::listing;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+use storage::Namespace;
+use wire::ErrorCode;
+
+/// `create`.
+pub const CREATE: Command = Command::new("create", "Creates a collection or a view.", OperationKind::Command, create).api_version_1();
+/// `drop`.
+pub const DROP: Command = Command::new("drop", "Removes a collection or a view.", OperationKind::Command, drop_collection).api_version_1();
+/// `renameCollection`.
+pub const RENAME_COLLECTION: Command =
+    Command::new("renameCollection", "Renames a collection.", OperationKind::Command, rename).admin_only();
+/// `listCollections`.
+pub const LIST_COLLECTIONS: Command =
+    Command::new("listCollections", "Lists the collections of a database.", OperationKind::Command, list).secondary_ok().api_version_1();
+
+/// Largest `size` of a capped collection, one pebibyte as MongoDB has it.
+const CAPPED_BYTES_MAX: i64 = 1 << 50;
+/// `max` of a capped collection must be below this.
+const CAPPED_DOCUMENTS_MAX: i64 = 1 << 31;
+
+/// What `create` was asked for, checked.
+struct Definition<'a> {
+    view_on: Option<&'a str>,
+    pipeline: Option<bson::Array>,
+    options: Document,
+}
+
+fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
+    let arguments = call.arguments();
+    let mut definition = Definition { view_on: None, pipeline: None, options: Document::new() };
+    let (mut capped, mut size, mut max) = (false, None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "capped" => capped = arguments.boolean(name, value)?,
+            "size" => size = Some(arguments.integer(name, value)?),
+            "max" => max = Some(arguments.integer(name, value)?),
+            "viewOn" => definition.view_on = Some(arguments.string(name, value)?),
+            "pipeline" => definition.pipeline = Some(bson::Array::try_from(arguments.array(name, value)?)?),
+            "idIndex" => check_id_index(arguments.document(name, value)?)?,
+            "autoIndexId" => {
+                if !arguments.boolean(name, value)? {
+                    return Err(CommandError::bad_value("autoIndexId: false is no longer allowed"));
+                }
+            }
+            "validationLevel" | "validationAction" | "flags" => {
+                if !matches!(value, RawBsonRef::Null) {
+                    definition.options.insert(name, Bson::try_from(value)?);
+                }
+            }
+            "validator" | "collation" | "timeseries" | "clusteredIndex" | "changeStreamPreAndPostImages" | "encryptedFields"
+            | "expireAfterSeconds" => refuse_unbuilt(name, value)?,
+            "storageEngine" | "indexOptionDefaults" => {
+                definition.options.insert(name, Document::try_from(arguments.document(name, value)?)?);
+            }
+            "temp" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    if let Some(name) = definition.options.keys().find(|name| name.starts_with("validation")) {
+        return Err(CommandError::not_implemented(format!("create.{name}")));
+    }
+    if capped {
+        let size = size.ok_or_else(|| CommandError::new(ErrorCode::InvalidOptions, "the 'size' field is required when 'capped' is true"))?;
+        if !(1..=CAPPED_BYTES_MAX).contains(&size) {
+            return Err(CommandError::bad_value(format!("BSON field 'size' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'")));
+        }
+        let rounded = (size + 255) / 256 * 256;
+        let mut options = doc! { "capped": true, "size": small(rounded) };
+        if let Some(max) = max.filter(|max| *max > 0) {
+            if max >= CAPPED_DOCUMENTS_MAX {
+                return Err(CommandError::bad_value("max in a capped collection has to be < 2^31 or not set"));
+            }
+            options.insert("max", small(max));
+        }
+        options.extend(std::mem::take(&mut definition.options));
+        definition.options = options;
+    } else if max.is_some() {
+        return Err(CommandError::new(ErrorCode::InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present"));
+    }
+    if definition.view_on.is_some() && capped {
+        return Err(CommandError::new(ErrorCode::InvalidOptions, "options not supported when creating a view: capped"));
+    }
+    if definition.view_on.is_none() && definition.pipeline.is_some() {
+        return Err(CommandError::new(ErrorCode::InvalidOptions, "'pipeline' requires 'viewOn' to also be specified"));
+    }
+    Ok(definition)
+}
+
+fn small(number: i64) -> Bson {
+    i32::try_from(number).map_or(Bson::Int64(number), Bson::Int32)
+}
+
+/// An option that is not built is refused by name, unless it asks for nothing.
+fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
+    let asks_nothing = match value {
+        RawBsonRef::Null => true,
+        RawBsonRef::Document(document) if name == "validator" => document.is_empty(),
+        RawBsonRef::Document(document) if name == "collation" => document.get_str("locale") == Ok("simple"),
+        RawBsonRef::Document(document) if name == "changeStreamPreAndPostImages" => document.get_bool("enabled") == Ok(false),
+        _ => false,
+    };
+    if asks_nothing { Ok(()) } else { Err(CommandError::not_implemented(format!("create.{name}"))) }
+}
+
+/// `mongorestore` sends the `_id` index, its namespace included; it must be the usual one.
+fn check_id_index(index: &RawDocument) -> Result<()> {
+    match index.get("key")? {
+        Some(RawBsonRef::Document(key)) => {
+            let mut fields = key.into_iter();
+            match (fields.next().transpose()?, fields.next()) {
+                (Some((name, value)), None) if name.as_str() == "_id" && crate::arguments::number_as_i64(value) == Some(1) => Ok(()),
+                _ => Err(CommandError::bad_value("The field 'key' for an _id index must be {_id: 1}")),
+            }
+        }
+        _ => Err(CommandError::new(ErrorCode::FailedToParse, "the 'idIndex' specification needs a 'key' document")),
+    }
+}
+
+fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    refuse_system(&namespace)?;
+    let definition = parse_definition(call)?;
+    let storage = call.server.storage.clone();
+    let options = RawDocumentBuf::try_from(&definition.options)?;
+    let created = if let Some(view_on) = definition.view_on {
+        let pipeline = definition.pipeline.clone().unwrap_or_default();
+        query::check_view(&storage, &namespace, view_on, &pipeline)?;
+        let mut array = bson::raw::RawArrayBuf::new();
+        for stage in &pipeline {
+            array.push(bson::raw::RawBson::try_from(stage.clone())?);
+        }
+        storage.create_view(&call.operation, &namespace, view_on, array, &options)
+    } else {
+        storage.create_collection(&call.operation, &namespace, &options)
+    };
+    match created {
+        Ok(()) => {
+            call.wrote(storage.last_seq());
+            Ok(())
+        }
+        Err(storage::StorageError::NamespaceExists(_)) if is_same(&storage, &namespace, &definition) => Ok(()),
+        Err(storage::StorageError::NamespaceExists(_)) => {
+            let text = describe(&storage, &namespace);
+            Err(CommandError::new(ErrorCode::NamespaceExists, format!("namespace {namespace} already exists, but with different options: {text}")))
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Creating again what is there with the same options is fine.
+fn is_same(storage: &storage::Storage, namespace: &Namespace, definition: &Definition<'_>) -> bool {
+    match definition.view_on {
+        None => storage.catalog().collection(namespace).is_some_and(|there| {
+            Document::try_from(there.options()).is_ok_and(|options| options == definition.options)
+        }),
+        Some(view_on) => storage.catalog().view(namespace).is_some_and(|there| {
+            let pipeline = bson::Array::try_from(there.pipeline()).unwrap_or_default();
+            there.view_on() == view_on && pipeline == definition.pipeline.clone().unwrap_or_default()
+        }),
+    }
+}
+
+fn describe(storage: &storage::Storage, namespace: &Namespace) -> String {
+    match storage.catalog().collection(namespace) {
+        Some(there) => Document::try_from(there.options()).map(|options| crate::error::shell_text(&options.into())).unwrap_or_default(),
+        None => "a view".to_owned(),
+    }
+}
+
+/// Names that clients may not create.
+pub fn refuse_system(namespace: &Namespace) -> Result<()> {
+    let name = namespace.collection();
+    let allowed = matches!(name, "system.js" | "system.profile" | "system.users" | "system.roles" | "system.version");
+    if name.starts_with("system.") && !allowed {
+        return Err(CommandError::new(ErrorCode::InvalidNamespace, format!("Invalid system namespace: {namespace}")));
+    }
+    Ok(())
+}
+
+fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    call.for_each_field(|name, _| Ok(name == "collectionUUID"))?;
+    if namespace.collection().starts_with("system.") && namespace.collection() != "system.js" && namespace.collection() != "system.profile" {
+        return Err(CommandError::new(ErrorCode::IllegalOperation, format!("can't drop system collection {namespace}")));
+    }
+    let storage = &call.server.storage;
+    if let Some(report) = storage.drop_collection(&call.operation, &namespace)? {
+        if let Some(indexes) = report.indexes {
+            reply.int32("nIndexesWas", indexes as i32);
+        }
+        reply.string("ns", namespace.as_str());
+        let seq = storage.last_seq();
+        call.server.metrics.top.forget(namespace.as_str());
+        call.report.namespace = None;
+        call.wrote(seq);
+    }
+    Ok(())
+}
+
+fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let from = parse_full(arguments.string("renameCollection", call.target()?)?)?;
+    let mut to = None;
+    let mut drop_target = false;
+    call.for_each_field(|name, value| {
+        match name {
+            "to" => to = Some(parse_full(arguments.string(name, value)?)?),
+            "dropTarget" => drop_target = arguments.boolean(name, value)?,
+            "stayTemp" | "collectionUUID" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let to = to.ok_or_else(|| crate::arguments::missing_field("renameCollection", "to"))?;
+    if from == to {
+        return Err(CommandError::new(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
+    }
+    refuse_system(&to)?;
+    let storage = &call.server.storage;
+    storage.rename_collection(&call.operation, &from, &to, drop_target)?;
+    let seq = storage.last_seq();
+    call.server.metrics.top.forget(from.as_str());
+    call.wrote(seq);
+    Ok(())
+}
+
+fn parse_full(name: &str) -> Result<Namespace> {
+    Ok(Namespace::parse(name)?)
+}
+
+fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let mut name_only = false;
+    let mut filter = Filter::all();
+    let mut batch = None;
+    call.for_each_field(|name, value| {
+        match name {
+            "nameOnly" => name_only = arguments.boolean(name, value)?,
+            "filter" => filter = Filter::parse(arguments.document(name, value)?)?,
+            "cursor" => batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
+            "authorizedCollections" => drop(arguments.boolean(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let catalog = call.server.storage.catalog();
+    let mut entries = Vec::new();
+    for collection in catalog.collections(call.database) {
+        let mut options = Document::try_from(collection.options())?;
+        options.remove("uuid");
+        let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() };
+        entries.push(doc! {
+            "name": collection.namespace().collection(),
+            "type": "collection",
+            "options": options,
+            "info": { "readOnly": false, "uuid": uuid },
+            "idIndex": Document::try_from(collection.id_index().spec())?,
+        });
+    }
+    for view in catalog.views(call.database) {
+        let mut options = doc! { "viewOn": view.view_on(), "pipeline": bson::Array::try_from(view.pipeline())? };
+        options.extend(Document::try_from(view.options())?);
+        entries.push(doc! { "name": view.namespace().collection(), "type": "view", "options": options, "info": { "readOnly": true } });
+    }
+    entries.sort_by(|a, b| a.get_str("name").unwrap_or("").cmp(b.get_str("name").unwrap_or("")));
+    let mut documents = Vec::new();
+    for entry in entries {
+        if !filter.matches(&entry)? {
+            continue;
+        }
+        let shown = if name_only {
+            doc! { "name": entry.get_str("name").unwrap_or(""), "type": entry.get_str("type").unwrap_or("") }
+        } else {
+            entry
+        };
+        documents.push(RawDocumentBuf::try_from(&shown)?);
+    }
+    let namespace = format!("{}.$cmd.listCollections", call.database);
+    listing::reply_with_cursor(call, reply, namespace, documents, batch)
+}

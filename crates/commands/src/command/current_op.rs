@@ -1,0 +1,177 @@
+//! `currentOp`, `killOp`.
+
+use super::filter::Filter;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::server::locks_document;
+use crate::table::Command;
+use crate::Client;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, DateTime, Document, doc};
+
+/// `currentOp`.
+pub const CURRENT_OP: Command =
+    Command::new("currentOp", "Shows the operations that are running.", OperationKind::Command, current).admin_only().secondary_ok();
+/// `killOp`.
+pub const KILL_OP: Command =
+    Command::new("killOp", "Interrupts a running operation.", OperationKind::Command, kill).admin_only().secondary_ok();
+
+/// Which operations to show.
+#[derive(Clone, Copy, Default)]
+pub struct Shown {
+    /// Connections that run nothing, too.
+    pub idle_connections: bool,
+    /// Open cursors that no operation uses, too.
+    pub idle_cursors: bool,
+}
+
+/// The running operations as `currentOp` and `$currentOp` show them.
+pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
+    let mut operations = Vec::new();
+    for client in call.server.connected() {
+        match client.with_current(|_, _| ()) {
+            Some(()) => operations.extend(describe(call, &client)),
+            None if shown.idle_connections => {
+                let mut idle = of_connection(call, &client);
+                idle.insert("active", false);
+                operations.push(idle);
+            }
+            None => {}
+        }
+    }
+    if shown.idle_cursors {
+        call.server.cursors.for_each_idle(|cursor| {
+            operations.push(doc! {
+                "type": "idleCursor",
+                "host": host(call),
+                "ns": &cursor.namespace,
+                "planSummary": &cursor.plan_summary,
+                "cursor": {
+                    "cursorId": cursor.id,
+                    "createdDate": DateTime::from_millis(cursor.created_ms),
+                    "nDocsReturned": cursor.returned as i64,
+                    "noCursorTimeout": cursor.no_timeout,
+                    "tailable": cursor.tailable,
+                    "awaitData": cursor.await_data,
+                    "originatingCommand": Document::try_from(&*cursor.originating).unwrap_or_default(),
+                },
+            });
+        });
+    }
+    operations
+}
+
+fn host(call: &Invocation<'_>) -> String {
+    format!("{}:{}", call.server.settings.host, call.server.settings.port)
+}
+
+fn of_connection(call: &Invocation<'_>, client: &Client) -> Document {
+    let mut document = doc! {
+        "type": "op",
+        "host": host(call),
+        "desc": format!("conn{}", client.id()),
+        "connectionId": client.id() as i32,
+        "client": client.peer().as_str(),
+    };
+    if let Some(name) = client.application_name() {
+        document.insert("appName", name);
+    }
+    if let Some(metadata) = client.metadata().and_then(|metadata| Document::try_from(&*metadata).ok()) {
+        document.insert("clientMetadata", metadata);
+    }
+    document
+}
+
+fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
+    let mut document = of_connection(call, client);
+    let now = call.server.env.clock.monotonic();
+    client.with_current(|current, operation| {
+        let running = now.saturating_sub(current.started);
+        let kind = match crate::table::find(current.command).map(|(command, _)| command.kind) {
+            Some(OperationKind::Query) => "query",
+            Some(OperationKind::GetMore) => "getmore",
+            Some(OperationKind::Insert) => "insert",
+            Some(OperationKind::Update) => "update",
+            Some(OperationKind::Remove) => "remove",
+            _ => "command",
+        };
+        let command = RawDocument::from_bytes(&current.body).ok().and_then(|body| Document::try_from(body).ok());
+        document.extend(doc! {
+            "active": true,
+            "currentOpTime": DateTime::from_millis(call.server.env.clock.now_ms()).try_to_rfc3339_string().unwrap_or_default(),
+            "opid": operation.id as i32,
+            "secs_running": running.as_secs() as i64,
+            "microsecs_running": running.as_micros() as i64,
+            "op": kind,
+            "ns": &current.namespace,
+            "command": command.map_or_else(|| doc! { "$truncated": current.command }, |command| command),
+            "numYields": operation.counters().yields.get() as i32,
+            "locks": locks_document(operation.counters()),
+            "waitingForLock": false,
+            "killPending": operation.kill_handle().get().is_some(),
+        });
+        if !current.plan_summary.is_empty() {
+            document.insert("planSummary", &current.plan_summary);
+        }
+    })?;
+    Some(document)
+}
+
+fn current(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let mut shown = Shown::default();
+    let mut filter = RawDocumentBuf::new();
+    call.for_each_field(|name, value| {
+        match name {
+            "$all" => shown.idle_connections = arguments.boolean(name, value)?,
+            "$ownOps" => drop(arguments.boolean(name, value)?),
+            _ => {
+                let key = bson::raw::CString::try_from(name)?;
+                filter.append(key, value);
+            }
+        }
+        Ok(true)
+    })?;
+    let filter = Filter::parse(&filter)?;
+    let mut shown_operations = Vec::new();
+    for operation in operations(call, shown) {
+        if filter.matches(&operation)? {
+            shown_operations.push(Bson::Document(operation));
+        }
+    }
+    reply.value("inprog", &Bson::Array(shown_operations));
+    if call.server.fsync_lock.count() > 0 {
+        reply.boolean("fsyncLock", true);
+        reply.string("info", "use db.fsyncUnlock() to terminate the fsync write/snapshot lock");
+    }
+    Ok(())
+}
+
+fn kill(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let mut wanted = None;
+    call.for_each_field(|name, value| {
+        if name == "op" {
+            wanted = match value {
+                RawBsonRef::String(text) => text.parse().ok(),
+                other => crate::arguments::number_as_i64(other),
+            };
+            if wanted.is_none() {
+                return Err(CommandError::new(wire::ErrorCode::TypeMismatch, "Expected field \"op\" to have numeric type"));
+            }
+        }
+        Ok(name == "op")
+    })?;
+    let wanted = wanted.ok_or_else(|| CommandError::new(wire::ErrorCode::NoSuchKey, "Missing expected field \"op\""))?;
+    for client in call.server.connected() {
+        client.with_current(|_, operation| {
+            if i64::from(operation.id) == wanted {
+                operation.kill();
+            }
+        });
+    }
+    // As MongoDB: whether an operation of that number was running is not told.
+    reply.string("info", "attempting to kill op");
+    Ok(())
+}

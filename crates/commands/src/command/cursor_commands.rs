@@ -1,0 +1,239 @@
+//! `getMore`, `killCursors`, and what all commands that answer with a cursor share.
+
+use super::listing;
+use crate::cursors::{CursorSource, Killed, OpenCursor};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::{RawBsonRef, RawDocument};
+use query::exec::{DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState};
+use std::time::Duration;
+use wire::ErrorCode;
+use wire::limits::DOCUMENT_BYTES_MAX;
+
+/// `getMore`.
+pub const GET_MORE: Command =
+    Command::new("getMore", "Fetches more results of a cursor.", OperationKind::GetMore, get_more).secondary_ok().api_version_1();
+/// `killCursors`.
+pub const KILL_CURSORS: Command =
+    Command::new("killCursors", "Ends cursors.", OperationKind::Command, kill_cursors).secondary_ok().api_version_1();
+
+/// Documents of a first batch when the client names no size.
+pub const FIRST_BATCH_DEFAULT: u64 = 101;
+/// How long a tailable cursor waits for data when `getMore` names no time.
+const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+
+/// Copies results into the array that is open in a reply, up to a number of documents and the size of a reply.
+pub struct BatchSink<'r, 'b> {
+    reply: &'r mut Reply<'b>,
+    /// Documents taken.
+    pub count: u64,
+    most: u64,
+}
+
+impl<'r, 'b> BatchSink<'r, 'b> {
+    /// Takes up to `most` documents.
+    pub fn new(reply: &'r mut Reply<'b>, most: u64) -> Self {
+        Self { reply, count: 0, most }
+    }
+}
+
+impl DocumentSink for BatchSink<'_, '_> {
+    fn push(&mut self, document: &RawDocument) -> SinkState {
+        if self.count > 0 && self.reply.len() + document.as_bytes().len() + 16 > DOCUMENT_BYTES_MAX {
+            return SinkState::Refused;
+        }
+        self.reply.element(self.count as usize, document);
+        self.count += 1;
+        if self.count >= self.most { SinkState::Full } else { SinkState::Continue }
+    }
+}
+
+/// How a command wants its cursor.
+pub struct CursorRequest {
+    /// What the cursor belongs to: `db.collection` or `db.$cmd.aggregate`.
+    pub namespace: String,
+    /// Documents of the first batch.
+    pub batch: u64,
+    /// No cursor is kept.
+    pub single_batch: bool,
+    /// Never times out.
+    pub no_timeout: bool,
+    /// As in `find`.
+    pub tailable: bool,
+    /// As in `find`.
+    pub await_data: bool,
+}
+
+/// Answers with the first batch of a plan and keeps a cursor when more is left.
+pub fn reply_with_plan(call: &mut Invocation<'_>, reply: &mut Reply<'_>, mut executor: Box<PlanExecutor>, request: CursorRequest) -> Result<()> {
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    reply.open_document("cursor");
+    reply.open_array("firstBatch");
+    let mut returned = 0;
+    let mut state = ExecState::More;
+    if request.batch > 0 {
+        let mut sink = BatchSink::new(reply, request.batch);
+        state = executor.next_documents(&context, &mut sink)?;
+        returned = sink.count;
+    }
+    reply.close();
+    let keep = !request.single_batch && state != ExecState::Exhausted;
+    let mut id = 0;
+    call.report.n_returned = Some(returned);
+    if keep {
+        id = call.server.cursors.new_id();
+        let plan_summary = call.report.plan_summary.clone();
+        call.server.cursors.add(OpenCursor {
+            id,
+            namespace: request.namespace.clone(),
+            source: CursorSource::Plan(executor),
+            session: call.session,
+            no_timeout: request.no_timeout,
+            tailable: request.tailable,
+            await_data: request.await_data,
+            max_time_ms: if request.tailable { 0 } else { call.operation.time_left().map_or(0, |left| left.as_millis().max(1) as u64) },
+            originating: call.body.to_owned(),
+            plan_summary,
+            created_ms: call.server.env.clock.now_ms(),
+            returned,
+            last_used: Duration::ZERO,
+        });
+        call.report.cursor_id = Some(id);
+    } else {
+        call.report.cursor_exhausted = true;
+    }
+    reply.int64("id", id);
+    reply.string("ns", &request.namespace);
+    reply.close();
+    Ok(())
+}
+
+fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let target = call.target()?;
+    let RawBsonRef::Int64(id) = target else {
+        return Err(crate::arguments::wrong_type("getMore", "getMore", target, "type 'long'"));
+    };
+    let arguments = call.arguments();
+    let mut collection = None;
+    let mut batch = None;
+    call.for_each_field(|name, value| {
+        match name {
+            "collection" => collection = Some(arguments.string(name, value)?),
+            "batchSize" if matches!(value, RawBsonRef::Null) => {}
+            "batchSize" => batch = Some(arguments.non_negative(name, value)? as u64).filter(|size| *size > 0),
+            "lastKnownCommittedOpTime" | "term" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let collection = collection.ok_or_else(|| crate::arguments::missing_field("getMore", "collection"))?;
+    let namespace = format!("{}.{collection}", call.database);
+    if !collection.starts_with("$cmd.") {
+        call.report.namespace = storage::Namespace::new(call.database, collection).ok();
+    }
+    let mut cursor = call.server.cursors.check_out(id, &namespace, call.session, &call.operation)?;
+    match fetch(call, reply, &mut cursor, batch) {
+        Ok(true) => {
+            reply.int64("id", id);
+            call.report.cursor_id = Some(id);
+            call.report.more_to_come = call.exhaust_allowed;
+            call.server.cursors.check_in(cursor);
+        }
+        Ok(false) => {
+            reply.int64("id", 0);
+            call.report.cursor_exhausted = true;
+            call.server.cursors.finish(id);
+        }
+        Err(error) => {
+            call.server.cursors.finish(id);
+            return Err(error);
+        }
+    }
+    reply.string("ns", &namespace);
+    reply.close();
+    Ok(())
+}
+
+/// Writes `cursor: { nextBatch: […]` and says whether the cursor stays open.
+fn fetch(call: &mut Invocation<'_>, reply: &mut Reply<'_>, cursor: &mut OpenCursor, batch: Option<u64>) -> Result<bool> {
+    let awaits = cursor.tailable && cursor.await_data;
+    if call.max_time_ms > 0 && !awaits {
+        return Err(CommandError::bad_value("cannot set maxTimeMS on getMore command for a non-awaitData cursor"));
+    }
+    if cursor.max_time_ms > 0 {
+        call.operation.set_deadline_ms(cursor.max_time_ms);
+    }
+    reply.open_document("cursor");
+    reply.open_array("nextBatch");
+    let most = batch.unwrap_or(u64::MAX);
+    let (returned, open) = match &mut cursor.source {
+        CursorSource::Documents(rest) => {
+            let returned = listing::fill(reply, rest, batch.map(|most| most as usize)) as u64;
+            (returned, rest.len() > 0)
+        }
+        CursorSource::Plan(executor) => {
+            let plan_summary = cursor.plan_summary.clone();
+            call.set_plan_summary(plan_summary);
+            let wait = awaits.then(|| if call.max_time_ms > 0 { Duration::from_millis(call.max_time_ms) } else { AWAIT_DEFAULT });
+            fetch_plan(call, reply, executor, most, wait)?
+        }
+    };
+    reply.close();
+    cursor.returned += returned;
+    if let Some(left) = call.operation.time_left().filter(|_| !awaits) {
+        cursor.max_time_ms = left.as_millis().max(1) as u64;
+    }
+    call.report.n_returned = Some(returned);
+    Ok(open)
+}
+
+fn fetch_plan(call: &Invocation<'_>, reply: &mut Reply<'_>, executor: &mut PlanExecutor, most: u64, wait: Option<Duration>) -> Result<(u64, bool)> {
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    let end = wait.map(|wait| call.server.env.clock.monotonic() + wait);
+    loop {
+        let mut sink = BatchSink::new(reply, most);
+        let state = executor.next_documents(&context, &mut sink)?;
+        let returned = sink.count;
+        let left = end.map(|end| end.saturating_sub(call.server.env.clock.monotonic())).filter(|left| !left.is_zero());
+        match (state, left) {
+            (ExecState::Exhausted, _) => return Ok((returned, false)),
+            (ExecState::CaughtUp, Some(left)) if returned == 0 && executor.wait_for_data(&context, left)? => {}
+            _ => return Ok((returned, true)),
+        }
+    }
+}
+
+fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.namespace()?;
+    let arguments = call.arguments();
+    let mut ids = None;
+    call.for_each_field(|name, value| {
+        if name == "cursors" {
+            let mut listed = Vec::new();
+            for id in arguments.array(name, value)? {
+                match id? {
+                    RawBsonRef::Int64(id) => listed.push(id),
+                    other => return Err(crate::arguments::wrong_type("killCursors", "cursors", other, "type 'long'")),
+                }
+            }
+            ids = Some(listed);
+        }
+        Ok(name == "cursors")
+    })?;
+    let ids = ids.ok_or_else(|| crate::arguments::missing_field("killCursors", "cursors"))?;
+    if ids.is_empty() {
+        return Err(CommandError::new(ErrorCode::BadValue, "Must specify at least one cursor id in: cursors"));
+    }
+    let (killed, missing): (Vec<i64>, Vec<i64>) = ids.into_iter().partition(|id| call.server.cursors.kill(*id) == Killed::Gone);
+    for (name, ids) in [("cursorsKilled", killed), ("cursorsNotFound", missing), ("cursorsAlive", vec![]), ("cursorsUnknown", vec![])] {
+        reply.open_array(name);
+        for (index, id) in ids.into_iter().enumerate() {
+            reply.int64(&index.to_string(), id);
+        }
+        reply.close();
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! `listDatabases`, `dropDatabase`, `dbStats`.
+
+use super::filter::Filter;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::{Document, doc};
+use storage::{CollectionStats, Storage};
+use wire::ErrorCode;
+
+/// `listDatabases`.
+pub const LIST_DATABASES: Command =
+    Command::new("listDatabases", "Lists the databases.", OperationKind::Command, list).admin_only().secondary_ok().api_version_1();
+/// `dropDatabase`.
+pub const DROP_DATABASE: Command =
+    Command::new("dropDatabase", "Removes a database.", OperationKind::Command, drop_database).api_version_1();
+/// `dbStats`.
+pub const DB_STATS: Command =
+    Command::new("dbStats", "Sizes of a database.", OperationKind::Command, stats).aliases(&["dbstats"]).secondary_ok();
+
+fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let mut name_only = false;
+    let mut filter = Filter::all();
+    call.for_each_field(|name, value| {
+        match name {
+            "nameOnly" => name_only = arguments.boolean(name, value)?,
+            "filter" => filter = Filter::parse(arguments.document(name, value)?)?,
+            "authorizedDatabases" => drop(arguments.boolean(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let storage = &call.server.storage;
+    let mut total = 0;
+    reply.open_array("databases");
+    let mut index = 0;
+    for name in storage.catalog().databases() {
+        let mut entry = doc! { "name": &name };
+        if !name_only || filter.looks_beyond_name() {
+            let sizes = sum(storage, &name)?;
+            entry.insert("sizeOnDisk", sizes.storage_bytes + sizes.index_bytes);
+            entry.insert("empty", sizes.objects == 0 && sizes.collections == 0);
+        }
+        if !filter.matches(&entry)? {
+            continue;
+        }
+        if name_only {
+            entry = doc! { "name": &name };
+        } else {
+            total += entry.get_i64("sizeOnDisk").unwrap_or(0);
+        }
+        reply.value(&index.to_string(), &entry.into());
+        index += 1;
+    }
+    reply.close();
+    if !name_only {
+        reply.int64("totalSize", total);
+        reply.int64("totalSizeMb", total / (1024 * 1024));
+    }
+    Ok(())
+}
+
+fn drop_database(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    if matches!(call.database, "admin" | "config" | "local") {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("Dropping the '{}' database is prohibited.", call.database),
+        ));
+    }
+    if call.server.storage.drop_database(&call.operation, call.database)? {
+        reply.string("dropped", call.database);
+    }
+    call.wrote(call.server.storage.last_seq());
+    Ok(())
+}
+
+/// Sums over the collections of a database, in bytes.
+#[derive(Default)]
+struct Sizes {
+    collections: i64,
+    objects: i64,
+    data_bytes: i64,
+    storage_bytes: i64,
+    free_bytes: i64,
+    indexes: i64,
+    index_bytes: i64,
+    index_free_bytes: i64,
+}
+
+fn sum(storage: &Storage, database: &str) -> Result<Sizes> {
+    let mut sizes = Sizes::default();
+    for collection in storage.catalog().collections(database) {
+        let stats: CollectionStats = match storage.collection_stats(collection.namespace()) {
+            Ok(stats) => stats,
+            Err(storage::StorageError::NamespaceNotFound(_)) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        sizes.collections += 1;
+        sizes.objects += stats.count as i64;
+        sizes.data_bytes += stats.data_bytes as i64;
+        sizes.storage_bytes += stats.storage_bytes as i64;
+        sizes.free_bytes += stats.free_bytes as i64;
+        sizes.indexes += stats.indexes.len() as i64;
+        for index in &stats.indexes {
+            sizes.index_bytes += index.storage_bytes as i64;
+            sizes.index_free_bytes += index.free_bytes as i64;
+        }
+    }
+    Ok(sizes)
+}
+
+fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let mut scale = 1.0;
+    let mut free_storage = false;
+    call.for_each_field(|name, value| {
+        match name {
+            "scale" => scale = arguments.integer(name, value)? as f64,
+            "freeStorage" => free_storage = arguments.boolean(name, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    if scale < 1.0 {
+        return Err(CommandError::bad_value("scale has to be >= 1"));
+    }
+    let server = call.server;
+    let sizes = sum(&server.storage, call.database)?;
+    let views = server.storage.catalog().views(call.database).len() as i64;
+    let average = if sizes.objects == 0 { 0.0 } else { sizes.data_bytes as f64 / sizes.objects as f64 };
+    let scaled = |bytes: i64| bytes as f64 / scale;
+    let mut document: Document = doc! {
+        "db": call.database,
+        "collections": sizes.collections,
+        "views": views,
+        "objects": sizes.objects,
+        "avgObjSize": average,
+        "dataSize": scaled(sizes.data_bytes),
+        "storageSize": scaled(sizes.storage_bytes),
+        "indexes": sizes.indexes,
+        "indexSize": scaled(sizes.index_bytes),
+        "totalSize": scaled(sizes.storage_bytes + sizes.index_bytes),
+    };
+    if free_storage {
+        document.insert("freeStorageSize", scaled(sizes.free_bytes));
+        document.insert("indexFreeStorageSize", scaled(sizes.index_free_bytes));
+        document.insert("totalFreeStorageSize", scaled(sizes.free_bytes + sizes.index_free_bytes));
+    }
+    document.insert("scaleFactor", scale as i64);
+    if let Ok(space) = server.env.fs.space(std::path::Path::new(&server.settings.db_path)) {
+        document.insert("fsUsedSize", scaled((space.total_bytes - space.available_bytes) as i64));
+        document.insert("fsTotalSize", scaled(space.total_bytes as i64));
+    }
+    reply.append_all(&document);
+    Ok(())
+}

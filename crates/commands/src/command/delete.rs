@@ -1,0 +1,153 @@
+//! `delete`.
+
+use super::find::{hint, optional};
+use super::insert::check_batch;
+use super::update::{Statement, match_context, refuse_view, write_plan};
+use super::write_result::{WriteErrors, is_fatal};
+use crate::arguments::{Arguments, missing_field, unknown_field};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::{RawBsonRef, RawDocument};
+use bytes::Bytes;
+use query::exec::ExecContext;
+use query::matcher::Matcher;
+use storage::{LockMode, Namespace, RecordId, StorageError};
+use wire::ErrorCode;
+
+/// `delete`.
+pub const DELETE: Command = Command::new("delete", "Deletes documents.", OperationKind::Remove, delete).api_version_1();
+
+fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let arguments = call.arguments();
+    let mut ordered = true;
+    let mut variables = None;
+    call.for_each_field(|name, value| {
+        match name {
+            "deletes" => {}
+            "ordered" => ordered = arguments.boolean(name, value)?,
+            "let" => variables = optional(arguments, name, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let documents = call.documents("deletes")?.ok_or_else(|| missing_field("delete", "deletes"))?;
+    check_batch(documents.len())?;
+    refuse_view(call, &namespace)?;
+    let mut errors = WriteErrors::new();
+    let mut deleted = 0;
+    for (index, document) in documents.iter().enumerate() {
+        call.server.metrics.operations.delete.add(1);
+        let done = parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, &mut deleted));
+        match done {
+            Ok(_) => {}
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => {
+                errors.push(index, error);
+                if ordered {
+                    break;
+                }
+            }
+        }
+    }
+    call.report.n_deleted = Some(deleted);
+    reply.count("n", deleted as i64);
+    errors.write(reply);
+    Ok(())
+}
+
+/// Parses one element of `deletes`; `multi` stands for `limit: 0`.
+pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>) -> Result<Statement<'a>> {
+    let arguments = Arguments::of("delete.deletes");
+    let (mut filter, mut limit) = (None, None);
+    let mut statement = Statement {
+        filter: document,
+        change: RawBsonRef::Null,
+        constants: None,
+        array_filters: None,
+        multi: false,
+        upsert: false,
+        hint: None,
+        sort: None,
+        collation: None,
+        variables,
+    };
+    for element in document {
+        let (name, value) = element?;
+        match name.as_str() {
+            "q" => filter = Some(arguments.document("q", value)?),
+            "limit" => limit = Some(arguments.integer("limit", value)?),
+            "hint" => statement.hint = hint(value)?,
+            "collation" => statement.collation = optional(arguments, "collation", value)?,
+            "sampleId" => {}
+            other => return Err(unknown_field("delete.deletes", other)),
+        }
+    }
+    statement.filter = filter.ok_or_else(|| missing_field("delete.deletes", "q"))?;
+    statement.multi = match limit.ok_or_else(|| missing_field("delete.deletes", "limit"))? {
+        0 => true,
+        1 => false,
+        other => {
+            return Err(CommandError::new(ErrorCode::FailedToParse, format!("The limit field in delete objects must be 0 or 1. Got {other}")));
+        }
+    };
+    Ok(statement)
+}
+
+/// Runs one statement, adds to `deleted` and answers the last deleted document.
+pub fn run(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>, deleted: &mut u64) -> Result<Option<Bytes>> {
+    let matcher = Matcher::parse(statement.filter, &match_context(statement.variables))?;
+    let mut last = None;
+    loop {
+        let mut plan = write_plan(call, namespace, statement)?;
+        call.set_plan_summary(plan.plan_summary());
+        let mut conflicted = false;
+        let before = *deleted;
+        loop {
+            let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+            let Some((id, _)) = plan.next_record(&context)? else { break };
+            match delete_one(call, namespace, &matcher, id)? {
+                Some(document) => {
+                    *deleted += 1;
+                    last = Some(document);
+                    if !statement.multi {
+                        return Ok(last);
+                    }
+                }
+                None => conflicted = true,
+            }
+        }
+        if !conflicted || statement.multi || *deleted > before {
+            return Ok(last);
+        }
+        call.operation.check().map_err(StorageError::from)?;
+        call.operation.counters().write_conflicts.add(1);
+    }
+}
+
+/// Deletes one record; `None` when it is gone or matches no more.
+fn delete_one(call: &mut Invocation<'_>, namespace: &Namespace, matcher: &Matcher, id: RecordId) -> Result<Option<Bytes>> {
+    let server = call.server;
+    let operation = call.operation.clone();
+    server.storage.wait_for_room(&operation)?;
+    let Some(guard) = server.storage.collection(&operation, namespace, LockMode::IntentExclusive)? else { return Ok(None) };
+    loop {
+        let mut unit = server.storage.begin_write(&operation);
+        let Some(old) = unit.lock_record(&guard, id)? else { return Ok(None) };
+        let document = RawDocument::from_bytes(&old)?;
+        if !matcher.matches(document)? {
+            return Ok(None);
+        }
+        match unit.delete(&guard, id, document) {
+            Ok(()) => {}
+            Err(StorageError::WouldWait) => continue,
+            Err(other) => return Err(other.into()),
+        }
+        call.wrote(unit.commit()?);
+        server.metrics.documents.deleted.add(1);
+        return Ok(Some(old));
+    }
+}

@@ -1,0 +1,154 @@
+//! `explain`: how a command would find its documents, and what that costs.
+
+use super::{aggregate, delete, find, find_and_modify, update};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::{self, Command};
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::{Document, doc};
+use query::exec::ExecContext;
+use query::plan::{AggregateRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use wire::ErrorCode;
+
+/// `explain`.
+pub const EXPLAIN: Command = Command::new("explain", "Shows how a command would be executed.", OperationKind::Command, explain).secondary_ok().api_version_1();
+
+fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let explained = arguments.document("explain", call.target()?)?;
+    let mut verbosity = Verbosity::AllPlansExecution;
+    call.for_each_field(|name, value| {
+        if name == "verbosity" {
+            verbosity = match arguments.string(name, value)? {
+                "queryPlanner" => Verbosity::QueryPlanner,
+                "executionStats" => Verbosity::ExecutionStats,
+                "allPlansExecution" => Verbosity::AllPlansExecution,
+                other => {
+                    return Err(CommandError::new(
+                        ErrorCode::FailedToParse,
+                        format!("verbosity string must be one of {{'queryPlanner', 'executionStats', 'allPlansExecution'}}, not '{other}'"),
+                    ));
+                }
+            };
+        }
+        Ok(name == "verbosity")
+    })?;
+    let Some((name, _)) = explained.into_iter().next().transpose()? else {
+        return Err(CommandError::bad_value("explain needs a command"));
+    };
+    let Some((command, _)) = table::find(name.as_str()) else {
+        return Err(CommandError::new(ErrorCode::CommandNotFound, format!("Explain failed due to unknown command: {}", name.as_str())));
+    };
+    // The explained command is parsed by its own code: as a call of itself that is never run.
+    let mut inner = Invocation {
+        server: call.server,
+        client: call.client,
+        operation: call.operation.clone(),
+        command,
+        body: explained,
+        sequences: &[],
+        database: call.database,
+        session: call.session,
+        write_concern: call.write_concern,
+        max_time_ms: call.max_time_ms,
+        exhaust_allowed: false,
+        report: Default::default(),
+    };
+    match command.name {
+        "find" => {
+            let namespace = inner.namespace()?;
+            let parsed = find::parse_find(&inner, namespace)?;
+            answer(&mut inner, reply, &ExplainRequest::Find(&parsed.request), verbosity)?;
+        }
+        "count" => {
+            let namespace = inner.namespace()?;
+            let parsed = find::parse_count(&inner, namespace)?;
+            answer(&mut inner, reply, &ExplainRequest::Count(&parsed), verbosity)?;
+        }
+        "distinct" => {
+            let namespace = inner.namespace()?;
+            let parsed = find::parse_distinct(&inner, namespace)?;
+            answer(&mut inner, reply, &ExplainRequest::Distinct(&parsed), verbosity)?;
+        }
+        "aggregate" => {
+            let parsed = aggregate::parse(&mut inner)?;
+            explain_aggregate(&mut inner, reply, &parsed.request, verbosity)?;
+        }
+        "update" | "delete" => {
+            let namespace = inner.namespace()?;
+            let field = if command.name == "update" { "updates" } else { "deletes" };
+            let statements = inner.documents(field)?.unwrap_or_default();
+            let [statement] = statements.as_slice() else {
+                return Err(CommandError::new(ErrorCode::InvalidLength, "explained write batches must be of size 1"));
+            };
+            let parsed = if command.name == "update" { update::parse_statement(statement, None)? } else { delete::parse_statement(statement, None)? };
+            let kind = if command.name == "update" { WriteKind::Update } else { WriteKind::Delete };
+            let request = write_request(namespace, &parsed);
+            answer(&mut inner, reply, &ExplainRequest::Write(&request, kind), verbosity)?;
+        }
+        "findAndModify" => {
+            let namespace = inner.namespace()?;
+            let parsed = find_and_modify::parse(&inner)?;
+            let kind = if parsed.remove { WriteKind::Delete } else { WriteKind::Update };
+            let request = write_request(namespace, &parsed.statement);
+            answer(&mut inner, reply, &ExplainRequest::Write(&request, kind), verbosity)?;
+        }
+        other => {
+            return Err(CommandError::new(ErrorCode::IllegalOperation, format!("Explain is not supported for the {other} command")));
+        }
+    }
+    call.report = inner.report;
+    Ok(())
+}
+
+fn write_request<'a>(namespace: storage::Namespace, statement: &update::Statement<'a>) -> FindRequest<'a> {
+    let mut request = FindRequest::new(namespace, statement.filter);
+    request.hint = statement.hint;
+    request.sort = statement.sort;
+    request.collation = statement.collation;
+    request.for_write = true;
+    if !statement.multi {
+        request.limit = Some(1);
+    }
+    request
+}
+
+/// Explains an aggregation.
+pub fn explain_aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>, request: &AggregateRequest<'_>, verbosity: Verbosity) -> Result<()> {
+    answer(call, reply, &ExplainRequest::Aggregate(request), verbosity)
+}
+
+fn answer(call: &mut Invocation<'_>, reply: &mut Reply<'_>, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Result<()> {
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    let explained = query::explain(&context, request, verbosity)?;
+    for element in &*explained {
+        let (name, value) = element?;
+        reply.raw_value(name.as_str(), value);
+    }
+    reply.value("command", &Document::try_from(strip_generic(call.body)?)?.into());
+    let settings = &call.server.settings;
+    reply.append_all(&doc! {
+        "serverInfo": {
+            "host": &settings.host,
+            "port": i32::from(settings.port),
+            "version": settings.version_string(),
+            "gitVersion": option_env!("TENON_GIT_VERSION").unwrap_or("unknown"),
+        },
+        "serverParameters": {},
+    });
+    Ok(())
+}
+
+/// The command without the fields every command carries.
+fn strip_generic(body: &RawDocument) -> Result<bson::RawDocumentBuf> {
+    let mut own = bson::RawDocumentBuf::new();
+    for element in body {
+        let (name, value): (_, RawBsonRef<'_>) = element?;
+        if !crate::arguments::is_generic(name.as_str()) {
+            own.append(name, value);
+        }
+    }
+    Ok(own)
+}

@@ -1,0 +1,38 @@
+//! The `filter` of listing commands: a query over documents that are made up on the spot.
+
+use crate::error::Result;
+use bson::Document;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use query::matcher::{Matcher, ParseContext};
+
+/// A query, or none.
+pub struct Filter {
+    matcher: Option<Matcher>,
+    beyond_name: bool,
+}
+
+impl Filter {
+    /// Matches everything.
+    pub fn all() -> Self {
+        Self { matcher: None, beyond_name: false }
+    }
+
+    /// Parses a query.
+    pub fn parse(filter: &RawDocument) -> Result<Self> {
+        let beyond_name = filter.into_iter().flatten().any(|(field, _)| field.as_str() != "name");
+        Ok(Self { matcher: Some(Matcher::parse(filter, &ParseContext::default())?), beyond_name })
+    }
+
+    /// True when a field other than `name` may decide.
+    pub fn looks_beyond_name(&self) -> bool {
+        self.beyond_name
+    }
+
+    /// True when the document matches.
+    pub fn matches(&self, document: &Document) -> Result<bool> {
+        match &self.matcher {
+            None => Ok(true),
+            Some(matcher) => Ok(matcher.matches(&RawDocumentBuf::try_from(document)?)?),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `find`, `count`, `distinct`.
+
+use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
+use crate::arguments::Arguments;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::rawdoc;
+use query::exec::ExecContext;
+use query::plan::{CountRequest, DistinctRequest, FindRequest, Hint};
+use std::sync::LazyLock;
+use storage::Namespace;
+use wire::ErrorCode;
+
+/// `find`.
+pub const FIND: Command = Command::new("find", "Finds documents.", OperationKind::Query, find).secondary_ok().api_version_1();
+/// `count`.
+pub const COUNT: Command = Command::new("count", "Counts documents.", OperationKind::Query, count).secondary_ok().api_version_1();
+/// `distinct`.
+pub const DISTINCT: Command = Command::new("distinct", "The different values of a field.", OperationKind::Query, distinct).secondary_ok().api_version_1();
+
+/// The filter of requests that give none.
+pub fn empty_document() -> &'static RawDocument {
+    static EMPTY: LazyLock<bson::RawDocumentBuf> = LazyLock::new(|| rawdoc! {});
+    &EMPTY
+}
+
+/// A hint: an index's name or key pattern.
+pub fn hint<'a>(value: RawBsonRef<'a>) -> Result<Option<Hint<'a>>> {
+    match value {
+        RawBsonRef::String(name) => Ok(Some(Hint::Name(name))),
+        RawBsonRef::Document(key) if key.is_empty() => Ok(None),
+        RawBsonRef::Document(key) => Ok(Some(Hint::Key(key))),
+        _ => Err(CommandError::new(ErrorCode::FailedToParse, "Hint must be a string or an object")),
+    }
+}
+
+/// An optional document, where an empty one means none.
+pub fn optional<'a>(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'a>) -> Result<Option<&'a RawDocument>> {
+    match value {
+        RawBsonRef::Null => Ok(None),
+        value => Ok(Some(arguments.document(name, value)?).filter(|document| !document.is_empty())),
+    }
+}
+
+/// A parsed `find`.
+pub struct Find<'a> {
+    /// What to find.
+    pub request: FindRequest<'a>,
+    batch: Option<u64>,
+    single_batch: bool,
+    no_timeout: bool,
+}
+
+/// Parses the fields of `find`.
+pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Find<'a>> {
+    let arguments = call.arguments();
+    let mut find = Find { request: FindRequest::new(namespace, empty_document()), batch: None, single_batch: false, no_timeout: false };
+    let request = &mut find.request;
+    call.for_each_field(|name, value| {
+        match name {
+            "filter" => request.filter = arguments.document(name, value)?,
+            "sort" => request.sort = optional(arguments, name, value)?,
+            "projection" => request.projection = optional(arguments, name, value)?,
+            "hint" => request.hint = hint(value)?,
+            "skip" => request.skip = arguments.non_negative(name, value)? as u64,
+            "limit" => request.limit = Some(arguments.non_negative(name, value)? as u64).filter(|limit| *limit > 0),
+            "batchSize" => find.batch = Some(arguments.non_negative(name, value)? as u64),
+            "singleBatch" => find.single_batch = arguments.boolean(name, value)?,
+            "min" => request.min = optional(arguments, name, value)?,
+            "max" => request.max = optional(arguments, name, value)?,
+            "returnKey" => request.return_key = arguments.boolean(name, value)?,
+            "showRecordId" => request.show_record_id = arguments.boolean(name, value)?,
+            "tailable" => request.tailable = arguments.boolean(name, value)?,
+            "awaitData" => request.await_data = arguments.boolean(name, value)?,
+            "noCursorTimeout" => find.no_timeout = arguments.boolean(name, value)?,
+            "oplogReplay" | "allowPartialResults" | "allowDiskUse" => drop(arguments.boolean(name, value)?),
+            "collation" => request.collation = optional(arguments, name, value)?,
+            "let" => request.variables = optional(arguments, name, value)?,
+            "term" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    if request.await_data && !request.tailable {
+        return Err(CommandError::new(ErrorCode::FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'"));
+    }
+    if request.tailable && find.single_batch {
+        return Err(CommandError::new(ErrorCode::FailedToParse, "Cannot use tailable option with the 'singleBatch' option"));
+    }
+    Ok(find)
+}
+
+fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let find = parse_find(call, namespace)?;
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    let executor = query::find(&context, &find.request)?;
+    call.set_plan_summary(executor.plan_summary());
+    let request = CursorRequest {
+        namespace: find.request.ns.as_str().to_owned(),
+        batch: find.batch.unwrap_or(FIRST_BATCH_DEFAULT),
+        single_batch: find.single_batch,
+        no_timeout: find.no_timeout,
+        tailable: find.request.tailable,
+        await_data: find.request.await_data,
+    };
+    reply_with_plan(call, reply, Box::new(executor), request)
+}
+
+/// Parses the fields of `count`.
+pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<CountRequest<'a>> {
+    let arguments = call.arguments();
+    let mut request = CountRequest::new(namespace, empty_document());
+    call.for_each_field(|name, value| {
+        match name {
+            "query" if matches!(value, RawBsonRef::Null) => {}
+            "query" => request.filter = arguments.document(name, value)?,
+            "limit" => request.limit = Some(arguments.integer(name, value)?.unsigned_abs()).filter(|limit| *limit > 0),
+            "skip" => request.skip = arguments.non_negative(name, value)? as u64,
+            "hint" => request.hint = hint(value)?,
+            "collation" => request.collation = optional(arguments, name, value)?,
+            "fields" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(request)
+}
+
+fn count(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let request = parse_count(call, namespace)?;
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    let counted = query::count(&context, &request)?;
+    reply.count("n", counted as i64);
+    Ok(())
+}
+
+/// Parses the fields of `distinct`.
+pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<DistinctRequest<'a>> {
+    let arguments = call.arguments();
+    let mut key = None;
+    let mut request = DistinctRequest::new(namespace, "", empty_document());
+    call.for_each_field(|name, value| {
+        match name {
+            "key" => key = Some(arguments.string(name, value)?),
+            "query" if matches!(value, RawBsonRef::Null) => {}
+            "query" => request.filter = arguments.document(name, value)?,
+            "hint" => request.hint = hint(value)?,
+            "collation" => request.collation = optional(arguments, name, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    request.key = key.ok_or_else(|| crate::arguments::missing_field("distinct", "key"))?;
+    Ok(request)
+}
+
+fn distinct(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let request = parse_distinct(call, namespace)?;
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    let values = query::distinct(&context, &request)?;
+    reply.value("values", &bson::Bson::Array(values));
+    Ok(())
+}

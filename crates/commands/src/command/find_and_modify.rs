@@ -1,0 +1,127 @@
+//! `findAndModify`.
+
+use super::find::{empty_document, hint, optional};
+use super::update::{Images, Statement, refuse_view};
+use super::{delete, update};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::doc;
+use bson::raw::{RawBsonRef, RawDocument};
+use bytes::Bytes;
+use query::project::Projection;
+use wire::ErrorCode;
+
+/// `findAndModify`.
+pub const FIND_AND_MODIFY: Command =
+    Command::new("findAndModify", "Changes or deletes one document and answers it.", OperationKind::Update, run)
+        .aliases(&["findandmodify"])
+        .api_version_1();
+
+/// A parsed `findAndModify`.
+pub struct FindAndModify<'a> {
+    /// Filter, sort, change.
+    pub statement: Statement<'a>,
+    /// Delete instead of change.
+    pub remove: bool,
+    new: bool,
+    fields: Option<&'a RawDocument>,
+}
+
+/// Parses the fields of `findAndModify`.
+pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
+    let arguments = call.arguments();
+    let mut change = None;
+    let mut parsed = FindAndModify {
+        statement: Statement {
+            filter: empty_document(),
+            change: RawBsonRef::Null,
+            constants: None,
+            array_filters: None,
+            multi: false,
+            upsert: false,
+            hint: None,
+            sort: None,
+            collation: None,
+            variables: None,
+        },
+        remove: false,
+        new: false,
+        fields: None,
+    };
+    call.for_each_field(|name, value| {
+        let statement = &mut parsed.statement;
+        match name {
+            "query" if matches!(value, RawBsonRef::Null) => {}
+            "query" => statement.filter = arguments.document(name, value)?,
+            "sort" => statement.sort = optional(arguments, name, value)?,
+            "remove" => parsed.remove = arguments.boolean(name, value)?,
+            "update" => change = Some(value),
+            "new" => parsed.new = arguments.boolean(name, value)?,
+            "fields" | "projection" => parsed.fields = optional(arguments, name, value)?,
+            "upsert" => statement.upsert = arguments.boolean(name, value)?,
+            "arrayFilters" => statement.array_filters = Some(arguments.array(name, value)?),
+            "hint" => statement.hint = hint(value)?,
+            "collation" => statement.collation = optional(arguments, name, value)?,
+            "let" => statement.variables = optional(arguments, name, value)?,
+            "bypassDocumentValidation" | "bypassEmptyTsReplacement" => drop(arguments.boolean(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let conflict = |message: &str| Err(CommandError::new(ErrorCode::FailedToParse, message));
+    match (change, parsed.remove) {
+        (None, false) => return conflict("Either an update or remove=true must be specified"),
+        (Some(_), true) => return conflict("Cannot specify both an update and remove=true"),
+        (Some(change), false) => parsed.statement.change = change,
+        (None, true) if parsed.statement.upsert => return conflict("Cannot specify both upsert=true and remove=true "),
+        (None, true) if parsed.new => return conflict("Cannot specify both new=true and remove=true; 'remove' always returns the deleted document"),
+        (None, true) => {}
+    }
+    Ok(parsed)
+}
+
+fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let parsed = parse(call)?;
+    refuse_view(call, &namespace)?;
+    let projection = parsed.fields.map(|fields| Projection::parse_find(fields, parsed.statement.filter)).transpose()?;
+    let (document, last_error) = if parsed.remove {
+        let mut deleted = 0;
+        let document = delete::run(call, &namespace, &parsed.statement, &mut deleted)?;
+        call.report.n_deleted = Some(deleted);
+        call.server.metrics.operations.delete.add(1);
+        (document, doc! { "n": deleted as i32 })
+    } else {
+        let done = update::run(call, &namespace, &parsed.statement, Images::Both)?;
+        call.server.metrics.operations.update.add(1);
+        call.report.n_matched = Some(done.matched);
+        call.report.n_modified = Some(done.modified);
+        let mut last_error = doc! { "n": (done.matched + u64::from(done.upserted.is_some())) as i32, "updatedExisting": done.matched > 0 };
+        if let Some(id) = done.upserted {
+            last_error.insert("upserted", id);
+        }
+        (if parsed.new { done.after } else { done.before }, last_error)
+    };
+    reply.value("lastErrorObject", &last_error.into());
+    write_value(reply, document, projection.as_ref())
+}
+
+fn write_value(reply: &mut Reply<'_>, document: Option<Bytes>, projection: Option<&Projection>) -> Result<()> {
+    let Some(document) = document else {
+        reply.null("value");
+        return Ok(());
+    };
+    let document = RawDocument::from_bytes(&document)?;
+    match projection {
+        None => reply.document("value", document),
+        Some(projection) => {
+            let mut projected = Vec::new();
+            projection.apply(document, &mut projected)?;
+            reply.document("value", RawDocument::from_bytes(&projected)?);
+        }
+    }
+    Ok(())
+}

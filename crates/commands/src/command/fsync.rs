@@ -1,0 +1,72 @@
+//! `fsync` and `fsyncUnlock`: makes everything durable, and holds writes back while files are copied.
+//!
+//! The lock is counted: each `fsync` with `lock: true` needs its own `fsyncUnlock`.
+
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use parking_lot::Mutex;
+use storage::WriteBarrier;
+use wire::ErrorCode;
+
+/// `fsync`.
+pub const FSYNC: Command =
+    Command::new("fsync", "Makes all data durable; with lock, holds writes back.", OperationKind::Command, fsync).admin_only().secondary_ok();
+/// `fsyncUnlock`.
+pub const FSYNC_UNLOCK: Command =
+    Command::new("fsyncUnlock", "Lets writes go on after fsync with lock.", OperationKind::Command, unlock).admin_only().secondary_ok();
+
+/// The barriers held by `fsync` with `lock: true`, one each call.
+#[derive(Default)]
+pub struct FsyncLock {
+    held: Mutex<Vec<WriteBarrier>>,
+}
+
+impl FsyncLock {
+    /// How often writes are locked.
+    pub fn count(&self) -> usize {
+        self.held.lock().len()
+    }
+
+    /// Lets all writes go on (shutdown).
+    pub fn release(&self) {
+        self.held.lock().clear();
+    }
+}
+
+fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let mut lock = false;
+    call.for_each_field(|name, value| {
+        match name {
+            "lock" => lock = arguments.boolean(name, value)?,
+            "fsyncLockAcquisitionTimeoutMillis" | "async" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let storage = &call.server.storage;
+    let barrier = lock.then(|| storage.block_writes(&call.operation)).transpose()?;
+    storage.checkpoint()?;
+    if let Some(barrier) = barrier {
+        let mut held = call.server.fsync_lock.held.lock();
+        held.push(barrier);
+        reply.string("info", "now locked against writes, use db.fsyncUnlock() to unlock");
+        reply.int64("lockCount", held.len() as i64);
+    } else {
+        reply.int32("numFiles", 1);
+    }
+    Ok(())
+}
+
+fn unlock(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let mut held = call.server.fsync_lock.held.lock();
+    if held.pop().is_none() {
+        return Err(CommandError::new(ErrorCode::IllegalOperation, "fsyncUnlock called when not locked"));
+    }
+    reply.string("info", "fsyncUnlock completed");
+    reply.int64("lockCount", held.len() as i64);
+    Ok(())
+}

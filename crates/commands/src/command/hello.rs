@@ -1,0 +1,90 @@
+//! `hello` and its older names: what kind of server this is and what it can do.
+
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::DateTime;
+use bson::raw::{RawBsonRef, RawDocument};
+use wire::ErrorCode;
+use wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, WRITE_BATCH_MAX};
+
+/// `hello`.
+pub const HELLO: Command = Command::new("hello", "Describes the server to a driver.", OperationKind::Command, |call, reply| run(call, reply, "isWritablePrimary"))
+    .without_auth()
+    .secondary_ok()
+    .api_version_1();
+
+/// `isMaster`, the legacy name.
+pub const IS_MASTER: Command = Command::new("isMaster", "Legacy name of hello.", OperationKind::Command, |call, reply| run(call, reply, "ismaster"))
+    .aliases(&["ismaster"])
+    .without_auth()
+    .secondary_ok();
+
+/// Longest `client` metadata document, see the handshake specification.
+const METADATA_BYTES_MAX: usize = 512;
+
+/// Compressors this server speaks.
+const COMPRESSORS: [&str; 3] = ["snappy", "zlib", "zstd"];
+
+fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Result<()> {
+    let arguments = call.arguments();
+    let mut hello_ok = false;
+    let mut compression = Vec::new();
+    for element in call.body {
+        let (name, value) = element?;
+        match (name.as_str(), value) {
+            ("helloOk", value) => hello_ok = arguments.boolean("helloOk", value)?,
+            ("client", value) => keep_metadata(call, arguments.document("client", value)?)?,
+            ("compression", RawBsonRef::Array(offered)) => {
+                for name in offered.into_iter().flatten() {
+                    if let RawBsonRef::String(name) = name
+                        && COMPRESSORS.contains(&name)
+                    {
+                        compression.push(name);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    if hello_ok {
+        reply.boolean("helloOk", true);
+    }
+    reply.boolean(writable, true);
+    reply.int32("maxBsonObjectSize", DOCUMENT_BYTES_MAX as i32);
+    reply.int32("maxMessageSizeBytes", MESSAGE_BYTES_MAX as i32);
+    reply.int32("maxWriteBatchSize", WRITE_BATCH_MAX as i32);
+    reply.date("localTime", DateTime::from_millis(call.server.env.clock.now_ms()));
+    reply.int32("logicalSessionTimeoutMinutes", 30);
+    reply.int32("connectionId", call.client.id() as i32);
+    reply.int32("minWireVersion", 0);
+    reply.int32("maxWireVersion", call.server.settings.wire_version_max);
+    reply.boolean("readOnly", false);
+    if !compression.is_empty() {
+        reply.open_array("compression");
+        for (index, name) in compression.iter().enumerate() {
+            reply.string(&index.to_string(), name);
+        }
+        reply.close();
+    }
+    Ok(())
+}
+
+fn keep_metadata(call: &Invocation<'_>, metadata: &RawDocument) -> Result<()> {
+    if metadata.as_bytes().len() > METADATA_BYTES_MAX {
+        return Err(CommandError::new(
+            ErrorCode(34357),
+            format!("The client metadata document must be less then or equal to {METADATA_BYTES_MAX} bytes"),
+        ));
+    }
+    let unchanged = || call.client.metadata().is_some_and(|kept| kept.as_bytes() == metadata.as_bytes());
+    if !call.client.set_metadata(metadata) && !unchanged() {
+        return Err(CommandError::new(
+            ErrorCode::ClientMetadataCannotBeMutated,
+            "The client metadata document may only be sent in the first hello",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! `insert`.
+
+use super::write_result::{WriteErrors, is_fatal};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::oid::ObjectId;
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::spec::ElementType;
+use std::borrow::Cow;
+use storage::{CollectionGuard, LockMode, Namespace, StorageError, WriteUnit};
+use wire::ErrorCode;
+use wire::limits::{DOCUMENT_BYTES_MAX, WRITE_BATCH_MAX};
+
+/// `insert`.
+pub const INSERT: Command = Command::new("insert", "Inserts documents.", OperationKind::Insert, insert).api_version_1();
+
+/// Documents in one log entry of a batch: enough to spread its fixed cost, few enough to hold locks briefly.
+const UNIT_DOCUMENTS_MAX: usize = 256;
+/// Bytes in one log entry of a batch, except for a single larger document.
+const UNIT_BYTES_MAX: usize = 1024 * 1024;
+/// Levels of nesting a client may store (the outermost document is one).
+const NESTING_MAX: usize = 100;
+
+fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let arguments = call.arguments();
+    let mut ordered = true;
+    let mut keep_empty_timestamps = false;
+    call.for_each_field(|name, value| {
+        match name {
+            "documents" => {}
+            "ordered" => ordered = arguments.boolean(name, value)?,
+            "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
+            "bypassEmptyTsReplacement" => keep_empty_timestamps = arguments.boolean(name, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let documents = call.documents("documents")?.ok_or_else(|| crate::arguments::missing_field("insert", "documents"))?;
+    check_batch(documents.len())?;
+    let guard = open_or_create(call, &namespace)?;
+    let mut errors = WriteErrors::new();
+    let inserted = insert_all(call, &guard, &documents, ordered, keep_empty_timestamps, &mut errors);
+    let (inserted, failure) = inserted;
+    call.server.metrics.operations.insert.add(documents.len() as u64);
+    call.server.metrics.documents.inserted.add(inserted);
+    call.report.n_inserted = Some(inserted);
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    reply.count("n", inserted as i64);
+    errors.write(reply);
+    Ok(())
+}
+
+/// The bounds on the statements of one write command.
+pub fn check_batch(statements: usize) -> Result<()> {
+    if (1..=WRITE_BATCH_MAX).contains(&statements) {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::InvalidLength,
+        format!("Write batch sizes must be between 1 and {WRITE_BATCH_MAX}. Got {statements} operations."),
+    ))
+}
+
+/// The collection, made when it is not there yet. A view is refused.
+pub fn open_or_create(call: &Invocation<'_>, namespace: &Namespace) -> Result<CollectionGuard> {
+    let storage = &call.server.storage;
+    loop {
+        match storage.collection(&call.operation, namespace, LockMode::IntentExclusive) {
+            Ok(Some(guard)) => return Ok(guard),
+            Ok(None) => {}
+            Err(StorageError::IsView(_)) => return Err(super::views::refused(namespace)),
+            Err(other) => return Err(other.into()),
+        }
+        super::collections::refuse_system(namespace)?;
+        match storage.create_collection(&call.operation, namespace, super::find::empty_document()) {
+            Ok(()) | Err(StorageError::NamespaceExists(_)) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+}
+
+/// Inserts in units; returns how many documents are in, and the error that ended the whole command, if one did.
+fn insert_all(
+    call: &mut Invocation<'_>,
+    guard: &CollectionGuard,
+    documents: &[&RawDocument],
+    ordered: bool,
+    keep_empty_timestamps: bool,
+    errors: &mut WriteErrors,
+) -> (u64, Option<CommandError>) {
+    let server = call.server;
+    let operation = call.operation.clone();
+    let mut inserted = 0;
+    let mut next = 0;
+    let mut stopped = false;
+    while next < documents.len() && !stopped {
+        if let Err(error) = server.storage.wait_for_room(&operation) {
+            return (inserted, Some(error.into()));
+        }
+        let mut unit = server.storage.begin_write(&operation);
+        let first = next;
+        let mut in_unit = 0;
+        while next < documents.len() && in_unit < UNIT_DOCUMENTS_MAX && (in_unit == 0 || unit.bytes() < UNIT_BYTES_MAX) {
+            match insert_one(call, guard, &mut unit, documents[next], keep_empty_timestamps) {
+                Ok(()) => in_unit += 1,
+                Err(Failure::WouldWait) => break,
+                Err(Failure::Error(error)) if is_fatal(&error) => return (inserted, Some(error)),
+                Err(Failure::Error(error)) => {
+                    errors.push(next, error);
+                    if ordered {
+                        stopped = true;
+                        break;
+                    }
+                }
+            }
+            next += 1;
+        }
+        debug_assert!(next > first || stopped || in_unit == 0, "a unit makes progress or waits for a lock in the next");
+        if unit.is_empty() {
+            continue;
+        }
+        match unit.commit() {
+            Ok(seq) => {
+                inserted += in_unit as u64;
+                call.wrote(seq);
+            }
+            Err(error) => return (inserted, Some(error.into())),
+        }
+    }
+    (inserted, None)
+}
+
+enum Failure {
+    WouldWait,
+    Error(CommandError),
+}
+
+fn insert_one(
+    call: &Invocation<'_>,
+    guard: &CollectionGuard,
+    unit: &mut WriteUnit<'_>,
+    document: &RawDocument,
+    keep_empty_timestamps: bool,
+) -> std::result::Result<(), Failure> {
+    let prepared = prepare(call, document, keep_empty_timestamps).map_err(Failure::Error)?;
+    let prepared = RawDocument::from_bytes(prepared.as_ref()).map_err(|error| Failure::Error(error.into()))?;
+    match unit.insert(guard, prepared) {
+        Ok(_) => Ok(()),
+        Err(StorageError::WouldWait) => Err(Failure::WouldWait),
+        Err(other) => Err(Failure::Error(other.into())),
+    }
+}
+
+/// The document as it is stored: `_id` in first place and made when missing, empty timestamps filled in, limits checked.
+/// Borrows when nothing has to change, which is the usual case.
+pub fn prepare<'d>(call: &Invocation<'_>, document: &'d RawDocument, keep_empty_timestamps: bool) -> Result<Cow<'d, [u8]>> {
+    let mut id = None;
+    let mut id_first = false;
+    let mut empty_timestamp = false;
+    for (position, element) in document.iter_elements().enumerate() {
+        let element = element?;
+        if element.key().as_str() == "_id" && id.is_none() {
+            check_id(element.value()?)?;
+            id_first = position == 0;
+            id = Some(element.value()?);
+        } else if element.element_type() == ElementType::Timestamp && !keep_empty_timestamps {
+            empty_timestamp |= is_empty_timestamp(element.value()?);
+        }
+    }
+    check_size(document.as_bytes().len())?;
+    check_nesting(document)?;
+    if id_first && !empty_timestamp {
+        return Ok(Cow::Borrowed(document.as_bytes()));
+    }
+    let mut bytes = Vec::with_capacity(document.as_bytes().len() + 17);
+    let mut out = Reply::begin(&mut bytes);
+    match id {
+        Some(id) => out.raw_value("_id", id),
+        None => out.value("_id", &bson::Bson::ObjectId(ObjectId::new())),
+    }
+    let mut id_seen = false;
+    for element in document.iter_elements() {
+        let element = element?;
+        let name = element.key().as_str();
+        if name == "_id" && !id_seen {
+            id_seen = true;
+            continue;
+        }
+        let value = element.value()?;
+        if !keep_empty_timestamps && is_empty_timestamp(value) {
+            out.value(name, &bson::Bson::Timestamp(call.server.next_timestamp()));
+        } else {
+            out.raw_value(name, value);
+        }
+    }
+    out.finish();
+    check_size(bytes.len())?;
+    Ok(Cow::Owned(bytes))
+}
+
+fn is_empty_timestamp(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Timestamp(timestamp) if timestamp.time == 0 && timestamp.increment == 0)
+}
+
+fn check_size(bytes: usize) -> Result<()> {
+    if bytes > DOCUMENT_BYTES_MAX {
+        return Err(CommandError::new(
+            ErrorCode::BSONObjectTooLarge,
+            format!("object to insert too large. size in bytes: {bytes}, max size: {DOCUMENT_BYTES_MAX}"),
+        ));
+    }
+    Ok(())
+}
+
+/// The rules for values of `_id`.
+pub fn check_id(id: RawBsonRef<'_>) -> Result<()> {
+    match id {
+        RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined => Err(CommandError::new(
+            ErrorCode::InvalidIdField,
+            format!("The '_id' value cannot be of type {}", crate::arguments::type_name(id)),
+        )),
+        RawBsonRef::Document(document) => match document.into_iter().flatten().find(|(name, _)| name.as_str().starts_with('$')) {
+            Some((name, _)) => Err(CommandError::new(
+                ErrorCode::DollarPrefixedFieldName,
+                format!("_id fields may not contain '$'-prefixed fields: {} is not valid for storage.", name.as_str()),
+            )),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Walks nested documents without recursion, and only those: flat documents cost one pass.
+fn check_nesting(document: &RawDocument) -> Result<()> {
+    let mut open = vec![document.iter_elements()];
+    while let Some(elements) = open.last_mut() {
+        match elements.next() {
+            None => drop(open.pop()),
+            Some(element) => {
+                let element = element?;
+                let inner = match element.element_type() {
+                    ElementType::EmbeddedDocument | ElementType::Array => element.value()?,
+                    _ => continue,
+                };
+                if open.len() >= NESTING_MAX {
+                    return Err(CommandError::new(
+                        ErrorCode::Overflow,
+                        format!("cannot insert document because it exceeds {NESTING_MAX} levels of nesting"),
+                    ));
+                }
+                match inner {
+                    RawBsonRef::Document(inner) => open.push(inner.iter_elements()),
+                    RawBsonRef::Array(inner) => open.push(RawDocument::from_bytes(inner.as_bytes())?.iter_elements()),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}

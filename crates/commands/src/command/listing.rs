@@ -1,0 +1,77 @@
+//! Cursors over documents that were made when the command ran: catalogue listings.
+
+use crate::arguments::Arguments;
+use crate::cursors::{CursorSource, OpenCursor};
+use crate::error::Result;
+use crate::invocation::Invocation;
+use crate::reply::Reply;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use std::time::Duration;
+use wire::limits::DOCUMENT_BYTES_MAX;
+
+/// Reads `cursor: { batchSize: n }`; `None` when no size is asked for.
+pub fn batch_size(arguments: Arguments<'_>, cursor: &RawDocument) -> Result<Option<usize>> {
+    let mut size = None;
+    for element in cursor {
+        let (name, value) = element?;
+        match name.as_str() {
+            "batchSize" => size = Some(arguments.non_negative("cursor.batchSize", value)? as usize),
+            other => return Err(crate::arguments::unknown_field(&format!("{}.cursor", arguments.command), other)),
+        }
+    }
+    Ok(size)
+}
+
+/// Replies with the first `batch` documents and keeps a cursor for the rest.
+pub fn reply_with_cursor(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    namespace: String,
+    documents: Vec<RawDocumentBuf>,
+    batch: Option<usize>,
+) -> Result<()> {
+    let mut rest = documents.into_iter();
+    reply.open_document("cursor");
+    reply.open_array("firstBatch");
+    let returned = fill(reply, &mut rest, batch);
+    reply.close();
+    let mut id = 0;
+    if rest.len() > 0 {
+        id = call.server.cursors.new_id();
+        call.server.cursors.add(OpenCursor {
+            id,
+            namespace: namespace.clone(),
+            source: CursorSource::Documents(rest),
+            session: call.session,
+            no_timeout: false,
+            tailable: false,
+            await_data: false,
+            max_time_ms: call.max_time_ms,
+            originating: call.body.to_owned(),
+            plan_summary: String::new(),
+            created_ms: call.server.env.clock.now_ms(),
+            returned: returned as u64,
+            last_used: Duration::ZERO,
+        });
+    }
+    reply.int64("id", id);
+    reply.string("ns", &namespace);
+    reply.close();
+    call.report.n_returned = Some(returned as u64);
+    Ok(())
+}
+
+/// Adds documents to the open array until the batch is full; returns how many.
+pub fn fill(reply: &mut Reply<'_>, rest: &mut std::vec::IntoIter<RawDocumentBuf>, batch: Option<usize>) -> usize {
+    let mut count = 0;
+    while batch.is_none_or(|batch| count < batch) {
+        let Some(next) = rest.as_slice().first() else { break };
+        if count > 0 && reply.len() + next.as_bytes().len() > DOCUMENT_BYTES_MAX {
+            break;
+        }
+        reply.element(count, next);
+        rest.next();
+        count += 1;
+    }
+    count
+}

@@ -1,0 +1,206 @@
+//! `validate`, `compact`, `collStats`, `dataSize`.
+
+use super::views;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+use storage::{CollectionStats, Namespace, StorageError};
+use wire::ErrorCode;
+
+/// `validate`.
+pub const VALIDATE: Command =
+    Command::new("validate", "Checks a collection's records against its indexes.", OperationKind::Command, validate).secondary_ok();
+/// `compact`.
+pub const COMPACT: Command = Command::new("compact", "Gives a collection's unused space back.", OperationKind::Command, compact).secondary_ok();
+/// `collStats`.
+pub const COLL_STATS: Command = Command::new("collStats", "Sizes of a collection.", OperationKind::Command, coll_stats)
+    .aliases(&["collstats"])
+    .secondary_ok();
+/// `dataSize`.
+pub const DATA_SIZE: Command = Command::new("dataSize", "Bytes of a collection's documents.", OperationKind::Command, data_size)
+    .aliases(&["datasize"])
+    .secondary_ok();
+
+fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let arguments = call.arguments();
+    let mut full = false;
+    call.for_each_field(|name, value| {
+        match name {
+            "full" => full = arguments.boolean(name, value)?,
+            "scandata" | "checkBSONConformance" => drop(arguments.boolean(name, value)?),
+            "repair" | "metadata" | "background" | "fixMultikey" | "enforceFastCount" => {
+                if arguments.boolean(name, value)? {
+                    return Err(CommandError::not_implemented(format!("validate.{name}")));
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let storage = &call.server.storage;
+    if storage.catalog().view(&namespace).is_some() {
+        return Err(CommandError::new(ErrorCode::CommandNotSupportedOnView, "Cannot validate a view"));
+    }
+    let Some(collection) = storage.catalog().collection(&namespace) else {
+        return Err(CommandError::new(ErrorCode::NamespaceNotFound, format!("Collection '{namespace}' does not exist to validate.")));
+    };
+    let report = storage.validate(&call.operation, &namespace, full)?;
+    let mut keys_per_index = Document::new();
+    let mut details = Document::new();
+    for (name, keys) in &report.keys_per_index {
+        keys_per_index.insert(name, *keys as i64);
+        let mut detail = doc! { "valid": !report.invalid_indexes.contains(name) };
+        if let Some(index) = collection.index(name) {
+            detail.insert("spec", Document::try_from(index.spec())?);
+        }
+        details.insert(name, detail);
+    }
+    let strings = |lines: &[String]| Bson::Array(lines.iter().cloned().map(Bson::String).collect());
+    let corrupt: Vec<Bson> = report.corrupt_records.iter().map(|id| Bson::Int64(id.0 as i64)).collect();
+    reply.append_all(&doc! {
+        "ns": namespace.as_str(),
+        "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() },
+        "nInvalidDocuments": report.invalid_documents as i64,
+        "nNonCompliantDocuments": 0_i64,
+        "nrecords": report.n_records as i64,
+        "nIndexes": report.keys_per_index.len() as i32,
+        "keysPerIndex": keys_per_index,
+        "indexDetails": details,
+        "valid": report.is_valid(),
+        "repaired": false,
+        "repairMode": "None",
+        "warnings": strings(&report.warnings),
+        "errors": strings(&report.errors),
+        "extraIndexEntries": strings(&report.extra_index_entries),
+        "missingIndexEntries": strings(&report.missing_index_entries),
+        "corruptRecords": corrupt,
+    });
+    Ok(())
+}
+
+fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let arguments = call.arguments();
+    call.for_each_field(|name, value| {
+        match name {
+            "force" => drop(arguments.boolean(name, value)?),
+            "dryRun" => {
+                if arguments.boolean(name, value)? {
+                    return Err(CommandError::not_implemented("compact.dryRun"));
+                }
+            }
+            "freeSpaceTargetMB" => drop(arguments.non_negative(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    if call.server.storage.catalog().view(&namespace).is_some() {
+        return Err(CommandError::new(ErrorCode::CommandNotSupportedOnView, "can't compact a view"));
+    }
+    let freed = call.server.storage.compact(&call.operation, &namespace).map_err(|error| match error {
+        StorageError::Engine(error) if error.kind() == engine::ErrorKind::Unsupported => {
+            CommandError::new(ErrorCode::CommandNotSupported, error.to_string())
+        }
+        other => other.into(),
+    })?;
+    reply.int64("bytesFreed", freed as i64);
+    Ok(())
+}
+
+/// `storageStats` of `$collStats`, and the body of `collStats`. `scale` divides byte figures.
+pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
+    let scaled = |bytes: u64| Bson::Int64(bytes as i64 / scale);
+    let mut index_sizes = Document::new();
+    let mut index_details = Document::new();
+    let mut index_bytes = 0;
+    let mut index_free = 0;
+    for index in &stats.indexes {
+        index_sizes.insert(&index.name, scaled(index.storage_bytes));
+        index_details.insert(&index.name, doc! { "storageBytes": index.storage_bytes as i64, "freeBytes": index.free_bytes as i64, "memoryBytes": index.memory_bytes as i64 });
+        index_bytes += index.storage_bytes;
+        index_free += index.free_bytes;
+    }
+    let mut document = doc! {
+        "size": scaled(stats.data_bytes),
+        "count": stats.count as i64,
+        "numOrphanDocs": 0_i64,
+        "storageSize": scaled(stats.storage_bytes),
+        "freeStorageSize": scaled(stats.free_bytes),
+        "capped": stats.capped.is_some(),
+        "nindexes": stats.indexes.len() as i32,
+        "indexDetails": index_details,
+        "indexBuilds": stats.index_builds.iter().cloned().map(Bson::String).collect::<Vec<_>>(),
+        "totalIndexSize": scaled(index_bytes),
+        "indexFreeStorageSize": scaled(index_free),
+        "totalSize": scaled(stats.storage_bytes + index_bytes),
+        "indexSizes": index_sizes,
+        "scaleFactor": scale,
+    };
+    if stats.count > 0 {
+        document.insert("avgObjSize", (stats.data_bytes / stats.count) as i64);
+    }
+    if let Some(limits) = &stats.capped {
+        document.insert("max", limits.max_documents.map_or(0, |max| max as i64));
+        document.insert("maxSize", scaled(limits.size_bytes));
+    }
+    document
+}
+
+fn coll_stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let arguments = call.arguments();
+    let mut scale = 1;
+    call.for_each_field(|name, value| {
+        match name {
+            "scale" => scale = arguments.integer(name, value)?,
+            "verbose" | "waitForLock" | "numericOnly" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    if scale < 1 {
+        return Err(CommandError::bad_value("scale has to be >= 1"));
+    }
+    reply.string("ns", namespace.as_str());
+    let stats = existing_stats(call, &namespace)?.unwrap_or_default();
+    reply.append_all(&storage_stats(&stats, scale));
+    Ok(())
+}
+
+fn existing_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Option<CollectionStats>> {
+    let storage = &call.server.storage;
+    if storage.catalog().view(namespace).is_some() {
+        return Err(views::refused(namespace));
+    }
+    match storage.collection_stats(namespace) {
+        Ok(stats) => Ok(Some(stats)),
+        Err(StorageError::NamespaceNotFound(_)) => Ok(None),
+        Err(other) => Err(other.into()),
+    }
+}
+
+fn data_size(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let namespace = Namespace::parse(arguments.string("dataSize", call.target()?)?)?;
+    call.report.namespace = Some(namespace.clone());
+    let started = call.server.env.clock.monotonic();
+    call.for_each_field(|name, value| {
+        match name {
+            "estimate" => drop(arguments.boolean(name, value)?),
+            "keyPattern" | "min" | "max" => return Err(CommandError::not_implemented(format!("dataSize.{name}"))),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let stats = existing_stats(call, &namespace)?.unwrap_or_default();
+    reply.boolean("estimate", false);
+    reply.int64("size", stats.data_bytes as i64);
+    reply.int64("numObjects", stats.count as i64);
+    reply.int64("millis", (call.server.env.clock.monotonic().saturating_sub(started)).as_millis() as i64);
+    Ok(())
+}

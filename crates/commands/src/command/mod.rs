@@ -1,0 +1,89 @@
+//! The commands, one file per command or family.
+
+mod aggregate;
+mod build_info;
+mod collections;
+mod current_op;
+mod cursor_commands;
+mod databases;
+mod delete;
+mod explain;
+mod filter;
+mod find;
+mod find_and_modify;
+pub(crate) mod fsync;
+mod hello;
+mod host_info;
+mod indexes;
+mod initial_stages;
+mod insert;
+mod listing;
+mod maintenance;
+mod parameters;
+mod replication;
+mod server_status;
+mod sessions;
+mod shutdown;
+mod top;
+mod update;
+mod views;
+mod write_result;
+
+use crate::table::Command;
+
+/// Every command, sorted by name.
+pub const ALL: &[&Command] = &[
+    &aggregate::AGGREGATE,
+    &build_info::BUILD_INFO,
+    &indexes::COLL_MOD,
+    &maintenance::COLL_STATS,
+    &maintenance::COMPACT,
+    &build_info::CONNECTION_STATUS,
+    &find::COUNT,
+    &collections::CREATE,
+    &indexes::CREATE_INDEXES,
+    &current_op::CURRENT_OP,
+    &maintenance::DATA_SIZE,
+    &databases::DB_STATS,
+    &delete::DELETE,
+    &find::DISTINCT,
+    &collections::DROP,
+    &databases::DROP_DATABASE,
+    &indexes::DROP_INDEXES,
+    &sessions::END_SESSIONS,
+    &explain::EXPLAIN,
+    &find::FIND,
+    &find_and_modify::FIND_AND_MODIFY,
+    &fsync::FSYNC,
+    &fsync::FSYNC_UNLOCK,
+    &parameters::GET_CMD_LINE_OPTS,
+    &parameters::GET_LOG,
+    &cursor_commands::GET_MORE,
+    &parameters::GET_PARAMETER,
+    &hello::HELLO,
+    &host_info::HOST_INFO,
+    &insert::INSERT,
+    &hello::IS_MASTER,
+    &sessions::KILL_ALL_SESSIONS,
+    &cursor_commands::KILL_CURSORS,
+    &current_op::KILL_OP,
+    &sessions::KILL_SESSIONS,
+    &collections::LIST_COLLECTIONS,
+    &build_info::LIST_COMMANDS,
+    &databases::LIST_DATABASES,
+    &indexes::LIST_INDEXES,
+    &parameters::LOG_ROTATE,
+    &build_info::PING,
+    &sessions::REFRESH_SESSIONS,
+    &collections::RENAME_COLLECTION,
+    &replication::REPL_SET_GET_CONFIG,
+    &replication::REPL_SET_GET_STATUS,
+    &server_status::SERVER_STATUS,
+    &parameters::SET_PARAMETER,
+    &shutdown::SHUTDOWN,
+    &sessions::START_SESSION,
+    &top::TOP,
+    &update::UPDATE,
+    &maintenance::VALIDATE,
+    &build_info::WHATSMYURI,
+];

@@ -1,0 +1,197 @@
+//! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logRotate`.
+
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::logger::{Component, Logger, Ring};
+use crate::metrics::OperationKind;
+use crate::parameters::{Parameters, When};
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::RawBsonRef;
+use bson::{Bson, Document, doc};
+use std::sync::Arc;
+use wire::ErrorCode;
+
+/// `getParameter`.
+pub const GET_PARAMETER: Command =
+    Command::new("getParameter", "Shows server parameters.", OperationKind::Command, get).admin_only().secondary_ok();
+/// `setParameter`.
+pub const SET_PARAMETER: Command =
+    Command::new("setParameter", "Changes server parameters.", OperationKind::Command, set).admin_only().secondary_ok();
+/// `getCmdLineOpts`.
+pub const GET_CMD_LINE_OPTS: Command =
+    Command::new("getCmdLineOpts", "Shows how the server was started.", OperationKind::Command, command_line).admin_only().secondary_ok();
+/// `getLog`.
+pub const GET_LOG: Command =
+    Command::new("getLog", "Shows recent log lines.", OperationKind::Command, get_log).admin_only().secondary_ok();
+/// `logRotate`.
+pub const LOG_ROTATE: Command =
+    Command::new("logRotate", "Begins a new log file.", OperationKind::Command, log_rotate).admin_only().secondary_ok();
+
+/// Parameters that can be read and not set: facts of this server.
+fn fixed(call: &Invocation<'_>, name: &str) -> Option<Bson> {
+    let settings = &call.server.settings;
+    let [major, minor, _] = settings.emulated_version;
+    Some(match name {
+        "featureCompatibilityVersion" => Bson::Document(doc! { "version": format!("{major}.{minor}") }),
+        "authenticationMechanisms" => Bson::Array(Vec::new()),
+        "requireApiVersion" => Bson::Boolean(false),
+        "authSchemaVersion" => Bson::Int32(5),
+        "logComponentVerbosity" => Bson::Document(verbosity_document(&call.server.logger)),
+        _ => return None,
+    })
+}
+
+const FIXED: [&str; 5] =
+    ["featureCompatibilityVersion", "authenticationMechanisms", "requireApiVersion", "authSchemaVersion", "logComponentVerbosity"];
+
+fn read(call: &Invocation<'_>, name: &str) -> Option<Bson> {
+    call.server.parameters.get(name).or_else(|| fixed(call, name))
+}
+
+fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let all = match call.target()? {
+        RawBsonRef::String("*") => true,
+        RawBsonRef::Document(options) => matches!(options.get("allParameters")?, Some(RawBsonRef::Boolean(true))),
+        _ => false,
+    };
+    let mut found = Document::new();
+    if all {
+        for name in Parameters::NAMES.into_iter().chain(FIXED) {
+            if let Some(value) = read(call, name) {
+                found.insert(name, value);
+            }
+        }
+    } else {
+        call.for_each_field(|name, _| {
+            if let Some(value) = read(call, name) {
+                found.insert(name, value);
+            }
+            Ok(true)
+        })?;
+    }
+    if found.is_empty() {
+        return Err(CommandError::new(ErrorCode::InvalidOptions, "no option found to get"));
+    }
+    reply.append_all(&found);
+    Ok(())
+}
+
+fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let mut changes = Vec::new();
+    call.for_each_field(|name, value| {
+        changes.push((name, Bson::try_from(value)?));
+        Ok(true)
+    })?;
+    if changes.is_empty() {
+        return Err(CommandError::new(ErrorCode::InvalidOptions, "no option found to set, use help:true to see options "));
+    }
+    for (name, value) in &changes {
+        let was = if *name == "logComponentVerbosity" {
+            let was = fixed(call, name).unwrap_or(Bson::Null);
+            let wanted = value.as_document().ok_or_else(|| {
+                CommandError::new(ErrorCode::TypeMismatch, "logComponentVerbosity is not a document")
+            })?;
+            set_verbosity(&call.server.logger, wanted)?;
+            was
+        } else if fixed(call, name).is_some() {
+            return Err(CommandError::new(ErrorCode::IllegalOperation, format!("not allowed to change [{name}] at runtime")));
+        } else {
+            call.server.parameters.set(name, value, When::Runtime)?
+        };
+        reply.value("was", &was);
+    }
+    call.server.apply_parameters();
+    Ok(())
+}
+
+fn command_line(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let settings = &call.server.settings;
+    let argv: Vec<Bson> = settings.argv.iter().map(|argument| Bson::String(argument.clone())).collect();
+    reply.append_all(&doc! { "argv": argv, "parsed": settings.parsed.clone() });
+    Ok(())
+}
+
+fn get_log(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let target = call.target()?;
+    let RawBsonRef::String(which) = target else {
+        return Err(crate::arguments::wrong_type("getLog", "getLog", target, "type 'string'"));
+    };
+    let strings = |lines: Vec<Arc<str>>| lines.iter().map(|line| Bson::String(line.to_string())).collect::<Vec<_>>();
+    let logger = &call.server.logger;
+    match which {
+        "*" => reply.append_all(&doc! { "names": ["global", "startupWarnings"] }),
+        "global" => {
+            let (total, lines) = logger.ring(Ring::Global);
+            reply.append_all(&doc! { "totalLinesWritten": total as i32, "log": strings(lines) });
+        }
+        "startupWarnings" => {
+            let (total, lines) = logger.ring(Ring::StartupWarnings);
+            reply.append_all(&doc! { "totalLinesWritten": total as i32, "log": strings(lines) });
+        }
+        other => {
+            return Err(CommandError::new(ErrorCode::OperationFailed, format!("No log named '{other}'")));
+        }
+    }
+    Ok(())
+}
+
+fn log_rotate(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.server
+        .logger
+        .rotate()
+        .map_err(|error| CommandError::new(ErrorCode::OperationFailed, format!("log rotation failed: {error}")))
+}
+
+/// `{ verbosity: n, command: { verbosity: n }, storage: { journal: { verbosity: n } } }`: -1 where a component follows its
+/// parent.
+fn verbosity_document(logger: &Logger) -> Document {
+    let mut root = doc! { "verbosity": i32::from(logger.verbosity(Component::Default).unwrap_or(0)) };
+    for component in Component::ALL.into_iter().filter(|component| *component != Component::Default) {
+        let mut at = &mut root;
+        for part in component.path().split('.') {
+            let entry = at.entry(part.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
+            let Bson::Document(inner) = entry else { break };
+            at = inner;
+        }
+        at.insert("verbosity", i32::from(logger.verbosity(component).unwrap_or(-1)));
+    }
+    root
+}
+
+fn set_verbosity(logger: &Logger, wanted: &Document) -> Result<()> {
+    let mut levels = Vec::new();
+    collect_verbosity("", wanted, &mut levels)?;
+    for (component, level) in levels {
+        logger.set_verbosity(component, level);
+    }
+    Ok(())
+}
+
+/// Names nest two deep at most, which the components' own paths bound.
+fn collect_verbosity(path: &str, wanted: &Document, levels: &mut Vec<(Component, Option<i8>)>) -> Result<()> {
+    for (name, value) in wanted {
+        if name == "verbosity" {
+            let level = match value {
+                Bson::Int32(level) => i64::from(*level),
+                Bson::Int64(level) => *level,
+                Bson::Double(level) => *level as i64,
+                other => return Err(CommandError::new(ErrorCode::BadValue, format!("verbosity must be a number, not {other}"))),
+            };
+            if !(-1..=5).contains(&level) {
+                return Err(CommandError::bad_value(format!("verbosity {level} is not between -1 and 5")));
+            }
+            let component = if path.is_empty() { Some(Component::Default) } else { Component::by_path(path) };
+            let component = component.ok_or_else(|| CommandError::bad_value(format!("no log component {path}")))?;
+            levels.push((component, i8::try_from(level).ok().filter(|level| *level >= 0)));
+            continue;
+        }
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match value {
+            Bson::Document(inner) if Component::by_path(&path).is_some() => collect_verbosity(&path, inner, levels)?,
+            Bson::Document(_) => return Err(CommandError::bad_value(format!("no log component {path}"))),
+            _ => return Err(CommandError::bad_value(format!("Expected {path} to be an object"))),
+        }
+    }
+    Ok(())
+}

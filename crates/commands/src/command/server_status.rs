@@ -1,0 +1,346 @@
+//! `serverStatus`: counters and gauges, with the types that monitoring tools insist on.
+
+use super::host_info::{line_value, read_text};
+use crate::error::Result;
+use crate::invocation::Invocation;
+use crate::metrics::{Counter, OperationKind};
+use crate::reply::Reply;
+use crate::table::{COMMANDS, Command};
+use bson::raw::RawBsonRef;
+use bson::{Bson, DateTime, Document, doc};
+use engine::StatValue;
+use storage::LevelStats;
+
+/// `serverStatus`.
+pub const SERVER_STATUS: Command =
+    Command::new("serverStatus", "Counters and gauges of the server.", OperationKind::Command, run).secondary_ok();
+
+fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.append_all(&status(call)?);
+    Ok(())
+}
+
+/// A section and how to make it.
+type Section = (&'static str, fn(&Invocation<'_>) -> Result<Bson>);
+
+const SECTIONS: &[Section] = &[
+    ("asserts", asserts),
+    ("catalogStats", catalog_stats),
+    ("connections", connections),
+    ("extra_info", extra_info),
+    ("globalLock", global_lock),
+    ("locks", locks),
+    ("logicalSessionRecordCache", |_| Ok(doc! { "activeSessionsCount": 0 }.into())),
+    ("mem", memory),
+    ("metrics", metrics),
+    ("network", network),
+    ("opLatencies", latencies),
+    ("opcounters", opcounters),
+    ("opcountersRepl", |_| Ok(doc! { "insert": 0_i64, "query": 0_i64, "update": 0_i64, "delete": 0_i64, "getmore": 0_i64, "command": 0_i64 }.into())),
+    ("storageEngine", storage_engine),
+    ("tenon", tenon),
+    ("wiredTiger", cache_for_tools),
+];
+
+/// The whole document, without `ok`.
+pub fn status(call: &Invocation<'_>) -> Result<Document> {
+    let server = call.server;
+    let started = server.started.1;
+    let uptime = server.env.clock.monotonic().saturating_sub(started);
+    let mut document = doc! {
+        "host": format!("{}:{}", server.settings.host, server.settings.port),
+        "version": server.settings.version_string(),
+        "process": "mongod",
+        "service": ["mongod"],
+        "pid": i64::from(std::process::id()),
+        "uptime": uptime.as_secs() as f64,
+        "uptimeMillis": uptime.as_millis() as i64,
+        "uptimeEstimate": uptime.as_secs() as i64,
+        "localTime": DateTime::from_millis(server.env.clock.now_ms()),
+    };
+    for (name, make) in SECTIONS {
+        if !is_left_out(call, name)? {
+            document.insert(*name, make(call)?);
+        }
+    }
+    Ok(document)
+}
+
+/// `{ serverStatus: 1, locks: 0 }` leaves a section out.
+fn is_left_out(call: &Invocation<'_>, section: &str) -> Result<bool> {
+    if call.command.name != "serverStatus" {
+        return Ok(false);
+    }
+    Ok(match call.body.get(section)? {
+        None => false,
+        Some(RawBsonRef::Boolean(wanted)) => !wanted,
+        Some(number) => crate::arguments::number_as_i64(number) == Some(0),
+    })
+}
+
+fn asserts(call: &Invocation<'_>) -> Result<Bson> {
+    let asserts = &call.server.metrics.asserts;
+    let [regular, user] = [&asserts.regular, &asserts.user].map(|counter| counter.get() as i32);
+    Ok(doc! { "regular": regular, "warning": 0, "msg": 0, "user": user, "tripwire": 0, "rollovers": 0 }.into())
+}
+
+fn catalog_stats(call: &Invocation<'_>) -> Result<Bson> {
+    let catalog = call.server.storage.catalog();
+    let (mut collections, mut capped, mut views) = (0, 0, 0);
+    for database in catalog.databases() {
+        for collection in catalog.collections(&database) {
+            collections += 1;
+            capped += i32::from(collection.is_capped().is_some());
+        }
+        views += catalog.views(&database).len() as i32;
+    }
+    Ok(doc! {
+        "collections": collections, "capped": capped, "clustered": 0, "timeseries": 0, "views": views,
+        "internalCollections": 0, "internalViews": 0,
+    }
+    .into())
+}
+
+fn connections(call: &Invocation<'_>) -> Result<Bson> {
+    let clients = call.server.connected();
+    let current = clients.len() as i32;
+    let active = clients.iter().filter(|client| client.with_current(|_, _| ()).is_some()).count() as i32;
+    let max = call.server.settings.connections_max as i32;
+    Ok(doc! {
+        "current": current,
+        "available": (max - current).max(0),
+        "totalCreated": call.server.metrics.connections_created.get() as i32,
+        "rejected": 0,
+        "active": active,
+        "threaded": active,
+        "exhaustIsMaster": 0,
+        "exhaustHello": 0,
+        "awaitingTopologyChanges": 0,
+    }
+    .into())
+}
+
+fn extra_info(call: &Invocation<'_>) -> Result<Bson> {
+    let faults = read_text(call, "/proc/self/stat")
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().nth(9)?.parse::<i64>().ok())
+        .unwrap_or(0);
+    Ok(doc! { "note": "fields vary by platform", "page_faults": faults }.into())
+}
+
+fn global_lock(call: &Invocation<'_>) -> Result<Bson> {
+    let (mut readers, mut writers) = (0, 0);
+    for client in call.server.connected() {
+        client.with_current(|current, _| match crate::table::find(current.command).map(|(command, _)| command.kind) {
+            Some(OperationKind::Insert | OperationKind::Update | OperationKind::Remove) => writers += 1,
+            _ => readers += 1,
+        });
+    }
+    let uptime = call.server.env.clock.monotonic().saturating_sub(call.server.started.1);
+    Ok(doc! {
+        "totalTime": uptime.as_micros() as i64,
+        "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
+        "activeClients": { "total": readers + writers, "readers": readers, "writers": writers },
+    }
+    .into())
+}
+
+fn lock_level(level: &LevelStats) -> Document {
+    let names = ["r", "w", "R", "W"];
+    let collect = |figure: fn(&storage::ModeStats) -> u64| -> Document {
+        names
+            .iter()
+            .zip(&level.modes)
+            .filter(|(_, stats)| figure(stats) > 0)
+            .map(|(name, stats)| ((*name).to_owned(), Bson::Int64(figure(stats) as i64)))
+            .collect()
+    };
+    let mut document = doc! { "acquireCount": collect(|stats| stats.acquire_count) };
+    let waits = collect(|stats| stats.acquire_wait_count);
+    if !waits.is_empty() {
+        document.insert("acquireWaitCount", waits);
+        document.insert("timeAcquiringMicros", collect(|stats| stats.time_acquiring_us));
+    }
+    document
+}
+
+fn locks(call: &Invocation<'_>) -> Result<Bson> {
+    let stats = call.server.storage.lock_stats();
+    Ok(doc! {
+        "Global": lock_level(&stats.global),
+        "Database": lock_level(&stats.database),
+        "Collection": lock_level(&stats.collection),
+    }
+    .into())
+}
+
+fn memory(call: &Invocation<'_>) -> Result<Bson> {
+    let status = read_text(call, "/proc/self/status");
+    let mib = |name| {
+        let kib = line_value(&status, name, ':').and_then(|value| value.split(' ').next()?.parse::<i32>().ok());
+        kib.unwrap_or(0) / 1024
+    };
+    Ok(doc! { "bits": 64, "resident": mib("VmRSS"), "virtual": mib("VmSize"), "supported": true }.into())
+}
+
+fn metrics(call: &Invocation<'_>) -> Result<Bson> {
+    let server = call.server;
+    let metrics = &server.metrics;
+    let mut commands = Document::new();
+    for (command, counters) in COMMANDS.iter().zip(&server.command_counters) {
+        if counters.total.get() > 0 {
+            commands.insert(command.name, doc! { "failed": counters.failed.get(), "total": counters.total.get() });
+        }
+    }
+    let open = server.cursors.counts();
+    let storage = server.storage.stats();
+    let documents = &metrics.documents;
+    let queries = &metrics.queries;
+    Ok(doc! {
+        "commands": commands,
+        "cursor": {
+            "timedOut": server.cursors.timed_out.get(),
+            "totalOpened": server.cursors.opened.get(),
+            "open": { "noTimeout": open.no_timeout, "pinned": open.pinned, "total": open.total },
+        },
+        "document": {
+            "deleted": documents.deleted.get(),
+            "inserted": documents.inserted.get(),
+            "returned": documents.returned.get(),
+            "updated": documents.updated.get(),
+        },
+        "operation": { "scanAndOrder": queries.scan_and_order.get(), "writeConflicts": queries.write_conflicts.get() },
+        "queryExecutor": {
+            "scanned": queries.scanned.get(),
+            "scannedObjects": queries.scanned_objects.get(),
+            "collectionScans": { "nonTailable": queries.collection_scans.get(), "total": queries.collection_scans.get() },
+        },
+        "ttl": { "deletedDocuments": storage.ttl_deleted as i64, "passes": storage.ttl_passes as i64 },
+    }
+    .into())
+}
+
+fn network(call: &Invocation<'_>) -> Result<Bson> {
+    let network = &call.server.metrics.network;
+    let [bytes_in, bytes_out] = [&network.bytes_in, &network.bytes_out].map(Counter::get);
+    Ok(doc! {
+        "bytesIn": bytes_in,
+        "bytesOut": bytes_out,
+        "physicalBytesIn": bytes_in,
+        "physicalBytesOut": bytes_out,
+        "numSlowDNSOperations": 0_i64,
+        "numSlowSSLOperations": 0_i64,
+        "numRequests": network.requests.get(),
+    }
+    .into())
+}
+
+fn latencies(call: &Invocation<'_>) -> Result<Bson> {
+    let mut document = Document::new();
+    for (name, latency, operations) in call.server.metrics.latencies.rows() {
+        document.insert(name, doc! { "latency": latency, "ops": operations });
+    }
+    Ok(document.into())
+}
+
+fn opcounters(call: &Invocation<'_>) -> Result<Bson> {
+    let operations = &call.server.metrics.operations;
+    Ok(doc! {
+        "insert": operations.insert.get(),
+        "query": operations.query.get(),
+        "update": operations.update.get(),
+        "delete": operations.delete.get(),
+        "getmore": operations.getmore.get(),
+        "command": operations.command.get(),
+    }
+    .into())
+}
+
+fn storage_engine(call: &Invocation<'_>) -> Result<Bson> {
+    let info = call.server.storage.engine().info();
+    Ok(doc! {
+        "name": info.name,
+        "supportsCommittedReads": true,
+        "oldestRequiredTimestampForCrashRecovery": bson::Timestamp { time: 0, increment: 0 },
+        "supportsPendingDrops": true,
+        "dropPendingIdents": 0_i64,
+        "supportsSnapshotReadConcern": false,
+        "readOnly": false,
+        "persistent": call.server.settings.journal || info.capabilities.checkpoint_cost != engine::CheckpointCost::Never,
+        "backupCursorOpen": false,
+    }
+    .into())
+}
+
+/// Nested documents of the engine's dotted counters.
+fn engine_counters(call: &Invocation<'_>) -> Document {
+    let mut document = Document::new();
+    call.server.storage.engine().stats(&mut |name, value| {
+        let value = match value {
+            StatValue::Number(number) => Bson::Int64(number),
+            StatValue::Float(number) => Bson::Double(number),
+            StatValue::Text(text) => Bson::String(text),
+        };
+        insert_dotted(&mut document, name, value);
+    });
+    document
+}
+
+fn insert_dotted(document: &mut Document, name: &str, value: Bson) {
+    match name.split_once('.') {
+        None => drop(document.insert(name, value)),
+        Some((head, rest)) => {
+            let inner = document.entry(head.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
+            if let Bson::Document(inner) = inner {
+                insert_dotted(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// Tenon's own section: the log, checkpoints and the engine's counters.
+fn tenon(call: &Invocation<'_>) -> Result<Bson> {
+    let storage = call.server.storage.stats();
+    let log = call.server.storage.log().stats();
+    Ok(doc! {
+        "version": super::build_info::TENON_VERSION,
+        "log": {
+            "lastSeq": call.server.storage.last_seq().0 as i64,
+            "durableSeq": call.server.storage.log().durable_seq().0 as i64,
+            "bytesAppended": log.bytes_appended as i64,
+            "bytesWritten": log.bytes_written as i64,
+            "groups": log.groups as i64,
+            "syncs": log.syncs as i64,
+            "syncMicros": log.sync_us as i64,
+            "bufferBytes": log.buffer_bytes as i64,
+        },
+        "checkpoints": {
+            "count": storage.checkpoints as i64,
+            "lastMillis": storage.checkpoint_last_ms as i64,
+            "totalMillis": storage.checkpoint_total_ms as i64,
+            "durableSeq": call.server.storage.engine().durable_seq().0 as i64,
+        },
+        "commits": storage.commits as i64,
+        "engine": engine_counters(call),
+    }
+    .into())
+}
+
+/// The few names of WiredTiger's section that monitoring tools read, from whatever the engine in use counts.
+fn cache_for_tools(call: &Invocation<'_>) -> Result<Bson> {
+    let counters = engine_counters(call);
+    let cache = |name: &str| counters.get_document("cache").ok().and_then(|cache| cache.get_i64(name).ok()).unwrap_or(0);
+    let storage = call.server.storage.stats();
+    Ok(doc! {
+        "cache": {
+            "bytes currently in the cache": cache("bytes"),
+            "tracked dirty bytes in the cache": cache("dirtyBytes"),
+            "maximum bytes configured": cache("maxBytes"),
+        },
+        "transaction": {
+            "transaction checkpoints": storage.checkpoints as i64,
+            "transaction checkpoint most recent time (msecs)": storage.checkpoint_last_ms as i64,
+        },
+    }
+    .into())
+}

@@ -1,0 +1,25 @@
+//! `shutdown`: ends the process in an orderly way.
+
+use crate::error::Result;
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+
+/// `shutdown`.
+pub const SHUTDOWN: Command = Command::new("shutdown", "Ends the server.", OperationKind::Command, run).admin_only().secondary_ok();
+
+fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    call.for_each_field(|name, value| {
+        match name {
+            "force" => drop(arguments.boolean(name, value)?),
+            "timeoutSecs" => drop(arguments.integer(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    call.server.fsync_lock.release();
+    call.report.shutdown = true;
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! `top`: time spent per collection.
+
+use crate::error::Result;
+use crate::invocation::Invocation;
+use crate::metrics::{OperationKind, TopEntry, Usage};
+use crate::reply::Reply;
+use crate::table::Command;
+
+/// `top`.
+pub const TOP: Command = Command::new("top", "Time spent per collection.", OperationKind::Command, run).admin_only().secondary_ok();
+
+fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    reply.open_document("totals");
+    reply.string("note", "all times in microseconds");
+    for (namespace, entry) in call.server.metrics.top.all() {
+        reply.open_document(&namespace);
+        for (name, usage) in rows(&entry) {
+            reply.open_document(name);
+            reply.int64("time", usage.time_us);
+            reply.int64("count", usage.count);
+            reply.close();
+        }
+        reply.close();
+    }
+    reply.close();
+    Ok(())
+}
+
+fn rows(entry: &TopEntry) -> [(&'static str, Usage); 9] {
+    [
+        ("total", entry.total),
+        ("readLock", entry.read_lock),
+        ("writeLock", entry.write_lock),
+        ("queries", entry.queries),
+        ("getmore", entry.getmore),
+        ("insert", entry.insert),
+        ("update", entry.update),
+        ("remove", entry.remove),
+        ("commands", entry.commands),
+    ]
+}

@@ -1,0 +1,341 @@
+//! `update`, and the loop that finds, locks, changes and stores one document at a time.
+
+use super::insert::{check_batch, open_or_create};
+use super::write_result::{WriteErrors, is_fatal};
+use super::find::{hint, optional};
+use crate::arguments::{Arguments, missing_field, unknown_field};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, doc};
+use bytes::Bytes;
+use query::exec::{ExecContext, PlanExecutor};
+use query::matcher::{MatchDetails, Matcher};
+use query::plan::{FindRequest, Hint};
+use query::update::{Update, UpdateContext};
+use storage::{LockMode, Namespace, RecordId, StorageError};
+use wire::ErrorCode;
+
+/// `update`.
+pub const UPDATE: Command = Command::new("update", "Changes documents.", OperationKind::Update, update).api_version_1();
+
+/// One statement of `update`, or a `findAndModify`.
+pub struct Statement<'a> {
+    /// Which documents.
+    pub filter: &'a RawDocument,
+    /// The change: operators, a replacement or a pipeline.
+    pub change: RawBsonRef<'a>,
+    /// `c` of a statement: constants for a pipeline.
+    pub constants: Option<&'a RawDocument>,
+    /// Filters of `$[name]`.
+    pub array_filters: Option<&'a RawArray>,
+    /// All matching documents.
+    pub multi: bool,
+    /// Insert when nothing matches.
+    pub upsert: bool,
+    /// The index to use.
+    pub hint: Option<Hint<'a>>,
+    /// Which of the matching documents comes first.
+    pub sort: Option<&'a RawDocument>,
+    /// Must be simple.
+    pub collation: Option<&'a RawDocument>,
+    /// `let` of the command.
+    pub variables: Option<&'a RawDocument>,
+}
+
+/// What a statement did.
+#[derive(Default)]
+pub struct Updated {
+    /// Documents that matched.
+    pub matched: u64,
+    /// Of those, the ones that changed.
+    pub modified: u64,
+    /// `_id` of the document inserted by an upsert.
+    pub upserted: Option<Bson>,
+    /// The last document before and after the change, when asked for.
+    pub before: Option<Bytes>,
+    /// See `before`.
+    pub after: Option<Bytes>,
+}
+
+fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    let arguments = call.arguments();
+    let mut ordered = true;
+    let mut variables = None;
+    call.for_each_field(|name, value| {
+        match name {
+            "updates" => {}
+            "ordered" => ordered = arguments.boolean(name, value)?,
+            "bypassDocumentValidation" | "bypassEmptyTsReplacement" => drop(arguments.boolean(name, value)?),
+            "let" => variables = optional(arguments, name, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let documents = call.documents("updates")?.ok_or_else(|| missing_field("update", "updates"))?;
+    check_batch(documents.len())?;
+    refuse_view(call, &namespace)?;
+    let mut errors = WriteErrors::new();
+    let (mut matched, mut modified) = (0, 0);
+    let mut upserted = Vec::new();
+    for (index, document) in documents.iter().enumerate() {
+        call.server.metrics.operations.update.add(1);
+        let done = parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, Images::None));
+        match done {
+            Ok(done) => {
+                matched += done.matched;
+                modified += done.modified;
+                if let Some(id) = done.upserted {
+                    upserted.push(Bson::Document(doc! { "index": index as i32, "_id": id }));
+                }
+            }
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => {
+                errors.push(index, error);
+                if ordered {
+                    break;
+                }
+            }
+        }
+    }
+    call.report.n_matched = Some(matched);
+    call.report.n_modified = Some(modified);
+    call.report.n_upserted = Some(upserted.len() as u64);
+    reply.count("n", (matched + upserted.len() as u64) as i64);
+    if !upserted.is_empty() {
+        reply.value("upserted", &Bson::Array(upserted));
+    }
+    reply.count("nModified", modified as i64);
+    errors.write(reply);
+    Ok(())
+}
+
+/// Writes go to collections only.
+pub fn refuse_view(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
+    match call.server.storage.catalog().view(namespace) {
+        Some(_) => Err(super::views::refused(namespace)),
+        None => Ok(()),
+    }
+}
+
+/// Parses one element of `updates`.
+pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>) -> Result<Statement<'a>> {
+    let arguments = Arguments::of("update.updates");
+    let (mut filter, mut change) = (None, None);
+    let mut statement = Statement {
+        filter: document,
+        change: RawBsonRef::Null,
+        constants: None,
+        array_filters: None,
+        multi: false,
+        upsert: false,
+        hint: None,
+        sort: None,
+        collation: None,
+        variables,
+    };
+    for element in document {
+        let (name, value) = element?;
+        match name.as_str() {
+            "q" => filter = Some(arguments.document("q", value)?),
+            "u" => change = Some(value),
+            "c" => statement.constants = optional(arguments, "c", value)?,
+            "multi" => statement.multi = arguments.boolean("multi", value)?,
+            "upsert" => statement.upsert = arguments.boolean("upsert", value)?,
+            "arrayFilters" => statement.array_filters = Some(arguments.array("arrayFilters", value)?),
+            "hint" => statement.hint = hint(value)?,
+            "sort" => statement.sort = optional(arguments, "sort", value)?,
+            "collation" => statement.collation = optional(arguments, "collation", value)?,
+            "upsertSupplied" | "sampleId" | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
+            other => return Err(unknown_field("update.updates", other)),
+        }
+    }
+    statement.filter = filter.ok_or_else(|| missing_field("update.updates", "q"))?;
+    statement.change = change.ok_or_else(|| missing_field("update.updates", "u"))?;
+    if statement.multi && statement.sort.is_some() {
+        return Err(CommandError::new(ErrorCode::FailedToParse, "Cannot specify sort with multi=true"));
+    }
+    Ok(statement)
+}
+
+/// Which images of the changed document the caller wants back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Images {
+    /// Neither.
+    None,
+    /// Before and after.
+    Both,
+}
+
+/// A statement made ready: parsed once, used for every document.
+struct Prepared<'a> {
+    statement: &'a Statement<'a>,
+    matcher: Matcher,
+    update: Update,
+}
+
+/// How often an upsert that loses the race for a unique key tries again as an update.
+const UPSERT_RETRIES: usize = 16;
+
+/// Runs one statement.
+pub fn run(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>, images: Images) -> Result<Updated> {
+    let update = Update::parse(statement.change, statement.array_filters, &update_parse_context(call, statement))?;
+    if update.is_replacement() && statement.multi {
+        return Err(CommandError::new(ErrorCode::FailedToParse, "multi update is not supported for replacement-style update"));
+    }
+    let matcher = Matcher::parse(statement.filter, &match_context(statement.variables))?;
+    let prepared = Prepared { statement, matcher, update };
+    let mut tries = 0;
+    loop {
+        let mut done = Updated::default();
+        match update_matching(call, namespace, &prepared, images, &mut done)? {
+            Scan::Conflicted if done.matched == 0 => {
+                call.operation.check().map_err(StorageError::from)?;
+                call.operation.counters().write_conflicts.add(1);
+                continue;
+            }
+            _ => {}
+        }
+        if done.matched > 0 || !statement.upsert {
+            return Ok(done);
+        }
+        match upsert(call, namespace, &prepared) {
+            Ok((id, after)) => {
+                done.upserted = Some(id);
+                done.after = Some(after);
+                return Ok(done);
+            }
+            Err(error) if error.code == ErrorCode::DuplicateKey && tries < UPSERT_RETRIES && collides_with_filter(&prepared, &error) => {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Parse context of a filter with `let` variables.
+pub fn match_context(variables: Option<&RawDocument>) -> query::matcher::ParseContext<'_> {
+    query::matcher::ParseContext { variables, ..Default::default() }
+}
+
+fn update_parse_context<'a>(call: &Invocation<'_>, statement: &Statement<'a>) -> query::update::UpdateParseContext<'a> {
+    let _ = call;
+    query::update::UpdateParseContext { variables: statement.variables, constants: statement.constants }
+}
+
+enum Scan {
+    /// Every candidate was seen.
+    Complete,
+    /// A candidate changed under way and matched no more: something else may match now.
+    Conflicted,
+}
+
+/// The plan that finds what to write to. It holds no lock and no view between records.
+pub fn write_plan(call: &Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<PlanExecutor> {
+    let mut request = FindRequest::new(namespace.clone(), statement.filter);
+    request.hint = statement.hint;
+    request.sort = statement.sort;
+    request.collation = statement.collation;
+    request.variables = statement.variables;
+    request.for_write = true;
+    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+    Ok(query::find(&context, &request)?)
+}
+
+fn update_matching(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepared<'_>, images: Images, done: &mut Updated) -> Result<Scan> {
+    let mut plan = write_plan(call, namespace, prepared.statement)?;
+    call.set_plan_summary(plan.plan_summary());
+    let mut scan = Scan::Complete;
+    loop {
+        let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+        let Some((id, _)) = plan.next_record(&context)? else { return Ok(scan) };
+        match update_one(call, namespace, prepared, id, images, done)? {
+            true if !prepared.statement.multi => return Ok(scan),
+            true => {}
+            false => scan = Scan::Conflicted,
+        }
+    }
+}
+
+/// Changes one record; false when it is gone or matches no more.
+fn update_one(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepared<'_>, id: RecordId, images: Images, done: &mut Updated) -> Result<bool> {
+    let server = call.server;
+    let operation = call.operation.clone();
+    server.storage.wait_for_room(&operation)?;
+    let Some(guard) = server.storage.collection(&operation, namespace, LockMode::IntentExclusive)? else { return Ok(false) };
+    loop {
+        let mut unit = server.storage.begin_write(&operation);
+        let Some(old) = unit.lock_record(&guard, id)? else { return Ok(false) };
+        let old_document = RawDocument::from_bytes(&old)?;
+        let mut details = MatchDetails::default();
+        if !prepared.matcher.matches_with_details(old_document, &mut details)? {
+            return Ok(false);
+        }
+        let context = UpdateContext { now_ms: server.env.clock.now_ms(), timestamp: &|| server.next_timestamp(), details: Some(&details), is_insert: false };
+        let new = prepared.update.apply(old_document, &context)?;
+        let Some(new) = new else {
+            done.matched += 1;
+            if images == Images::Both {
+                done.before = Some(old.clone());
+                done.after = Some(old);
+            }
+            return Ok(true);
+        };
+        let new_document = RawDocument::from_bytes(&new)?;
+        match unit.update(&guard, id, old_document, new_document) {
+            Ok(()) => {}
+            Err(StorageError::WouldWait) => {
+                operation.counters().write_conflicts.add(1);
+                continue;
+            }
+            Err(other) => return Err(other.into()),
+        }
+        call.wrote(unit.commit()?);
+        server.metrics.documents.updated.add(1);
+        done.matched += 1;
+        done.modified += 1;
+        if images == Images::Both {
+            done.before = Some(old);
+            done.after = Some(Bytes::from(new));
+        }
+        return Ok(true);
+    }
+}
+
+/// Inserts the document an upsert stands for; answers its `_id` and the document.
+fn upsert(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepared<'_>) -> Result<(Bson, Bytes)> {
+    let server = call.server;
+    let base = prepared.update.upsert_base(&prepared.matcher)?;
+    let base = RawDocument::from_bytes(&base)?;
+    let context = UpdateContext { now_ms: server.env.clock.now_ms(), timestamp: &|| server.next_timestamp(), details: None, is_insert: true };
+    let made = prepared.update.apply(base, &context)?.map_or_else(|| base.as_bytes().to_vec(), |made| made);
+    let made = RawDocumentBuf::from_bytes(made)?;
+    let document = super::insert::prepare(call, &made, true)?.into_owned();
+    let document = RawDocumentBuf::from_bytes(document)?;
+    let guard = open_or_create(call, namespace)?;
+    let operation = call.operation.clone();
+    loop {
+        let mut unit = server.storage.begin_write(&operation);
+        match unit.insert(&guard, &document) {
+            Ok(_) => {
+                call.wrote(unit.commit()?);
+                break;
+            }
+            Err(StorageError::WouldWait) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+    let id = document.get("_id")?.map(Bson::try_from).transpose()?.unwrap_or(Bson::Null);
+    Ok((id, Bytes::from(document.into_bytes())))
+}
+
+/// An upsert that met a duplicate key tries again when every field of that key is fixed by equality in the filter: then
+/// another client has inserted the document meanwhile, and it can be updated.
+fn collides_with_filter(prepared: &Prepared<'_>, error: &CommandError) -> bool {
+    let Some(pattern) = error.extra.as_ref().and_then(|extra| extra.get_document("keyPattern").ok()) else { return false };
+    pattern.keys().all(|field| prepared.matcher.equality(field).is_some())
+}

@@ -1,0 +1,346 @@
+//! Open cursors between batches.
+//!
+//! A cursor is either idle in the registry or pinned by the one operation that fetches from it; a pinned cursor that is
+//! killed ends its operation and is forgotten when it comes back. Nothing an idle cursor holds pins a snapshot.
+
+use crate::error::{CommandError, Result};
+use crate::metrics::Counter;
+use bson::raw::RawDocumentBuf;
+use parking_lot::Mutex;
+use query::exec::PlanExecutor;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use storage::{Interrupted, Operation};
+use vfs::Env;
+use wire::ErrorCode;
+
+/// A logical session's identifier (`lsid.id`).
+pub type SessionId = [u8; 16];
+
+/// Where a cursor's documents come from.
+pub enum CursorSource {
+    /// A query plan that remembers its position.
+    Plan(Box<PlanExecutor>),
+    /// Documents that were computed when the command ran (catalogue listings).
+    Documents(std::vec::IntoIter<RawDocumentBuf>),
+}
+
+/// A cursor with documents left.
+pub struct OpenCursor {
+    /// Its number, positive.
+    pub id: i64,
+    /// `db.collection`, or `db.$cmd.listCollections` and the like.
+    pub namespace: String,
+    /// What is left.
+    pub source: CursorSource,
+    /// The session that made it; only that session may go on.
+    pub session: Option<SessionId>,
+    /// Never times out by being idle.
+    pub no_timeout: bool,
+    /// Answers an empty batch instead of ending.
+    pub tailable: bool,
+    /// Waits for documents before it answers an empty batch.
+    pub await_data: bool,
+    /// `maxTimeMS` of the command that made it, left for `getMore`.
+    pub max_time_ms: u64,
+    /// The command that made it.
+    pub originating: RawDocumentBuf,
+    /// One line about the plan.
+    pub plan_summary: String,
+    /// Wall time of creation, milliseconds since the epoch.
+    pub created_ms: i64,
+    /// Documents returned so far.
+    pub returned: u64,
+    /// Monotonic time of the last use.
+    pub last_used: Duration,
+}
+
+enum Entry {
+    Idle(Box<OpenCursor>),
+    Pinned { namespace: String, session: Option<SessionId>, operation: Arc<Operation>, no_timeout: bool },
+}
+
+/// What became of a request to kill a cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killed {
+    /// It is gone.
+    Gone,
+    /// There is no such cursor.
+    NotFound,
+}
+
+/// How many cursors there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CursorCounts {
+    /// All.
+    pub total: i64,
+    /// Being fetched from now.
+    pub pinned: i64,
+    /// Exempt from time-outs.
+    pub no_timeout: i64,
+}
+
+/// All open cursors of the server.
+pub struct Cursors {
+    env: Env,
+    entries: Mutex<HashMap<i64, Entry>>,
+    /// Cursors ever opened.
+    pub opened: Counter,
+    /// Cursors ended by being idle.
+    pub timed_out: Counter,
+    next_hint: AtomicI64,
+}
+
+impl Cursors {
+    /// None open.
+    pub fn new(env: Env) -> Self {
+        Self {
+            env,
+            entries: Mutex::new(HashMap::new()),
+            opened: Counter::default(),
+            timed_out: Counter::default(),
+            next_hint: AtomicI64::new(1),
+        }
+    }
+
+    /// A number no open cursor has: random, positive.
+    pub fn new_id(&self) -> i64 {
+        let entries = self.entries.lock();
+        loop {
+            let salt = self.next_hint.fetch_add(1, Ordering::Relaxed);
+            let id = ((self.env.random.next_u64() ^ salt as u64) >> 1) as i64;
+            if id > 0 && !entries.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Keeps a new cursor.
+    pub fn add(&self, mut cursor: OpenCursor) {
+        cursor.last_used = self.env.clock.monotonic();
+        self.opened.add(1);
+        self.entries.lock().insert(cursor.id, Entry::Idle(Box::new(cursor)));
+    }
+
+    /// Takes a cursor for one `getMore` of `operation`. Errors: `CursorNotFound`, `CursorInUse`, 50738 for another session,
+    /// `Unauthorized`-like 13 when the namespace is not the cursor's.
+    pub fn check_out(&self, id: i64, namespace: &str, session: Option<SessionId>, operation: &Arc<Operation>) -> Result<Box<OpenCursor>> {
+        let mut entries = self.entries.lock();
+        match entries.get(&id) {
+            None => return Err(CommandError::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))),
+            Some(Entry::Pinned { .. }) => {
+                return Err(CommandError::new(ErrorCode::CursorInUse, format!("cursor id {id} is already in use")));
+            }
+            Some(Entry::Idle(cursor)) => {
+                if cursor.namespace != namespace {
+                    return Err(CommandError::new(
+                        ErrorCode::Unauthorized,
+                        format!("Requested getMore on namespace '{namespace}', but cursor belongs to a different namespace {}", cursor.namespace),
+                    ));
+                }
+                if cursor.session != session {
+                    return Err(CommandError::new(
+                        ErrorCode(50738),
+                        format!("Cannot run getMore on cursor {id}, which was created in another session, or without one"),
+                    ));
+                }
+            }
+        }
+        let Some(Entry::Idle(cursor)) = entries.remove(&id) else {
+            return Err(CommandError::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found")));
+        };
+        let pinned = Entry::Pinned {
+            namespace: cursor.namespace.clone(),
+            session: cursor.session,
+            operation: Arc::clone(operation),
+            no_timeout: cursor.no_timeout,
+        };
+        entries.insert(id, pinned);
+        Ok(cursor)
+    }
+
+    /// Gives a cursor back after a `getMore`; it is forgotten when it was killed meanwhile.
+    pub fn check_in(&self, mut cursor: Box<OpenCursor>) {
+        cursor.last_used = self.env.clock.monotonic();
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get_mut(&cursor.id) {
+            *entry = Entry::Idle(cursor);
+        }
+    }
+
+    /// Ends a cursor that was checked out.
+    pub fn finish(&self, id: i64) {
+        self.entries.lock().remove(&id);
+    }
+
+    /// Kills a cursor, pinned or idle.
+    pub fn kill(&self, id: i64) -> Killed {
+        match self.entries.lock().remove(&id) {
+            None => Killed::NotFound,
+            Some(Entry::Idle(_)) => Killed::Gone,
+            Some(Entry::Pinned { operation, .. }) => {
+                operation.kill_handle().set(Interrupted::CursorKilled);
+                Killed::Gone
+            }
+        }
+    }
+
+    fn kill_where(&self, doomed: impl Fn(&Entry) -> bool) -> usize {
+        let mut entries = self.entries.lock();
+        let before = entries.len();
+        entries.retain(|_, entry| {
+            let keep = !doomed(entry);
+            if let (false, Entry::Pinned { operation, .. }) = (keep, &*entry) {
+                operation.kill_handle().set(Interrupted::CursorKilled);
+            }
+            keep
+        });
+        before - entries.len()
+    }
+
+    /// Kills the cursors of a session.
+    pub fn kill_session(&self, id: &SessionId) -> usize {
+        self.kill_where(|entry| match entry {
+            Entry::Idle(cursor) => cursor.session.as_ref() == Some(id),
+            Entry::Pinned { session, .. } => session.as_ref() == Some(id),
+        })
+    }
+
+    /// Kills the cursors of every session.
+    pub fn kill_all_of_sessions(&self) -> usize {
+        self.kill_where(|entry| match entry {
+            Entry::Idle(cursor) => cursor.session.is_some(),
+            Entry::Pinned { session, .. } => session.is_some(),
+        })
+    }
+
+    /// Kills every cursor.
+    pub fn kill_all(&self) -> usize {
+        self.kill_where(|_| true)
+    }
+
+    /// Ends cursors that were idle for longer than `limit`.
+    pub fn expire(&self, limit: Duration) {
+        let now = self.env.clock.monotonic();
+        let ended = self.kill_where(|entry| match entry {
+            Entry::Idle(cursor) => !cursor.no_timeout && now.saturating_sub(cursor.last_used) >= limit,
+            Entry::Pinned { .. } => false,
+        });
+        self.timed_out.add(ended as u64);
+    }
+
+    /// How many there are.
+    pub fn counts(&self) -> CursorCounts {
+        let mut counts = CursorCounts::default();
+        for entry in self.entries.lock().values() {
+            counts.total += 1;
+            let no_timeout = match entry {
+                Entry::Idle(cursor) => cursor.no_timeout,
+                Entry::Pinned { no_timeout, .. } => {
+                    counts.pinned += 1;
+                    *no_timeout
+                }
+            };
+            counts.no_timeout += i64::from(no_timeout);
+        }
+        counts
+    }
+
+    /// Calls `look` on every idle cursor, for `currentOp` with `idleCursors`.
+    pub fn for_each_idle(&self, mut look: impl FnMut(&OpenCursor)) {
+        for entry in self.entries.lock().values() {
+            if let Entry::Idle(cursor) = entry {
+                look(cursor);
+            }
+        }
+    }
+
+    /// True while any cursor is open on the namespace.
+    #[cfg(test)]
+    fn open_on(&self, wanted: &str) -> bool {
+        self.entries.lock().values().any(|entry| match entry {
+            Entry::Idle(cursor) => cursor.namespace == wanted,
+            Entry::Pinned { namespace, .. } => namespace == wanted,
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vfs::{RealFs, SeededRandom, SimulatedClock};
+
+    fn fixture() -> (Cursors, Arc<SimulatedClock>, Arc<Operation>) {
+        let clock = Arc::new(SimulatedClock::new(0));
+        let env = Env { fs: Arc::new(RealFs), clock: clock.clone(), random: Arc::new(SeededRandom::new(1)) };
+        let operation = Arc::new(Operation::new(clock.clone(), 1));
+        (Cursors::new(env), clock, operation)
+    }
+
+    fn open(cursors: &Cursors, session: Option<SessionId>, no_timeout: bool) -> i64 {
+        let id = cursors.new_id();
+        cursors.add(OpenCursor {
+            id,
+            namespace: "db.c".into(),
+            source: CursorSource::Documents(vec![RawDocumentBuf::new()].into_iter()),
+            session,
+            no_timeout,
+            tailable: false,
+            await_data: false,
+            max_time_ms: 0,
+            originating: RawDocumentBuf::new(),
+            plan_summary: String::new(),
+            created_ms: 0,
+            returned: 0,
+            last_used: Duration::ZERO,
+        });
+        id
+    }
+
+    #[test]
+    fn a_cursor_belongs_to_its_session_and_namespace() {
+        let (cursors, _, operation) = fixture();
+        let id = open(&cursors, Some([1; 16]), false);
+        let of_other = cursors.check_out(id, "db.c", None, &operation).err().unwrap();
+        assert_eq!(of_other.code.0, 50738);
+        assert!(cursors.check_out(id, "db.d", Some([1; 16]), &operation).is_err());
+        let cursor = cursors.check_out(id, "db.c", Some([1; 16]), &operation).unwrap();
+        let twice = cursors.check_out(id, "db.c", Some([1; 16]), &operation).err().unwrap();
+        assert_eq!(twice.code, ErrorCode::CursorInUse);
+        assert_eq!(cursors.counts().pinned, 1);
+        cursors.check_in(cursor);
+        assert_eq!(cursors.kill_session(&[2; 16]), 0);
+        assert_eq!(cursors.kill_session(&[1; 16]), 1);
+        assert!(!cursors.open_on("db.c"));
+    }
+
+    #[test]
+    fn a_pinned_cursor_that_is_killed_does_not_come_back() {
+        let (cursors, _, operation) = fixture();
+        let id = open(&cursors, None, false);
+        let cursor = cursors.check_out(id, "db.c", None, &operation).unwrap();
+        assert_eq!(cursors.kill(id), Killed::Gone);
+        assert!(operation.check().is_err());
+        cursors.check_in(cursor);
+        assert_eq!(cursors.kill(id), Killed::NotFound);
+    }
+
+    #[test]
+    fn idle_cursors_expire_and_exempt_ones_stay() {
+        let (cursors, clock, _) = fixture();
+        let doomed = open(&cursors, None, false);
+        let kept = open(&cursors, None, true);
+        clock.advance(Duration::from_secs(599));
+        cursors.expire(Duration::from_secs(600));
+        assert_eq!(cursors.counts().total, 2);
+        clock.advance(Duration::from_secs(1));
+        cursors.expire(Duration::from_secs(600));
+        assert_eq!(cursors.counts().total, 1);
+        assert_eq!(cursors.timed_out.get(), 1);
+        assert_eq!(cursors.kill(doomed), Killed::NotFound);
+        assert_eq!(cursors.kill(kept), Killed::Gone);
+    }
+}

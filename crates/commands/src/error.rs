@@ -1,0 +1,140 @@
+//! The error of a command, and the one table that turns the storage layer's errors into MongoDB's codes.
+
+use bson::{Bson, Document, doc};
+use query::QueryError;
+use storage::{DuplicateKey, Interrupted, StorageError};
+use wire::ErrorCode;
+
+/// The result of a command.
+pub type Result<T> = std::result::Result<T, CommandError>;
+
+/// What a client is told: code, text, and fields some errors add.
+#[derive(Debug, Clone)]
+pub struct CommandError {
+    /// The code; its name is derived.
+    pub code: ErrorCode,
+    /// `errmsg`.
+    pub message: String,
+    /// Fields beside code and message, such as `keyPattern` and `keyValue`.
+    pub extra: Option<Box<Document>>,
+}
+
+impl CommandError {
+    /// An error without extra fields.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), extra: None }
+    }
+
+    /// `BadValue` (2).
+    pub fn bad_value(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::BadValue, message)
+    }
+
+    /// `NotImplemented` (238), naming what is not built.
+    pub fn not_implemented(what: impl std::fmt::Display) -> Self {
+        Self::new(ErrorCode::NotImplemented, format!("{what} is not implemented"))
+    }
+
+    /// The fields of a `writeErrors` entry or of a failed command's reply, without `ok`.
+    pub fn to_document(&self) -> Document {
+        let mut document = doc! { "code": self.code.0, "codeName": self.code.name(), "errmsg": &self.message };
+        if let Some(extra) = &self.extra {
+            document.extend(extra.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        document
+    }
+}
+
+impl std::fmt::Display for CommandError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}: {}", self.code, self.message)
+    }
+}
+
+impl From<bson::error::Error> for CommandError {
+    fn from(error: bson::error::Error) -> Self {
+        Self::new(ErrorCode::InvalidBSON, error.to_string())
+    }
+}
+
+/// The one table from the storage layer's errors to MongoDB's codes.
+impl From<StorageError> for CommandError {
+    fn from(error: StorageError) -> Self {
+        let code = match &error {
+            StorageError::DuplicateKey(duplicate) => return duplicate_key(duplicate),
+            StorageError::NamespaceExists(_) => ErrorCode::NamespaceExists,
+            StorageError::NamespaceNotFound(_) => ErrorCode::NamespaceNotFound,
+            StorageError::InvalidNamespace { .. } => ErrorCode::InvalidNamespace,
+            StorageError::DatabaseDiffersInCase { .. } => ErrorCode(13297),
+            StorageError::IsView(_) => ErrorCode::CommandNotSupportedOnView,
+            StorageError::IndexNotFound(_) => ErrorCode::IndexNotFound,
+            StorageError::IndexOptionsConflict(_) => ErrorCode::IndexOptionsConflict,
+            StorageError::IndexKeySpecsConflict(_) => ErrorCode::IndexKeySpecsConflict,
+            StorageError::CannotCreateIndex(_) => ErrorCode::CannotCreateIndex,
+            StorageError::InvalidOptions(_) | StorageError::CannotDropIdIndex => ErrorCode::InvalidOptions,
+            StorageError::CannotIndexParallelArrays(_) => ErrorCode::CannotIndexParallelArrays,
+            StorageError::CannotMakeKey(_) | StorageError::InvalidDocument(_) | StorageError::NoJournal => ErrorCode::BadValue,
+            StorageError::IndexBuildAborted(_) => ErrorCode(276),
+            StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
+            StorageError::UnitTooLarge { .. } => ErrorCode::TransactionTooLarge,
+            StorageError::Interrupted(interrupted) => interrupted_code(*interrupted),
+            StorageError::WouldWait => ErrorCode::WriteConflict,
+            StorageError::CollectionDropped(_) => ErrorCode::QueryPlanKilled,
+            StorageError::OutOfSpace(_) => ErrorCode(14031),
+            StorageError::Closed => ErrorCode::ShutdownInProgress,
+            _ => ErrorCode::InternalError,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+fn interrupted_code(interrupted: Interrupted) -> ErrorCode {
+    match interrupted {
+        Interrupted::Killed => ErrorCode::Interrupted,
+        Interrupted::Shutdown => ErrorCode::InterruptedAtShutdown,
+        Interrupted::CursorKilled => ErrorCode::CursorKilled,
+        Interrupted::TimeExpired => ErrorCode::MaxTimeMSExpired,
+    }
+}
+
+fn duplicate_key(duplicate: &DuplicateKey) -> CommandError {
+    let decode = |raw: &bson::RawDocument| Document::try_from(raw).unwrap_or_default();
+    let value = decode(&duplicate.key_value);
+    CommandError {
+        code: ErrorCode::DuplicateKey,
+        message: format!(
+            "E11000 duplicate key error collection: {} index: {} dup key: {}",
+            duplicate.namespace,
+            duplicate.index,
+            shell_text(&Bson::Document(value.clone())),
+        ),
+        extra: Some(Box::new(doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": value })),
+    }
+}
+
+/// A value as the shell writes it, for messages: `{ a: "x", b: 5 }`.
+pub fn shell_text(value: &Bson) -> String {
+    match value {
+        Bson::Document(document) => {
+            let fields: Vec<String> = document.iter().map(|(name, value)| format!("{name}: {}", shell_text(value))).collect();
+            if fields.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", fields.join(", ")) }
+        }
+        Bson::Array(values) => {
+            let values: Vec<String> = values.iter().map(shell_text).collect();
+            if values.is_empty() { "[]".to_owned() } else { format!("[ {} ]", values.join(", ")) }
+        }
+        Bson::String(text) => format!("\"{text}\""),
+        Bson::ObjectId(id) => format!("ObjectId('{id}')"),
+        Bson::Double(number) if number.fract() == 0.0 && number.abs() < 1e15 => format!("{number:.1}"),
+        Bson::DateTime(date) => format!("new Date({})", date.timestamp_millis()),
+        Bson::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// An operation that was killed or ran out of time.
+impl From<Interrupted> for CommandError {
+    fn from(interrupted: Interrupted) -> Self {
+        Self::new(interrupted_code(interrupted), interrupted.to_string())
+    }
+}

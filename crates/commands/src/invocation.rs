@@ -1,0 +1,324 @@
+//! One call of a command: the fields every command shares, read once, and what the call reports about itself.
+
+use crate::arguments::{Arguments, is_generic, missing_field, unknown_field};
+use crate::cursors::SessionId;
+use crate::error::{CommandError, Result};
+use crate::server::{Request, Server};
+use crate::table::Command;
+use crate::Client;
+use bson::raw::{RawBsonRef, RawDocument};
+use engine::Seq;
+use std::sync::Arc;
+use storage::{Namespace, Operation};
+use wire::ErrorCode;
+
+/// `writeConcern` as a standalone server needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteConcern {
+    /// Answer only when the log is flushed beyond the write.
+    pub journaled: bool,
+    /// `w: 0`.
+    pub unacknowledged: bool,
+}
+
+/// What a call did, for the slow-operation log line, `top` and the counters.
+#[derive(Default)]
+pub struct Report {
+    /// The collection it worked on.
+    pub namespace: Option<Namespace>,
+    /// One line about the plan.
+    pub plan_summary: String,
+    /// Documents returned.
+    pub n_returned: Option<u64>,
+    /// Documents written, by sort: inserted, matched, modified, deleted, upserted.
+    pub n_inserted: Option<u64>,
+    pub n_matched: Option<u64>,
+    pub n_modified: Option<u64>,
+    pub n_deleted: Option<u64>,
+    pub n_upserted: Option<u64>,
+    /// The cursor that stays open.
+    pub cursor_id: Option<i64>,
+    /// The cursor was exhausted by this call.
+    pub cursor_exhausted: bool,
+    /// The newest write of the call.
+    pub last_write: Option<Seq>,
+    /// Set by `shutdown`.
+    pub shutdown: bool,
+    /// Reply again without being asked (exhaust).
+    pub more_to_come: bool,
+}
+
+/// A call of a command.
+pub struct Invocation<'i> {
+    /// The server.
+    pub server: &'i Arc<Server>,
+    /// Who calls.
+    pub client: &'i Arc<Client>,
+    /// The running operation: deadline, kill flag, counters.
+    pub operation: Arc<Operation>,
+    /// The command's entry in the table.
+    pub command: &'static Command,
+    /// The command document.
+    pub body: &'i RawDocument,
+    /// Document sequences by name.
+    pub sequences: &'i [(&'i str, &'i [u8])],
+    /// The database addressed.
+    pub database: &'i str,
+    /// `lsid`.
+    pub session: Option<SessionId>,
+    /// `writeConcern`.
+    pub write_concern: WriteConcern,
+    /// `maxTimeMS`, 0 when none.
+    pub max_time_ms: u64,
+    /// A chain of replies is welcome.
+    pub exhaust_allowed: bool,
+    /// What it did.
+    pub report: Report,
+}
+
+/// The generic fields as read from the body, before the operation starts.
+#[derive(Default)]
+pub(crate) struct Generic<'i> {
+    pub database: &'i str,
+    pub session: Option<SessionId>,
+    pub write_concern: WriteConcern,
+    pub max_time_ms: u64,
+    /// 0 none, 1 strict.
+    pub api_strict: bool,
+}
+
+impl<'i> Generic<'i> {
+    /// Reads the fields every command may carry. `journal` says whether the log is on.
+    pub(crate) fn read(request: &Request<'i>, command: &Command, journal: bool) -> Result<Self> {
+        let arguments = Arguments::of(command.name);
+        let mut generic = Self { database: request.legacy_database.unwrap_or(""), ..Self::default() };
+        for element in request.body {
+            let (name, value) = element?;
+            match name.as_str() {
+                "$db" => generic.database = arguments.string("$db", value)?,
+                "lsid" => generic.session = Some(session_id(arguments.document("lsid", value)?)?),
+                "maxTimeMS" => generic.max_time_ms = max_time_ms(value)?,
+                "writeConcern" => generic.write_concern = write_concern(arguments.document("writeConcern", value)?, journal)?,
+                "readConcern" => check_read_concern(arguments.document("readConcern", value)?)?,
+                "txnNumber" | "startTransaction" | "autocommit" => {
+                    return Err(CommandError::new(
+                        ErrorCode::IllegalOperation,
+                        "Transaction numbers are only allowed on a replica set member or mongos",
+                    ));
+                }
+                "apiVersion" => {
+                    let version = arguments.string("apiVersion", value)?;
+                    if version != "1" {
+                        return Err(CommandError::new(ErrorCode::APIVersionError, "API version must be \"1\""));
+                    }
+                }
+                "apiStrict" => generic.api_strict = arguments.boolean("apiStrict", value)?,
+                _ => {}
+            }
+        }
+        if generic.database.is_empty() {
+            return Err(CommandError::new(ErrorCode(40571), "OP_MSG requests require a $db argument"));
+        }
+        if generic.api_strict && !command.api_version_1 {
+            return Err(CommandError::new(
+                ErrorCode::APIStrictError,
+                format!("Provided apiStrict:true, but the command {} is not in API Version 1", command.name),
+            ));
+        }
+        Ok(generic)
+    }
+}
+
+fn session_id(lsid: &RawDocument) -> Result<SessionId> {
+    match lsid.get("id") {
+        Ok(Some(RawBsonRef::Binary(binary))) => binary.bytes.try_into().map_err(|_| {
+            CommandError::bad_value("BSON field 'lsid.id' is not a UUID of 16 bytes")
+        }),
+        Ok(Some(other)) => Err(crate::arguments::wrong_type("lsid", "id", other, "type 'binData'")),
+        _ => Err(missing_field("lsid", "id")),
+    }
+}
+
+fn max_time_ms(value: RawBsonRef<'_>) -> Result<u64> {
+    let number = match value {
+        RawBsonRef::Double(v) if v.fract() != 0.0 => {
+            return Err(CommandError::bad_value("maxTimeMS has non-integral value"));
+        }
+        other => crate::arguments::number_as_i64(other)
+            .ok_or_else(|| CommandError::bad_value("maxTimeMS must be a number"))?,
+    };
+    if !(0..=i64::from(i32::MAX)).contains(&number) {
+        return Err(CommandError::bad_value(format!("{number} value for maxTimeMS is out of range [0, {}]", i32::MAX)));
+    }
+    Ok(number as u64)
+}
+
+fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> {
+    let arguments = Arguments::of("writeConcern");
+    let mut concern = WriteConcern::default();
+    for element in document {
+        let (name, value) = element?;
+        match name.as_str() {
+            "w" => match value {
+                RawBsonRef::String("majority") => concern.journaled |= journal,
+                RawBsonRef::String(mode) => {
+                    return Err(CommandError::bad_value(format!(
+                        "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica set"
+                    )));
+                }
+                number => match crate::arguments::number_as_i64(number) {
+                    Some(0) => concern.unacknowledged = true,
+                    Some(1) => {}
+                    Some(n) if n > 1 => {
+                        return Err(CommandError::bad_value("cannot use 'w' > 1 when a host is not replicated"));
+                    }
+                    Some(_) => return Err(CommandError::new(ErrorCode::FailedToParse, "w has to be a non-negative number and not greater than 50")),
+                    None => return Err(CommandError::new(ErrorCode::FailedToParse, "w has to be a number, string, or object")),
+                },
+            },
+            "j" | "fsync" => {
+                if arguments.boolean(name.as_str(), value)? {
+                    if !journal {
+                        return Err(CommandError::bad_value(
+                            "cannot use 'j' option when a host does not have journaling enabled",
+                        ));
+                    }
+                    concern.journaled = true;
+                }
+            }
+            "wtimeout" | "provenance" | "getLastError" => {}
+            other => return Err(unknown_field("writeConcern", other)),
+        }
+    }
+    Ok(concern)
+}
+
+fn check_read_concern(document: &RawDocument) -> Result<()> {
+    for element in document {
+        let (name, value) = element?;
+        match (name.as_str(), value) {
+            ("level", RawBsonRef::String("local" | "available" | "majority")) | ("provenance", _) => {}
+            ("level", RawBsonRef::String(level @ ("linearizable" | "snapshot"))) => {
+                return Err(CommandError::new(
+                    ErrorCode::NotAReplicaSet,
+                    format!("node needs to be a replica set member to use read concern '{level}'"),
+                ));
+            }
+            ("level", other) => {
+                return Err(CommandError::new(
+                    ErrorCode::FailedToParse,
+                    format!("readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not {other:?}"),
+                ));
+            }
+            ("afterClusterTime" | "atClusterTime", _) => {
+                return Err(CommandError::new(
+                    ErrorCode::NotAReplicaSet,
+                    format!("node needs to be a replica set member to use readConcern.{}", name.as_str()),
+                ));
+            }
+            (other, _) => return Err(unknown_field("readConcern", other)),
+        }
+    }
+    Ok(())
+}
+
+impl<'i> Invocation<'i> {
+    /// A reader of this command's own fields.
+    pub fn arguments(&self) -> Arguments<'static> {
+        Arguments::of(self.command.name)
+    }
+
+    /// The value of the command's first field.
+    pub fn target(&self) -> Result<RawBsonRef<'i>> {
+        match self.body.into_iter().next() {
+            Some(element) => Ok(element?.1),
+            None => Err(CommandError::bad_value("empty command")),
+        }
+    }
+
+    /// The collection named by the first field.
+    pub fn namespace(&mut self) -> Result<Namespace> {
+        let name = match self.target()? {
+            RawBsonRef::String(name) => name,
+            other => {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidNamespace,
+                    format!("collection name has invalid type {}", crate::arguments::type_name(other)),
+                ));
+            }
+        };
+        self.namespace_of(name)
+    }
+
+    /// A collection of this command's database; remembered for the report.
+    pub fn namespace_of(&mut self, collection: &str) -> Result<Namespace> {
+        let namespace = Namespace::new(self.database, collection)?;
+        self.report.namespace = Some(namespace.clone());
+        Ok(namespace)
+    }
+
+    /// The command's own fields, after the first: `handle` answers false for a name it does not know.
+    pub fn for_each_field(&self, mut handle: impl FnMut(&'i str, RawBsonRef<'i>) -> Result<bool>) -> Result<()> {
+        for (position, element) in self.body.into_iter().enumerate() {
+            let (name, value) = element?;
+            let name = name.as_str();
+            if position == 0 || is_generic(name) {
+                continue;
+            }
+            if !handle(name, value)? {
+                return Err(unknown_field(self.command.name, name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The documents of a sequence, or of the array field of that name.
+    pub fn documents(&self, field: &str) -> Result<Option<Vec<&'i RawDocument>>> {
+        if let Some((_, bytes)) = self.sequences.iter().find(|(name, _)| *name == field) {
+            let mut documents = Vec::new();
+            let mut rest = *bytes;
+            while rest.len() >= 5 {
+                let length = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+                let Some(bytes) = rest.get(..length) else {
+                    return Err(CommandError::new(ErrorCode::InvalidBSON, "document sequence is cut off"));
+                };
+                documents.push(RawDocument::from_bytes(bytes)?);
+                rest = &rest[length..];
+            }
+            return Ok(Some(documents));
+        }
+        match self.body.get(field)? {
+            None => Ok(None),
+            Some(RawBsonRef::Array(array)) => {
+                let mut documents = Vec::new();
+                for (index, element) in array.into_iter().enumerate() {
+                    match element? {
+                        RawBsonRef::Document(document) => documents.push(document),
+                        other => {
+                            return Err(crate::arguments::wrong_type(
+                                self.command.name,
+                                &format!("{field}.{index}"),
+                                other,
+                                "type 'object'",
+                            ));
+                        }
+                    }
+                }
+                Ok(Some(documents))
+            }
+            Some(other) => Err(crate::arguments::wrong_type(self.command.name, field, other, "type 'array'")),
+        }
+    }
+
+    /// Shows the plan in `currentOp` and the log.
+    pub fn set_plan_summary(&mut self, summary: String) {
+        let namespace = self.report.namespace.as_ref().map_or(self.database, Namespace::as_str);
+        self.client.describe(namespace, &summary);
+        self.report.plan_summary = summary;
+    }
+
+    /// Remembers the newest write, for `j: true`.
+    pub fn wrote(&mut self, seq: Seq) {
+        self.report.last_write = Some(seq);
+    }
+}

@@ -1,0 +1,173 @@
+//! Server parameters: what `getParameter` shows and `setParameter` changes.
+//!
+//! A parameter is here only when something reads it. Values that cannot be changed at run time are answered from the
+//! settings by `getParameter` itself.
+
+use crate::error::{CommandError, Result};
+use bson::Bson;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use wire::ErrorCode;
+
+/// The parameters that can be changed while the server runs.
+pub struct Parameters {
+    /// `cursorTimeoutMillis`: an idle cursor ends after this long.
+    pub cursor_timeout_ms: AtomicI64,
+    /// `ttlMonitorSleepSecs`: pause between passes of the TTL monitor.
+    pub ttl_monitor_sleep_s: AtomicI64,
+    /// `ttlMonitorEnabled`.
+    pub ttl_monitor_enabled: AtomicBool,
+    /// `syncdelay`: seconds between checkpoints.
+    pub sync_delay_s: AtomicI64,
+    /// `journalCommitInterval`: milliseconds between flushes of the log.
+    pub journal_commit_interval_ms: AtomicI64,
+    /// `slowms` of `profile`, and of the slow-operation log lines.
+    pub slow_ms: AtomicI64,
+    /// `notablescan`: refuse plans that scan a whole collection.
+    pub no_table_scan: AtomicBool,
+    /// `enableTestCommands`, at start-up only.
+    pub enable_test_commands: AtomicBool,
+}
+
+enum Slot<'p> {
+    Integer(&'p AtomicI64, std::ops::RangeInclusive<i64>),
+    Boolean(&'p AtomicBool),
+}
+
+/// When a parameter may be set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// `--setParameter`.
+    Startup,
+    /// The `setParameter` command.
+    Runtime,
+}
+
+impl Parameters {
+    /// The defaults.
+    pub fn new(slow_ms: i64) -> Self {
+        Self {
+            cursor_timeout_ms: AtomicI64::new(600_000),
+            ttl_monitor_sleep_s: AtomicI64::new(60),
+            ttl_monitor_enabled: AtomicBool::new(true),
+            sync_delay_s: AtomicI64::new(60),
+            journal_commit_interval_ms: AtomicI64::new(100),
+            slow_ms: AtomicI64::new(slow_ms),
+            no_table_scan: AtomicBool::new(false),
+            enable_test_commands: AtomicBool::new(false),
+        }
+    }
+
+    /// Names, sorted.
+    pub const NAMES: [&'static str; 7] = [
+        "cursorTimeoutMillis",
+        "enableTestCommands",
+        "journalCommitInterval",
+        "notablescan",
+        "syncdelay",
+        "ttlMonitorEnabled",
+        "ttlMonitorSleepSecs",
+    ];
+
+    fn slot(&self, name: &str) -> Option<Slot<'_>> {
+        Some(match name {
+            "cursorTimeoutMillis" => Slot::Integer(&self.cursor_timeout_ms, 1..=i64::from(i32::MAX)),
+            "ttlMonitorSleepSecs" => Slot::Integer(&self.ttl_monitor_sleep_s, 1..=i64::from(i32::MAX)),
+            "syncdelay" => Slot::Integer(&self.sync_delay_s, 0..=9_000_000),
+            "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
+            "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
+            "notablescan" => Slot::Boolean(&self.no_table_scan),
+            "enableTestCommands" => Slot::Boolean(&self.enable_test_commands),
+            _ => return None,
+        })
+    }
+
+    /// A parameter's value, or `None` when there is none of that name.
+    pub fn get(&self, name: &str) -> Option<Bson> {
+        Some(match self.slot(name)? {
+            Slot::Integer(slot, _) => match i32::try_from(slot.load(Ordering::Relaxed)) {
+                Ok(value) => Bson::Int32(value),
+                Err(_) => Bson::Int64(slot.load(Ordering::Relaxed)),
+            },
+            Slot::Boolean(slot) => Bson::Boolean(slot.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// Sets a parameter and returns what it was.
+    pub fn set(&self, name: &str, value: &Bson, when: When) -> Result<Bson> {
+        let Some(slot) = self.slot(name) else {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                format!("attempted to set unrecognized parameter [{name}], use help:true to see options "),
+            ));
+        };
+        if name == "enableTestCommands" && when == When::Runtime {
+            return Err(CommandError::new(ErrorCode::IllegalOperation, format!("not allowed to change [{name}] at runtime")));
+        }
+        let was = self.get(name).unwrap_or(Bson::Null);
+        match slot {
+            Slot::Integer(slot, range) => {
+                let number = as_integer(value).ok_or_else(|| mistyped(name, value))?;
+                if !range.contains(&number) {
+                    return Err(CommandError::bad_value(format!(
+                        "Invalid value for parameter {name}: {number} is not between {} and {}",
+                        range.start(),
+                        range.end()
+                    )));
+                }
+                slot.store(number, Ordering::Relaxed);
+            }
+            Slot::Boolean(slot) => {
+                let on = as_boolean(value).ok_or_else(|| mistyped(name, value))?;
+                slot.store(on, Ordering::Relaxed);
+            }
+        }
+        Ok(was)
+    }
+}
+
+fn mistyped(name: &str, value: &Bson) -> CommandError {
+    CommandError::bad_value(format!("Invalid value for parameter {name}: {value}"))
+}
+
+fn as_integer(value: &Bson) -> Option<i64> {
+    match value {
+        Bson::Int32(v) => Some(i64::from(*v)),
+        Bson::Int64(v) => Some(*v),
+        Bson::Double(v) if v.fract() == 0.0 => Some(*v as i64),
+        Bson::String(v) => v.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+fn as_boolean(value: &Bson) -> Option<bool> {
+    match value {
+        Bson::Boolean(v) => Some(*v),
+        Bson::String(v) if v == "true" || v == "1" => Some(true),
+        Bson::String(v) if v == "false" || v == "0" => Some(false),
+        other => as_integer(other).map(|v| v != 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_parameter_can_be_read_and_set_back() {
+        let parameters = Parameters::new(100);
+        for name in Parameters::NAMES {
+            let value = parameters.get(name).expect("listed");
+            assert_eq!(parameters.set(name, &value, When::Startup).expect("own value"), value);
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_and_unknown_names_are_refused() {
+        let parameters = Parameters::new(100);
+        assert!(parameters.set("cursorTimeoutMillis", &Bson::Int32(0), When::Runtime).is_err());
+        assert!(parameters.set("journalCommitInterval", &Bson::Int32(501), When::Runtime).is_err());
+        let unknown = parameters.set("nonesuch", &Bson::Int32(1), When::Runtime).expect_err("unknown");
+        assert_eq!(unknown.code, ErrorCode::InvalidOptions);
+        assert!(parameters.set("enableTestCommands", &Bson::Boolean(true), When::Runtime).is_err());
+    }
+}

@@ -1,1 +1,0 @@
-//! Checks and chores of the repository.

@@ -1,0 +1,63 @@
+//! Checks and chores of the repository: `cargo run -p xtask -- verify | fix`.
+//!
+//! `verify` never writes; `fix` does. Both leave RocksDB's C++ alone: its crate is checked by `make test`.
+#![allow(clippy::disallowed_methods, reason = "a developer's tool, not part of the server")]
+
+mod tidy;
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = root()?;
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["verify"] => verify(&root, true),
+        ["verify", "--no-tests"] => verify(&root, false),
+        ["fix"] => fix(&root),
+        ["tidy"] => tidy::check(&root),
+        ["lines"] => tidy::print_lines(&root),
+        _ => bail!("usage: xtask verify [--no-tests] | fix | tidy | lines"),
+    }
+}
+
+fn root() -> Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = manifest.ancestors().nth(2).context("the crate lies in crates/xtask")?;
+    Ok(root.to_owned())
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
+    println!("cargo {}", arguments.join(" "));
+    let status = Command::new("cargo").args(arguments).current_dir(root).status().context("cannot start cargo")?;
+    if !status.success() {
+        bail!("cargo {} failed", arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn verify(root: &Path, tests: bool) -> Result<()> {
+    cargo(root, &["fmt", "--all", "--check"])?;
+    tidy::check(root)?;
+    cargo(root, &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
+    // Links in documentation comments must lead somewhere; nothing is kept.
+    let status = Command::new("cargo")
+        .args(["doc", "--quiet", "--no-deps", "--document-private-items"])
+        .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links")
+        .current_dir(root)
+        .status()
+        .context("cannot start cargo doc")?;
+    if !status.success() {
+        bail!("cargo doc failed");
+    }
+    if tests {
+        cargo(root, &["test", "--quiet"])?;
+    }
+    Ok(())
+}
+
+fn fix(root: &Path) -> Result<()> {
+    cargo(root, &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--all-targets"])?;
+    cargo(root, &["fmt", "--all"])
+}

@@ -1,0 +1,109 @@
+//! What no compiler checks: sizes of files, words that must not stay, layers.
+
+use anyhow::{Result, bail};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A source file longer than this no longer holds one idea.
+const FILE_LINES_MAX: usize = 1500;
+
+/// Which crates a crate may use: those to the right of or below it in `ARCHITECTURE.md`.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("vfs", &[]),
+    ("codec", &[]),
+    ("keys", &[]),
+    ("wire", &[]),
+    ("engine", &[]),
+    ("oplog", &["vfs", "codec", "engine"]),
+    ("engine-tests", &["engine", "vfs", "codec"]),
+    ("engine-inmemory", &["engine", "vfs", "codec"]),
+    ("engine-rocksdb", &["engine", "vfs", "codec"]),
+    ("storage", &["oplog", "engine", "vfs", "codec", "keys"]),
+    ("query", &["storage", "oplog", "engine", "vfs", "keys", "wire"]),
+    ("commands", &["query", "storage", "oplog", "engine", "vfs", "keys", "wire"]),
+];
+
+/// Fails on the first kind of untidiness found, naming every place.
+pub fn check(root: &Path) -> Result<()> {
+    let mut complaints = Vec::new();
+    for path in sources(&root.join("crates"))? {
+        let text = fs::read_to_string(&path)?;
+        let lines = text.lines().count();
+        let shown = path.strip_prefix(root).unwrap_or(&path).display();
+        if lines > FILE_LINES_MAX {
+            complaints.push(format!("{shown}: {lines} lines, more than {FILE_LINES_MAX}"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            let unfinished = ["todo!(", "unimplemented!(", "dbg!("].iter().find(|word| line.contains(**word));
+            if let Some(word) = unfinished.filter(|_| !path.ends_with("xtask/src/tidy.rs")) {
+                complaints.push(format!("{shown}:{}: {word}", number + 1));
+            }
+        }
+    }
+    for (name, allowed) in LAYERS {
+        for used in dependencies(&root.join("crates").join(name).join("Cargo.toml"))? {
+            let ours = root.join("crates").join(&used).is_dir();
+            if ours && !allowed.contains(&used.as_str()) {
+                complaints.push(format!("crates/{name} must not use {used}"));
+            }
+        }
+    }
+    if complaints.is_empty() { Ok(()) } else { bail!("untidy:\n{}", complaints.join("\n")) }
+}
+
+/// Names under `[dependencies]` of a manifest.
+fn dependencies(manifest: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(manifest)?;
+    let section = text.split("[dependencies]").nth(1).unwrap_or("");
+    let section = section.split("\n[").next().unwrap_or("");
+    Ok(section
+        .lines()
+        .filter_map(|line| {
+            let name = line.split(['=', '.', ' ']).next()?.trim();
+            (!name.is_empty() && !name.starts_with('#')).then(|| name.to_owned())
+        })
+        .collect())
+}
+
+fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Lines of Rust per crate, tests in files of their own counted apart.
+pub fn print_lines(root: &Path) -> Result<()> {
+    let mut lines: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for path in sources(&root.join("crates"))? {
+        let relative = path.strip_prefix(root.join("crates")).unwrap_or(&path);
+        let name = relative.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+        let text = fs::read_to_string(&path)?;
+        let shown = relative.to_string_lossy();
+        let of_tests = shown.contains("/tests") || shown.contains("tests.rs") || shown.contains("/examples/");
+        let inline = text.find("#[cfg(test)]").map_or(0, |at| text[at..].lines().count());
+        let all = text.lines().count();
+        let entry = lines.entry(name.unwrap_or_default()).or_default();
+        let tests = if of_tests { all } else { inline };
+        entry.0 += all - tests;
+        entry.1 += tests;
+    }
+    println!("{:<18}{:>8}{:>8}", "crate", "code", "tests");
+    for (name, (code, tests)) in &lines {
+        println!("{name:<18}{code:>8}{tests:>8}");
+    }
+    let (code, tests) = lines.values().fold((0, 0), |sum, (code, tests)| (sum.0 + code, sum.1 + tests));
+    println!("{:<18}{code:>8}{tests:>8}", "all");
+    Ok(())
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Installs the client programs and packages that the end-to-end tests drive. Quick when everything is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/env.sh
+apt_install python3 python3-venv procps
+if ! have node npm; then apt_install nodejs npm; fi
+if ! have java; then apt_install openjdk-17-jdk-headless; fi
+if ! have mvn; then apt_install maven; fi
+
+# same STAMP FILE...: true when the stamp holds the checksums of the files
+same() { local stamp=$1; shift; [ -f "$stamp" ] && [ "$(cat "$@" | sha256sum)" = "$(cat "$stamp")" ]; }
+stamp() { local stamp=$1; shift; cat "$@" | sha256sum >"$stamp"; }
+
+if ! same "$TENON_CLIENTS/python.stamp" tests/requirements.txt; then
+    say "Python client packages (pymongo, pytest)"
+    python3 -m venv "$TENON_CLIENTS/python"
+    "$TENON_CLIENTS/python/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
+    stamp "$TENON_CLIENTS/python.stamp" tests/requirements.txt
+fi
+if ! same "$TENON_CLIENTS/node.stamp" tests/clients/node/package.json tests/clients/node/package-lock.json; then
+    say "Node client packages (mongosh, the Node driver)"
+    mkdir -p "$TENON_CLIENTS/node"
+    cp tests/clients/node/package.json tests/clients/node/package-lock.json "$TENON_CLIENTS/node/"
+    (cd "$TENON_CLIENTS/node" && npm ci --silent --no-fund --no-audit --ignore-scripts)
+    stamp "$TENON_CLIENTS/node.stamp" tests/clients/node/package.json tests/clients/node/package-lock.json
+fi
+if ! same "$TENON_CLIENTS/java.stamp" tests/clients/java/pom.xml; then
+    say "Java client packages (the Java driver, JUnit)"
+    mvn --batch-mode --quiet -f tests/clients/java/pom.xml dependency:go-offline
+    stamp "$TENON_CLIENTS/java.stamp" tests/clients/java/pom.xml
+fi

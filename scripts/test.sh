@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Every test, in the order in which a failure is cheapest to find. Called by `make test`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/env.sh
+
+say "formatting, lints, documentation"
+cargo run -q -p xtask -- verify --no-tests
+say "crates (no C++)"
+cargo test --quiet
+say "rocksdb engine: conformance kit"
+cargo test --quiet --release -p engine-rocksdb
+say "real clients: pymongo, mongosh, Node and Java drivers, crash loops"
+export TENOND="$CARGO_TARGET_DIR/release/tenond"
+export TENON_CLIENTS
+"$TENON_CLIENTS/python/bin/python" -m pytest tests -q -p no:cacheprovider --timeout 900

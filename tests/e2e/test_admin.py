@@ -1,0 +1,211 @@
+"""Administrative commands, with the fields and types that clients and tools read."""
+
+import uuid
+
+import pytest
+from bson import Int64
+from pymongo.errors import OperationFailure
+
+
+def test_hello_and_build_info(client):
+    hello = client.admin.command("hello")
+    assert hello["isWritablePrimary"] is True and hello["maxWireVersion"] == 25
+    assert (hello["maxBsonObjectSize"], hello["maxMessageSizeBytes"], hello["maxWriteBatchSize"]) == (16777216, 48000000, 100000)
+    assert client.admin.command("isMaster")["ismaster"] is True
+    info = client.admin.command("buildInfo")
+    assert info["version"].startswith("8.0.") and info["versionArray"][:2] == [8, 0] and "tenonVersion" in info
+    assert client.server_info()["version"] == info["version"]
+
+
+def test_server_status_has_the_types_tools_insist_on(server, client):
+    status = client.admin.command("serverStatus")
+    assert isinstance(status["uptime"], float) and status["uptime"] == int(status["uptime"])
+    assert status["process"] == "mongod" and isinstance(status["pid"], Int64)
+    assert status["storageEngine"]["name"] == server.engine
+    assert isinstance(status["metrics"]["cursor"]["open"]["total"], Int64)
+    assert status["mem"]["resident"] > 0 and status["connections"]["current"] >= 1
+    before = status["opcounters"]["insert"]
+    client.t_status.c.insert_many([{} for _ in range(7)])
+    after = client.admin.command("serverStatus", recordStats=0, locks=0)
+    assert after["opcounters"]["insert"] == before + 7
+    assert "locks" not in after
+    assert after["metrics"]["document"]["inserted"] >= 7
+    client.drop_database("t_status")
+
+
+def test_listing(db, client):
+    db.b.insert_one({})
+    db.create_collection("a", capped=True, size=256)
+    names = [c["name"] for c in db.list_collections()]
+    assert names == ["a", "b"]
+    [b] = db.list_collections(filter={"name": "b"})
+    assert b["type"] == "collection" and b["options"] == {} and b["idIndex"]["key"] == {"_id": 1}
+    assert isinstance(b["info"]["uuid"], (uuid.UUID, bytes))
+    listed = client.admin.command("listDatabases")
+    mine = [d for d in listed["databases"] if d["name"] == db.name]
+    assert mine and mine[0]["empty"] is False
+    assert db.name in client.list_database_names()
+    assert client.admin.command("listDatabases", nameOnly=True, filter={"name": db.name})["databases"] == [{"name": db.name}]
+
+
+def test_create_drop_rename(db, client):
+    db.create_collection("c")
+    db.command("create", "c")
+    with pytest.raises(OperationFailure) as error:
+        db.command("create", "c", capped=True, size=1000)
+    assert error.value.code == 48
+    db.c.insert_one({"_id": 1})
+    db.c.create_index("x")
+    db.c.rename("d")
+    assert db.list_collection_names() == ["d"]
+    assert "x_1" in db.d.index_information() and db.d.find_one() == {"_id": 1}
+    db.e.insert_one({"_id": 2})
+    with pytest.raises(OperationFailure) as error:
+        db.d.rename("e")
+    assert error.value.code == 48
+    db.d.rename("e", dropTarget=True)
+    assert db.e.find_one() == {"_id": 1}
+    assert db.command("drop", "e")["nIndexesWas"] == 2
+    assert db.command("drop", "e")["ok"] == 1
+    db.c.insert_one({})
+    assert client.drop_database(db.name) is None
+    assert db.name not in client.list_database_names()
+
+
+def test_coll_mod(db):
+    db.c.create_index("t", expireAfterSeconds=100)
+    changed = db.command("collMod", "c", index={"name": "t_1", "expireAfterSeconds": 50})
+    assert changed["expireAfterSeconds_old"] == 100 and changed["expireAfterSeconds_new"] == 50
+    assert db.c.index_information()["t_1"]["expireAfterSeconds"] == 50
+    db.command("collMod", "c", index={"keyPattern": {"t": 1}, "hidden": True})
+    assert db.c.index_information()["t_1"]["hidden"] is True
+    with pytest.raises(OperationFailure) as error:
+        db.command("collMod", "c", validator={"a": 1})
+    assert error.value.code == 238
+
+
+def test_statistics(db):
+    db.c.insert_many([{"_id": i, "pad": "x" * 1000} for i in range(100)])
+    stats = db.command("collStats", "c")
+    assert stats["count"] == 100 and 100_000 < stats["size"] < 110_000 and stats["nindexes"] == 1
+    database = db.command("dbStats")
+    assert database["objects"] == 100 and database["dataSize"] == float(stats["size"])
+    assert db.command("dataSize", f"{db.name}.c")["numObjects"] == 100
+    [through_stage] = db.c.aggregate([{"$collStats": {"storageStats": {}, "count": {}}}])
+    assert through_stage["count"] == 100 and through_stage["storageStats"]["count"] == 100
+    assert {d["name"] for d in db.c.aggregate([{"$indexStats": {}}])} == {"_id_"}
+
+
+def test_explain(db):
+    db.c.insert_many([{"_id": i, "a": i} for i in range(100)])
+    db.c.create_index("a")
+    explained = db.command("explain", {"find": "c", "filter": {"a": {"$lt": 10}}}, verbosity="executionStats")
+    stats = explained["executionStats"]
+    assert (stats["nReturned"], stats["totalKeysExamined"], stats["totalDocsExamined"]) == (10, 10, 10)
+    assert explained["queryPlanner"]["namespace"] == f"{db.name}.c"
+    assert explained["serverInfo"]["version"].startswith("8.0.")
+    for command in [
+        {"count": "c", "query": {"a": 1}},
+        {"distinct": "c", "key": "a"},
+        {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$group": {"_id": "$a"}}], "cursor": {}},
+        {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}]},
+        {"delete": "c", "deletes": [{"q": {"a": 1}, "limit": 0}]},
+        {"findAndModify": "c", "query": {"a": 1}, "remove": True},
+    ]:
+        explained = db.command("explain", command, verbosity="queryPlanner")
+        assert "queryPlanner" in explained or "stages" in explained, explained
+    assert db.c.count_documents({}) == 100
+
+
+def test_parameters_and_logs(client):
+    admin = client.admin
+    assert admin.command("getParameter", featureCompatibilityVersion=1)["featureCompatibilityVersion"] == {"version": "8.0"}
+    with pytest.raises(OperationFailure) as error:
+        admin.command("getParameter", "foo")
+    assert error.value.code == 72
+    assert "enableTestCommands" in admin.command("getParameter", "*")
+    was = admin.command("setParameter", 1, cursorTimeoutMillis=300_000)["was"]
+    assert admin.command("getParameter", 1, cursorTimeoutMillis=1)["cursorTimeoutMillis"] == 300_000
+    admin.command("setParameter", 1, cursorTimeoutMillis=was)
+    assert admin.command("getLog", "*")["names"] == ["global", "startupWarnings"]
+    assert any('"c":"NETWORK"' in line for line in admin.command("getLog", "global")["log"])
+    options = admin.command("getCmdLineOpts")
+    assert "--storageEngine" in options["argv"] and options["parsed"]["storage"]["engine"]
+    assert admin.command("hostInfo")["os"]["type"] == "Linux"
+    assert admin.command("connectionStatus", showPrivileges=True)["authInfo"]["authenticatedUsers"] == []
+    assert ":" in admin.command("whatsmyuri")["you"]
+    assert "find" in admin.command("listCommands")["commands"]
+
+
+def test_slow_operations_are_logged(db, server):
+    admin = server.client().admin
+    was = db.command("profile", 0)["slowms"] if "profile" in admin.command("listCommands")["commands"] else None
+    del was
+    db.c.insert_many([{"a": i, "pad": "x" * 500} for i in range(20_000)])
+    list(db.c.aggregate([{"$group": {"_id": {"$mod": ["$a", 1000]}, "n": {"$sum": {"$strLenCP": "$pad"}}}}, {"$sort": {"n": 1, "_id": 1}}] * 1))
+    for _ in range(200):
+        list(db.c.find({"pad": {"$regex": "y$"}, "a": {"$gte": 0}}))
+        if '"msg":"Slow query"' in server.log.read_text():
+            break
+    assert '"msg":"Slow query"' in server.log.read_text()
+
+
+def test_top_counts_per_collection(db, client):
+    db.c.insert_one({})
+    list(db.c.find())
+    totals = client.admin.command("top")["totals"]
+    mine = totals[f"{db.name}.c"]
+    assert mine["insert"]["count"] >= 1 and mine["queries"]["count"] >= 1
+
+
+def test_validate_and_compact(db):
+    db.c.insert_many([{"a": i} for i in range(1000)])
+    db.c.create_index("a")
+    report = db.command("validate", "c", full=True)
+    assert report["valid"] and report["nrecords"] == 1000 and report["keysPerIndex"] == {"_id_": 1000, "a_1": 1000}
+    db.command("compact", "c")
+    assert db.c.count_documents({}) == 1000
+
+
+def test_fsync_lock_holds_writes_back(db, server):
+    from pymongo import WriteConcern
+    from pymongo.errors import ExecutionTimeout, OperationFailure
+
+    admin = server.client().admin
+    db.c.insert_one({"_id": 0})
+    assert admin.command("fsync", lock=True)["lockCount"] == 1
+    try:
+        with pytest.raises((ExecutionTimeout, OperationFailure)):
+            db.command("insert", "c", documents=[{"_id": 1}], maxTimeMS=50, write_concern=WriteConcern(w=1))
+        assert db.c.find_one() == {"_id": 0}
+    finally:
+        assert admin.command("fsyncUnlock")["lockCount"] == 0
+    db.c.insert_one({"_id": 2})
+    assert sorted(d["_id"] for d in db.c.find()) == [0, 2]
+
+
+def test_what_is_not_there_says_so(client, db):
+    for database, command, code in [
+        (client.admin, {"nonesuch": 1}, 59),
+        (client.admin, {"atlasVersion": 1}, 59),
+        (client.admin, {"replSetGetStatus": 1}, 76),
+        (db, {"find": "c", "nonesuch": 1}, 40415),
+        (db, {"find": "c", "limit": "x"}, 14),
+        (db, {"find": 5}, 73),
+        (db, {"listDatabases": 1}, 13),
+        (db, {"insert": "c", "documents": []}, 16),
+        (db, {"insert": "c"}, 40414),
+        (db, {"find": "c", "filter": {}, "readConcern": {"level": "snapshot"}}, 123),
+        (db, {"insert": "c", "documents": [{}], "writeConcern": {"w": 3}}, 2),
+        (db, {"insert": "c", "documents": [{}], "lsid": {"id": uuid.uuid4().bytes}, "txnNumber": Int64(1)}, None),
+    ]:
+        with pytest.raises(OperationFailure) as error:
+            database.command(command)
+        assert code is None or error.value.code == code, (command, error.value)
+    assert db.list_collection_names() == []
+
+
+def test_sessions(client, db):
+    with client.start_session() as session:
+        db.c.insert_one({"_id": 1}, session=session)
+        assert db.c.find_one(session=session) == {"_id": 1}

@@ -1,0 +1,89 @@
+"""Aggregation through pymongo."""
+
+import pytest
+from pymongo.errors import OperationFailure
+
+
+@pytest.fixture
+def sales(db):
+    db.sales.insert_many(
+        [
+            {"_id": 1, "item": "a", "price": 10, "qty": 2, "tags": ["x", "y"]},
+            {"_id": 2, "item": "b", "price": 20, "qty": 1, "tags": []},
+            {"_id": 3, "item": "a", "price": 5, "qty": 10},
+            {"_id": 4, "item": "c", "price": 7.5, "qty": 4, "tags": ["x"]},
+        ]
+    )
+    db.items.insert_many([{"_id": "a", "name": "Apple"}, {"_id": "b", "name": "Bread"}])
+    return db.sales
+
+
+def test_group(sales):
+    result = list(
+        sales.aggregate(
+            [
+                {"$match": {"qty": {"$gt": 1}}},
+                {"$group": {"_id": "$item", "total": {"$sum": {"$multiply": ["$price", "$qty"]}}, "n": {"$sum": 1}, "most": {"$max": "$qty"}}},
+                {"$sort": {"_id": 1}},
+            ]
+        )
+    )
+    assert result == [{"_id": "a", "total": 70, "n": 2, "most": 10}, {"_id": "c", "total": 30.0, "n": 1, "most": 4}]
+
+
+def test_stages(sales):
+    assert list(sales.aggregate([{"$count": "n"}])) == [{"n": 4}]
+    assert [d["tags"] for d in sales.aggregate([{"$unwind": "$tags"}, {"$sort": {"_id": 1, "tags": 1}}])] == ["x", "y", "x"]
+    kept = list(sales.aggregate([{"$unwind": {"path": "$tags", "preserveNullAndEmptyArrays": True, "includeArrayIndex": "i"}}]))
+    assert len(kept) == 5
+    [first] = sales.aggregate([{"$sort": {"price": -1}}, {"$skip": 1}, {"$limit": 1}, {"$project": {"_id": 0, "p": "$price", "double": {"$multiply": ["$price", 2]}}}])
+    assert first == {"p": 10, "double": 20}
+    [shaped] = sales.aggregate([{"$match": {"_id": 2}}, {"$addFields": {"total": {"$add": ["$price", "$qty"]}}}, {"$unset": ["tags", "price"]}])
+    assert shaped == {"_id": 2, "item": "b", "qty": 1, "total": 21}
+    assert len(list(sales.aggregate([{"$sample": {"size": 2}}]))) == 2
+
+
+def test_lookup(sales):
+    joined = {
+        d["_id"]: [i["name"] for i in d["info"]]
+        for d in sales.aggregate([{"$lookup": {"from": "items", "localField": "item", "foreignField": "_id", "as": "info"}}])
+    }
+    assert joined == {1: ["Apple"], 2: ["Bread"], 3: ["Apple"], 4: []}
+    piped = list(
+        sales.aggregate(
+            [
+                {"$match": {"_id": 1}},
+                {"$lookup": {"from": "items", "let": {"i": "$item"}, "pipeline": [{"$match": {"$expr": {"$eq": ["$_id", "$$i"]}}}, {"$project": {"name": 1, "_id": 0}}], "as": "info"}},
+            ]
+        )
+    )
+    assert piped[0]["info"] == [{"name": "Apple"}]
+
+
+def test_views(sales, db):
+    db.create_collection("cheap", viewOn="sales", pipeline=[{"$match": {"price": {"$lt": 10}}}])
+    assert sorted(d["_id"] for d in db.cheap.find({})) == [3, 4]
+    assert db.cheap.count_documents({"qty": 10}) == 1
+    with pytest.raises(OperationFailure) as error:
+        db.cheap.insert_one({})
+    assert error.value.code == 166
+    [listed] = db.list_collections(filter={"name": "cheap"})
+    assert listed["type"] == "view" and listed["options"]["viewOn"] == "sales"
+    db.cheap.drop()
+
+
+def test_errors_carry_mongodb_codes(sales):
+    for pipeline, code in [
+        ([{"$nonesuch": {}}], 40324),
+        ([{"$match": {}, "$limit": 1}], 40323),
+        ([{"$limit": -1}], None),
+        ([{"$project": {"x": {"$nonesuch": 1}}}], None),
+    ]:
+        with pytest.raises(OperationFailure) as error:
+            list(sales.aggregate(pipeline))
+        assert code is None or error.value.code == code, error.value
+
+
+def test_results_larger_than_a_reply_come_in_batches(db):
+    db.big.insert_many([{"_id": i, "pad": "x" * 1_000_000} for i in range(40)])
+    assert sum(len(d["pad"]) for d in db.big.aggregate([{"$match": {}}])) == 40_000_000

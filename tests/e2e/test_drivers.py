@@ -1,0 +1,43 @@
+"""The Node and Java drivers and mongosh, each with a program of its own."""
+
+import os
+import subprocess
+from pathlib import Path
+
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
+HERE = Path(__file__).parents[1]
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_node_driver(server):
+    environment = {**os.environ, "NODE_PATH": str(CLIENTS / "node" / "node_modules"), "TENON_URI": server.uri()}
+    out = run(["node", "--test", "--test-reporter=tap", str(HERE / "clients" / "node" / "driver.test.cjs")], env=environment)
+    assert "# fail 0" in out and "# pass 0" not in out, out
+
+
+def test_java_driver(server, tmp_path):
+    out = run(
+        ["mvn", "--batch-mode", "--offline", "-f", str(HERE / "clients" / "java" / "pom.xml"), f"-Dtenon.build={tmp_path}", "test"],
+        env={**os.environ, "TENON_URI": server.uri()},
+    )
+    assert "BUILD SUCCESS" in out and "Tests run:" in out, out
+
+
+def mongosh(server, *arguments):
+    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    return run([str(program), "--quiet", "--norc", f"mongodb://127.0.0.1:{server.port}/t_shell", *arguments])
+
+
+def test_mongosh(server):
+    out = mongosh(server, str(HERE / "clients" / "shell.js"))
+    assert "shell checks passed" in out, out
+
+
+def test_mongosh_helpers(server):
+    assert '"ok":1' in mongosh(server, "--eval", "JSON.stringify(db.runCommand({ping:1}))").replace(" ", "")
+    assert "8.0" in mongosh(server, "--eval", "db.version()")

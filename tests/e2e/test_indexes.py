@@ -1,0 +1,160 @@
+"""Indexes: every sort, their conflicts, their use by the planner."""
+
+import datetime
+import threading
+
+import pytest
+from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.errors import DuplicateKeyError, OperationFailure
+
+
+def stages(plan):
+    found = [plan["stage"]]
+    for child in [plan.get("inputStage"), *plan.get("inputStages", [])]:
+        if child:
+            found += stages(child)
+    return found
+
+
+def plan_of(cursor):
+    return stages(cursor.explain()["queryPlanner"]["winningPlan"])
+
+
+def test_kinds_are_listed_as_made(db):
+    db.c.create_index("a")
+    db.c.create_index([("a", ASCENDING), ("b.c", DESCENDING)], unique=True, name="two")
+    db.c.create_index("s", sparse=True)
+    db.c.create_index("p", partialFilterExpression={"p": {"$gt": 5}})
+    db.c.create_index("t", expireAfterSeconds=3600)
+    info = db.c.index_information()
+    assert info["_id_"] == {"v": 2, "key": [("_id", 1)]}
+    assert info["two"]["unique"] is True and info["two"]["key"] == [("a", 1), ("b.c", -1)]
+    assert info["s_1"]["sparse"] is True
+    assert info["p_1"]["partialFilterExpression"] == {"p": {"$gt": 5}}
+    assert info["t_1"]["expireAfterSeconds"] == 3600
+    assert db.c.create_index("a") == "a_1"
+    with pytest.raises(OperationFailure) as error:
+        db.c.create_index("a", name="other")
+    assert error.value.code == 85
+    with pytest.raises(OperationFailure) as error:
+        db.c.create_index("x", name="two")
+    assert error.value.code == 86
+    db.c.drop_index("two")
+    with pytest.raises(OperationFailure) as error:
+        db.c.drop_index("two")
+    assert error.value.code == 27
+    db.c.drop_indexes()
+    assert list(db.c.index_information()) == ["_id_"]
+
+
+def test_planner_uses_them(db):
+    db.c.insert_many([{"_id": i, "a": i % 100, "b": i, "tags": [i % 7, i % 11]} for i in range(2000)])
+    assert plan_of(db.c.find({"a": 5})) == ["COLLSCAN"]
+    db.c.create_indexes([IndexModel([("a", 1), ("b", -1)]), IndexModel("tags"), IndexModel("b")])
+    assert "IXSCAN" in plan_of(db.c.find({"a": 5}))
+    assert "SORT" not in plan_of(db.c.find({"a": 5}).sort("b", -1))
+    assert "SORT" not in plan_of(db.c.find({"a": 5}).sort("b", 1))
+    assert plan_of(db.c.find({"a": 5}, {"_id": 0, "a": 1, "b": 1}))[-1] == "IXSCAN"
+    assert "FETCH" not in plan_of(db.c.find({"a": 5}, {"_id": 0, "a": 1, "b": 1}))
+    assert "IXSCAN" in plan_of(db.c.find({"$or": [{"a": 1}, {"b": 7}]}))
+    assert "COLLSCAN" not in plan_of(db.c.find({"$or": [{"a": 1}, {"b": 7}]}))
+    assert "COLLSCAN" in plan_of(db.c.find({"a": 5}).hint([("$natural", 1)]))
+    assert db.c.count_documents({"tags": 3, "a": {"$lt": 50}}) == len([i for i in range(2000) if 3 in (i % 7, i % 11) and i % 100 < 50])
+    assert [d["b"] for d in db.c.find({"a": {"$in": [1, 2]}}).sort([("a", 1), ("b", -1)]).limit(2)] == [1901, 1801]
+    with pytest.raises(OperationFailure) as error:
+        list(db.c.find({}).hint("nonesuch"))
+    assert error.value.code == 2
+
+
+def test_unique(db):
+    db.c.create_index("u", unique=True)
+    db.c.insert_one({"_id": 1, "u": 1})
+    with pytest.raises(DuplicateKeyError) as error:
+        db.c.insert_one({"_id": 2, "u": 1.0})
+    assert error.value.details["keyPattern"] == {"u": 1}
+    db.c.insert_one({"_id": 3})
+    with pytest.raises(DuplicateKeyError):
+        db.c.insert_one({"_id": 4})
+    db.c.insert_one({"_id": 5, "u": 5})
+    with pytest.raises(DuplicateKeyError):
+        db.c.update_one({"_id": 5}, {"$set": {"u": 1}})
+    assert db.c.find_one({"_id": 5})["u"] == 5
+    db.d.insert_many([{"x": 1}, {"x": 1}])
+    with pytest.raises(OperationFailure) as error:
+        db.d.create_index("x", unique=True)
+    assert error.value.code == 11000
+    assert list(db.d.index_information()) == ["_id_"]
+
+
+def test_sparse_and_partial_hold_only_their_documents(db):
+    db.c.insert_many([{"_id": 1, "s": 1, "p": 1}, {"_id": 2, "p": 9}, {"_id": 3, "s": None}])
+    db.c.create_index("s", sparse=True, name="s")
+    db.c.create_index("p", partialFilterExpression={"p": {"$gt": 5}}, name="p")
+    keys = db.command("validate", "c")["keysPerIndex"]
+    assert keys == {"_id_": 3, "s": 2, "p": 1}
+    assert sorted(d["_id"] for d in db.c.find({"s": None})) == [2, 3]
+    assert [d["_id"] for d in db.c.find({"p": {"$gt": 6}})] == [2]
+    assert [d["_id"] for d in db.c.find({"p": 1})] == [1]
+
+
+def test_parallel_arrays_are_refused(db):
+    db.c.create_index([("a", 1), ("b", 1)])
+    with pytest.raises(OperationFailure) as error:
+        db.c.insert_one({"a": [1, 2], "b": [3, 4]})
+    assert error.value.code == 171
+    assert db.c.count_documents({}) == 0
+
+
+def test_ttl_deletes_what_has_expired(db):
+    now = datetime.datetime.now(datetime.timezone.utc)
+    db.c.insert_many([{"_id": 1, "t": now - datetime.timedelta(hours=1)}, {"_id": 2, "t": now + datetime.timedelta(hours=1)}, {"_id": 3, "t": "never"}])
+    passes = db.client.admin.command("serverStatus")["metrics"]["ttl"]["passes"]
+    db.c.create_index("t", expireAfterSeconds=0)
+    while db.client.admin.command("serverStatus")["metrics"]["ttl"]["passes"] < passes + 2:
+        pass
+    assert sorted(d["_id"] for d in db.c.find()) == [2, 3]
+
+
+def test_build_while_writes_go_on(db):
+    db.c.insert_many([{"_id": i, "a": i} for i in range(20_000)])
+    stop = threading.Event()
+    written = []
+
+    def write():
+        number = 100_000
+        while not stop.is_set():
+            db.c.insert_one({"_id": number, "a": number})
+            db.c.update_one({"_id": number % 20_000}, {"$set": {"a": -number}})
+            db.c.delete_one({"_id": number - 5})
+            written.append(number)
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        while len(written) < 20:
+            pass
+        db.c.create_index("a")
+        at_ready = len(written)
+        while len(written) < at_ready + 20:
+            pass
+    finally:
+        stop.set()
+        writer.join()
+    report = db.command("validate", "c", full=True)
+    assert report["valid"], report
+    assert report["keysPerIndex"]["a_1"] == report["nrecords"] == db.c.count_documents({})
+
+
+def test_index_names_and_specs_that_are_wrong(db):
+    for spec, code in [
+        ({"key": {}, "name": "x"}, 67),
+        ({"key": {"a": 0}, "name": "x"}, 67),
+        ({"key": {"a": 1}, "name": ""}, 67),
+        ({"key": {"a": 1}}, 9),
+        ({"key": {"a": 1}, "name": "x", "nonesuch": 1}, 197),
+        ({"key": {"a": "text"}, "name": "x"}, 238),
+    ]:
+        with pytest.raises(OperationFailure) as error:
+            db.command("createIndexes", "c", indexes=[spec])
+        assert error.value.code == code, (spec, error.value)

@@ -1,0 +1,124 @@
+"""Starts and stops a real tenond for the tests, on a free port, with its own data directory."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+ENGINES = os.environ.get("TENON_ENGINES", "inMemory,rocksdb").split(",")
+
+
+def binary() -> str:
+    found = os.environ.get("TENOND")
+    if found:
+        return found
+    cache = os.environ.get("TENON_CACHE", os.path.expanduser("~/.cache/tenon"))
+    return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(cache, "target")), "release", "tenond")
+
+
+class Server:
+    """One tenond process. `start` returns when it accepts connections."""
+
+    def __init__(self, directory, engine="inMemory", options=(), port=0):
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.data = self.directory / "data"
+        self.data.mkdir(exist_ok=True)
+        self.log = self.directory / "tenond.log"
+        self.engine = engine
+        self.options = list(options)
+        self.port = port
+        self.process = None
+        self.clients = []
+
+    def command(self):
+        return [
+            binary(),
+            "--dbpath",
+            str(self.data),
+            "--port",
+            str(self.port),
+            "--bind_ip",
+            "127.0.0.1",
+            "--storageEngine",
+            self.engine,
+            "--logpath",
+            str(self.log),
+            "--logappend",
+            "--nounixsocket",
+            *self.options,
+        ]
+
+    def start(self, timeout=60):
+        before = self.log.stat().st_size if self.log.exists() else 0
+        self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                output = self.process.stdout.read().decode(errors="replace")
+                raise RuntimeError(f"tenond ended with {self.process.returncode}: {output}\n{self.tail()}")
+            if self.log.exists():
+                with open(self.log, "rb") as log:
+                    log.seek(before)
+                    text = log.read().decode(errors="replace")
+                found = re.search(r'"msg":"Waiting for connections".*?"port":(\d+)', text)
+                if found:
+                    self.port = int(found.group(1))
+                    return self
+            time.sleep(0.02)
+        raise RuntimeError(f"tenond does not answer:\n{self.tail()}")
+
+    def tail(self, lines=20):
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+    def uri(self, options=""):
+        return f"mongodb://127.0.0.1:{self.port}/?{options}"
+
+    def client(self, **options):
+        client = MongoClient("127.0.0.1", self.port, serverSelectionTimeoutMS=10000, **options)
+        self.clients.append(client)
+        return client
+
+    def stop(self, timeout=120):
+        """An orderly end; answers the exit code."""
+        self.close_clients()
+        if self.process is None:
+            return None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(timeout)
+        finally:
+            self.process.stdout.close()
+            self.process = None
+        return code
+
+    def kill(self):
+        """The end a power failure makes of a process."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.process = None
+        self.close_clients()
+
+    def close_clients(self):
+        for client in self.clients:
+            try:
+                client.close()
+            except PyMongoError:
+                pass
+        self.clients = []
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.stop()
+            else:
+                self.close_clients()
