@@ -15,6 +15,7 @@ mod convert;
 mod date;
 mod object;
 mod operator;
+pub(crate) use object::merge_documents;
 mod parse;
 mod path;
 mod regex;
@@ -34,6 +35,7 @@ use crate::error::QueryError;
 use crate::value::{Comparer, DocumentValue, DocumentWriter, SharedDocument, Value};
 
 pub use path::FieldPath;
+pub(crate) use parse::{check_user_variable, render};
 use operator::{NamedOperator, Operator};
 
 /// How deep expressions may nest.
@@ -55,6 +57,12 @@ pub struct ExpressionContext {
     pub random: Arc<dyn Random>,
     /// The variables of the command's `let` (or of the `$lookup` around): constants.
     pub variables: Arc<Vec<(String, Value<'static>)>>,
+}
+
+impl std::fmt::Debug for ExpressionContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExpressionContext").field("now_ms", &self.now_ms).finish_non_exhaustive()
+    }
 }
 
 impl ExpressionContext {

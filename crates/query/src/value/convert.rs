@@ -105,6 +105,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The same value owning all it holds; documents and arrays inside `owner` share its memory.
+    pub fn shared_in(self, owner: &SharedDocument) -> Value<'static> {
+        shared_value(owner, self)
+    }
+
     /// This value as a borrowed BSON value; `None` for missing and for arrays, which have no such form.
     pub fn as_raw(&self) -> Option<RawBsonRef<'_>> {
         Some(match self {

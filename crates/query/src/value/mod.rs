@@ -8,6 +8,7 @@
 
 mod convert;
 mod document;
+mod edit;
 pub mod number;
 mod order;
 pub mod scan;
@@ -23,7 +24,8 @@ use bson::oid::ObjectId;
 use bson::{Decimal128, RawBson, RawDocument, Timestamp};
 
 pub use document::SharedDocument;
-pub use order::{CollatorRef, Comparer};
+pub use edit::with_path;
+pub use order::{CollatorRef, Comparer, type_rank};
 pub use sort::SortPattern;
 pub use write::{append_element_header, ArrayWriter, DocumentWriter};
 

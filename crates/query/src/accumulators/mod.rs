@@ -1,0 +1,245 @@
+//! Accumulators: what `$group` and its relatives compute over the documents of a group.
+//!
+//! An [`AccumulatorSpec`] is the parsed `{$sum: <expression>}`; an [`Accumulator`] is one group's partial state. States of
+//! one spec merge, so that parts of a group may be computed apart (by shards, say) and joined. What a state holds is its
+//! own: it borrows from no document.
+
+mod ordered;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use bson::RawBsonRef;
+use wire::ErrorCode;
+
+use crate::error::QueryError;
+use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
+use crate::value::number::Number;
+use crate::value::scan::Malformed;
+use crate::value::{Comparer, SortPattern, Value};
+
+pub use state::Accumulator;
+
+/// What is accumulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccumulatorKind {
+    /// `$sum`; `$count` is the sum of ones.
+    Sum,
+    /// `$avg`
+    Avg,
+    /// `$min`
+    Min,
+    /// `$max`
+    Max,
+    /// `$first`
+    First,
+    /// `$last`
+    Last,
+    /// `$push`
+    Push,
+    /// `$addToSet`
+    AddToSet,
+    /// `$mergeObjects`
+    MergeObjects,
+    /// `$stdDevPop`
+    StdDevPop,
+    /// `$stdDevSamp`
+    StdDevSamp,
+    /// `$firstN`
+    FirstN,
+    /// `$lastN`
+    LastN,
+    /// `$minN`
+    MinN,
+    /// `$maxN`
+    MaxN,
+    /// `$top`
+    Top,
+    /// `$topN`
+    TopN,
+    /// `$bottom`
+    Bottom,
+    /// `$bottomN`
+    BottomN,
+}
+
+use AccumulatorKind as Kind;
+
+const KINDS: &[(&str, Kind)] = &[
+    ("$sum", Kind::Sum),
+    ("$avg", Kind::Avg),
+    ("$min", Kind::Min),
+    ("$max", Kind::Max),
+    ("$first", Kind::First),
+    ("$last", Kind::Last),
+    ("$push", Kind::Push),
+    ("$addToSet", Kind::AddToSet),
+    ("$mergeObjects", Kind::MergeObjects),
+    ("$stdDevPop", Kind::StdDevPop),
+    ("$stdDevSamp", Kind::StdDevSamp),
+    ("$firstN", Kind::FirstN),
+    ("$lastN", Kind::LastN),
+    ("$minN", Kind::MinN),
+    ("$maxN", Kind::MaxN),
+    ("$top", Kind::Top),
+    ("$topN", Kind::TopN),
+    ("$bottom", Kind::Bottom),
+    ("$bottomN", Kind::BottomN),
+];
+
+/// Accumulators that MongoDB has and Tenon does not have yet.
+const NOT_BUILT: &[&str] = &["$accumulator", "$percentile", "$median", "$concatArrays", "$setUnion"];
+
+/// A parsed accumulator.
+#[derive(Debug)]
+pub struct AccumulatorSpec {
+    kind: Kind,
+    /// What is accumulated per document.
+    argument: Expression,
+    /// For the `N` kinds; 1 for the others.
+    n: usize,
+    /// For `$top` and `$bottom` and their `N` forms.
+    sort: Option<SortPattern>,
+    comparer: Comparer,
+}
+
+fn failure<T>(code: i32, message: impl Into<String>) -> Result<T, QueryError> {
+    Err(QueryError::new(ErrorCode(code), message))
+}
+
+impl AccumulatorSpec {
+    /// Parses `{<name>: <raw>}`. An unknown name is 15952.
+    pub fn parse(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
+        let simple = |kind, argument| {
+            Ok(Self { kind, argument, n: 1, sort: None, comparer: context.comparer.clone() })
+        };
+        if name == "$count" {
+            return match raw {
+                RawBsonRef::Document(empty) if empty.is_empty() => {
+                    simple(Kind::Sum, Expression::constant(Value::Int32(1)))
+                }
+                _ => failure(ErrorCode::TypeMismatch.0, "$count takes no arguments, i.e. $count:{}"),
+            };
+        }
+        let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == name) else {
+            if NOT_BUILT.contains(&name) {
+                return failure(ErrorCode::NotImplemented.0, format!("the accumulator {name} is not implemented"));
+            }
+            return failure(15952, format!("unknown group operator '{name}'"));
+        };
+        match kind {
+            Kind::FirstN | Kind::LastN | Kind::MinN | Kind::MaxN | Kind::Top | Kind::TopN | Kind::Bottom | Kind::BottomN => {
+                Self::parse_structured(name, *kind, raw, context)
+            }
+            _ => match raw {
+                RawBsonRef::Array(_) => failure(40237, format!("The {name} accumulator is a unary operator")),
+                raw => simple(*kind, Expression::parse(raw, context)?),
+            },
+        }
+    }
+
+    /// The kinds whose argument is an object: `{n, input}` or `{n, sortBy, output}`.
+    fn parse_structured(
+        name: &str,
+        kind: Kind,
+        raw: RawBsonRef<'_>,
+        context: &ExpressionContext,
+    ) -> Result<Self, QueryError> {
+        let RawBsonRef::Document(document) = raw else {
+            let found = Value::from_raw(raw).render();
+            return failure(5787900, format!("specification must be an object; found {name}: {found}"));
+        };
+        let sorted = matches!(kind, Kind::Top | Kind::TopN | Kind::Bottom | Kind::BottomN);
+        let single = matches!(kind, Kind::Top | Kind::Bottom);
+        let (mut n, mut argument, mut sort) = (None, None, None);
+        for element in document {
+            let (field, raw) = element.map_err(|_| Malformed)?;
+            match field.as_str() {
+                "n" if single => return failure(5788002, format!("Unknown argument to {name} 'n'")),
+                "n" => n = Some(Expression::parse(raw, context)?),
+                "input" if !sorted => argument = Some(Expression::parse(raw, context)?),
+                "output" if sorted => argument = Some(Expression::parse(raw, context)?),
+                "sortBy" if sorted => match raw {
+                    RawBsonRef::Document(pattern) => sort = Some(SortPattern::parse(pattern, &context.comparer)?),
+                    other => {
+                        let found = Value::from_raw(other).type_name();
+                        return failure(10065, format!("invalid parameter: expected an object (sortBy), found {found}"));
+                    }
+                },
+                other if sorted => return failure(5788002, format!("Unknown argument to {name} '{other}'")),
+                other => return failure(5787901, format!("Unknown argument for 'n' operator: {other}")),
+            }
+        }
+        if sorted && sort.is_none() {
+            return failure(5788005, "Missing value for 'sortBy'");
+        }
+        let Some(argument) = argument else {
+            return if sorted {
+                failure(5788004, "Missing value for 'output'")
+            } else {
+                failure(5787907, "Missing value for 'input'")
+            };
+        };
+        let n = match (single, n) {
+            (true, _) => 1,
+            (false, None) if sorted => return failure(5788003, "Missing value for 'n'"),
+            (false, None) => return failure(5787906, "Missing value for 'n'"),
+            (false, Some(n)) => {
+                let value = n.evaluate_on(&crate::value::SharedDocument::empty())?.into_owned();
+                parse_n(&value)?
+            }
+        };
+        Ok(Self { kind, argument, n, sort, comparer: context.comparer.clone() })
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// A state that has seen nothing.
+    pub fn start(&self) -> Accumulator {
+        Accumulator::new(self)
+    }
+
+    /// Whether this counts documents: a sum of the constant 1.
+    pub fn is_count(&self) -> bool {
+        self.kind == Kind::Sum && matches!(self.argument.as_constant(), Some(Value::Int32(1)))
+    }
+
+    /// Takes a document into a state of this spec; returns the bytes by which the state has grown, roughly.
+    #[inline]
+    pub fn accumulate<'a>(
+        &'a self,
+        state: &mut Accumulator,
+        evaluation: &mut Evaluation<'a>,
+    ) -> Result<usize, QueryError> {
+        let value = self.argument.evaluate(evaluation)?;
+        match &self.sort {
+            None => state.add(value, &self.comparer),
+            Some(sort) => state.add_sorted(value, sort, evaluation.root),
+        }
+    }
+
+    /// Adds the fields that are read.
+    pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
+        self.argument.add_dependencies(dependencies);
+        if let Some(sort) = &self.sort {
+            dependencies.paths.extend(sort.fields().map(|(path, _)| path.to_owned()));
+        }
+    }
+}
+
+/// The `n` of `$firstN` and its relatives.
+pub(crate) fn parse_n(value: &Value<'_>) -> Result<usize, QueryError> {
+    let Some(number) = Number::of(value) else {
+        return failure(5787902, format!("Value for 'n' must be of integral type, but found {}", value.render()));
+    };
+    let Some(n) = number.to_exact_i64() else {
+        return failure(5787903, format!("Value for 'n' must be of integral type, but found {}", value.render()));
+    };
+    match usize::try_from(n) {
+        Ok(n) if n > 0 => Ok(n),
+        _ => failure(5787908, format!("'n' must be greater than 0, found {n}")),
+    }
+}

@@ -1,0 +1,187 @@
+//! `$group`: one state per distinct key, in memory.
+//!
+//! Keys are hashed by their key bytes, so that values that compare equal (1 and 1.0) are one group; the first seen value is
+//! the group's `_id`. A constant key needs no hashing. Groups come out in the order of their first document.
+
+use std::collections::HashMap;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::filter::Checkpoint;
+use super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
+use crate::accumulators::{Accumulator, AccumulatorSpec};
+use crate::error::QueryError;
+use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
+use crate::value::scan::Malformed;
+use crate::value::{Comparer, DocumentWriter, SharedDocument, Value};
+
+/// A parsed `$group`.
+#[derive(Debug)]
+pub struct GroupSpec {
+    written: RawDocumentBuf,
+    id: Expression,
+    fields: Vec<(Box<str>, AccumulatorSpec)>,
+    comparer: Comparer,
+}
+
+impl GroupSpec {
+    /// Parses the argument of `$group`.
+    pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
+        let RawBsonRef::Document(document) = raw else {
+            return failure(15947, "a group's fields must be specified in an object");
+        };
+        let (mut id, mut fields) = (None, Vec::new());
+        for element in document {
+            let (name, raw) = element.map_err(|_| Malformed)?;
+            let name = name.as_str();
+            if name == "_id" {
+                if id.is_some() {
+                    return failure(15948, "a group's _id may only be specified once");
+                }
+                id = Some(Expression::parse(raw, context)?);
+            } else if name == "$doingMerge" {
+                return failure(17030, "$doingMerge should be true if present");
+            } else {
+                fields.push((Box::from(name), parse_field(name, raw, context)?));
+            }
+        }
+        let Some(id) = id else { return failure(15955, "a group specification must include an _id") };
+        let written = super::specification::stage_document("$group", &Value::from_raw(raw));
+        Ok(Self { written, id, fields, comparer: context.comparer.clone() })
+    }
+
+    /// The stage as written.
+    pub fn written(&self) -> &RawDocument {
+        &self.written
+    }
+
+    /// The key.
+    pub fn id(&self) -> &Expression {
+        &self.id
+    }
+
+    /// The accumulated fields.
+    pub fn fields(&self) -> &[(Box<str>, AccumulatorSpec)] {
+        &self.fields
+    }
+
+    /// Adds the fields that are read.
+    pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
+        self.id.add_dependencies(dependencies);
+        self.fields.iter().for_each(|(_, accumulator)| accumulator.add_dependencies(dependencies));
+    }
+}
+
+fn parse_field(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<AccumulatorSpec, QueryError> {
+    if name.contains('.') {
+        return failure(40235, format!("The field name '{name}' cannot contain '.'"));
+    }
+    if name.starts_with('$') {
+        return failure(40236, format!("The field name '{name}' cannot be an operator name"));
+    }
+    let RawBsonRef::Document(document) = raw else {
+        return failure(40234, format!("The field '{name}' must be an accumulator object"));
+    };
+    let mut elements = document.into_iter();
+    let (Some(only), None) = (elements.next(), elements.next()) else {
+        return failure(40238, format!("The field '{name}' must specify one accumulator"));
+    };
+    let (operator, argument) = only.map_err(|_| Malformed)?;
+    if !operator.as_str().starts_with('$') {
+        return failure(40234, format!("The field '{name}' must be an accumulator object"));
+    }
+    AccumulatorSpec::parse(operator.as_str(), argument, context)
+}
+
+/// One group.
+struct Group {
+    id: Value<'static>,
+    states: Vec<Accumulator>,
+}
+
+/// The running stage.
+pub(super) struct GroupStage {
+    source: Box<dyn Stage>,
+    spec: GroupSpec,
+    /// Set when the source has been consumed.
+    results: Option<std::vec::IntoIter<Group>>,
+}
+
+impl GroupStage {
+    pub(super) fn new(source: Box<dyn Stage>, spec: GroupSpec) -> Self {
+        Self { source, spec, results: None }
+    }
+
+    fn new_group(spec: &GroupSpec, id: Value<'static>) -> Group {
+        Group { id, states: spec.fields.iter().map(|(_, field)| field.start()).collect() }
+    }
+
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Group>, QueryError> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut places: HashMap<Box<[u8]>, usize> = HashMap::new();
+        let mut key = Vec::with_capacity(64);
+        let mut bytes = 0_usize;
+        let constant = self.spec.id.as_constant().is_some();
+        let group_bytes = 64 + self.spec.fields.len() * size_of::<Accumulator>();
+        let mut checkpoint = Checkpoint::default();
+        while let Some(document) = self.source.next(context)? {
+            checkpoint.tick(context)?;
+            let mut evaluation = Evaluation::new(&document);
+            let place = if constant && !groups.is_empty() {
+                0
+            } else {
+                let id = match self.spec.id.evaluate(&mut evaluation)? {
+                    Value::Missing => Value::Null,
+                    id => id,
+                };
+                key.clear();
+                self.spec.comparer.append_key(&id, &mut key);
+                match places.get(key.as_slice()) {
+                    Some(&place) => place,
+                    None => {
+                        bytes += id.approximate_bytes() + key.len() + group_bytes;
+                        groups.push(Self::new_group(&self.spec, id.into_owned()));
+                        places.insert(key.as_slice().into(), groups.len() - 1);
+                        groups.len() - 1
+                    }
+                }
+            };
+            for ((_, field), state) in self.spec.fields.iter().zip(&mut groups[place].states) {
+                bytes += field.accumulate(state, &mut evaluation)?;
+            }
+            if bytes > STAGE_BYTES_MAX {
+                return failure(
+                    wire::ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
+                    "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true to opt in.",
+                );
+            }
+        }
+        Ok(groups)
+    }
+
+    fn document(spec: &GroupSpec, group: Group) -> Result<SharedDocument, QueryError> {
+        let mut out = Vec::with_capacity(64);
+        let mut writer = DocumentWriter::new(&mut out);
+        writer.append("_id", &group.id);
+        for ((name, _), state) in spec.fields.iter().zip(group.states) {
+            match state.finish()? {
+                Value::Missing => writer.append(name, &Value::Null),
+                value => writer.append(name, &value),
+            }
+        }
+        writer.finish();
+        Ok(SharedDocument::new(out.into())?)
+    }
+}
+
+impl Stage for GroupStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if self.results.is_none() {
+            self.results = Some(self.consume(context)?.into_iter());
+        }
+        match self.results.as_mut().and_then(Iterator::next) {
+            Some(group) => Self::document(&self.spec, group).map(Some),
+            None => Ok(None),
+        }
+    }
+}

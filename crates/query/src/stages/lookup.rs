@@ -1,0 +1,400 @@
+//! `$lookup` and `$unionWith`: documents of other collections.
+//!
+//! The equality form asks the execution for a filter on `foreignField`, which may use an index; the pipeline form runs a
+//! sub-aggregation whose `let` variables are constants, computed per document. A sub-pipeline that depends on nothing of
+//! the document is run once.
+
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use wire::ErrorCode;
+
+use super::{ForeignRequest, PIPELINE_DEPTH_MAX, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use crate::error::QueryError;
+use crate::expression::{Expression, ExpressionContext, FieldPath, check_user_variable};
+use crate::value::scan::Malformed;
+use crate::value::{DocumentWriter, SharedDocument, Value, with_path};
+
+/// A collection named by a stage.
+#[derive(Clone, Debug, Default)]
+struct ForeignName {
+    database: Option<String>,
+    collection: Option<String>,
+}
+
+/// A parsed `$lookup`.
+#[derive(Debug)]
+pub struct LookupSpec {
+    written: RawDocumentBuf,
+    from: ForeignName,
+    /// `localField` and `foreignField`.
+    equality: Option<(FieldPath, String)>,
+    variables: Vec<(String, Expression)>,
+    pipeline: Vec<RawDocumentBuf>,
+    /// The sub-pipeline's own foreign collections.
+    nested: Vec<(Option<String>, String)>,
+    target: FieldPath,
+    context: ExpressionContext,
+    depth: usize,
+}
+
+/// A parsed `$unionWith`.
+#[derive(Debug)]
+pub struct UnionSpec {
+    written: RawDocumentBuf,
+    from: ForeignName,
+    pipeline: Vec<RawDocumentBuf>,
+    nested: Vec<(Option<String>, String)>,
+    context: ExpressionContext,
+    depth: usize,
+}
+
+fn bad<T>(message: impl Into<String>) -> Result<T, QueryError> {
+    failure(ErrorCode::FailedToParse.0, message)
+}
+
+/// Copies the stages of a sub-pipeline.
+fn stage_documents(array: &RawArray, stage: &str) -> Result<Vec<RawDocumentBuf>, QueryError> {
+    let mut stages = Vec::new();
+    for raw in array {
+        match raw.map_err(|_| Malformed)? {
+            RawBsonRef::Document(document) => stages.push(document.to_owned()),
+            _ => return failure(ErrorCode::TypeMismatch.0, format!("Each element of the 'pipeline' array of {stage} must be an object")),
+        }
+    }
+    Ok(stages)
+}
+
+fn check_depth(depth: usize) -> Result<(), QueryError> {
+    if depth > PIPELINE_DEPTH_MAX {
+        return failure(
+            165,
+            format!("Maximum number of nested sub-pipelines exceeded. Limit is {PIPELINE_DEPTH_MAX}"),
+        );
+    }
+    Ok(())
+}
+
+/// `"coll"` or `{db, coll}`.
+fn parse_from(raw: RawBsonRef<'_>) -> Result<ForeignName, QueryError> {
+    match raw {
+        RawBsonRef::String(collection) => Ok(ForeignName { database: None, collection: Some(collection.to_owned()) }),
+        RawBsonRef::Document(document) => {
+            let part = |name: &str| match document.get(name) {
+                Ok(Some(RawBsonRef::String(text))) => Some(text.to_owned()),
+                _ => None,
+            };
+            match (part("db"), part("coll")) {
+                (Some(db), Some(coll)) => Ok(ForeignName { database: Some(db), collection: Some(coll) }),
+                _ => bad("$lookup 'from' field must be a string or an object with 'db' and 'coll'"),
+            }
+        }
+        other => {
+            let value = Value::from_raw(other);
+            bad(format!("$lookup argument 'from: {}' must be a string, is type {}", value.render(), value.type_name()))
+        }
+    }
+}
+
+impl LookupSpec {
+    /// Parses the argument of `$lookup`.
+    pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -> Result<Self, QueryError> {
+        check_depth(depth + 1)?;
+        let RawBsonRef::Document(document) = raw else {
+            let found = Value::from_raw(raw).type_name();
+            return bad(format!("the $lookup stage specification must be an object, but found {found}"));
+        };
+        let (mut from, mut local, mut foreign, mut target) = (None, None, None, None);
+        let (mut variables, mut pipeline) = (Vec::new(), None);
+        for element in document {
+            let (name, raw) = element.map_err(|_| Malformed)?;
+            match (name.as_str(), raw) {
+                ("from", raw) => from = Some(parse_from(raw)?),
+                ("pipeline", RawBsonRef::Array(array)) => pipeline = Some(stage_documents(array, "$lookup")?),
+                ("pipeline", other) => {
+                    let found = Value::from_raw(other).type_name();
+                    return failure(ErrorCode::TypeMismatch.0, format!("'pipeline' option must be specified as an array, found {found}"));
+                }
+                ("let", RawBsonRef::Document(document)) => variables = parse_let(document, context)?,
+                ("let", other) => {
+                    let value = Value::from_raw(other);
+                    return bad(format!("$lookup argument 'let: {}' must be an object, is type {}", value.render(), value.type_name()));
+                }
+                ("as", RawBsonRef::String(text)) => target = Some(FieldPath::parse(text)?),
+                ("localField", RawBsonRef::String(text)) => local = Some(FieldPath::parse(text)?),
+                ("foreignField", RawBsonRef::String(text)) => foreign = Some(FieldPath::parse(text)?.to_string()),
+                (field @ ("as" | "localField" | "foreignField"), other) => {
+                    let value = Value::from_raw(other);
+                    return bad(format!("$lookup argument '{field}: {}' must be a string, is type {}", value.render(), value.type_name()));
+                }
+                (other, _) => return bad(format!("unknown argument to $lookup: {other}")),
+            }
+        }
+        let Some(target) = target else { return bad("must specify 'as' field for a $lookup") };
+        let equality = match (local, foreign) {
+            (Some(local), Some(foreign)) => Some((local, foreign)),
+            (None, None) if pipeline.is_some() => None,
+            (None, None) => return bad("$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"),
+            _ => return bad("$lookup requires both or neither of 'localField' and 'foreignField' to be specified"),
+        };
+        if !variables.is_empty() && pipeline.is_none() {
+            return bad("$lookup with a 'let' argument must also specify 'pipeline'");
+        }
+        let pipeline = pipeline.unwrap_or_default();
+        if from.is_none() && !starts_with_documents(&pipeline) {
+            return bad("must specify 'from' field for a $lookup");
+        }
+        let nested = check_pipeline(&pipeline, &variables, context, depth + 1)?;
+        Ok(Self {
+            written: super::specification::stage_document("$lookup", &Value::from_raw(raw)),
+            from: from.unwrap_or_default(),
+            equality,
+            variables,
+            pipeline,
+            nested,
+            target,
+            context: context.clone(),
+            depth: depth + 1,
+        })
+    }
+
+    /// The stage as written.
+    pub fn written(&self) -> &RawDocument {
+        &self.written
+    }
+
+    /// Where the results go.
+    pub fn target(&self) -> &FieldPath {
+        &self.target
+    }
+
+    pub(super) fn add_foreign(&self, found: &mut Vec<(Option<String>, String)>) {
+        add_name(&self.from, found);
+        found.extend(self.nested.iter().cloned());
+    }
+
+    /// Whether every document has the same results.
+    fn is_independent(&self) -> bool {
+        self.equality.is_none() && self.variables.is_empty()
+    }
+}
+
+fn add_name(name: &ForeignName, found: &mut Vec<(Option<String>, String)>) {
+    if let Some(collection) = &name.collection {
+        found.push((name.database.clone(), collection.clone()));
+    }
+}
+
+fn starts_with_documents(pipeline: &[RawDocumentBuf]) -> bool {
+    pipeline.first().is_some_and(|first| first.get("$documents").ok().flatten().is_some())
+}
+
+fn parse_let(document: &RawDocument, context: &ExpressionContext) -> Result<Vec<(String, Expression)>, QueryError> {
+    let mut variables = Vec::new();
+    for element in document {
+        let (name, raw) = element.map_err(|_| Malformed)?;
+        check_user_variable(name.as_str())?;
+        variables.push((name.as_str().to_owned(), Expression::parse(raw, context)?));
+    }
+    Ok(variables)
+}
+
+/// Parses a sub-pipeline for its errors, with variables that have no value yet. Returns the collections it reads.
+fn check_pipeline(
+    pipeline: &[RawDocumentBuf],
+    variables: &[(String, Expression)],
+    context: &ExpressionContext,
+    depth: usize,
+) -> Result<Vec<(Option<String>, String)>, QueryError> {
+    let unknown = context.with_variables(variables.iter().map(|(name, _)| (name.clone(), Value::Missing)));
+    let parsed = Pipeline::parse_stages(pipeline, &unknown, depth)?;
+    Ok(parsed.foreign_collections())
+}
+
+impl UnionSpec {
+    /// Parses the argument of `$unionWith`.
+    pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -> Result<Self, QueryError> {
+        check_depth(depth + 1)?;
+        let (mut from, mut pipeline) = (ForeignName::default(), Vec::new());
+        match raw {
+            RawBsonRef::String(collection) => from.collection = Some(collection.to_owned()),
+            RawBsonRef::Document(document) => {
+                for element in document {
+                    let (name, raw) = element.map_err(|_| Malformed)?;
+                    match (name.as_str(), raw) {
+                        ("coll", RawBsonRef::String(collection)) => from.collection = Some(collection.to_owned()),
+                        ("pipeline", RawBsonRef::Array(array)) => pipeline = stage_documents(array, "$unionWith")?,
+                        ("coll" | "pipeline", other) => {
+                            let found = Value::from_raw(other).type_name();
+                            return failure(
+                                ErrorCode::TypeMismatch.0,
+                                format!("BSON field '$unionWith.{}' is the wrong type '{found}'", name.as_str()),
+                            );
+                        }
+                        (other, _) => {
+                            return failure(40415, format!("BSON field '$unionWith.{other}' is an unknown field."));
+                        }
+                    }
+                }
+            }
+            other => {
+                let found = Value::from_raw(other).type_name();
+                return bad(format!("the $unionWith stage specification must be an object or string, but found {found}"));
+            }
+        }
+        if from.collection.is_none() && !starts_with_documents(&pipeline) {
+            return bad("$unionWith stage without explicit collection must have a pipeline with $documents as first stage");
+        }
+        let nested = check_pipeline(&pipeline, &[], context, depth + 1)?;
+        Ok(Self {
+            written: super::specification::stage_document("$unionWith", &Value::from_raw(raw)),
+            from,
+            pipeline,
+            nested,
+            context: context.clone(),
+            depth: depth + 1,
+        })
+    }
+
+    /// The stage as written.
+    pub fn written(&self) -> &RawDocument {
+        &self.written
+    }
+
+    pub(super) fn add_foreign(&self, found: &mut Vec<(Option<String>, String)>) {
+        add_name(&self.from, found);
+        found.extend(self.nested.iter().cloned());
+    }
+}
+
+/// The filter for documents whose `field` equals `local`, or one of its elements when it is an array.
+fn equality_filter(field: &str, local: &Value<'_>) -> Result<RawDocumentBuf, QueryError> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut writer = DocumentWriter::new(&mut bytes);
+    match local {
+        Value::Array(array) => {
+            let items = array.to_vec()?;
+            if items.iter().any(|item| item.type_name() == "regex") {
+                // In $in a regex would be a pattern; here it is a value.
+                let mut branches = writer.array("$or");
+                for item in &items {
+                    let equal = super::specification::stage_document("$eq", item);
+                    let branch = super::specification::stage_document(field, &Value::from_raw(RawBsonRef::Document(&equal)));
+                    branches.push(&Value::from_raw(RawBsonRef::Document(&branch)));
+                }
+                branches.finish();
+            } else {
+                let mut test = writer.document(field);
+                test.append("$in", local);
+                test.finish();
+            }
+        }
+        scalar => {
+            let mut test = writer.document(field);
+            test.append("$eq", if scalar.is_missing() { &Value::Null } else { scalar });
+            test.finish();
+        }
+    }
+    writer.finish();
+    RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed.into())
+}
+
+/// The running `$lookup`.
+pub(super) struct LookupStage {
+    source: Box<dyn Stage>,
+    spec: LookupSpec,
+    /// The results of a sub-pipeline that is the same for every document.
+    results: Option<Value<'static>>,
+}
+
+impl LookupStage {
+    pub(super) fn new(source: Box<dyn Stage>, spec: LookupSpec) -> Self {
+        Self { source, spec, results: None }
+    }
+
+    fn find(&self, document: &SharedDocument, context: &mut StageContext<'_>) -> Result<Value<'static>, QueryError> {
+        let spec = &self.spec;
+        let filter = match &spec.equality {
+            None => None,
+            Some((local, foreign)) => Some(equality_filter(foreign, &local.of_document(document)?)?),
+        };
+        let mut variables = Vec::with_capacity(spec.variables.len());
+        for (name, expression) in &spec.variables {
+            variables.push((name.clone(), expression.evaluate_on(document)?.into_owned()));
+        }
+        let scoped;
+        let expressions = if variables.is_empty() {
+            &spec.context
+        } else {
+            scoped = spec.context.with_variables(variables);
+            &scoped
+        };
+        let mut foreign = context.execution.open_foreign(ForeignRequest {
+            database: spec.from.database.as_deref(),
+            collection: spec.from.collection.as_deref(),
+            filter,
+            pipeline: &spec.pipeline,
+            context: expressions,
+            depth: spec.depth,
+        })?;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while let Some(document) = foreign.next(context)? {
+            bytes += document.as_bytes().len();
+            if bytes > STAGE_BYTES_MAX {
+                let name = spec.from.collection.as_deref().unwrap_or("$documents");
+                return failure(
+                    4568,
+                    format!("Total size of documents in {name} matching pipeline's $lookup stage exceeds {STAGE_BYTES_MAX} bytes"),
+                );
+            }
+            found.push(Value::document(document));
+        }
+        Value::array(found)
+    }
+}
+
+impl Stage for LookupStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        let Some(document) = self.source.next(context)? else { return Ok(None) };
+        let found = match &self.results {
+            Some(results) => results.clone(),
+            None => self.find(&document, context)?,
+        };
+        if self.spec.is_independent() && self.results.is_none() {
+            self.results = Some(found.clone());
+        }
+        Ok(Some(with_path(&document, self.spec.target.parts(), &found)?))
+    }
+}
+
+/// The running `$unionWith`.
+pub(super) struct UnionStage {
+    source: Box<dyn Stage>,
+    spec: UnionSpec,
+    /// Open once the source is exhausted.
+    foreign: Option<Box<dyn Stage>>,
+}
+
+impl UnionStage {
+    pub(super) fn new(source: Box<dyn Stage>, spec: UnionSpec) -> Self {
+        Self { source, spec, foreign: None }
+    }
+}
+
+impl Stage for UnionStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if let Some(foreign) = &mut self.foreign {
+            return foreign.next(context);
+        }
+        if let Some(document) = self.source.next(context)? {
+            return Ok(Some(document));
+        }
+        let foreign = context.execution.open_foreign(ForeignRequest {
+            database: self.spec.from.database.as_deref(),
+            collection: self.spec.from.collection.as_deref(),
+            filter: None,
+            pipeline: &self.spec.pipeline,
+            context: &self.spec.context,
+            depth: self.spec.depth,
+        })?;
+        self.foreign.insert(foreign).next(context)
+    }
+}

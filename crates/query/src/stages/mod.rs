@@ -1,0 +1,169 @@
+//! Aggregation pipelines: parsing, rewriting, and pulling documents through.
+//!
+//! [`Pipeline::parse`] checks every stage; [`Pipeline::optimize`] moves and merges stages without changing the result;
+//! [`Pipeline::take_pushdown`] gives the leading stages that a query plan can answer away; [`Pipeline::run`] puts the rest
+//! on top of a source. Documents are pulled one by one ([`Stage::next`]) and are shared bytes, so a stage that does not
+//! look into a document costs next to nothing.
+//!
+//! Stages know no storage. What they need of the world (interruption, other collections) is [`Execution`]'s, given anew
+//! with each call, so that a pipeline can rest between two calls without pinning anything.
+
+mod bucket;
+mod filter;
+mod group;
+mod lookup;
+mod optimize;
+mod parse;
+mod pushdown;
+mod sort;
+mod source;
+mod specification;
+#[cfg(test)]
+mod tests;
+mod transform;
+mod unwind;
+
+use bson::{RawArray, RawDocument, RawDocumentBuf};
+use wire::ErrorCode;
+
+use crate::error::QueryError;
+use crate::expression::ExpressionContext;
+use crate::value::SharedDocument;
+
+pub use pushdown::{CountOnly, Pushdown};
+pub use source::IteratorSource;
+pub use specification::StageSpec;
+
+/// Stages that a pipeline may have.
+pub const STAGES_MAX: usize = 1000;
+
+/// Bytes of memory that a blocking stage may hold.
+pub const STAGE_BYTES_MAX: usize = 100 << 20;
+
+/// Levels of pipelines inside pipelines (`$lookup`, `$facet`, `$unionWith`).
+pub const PIPELINE_DEPTH_MAX: usize = 20;
+
+/// A source of documents, or a step that documents go through.
+pub trait Stage: Send {
+    /// The next document, or `None` when there are no more (and on every later call).
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError>;
+}
+
+/// What stages ask of the operation they run in.
+pub trait Execution {
+    /// Fails when the operation is to stop. Cheap: called every few documents by stages that consume many.
+    fn check(&self) -> Result<(), QueryError>;
+
+    /// Opens another collection (or view) for `$lookup`, `$unionWith` and the like: a sub-aggregation over it.
+    fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn Stage>, QueryError>;
+
+    /// The storage and the operation, where there are any: for sources made by the executor.
+    fn storage(&self) -> Option<(&std::sync::Arc<storage::Storage>, &storage::Operation)> {
+        None
+    }
+}
+
+/// Given to each call of [`Stage::next`].
+pub struct StageContext<'a> {
+    /// The operation.
+    pub execution: &'a dyn Execution,
+}
+
+/// A sub-aggregation over another collection.
+pub struct ForeignRequest<'a> {
+    /// Another database, when one is named.
+    pub database: Option<&'a str>,
+    /// The collection or view; `None` for a pipeline that starts with its own source (`$documents`).
+    pub collection: Option<&'a str>,
+    /// Which of its documents: for `$lookup`'s equality form, a filter on `foreignField`. May use an index.
+    pub filter: Option<RawDocumentBuf>,
+    /// The stages to run over them.
+    pub pipeline: &'a [RawDocumentBuf],
+    /// Time, comparison rules, and the variables that the stages see as constants.
+    pub context: &'a ExpressionContext,
+    /// The level of nesting, 1 for a pipeline inside the client's.
+    pub depth: usize,
+}
+
+/// A parsed pipeline.
+#[derive(Debug)]
+pub struct Pipeline {
+    stages: Vec<StageSpec>,
+    context: ExpressionContext,
+}
+
+fn failure<T>(code: i32, message: impl Into<String>) -> Result<T, QueryError> {
+    Err(QueryError::new(ErrorCode(code), message))
+}
+
+impl Pipeline {
+    /// Parses the array of a command.
+    pub fn parse(stages: &RawArray, context: &ExpressionContext) -> Result<Pipeline, QueryError> {
+        parse::parse_array(stages, context, 0)
+    }
+
+    /// Parses stages kept as documents, at a level of nesting (see [`ForeignRequest::depth`]).
+    pub fn parse_stages(
+        stages: &[RawDocumentBuf],
+        context: &ExpressionContext,
+        depth: usize,
+    ) -> Result<Pipeline, QueryError> {
+        parse::parse_documents(stages, context, depth)
+    }
+
+    /// The stages.
+    pub fn stages(&self) -> &[StageSpec] {
+        &self.stages
+    }
+
+    /// Whether there are no stages.
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    /// The context it was parsed with.
+    pub fn context(&self) -> &ExpressionContext {
+        &self.context
+    }
+
+    /// The first stage when it makes documents by itself (`$indexStats`, `$currentOp`, `$documents` …): its name and its
+    /// document. Whoever runs the pipeline supplies the source, for instance an [`IteratorSource`].
+    pub fn initial(&self) -> Option<(&str, &RawDocument)> {
+        match self.stages.first() {
+            Some(StageSpec::Initial { name, specification }) => Some((name, specification)),
+            _ => None,
+        }
+    }
+
+    /// The collections that the pipeline reads besides its own: (database, collection), with duplicates.
+    pub fn foreign_collections(&self) -> Vec<(Option<String>, String)> {
+        let mut found = Vec::new();
+        self.stages.iter().for_each(|stage| stage.add_foreign(&mut found));
+        found
+    }
+
+    /// Puts the stages on top of `source`. An initial stage is taken to be `source` already, but for `$documents`, which
+    /// is run here.
+    pub fn run(self, source: Box<dyn Stage>) -> Result<Box<dyn Stage>, QueryError> {
+        let mut top = source;
+        for stage in self.stages {
+            top = stage.start(top)?;
+        }
+        Ok(top)
+    }
+
+    /// The stages as documents, as `explain` shows them.
+    pub fn to_documents(&self) -> Vec<RawDocumentBuf> {
+        self.stages.iter().map(StageSpec::to_document).collect()
+    }
+
+    /// Moves and merges stages; the result stays the same.
+    pub fn optimize(&mut self) {
+        optimize::optimize(&mut self.stages, &self.context);
+    }
+
+    /// Takes away the leading stages that a query plan answers, and says what of the documents the rest needs.
+    pub fn take_pushdown(&mut self) -> Pushdown {
+        pushdown::take(&mut self.stages)
+    }
+}

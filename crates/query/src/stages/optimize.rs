@@ -1,0 +1,156 @@
+//! Moving and merging stages.
+//!
+//! Rules, applied until none does anything: neighbouring `$match`, `$limit` and `$skip` merge; a `$match` (or the parts of
+//! its conjunction that can) goes ahead of stages that do not touch what it reads; `$limit` and `$skip` go ahead of stages
+//! that make one document of each; `$sort` learns how many documents are wanted. Each rule shortens the pipeline or moves
+//! a stage forward, so this ends.
+
+use super::StageSpec;
+use super::specification::add_filter_dependencies;
+use crate::expression::{Dependencies, ExpressionContext};
+use crate::matcher::{MatchExpr, Matcher};
+
+pub(super) fn optimize(stages: &mut Vec<StageSpec>, context: &ExpressionContext) {
+    for stage in stages.iter_mut() {
+        if let StageSpec::Facet(facets) = stage {
+            facets.iter_mut().for_each(|(_, pipeline)| pipeline.optimize());
+        }
+    }
+    let mut place = 0;
+    while place < stages.len() {
+        let changed = if is_always_true(&stages[place]) {
+            stages.remove(place);
+            true
+        } else {
+            place + 1 < stages.len() && improve_pair(stages, place, context)
+        };
+        // A stage that has moved forward may go on: look again from one before.
+        place = if changed { place.saturating_sub(1) } else { place + 1 };
+    }
+    for place in 0..stages.len() {
+        limit_sort(stages, place);
+    }
+}
+
+fn is_always_true(stage: &StageSpec) -> bool {
+    matches!(stage, StageSpec::Match { matcher, .. } if matcher.is_always_true())
+}
+
+/// Applies one rule to the stages at `place` and after it. Returns whether anything changed.
+fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionContext) -> bool {
+    match (&stages[place], &stages[place + 1]) {
+        (StageSpec::Limit(a), StageSpec::Limit(b)) => {
+            stages[place] = StageSpec::Limit(*a.min(b));
+            stages.remove(place + 1);
+            true
+        }
+        (StageSpec::Skip(a), StageSpec::Skip(b)) => {
+            stages[place] = StageSpec::Skip(a.saturating_add(*b));
+            stages.remove(place + 1);
+            true
+        }
+        (StageSpec::Match { matcher: a, .. }, StageSpec::Match { matcher: b, .. }) => {
+            let both = conjuncts(a).into_iter().chain(conjuncts(b)).collect();
+            stages[place] = match_of(both, context);
+            stages.remove(place + 1);
+            true
+        }
+        (before, StageSpec::Limit(_) | StageSpec::Skip(_)) if makes_one_of_each(before) => {
+            stages.swap(place, place + 1);
+            true
+        }
+        (before, StageSpec::Match { matcher, .. }) => match split(matcher, before) {
+            None => false,
+            Some((ahead, rest)) => {
+                let ahead = match_of(ahead, context);
+                if rest.is_empty() {
+                    stages.remove(place + 1);
+                } else {
+                    stages[place + 1] = match_of(rest, context);
+                }
+                stages.insert(place, ahead);
+                true
+            }
+        },
+        _ => false,
+    }
+}
+
+fn makes_one_of_each(stage: &StageSpec) -> bool {
+    matches!(stage, StageSpec::Project { .. } | StageSpec::ReplaceRoot { .. } | StageSpec::Lookup(_))
+}
+
+fn conjuncts(matcher: &Matcher) -> Vec<MatchExpr> {
+    match matcher.root() {
+        MatchExpr::And(parts) => parts.clone(),
+        other => vec![other.clone()],
+    }
+}
+
+fn match_of(mut parts: Vec<MatchExpr>, context: &ExpressionContext) -> StageSpec {
+    let root = match (parts.pop(), parts.is_empty()) {
+        (None, _) => MatchExpr::AlwaysTrue,
+        (Some(only), true) => only,
+        (Some(last), false) => {
+            parts.push(last);
+            MatchExpr::And(parts)
+        }
+    };
+    let matcher = Matcher::from_expr(root, context.comparer.shared_collator());
+    StageSpec::Match { filter: matcher.to_document(), matcher }
+}
+
+/// The parts of a filter that may be tested before `stage`, and the others. `None` when there are no such parts.
+fn split(matcher: &Matcher, stage: &StageSpec) -> Option<(Vec<MatchExpr>, Vec<MatchExpr>)> {
+    let touched: Vec<String> = match stage {
+        StageSpec::Sort { limit: None, .. } => Vec::new(),
+        StageSpec::Project { changed: Some(changed), .. } => changed.clone(),
+        StageSpec::Unwind(unwind) => {
+            unwind.index().map(ToString::to_string).into_iter().chain([unwind.path().to_string()]).collect()
+        }
+        StageSpec::Lookup(lookup) => vec![lookup.target().to_string()],
+        _ => return None,
+    };
+    let (ahead, rest): (Vec<_>, Vec<_>) =
+        conjuncts(matcher).into_iter().partition(|part| is_independent(part, &touched, matcher));
+    (!ahead.is_empty()).then_some((ahead, rest))
+}
+
+fn is_independent(part: &MatchExpr, touched: &[String], matcher: &Matcher) -> bool {
+    let mut read = Dependencies::default();
+    add_filter_dependencies(&Matcher::from_expr(part.clone(), matcher.collator().cloned()), &mut read);
+    if touched.is_empty() {
+        return true;
+    }
+    !read.whole_document && read.paths.iter().all(|path| touched.iter().all(|other| !overlap(path, other)))
+}
+
+/// Whether one path is the other or leads into it.
+fn overlap(a: &str, b: &str) -> bool {
+    let leads_into = |short: &str, long: &str| {
+        long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    leads_into(a, b) || leads_into(b, a)
+}
+
+/// Tells a `$sort` how many documents the stages behind it let through.
+fn limit_sort(stages: &mut Vec<StageSpec>, place: usize) {
+    let mut skipped = 0_u64;
+    let mut wanted = None;
+    for (offset, stage) in stages.iter().enumerate().skip(place + 1) {
+        match stage {
+            StageSpec::Skip(n) => skipped = skipped.saturating_add(*n),
+            StageSpec::Limit(n) => {
+                wanted = Some((offset, skipped.saturating_add(*n)));
+                break;
+            }
+            _ => break,
+        }
+    }
+    let Some((offset, wanted)) = wanted else { return };
+    let Some(StageSpec::Sort { limit, .. }) = stages.get_mut(place) else { return };
+    *limit = Some(limit.map_or(wanted, |old| old.min(wanted)));
+    if skipped == 0 {
+        stages.remove(offset);
+    }
+}

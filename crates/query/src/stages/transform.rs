@@ -1,0 +1,213 @@
+//! Stages that make other documents of documents: `$project` and its family, `$replaceRoot`, `$redact`, `$facet`.
+
+use bson::RawDocument;
+
+use super::filter::Checkpoint;
+use super::{IteratorSource, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use crate::error::QueryError;
+use crate::expression::Expression;
+use crate::project::Projection;
+use crate::value::scan::{self, Elements};
+use crate::value::{DocumentWriter, SharedDocument, Value};
+
+pub(super) struct ProjectStage {
+    source: Box<dyn Stage>,
+    projection: Projection,
+    /// The size of the last result, as a guess at the next one's.
+    capacity: usize,
+}
+
+impl ProjectStage {
+    pub(super) fn new(source: Box<dyn Stage>, projection: Projection) -> Self {
+        Self { source, projection, capacity: 64 }
+    }
+}
+
+impl Stage for ProjectStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        let Some(document) = self.source.next(context)? else { return Ok(None) };
+        let mut out = Vec::with_capacity(self.capacity);
+        self.projection.apply(&document, None, &mut out)?;
+        self.capacity = out.len();
+        Ok(Some(SharedDocument::new(out.into())?))
+    }
+}
+
+pub(super) struct ReplaceRootStage {
+    source: Box<dyn Stage>,
+    expression: Expression,
+}
+
+impl ReplaceRootStage {
+    pub(super) fn new(source: Box<dyn Stage>, expression: Expression) -> Self {
+        Self { source, expression }
+    }
+}
+
+/// The document that `expression` makes of `document`.
+pub(crate) fn replace_root(expression: &Expression, document: &SharedDocument) -> Result<SharedDocument, QueryError> {
+    match expression.evaluate_on(document)?.shared_in(document) {
+        Value::Document(new) => Ok(new.to_shared()),
+        other => failure(
+            40228,
+            format!(
+                "'newRoot' expression  must evaluate to an object, but resulting value was: {}. Type of resulting value: '{}'. Input document: {}",
+                other.render(),
+                other.type_name(),
+                bson::Document::try_from(document.as_raw()).map_or_else(|_| String::new(), |input| input.to_string())
+            ),
+        ),
+    }
+}
+
+impl Stage for ReplaceRootStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        let Some(document) = self.source.next(context)? else { return Ok(None) };
+        replace_root(&self.expression, &document).map(Some)
+    }
+}
+
+pub(super) struct RedactStage {
+    source: Box<dyn Stage>,
+    expression: Expression,
+    checkpoint: Checkpoint,
+}
+
+impl RedactStage {
+    pub(super) fn new(source: Box<dyn Stage>, expression: Expression) -> Self {
+        Self { source, expression, checkpoint: Checkpoint::default() }
+    }
+}
+
+/// Levels of a document that `$redact` descends into; stored documents have no more.
+const REDACT_DEPTH_MAX: usize = 200;
+
+/// What is kept of one level; `None` when all of it goes. Paths and `$$ROOT` mean the level looked at.
+fn redact(expression: &Expression, level: &RawDocument, depth: usize) -> Result<Option<Vec<u8>>, QueryError> {
+    let decision = expression.evaluate_on(level)?;
+    match decision.as_str() {
+        Some("keep") => return Ok(Some(level.as_bytes().to_vec())),
+        Some("prune") => return Ok(None),
+        Some("descend") if depth < REDACT_DEPTH_MAX => {}
+        _ => {
+            return failure(
+                17053,
+                format!("$redact's expression should not return anything aside from the variables $$KEEP, $$DESCEND, and $$PRUNE, but returned {}", decision.render()),
+            );
+        }
+    }
+    let mut out = Vec::with_capacity(level.as_bytes().len());
+    let mut writer = DocumentWriter::new(&mut out);
+    for element in Elements::new(level) {
+        let element = element?;
+        match element.kind {
+            0x03 => {
+                if let Some(inner) = redact(expression, scan::frame(element.value)?, depth + 1)? {
+                    writer.append_raw(element.kind, element.name, &inner);
+                }
+            }
+            0x04 => {
+                let kept = redact_array(expression, scan::frame(element.value)?, depth + 1)?;
+                writer.append_raw(element.kind, element.name, &kept);
+            }
+            _ => writer.append_raw(element.kind, element.name, element.value),
+        }
+    }
+    writer.finish();
+    Ok(Some(out))
+}
+
+fn redact_array(expression: &Expression, array: &RawDocument, depth: usize) -> Result<Vec<u8>, QueryError> {
+    if depth > REDACT_DEPTH_MAX {
+        return failure(wire::ErrorCode::Overflow.0, "$redact met arrays nested too deeply");
+    }
+    let mut out = Vec::with_capacity(array.as_bytes().len());
+    let mut writer = DocumentWriter::new(&mut out);
+    let mut place = 0_usize;
+    for element in Elements::new(array) {
+        let element = element?;
+        let inner;
+        let kept = match element.kind {
+            0x03 => match redact(expression, scan::frame(element.value)?, depth + 1)? {
+                Some(kept) => {
+                    inner = kept;
+                    &inner[..]
+                }
+                None => continue,
+            },
+            0x04 => {
+                inner = redact_array(expression, scan::frame(element.value)?, depth + 1)?;
+                &inner[..]
+            }
+            _ => element.value,
+        };
+        writer.append_raw(element.kind, place.to_string().as_bytes(), kept);
+        place += 1;
+    }
+    writer.finish();
+    Ok(out)
+}
+
+impl Stage for RedactStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        while let Some(document) = self.source.next(context)? {
+            if let Some(kept) = redact(&self.expression, &document, 0)? {
+                return Ok(Some(SharedDocument::new(kept.into())?));
+            }
+            self.checkpoint.tick(context)?;
+        }
+        Ok(None)
+    }
+}
+
+pub(super) struct FacetStage {
+    source: Box<dyn Stage>,
+    /// Taken when run.
+    facets: Vec<(String, Pipeline)>,
+    done: bool,
+}
+
+impl FacetStage {
+    pub(super) fn new(source: Box<dyn Stage>, facets: Vec<(String, Pipeline)>) -> Result<Self, QueryError> {
+        Ok(Self { source, facets, done: false })
+    }
+
+    fn run(&mut self, context: &mut StageContext<'_>) -> Result<SharedDocument, QueryError> {
+        let (mut input, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
+        let mut hold = |document: &SharedDocument| {
+            bytes += document.as_bytes().len() + 48;
+            if bytes > STAGE_BYTES_MAX {
+                return failure(4031700, format!("document constructed by $facet is {bytes} bytes, which exceeds the limit of {STAGE_BYTES_MAX} bytes"));
+            }
+            Ok(())
+        };
+        while let Some(document) = self.source.next(context)? {
+            checkpoint.tick(context)?;
+            hold(&document)?;
+            input.push(document);
+        }
+        let mut out = Vec::with_capacity(256);
+        let mut writer = DocumentWriter::new(&mut out);
+        for (name, pipeline) in std::mem::take(&mut self.facets) {
+            let mut top = pipeline.run(Box::new(IteratorSource::new(input.clone())))?;
+            let mut array = writer.array(&name);
+            while let Some(document) = top.next(context)? {
+                hold(&document)?;
+                array.push(&Value::document(document));
+            }
+            array.finish();
+        }
+        writer.finish();
+        Ok(SharedDocument::new(out.into())?)
+    }
+}
+
+impl Stage for FacetStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if self.done {
+            return Ok(None);
+        }
+        self.done = true;
+        self.run(context).map(Some)
+    }
+}
