@@ -1,1 +1,13 @@
 //! tenond: sockets, configuration, process.
+//!
+//! The only crate with threads of its own for clients, and a main loop. Reading the source: `run.rs` is the life of the
+//! process; `net/pool.rs` and `net/connection.rs` are what happens to a request; `config.rs` and its table
+//! `config/options.rs` are what can be configured; `data_directory.rs` is what keeps two servers apart.
+
+pub mod config;
+pub mod daemon;
+pub mod data_directory;
+pub mod engines;
+pub mod events;
+pub mod net;
+pub mod run;

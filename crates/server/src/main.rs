@@ -1,1 +1,37 @@
-fn main() {}
+//! tenond: the document database server.
+
+use server::config::{self, Task};
+use server::{daemon, run};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit code for a configuration that is refused.
+const EXIT_BAD_OPTIONS: u8 = 2;
+
+fn main() -> ExitCode {
+    let argv: Vec<String> = std::env::args_os()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let arguments = argv.get(1..).unwrap_or_default();
+    let current_directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
+    match config::task(arguments, &current_directory) {
+        Ok(Task::Print(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Ok(Task::Shutdown(db_path)) => daemon::shutdown(&db_path),
+        Ok(Task::Serve(config)) if config.fork && !daemon::is_child() => daemon::launch(arguments),
+        Ok(Task::Serve(config)) => {
+            if config.fork {
+                daemon::detach();
+            }
+            run::run(&config, argv)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(EXIT_BAD_OPTIONS)
+        }
+    }
+}

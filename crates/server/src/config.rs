@@ -1,0 +1,345 @@
+//! Configuration: the command line and the YAML file, checked and turned into what the server is built from.
+//!
+//! `options` is the table of everything that can be given; `values` keeps what was given; this file says what it means
+//! together. It reads no data and changes nothing: a configuration that is refused leaves no trace.
+
+mod command_line;
+mod file;
+pub mod options;
+mod values;
+
+use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat};
+use options::{Kind, OPTIONS};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use values::Values;
+
+/// Why a configuration is refused, in the user's terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub String);
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// What the program shall do.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Serve.
+    Serve(Box<Config>),
+    /// Stop the server of a data directory.
+    Shutdown(PathBuf),
+    /// Print text and exit.
+    Print(String),
+}
+
+/// Everything the server is built from.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The log.
+    pub log: LoggerOptions,
+    /// Verbosity of components.
+    pub log_components: Vec<(Component, i8)>,
+    /// Log less.
+    pub quiet: bool,
+    /// Run in the background.
+    pub fork: bool,
+    /// File for the process id.
+    pub pid_file: Option<PathBuf>,
+    /// Listening sockets and connections.
+    pub net: NetConfig,
+    /// Data.
+    pub storage: StorageConfig,
+    /// `operationProfiling.slowOpThresholdMs`.
+    pub slow_ms: i64,
+    /// Server parameters, those that have options of their own included.
+    pub parameters: Vec<(String, String)>,
+    /// `[8, 0, x]`.
+    pub emulated_version: [i32; 3],
+    /// Goes with it.
+    pub wire_version_max: i32,
+    /// For `getCmdLineOpts`.
+    pub parsed: bson::Document,
+    /// Warnings for the start-up, in the order found.
+    pub warnings: Vec<String>,
+}
+
+/// See [`Config::net`].
+#[derive(Clone, Debug)]
+pub struct NetConfig {
+    /// What to listen on.
+    pub endpoints: crate::net::Endpoints,
+    /// More are refused.
+    pub connections_max: u32,
+}
+
+/// See [`Config::storage`].
+#[derive(Clone, Debug)]
+pub struct StorageConfig {
+    /// Directory of the data, absolute.
+    pub db_path: PathBuf,
+    /// The engine's name as given; `None` for the default.
+    pub engine: Option<String>,
+    /// A directory for each database.
+    pub directory_per_db: bool,
+    /// Indexes in a directory of their own.
+    pub directory_for_indexes: bool,
+    /// Keep a log.
+    pub journal: bool,
+    /// Compressor of the log.
+    pub journal_compressor: String,
+    /// Milliseconds between flushes of the log.
+    pub commit_interval_ms: u64,
+    /// Seconds between checkpoints, 0 for none.
+    pub sync_period_s: u64,
+    /// Compressor of collections, by `storage.wiredTiger`.
+    pub block_compressor: Option<String>,
+    /// Common beginnings of index keys are stored once.
+    pub prefix_compression: Option<bool>,
+    /// Cache in bytes, by `storage.wiredTiger`.
+    pub cache_bytes: Option<u64>,
+    /// Memory bound of the inMemory engine in bytes.
+    pub in_memory_bytes: Option<u64>,
+    /// Cache of rocksdb in bytes.
+    pub rocksdb_cache_bytes: Option<u64>,
+    /// Compressor of rocksdb.
+    pub rocksdb_compression: Option<String>,
+    /// RocksDB's own options.
+    pub rocksdb_config: Option<String>,
+}
+
+/// The MongoDB versions that can be announced: name, version, wire version.
+const EMULATED: [(&str, [i32; 3], i32); 2] = [("8.0", [8, 0, 12], 25), ("7.0", [7, 0, 24], 21)];
+
+/// Reads the arguments behind the program's name, and the file they name.
+pub fn task(arguments: &[String], current_directory: &Path) -> Result<Task, ConfigError> {
+    let line = command_line::parse(arguments)?;
+    if line.boolean("help") == Some(true) {
+        return Ok(Task::Print(help()));
+    }
+    if line.boolean("version") == Some(true) {
+        return Ok(Task::Print(version()));
+    }
+    let mut values = match line.text("config") {
+        Some(path) => file::read(&current_directory.join(path))?,
+        None => Values::default(),
+    };
+    values.override_with(line);
+    if values.boolean("shutdown") == Some(true) {
+        return Ok(Task::Shutdown(
+            current_directory.join(values.text("storage.dbPath").unwrap_or("/data/db")),
+        ));
+    }
+    Ok(Task::Serve(Box::new(build(&values, current_directory)?)))
+}
+
+/// Reads a configuration from the text of a file alone.
+pub fn from_file_text(text: &str, current_directory: &Path) -> Result<Config, ConfigError> {
+    build(&file::parse(text)?, current_directory)
+}
+
+fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigError> {
+    let log = log_options(values, current_directory)?;
+    let fork = values.boolean("processManagement.fork").unwrap_or(false);
+    if fork && log.destination == Destination::Stdout {
+        return Err(ConfigError("--fork has to be used with --logpath".to_owned()));
+    }
+    let mut warnings = values.warnings.clone();
+    if values.boolean("net.wireObjectCheck") == Some(false) {
+        warnings.push("net.wireObjectCheck: false has no effect: documents from clients are always checked".to_owned());
+    }
+    let name = values.text("tenon.emulateVersion").unwrap_or("8.0");
+    let (_, emulated_version, wire_version_max) = EMULATED
+        .into_iter()
+        .find(|(known, _, _)| *known == name)
+        .unwrap_or(EMULATED[0]);
+    Ok(Config {
+        log,
+        log_components: values.components.clone(),
+        quiet: values.boolean("systemLog.quiet").unwrap_or(false),
+        fork,
+        pid_file: values
+            .text("processManagement.pidFilePath")
+            .map(|path| current_directory.join(path)),
+        net: net(values)?,
+        storage: storage(values, current_directory),
+        slow_ms: values.integer("operationProfiling.slowOpThresholdMs").unwrap_or(100),
+        parameters: parameters(values),
+        emulated_version,
+        wire_version_max,
+        parsed: values.to_document(),
+        warnings,
+    })
+}
+
+fn log_options(values: &Values, current_directory: &Path) -> Result<LoggerOptions, ConfigError> {
+    let append = values.boolean("systemLog.logAppend").unwrap_or(false);
+    let rotate = match values.text("systemLog.logRotate") {
+        Some("reopen") if !append => {
+            return Err(ConfigError(
+                "logAppend must equal true if logRotate is set to reopen".to_owned(),
+            ));
+        }
+        Some("reopen") => Rotate::Reopen,
+        _ => Rotate::Rename,
+    };
+    let destination = match values.text("systemLog.path") {
+        Some(path) => Destination::File {
+            path: current_directory.join(path),
+            append,
+            rotate,
+        },
+        None if values.has("systemLog.destination") => {
+            return Err(ConfigError(
+                "systemLog.path is required when systemLog.destination is \"file\"".to_owned(),
+            ));
+        }
+        None => Destination::Stdout,
+    };
+    let time_format = match values.text("systemLog.timeStampFormat") {
+        Some("iso8601-local") => TimeFormat::Iso8601Local,
+        _ => TimeFormat::Iso8601Utc,
+    };
+    let verbosity = values
+        .integer("systemLog.verbosity")
+        .and_then(|level| i8::try_from(level).ok())
+        .unwrap_or(0);
+    Ok(LoggerOptions {
+        destination,
+        time_format,
+        verbosity,
+    })
+}
+
+fn net(values: &Values) -> Result<NetConfig, ConfigError> {
+    let all = values.boolean("net.bindIpAll").unwrap_or(false);
+    let bind: Vec<String> = match values.text("net.bindIp") {
+        Some(_) if all => {
+            return Err(ConfigError(
+                "cannot specify both net.bindIp and net.bindIpAll".to_owned(),
+            ));
+        }
+        _ if all => vec!["*".to_owned()],
+        Some(list) => list
+            .split(',')
+            .map(|host| host.trim().to_owned())
+            .filter(|host| !host.is_empty())
+            .collect(),
+        None => vec!["127.0.0.1".to_owned()],
+    };
+    if bind.is_empty() {
+        return Err(ConfigError("bind_ip has no address".to_owned()));
+    }
+    let permissions = values.integer("net.unixDomainSocket.filePermissions").unwrap_or(0o700);
+    let prefix = values.text("net.unixDomainSocket.pathPrefix").unwrap_or("/tmp");
+    let unix = values.boolean("net.unixDomainSocket.enabled").unwrap_or(true);
+    let port = values
+        .integer("net.port")
+        .and_then(|port| u16::try_from(port).ok())
+        .unwrap_or(27017);
+    let most = values
+        .integer("net.maxIncomingConnections")
+        .and_then(|most| u32::try_from(most).ok());
+    Ok(NetConfig {
+        endpoints: crate::net::Endpoints {
+            bind,
+            port,
+            ipv6: values.boolean("net.ipv6").unwrap_or(false),
+            unix: unix.then(|| (PathBuf::from(prefix), u32::try_from(permissions).unwrap_or(0o700))),
+        },
+        connections_max: most.unwrap_or(65536),
+    })
+}
+
+fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
+    let bytes = |key| {
+        values
+            .number(key)
+            .filter(|size| *size > 0.0)
+            .map(|size| (size * (1u64 << 30) as f64) as u64)
+    };
+    let text = |key| values.text(key).map(str::to_owned);
+    let number = |key, default: u64| {
+        values
+            .integer(key)
+            .and_then(|value| u64::try_from(value).ok())
+            .unwrap_or(default)
+    };
+    StorageConfig {
+        db_path: normal(&current_directory.join(values.text("storage.dbPath").unwrap_or("/data/db"))),
+        engine: text("storage.engine"),
+        directory_per_db: values.boolean("storage.directoryPerDB").unwrap_or(false),
+        directory_for_indexes: values
+            .boolean("storage.wiredTiger.engineConfig.directoryForIndexes")
+            .unwrap_or(false),
+        journal: values.boolean("storage.journal.enabled").unwrap_or(true),
+        journal_compressor: text("storage.wiredTiger.engineConfig.journalCompressor")
+            .unwrap_or_else(|| "snappy".to_owned()),
+        commit_interval_ms: number("storage.journal.commitIntervalMs", 100),
+        sync_period_s: number("storage.syncPeriodSecs", 60),
+        block_compressor: text("storage.wiredTiger.collectionConfig.blockCompressor"),
+        prefix_compression: values.boolean("storage.wiredTiger.indexConfig.prefixCompression"),
+        cache_bytes: bytes("storage.wiredTiger.engineConfig.cacheSizeGB"),
+        in_memory_bytes: bytes("storage.inMemory.engineConfig.inMemorySizeGB"),
+        rocksdb_cache_bytes: bytes("storage.rocksdb.cacheSizeGB"),
+        rocksdb_compression: text("storage.rocksdb.compression"),
+        rocksdb_config: text("storage.rocksdb.configString"),
+    }
+}
+
+/// The path without `.` components: `./data` below the current directory reads as users expect it in messages.
+fn normal(path: &Path) -> PathBuf {
+    path.components().collect()
+}
+
+/// Options that are parameters at the same time come first, so that `setParameter` wins.
+fn parameters(values: &Values) -> Vec<(String, String)> {
+    let both = [
+        ("storage.syncPeriodSecs", "syncdelay"),
+        ("storage.journal.commitIntervalMs", "journalCommitInterval"),
+    ];
+    let mut parameters: Vec<_> = both
+        .into_iter()
+        .filter_map(|(key, name)| Some((name.to_owned(), values.integer(key)?.to_string())))
+        .collect();
+    parameters.extend(values.parameters.iter().cloned());
+    parameters
+}
+
+fn help() -> String {
+    let mut text = String::from("Options (YAML name in brackets; docs/configuration.md says more):\n");
+    for spec in OPTIONS
+        .iter()
+        .filter(|spec| !spec.flag.is_empty() && !matches!(spec.kind, Kind::NotBuilt(..)))
+    {
+        let mut left = match spec.short {
+            0 => format!("  --{}", spec.flag),
+            letter => format!("  -{} [ --{} ]", char::from(letter), spec.flag),
+        };
+        if !spec.takes_no_argument() {
+            left.push_str(" arg");
+        }
+        let _ = write!(text, "{left:<44} {}", spec.help);
+        if !spec.yaml.is_empty() {
+            let _ = write!(text, " [{}]", spec.yaml);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn version() -> String {
+    let engines = crate::engines::NAMES.join(", ");
+    let [major, minor, patch] = EMULATED[0].1;
+    format!(
+        "tenond version v{}\nAnnounces itself to clients as: {major}.{minor}.{patch}\nStorage engines: {engines}\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,475 @@
+//! The table of options: names in YAML and on the command line, values, meaning.
+//!
+//! One entry per option, sorted by YAML name; `docs/configuration.md` lists the same (a test compares). Options of MongoDB
+//! that are not built are in the table too, so that they are refused by name instead of being unknown.
+
+/// What an option takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// An integer between the bounds, both included. Text that begins with 0 is octal.
+    Integer(i64, i64),
+    /// A number between the bounds, both included.
+    Number(f64, f64),
+    /// `true` or `false` in YAML; on the command line the flag alone means true, `--flag=false` false.
+    Boolean,
+    /// A count of `-v`s, or a number behind `--verbose`; `0` to `5`.
+    Level,
+    /// `name=value`, or a map in YAML; may be given several times.
+    Pairs,
+    /// Command line only: what the program shall do instead of serving.
+    Action,
+    /// Known in MongoDB, not built here. The first text is what it would switch on; the words are values that are
+    /// harmless because they switch it off.
+    NotBuilt(&'static str, &'static [&'static str]),
+    /// Accepted without effect; the text is the start-up warning.
+    NoEffect(&'static str),
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Dotted name in YAML; empty when it is for the command line only.
+    pub yaml: &'static str,
+    /// Name on the command line without dashes; empty when it is for YAML only.
+    pub flag: &'static str,
+    /// One-letter form, or 0.
+    pub short: u8,
+    /// What it takes.
+    pub kind: Kind,
+    /// The default in words.
+    pub default: &'static str,
+    /// Its meaning, one line.
+    pub help: &'static str,
+}
+
+const fn spec(yaml: &'static str, flag: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Spec {
+    Spec {
+        yaml,
+        flag,
+        short: 0,
+        kind,
+        default,
+        help,
+    }
+}
+
+const fn short(letter: u8, spec: Spec) -> Spec {
+    Spec { short: letter, ..spec }
+}
+
+const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -> Spec {
+    spec(yaml, flag, Kind::NotBuilt(what, &[]), "", "not built")
+}
+
+const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
+const TLS: &str = "TLS";
+const AUTHORIZATION: &str = "access control";
+const REPLICATION: &str = "replication";
+const SHARDING: &str = "sharding";
+
+/// Flags that set another option to a fixed value: flag, YAML name, value.
+pub const ALIASES: [(&str, &str, &str); 5] = [
+    ("nojournal", "storage.journal.enabled", "false"),
+    ("nounixsocket", "net.unixDomainSocket.enabled", "false"),
+    ("noscripting", "security.javascriptEnabled", "false"),
+    ("noobjcheck", "net.wireObjectCheck", "false"),
+    ("noauth", "security.authorization", "disabled"),
+];
+
+/// All options.
+pub const OPTIONS: &[Spec] = &[
+    short(
+        b'f',
+        spec(
+            "",
+            "config",
+            Kind::Text,
+            "none",
+            "YAML file with options; the command line wins over it",
+        ),
+    ),
+    spec(
+        "",
+        "cpu",
+        Kind::NoEffect("--cpu has no effect: use serverStatus or the system's tools"),
+        "",
+        "none",
+    ),
+    short(b'h', spec("", "help", Kind::Action, "", "print the options and exit")),
+    spec("", "repair", Kind::NotBuilt("repair", &[]), "", "not built"),
+    spec(
+        "",
+        "shutdown",
+        Kind::Action,
+        "",
+        "stop the server that uses the dbPath, and exit",
+    ),
+    spec("", "version", Kind::Action, "", "print the version and exit"),
+    not_built("auditLog.destination", "auditDestination", "auditing"),
+    spec(
+        "net.bindIp",
+        "bind_ip",
+        Kind::Text,
+        "127.0.0.1",
+        "host names, addresses and socket paths to listen on, with commas between",
+    ),
+    spec(
+        "net.bindIpAll",
+        "bind_ip_all",
+        Kind::Boolean,
+        "false",
+        "listen on all addresses",
+    ),
+    spec(
+        "net.compression.compressors",
+        "networkMessageCompressors",
+        Kind::NoEffect("net.compression.compressors has no effect: snappy, zstd and zlib are always offered"),
+        "snappy,zstd,zlib",
+        "compressors offered to clients",
+    ),
+    spec(
+        "net.ipv6",
+        "ipv6",
+        Kind::Boolean,
+        "false",
+        "listen on IPv6 addresses too",
+    ),
+    spec(
+        "net.maxIncomingConnections",
+        "maxConns",
+        Kind::Integer(1, 1_000_000),
+        "65536",
+        "connections open at a time; more are refused",
+    ),
+    spec(
+        "net.port",
+        "port",
+        Kind::Integer(0, 65535),
+        "27017",
+        "TCP port; 0 lets the system choose one",
+    ),
+    not_built("net.ssl.mode", "sslMode", TLS),
+    not_built("net.tls.CAFile", "tlsCAFile", TLS),
+    not_built("net.tls.certificateKeyFile", "tlsCertificateKeyFile", TLS),
+    spec(
+        "net.tls.mode",
+        "tlsMode",
+        Kind::NotBuilt(TLS, &["disabled"]),
+        "disabled",
+        "not built",
+    ),
+    spec(
+        "net.unixDomainSocket.enabled",
+        "",
+        Kind::Boolean,
+        "true",
+        "listen on a Unix-domain socket too (--nounixsocket: do not)",
+    ),
+    spec(
+        "net.unixDomainSocket.filePermissions",
+        "filePermissions",
+        Kind::Integer(0, 0o777),
+        "0700",
+        "permission bits of the socket file",
+    ),
+    spec(
+        "net.unixDomainSocket.pathPrefix",
+        "unixSocketPrefix",
+        Kind::Text,
+        "/tmp",
+        "directory of the socket file mongodb-PORT.sock",
+    ),
+    spec(
+        "net.wireObjectCheck",
+        "",
+        Kind::Boolean,
+        "true",
+        "validate documents from clients; cannot be switched off",
+    ),
+    spec(
+        "operationProfiling.mode",
+        "profile",
+        Kind::NotBuilt("the profiler", &["off", "0"]),
+        "off",
+        "not built beside off",
+    ),
+    spec(
+        "operationProfiling.slowOpThresholdMs",
+        "slowms",
+        Kind::Integer(-1, i32::MAX as i64),
+        "100",
+        "operations at least this slow are logged",
+    ),
+    spec(
+        "processManagement.fork",
+        "fork",
+        Kind::Boolean,
+        "false",
+        "run in the background; needs a log file",
+    ),
+    spec(
+        "processManagement.pidFilePath",
+        "pidfilepath",
+        Kind::Text,
+        "none",
+        "file to write the process id to",
+    ),
+    spec(
+        "processManagement.timeZoneInfo",
+        "timeZoneInfo",
+        Kind::NoEffect("processManagement.timeZoneInfo has no effect: the system's time zones are used"),
+        "",
+        "none",
+    ),
+    not_built("replication.oplogSizeMB", "oplogSize", REPLICATION),
+    not_built("replication.replSetName", "replSet", REPLICATION),
+    spec(
+        "security.authorization",
+        "",
+        Kind::NotBuilt(AUTHORIZATION, &["disabled"]),
+        "disabled",
+        "not built beside disabled",
+    ),
+    not_built("security.clusterAuthMode", "clusterAuthMode", AUTHORIZATION),
+    not_built("security.enableEncryption", "enableEncryption", "encryption at rest"),
+    spec(
+        "security.javascriptEnabled",
+        "",
+        Kind::NotBuilt("server-side JavaScript", &["false"]),
+        "false",
+        "not built beside false",
+    ),
+    not_built("security.keyFile", "keyFile", AUTHORIZATION),
+    spec(
+        "setParameter",
+        "setParameter",
+        Kind::Pairs,
+        "none",
+        "server parameters, name=value",
+    ),
+    not_built("sharding.clusterRole", "", SHARDING),
+    spec(
+        "storage.dbPath",
+        "dbpath",
+        Kind::Text,
+        "/data/db",
+        "directory of the data",
+    ),
+    spec(
+        "storage.directoryPerDB",
+        "directoryperdb",
+        Kind::Boolean,
+        "false",
+        "a directory for each database, where the engine can",
+    ),
+    spec(
+        "storage.engine",
+        "storageEngine",
+        Kind::Text,
+        "rocksdb when built in, else inMemory",
+        "storage engine",
+    ),
+    spec(
+        "storage.inMemory.engineConfig.inMemorySizeGB",
+        "inMemorySizeGB",
+        Kind::Number(0.0, 1e6),
+        "none",
+        "memory bound of the inMemory engine; not enforced yet",
+    ),
+    spec(
+        "storage.journal.commitIntervalMs",
+        "journalCommitInterval",
+        Kind::Integer(1, 500),
+        "100",
+        "milliseconds between flushes of the log",
+    ),
+    spec(
+        "storage.journal.enabled",
+        "journal",
+        Kind::Boolean,
+        "true",
+        "keep a log, so that a crash loses nothing that was acknowledged with j: true (--nojournal: do not)",
+    ),
+    spec(
+        "storage.rocksdb.cacheSizeGB",
+        "rocksdbCacheSizeGB",
+        Kind::Number(0.0, 1e6),
+        "half of memory less 1 GB, at least 0.25",
+        "cache of the rocksdb engine",
+    ),
+    spec(
+        "storage.rocksdb.compression",
+        "rocksdbCompression",
+        Kind::OneOf(COMPRESSORS),
+        "snappy",
+        "compressor of the rocksdb engine",
+    ),
+    spec(
+        "storage.rocksdb.configString",
+        "rocksdbConfigString",
+        Kind::Text,
+        "none",
+        "RocksDB column-family options, name=value; …",
+    ),
+    spec(
+        "storage.syncPeriodSecs",
+        "syncdelay",
+        Kind::Integer(0, 9_000_000),
+        "60",
+        "seconds between checkpoints; 0 makes none by the clock",
+    ),
+    spec(
+        "storage.wiredTiger.collectionConfig.blockCompressor",
+        "wiredTigerCollectionBlockCompressor",
+        Kind::OneOf(COMPRESSORS),
+        "snappy",
+        "compressor of collections",
+    ),
+    spec(
+        "storage.wiredTiger.engineConfig.cacheSizeGB",
+        "wiredTigerCacheSizeGB",
+        Kind::Number(0.0, 1e6),
+        "half of memory less 1 GB, at least 0.25",
+        "cache of the btree engine",
+    ),
+    spec(
+        "storage.wiredTiger.engineConfig.directoryForIndexes",
+        "wiredTigerDirectoryForIndexes",
+        Kind::Boolean,
+        "false",
+        "indexes in a directory of their own, where the engine can",
+    ),
+    spec(
+        "storage.wiredTiger.engineConfig.journalCompressor",
+        "wiredTigerJournalCompressor",
+        Kind::OneOf(COMPRESSORS),
+        "snappy",
+        "compressor of the log, on every engine",
+    ),
+    spec(
+        "storage.wiredTiger.indexConfig.prefixCompression",
+        "wiredTigerIndexPrefixCompression",
+        Kind::Boolean,
+        "true",
+        "store common beginnings of index keys once",
+    ),
+    spec(
+        "systemLog.destination",
+        "",
+        Kind::OneOf(&["file"]),
+        "standard output",
+        "file; syslog is not built",
+    ),
+    spec(
+        "systemLog.logAppend",
+        "logappend",
+        Kind::Boolean,
+        "false",
+        "go on in an existing log file instead of renaming it",
+    ),
+    spec(
+        "systemLog.logRotate",
+        "logRotate",
+        Kind::OneOf(&["rename", "reopen"]),
+        "rename",
+        "what rotation does",
+    ),
+    spec("systemLog.path", "logpath", Kind::Text, "standard output", "log file"),
+    spec(
+        "systemLog.quiet",
+        "quiet",
+        Kind::Boolean,
+        "false",
+        "do not log each connection",
+    ),
+    spec(
+        "systemLog.timeStampFormat",
+        "timeStampFormat",
+        Kind::OneOf(&["iso8601-utc", "iso8601-local"]),
+        "iso8601-utc",
+        "times in the log",
+    ),
+    short(
+        b'v',
+        spec(
+            "systemLog.verbosity",
+            "verbose",
+            Kind::Level,
+            "0",
+            "verbosity of the log, 0 to 5; -v to -vvvvv",
+        ),
+    ),
+    spec(
+        "tenon.emulateVersion",
+        "emulate-version",
+        Kind::OneOf(&["7.0", "8.0"]),
+        "8.0",
+        "MongoDB version announced to clients",
+    ),
+];
+
+/// Flags of options that are not built and have no YAML entry of their own above: flag and what it would switch on.
+pub const FLAGS_NOT_BUILT: [(&str, &str); 10] = [
+    ("auth", AUTHORIZATION),
+    ("transitionToAuth", AUTHORIZATION),
+    ("shardsvr", SHARDING),
+    ("configsvr", SHARDING),
+    ("syslog", "logging to syslog"),
+    ("restore", "restore"),
+    ("queryableBackupMode", "queryable backup"),
+    ("traceExceptions", "exception tracing"),
+    ("sslPEMKeyFile", TLS),
+    ("sslOnNormalPorts", TLS),
+];
+
+/// Sections of MongoDB's file whose every option is not built: prefix of YAML names and what they are for.
+pub const SECTIONS_NOT_BUILT: [(&str, &str); 12] = [
+    ("auditLog.", "auditing"),
+    ("net.ssl.", TLS),
+    ("net.tls.", TLS),
+    ("net.http.", "the HTTP interface"),
+    ("replication.", REPLICATION),
+    ("security.kmip.", "encryption at rest"),
+    ("security.ldap.", AUTHORIZATION),
+    ("security.sasl.", AUTHORIZATION),
+    ("security.", AUTHORIZATION),
+    ("sharding.", SHARDING),
+    ("snmp.", "SNMP"),
+    ("storage.mmapv1.", "the mmapv1 engine"),
+];
+
+/// The option of a YAML name.
+pub fn by_yaml(name: &str) -> Option<&'static Spec> {
+    OPTIONS.iter().find(|spec| !spec.yaml.is_empty() && spec.yaml == name)
+}
+
+/// The option of a command-line name without dashes.
+pub fn by_flag(name: &str) -> Option<&'static Spec> {
+    OPTIONS.iter().find(|spec| !spec.flag.is_empty() && spec.flag == name)
+}
+
+impl Spec {
+    /// How error messages name it: as the user may have written it.
+    pub fn name(&self) -> String {
+        match (self.yaml, self.flag) {
+            ("", flag) => format!("--{flag}"),
+            (yaml, "") => yaml.to_owned(),
+            (yaml, flag) => format!("{yaml} (--{flag})"),
+        }
+    }
+
+    /// The key under which a value is kept: the YAML name, or the flag of what has none.
+    pub fn key(&self) -> &'static str {
+        if self.yaml.is_empty() { self.flag } else { self.yaml }
+    }
+
+    /// True when the flag stands alone on the command line.
+    pub fn takes_no_argument(&self) -> bool {
+        matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level)
+            || matches!(self.flag, "cpu" | "repair" | "enableEncryption")
+    }
+}

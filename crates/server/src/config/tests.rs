@@ -1,0 +1,301 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use bson::doc;
+
+const HERE: &str = "/srv/tenon";
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+fn serve(line: &str) -> Config {
+    match task(&words(line), Path::new(HERE)).unwrap() {
+        Task::Serve(config) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refusal(line: &str) -> String {
+    task(&words(line), Path::new(HERE)).unwrap_err().0
+}
+
+fn file(text: &str) -> Config {
+    from_file_text(text, Path::new(HERE)).unwrap()
+}
+
+fn file_refusal(text: &str) -> String {
+    from_file_text(text, Path::new(HERE)).unwrap_err().0
+}
+
+/// The configuration files of "MongoDB in Action", chapter 10: a common part and four storage parts.
+fn book(storage: &str) -> Config {
+    let rest = "systemLog:\n  destination: file\n  path: \"./mongodb-server.log\"\n  logAppend: true\n  timeStampFormat: iso8601-utc\nnet:\n  bindIp: 127.0.0.1\n  port: 27017\n  unixDomainSocket:\n    enabled: true\n";
+    file(&format!("{storage}{rest}"))
+}
+
+fn book_wired_tiger(path: &str, compressor: &str, prefix: &str) -> Config {
+    book(&format!(
+        "storage:\n  dbPath: \"./{path}\"\n  directoryPerDB: true\n  journal:\n    enabled: true\n  engine: \"wiredTiger\"\n  wiredTiger:\n    engineConfig:\n      cacheSizeGB: 8\n      journalCompressor: none\n    collectionConfig:\n      blockCompressor: {compressor}\n    indexConfig:\n      prefixCompression: {prefix}\n"
+    ))
+}
+
+#[test]
+fn the_books_files_are_read_unchanged() {
+    let config = book("storage:\n  dbPath: \"./data-mmapv1\"\n  directoryPerDB: true\n  journal:\n    enabled: true\n");
+    assert_eq!(config.storage.db_path, Path::new("/srv/tenon/data-mmapv1"));
+    assert!(config.storage.directory_per_db && config.storage.journal);
+    assert_eq!(config.storage.engine, None);
+    let path = PathBuf::from("/srv/tenon/./mongodb-server.log");
+    assert_eq!(
+        config.log.destination,
+        Destination::File {
+            path,
+            append: true,
+            rotate: Rotate::Rename
+        }
+    );
+    assert_eq!(config.net.endpoints.bind, ["127.0.0.1"]);
+    assert_eq!(
+        (config.net.endpoints.port, config.net.endpoints.unix.is_some()),
+        (27017, true)
+    );
+    assert_eq!(
+        config.parsed.get_document("net").unwrap(),
+        &doc! { "bindIp": "127.0.0.1", "port": 27017, "unixDomainSocket": { "enabled": true } }
+    );
+
+    for (path, compressor, prefix) in [
+        ("data-wt-uncompressed", "none", "false"),
+        ("data-wt-zlib", "snappy", "true"),
+        ("data-wt-snappy", "zlib", "true"),
+    ] {
+        let config = book_wired_tiger(path, compressor, prefix);
+        assert_eq!(config.storage.engine.as_deref(), Some("wiredTiger"));
+        assert_eq!(config.storage.cache_bytes, Some(8 << 30));
+        assert_eq!(config.storage.journal_compressor, "none");
+        assert_eq!(config.storage.block_compressor.as_deref(), Some(compressor));
+        assert_eq!(config.storage.prefix_compression, Some(prefix == "true"));
+    }
+}
+
+#[test]
+fn the_command_line_takes_mongods_forms() {
+    let config = serve(
+        "--dbpath data --port=27018 --bind_ip localhost,::1 --ipv6 --storageEngine inMemory --logpath a.log --logappend \
+         --logRotate reopen --fork --pidfilepath p.pid --directoryperdb --nojournal --journalCommitInterval 50 --syncdelay 30 \
+         --inMemorySizeGB 0.5 --maxConns 100 --filePermissions 0770 --unixSocketPrefix /run --setParameter ttlMonitorEnabled=false \
+         --setParameter notablescan=1 --slowms 20 --quiet -vvv --timeStampFormat iso8601-local --emulate-version 7.0 --cpu",
+    );
+    assert_eq!(config.storage.db_path, Path::new("/srv/tenon/data"));
+    assert_eq!(config.net.endpoints.bind, ["localhost", "::1"]);
+    assert_eq!(config.net.endpoints.unix, Some((PathBuf::from("/run"), 0o770)));
+    assert_eq!((config.net.connections_max, config.net.endpoints.port), (100, 27018));
+    assert!(config.fork && config.quiet && !config.storage.journal && config.net.endpoints.ipv6);
+    assert_eq!(config.log.verbosity, 3);
+    assert_eq!(config.log.time_format, TimeFormat::Iso8601Local);
+    assert_eq!(config.storage.in_memory_bytes, Some(1 << 29));
+    let parameters = [
+        ("syncdelay", "30"),
+        ("journalCommitInterval", "50"),
+        ("ttlMonitorEnabled", "false"),
+        ("notablescan", "1"),
+    ];
+    assert_eq!(
+        config.parameters,
+        parameters.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    );
+    assert_eq!(
+        (config.emulated_version[0], config.wire_version_max, config.slow_ms),
+        (7, 21, 20)
+    );
+    assert_eq!(config.warnings.len(), 1, "--cpu");
+    assert_eq!(serve("--bind_ip_all --nounixsocket").net.endpoints.unix, None);
+    assert_eq!(serve("--verbose").log.verbosity, 1);
+    assert_eq!(serve("-v -v").log.verbosity, 1);
+    assert_eq!(serve("--verbose=4").log.verbosity, 4);
+}
+
+#[test]
+fn the_command_line_wins_over_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tenond.conf");
+    std::fs::write(
+        &path,
+        "net:\n  port: 1111\n  maxIncomingConnections: 5\nstorage:\n  dbPath: /a\n",
+    )
+    .unwrap();
+    let config = serve(&format!("-f {} --port 2222", path.display()));
+    assert_eq!((config.net.endpoints.port, config.net.connections_max), (2222, 5));
+    assert_eq!(config.storage.db_path, Path::new("/a"));
+    assert!(refusal("--config /nonexistent/file").contains("Error opening config file"));
+}
+
+#[test]
+fn what_is_unknown_or_contradictory_is_named() {
+    for (line, expected) in [
+        ("--frobnicate", "unrecognised option '--frobnicate'"),
+        ("-x", "unrecognised option '-x'"),
+        ("stray", "too many positional options"),
+        ("--port", "the required argument for option '--port' is missing"),
+        (
+            "--port 1 --port 2",
+            "option '--port' cannot be specified more than once",
+        ),
+        (
+            "--port 65536",
+            "net.port (--port)\": \"65536\" is not an integer between 0 and 65535",
+        ),
+        ("--port x", "\"x\" is not an integer"),
+        ("--journal --nojournal", "Can't specify both --journal and --nojournal"),
+        (
+            "--bind_ip x --bind_ip_all",
+            "Can't specify both --bind_ip and --bind_ip_all",
+        ),
+        ("--fork", "--fork has to be used with --logpath"),
+        ("--logpath x --logRotate reopen", "logAppend must equal true"),
+        ("--journalCommitInterval 501", "between 1 and 500"),
+        ("--wiredTigerCollectionBlockCompressor gzip", "one of none, snappy"),
+        ("--setParameter x", "of the form name=value"),
+        ("--timeStampFormat ctime", "one of iso8601-utc"),
+        ("--emulate-version 3.6", "one of 7.0, 8.0"),
+        ("-vvvvvv", "verbosity between 0 and 5"),
+    ] {
+        let text = refusal(line);
+        assert!(text.contains(expected), "{line}: {text}");
+    }
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_name() {
+    for (line, expected) in [
+        (
+            "--replSet rs0",
+            "replication.replSetName (--replSet): replication is not built yet",
+        ),
+        ("--auth", "--auth: access control is not built yet"),
+        ("--keyFile k", "(--keyFile): access control is not built yet"),
+        ("--tlsMode requireTLS", "TLS is not built yet"),
+        ("--tlsCertificateKeyFile x.pem", "TLS is not built yet"),
+        ("--shardsvr", "--shardsvr: sharding is not built yet"),
+        ("--configsvr", "--configsvr: sharding is not built yet"),
+        ("--repair", "--repair: repair is not built yet"),
+        ("--profile 1", "the profiler is not built yet"),
+        ("--syslog", "logging to syslog is not built yet"),
+    ] {
+        assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
+    }
+    serve("--profile 0 --tlsMode disabled --noauth --noscripting");
+    for (text, expected) in [
+        (
+            "security:\n  authorization: enabled",
+            "security.authorization: access control is not built yet",
+        ),
+        ("security:\n  sasl:\n    hostName: x", "access control is not built yet"),
+        ("replication:\n  replSetName: rs0", "replication is not built yet"),
+        (
+            "net:\n  tls:\n    disabledProtocols: x",
+            "net.tls.disabledProtocols: TLS is not built yet",
+        ),
+        ("systemLog:\n  destination: syslog", "is not one of file"),
+        ("systemLog:\n  destination: file", "systemLog.path is required"),
+    ] {
+        assert!(file_refusal(text).contains(expected), "{text}: {}", file_refusal(text));
+    }
+    file("security:\n  authorization: disabled");
+}
+
+#[test]
+fn files_are_checked() {
+    for (text, expected) in [
+        ("net:\n  prot: 1", "Unrecognized option: net.prot"),
+        ("dbpath=/data\nport=1", "not a map of options"),
+        ("- a\n- b", "not a map of options"),
+        ("net: [", "Error parsing YAML config file"),
+        ("net:\n  port: 1\nnet:\n  port: 2", "duplicate"),
+        ("net:\n  port: [1, 2]", "is a list of something else than text"),
+        ("1: 2", "has a name that is not text"),
+        ("storage:\n  journal: true", "Unrecognized option: storage.journal"),
+        (
+            "systemLog:\n  component:\n    network:\n      verbosity: 9",
+            "not between 0 and 5",
+        ),
+        (
+            "systemLog:\n  component:\n    nonesuch:\n      verbosity: 1",
+            "Unrecognized option",
+        ),
+    ] {
+        assert!(file_refusal(text).contains(expected), "{text}: {}", file_refusal(text));
+    }
+    let deep = (0..40).map(|i| format!("{}a:\n", " ".repeat(i))).collect::<String>();
+    assert!(from_file_text(&format!("{deep}{}b: 1", " ".repeat(40)), Path::new(HERE)).is_err());
+    let config = file(
+        "net:\n  bindIp: [127.0.0.1, \"::1\"]\n  tls:\nsetParameter:\n  ttlMonitorEnabled: false\nsystemLog:\n  component:\n    storage:\n      journal:\n        verbosity: 2\n",
+    );
+    assert_eq!(config.net.endpoints.bind, ["127.0.0.1", "::1"]);
+    assert_eq!(
+        config.parameters,
+        [("ttlMonitorEnabled".to_owned(), "false".to_owned())]
+    );
+    assert_eq!(config.log_components, [(Component::Journal, 2)]);
+    assert_eq!(
+        config.parsed.get_document("setParameter").unwrap(),
+        &doc! { "ttlMonitorEnabled": "false" }
+    );
+    file("");
+}
+
+#[test]
+fn actions_print_or_stop() {
+    let print = |line: &str| match task(&words(line), Path::new(HERE)).unwrap() {
+        Task::Print(text) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(print("--version").contains("tenond version v"));
+    let help = print("-h");
+    for flag in ["--dbpath arg", "--journal", "-f [ --config ] arg", "[net.port]"] {
+        assert!(help.contains(flag), "{flag}");
+    }
+    let Task::Shutdown(path) = task(&words("--shutdown --dbpath d"), Path::new(HERE)).unwrap() else {
+        panic!()
+    };
+    assert_eq!(path, Path::new("/srv/tenon/d"));
+}
+
+#[test]
+fn the_table_is_sorted_and_unambiguous() {
+    let names: Vec<_> = OPTIONS
+        .iter()
+        .map(|spec| (spec.yaml, if spec.yaml.is_empty() { spec.flag } else { "" }))
+        .collect();
+    assert!(names.is_sorted(), "{names:?}");
+    let mut flags: Vec<&str> = OPTIONS
+        .iter()
+        .map(|spec| spec.flag)
+        .filter(|flag| !flag.is_empty())
+        .collect();
+    flags.extend(options::ALIASES.iter().map(|(flag, ..)| flag));
+    flags.extend(options::FLAGS_NOT_BUILT.iter().map(|(flag, _)| flag));
+    let count = flags.len();
+    flags.sort_unstable();
+    flags.dedup();
+    assert_eq!(flags.len(), count);
+}
+
+/// `docs/configuration.md` has a row for every option, with its default.
+#[test]
+fn the_reference_is_complete() {
+    let text = include_str!("../../../../docs/configuration.md");
+    for spec in OPTIONS {
+        let name = if spec.yaml.is_empty() {
+            format!("`--{}`", spec.flag)
+        } else {
+            format!("`{}`", spec.yaml)
+        };
+        let row = text.lines().find(|line| line.starts_with(&format!("| {name} |")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in docs/configuration.md"));
+        assert!(row.contains(spec.flag) && row.contains(spec.default), "{row}");
+    }
+    for (flag, ..) in options::ALIASES {
+        assert!(text.contains(&format!("`--{flag}`")), "{flag}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The data directory: who uses it, which engine wrote it, and where things lie in it.
+//!
+//!     tenond.lock     locked while a server runs, holds its process id; empty after a clean end
+//!     storage.bson    engine and layout, written once; see `docs/formats/data-directory.md`
+//!     journal/        the log
+//!     <engine>/       the engine's files
+//!
+//! Invariant: nothing in the directory is changed before the lock is held and the metadata agrees.
+
+use bson::{Document, doc};
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+use vfs::{Access, DirectoryLock, FileSystem};
+
+/// Name of the lock file.
+pub const LOCK_FILE: &str = "tenond.lock";
+/// Name of the metadata file.
+pub const METADATA_FILE: &str = "storage.bson";
+const METADATA_TEMPORARY_FILE: &str = "storage.bson.new";
+/// Version of the directory's layout.
+const FORMAT_VERSION: i32 = 1;
+/// A longer metadata file is not one of ours.
+const METADATA_BYTES_MAX: u64 = 64 * 1024;
+
+/// What the metadata says of the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// The engine's own name.
+    pub engine: String,
+    /// A directory for each database.
+    pub directory_per_db: bool,
+}
+
+/// A data directory in use.
+pub struct DataDirectory {
+    path: PathBuf,
+    lock: Box<dyn DirectoryLock>,
+    /// The last server did not end cleanly.
+    pub unclean: bool,
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataDirectoryError {
+    /// It does not exist.
+    #[error(
+        "Data directory {0} not found. Create the missing directory or specify another path using (1) the --dbpath command line option, or (2) by adding the 'storage.dbPath' option in the configuration file."
+    )]
+    Missing(PathBuf),
+    /// Another server uses it.
+    #[error(
+        "Unable to lock the lock file: {0}/tenond.lock. Another tenond instance is already running on the {0} directory"
+    )]
+    InUse(PathBuf),
+    /// Another engine wrote it.
+    #[error(
+        "The data in {path} was created by the storage engine '{found}', so it cannot be opened with '{wanted}'. Either start with --storageEngine {found}, or move the data: start with '{found}', run mongodump, stop, start with '{wanted}' on an empty dbPath, and run mongorestore"
+    )]
+    OtherEngine {
+        /// The directory.
+        path: PathBuf,
+        /// In the metadata.
+        found: String,
+        /// Asked for.
+        wanted: String,
+    },
+    /// Another program wrote it.
+    #[error(
+        "{0} holds files of another program, such as MongoDB: tenond reads its own files only. Run mongodump against that program and mongorestore against tenond on an empty dbPath"
+    )]
+    Foreign(PathBuf),
+    /// A newer version wrote it.
+    #[error("The data in {path} has format version {found}, and this build knows versions up to {FORMAT_VERSION}")]
+    Version {
+        /// The directory.
+        path: PathBuf,
+        /// In the metadata.
+        found: i32,
+    },
+    /// The metadata is damaged.
+    #[error("{path} is damaged: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Expected and found.
+        reason: String,
+    },
+    /// A file operation failed.
+    #[error("cannot {operation} {path}: {source}")]
+    Io {
+        /// The verb.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: Error,
+    },
+}
+
+type Result<T> = std::result::Result<T, DataDirectoryError>;
+
+fn io<'p>(operation: &'static str, path: &'p Path) -> impl FnOnce(Error) -> DataDirectoryError + use<'p> {
+    move |source| DataDirectoryError::Io {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+impl DataDirectory {
+    /// Locks the directory, checks that it belongs to `wanted`'s engine, and creates what is missing.
+    pub fn open(fs: &dyn FileSystem, path: &Path, wanted: &Metadata) -> Result<Self> {
+        if !fs.exists(path).map_err(io("look at", path))? {
+            return Err(DataDirectoryError::Missing(path.to_owned()));
+        }
+        let lock_path = path.join(LOCK_FILE);
+        let lock = match fs.lock(&lock_path) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(DataDirectoryError::InUse(path.to_owned()));
+            }
+            Err(error) => return Err(io("lock", &lock_path)(error)),
+        };
+        let before = read(fs, &lock_path)?.unwrap_or_default();
+        let directory = Self {
+            path: path.to_owned(),
+            lock,
+            unclean: !before.is_empty(),
+        };
+        directory.check_metadata(fs, wanted)?;
+        let pid = format!("{}\n", std::process::id());
+        directory
+            .lock
+            .write_content(pid.as_bytes())
+            .map_err(io("write", &lock_path))?;
+        for inner in [directory.journal(), directory.engine(&wanted.engine)] {
+            fs.create_directory_all(&inner).map_err(io("create", &inner))?;
+        }
+        fs.sync_directory(path).map_err(io("sync", path))?;
+        Ok(directory)
+    }
+
+    fn check_metadata(&self, fs: &dyn FileSystem, wanted: &Metadata) -> Result<()> {
+        let file = self.path.join(METADATA_FILE);
+        let Some(bytes) = read(fs, &file)? else {
+            for foreign in ["WiredTiger", "mongod.lock", "local.0", "_mdb_catalog.wt"] {
+                if fs.exists(&self.path.join(foreign)).map_err(io("look at", &self.path))? {
+                    return Err(DataDirectoryError::Foreign(self.path.clone()));
+                }
+            }
+            return self.write_metadata(fs, wanted);
+        };
+        let found = decode(&bytes, &file)?.ok_or_else(|| DataDirectoryError::Foreign(self.path.clone()))?;
+        if found.engine != wanted.engine {
+            return Err(DataDirectoryError::OtherEngine {
+                path: self.path.clone(),
+                found: found.engine,
+                wanted: wanted.engine.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn write_metadata(&self, fs: &dyn FileSystem, metadata: &Metadata) -> Result<()> {
+        let temporary = self.path.join(METADATA_TEMPORARY_FILE);
+        let bytes = encode(metadata);
+        let file = fs
+            .open(&temporary, Access::OpenOrCreate)
+            .map_err(io("create", &temporary))?;
+        file.set_len(0).map_err(io("write", &temporary))?;
+        file.write_all_at(&bytes, 0).map_err(io("write", &temporary))?;
+        file.sync_data().map_err(io("sync", &temporary))?;
+        let target = self.path.join(METADATA_FILE);
+        fs.rename(&temporary, &target).map_err(io("rename", &target))?;
+        fs.sync_directory(&self.path).map_err(io("sync", &self.path))
+    }
+
+    /// The log's directory.
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+
+    /// An engine's directory.
+    pub fn engine(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Notes that the server ended cleanly.
+    pub fn close(self) -> Result<()> {
+        self.lock
+            .write_content(b"")
+            .map_err(io("write", &self.path.join(LOCK_FILE)))
+    }
+}
+
+/// The whole of a small file; `None` when it does not exist.
+fn read(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match fs.open(path, Access::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io("open", path)(error)),
+    };
+    let length = file.len().map_err(io("read", path))?;
+    if length > METADATA_BYTES_MAX {
+        let reason = format!("{length} bytes, expected at most {METADATA_BYTES_MAX}");
+        return Err(DataDirectoryError::Damaged {
+            path: path.to_owned(),
+            reason,
+        });
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(io("read", path))?;
+    Ok(Some(bytes))
+}
+
+/// The process id in a directory's lock file, when a server wrote one.
+pub fn process_id(path: &Path) -> Option<i32> {
+    std::fs::read_to_string(path.join(LOCK_FILE)).ok()?.trim().parse().ok()
+}
+
+fn fields(metadata: &Metadata) -> Document {
+    doc! {
+        "tenon": "data directory",
+        "formatVersion": FORMAT_VERSION,
+        "engine": &metadata.engine,
+        "directoryPerDB": metadata.directory_per_db,
+    }
+}
+
+fn checksum(document: &Document) -> Option<i64> {
+    Some(i64::from(crc32c::crc32c(&document.to_vec().ok()?)))
+}
+
+fn encode(metadata: &Metadata) -> Vec<u8> {
+    let mut document = fields(metadata);
+    let sum = checksum(&document).expect("four fields encode");
+    document.insert("checksum", sum);
+    document.to_vec().expect("five fields encode")
+}
+
+/// `None` when the file is no metadata of Tenon's.
+fn decode(bytes: &[u8], file: &Path) -> Result<Option<Metadata>> {
+    let damaged = |reason: &str| DataDirectoryError::Damaged {
+        path: file.to_owned(),
+        reason: reason.to_owned(),
+    };
+    if wire::validate_document(bytes).is_err() {
+        return Err(damaged("not a BSON document"));
+    }
+    let mut document = Document::from_reader(bytes).map_err(|_| damaged("not a BSON document"))?;
+    if document.get_str("tenon").ok() != Some("data directory") {
+        return Ok(None);
+    }
+    let found = document.remove("checksum").and_then(|sum| sum.as_i64());
+    if found.is_none() || found != checksum(&document) {
+        return Err(damaged("the checksum does not fit"));
+    }
+    match document.get_i32("formatVersion") {
+        Ok(FORMAT_VERSION) => {}
+        Ok(found) => {
+            return Err(DataDirectoryError::Version {
+                path: file.to_owned(),
+                found,
+            });
+        }
+        Err(_) => return Err(damaged("formatVersion is missing")),
+    }
+    match (document.get_str("engine"), document.get_bool("directoryPerDB")) {
+        (Ok(engine), Ok(directory_per_db)) => Ok(Some(Metadata {
+            engine: engine.to_owned(),
+            directory_per_db,
+        })),
+        _ => Err(damaged("engine or directoryPerDB is missing")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

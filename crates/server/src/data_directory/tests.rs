@@ -1,0 +1,91 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use vfs::RealFs;
+
+fn metadata(engine: &str) -> Metadata {
+    Metadata {
+        engine: engine.to_owned(),
+        directory_per_db: false,
+    }
+}
+
+fn open(path: &Path, engine: &str) -> Result<DataDirectory> {
+    DataDirectory::open(&RealFs::new(), path, &metadata(engine))
+}
+
+#[test]
+fn a_fresh_directory_is_laid_out_and_opens_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = open(directory.path(), "inMemory").unwrap();
+    assert!(!opened.unclean);
+    assert!(directory.path().join("journal").is_dir() && directory.path().join("inMemory").is_dir());
+    assert_eq!(process_id(directory.path()), Some(std::process::id() as i32));
+    opened.close().unwrap();
+    assert_eq!(process_id(directory.path()), None);
+    let again = open(directory.path(), "inMemory").unwrap();
+    assert!(!again.unclean);
+    drop(again);
+    assert!(
+        open(directory.path(), "inMemory").unwrap().unclean,
+        "dropped without close"
+    );
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let missing = open(&path.join("nowhere"), "inMemory").err().unwrap();
+    assert!(
+        missing.to_string().contains("not found. Create the missing directory"),
+        "{missing}"
+    );
+    let held = open(path, "inMemory").unwrap();
+    assert!(matches!(open(path, "inMemory"), Err(DataDirectoryError::InUse(_))));
+    held.close().unwrap();
+    let other = open(path, "rocksdb").err().unwrap().to_string();
+    assert!(
+        other.contains("created by the storage engine 'inMemory'") && other.contains("mongorestore"),
+        "{other}"
+    );
+}
+
+#[test]
+fn directories_of_mongodb_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = doc! { "storage": { "engine": "wiredTiger", "options": { "directoryPerDB": false } } };
+    std::fs::write(directory.path().join(METADATA_FILE), foreign.to_vec().unwrap()).unwrap();
+    assert!(matches!(
+        open(directory.path(), "inMemory"),
+        Err(DataDirectoryError::Foreign(_))
+    ));
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("WiredTiger"), b"").unwrap();
+    assert!(matches!(
+        open(directory.path(), "inMemory"),
+        Err(DataDirectoryError::Foreign(_))
+    ));
+}
+
+/// Every single-byte change of the metadata is noticed.
+#[test]
+fn damaged_metadata_is_refused() {
+    let bytes = encode(&metadata("inMemory"));
+    let file = Path::new("storage.bson");
+    assert_eq!(decode(&bytes, file).unwrap(), Some(metadata("inMemory")));
+    for at in 0..bytes.len() {
+        for change in [1, 0x80] {
+            let mut patched = bytes.clone();
+            patched[at] ^= change;
+            assert!(!matches!(decode(&patched, file), Ok(Some(_))), "byte {at}");
+        }
+    }
+    let mut newer = fields(&metadata("inMemory"));
+    newer.insert("formatVersion", 2);
+    let sum = checksum(&newer).unwrap();
+    newer.insert("checksum", sum);
+    assert!(matches!(
+        decode(&newer.to_vec().unwrap(), file),
+        Err(DataDirectoryError::Version { found: 2, .. })
+    ));
+}

@@ -1,0 +1,21 @@
+//! Connections: listening, reading requests, writing replies.
+//!
+//! A connection with traffic has a thread that blocks in `recv`: two system calls a request, no hand-over. When it stays
+//! quiet it is parked in one epoll set and costs a few hundred bytes. All idle threads wait on that set together; whichever
+//! the kernel wakes serves the connection itself, so a parked connection's request costs one wake-up. This module knows
+//! framing (`wire`) and threads, but no command: those come in by [`Service`].
+//!
+//! Invariants: a connection is owned by one thread, or parked, never both; while the server runs, at least one thread
+//! waits on the epoll set, unless the system refuses new threads.
+
+mod connection;
+mod listener;
+mod pool;
+mod service;
+
+pub use listener::{Endpoints, Listeners};
+pub use pool::{Limits, Pool};
+pub use service::{CommandService, Service};
+
+#[cfg(test)]
+mod tests;

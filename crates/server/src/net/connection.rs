@@ -1,0 +1,369 @@
+//! One connection while a thread has it: reads requests, has them answered, writes replies.
+//!
+//! The buffers are the thread's, not the connection's: a parked connection keeps only the bytes of a request that has not
+//! come in whole.
+
+use super::Service;
+use commands::{Outcome, Request};
+use rustix::buffer::spare_capacity;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use wire::{Answer, Codecs, Compressor, Form, HEADER_BYTES, Header, Message, MsgFlags, OpCode, Rejection, WireError};
+
+/// Bytes a thread's buffers keep while it waits.
+const BUFFER_BYTES_KEPT: usize = 64 * 1024;
+/// A larger buffer is given back after the request that needed it.
+const BUFFER_BYTES_KEPT_ACTIVE: usize = 16 * 1024 * 1024;
+/// A buffer grows by what has arrived, at least by this; never by what a header merely promises.
+const BUFFER_GROWTH_BYTES_MIN: usize = 256 * 1024;
+
+/// How long a quiet connection keeps its thread at first. A second request raises it to the longest; a stay with one
+/// request only, as a monitor makes them, halves it down to the shortest.
+const QUIET_AFTER_FIRST: Duration = Duration::from_millis(48);
+const QUIET_AFTER_MIN: Duration = Duration::from_millis(12);
+const QUIET_AFTER_MAX: Duration = Duration::from_millis(250);
+
+/// The part of a connection that other threads may look at.
+pub(super) struct Shared<S: Service> {
+    pub(super) stream: OwnedFd,
+    pub(super) client: Arc<S::Client>,
+    pub(super) remote: String,
+    /// Odd while a request is being answered; changes with every request.
+    pub(super) progress: AtomicU64,
+}
+
+/// A connection, owned by the thread that serves it or by the set of parked ones.
+pub(super) struct Connection<S: Service> {
+    pub(super) shared: Arc<Shared<S>>,
+    /// Received bytes that do not make a whole request yet.
+    pending: Vec<u8>,
+    next_request_id: i32,
+    /// The receive time-out set on the socket.
+    quiet_after: Duration,
+}
+
+impl<S: Service> Connection<S> {
+    pub(super) fn new(shared: Arc<Shared<S>>) -> rustix::io::Result<Self> {
+        set_socket_timeout(&shared.stream, Timeout::Recv, Some(QUIET_AFTER_FIRST))?;
+        Ok(Self {
+            shared,
+            pending: Vec::new(),
+            next_request_id: 1,
+            quiet_after: QUIET_AFTER_FIRST,
+        })
+    }
+
+    fn set_quiet_after(&mut self, quiet_after: Duration) -> rustix::io::Result<()> {
+        if self.quiet_after != quiet_after {
+            set_socket_timeout(&self.shared.stream, Timeout::Recv, Some(quiet_after))?;
+            self.quiet_after = quiet_after;
+        }
+        Ok(())
+    }
+
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn request_id(&mut self) -> i32 {
+        let id = self.next_request_id;
+        self.next_request_id = id.checked_add(1).unwrap_or(1);
+        id
+    }
+}
+
+/// Why a thread lets go of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// Nothing came for a while.
+    Quiet,
+    /// The other end closed it, or it broke.
+    Closed,
+    /// It sent what cannot be answered.
+    Rejected(WireError),
+    /// The layer above asked for it, or the server ends.
+    Asked,
+}
+
+/// What a thread needs to serve connections, kept from one to the next.
+#[derive(Default)]
+pub(super) struct Worker {
+    /// Received bytes; those before `start` are done with.
+    received: Vec<u8>,
+    start: usize,
+    decompressed: Vec<u8>,
+    reply: Vec<u8>,
+    compressed: Vec<u8>,
+    codecs: Codecs,
+}
+
+/// The message that was read last, and how its reply goes out.
+struct Incoming {
+    header: Header,
+    compressor: Option<Compressor>,
+    /// Bytes on the wire.
+    bytes: u64,
+}
+
+impl Worker {
+    /// Serves a connection that has something to read, until it is quiet or ends.
+    pub(super) fn serve<S: Service>(&mut self, service: &S, connection: &mut Connection<S>) -> Leave {
+        self.received.clear();
+        self.start = 0;
+        if !connection.pending.is_empty() {
+            self.received = std::mem::take(&mut connection.pending);
+        }
+        let mut requests = 0u32;
+        let leave = loop {
+            let header = match self.receive(connection) {
+                Ok(header) => header,
+                Err(leave) => break leave,
+            };
+            requests = requests.saturating_add(1);
+            if requests == 2 && connection.set_quiet_after(QUIET_AFTER_MAX).is_err() {
+                break Leave::Closed;
+            }
+            if let Err(leave) = self.answer(service, connection, header) {
+                break leave;
+            }
+            self.start += header.length;
+            self.shrink(BUFFER_BYTES_KEPT_ACTIVE);
+        };
+        if leave == Leave::Quiet {
+            connection.pending = self.take_rest();
+            let shorter = (connection.quiet_after / 2).max(QUIET_AFTER_MIN);
+            if requests < 2 && connection.set_quiet_after(shorter).is_err() {
+                return Leave::Closed;
+            }
+        }
+        self.received.clear();
+        self.start = 0;
+        self.shrink(BUFFER_BYTES_KEPT);
+        leave
+    }
+
+    /// The received bytes that no request was made of yet. Many of them keep their buffer: a client that sends a long
+    /// message a byte at a time must not have it copied every time.
+    fn take_rest(&mut self) -> Vec<u8> {
+        let rest = &self.received[self.start..];
+        if rest.len() < BUFFER_BYTES_KEPT {
+            return rest.to_vec();
+        }
+        self.received.drain(..self.start);
+        std::mem::take(&mut self.received)
+    }
+
+    fn shrink(&mut self, kept: usize) {
+        if self.received.capacity() > kept && self.start == self.received.len() {
+            self.received = Vec::new();
+            self.start = 0;
+        }
+        for buffer in [&mut self.decompressed, &mut self.reply, &mut self.compressed] {
+            if buffer.capacity() > kept {
+                *buffer = Vec::new();
+            }
+        }
+    }
+
+    /// Receives until a whole message stands at `start`.
+    fn receive<S: Service>(&mut self, connection: &Connection<S>) -> Result<Header, Leave> {
+        loop {
+            let available = &self.received[self.start..];
+            let wanted = match available.first_chunk::<HEADER_BYTES>() {
+                None => HEADER_BYTES,
+                Some(head) => {
+                    let header = Header::parse(head).map_err(Leave::Rejected)?;
+                    if available.len() >= header.length {
+                        return Ok(header);
+                    }
+                    header.length
+                }
+            };
+            self.make_room(wanted);
+            match rustix::net::recv(
+                &connection.shared.stream,
+                spare_capacity(&mut self.received),
+                RecvFlags::empty(),
+            ) {
+                Ok((0, _)) => return Err(Leave::Closed),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(Leave::Quiet),
+                Err(_) => return Err(Leave::Closed),
+            }
+        }
+    }
+
+    /// Makes room behind the received bytes for some more of a message of `wanted` bytes.
+    fn make_room(&mut self, wanted: usize) {
+        if self.start > 0 {
+            self.received.drain(..self.start);
+            self.start = 0;
+        }
+        let have = self.received.len();
+        let room = (wanted - have).min(have.max(BUFFER_GROWTH_BYTES_MIN));
+        if self.received.capacity() == 0 {
+            self.received.reserve_exact(room.max(BUFFER_BYTES_KEPT));
+        } else if self.received.capacity() - have < room {
+            self.received.reserve_exact(room);
+        }
+    }
+
+    /// Answers the message at `start`.
+    fn answer<S: Service>(&mut self, service: &S, connection: &mut Connection<S>, header: Header) -> Result<(), Leave> {
+        let message = &self.received[self.start..self.start + header.length];
+        let bytes = header.length as u64;
+        if header.op_code != OpCode::Compressed {
+            let incoming = Incoming {
+                header,
+                compressor: None,
+                bytes,
+            };
+            return respond(service, connection, message, &incoming, &mut self.reply, None);
+        }
+        let (inner, compressor) = self
+            .codecs
+            .decompress(&header, message, &mut self.decompressed)
+            .map_err(Leave::Rejected)?;
+        let incoming = Incoming {
+            header: inner,
+            compressor: Some(compressor),
+            bytes,
+        };
+        let squeeze = Some((&mut self.codecs, &mut self.compressed));
+        respond(
+            service,
+            connection,
+            &self.decompressed,
+            &incoming,
+            &mut self.reply,
+            squeeze,
+        )
+    }
+}
+
+type Squeeze<'w> = Option<(&'w mut Codecs, &'w mut Vec<u8>)>;
+
+/// Parses a request, has it handled and sends the reply, or the replies when the layer above gives several.
+fn respond<S: Service>(
+    service: &S,
+    connection: &mut Connection<S>,
+    message: &[u8],
+    incoming: &Incoming,
+    reply: &mut Vec<u8>,
+    mut squeeze: Squeeze<'_>,
+) -> Result<(), Leave> {
+    let parsed = match Message::parse(&incoming.header, message) {
+        Ok(parsed) => parsed,
+        Err(rejection) => return reject(service, connection, rejection, incoming, reply, squeeze),
+    };
+    let form = parsed.form();
+    let request = match &parsed {
+        Message::Msg(msg) => Request {
+            body: msg.body,
+            sequences: msg.sequences.as_slice(),
+            legacy_database: None,
+            exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
+        },
+        Message::Query(query) => Request {
+            body: query.body,
+            sequences: &[],
+            legacy_database: Some(query.database),
+            exhaust_allowed: false,
+        },
+    };
+    let mut response_to = incoming.header.request_id;
+    let mut bytes_in = incoming.bytes;
+    loop {
+        reply.clear();
+        let shape = form.unwrap_or(Form::Msg { checksum: false });
+        wire::begin(shape, reply);
+        connection.shared.progress.fetch_add(1, Ordering::Relaxed);
+        let outcome = service.handle(&connection.shared.client, &request, reply);
+        connection.shared.progress.fetch_add(1, Ordering::Relaxed);
+        let mut sent = 0;
+        if form.is_some() {
+            let id = connection.request_id();
+            let more = outcome.more_to_come && request.exhaust_allowed;
+            let flags = MsgFlags(if more { MsgFlags::MORE_TO_COME } else { 0 });
+            wire::finish(shape, reply, 0, id, response_to, flags).map_err(Leave::Rejected)?;
+            sent = send(connection, reply, incoming.compressor, &mut squeeze)?;
+            response_to = id;
+        }
+        service.count_network(bytes_in, sent);
+        bytes_in = 0;
+        match outcome {
+            Outcome { shutdown: true, .. } => {
+                service.request_shutdown();
+                return Err(Leave::Asked);
+            }
+            Outcome { close: true, .. } => return Err(Leave::Asked),
+            Outcome { more_to_come: true, .. } if request.exhaust_allowed => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Does what a rejection asks for.
+#[cold]
+fn reject<S: Service>(
+    service: &S,
+    connection: &mut Connection<S>,
+    rejection: Rejection,
+    incoming: &Incoming,
+    reply: &mut Vec<u8>,
+    mut squeeze: Squeeze<'_>,
+) -> Result<(), Leave> {
+    let form = match rejection.answer {
+        Answer::Close => return Err(Leave::Rejected(rejection.error)),
+        Answer::Nothing => return Ok(()),
+        Answer::Reply(form) | Answer::ReplyAndClose(form) => form,
+    };
+    let code = rejection.error.code();
+    let error = bson::rawdoc! {
+        "ok": 0.0, "errmsg": rejection.error.to_string(), "code": code.0, "codeName": code.name(),
+    };
+    reply.clear();
+    wire::begin(form, reply);
+    reply.extend_from_slice(error.as_bytes());
+    let id = connection.request_id();
+    wire::finish(form, reply, 0, id, incoming.header.request_id, MsgFlags::default()).map_err(Leave::Rejected)?;
+    let sent = send(connection, reply, incoming.compressor, &mut squeeze)?;
+    service.count_network(incoming.bytes, sent);
+    match rejection.answer {
+        Answer::ReplyAndClose(_) => Err(Leave::Rejected(rejection.error)),
+        _ => Ok(()),
+    }
+}
+
+/// Sends a reply, compressed as the request was; returns the bytes sent.
+fn send<S: Service>(
+    connection: &Connection<S>,
+    reply: &[u8],
+    compressor: Option<Compressor>,
+    squeeze: &mut Squeeze<'_>,
+) -> Result<u64, Leave> {
+    let mut rest = match (compressor, squeeze) {
+        (Some(compressor), Some((codecs, compressed))) => {
+            compressed.clear();
+            codecs
+                .compress(compressor, reply, compressed)
+                .map_err(Leave::Rejected)?;
+            compressed.as_slice()
+        }
+        _ => reply,
+    };
+    let bytes = rest.len() as u64;
+    while !rest.is_empty() {
+        match rustix::net::send(&connection.shared.stream, rest, SendFlags::NOSIGNAL) {
+            Ok(sent) => rest = &rest[sent..],
+            Err(Errno::INTR) => {}
+            Err(_) => return Err(Leave::Closed),
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,272 @@
+//! Listening sockets: TCP addresses and the Unix-domain socket, with one thread that accepts from all of them.
+
+use super::{Pool, Service};
+use bson::doc;
+use commands::Peer;
+use commands::logger::{Component, Logger};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with, sockopt};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections the system may queue before they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// Where to listen.
+#[derive(Clone, Debug)]
+pub struct Endpoints {
+    /// Host names and addresses; a path is a Unix-domain socket.
+    pub bind: Vec<String>,
+    /// Port; 0 lets the system choose one.
+    pub port: u16,
+    /// Listen on IPv6 addresses too.
+    pub ipv6: bool,
+    /// Directory of the socket `mongodb-PORT.sock`, and its permission bits; `None` for no Unix-domain socket.
+    pub unix: Option<(PathBuf, u32)>,
+}
+
+enum Family {
+    Tcp,
+    Unix(PathBuf),
+}
+
+struct Listener {
+    socket: OwnedFd,
+    family: Family,
+}
+
+/// The open listening sockets.
+pub struct Listeners {
+    listeners: Vec<Listener>,
+    port: u16,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listeners {
+    /// Binds all endpoints. Nothing is accepted before [`Listeners::start`].
+    pub fn bind(endpoints: &Endpoints) -> io::Result<Self> {
+        let mut listeners = Vec::new();
+        let mut port = endpoints.port;
+        for host in &endpoints.bind {
+            if host.starts_with('/') {
+                listeners.push(bind_unix(Path::new(host), 0o700)?);
+                continue;
+            }
+            for address in resolve(host, port, endpoints.ipv6)? {
+                let socket = bind_tcp(address).map_err(|error| at(&address, error))?;
+                if port == 0 {
+                    port = SocketAddr::try_from(rustix::net::getsockname(&socket)?).map_or(0, |bound| bound.port());
+                }
+                listeners.push(Listener {
+                    socket,
+                    family: Family::Tcp,
+                });
+            }
+        }
+        if let Some((directory, permissions)) = &endpoints.unix {
+            let path = directory.join(format!("mongodb-{port}.sock"));
+            listeners.push(bind_unix(&path, *permissions)?);
+        }
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        Ok(Self {
+            listeners,
+            port,
+            stop,
+            thread: None,
+        })
+    }
+
+    /// The TCP port, the one the system chose when 0 was asked for.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The addresses listened on, for the log.
+    pub fn addresses(&self) -> Vec<String> {
+        let address = |listener: &Listener| match &listener.family {
+            Family::Unix(path) => path.display().to_string(),
+            Family::Tcp => rustix::net::getsockname(&listener.socket)
+                .ok()
+                .and_then(|bound| SocketAddr::try_from(bound).ok())
+                .map_or_else(String::new, |bound| bound.to_string()),
+        };
+        self.listeners.iter().map(address).collect()
+    }
+
+    /// Starts the thread that accepts.
+    pub fn start<S: Service>(&mut self, pool: Arc<Pool<S>>, logger: Arc<Logger>) -> io::Result<()> {
+        let listeners = std::mem::take(&mut self.listeners);
+        let stop = self.stop.clone();
+        let run = move || accept_all(&listeners, &stop, &pool, &logger);
+        self.thread = Some(std::thread::Builder::new().name("listener".to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Stops accepting and removes the Unix-domain sockets.
+    pub fn stop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.listeners.clear();
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Family::Unix(path) = &self.family {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn at(what: &dyn std::fmt::Display, error: impl Into<io::Error>) -> io::Error {
+    let error = error.into();
+    io::Error::new(error.kind(), format!("Failed to set up listener: {what}: {error}"))
+}
+
+/// The addresses of a host name or address; IPv6 ones only when wanted, or when the address itself says so.
+fn resolve(host: &str, port: u16, ipv6: bool) -> io::Result<Vec<SocketAddr>> {
+    let host = host
+        .strip_prefix('[')
+        .and_then(|inner| inner.strip_suffix(']'))
+        .unwrap_or(host);
+    if host == "*" {
+        let mut all = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)];
+        if ipv6 {
+            all.push(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
+        }
+        return Ok(all);
+    }
+    let found = (host, port).to_socket_addrs().map_err(|error| at(&host, error))?;
+    let mut addresses: Vec<SocketAddr> = found.filter(|address| ipv6 || address.is_ipv4()).collect();
+    addresses.sort();
+    addresses.dedup();
+    match addresses.is_empty() {
+        true => Err(at(
+            &host,
+            io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                "no address to listen on; IPv6 needs net.ipv6",
+            ),
+        )),
+        false => Ok(addresses),
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Binds a Unix-domain socket; a file left by a server that is gone is replaced (the data directory's lock keeps two
+/// servers apart, and TCP has bound the port before).
+fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(io::Error::new(
+                error.kind(),
+                format!("Failed to unlink socket file {}: {error}", path.display()),
+            ));
+        }
+        _ => {}
+    }
+    let make = || -> rustix::io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(path)?)?;
+        rustix::fs::chmod(path, Mode::from_raw_mode(permissions))?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(socket)
+    };
+    let socket = make().map_err(|error| at(&path.display(), error))?;
+    Ok(Listener {
+        socket,
+        family: Family::Unix(path.to_owned()),
+    })
+}
+
+fn accept_all<S: Service>(listeners: &[Listener], stop: &OwnedFd, pool: &Pool<S>, logger: &Logger) {
+    loop {
+        let mut fds: Vec<PollFd<'_>> = listeners
+            .iter()
+            .map(|listener| PollFd::new(&listener.socket, PollFlags::IN))
+            .collect();
+        fds.push(PollFd::new(stop, PollFlags::IN));
+        if rustix::event::poll(&mut fds, None).is_err() {
+            continue;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready.last() == Some(&true) {
+            return;
+        }
+        for (listener, _) in listeners.iter().zip(&ready).filter(|(_, ready)| **ready) {
+            accept_some(listener, pool, logger);
+        }
+    }
+}
+
+/// Accepts what is queued, a bounded number at a time so that every listener has its turn.
+fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger) {
+    for _ in 0..64 {
+        match acceptfrom_with(&listener.socket, SocketFlags::CLOEXEC) {
+            Ok((stream, address)) => {
+                let peer = peer_of(listener, address.as_ref());
+                if matches!(peer, Peer::Tcp(_)) {
+                    let _ = sockopt::set_tcp_nodelay(&stream, true);
+                    let _ = sockopt::set_socket_keepalive(&stream, true);
+                }
+                pool.accept(stream, peer);
+            }
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(Errno::AGAIN) => return,
+            Err(error) => {
+                // Out of descriptors or memory: the connection stays queued, so pause rather than spin.
+                let attributes = doc! { "error": error.to_string() };
+                logger.error(
+                    Component::Network,
+                    23022,
+                    "listener",
+                    "Error accepting new connection",
+                    attributes,
+                );
+                std::thread::sleep(Duration::from_millis(50));
+                return;
+            }
+        }
+    }
+}
+
+fn peer_of(listener: &Listener, address: Option<&SocketAddrAny>) -> Peer {
+    match &listener.family {
+        Family::Unix(path) => Peer::Unix(path.display().to_string()),
+        Family::Tcp => {
+            let remote = address.and_then(|address| SocketAddr::try_from(address.clone()).ok());
+            Peer::Tcp(remote.map_or_else(String::new, |remote| remote.to_string()))
+        }
+    }
+}

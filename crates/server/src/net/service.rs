@@ -1,0 +1,73 @@
+//! What the network layer needs of the layer above.
+
+use commands::{Client, Outcome, Peer, Request};
+use std::sync::Arc;
+
+/// Answers requests. Shared by all connections.
+pub trait Service: Send + Sync + 'static {
+    /// What the layer above keeps of a connection.
+    type Client: Send + Sync + 'static;
+
+    /// A connection was accepted.
+    fn connect(&self, peer: Peer) -> Arc<Self::Client>;
+
+    /// The connection has ended, or its other end is gone while an operation runs: that is interrupted. May be called
+    /// twice.
+    fn disconnect(&self, client: &Arc<Self::Client>);
+
+    /// The connection's number, for log lines.
+    fn number(&self, client: &Self::Client) -> u32;
+
+    /// Appends exactly one document to `reply`.
+    fn handle(&self, client: &Arc<Self::Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome;
+
+    /// Counts the bytes of a request and its reply.
+    fn count_network(&self, bytes_in: u64, bytes_out: u64);
+
+    /// A command has asked the process to end.
+    fn request_shutdown(&self);
+}
+
+/// The commands layer as a service.
+pub struct CommandService {
+    server: Arc<commands::Server>,
+    request_shutdown: Box<dyn Fn() + Send + Sync>,
+}
+
+impl CommandService {
+    /// Serves `server`; `request_shutdown` is called for the `shutdown` command, after its reply was sent.
+    pub fn new(server: Arc<commands::Server>, request_shutdown: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            request_shutdown,
+        })
+    }
+}
+
+impl Service for CommandService {
+    type Client = Client;
+
+    fn connect(&self, peer: Peer) -> Arc<Client> {
+        self.server.connect(peer)
+    }
+
+    fn disconnect(&self, client: &Arc<Client>) {
+        self.server.disconnect(client);
+    }
+
+    fn number(&self, client: &Client) -> u32 {
+        client.id()
+    }
+
+    fn handle(&self, client: &Arc<Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome {
+        self.server.handle(client, request, reply)
+    }
+
+    fn count_network(&self, bytes_in: u64, bytes_out: u64) {
+        self.server.count_network(bytes_in, bytes_out);
+    }
+
+    fn request_shutdown(&self) {
+        (self.request_shutdown)();
+    }
+}

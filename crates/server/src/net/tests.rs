@@ -1,0 +1,493 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use bson::raw::RawDocument;
+use bson::{RawDocumentBuf, rawdoc};
+use commands::logger::{Logger, Ring};
+use commands::{Outcome, Peer, Request};
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use wire::{Codecs, Compressor, Form, Header, MsgFlags, OpCode};
+
+/// A service whose commands are `ping`, `block` (until released or the client is gone), `count` (an exhaust chain) and
+/// `shutdown`.
+#[derive(Default)]
+struct Bench {
+    connected: AtomicU32,
+    handled: AtomicU64,
+    gate: Mutex<Gate>,
+    change: Condvar,
+    stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct Gate {
+    blocked: u32,
+    released: bool,
+}
+
+struct BenchClient {
+    number: u32,
+    gone: AtomicBool,
+}
+
+impl Bench {
+    fn release(&self) {
+        self.gate.lock().released = true;
+        self.change.notify_all();
+    }
+
+    fn wait_blocked(&self, count: u32) {
+        let mut gate = self.gate.lock();
+        while gate.blocked < count {
+            self.change.wait(&mut gate);
+        }
+    }
+}
+
+impl Service for Bench {
+    type Client = BenchClient;
+
+    fn connect(&self, _peer: Peer) -> Arc<BenchClient> {
+        let number = self.connected.fetch_add(1, Ordering::SeqCst) + 1;
+        Arc::new(BenchClient {
+            number,
+            gone: AtomicBool::new(false),
+        })
+    }
+
+    fn disconnect(&self, client: &Arc<BenchClient>) {
+        client.gone.store(true, Ordering::SeqCst);
+        let _order = self.gate.lock();
+        self.change.notify_all();
+    }
+
+    fn number(&self, client: &BenchClient) -> u32 {
+        client.number
+    }
+
+    fn handle(&self, client: &Arc<BenchClient>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome {
+        let name = request.body.iter().next().unwrap().unwrap().0.to_string();
+        let mut outcome = Outcome::default();
+        match name.as_str() {
+            "block" => {
+                let mut gate = self.gate.lock();
+                gate.blocked += 1;
+                self.change.notify_all();
+                while !gate.released && !client.gone.load(Ordering::SeqCst) {
+                    self.change.wait(&mut gate);
+                }
+            }
+            "count" => outcome.more_to_come = self.handled.load(Ordering::SeqCst) < 3,
+            "shutdown" => outcome.shutdown = true,
+            _ => {}
+        }
+        let handled = self.handled.fetch_add(1, Ordering::SeqCst);
+        let documents: usize = request.sequences.iter().map(|(_, bytes)| bytes.len()).sum();
+        let answer = rawdoc! { "ok": 1.0, "you": client.number as i32, "handled": handled as i64, "bytes": documents as i64,
+        "db": request.legacy_database.unwrap_or("") };
+        reply.extend_from_slice(answer.as_bytes());
+        outcome
+    }
+
+    fn count_network(&self, _bytes_in: u64, _bytes_out: u64) {}
+
+    fn request_shutdown(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+}
+
+struct Site {
+    bench: Arc<Bench>,
+    pool: Arc<Pool<Bench>>,
+    listeners: Listeners,
+    logger: Arc<Logger>,
+    directory: tempfile::TempDir,
+}
+
+impl Site {
+    fn with_limit(connections_max: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let endpoints = Endpoints {
+            bind: vec!["127.0.0.1".to_owned()],
+            port: 0,
+            ipv6: false,
+            unix: Some((directory.path().to_owned(), 0o700)),
+        };
+        let logger = Logger::for_tests(Arc::new(vfs::SystemClock::new()));
+        let bench = Arc::new(Bench::default());
+        let limits = Limits {
+            connections_max,
+            quiet: false,
+        };
+        let pool = Pool::new(bench.clone(), logger.clone(), limits).unwrap();
+        let mut listeners = Listeners::bind(&endpoints).unwrap();
+        listeners.start(pool.clone(), logger.clone()).unwrap();
+        Self {
+            bench,
+            pool,
+            listeners,
+            logger,
+            directory,
+        }
+    }
+
+    fn new() -> Self {
+        Self::with_limit(1000)
+    }
+
+    fn connect(&self) -> Peering<TcpStream> {
+        Peering(TcpStream::connect(("127.0.0.1", self.listeners.port())).unwrap())
+    }
+
+    fn logged(&self, id: i32) -> bool {
+        let (_, lines) = self.logger.ring(Ring::Global);
+        lines.iter().any(|line| line.contains(&format!("\"id\":{id},")))
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.bench.release();
+        self.listeners.stop();
+        self.pool.end(Duration::from_secs(10));
+    }
+}
+
+/// The client's side.
+struct Peering<S>(S);
+
+fn request(flags: u32, body: &RawDocument) -> Vec<u8> {
+    let mut out = Vec::new();
+    let form = Form::Msg {
+        checksum: flags & MsgFlags::CHECKSUM_PRESENT != 0,
+    };
+    wire::begin(form, &mut out);
+    out.extend_from_slice(body.as_bytes());
+    wire::finish(form, &mut out, 0, 77, 0, MsgFlags(flags)).unwrap();
+    out
+}
+
+fn command(name: &str) -> RawDocumentBuf {
+    let mut body = RawDocumentBuf::new();
+    let name: bson::raw::CString = name.try_into().unwrap();
+    body.append(&*name, 1);
+    body
+}
+
+impl<S: Read + Write> Peering<S> {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    fn receive(&mut self) -> (Header, Vec<u8>) {
+        let mut head = [0; 16];
+        self.0.read_exact(&mut head).unwrap();
+        let header = Header::parse(&head).unwrap();
+        let mut message = head.to_vec();
+        message.resize(header.length, 0);
+        self.0.read_exact(&mut message[16..]).unwrap();
+        (header, message)
+    }
+
+    fn ask(&mut self, flags: u32, body: &RawDocument) -> (Header, MsgFlags, bson::Document) {
+        self.send(&request(flags, body));
+        self.reply()
+    }
+
+    fn reply(&mut self) -> (Header, MsgFlags, bson::Document) {
+        let (header, message) = self.receive();
+        assert_eq!(header.op_code, OpCode::Msg);
+        let wire::Message::Msg(msg) = wire::Message::parse(&header, &message).unwrap() else {
+            panic!()
+        };
+        (header, msg.flags, msg.body.try_into().unwrap())
+    }
+
+    fn ping(&mut self) -> bson::Document {
+        self.ask(0, &command("ping")).2
+    }
+
+    /// True when the other side has closed the connection without another byte.
+    fn closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+}
+
+#[test]
+fn requests_are_answered_over_tcp_and_unix_sockets() {
+    let site = Site::new();
+    let mut tcp = site.connect();
+    let path = site
+        .directory
+        .path()
+        .join(format!("mongodb-{}.sock", site.listeners.port()));
+    let mut unix = Peering(UnixStream::connect(&path).unwrap());
+    for _ in 0..3 {
+        assert_eq!(tcp.ping().get_f64("ok").unwrap(), 1.0);
+        assert_eq!(unix.ping().get_f64("ok").unwrap(), 1.0);
+    }
+    assert_ne!(tcp.ping().get_i32("you").unwrap(), unix.ping().get_i32("you").unwrap());
+    drop(site);
+    assert!(!path.exists(), "the socket file is removed at the end");
+}
+
+#[test]
+fn replies_name_the_request_and_have_numbers_of_their_own() {
+    let site = Site::new();
+    let mut client = site.connect();
+    let (first, ..) = client.ask(0, &command("ping"));
+    let (second, ..) = client.ask(0, &command("ping"));
+    assert_eq!((first.response_to, second.response_to), (77, 77));
+    assert_ne!(first.request_id, second.request_id);
+}
+
+/// Requests sent together, cut anywhere, or one byte at a time are the same requests.
+#[test]
+fn framing_does_not_depend_on_packets() {
+    let site = Site::new();
+    let mut client = site.connect();
+    let one = request(0, &command("ping"));
+    client.send(&one.repeat(50));
+    for _ in 0..50 {
+        client.reply();
+    }
+    for cut in 1..one.len() {
+        client.send(&one[..cut]);
+        client.0.flush().unwrap();
+        client.send(&one[cut..]);
+        client.reply();
+    }
+    for byte in &one {
+        client.send(&[*byte]);
+    }
+    client.reply();
+}
+
+/// A connection that has sent half a request is parked with it; the half is not lost, and others are served meanwhile.
+#[test]
+fn a_half_request_survives_parking() {
+    let site = Site::new();
+    let mut large = RawDocumentBuf::new();
+    large.append(bson::raw::cstr!("ping"), "x".repeat(3_000_000));
+    for body in [command("ping"), large] {
+        let bytes = request(0, &body);
+        let mut client = site.connect();
+        client.send(&bytes[..bytes.len() / 2]);
+        // The connection is quiet long enough to be parked: other connections make the threads go round meanwhile.
+        wait_until(|| {
+            site.connect().ping();
+            site.pool.parked_bytes() >= bytes.len() / 2
+        });
+        client.send(&bytes[bytes.len() / 2..]);
+        client.reply();
+    }
+}
+
+/// Polls a condition that other threads bring about. The bound is generous: reaching it is a failure.
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("the condition did not come about");
+}
+
+#[test]
+fn blocked_operations_delay_nobody() {
+    let site = Site::new();
+    let mut blocked: Vec<_> = (0..40).map(|_| site.connect()).collect();
+    for client in &mut blocked {
+        client.send(&request(0, &command("block")));
+    }
+    site.bench.wait_blocked(40);
+    for _ in 0..5 {
+        site.connect().ping();
+    }
+    site.bench.release();
+    for client in &mut blocked {
+        client.reply();
+    }
+}
+
+#[test]
+fn a_client_that_is_gone_has_its_operation_interrupted() {
+    let site = Site::new();
+    let mut client = site.connect();
+    client.send(&request(0, &command("block")));
+    site.bench.wait_blocked(1);
+    drop(client);
+    let mut seen = HashMap::new();
+    wait_until(|| {
+        site.pool.find_gone(&mut seen);
+        site.pool.open() == 0
+    });
+    assert!(!site.bench.gate.lock().released);
+}
+
+#[test]
+fn requests_with_more_to_come_get_no_reply() {
+    let site = Site::new();
+    let mut client = site.connect();
+    client.send(&request(MsgFlags::MORE_TO_COME, &command("ping")));
+    client.send(&request(MsgFlags::MORE_TO_COME, &command("ping")));
+    assert_eq!(client.ping().get_i64("handled").unwrap(), 2);
+}
+
+#[test]
+fn exhaust_replies_form_a_chain() {
+    let site = Site::new();
+    let mut client = site.connect();
+    client.send(&request(MsgFlags::EXHAUST_ALLOWED, &command("count")));
+    let mut response_to = 77;
+    for i in 0..4 {
+        let (header, flags, _) = client.reply();
+        assert_eq!(header.response_to, response_to);
+        assert_eq!(flags.has(MsgFlags::MORE_TO_COME), i < 3);
+        response_to = header.request_id;
+    }
+    site.bench.handled.store(0, Ordering::SeqCst);
+    let (_, flags, _) = client.ask(0, &command("count"));
+    assert!(!flags.has(MsgFlags::MORE_TO_COME), "not without leave");
+    client.ping();
+}
+
+#[test]
+fn checksums_and_compression_are_returned_in_kind() {
+    let site = Site::new();
+    let mut client = site.connect();
+    let (_, flags, _) = client.ask(MsgFlags::CHECKSUM_PRESENT, &command("ping"));
+    assert!(flags.has(MsgFlags::CHECKSUM_PRESENT));
+    let mut codecs = Codecs::default();
+    for compressor in [Compressor::Noop, Compressor::Snappy, Compressor::Zlib, Compressor::Zstd] {
+        let mut bytes = Vec::new();
+        codecs
+            .compress(compressor, &request(0, &command("ping")), &mut bytes)
+            .unwrap();
+        client.send(&bytes);
+        let (header, message) = client.receive();
+        assert_eq!(header.op_code, OpCode::Compressed);
+        let mut out = Vec::new();
+        let (inner, found) = codecs.decompress(&header, &message, &mut out).unwrap();
+        assert_eq!((found, inner.op_code, inner.response_to), (compressor, OpCode::Msg, 77));
+    }
+}
+
+#[test]
+fn legacy_queries_get_legacy_replies() {
+    let site = Site::new();
+    let mut client = site.connect();
+    let hello = rawdoc! { "isMaster": 1, "helloOk": true };
+    let body = [&[0; 4], &b"admin.$cmd\0"[..], &[0; 4], &[0xFF; 4], hello.as_bytes()].concat();
+    let header = Header {
+        length: 16 + body.len(),
+        request_id: 5,
+        response_to: 0,
+        op_code: OpCode::Query,
+    };
+    client.send(&[&header.to_bytes()[..], &body].concat());
+    let (header, message) = client.receive();
+    assert_eq!((header.op_code, header.response_to), (OpCode::Reply, 5));
+    let document = RawDocument::from_bytes(&message[36..]).unwrap();
+    assert_eq!(document.get_str("db").unwrap(), "admin");
+}
+
+#[test]
+fn bad_documents_are_answered_and_bad_frames_closed() {
+    let site = Site::new();
+    let mut client = site.connect();
+    let mut bad = request(0, &command("ping"));
+    bad[25] = 0x55;
+    client.send(&bad);
+    let (_, _, error) = client.reply();
+    assert_eq!(
+        (error.get_f64("ok").unwrap(), error.get_i32("code").unwrap()),
+        (0.0, 22)
+    );
+    client.ping();
+    let mut flags = request(0, &command("ping"));
+    flags[16] = 4;
+    client.send(&flags);
+    assert_eq!(client.reply().2.get_i32("code").unwrap(), 223);
+    assert!(client.closed());
+    let garbage = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
+    let short = [8, 0, 0, 0].repeat(4);
+    let unknown = request(0, &command("ping"))
+        .iter()
+        .enumerate()
+        .map(|(i, b)| if i == 12 { 99 } else { *b })
+        .collect();
+    for bytes in [garbage, short, unknown] {
+        let mut client = site.connect();
+        client.send(&bytes);
+        assert!(client.closed());
+    }
+    assert!(site.logged(22988));
+    site.connect().ping();
+}
+
+#[test]
+fn too_many_connections_are_refused() {
+    let site = Site::with_limit(2);
+    let (mut one, mut two) = (site.connect(), site.connect());
+    one.ping();
+    two.ping();
+    assert!(site.connect().closed());
+    assert!(site.logged(22942));
+    drop(one);
+    wait_until(|| site.pool.open() == 1);
+    site.connect().ping();
+}
+
+#[test]
+fn the_shutdown_command_gets_its_reply_first() {
+    let site = Site::new();
+    let mut client = site.connect();
+    client.ask(0, &command("shutdown"));
+    assert!(client.closed());
+    assert!(site.bench.stopped.load(Ordering::SeqCst));
+}
+
+/// At the end parked connections are closed at once, and a running request still gets its reply.
+#[test]
+fn the_end_closes_connections_after_their_replies() {
+    let mut site = Site::new();
+    let (mut idle, mut busy) = (site.connect(), site.connect());
+    idle.ping();
+    busy.send(&request(0, &command("block")));
+    site.bench.wait_blocked(1);
+    site.listeners.stop();
+    let (pool, bench) = (site.pool.clone(), site.bench.clone());
+    let end = std::thread::spawn(move || pool.end(Duration::from_secs(60)));
+    assert!(idle.closed());
+    bench.release();
+    busy.reply();
+    assert!(busy.closed());
+    assert_eq!(end.join().unwrap(), 0);
+    wait_until(|| site.pool.threads() == 0);
+}
+
+/// A few hundred connections in bursts: all served, then few threads left waiting.
+#[test]
+fn idle_connections_hold_no_threads() {
+    let site = Site::new();
+    let mut clients: Vec<_> = (0..300).map(|_| site.connect()).collect();
+    for _ in 0..2 {
+        for client in &mut clients {
+            client.ping();
+        }
+    }
+    wait_until(|| site.pool.active() == 0);
+    assert_eq!(site.pool.open(), 300);
+    for client in &mut clients {
+        client.ping();
+    }
+}

@@ -1,0 +1,447 @@
+//! The life of the server process: start-up in order, the wait, the orderly end.
+//!
+//! 1. log file, 2. lock and metadata of the data directory, 3. engine, 4. log and recovery, 5. listening sockets,
+//! 6. commands, 7. connections. The end goes backwards.
+
+use crate::config::Config;
+use crate::data_directory::{DataDirectory, Metadata};
+use crate::events::{self, Event};
+use crate::net::{CommandService, Limits, Listeners, Pool};
+use crate::{daemon, engines};
+use anyhow::{Context, anyhow};
+use bson::doc;
+use codec::Codec;
+use commands::Settings;
+use commands::logger::{Component, Destination, Logger};
+use oplog::{Log, LogError, LogMode, LogOptions};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+use storage::{RecoveryProgress, Storage, StorageOptions};
+use vfs::{Env, RealFs, SystemClock, SystemRandom};
+
+/// Exit codes, as MongoDB's scripts know them.
+mod exit {
+    /// Log or engine stopped for good.
+    pub const ABRUPT: u8 = 14;
+    /// A listening socket could not be set up.
+    pub const NET: u8 = 48;
+    /// Anything else that keeps the server from starting.
+    pub const START: u8 = 100;
+}
+
+/// How long connections have to finish at the end.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the main thread looks after things.
+const TICK: Duration = Duration::from_secs(1);
+/// Fewer descriptors than this deserve a warning.
+const DESCRIPTORS_ADVISED: u64 = 64_000;
+
+/// Why the server did not start.
+struct StartError {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl<E: Into<anyhow::Error>> From<E> for StartError {
+    fn from(error: E) -> Self {
+        Self {
+            code: exit::START,
+            error: error.into(),
+        }
+    }
+}
+
+/// Serves until told to stop.
+pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
+    let env = Env {
+        fs: Arc::new(RealFs::new()),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom::new()),
+    };
+    let logger = match Logger::new(env.clock.clone(), &config.log) {
+        Ok(logger) => logger,
+        Err(error) => {
+            let path = match &config.log.destination {
+                Destination::File { path, .. } => path.display().to_string(),
+                _ => String::new(),
+            };
+            eprintln!("Failed to open log file {path}: {error}");
+            return ExitCode::from(exit::START);
+        }
+    };
+    for (component, level) in &config.log_components {
+        logger.set_verbosity(*component, Some(*level));
+    }
+    log_panics(logger.clone());
+    let code = match Running::start(config, argv, env, &logger) {
+        Ok((running, events)) => running.wait(&events),
+        Err(StartError { code, error }) => {
+            let attributes = doc! { "error": format!("{error:#}") };
+            logger.fatal(
+                Component::Control,
+                20557,
+                "initandlisten",
+                "Error during startup, terminating",
+                attributes,
+            );
+            if config.log.destination != Destination::Stdout {
+                eprintln!("{error:#}");
+            }
+            code
+        }
+    };
+    logger.info(
+        Component::Control,
+        23138,
+        "main",
+        "Shutting down",
+        doc! { "exitCode": i32::from(code) },
+    );
+    ExitCode::from(code)
+}
+
+/// A panic is a bug: it goes to the log, where the operator looks.
+fn log_panics(logger: Arc<Logger>) {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        logger.fatal(
+            Component::Default,
+            4757800,
+            "panic",
+            "Panic",
+            doc! { "message": panic.to_string() },
+        );
+        before(panic);
+    }));
+}
+
+/// A server that serves.
+struct Running {
+    logger: Arc<Logger>,
+    directory: DataDirectory,
+    storage: Arc<Storage>,
+    server: Arc<commands::Server>,
+    pool: Arc<Pool<CommandService>>,
+    listeners: Listeners,
+    pid_file: Option<PathBuf>,
+}
+
+impl Running {
+    fn start(
+        config: &Config,
+        argv: Vec<String>,
+        env: Env,
+        logger: &Arc<Logger>,
+    ) -> Result<(Self, Receiver<Event>), StartError> {
+        let (sender, events) = events::listen()?;
+        let descriptors = raise_descriptors();
+        let name = engines::choose(config.storage.engine.as_deref()).map_err(|reason| anyhow!(reason))?;
+        log_start(config, name, logger);
+        let wanted = Metadata {
+            engine: name.to_owned(),
+            directory_per_db: config.storage.directory_per_db,
+        };
+        let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
+        start_warnings(config, name, descriptors, directory.unclean, logger);
+        let storage = open_storage(config, name, &env, &directory, logger, &sender)?;
+        let net = |error: std::io::Error| StartError {
+            code: exit::NET,
+            error: error.into(),
+        };
+        let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
+        let settings = settings(config, argv, listeners.port());
+        let server =
+            commands::Server::new(env, storage.clone(), logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
+        let stop = move || {
+            let _ = sender.send(Event::Stop("shutdown command".to_owned()));
+        };
+        let service = CommandService::new(server.clone(), Box::new(stop));
+        let limits = Limits {
+            connections_max: config.net.connections_max as usize,
+            quiet: config.quiet,
+        };
+        let pool = Pool::new(service, logger.clone(), limits)?;
+        if let Some(path) = &config.pid_file {
+            let text = format!("{}\n", std::process::id());
+            std::fs::write(path, text).with_context(|| format!("cannot write pid file {}", path.display()))?;
+        }
+        for address in listeners.addresses() {
+            logger.info(
+                Component::Network,
+                23015,
+                "listener",
+                "Listening on",
+                doc! { "address": address },
+            );
+        }
+        let port = i32::from(listeners.port());
+        listeners.start(pool.clone(), logger.clone())?;
+        logger.info(
+            Component::Network,
+            23016,
+            "listener",
+            "Waiting for connections",
+            doc! { "port": port, "ssl": "off" },
+        );
+        if daemon::is_child() {
+            daemon::ready()?;
+        }
+        let pid_file = config.pid_file.clone();
+        Ok((
+            Self {
+                logger: logger.clone(),
+                directory,
+                storage,
+                server,
+                pool,
+                listeners,
+                pid_file,
+            },
+            events,
+        ))
+    }
+
+    /// Looks after things until it is time to end; returns the exit code.
+    fn wait(self, events: &Receiver<Event>) -> u8 {
+        let mut seen = HashMap::new();
+        loop {
+            match events.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout) => {
+                    self.server.tick();
+                    self.pool.find_gone(&mut seen);
+                }
+                Ok(Event::RotateLog) => {
+                    if let Err(error) = self.logger.rotate() {
+                        let attributes = doc! { "error": error.to_string() };
+                        self.logger
+                            .error(Component::Control, 23168, "main", "Log rotation failed", attributes);
+                    }
+                }
+                Ok(Event::Failed) => return exit::ABRUPT,
+                Ok(Event::Stop(reason)) => return self.end(&reason),
+                Err(RecvTimeoutError::Disconnected) => return self.end("no one left to ask"),
+            }
+        }
+    }
+
+    fn end(mut self, reason: &str) -> u8 {
+        self.logger.info(
+            Component::Control,
+            23377,
+            "main",
+            "Shutting down in an orderly way",
+            doc! { "reason": reason },
+        );
+        self.listeners.stop();
+        self.server.begin_shutdown();
+        let left = self.pool.end(END_PATIENCE);
+        if left > 0 {
+            let attributes = doc! { "connections": left as i64 };
+            self.logger.warning(
+                Component::Network,
+                8410003,
+                "main",
+                "Connections did not end in time",
+                attributes,
+            );
+        }
+        let mut code = 0;
+        match self.storage.close(true) {
+            Ok(()) => {
+                if let Err(error) = self.directory.close() {
+                    let attributes = doc! { "error": error.to_string() };
+                    self.logger.error(
+                        Component::Storage,
+                        8410004,
+                        "main",
+                        "Cannot clear the lock file",
+                        attributes,
+                    );
+                }
+            }
+            Err(error) => {
+                let attributes = doc! { "error": error.to_string() };
+                self.logger.fatal(
+                    Component::Storage,
+                    8410005,
+                    "main",
+                    "The storage did not close cleanly",
+                    attributes,
+                );
+                code = exit::ABRUPT;
+            }
+        }
+        if let Some(path) = &self.pid_file {
+            let _ = std::fs::remove_file(path);
+        }
+        code
+    }
+}
+
+fn open_storage(
+    config: &Config,
+    engine: &str,
+    env: &Env,
+    directory: &DataDirectory,
+    logger: &Arc<Logger>,
+    events: &Sender<Event>,
+) -> Result<Arc<Storage>, StartError> {
+    let opened = engines::open(engine, env, &directory.engine(engine), &config.storage)?;
+    let mut log = LogOptions::new(directory.journal());
+    log.codec = config.storage.journal_compressor.parse::<Codec>()?;
+    log.commit_interval = Duration::from_millis(config.storage.commit_interval_ms);
+    log.mode = if config.storage.journal {
+        LogMode::On
+    } else {
+        LogMode::Off
+    };
+    let fail = failure_handler(logger.clone(), events.clone());
+    let of_log = fail.clone();
+    log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
+    let log = Log::open(env, log, opened.durable_seq())?;
+    let mut options = StorageOptions::new(Arc::new(commands::PartialFilters));
+    options.journal = config.storage.journal;
+    options.sync_period = Duration::from_secs(config.storage.sync_period_s);
+    let progress = logger.clone();
+    options.on_progress = Some(Arc::new(move |step| log_recovery(&progress, step)));
+    let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
+    storage.subscribe_failure(Box::new(move |reason| fail(reason)));
+    Ok(storage)
+}
+
+/// Logs the first failure of log or engine and has the main thread end the process.
+fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&str) + Send + Sync> {
+    let once = std::sync::Once::new();
+    Arc::new(move |reason| {
+        once.call_once(|| {
+            let attributes = doc! { "reason": reason };
+            logger.fatal(
+                Component::Storage,
+                8410006,
+                "storage",
+                "Writing has stopped for good, terminating",
+                attributes,
+            );
+            let _ = events.send(Event::Failed);
+        });
+    })
+}
+
+fn log_recovery(logger: &Logger, step: RecoveryProgress) {
+    let (message, attributes) = match step {
+        RecoveryProgress::Started { durable, last } => (
+            "Recovery from the log begins",
+            doc! { "durable": durable.0 as i64, "last": last.0 as i64 },
+        ),
+        RecoveryProgress::Replayed { seq, last } => (
+            "Recovery from the log goes on",
+            doc! { "replayed": seq.0 as i64, "last": last.0 as i64 },
+        ),
+        RecoveryProgress::Finished { entries } => ("Recovery from the log is over", doc! { "entries": entries as i64 }),
+        RecoveryProgress::ResumingIndexBuilds { indexes } => {
+            ("Interrupted index builds go on", doc! { "indexes": indexes as i64 })
+        }
+    };
+    logger.info(Component::Recovery, 8410007, "initandlisten", message, attributes);
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn settings(config: &Config, argv: Vec<String>, port: u16) -> Settings {
+    Settings {
+        argv,
+        parsed: config.parsed.clone(),
+        host: host_name(),
+        port,
+        db_path: config.storage.db_path.display().to_string(),
+        journal: config.storage.journal,
+        emulated_version: config.emulated_version,
+        wire_version_max: config.wire_version_max,
+        engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        parameters: config.parameters.clone(),
+        slow_ms: config.slow_ms,
+        connections_max: config.net.connections_max,
+    }
+}
+
+/// Raises the limit of open files to what is allowed; returns it.
+fn raise_descriptors() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum,
+                maximum: limit.maximum,
+            },
+        );
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn log_start(config: &Config, engine: &str, logger: &Logger) {
+    let attributes = doc! {
+        "pid": i64::from(std::process::id()), "port": i32::from(config.net.endpoints.port),
+        "dbPath": config.storage.db_path.display().to_string(), "storageEngine": engine,
+        "version": env!("CARGO_PKG_VERSION"), "host": host_name(),
+    };
+    logger.info(
+        Component::Control,
+        4615611,
+        "initandlisten",
+        "tenond starting",
+        attributes,
+    );
+    let attributes = doc! { "options": config.parsed.clone() };
+    logger.info(
+        Component::Control,
+        21951,
+        "initandlisten",
+        "Options set by command line",
+        attributes,
+    );
+}
+
+fn start_warnings(config: &Config, engine: &str, descriptors: u64, unclean: bool, logger: &Logger) {
+    if unclean {
+        let attributes = doc! { "lockFile": crate::data_directory::LOCK_FILE };
+        let message = "Detected unclean shutdown - Lock file is not empty";
+        logger.warning(Component::Storage, 22271, "initandlisten", message, attributes);
+    }
+    let warn = |id, message: &str| logger.startup_warning(Component::Control, id, message, bson::Document::new());
+    warn(
+        22120,
+        "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
+    );
+    if rustix::process::geteuid().is_root() {
+        warn(
+            22138,
+            "You are running this process as the root user, which is not recommended",
+        );
+    }
+    if descriptors < DESCRIPTORS_ADVISED {
+        let attributes = doc! { "currentValue": descriptors as i64, "recommendedMinimum": DESCRIPTORS_ADVISED as i64 };
+        logger.startup_warning(
+            Component::Control,
+            22184,
+            "Soft rlimits for open file descriptors too low",
+            attributes,
+        );
+    }
+    if !config.storage.journal {
+        warn(
+            8410008,
+            "Journaling is off: a crash loses every write since the last checkpoint",
+        );
+    }
+    for warning in config.warnings.iter().chain(&engines::warnings(engine, config)) {
+        warn(8410009, warning);
+    }
+}
