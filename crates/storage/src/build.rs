@@ -361,3 +361,7 @@ impl crate::WriteUnit<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "build_tests.rs"]
+mod tests;

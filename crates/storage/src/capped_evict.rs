@@ -138,3 +138,7 @@ impl Candidates {
         Ok(own)
     }
 }
+
+#[cfg(test)]
+#[path = "capped_tests.rs"]
+mod tests;

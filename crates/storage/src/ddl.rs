@@ -360,3 +360,7 @@ fn changed_options(collection: &Collection, change: &CollectionChange) -> Result
     }
     Ok(options)
 }
+
+#[cfg(test)]
+#[path = "ddl_tests.rs"]
+mod tests;

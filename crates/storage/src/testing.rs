@@ -1,1 +1,166 @@
+//! What this crate's tests start from: a storage on the in-memory engine and a simulated disk.
 
+use crate::{
+    CollectionGuard, IndexSpec, LockMode, Namespace, Operation, Predicate, PredicateCompiler, RecordId, Storage,
+    StorageError, StorageOptions,
+};
+use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
+use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use oplog::{Log, LogOptions};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
+
+/// `{p: true}` and the like: the fields of the filter have to be equal.
+struct Equal(RawDocumentBuf);
+
+impl Predicate for Equal {
+    fn matches(&self, document: &RawDocument) -> bool {
+        self.0.iter().flatten().all(|(name, value)| document.get(name).ok().flatten() == Some(value))
+    }
+}
+
+pub(crate) struct EqualCompiler;
+
+impl PredicateCompiler for EqualCompiler {
+    fn compile(&self, filter: &RawDocument) -> Result<Arc<dyn Predicate>, String> {
+        Ok(Arc::new(Equal(filter.to_owned())))
+    }
+}
+
+/// A simulated machine to open storages on.
+pub(crate) struct Machine {
+    pub(crate) fs: SimulatedFs,
+    pub(crate) clock: Arc<SimulatedClock>,
+    random: Arc<SeededRandom>,
+    /// The last entry found by the newest `open`.
+    pub(crate) found: AtomicU64,
+}
+
+impl Machine {
+    pub(crate) fn new(seed: u64) -> Self {
+        let fs = SimulatedFs::new(seed);
+        for directory in ["/db/inMemory", "/db/journal"] {
+            fs.create_directory_all(Path::new(directory)).expect("created");
+        }
+        for directory in ["/db/inMemory", "/db/journal", "/db", "/"] {
+            fs.sync_directory(Path::new(directory)).expect("synced");
+        }
+        Self {
+            fs,
+            clock: Arc::new(SimulatedClock::new(1_700_000_000_000)),
+            random: Arc::new(SeededRandom::new(seed)),
+            found: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn env(&self) -> Env {
+        Env { fs: Arc::new(self.fs.clone()), clock: self.clock.clone(), random: self.random.clone() }
+    }
+
+    pub(crate) fn open(&self) -> Result<Arc<Storage>, StorageError> {
+        let env = self.env();
+        let engine = Arc::new(InMemoryEngine::open(&env, Path::new("/db/inMemory"), InMemoryOptions::default())?);
+        let mut log = LogOptions::new("/db/journal");
+        log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
+        log.background = false;
+        let durable = engine::Engine::durable_seq(engine.as_ref());
+        let log = Arc::new(Log::open(&env, log, durable).map_err(StorageError::Log)?);
+        self.found.store(log.last_seq().max(durable).0, Ordering::SeqCst);
+        let mut options = StorageOptions::new(Arc::new(EqualCompiler));
+        options.background = false;
+        options.sync_period = Duration::ZERO;
+        Storage::open(env, engine, log, options)
+    }
+
+    pub(crate) fn operation(&self) -> Operation {
+        Operation::new(self.clock.clone(), 1)
+    }
+}
+
+pub(crate) fn ns(name: &str) -> Namespace {
+    Namespace::new("test", name).expect("a valid name")
+}
+
+/// `index("a_1", {a: 1}, {unique: true})`.
+pub(crate) fn index(name: &str, key: RawDocumentBuf, options: RawDocumentBuf) -> IndexSpec {
+    let mut spec = rawdoc! { "v": 2, "key": key, "name": name };
+    options.iter().flatten().for_each(|(name, value)| spec.append(name, value));
+    IndexSpec::from_document(&spec).expect("a valid specification")
+}
+
+/// The calls most tests make.
+pub(crate) trait Calls {
+    fn make(&self, op: &Operation, name: &str, options: RawDocumentBuf);
+    fn locked(&self, op: &Operation, name: &str) -> CollectionGuard;
+    fn put(&self, op: &Operation, name: &str, document: RawDocumentBuf) -> Result<RecordId, StorageError>;
+    fn replace(&self, op: &Operation, name: &str, id: RecordId, new: RawDocumentBuf) -> Result<(), StorageError>;
+    fn remove(&self, op: &Operation, name: &str, id: RecordId) -> Result<(), StorageError>;
+    fn all(&self, name: &str) -> Vec<(RecordId, Document)>;
+    fn assert_valid(&self, op: &Operation, name: &str);
+}
+
+impl Calls for Arc<Storage> {
+    fn make(&self, op: &Operation, name: &str, options: RawDocumentBuf) {
+        self.create_collection(op, &ns(name), &options).expect("created");
+    }
+
+    fn locked(&self, op: &Operation, name: &str) -> CollectionGuard {
+        let guard = self.collection(op, &ns(name), LockMode::IntentExclusive).expect("locked");
+        guard.expect("the collection exists")
+    }
+
+    fn put(&self, op: &Operation, name: &str, document: RawDocumentBuf) -> Result<RecordId, StorageError> {
+        let guard = self.locked(op, name);
+        let mut unit = self.begin_write(op);
+        let id = unit.insert(&guard, &document)?;
+        unit.commit()?;
+        Ok(id)
+    }
+
+    fn replace(&self, op: &Operation, name: &str, id: RecordId, new: RawDocumentBuf) -> Result<(), StorageError> {
+        let guard = self.locked(op, name);
+        loop {
+            let mut unit = self.begin_write(op);
+            let old = unit.lock_record(&guard, id)?.expect("the record exists");
+            match unit.update(&guard, id, RawDocument::from_bytes(old.as_ref()).expect("stored"), &new) {
+                Err(StorageError::WouldWait) => {}
+                other => return other.and_then(|()| unit.commit().map(drop)),
+            }
+        }
+    }
+
+    fn remove(&self, op: &Operation, name: &str, id: RecordId) -> Result<(), StorageError> {
+        let guard = self.locked(op, name);
+        let mut unit = self.begin_write(op);
+        if let Some(old) = unit.lock_record(&guard, id)? {
+            unit.delete(&guard, id, RawDocument::from_bytes(old.as_ref()).expect("stored"))?;
+        }
+        unit.commit().map(drop)
+    }
+
+    fn all(&self, name: &str) -> Vec<(RecordId, Document)> {
+        let collection = self.catalog().collection(&ns(name)).expect("the collection exists");
+        let view = self.read().expect("a view");
+        let mut cursor =
+            view.records(&collection, Bound::Unbounded, Bound::Unbounded, crate::Direction::Forward).expect("a cursor");
+        let (mut batch, mut all) = (crate::RecordBatch::new(), Vec::new());
+        while cursor.fill(&mut batch, crate::FillLimits::default()).expect("filled") {
+            for row in 0..batch.len() {
+                let document = RawDocument::from_bytes(batch.document(row)).expect("stored");
+                all.push((batch.id(row), Document::try_from(document).expect("stored")));
+            }
+        }
+        all
+    }
+
+    fn assert_valid(&self, op: &Operation, name: &str) {
+        let report = self.validate(op, &ns(name), true).expect("validated");
+        assert!(report.is_valid(), "{name}: {report:#?}");
+        let collection = self.catalog().collection(&ns(name)).expect("the collection exists");
+        assert_eq!(collection.count(), report.n_records, "the count in memory");
+    }
+}

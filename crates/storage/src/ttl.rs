@@ -191,3 +191,7 @@ fn delete_if_expired(
     }
     Ok(still)
 }
+
+#[cfg(test)]
+#[path = "ttl_tests.rs"]
+mod tests;

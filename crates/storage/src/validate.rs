@@ -347,3 +347,7 @@ fn check_document(bytes: &[u8]) -> Result<&RawDocument, String> {
     }
     Ok(document)
 }
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

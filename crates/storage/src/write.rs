@@ -35,7 +35,6 @@ pub struct WriteUnit<'a> {
     pub(crate) entry: EntryWriter,
     pub(crate) touched: Vec<Touched>,
     snapshot: Option<Arc<dyn Snapshot>>,
-    batch_bytes: usize,
     multikey: Vec<(Arc<Index>, MultikeyPaths)>,
 }
 
@@ -62,7 +61,6 @@ impl<'a> WriteUnit<'a> {
             entry: EntryWriter::default(),
             touched: Vec::new(),
             snapshot: None,
-            batch_bytes: 0,
             multikey: Vec::new(),
         }
     }
@@ -256,7 +254,7 @@ impl<'a> WriteUnit<'a> {
 
     /// A unit's first change always has room.
     fn check_room(&self, bytes: usize) -> Result<(), StorageError> {
-        if !self.is_empty() && self.entry.byte_len() + self.batch_bytes + bytes > UNIT_BYTES_MAX {
+        if !self.is_empty() && self.entry.byte_len() + bytes > UNIT_BYTES_MAX {
             return Err(StorageError::UnitTooLarge {
                 bytes_max: UNIT_BYTES_MAX,
             });
@@ -410,7 +408,6 @@ impl<'a> WriteUnit<'a> {
         let touched = &mut self.touched[place];
         touched.count += i64::from(new.is_some()) - i64::from(old_bytes > 0);
         touched.bytes += new.as_ref().map_or(0, |new| new.len() as i64) - old_bytes as i64;
-        self.batch_bytes += new.as_ref().map_or(0, Bytes::len);
         match new {
             Some(new) => self.overlay.batch.put(c.table(), key, new),
             None => self.overlay.batch.delete(c.table(), key),
@@ -421,7 +418,6 @@ impl<'a> WriteUnit<'a> {
     pub(crate) fn write_index_rows(&mut self, c: &CollectionGuard, writes: &mut IndexWrites) {
         let (mut inserted, mut deleted) = (0, 0);
         for write in writes.writes.drain(..) {
-            self.batch_bytes += write.key.len();
             match write.value {
                 Some(value) => {
                     inserted += 1;

@@ -1,1 +1,367 @@
+//! The write path: what a unit sees, checks, locks and leaves behind.
 
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::recovery::Replayer;
+use crate::testing::{Calls, Machine, index, ns};
+use crate::{DuplicateKey, LockMode, Namespace, StorageError};
+use bson::{RawDocumentBuf, doc, rawdoc};
+use std::sync::Barrier;
+use std::sync::atomic::AtomicU64;
+
+fn duplicate(result: Result<impl std::fmt::Debug, StorageError>) -> DuplicateKey {
+    match result {
+        Err(StorageError::DuplicateKey(facts)) => *facts,
+        other => panic!("expected a duplicate key, got {other:?}"),
+    }
+}
+
+fn parsed(bytes: &Bytes) -> &RawDocument {
+    RawDocument::from_bytes(bytes.as_ref()).unwrap()
+}
+
+#[test]
+fn inserted_documents_are_found_by_id_and_record() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let id = storage.put(&op, "c", rawdoc! { "_id": 5, "a": 1 }).unwrap();
+    let guard = storage.locked(&op, "c");
+    let view = storage.read().unwrap();
+    let mut key = Vec::new();
+    keys::key::encode_value(&mut key, bson::raw::RawBsonRef::Int32(5), keys::FieldOrder::Ascending, None);
+    assert_eq!(view.find_unique(guard.id_index(), &key).unwrap(), Some(id));
+    assert_eq!(view.record(&guard, id).unwrap().unwrap(), rawdoc! { "_id": 5, "a": 1 }.as_bytes());
+    assert_eq!((guard.count(), guard.data_bytes()), (1, rawdoc! { "_id": 5, "a": 1 }.as_bytes().len() as u64));
+    drop(guard);
+    storage.assert_valid(&op, "c");
+}
+
+#[test]
+fn a_dropped_unit_leaves_nothing() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let (guard, before) = (storage.locked(&op, "c"), storage.last_seq());
+    let mut unit = storage.begin_write(&op);
+    unit.insert(&guard, &rawdoc! { "_id": 1 }).unwrap();
+    assert!(!unit.is_empty() && unit.operations() == 1 && unit.bytes() > 20);
+    drop(unit);
+    assert_eq!((storage.last_seq(), guard.count(), storage.stats().locks_held), (before, 0, 0));
+    assert!(storage.begin_write(&op).commit().unwrap() == before, "an empty unit is no entry");
+    drop(guard);
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+}
+
+#[test]
+fn duplicates_are_reported_with_their_facts_and_change_nothing() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.create_indexes(&op, &ns("c"), &[index("u_1_v_-1", rawdoc! { "u": 1, "v": -1 }, rawdoc! { "unique": true })]).unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": "x" }).unwrap();
+    let facts = duplicate(storage.put(&op, "c", rawdoc! { "_id": 1, "u": "y" }));
+    assert_eq!((facts.index.as_str(), facts.key_value), ("_id_", rawdoc! { "_id": 1 }));
+    let facts = duplicate(storage.put(&op, "c", rawdoc! { "_id": 2, "u": "x" }));
+    assert_eq!(facts.key_value, rawdoc! { "u": "x", "v": null });
+    assert_eq!((facts.key_pattern, facts.namespace), (rawdoc! { "u": 1, "v": -1 }, ns("c")));
+
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    unit.insert(&guard, &rawdoc! { "_id": 3, "u": "z" }).unwrap();
+    let (operations, bytes, locks) = (unit.operations(), unit.bytes(), unit.locks.len());
+    duplicate(unit.insert(&guard, &rawdoc! { "_id": 4, "u": "z" }));
+    assert_eq!((unit.operations(), unit.bytes(), unit.locks.len()), (operations, bytes, locks), "as before the call");
+    unit.insert(&guard, &rawdoc! { "_id": 4, "u": "w" }).unwrap();
+    unit.commit().unwrap();
+    assert_eq!(guard.count(), 3);
+    drop(guard);
+    storage.assert_valid(&op, "c");
+}
+
+#[test]
+fn a_unit_sees_its_own_changes() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let first = storage.put(&op, "c", rawdoc! { "_id": 1, "n": 0 }).unwrap();
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    for n in 1..40 {
+        let old = unit.lock_record(&guard, first).unwrap().unwrap();
+        assert_eq!(parsed(&old).get_i32("n").unwrap(), n - 1);
+        unit.update(&guard, first, parsed(&old), &rawdoc! { "_id": 1, "n": n }).unwrap();
+        unit.insert(&guard, &rawdoc! { "_id": 100 + n }).unwrap();
+        duplicate(unit.insert(&guard, &rawdoc! { "_id": 100 + n }));
+    }
+    let old = unit.lock_record(&guard, first).unwrap().unwrap();
+    unit.delete(&guard, first, parsed(&old)).unwrap();
+    assert!(unit.lock_record(&guard, first).unwrap().is_none());
+    unit.insert(&guard, &rawdoc! { "_id": 1, "again": true }).unwrap();
+    assert_eq!(guard.count(), 1, "nothing is visible before the commit");
+    unit.commit().unwrap();
+    assert_eq!(guard.count(), 40);
+    drop(guard);
+    storage.assert_valid(&op, "c");
+}
+
+#[test]
+fn one_field_arrays_in_two_fields_are_refused() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.create_indexes(&op, &ns("c"), &[index("ab", rawdoc! { "a": 1, "b": 1 }, rawdoc! {})]).unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": 1, "a": [1, 2], "b": 3 }).unwrap();
+    let refused = storage.put(&op, "c", rawdoc! { "_id": 2, "a": [1], "b": [2] });
+    assert!(matches!(refused, Err(StorageError::CannotIndexParallelArrays(_))), "{refused:?}");
+    let guard = storage.locked(&op, "c");
+    let multikey = guard.index("ab").unwrap().multikey();
+    assert_eq!(multikey.iter().collect::<Vec<_>>(), [(0, 0)]);
+    drop(guard);
+    storage.assert_valid(&op, "c");
+}
+
+#[test]
+fn documents_without_id_in_front_or_too_large_are_refused() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    assert!(matches!(storage.put(&op, "c", rawdoc! { "a": 1, "_id": 1 }), Err(StorageError::InvalidDocument(_))));
+    let fitting = STORED_DOCUMENT_BYTES_MAX - rawdoc! { "_id": 1, "s": "" }.as_bytes().len();
+    storage.put(&op, "c", rawdoc! { "_id": 1, "s": "x".repeat(fitting) }).unwrap();
+    let refused = storage.put(&op, "c", rawdoc! { "_id": 2, "s": "x".repeat(fitting + 1) });
+    assert!(matches!(refused, Err(StorageError::DocumentTooLarge { .. })));
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    unit.insert(&guard, &rawdoc! { "_id": 3, "s": "x".repeat(fitting) }).unwrap();
+    unit.insert(&guard, &rawdoc! { "_id": 4, "s": "x".repeat(fitting) }).unwrap();
+    let full = unit.insert(&guard, &rawdoc! { "_id": 5, "s": "x".repeat(fitting) });
+    assert!(matches!(full, Err(StorageError::UnitTooLarge { .. })), "{full:?}");
+    unit.commit().unwrap();
+    assert_eq!(guard.count(), 3);
+}
+
+/// The batch a unit prepares is the one replay builds from its entry.
+#[test]
+fn prepared_batches_equal_replayed_ones() {
+    let machine = Machine::new(3);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let specs = [
+        index("a", rawdoc! { "a": 1 }, rawdoc! {}),
+        index("u", rawdoc! { "u": 1 }, rawdoc! { "unique": true, "sparse": true }),
+        index("p", rawdoc! { "a": -1, "b.c": 1 }, rawdoc! { "partialFilterExpression": { "p": true } }),
+    ];
+    storage.create_indexes(&op, &ns("c"), &specs).unwrap();
+    storage.make(&op, "capped", rawdoc! { "capped": true, "size": 4096, "max": 3 });
+    let first = storage.put(&op, "c", rawdoc! { "_id": 1, "a": [1, 2], "u": 1, "p": true }).unwrap();
+    let second = storage.put(&op, "c", rawdoc! { "_id": 2, "a": 5, "u": 2 }).unwrap();
+    let (guard, capped) = (storage.locked(&op, "c"), storage.locked(&op, "capped"));
+    let mut unit = storage.begin_write(&op);
+    let old = unit.lock_record(&guard, first).unwrap().unwrap();
+    let new = rawdoc! { "_id": 1, "a": [2.0, 3], "u": 3, "b": { "c": [1, 1] } };
+    unit.update(&guard, first, parsed(&old), &new).unwrap();
+    let again = rawdoc! { "_id": 1, "a": 2, "b": [{ "c": 7 }], "p": true };
+    unit.update(&guard, first, &new, &again).unwrap();
+    let old = unit.lock_record(&guard, second).unwrap().unwrap();
+    unit.delete(&guard, second, parsed(&old)).unwrap();
+    for n in 0..30 {
+        unit.insert(&guard, &rawdoc! { "_id": 10 + n, "a": n, "u": 50 + n, "p": true }).unwrap();
+        unit.insert(&capped, &rawdoc! { "_id": n }).unwrap();
+    }
+    unit.finish();
+    let bytes = unit.entry.with_parts(|parts| parts.concat());
+    let seq = storage.last_seq().next();
+    let mut next_table = *storage.definitions.lock();
+    let snapshot = storage.engine().snapshot().unwrap();
+    let mut effect = Replayer::new(&storage).evaluate(seq, &bytes, snapshot, &mut next_table).unwrap();
+    effect.finish();
+    assert_eq!(unit.overlay.batch.ops().len(), effect.overlay.batch.ops().len());
+    for (prepared, replayed) in unit.overlay.batch.ops().iter().zip(effect.overlay.batch.ops()) {
+        assert_eq!(prepared, replayed);
+    }
+}
+
+#[test]
+fn one_hot_document_loses_no_update() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let id = storage.put(&op, "c", rawdoc! { "_id": 1, "n": 0 }).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let op = machine.operation();
+                let guard = storage.locked(&op, "c");
+                for _ in 0..200 {
+                    let mut unit = storage.begin_write(&op);
+                    let old = unit.lock_record(&guard, id).unwrap().unwrap();
+                    let n = parsed(&old).get_i32("n").unwrap();
+                    unit.update(&guard, id, parsed(&old), &rawdoc! { "_id": 1, "n": n + 1 }).unwrap();
+                    unit.commit().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(storage.all("c"), [(id, doc! { "_id": 1, "n": 1600 })]);
+    assert_eq!(storage.stats().locks_held, 0);
+}
+
+#[test]
+fn of_racing_inserts_of_one_key_exactly_one_wins() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.create_indexes(&op, &ns("c"), &[index("u", rawdoc! { "u": 1 }, rawdoc! { "unique": true })]).unwrap();
+    let (wins, barrier) = (AtomicU64::new(0), Barrier::new(6));
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let (storage, machine, wins, barrier) = (&storage, &machine, &wins, &barrier);
+            scope.spawn(move || {
+                let op = machine.operation();
+                for round in 0..100 {
+                    barrier.wait();
+                    match storage.put(&op, "c", rawdoc! { "_id": thread * 1000 + round, "u": round }) {
+                        Ok(_) => {
+                            wins.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Err(StorageError::DuplicateKey(facts)) => assert_eq!(facts.index, "u"),
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(wins.load(Ordering::SeqCst), 100);
+    storage.assert_valid(&op, "c");
+}
+
+/// Two units that each hold what the other wants: one is told to come back, and its next unit waits for the other.
+#[test]
+fn crossing_units_do_not_deadlock() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let ids = [1, 2].map(|id| storage.put(&op, "c", rawdoc! { "_id": id, "n": 0 }).unwrap());
+    std::thread::scope(|scope| {
+        for order in [[0, 1], [1, 0]] {
+            let (storage, machine) = (&storage, &machine);
+            scope.spawn(move || {
+                let op = machine.operation();
+                let guard = storage.locked(&op, "c");
+                for _ in 0..300 {
+                    'unit: loop {
+                        let mut unit = storage.begin_write(&op);
+                        for place in order {
+                            let old = match unit.lock_record(&guard, ids[place]) {
+                                Err(StorageError::WouldWait) => continue 'unit,
+                                other => other.unwrap().unwrap(),
+                            };
+                            let document = parsed(&old);
+                            let (id, n) = (document.get_i32("_id").unwrap(), document.get_i32("n").unwrap());
+                            unit.update(&guard, ids[place], document, &rawdoc! { "_id": id, "n": n + 1 }).unwrap();
+                        }
+                        unit.commit().unwrap();
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(storage.all("c").into_iter().map(|(_, d)| d.get_i32("n").unwrap()).collect::<Vec<_>>(), [600, 600]);
+}
+
+#[test]
+fn a_killed_operation_stops_waiting_for_a_document() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let id = storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    unit.lock_record(&guard, id).unwrap();
+    let other = machine.operation();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let guard = storage.locked(&other, "c");
+            storage.begin_write(&other).lock_record(&guard, id).map(drop)
+        });
+        other.kill();
+        assert!(matches!(waiting.join().unwrap(), Err(StorageError::Interrupted(_))));
+    });
+    drop(unit);
+    assert_eq!(storage.stats().locks_held, 0);
+}
+
+#[test]
+fn a_collection_may_be_dropped_and_made_again_under_writers_and_readers() {
+    let machine = Machine::new(1);
+    let storage = machine.open().unwrap();
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (storage, machine, written) = (&storage, &machine, &written);
+            scope.spawn(move || {
+                let op = machine.operation();
+                for n in 0..300 {
+                    let Some(guard) = storage.collection(&op, &ns("c"), LockMode::IntentExclusive).unwrap() else {
+                        continue;
+                    };
+                    let mut unit = storage.begin_write(&op);
+                    match unit.insert(&guard, &rawdoc! { "_id": thread * 1000 + n }) {
+                        Ok(_) | Err(StorageError::DuplicateKey(_)) => {}
+                        Err(other) => panic!("{other}"),
+                    }
+                    unit.commit().unwrap();
+                    written.fetch_add(1, Ordering::SeqCst);
+                    let view = storage.read().unwrap();
+                    view.record(&guard, RecordId(1)).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            let op = machine.operation();
+            for _ in 0..60 {
+                match storage.create_collection(&op, &ns("c"), &RawDocumentBuf::new()) {
+                    Ok(()) | Err(StorageError::NamespaceExists(_)) => {}
+                    Err(other) => panic!("{other}"),
+                }
+                storage.drop_collection(&op, &ns("c")).unwrap();
+            }
+            storage.make(&op, "c", rawdoc! {});
+        });
+    });
+    let op = machine.operation();
+    storage.assert_valid(&op, "c");
+    let tables = storage.engine().tables().unwrap();
+    assert_eq!(tables.len(), 4, "catalog, statistics, records and _id_: {tables:?}");
+}
+
+#[test]
+fn a_failed_log_stops_writing_and_tells() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let told = Arc::new(AtomicU64::new(0));
+    let teller = told.clone();
+    storage.subscribe_failure(Box::new(move |_| {
+        teller.fetch_add(1, Ordering::SeqCst);
+    }));
+    machine.fs.inject(vfs::Fault::new(vfs::FaultKind::SyncError).times(100));
+    let id = storage.put(&op, "c", rawdoc! { "_id": 1 });
+    assert!(id.is_ok());
+    assert!(storage.wait_durable(storage.last_seq()).is_err());
+    machine.fs.clear_faults();
+    let refused = storage.put(&op, "c", rawdoc! { "_id": 2 });
+    assert!(matches!(refused, Err(StorageError::Stopped(_))), "{refused:?}");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    assert!(storage.read().is_ok(), "reading goes on");
+}
+
+#[test]
+fn names_of_views_are_no_collections() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.create_view(&op, &ns("v"), "c", bson::RawArrayBuf::new(), &rawdoc! {}).unwrap();
+    let view = storage.collection(&op, &ns("v"), LockMode::IntentShared);
+    assert!(matches!(view, Err(StorageError::IsView(_))));
+    assert!(storage.collection(&op, &Namespace::new("test", "none").unwrap(), LockMode::IntentShared).unwrap().is_none());
+}
