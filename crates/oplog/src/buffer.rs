@@ -3,7 +3,7 @@
 //! Knows no I/O. Invariant: `chunks` hold the entries from some `Seq` to `next - 1` in order, without holes.
 
 use crate::format::ENTRY_LENGTH_BYTES;
-use crate::limits::{FRAME_RAW_BYTES_TARGET, SPARE_CHUNKS_MAX};
+use crate::limits::SPARE_CHUNKS_MAX;
 use engine::Seq;
 use std::collections::VecDeque;
 
@@ -27,14 +27,16 @@ impl Chunk {
 /// The append side.
 pub(crate) struct Buffer {
     next: Seq,
+    frame_bytes: usize,
     chunks: Vec<Chunk>,
     spare: Vec<Vec<u8>>,
 }
 
 impl Buffer {
-    pub fn new(next: Seq) -> Self {
+    pub fn new(next: Seq, frame_bytes: usize) -> Self {
         Self {
             next,
+            frame_bytes,
             chunks: Vec::new(),
             spare: Vec::new(),
         }
@@ -46,7 +48,7 @@ impl Buffer {
         if self
             .chunks
             .last()
-            .is_none_or(|chunk| chunk.raw.len() + needed > FRAME_RAW_BYTES_TARGET)
+            .is_none_or(|chunk| chunk.raw.len() + needed > self.frame_bytes)
         {
             let raw = self.spare.pop().unwrap_or_default();
             self.chunks.push(Chunk {

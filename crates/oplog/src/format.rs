@@ -259,3 +259,7 @@ pub fn layout_description() -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[path = "format_tests.rs"]
+mod tests;

@@ -9,9 +9,12 @@ pub const SEGMENT_BYTES_MIN: u64 = 8 * 1024;
 /// Largest segment that can be asked for.
 pub const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// A frame takes entries until it holds about so many raw bytes; one larger entry makes a larger frame. Large enough for
-/// compression to see repetition, small enough that a reader decompresses little beyond what it seeks.
+/// The default of `frame_bytes`: large enough for compression to see repetition, small enough that a reader decompresses
+/// little beyond what it seeks.
 pub(crate) const FRAME_RAW_BYTES_TARGET: usize = 1024 * 1024;
+
+/// Largest `frame_bytes`.
+pub(crate) const FRAME_RAW_BYTES_TARGET_MAX: usize = 16 * 1024 * 1024;
 
 /// Largest raw frame: one entry of the greatest length and its length field.
 pub(crate) const FRAME_RAW_BYTES_MAX: usize = ENTRY_BYTES_MAX + crate::format::ENTRY_LENGTH_BYTES;
@@ -28,6 +31,9 @@ pub(crate) const FLUSH_SOON_BYTES: usize = 4 * 1024 * 1024;
 /// `append` refuses beyond so many times the bound that `wait_for_room` keeps: the last resort against callers that never
 /// wait.
 pub(crate) const BUFFER_HARD_LIMIT_FACTOR: usize = 4;
+
+/// Emptied chunks with more memory than this are not kept for reuse.
+pub(crate) const CHUNK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Emptied chunks kept for reuse.
 pub(crate) const SPARE_CHUNKS_MAX: usize = 8;

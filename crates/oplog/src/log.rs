@@ -104,7 +104,7 @@ impl Log {
             clock: env.clock.clone(),
             disk,
             catalog: found.catalog,
-            buffer: Mutex::new(Buffer::new(found.last.next())),
+            buffer: Mutex::new(Buffer::new(found.last.next(), options.frame_bytes)),
             writer: Mutex::new(writer),
             last: AtomicU64::new(found.last.0),
             opened_at: found.last,

@@ -1,6 +1,6 @@
 //! How a log is to be kept.
 
-use crate::limits::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::limits::{FRAME_RAW_BYTES_TARGET, FRAME_RAW_BYTES_TARGET_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::{LogError, Result};
 use codec::Codec;
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ pub struct LogOptions {
     /// Length of a segment file: 64 to 128 MiB in production, see [`crate::SEGMENT_BYTES_MIN`]. A longer entry gets a longer
     /// segment.
     pub segment_bytes: u64,
+    /// A frame takes entries until it holds so many raw bytes; one longer entry makes a longer frame. At most 16 MiB.
+    pub frame_bytes: usize,
     /// Longest time between an append and the start of its flush when nobody waits for it.
     pub commit_interval: Duration,
     /// On or off.
@@ -45,12 +47,13 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// The defaults: snappy, 64 MiB segments, 100 ms, 64 MiB of buffer, 2 spare segments.
+    /// The defaults: snappy, 64 MiB segments, 1 MiB frames, 100 ms, 64 MiB of buffer, 2 spare segments.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
             codec: Codec::Snappy,
             segment_bytes: 64 * 1024 * 1024,
+            frame_bytes: FRAME_RAW_BYTES_TARGET,
             commit_interval: Duration::from_millis(100),
             mode: LogMode::On,
             buffer_bytes_max: 64 * 1024 * 1024,
@@ -78,6 +81,12 @@ impl LogOptions {
             self.segment_bytes,
             SEGMENT_BYTES_MIN,
             SEGMENT_BYTES_MAX,
+        )?;
+        within(
+            "frame_bytes",
+            self.frame_bytes as u64,
+            1,
+            FRAME_RAW_BYTES_TARGET_MAX as u64,
         )?;
         within("buffer_bytes_max", self.buffer_bytes_max as u64, 1, 1 << 32)?;
         within(

@@ -242,3 +242,7 @@ pub(crate) fn unpack(frame: &Frame<'_>, unpacker: &mut Decompressor) -> std::res
     }
     if rest.is_empty() { Ok(raw) } else { Err(Damage::Entries) }
 }
+
+#[cfg(test)]
+#[path = "scan_tests.rs"]
+mod tests;

@@ -16,7 +16,7 @@ use crate::buffer::{Buffer, Chunk};
 use crate::catalog::{Catalog, Segment, new_stamp};
 use crate::disk::Disk;
 use crate::format::{FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentNumber, padded};
-use crate::limits::{COMPRESS_RAW_BYTES_MIN, GROUP_BYTES_TARGET};
+use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_BYTES_TARGET};
 use crate::stats::add;
 use crate::{LogError, Result};
 use codec::{Codec, Compressor};
@@ -129,7 +129,7 @@ impl Writer {
         for chunk in self.pending.drain(..framed.chunks) {
             let mut raw = chunk.raw;
             raw.clear();
-            if raw.capacity() <= 2 * crate::limits::FRAME_RAW_BYTES_TARGET {
+            if raw.capacity() <= CHUNK_KEPT_BYTES_MAX {
                 self.emptied.push(raw);
             }
         }

@@ -207,7 +207,18 @@ fn a_reader_keeps_the_segment_it_reads() {
     let entries = grow();
     let mut reader = log.read(Seq(1)).unwrap();
     reader.next().unwrap().unwrap();
+    let second = verify_segment(&fs, &segments(&fs)[1]).unwrap().first;
+    let spares = || {
+        let names = fs.list(Path::new(DIRECTORY)).unwrap();
+        names
+            .iter()
+            .filter(|name| name.to_str().unwrap().starts_with("spare"))
+            .count()
+    };
+    log.purge(Seq(second.0 - 1)).unwrap();
+    assert_eq!(spares(), 0, "the file is not reused while it is read");
     log.purge(Seq(80)).unwrap();
+    assert_eq!(spares(), 2);
     grow();
     let mut read = 1;
     let error = loop {
