@@ -75,7 +75,11 @@ pub struct LoggerOptions {
 
 impl Default for LoggerOptions {
     fn default() -> Self {
-        Self { destination: Destination::Stdout, time_format: TimeFormat::default(), verbosity: 0 }
+        Self {
+            destination: Destination::Stdout,
+            time_format: TimeFormat::default(),
+            verbosity: 0,
+        }
     }
 }
 
@@ -168,7 +172,10 @@ impl Logger {
 
     /// A logger that only fills its rings.
     pub fn for_tests(clock: Arc<dyn Clock>) -> Arc<Self> {
-        let options = LoggerOptions { destination: Destination::Rings, ..LoggerOptions::default() };
+        let options = LoggerOptions {
+            destination: Destination::Rings,
+            ..LoggerOptions::default()
+        };
         Self::new(clock, &options).expect("rings need no file")
     }
 
@@ -180,22 +187,54 @@ impl Logger {
 
     /// An event of normal running. `context` is the thread or connection: `conn12`, `listener`.
     pub fn info(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(Severity::Info, component, id, context, message, &attributes, Ring::Global);
+        self.write(
+            Severity::Info,
+            component,
+            id,
+            context,
+            message,
+            &attributes,
+            Ring::Global,
+        );
     }
 
     /// Something the operator should look at.
     pub fn warning(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(Severity::Warning, component, id, context, message, &attributes, Ring::Global);
+        self.write(
+            Severity::Warning,
+            component,
+            id,
+            context,
+            message,
+            &attributes,
+            Ring::Global,
+        );
     }
 
     /// Something failed.
     pub fn error(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(Severity::Error, component, id, context, message, &attributes, Ring::Global);
+        self.write(
+            Severity::Error,
+            component,
+            id,
+            context,
+            message,
+            &attributes,
+            Ring::Global,
+        );
     }
 
     /// The process is about to end because of this.
     pub fn fatal(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(Severity::Fatal, component, id, context, message, &attributes, Ring::Global);
+        self.write(
+            Severity::Fatal,
+            component,
+            id,
+            context,
+            message,
+            &attributes,
+            Ring::Global,
+        );
     }
 
     /// A line of verbosity `level` (1 to 5); the attributes are made only when it is written.
@@ -209,13 +248,29 @@ impl Logger {
         attributes: impl FnOnce() -> Document,
     ) {
         if self.enabled(component, level) {
-            self.write(Severity::Debug(level), component, id, context, message, &attributes(), Ring::Global);
+            self.write(
+                Severity::Debug(level),
+                component,
+                id,
+                context,
+                message,
+                &attributes(),
+                Ring::Global,
+            );
         }
     }
 
     /// A warning of the start-up; `getLog: "startupWarnings"` shows it until the process ends.
     pub fn startup_warning(&self, component: Component, id: i32, message: &str, attributes: Document) {
-        self.write(Severity::Warning, component, id, "initandlisten", message, &attributes, Ring::StartupWarnings);
+        self.write(
+            Severity::Warning,
+            component,
+            id,
+            "initandlisten",
+            message,
+            &attributes,
+            Ring::StartupWarnings,
+        );
     }
 
     #[allow(clippy::too_many_arguments, reason = "one argument per field of a line")]
@@ -231,7 +286,16 @@ impl Logger {
     ) {
         let now = time_text(self.clock.now_ms(), &self.zone);
         let warning_of_startup = ring == Ring::StartupWarnings;
-        let line = json::Line { now: &now, severity, component, id, context, message, attributes, warning_of_startup };
+        let line = json::Line {
+            now: &now,
+            severity,
+            component,
+            id,
+            context,
+            message,
+            attributes,
+            warning_of_startup,
+        };
         let mut text = line.to_json();
         let kept: Arc<str> = Arc::from(text.as_str());
         self.global.lock().push(kept.clone());
@@ -275,7 +339,13 @@ impl Logger {
         let Destination::File { path, rotate, .. } = &self.destination else {
             return Ok(());
         };
-        self.info(Component::Control, 23166, "logRotate", "Log rotation initiated", Document::new());
+        self.info(
+            Component::Control,
+            23166,
+            "logRotate",
+            "Log rotation initiated",
+            Document::new(),
+        );
         let mut sink = self.sink.write();
         if *rotate == Rotate::Rename {
             rename_with_time(path, self.clock.now_ms())?;
@@ -315,7 +385,11 @@ fn open_log_file(path: &Path) -> io::Result<File> {
 /// Renames `path` to `path.2026-01-31T12-00-00`, with a number behind when that name is taken.
 fn rename_with_time(path: &Path, now_ms: i64) -> io::Result<PathBuf> {
     let time = time_text(now_ms, &jiff::tz::TimeZone::UTC);
-    let stem = format!("{}.{}", path.display(), time.get(..19).unwrap_or(&time).replace(':', "-"));
+    let stem = format!(
+        "{}.{}",
+        path.display(),
+        time.get(..19).unwrap_or(&time).replace(':', "-")
+    );
     let mut target = PathBuf::from(&stem);
     let mut number = 1;
     while target.try_exists()? {
@@ -329,7 +403,9 @@ fn rename_with_time(path: &Path, now_ms: i64) -> io::Result<PathBuf> {
 /// ISO 8601 with milliseconds and offset; always 29 bytes for years 0 to 9999.
 fn time_text(now_ms: i64, zone: &jiff::tz::TimeZone) -> String {
     let time = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    time.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S.%3f%:z").to_string()
+    time.to_zoned(zone.clone())
+        .strftime("%Y-%m-%dT%H:%M:%S.%3f%:z")
+        .to_string()
 }
 
 #[cfg(test)]

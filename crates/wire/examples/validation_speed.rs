@@ -12,7 +12,11 @@ fn measure(name: &str, document: &RawDocumentBuf) {
         std::hint::black_box(wire::validate_document(std::hint::black_box(bytes)).unwrap());
     }
     let ns = start.elapsed().as_nanos() as f64 / rounds as f64;
-    println!("{name}: {} bytes, {ns:.0} ns, {:.2} GB/s", bytes.len(), bytes.len() as f64 / ns);
+    println!(
+        "{name}: {} bytes, {ns:.0} ns, {:.2} GB/s",
+        bytes.len(),
+        bytes.len() as f64 / ns
+    );
 }
 
 fn raw(document: bson::Document) -> RawDocumentBuf {

@@ -45,7 +45,9 @@ impl Compressor {
 
     /// The compressor of a name in `hello` or in the configuration.
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::NEGOTIABLE.into_iter().find(|compressor| compressor.name() == name)
+        Self::NEGOTIABLE
+            .into_iter()
+            .find(|compressor| compressor.name() == name)
     }
 
     /// Its name.
@@ -104,9 +106,13 @@ impl Codecs {
         message: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(Header, Compressor), WireError> {
-        let malformed = WireError::Malformed { what: "compressed message", offset: HEADER_BYTES };
-        let Some((fields, compressed)) =
-            message.get(HEADER_BYTES..).and_then(|rest| rest.split_first_chunk::<FIELDS_BYTES>())
+        let malformed = WireError::Malformed {
+            what: "compressed message",
+            offset: HEADER_BYTES,
+        };
+        let Some((fields, compressed)) = message
+            .get(HEADER_BYTES..)
+            .and_then(|rest| rest.split_first_chunk::<FIELDS_BYTES>())
         else {
             return Err(malformed);
         };
@@ -122,9 +128,16 @@ impl Codecs {
             _ => return Err(WireError::MessageLength { length: size }),
         };
         if size > compressor.expanded_max(compressed.len()) {
-            return Err(fail(compressor, "more bytes promised than the compressed ones can hold"));
+            return Err(fail(
+                compressor,
+                "more bytes promised than the compressed ones can hold",
+            ));
         }
-        let inner = Header { length: HEADER_BYTES + size, op_code, ..*header };
+        let inner = Header {
+            length: HEADER_BYTES + size,
+            op_code,
+            ..*header
+        };
         out.clear();
         out.reserve(inner.length);
         out.extend_from_slice(&inner.to_bytes());
@@ -172,7 +185,9 @@ impl Codecs {
                 };
                 let mut target = std::io::Cursor::new(&mut *out);
                 target.set_position(HEADER_BYTES as u64);
-                decoder.decompress_to_buffer(compressed, &mut target).map_err(|error| fail(compressor, error))?;
+                decoder
+                    .decompress_to_buffer(compressed, &mut target)
+                    .map_err(|error| fail(compressor, error))?;
             }
         }
         Ok(())
@@ -180,7 +195,10 @@ impl Codecs {
 
     /// Appends `message` to `out` as a compressed one with the same ids.
     pub fn compress(&mut self, compressor: Compressor, message: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
-        let malformed = WireError::Malformed { what: "message to compress", offset: 0 };
+        let malformed = WireError::Malformed {
+            what: "message to compress",
+            offset: 0,
+        };
         let (head, body) = message.split_first_chunk::<HEADER_BYTES>().ok_or(malformed)?;
         let header = Header::parse(head)?;
         let start = out.len();
@@ -191,9 +209,15 @@ impl Codecs {
         self.shrink(compressor, body, out)?;
         let length = out.len() - start;
         if length > MESSAGE_BYTES_MAX {
-            return Err(WireError::MessageLength { length: i32::try_from(length).unwrap_or(i32::MAX) });
+            return Err(WireError::MessageLength {
+                length: i32::try_from(length).unwrap_or(i32::MAX),
+            });
         }
-        let outer = Header { length, op_code: OpCode::Compressed, ..header };
+        let outer = Header {
+            length,
+            op_code: OpCode::Compressed,
+            ..header
+        };
         out[start..start + HEADER_BYTES].copy_from_slice(&outer.to_bytes());
         Ok(())
     }
@@ -204,8 +228,10 @@ impl Codecs {
             Compressor::Noop => out.extend_from_slice(body),
             Compressor::Snappy => {
                 out.resize(start + snap::raw::max_compress_len(body.len()), 0);
-                let written =
-                    self.snappy_encoder.compress(body, &mut out[start..]).map_err(|error| fail(compressor, error))?;
+                let written = self
+                    .snappy_encoder
+                    .compress(body, &mut out[start..])
+                    .map_err(|error| fail(compressor, error))?;
                 out.truncate(start + written);
             }
             Compressor::Zlib => {
@@ -233,7 +259,9 @@ impl Codecs {
                 out.reserve(zstd::zstd_safe::compress_bound(body.len()));
                 let mut target = std::io::Cursor::new(&mut *out);
                 target.set_position(start as u64);
-                encoder.compress_to_buffer(body, &mut target).map_err(|error| fail(compressor, error))?;
+                encoder
+                    .compress_to_buffer(body, &mut target)
+                    .map_err(|error| fail(compressor, error))?;
             }
         }
         Ok(())
@@ -242,7 +270,10 @@ impl Codecs {
 
 #[cold]
 fn fail(compressor: Compressor, reason: impl std::fmt::Display) -> WireError {
-    WireError::Compression { compressor: compressor.name(), reason: reason.to_string() }
+    WireError::Compression {
+        compressor: compressor.name(),
+        reason: reason.to_string(),
+    }
 }
 
 #[cfg(test)]

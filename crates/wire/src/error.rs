@@ -103,6 +103,9 @@ pub struct Rejection {
 
 impl From<WireError> for Rejection {
     fn from(error: WireError) -> Self {
-        Self { error, answer: Answer::Close }
+        Self {
+            error,
+            answer: Answer::Close,
+        }
     }
 }

@@ -148,7 +148,8 @@ error_codes! {
 impl ErrorCode {
     /// The `codeName` of replies.
     pub fn name(self) -> String {
-        self.known_name().map_or_else(|| format!("Location{}", self.0), str::to_owned)
+        self.known_name()
+            .map_or_else(|| format!("Location{}", self.0), str::to_owned)
     }
 }
 

@@ -41,7 +41,10 @@ pub struct Sequences<'m> {
 }
 
 impl<'m> Sequences<'m> {
-    const NONE: Self = Self { items: [("", &[]); SEQUENCES_MAX], count: 0 };
+    const NONE: Self = Self {
+        items: [("", &[]); SEQUENCES_MAX],
+        count: 0,
+    };
 
     /// The sequences in the order they were sent.
     pub fn as_slice(&self) -> &[(&'m str, &'m [u8])] {
@@ -50,10 +53,16 @@ impl<'m> Sequences<'m> {
 
     fn push(&mut self, identifier: &'m str, documents: &'m [u8], offset: usize) -> Result<(), WireError> {
         if self.as_slice().iter().any(|(name, _)| *name == identifier) {
-            return Err(WireError::Malformed { what: "second sequence of one identifier", offset });
+            return Err(WireError::Malformed {
+                what: "second sequence of one identifier",
+                offset,
+            });
         }
         let Some(free) = self.items.get_mut(self.count) else {
-            return Err(WireError::Malformed { what: "too many sequences", offset });
+            return Err(WireError::Malformed {
+                what: "too many sequences",
+                offset,
+            });
         };
         *free = (identifier, documents);
         self.count += 1;
@@ -83,7 +92,10 @@ pub struct OpQuery<'m> {
 
 /// A request that was understood.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant, reason = "lives on the stack for one request; boxing would allocate per request")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "lives on the stack for one request; boxing would allocate per request"
+)]
 pub enum Message<'m> {
     /// OP_MSG.
     Msg(OpMsg<'m>),
@@ -113,7 +125,9 @@ impl<'m> Message<'m> {
 }
 
 fn msg_form(flags: MsgFlags) -> Option<Form> {
-    (!flags.has(MsgFlags::MORE_TO_COME)).then_some(Form::Msg { checksum: flags.has(MsgFlags::CHECKSUM_PRESENT) })
+    (!flags.has(MsgFlags::MORE_TO_COME)).then_some(Form::Msg {
+        checksum: flags.has(MsgFlags::CHECKSUM_PRESENT),
+    })
 }
 
 fn i32_at(bytes: &[u8], at: usize, what: &'static str) -> Result<i32, WireError> {
@@ -146,7 +160,10 @@ fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
     let form = msg_form(flags);
     if flags.unknown_required() {
         let error = WireError::IllegalFlags { flags: flags.0 };
-        return Err(Rejection { error, answer: form.map_or(Answer::Close, Answer::ReplyAndClose) });
+        return Err(Rejection {
+            error,
+            answer: form.map_or(Answer::Close, Answer::ReplyAndClose),
+        });
     }
     let bad_document = |error: BsonError| Rejection {
         error: WireError::Bson(error),
@@ -166,10 +183,19 @@ fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
                 position += document.len();
             }
             1 => position = parse_sequence(sections, position, &mut sequences)?,
-            _ => return Err(WireError::Malformed { what: "section kind", offset: position - 1 }.into()),
+            _ => {
+                return Err(WireError::Malformed {
+                    what: "section kind",
+                    offset: position - 1,
+                }
+                .into());
+            }
         }
     }
-    let body = body.ok_or(WireError::Malformed { what: "no body section", offset: position })?;
+    let body = body.ok_or(WireError::Malformed {
+        what: "no body section",
+        offset: position,
+    })?;
     let body = validate_document(body).map_err(bad_document)?;
     for (_, documents) in sequences.as_slice() {
         validate_documents(documents).map_err(bad_document)?;
@@ -185,9 +211,16 @@ fn without_checksum(message: &[u8], flags: MsgFlags) -> Result<&[u8], WireError>
     match message.split_last_chunk::<4>() {
         Some((sections, field)) if sections.len() >= HEADER_BYTES + 4 => {
             let (expected, found) = (crc32c::crc32c(sections), u32::from_le_bytes(*field));
-            if expected == found { Ok(sections) } else { Err(WireError::Checksum { expected, found }) }
+            if expected == found {
+                Ok(sections)
+            } else {
+                Err(WireError::Checksum { expected, found })
+            }
         }
-        _ => Err(WireError::Malformed { what: "checksum", offset: message.len() }),
+        _ => Err(WireError::Malformed {
+            what: "checksum",
+            offset: message.len(),
+        }),
     }
 }
 
@@ -195,14 +228,19 @@ fn without_checksum(message: &[u8], flags: MsgFlags) -> Result<&[u8], WireError>
 fn parse_sequence<'m>(sections: &'m [u8], at: usize, into: &mut Sequences<'m>) -> Result<usize, WireError> {
     const WHAT: &str = "document sequence";
     let size = usize::try_from(i32_at(sections, at, WHAT)?).unwrap_or(0);
-    let section = sections[at..].get(..size).ok_or(WireError::Malformed { what: WHAT, offset: at })?;
+    let section = sections[at..]
+        .get(..size)
+        .ok_or(WireError::Malformed { what: WHAT, offset: at })?;
     let identifier = c_string_at(section, 4, "sequence identifier")?;
     into.push(identifier, &section[4 + identifier.len() + 1..], at)?;
     Ok(at + size)
 }
 
 fn parse_query(message: &[u8]) -> Result<OpQuery<'_>, Rejection> {
-    let reply = |error: WireError| Rejection { error, answer: Answer::Reply(Form::Reply) };
+    let reply = |error: WireError| Rejection {
+        error,
+        answer: Answer::Reply(Form::Reply),
+    };
     let namespace_at = HEADER_BYTES + 4;
     let namespace = c_string_at(message, namespace_at, "namespace")?;
     let document_start = namespace_at + namespace.len() + 1 + 8;
@@ -213,13 +251,23 @@ fn parse_query(message: &[u8]) -> Result<OpQuery<'_>, Rejection> {
         rest += document_at(message, rest, "field selector")?.len();
     }
     if rest != message.len() {
-        return Err(WireError::Malformed { what: "end of message", offset: rest }.into());
+        return Err(WireError::Malformed {
+            what: "end of message",
+            offset: rest,
+        }
+        .into());
     }
-    let Some(database) = namespace.strip_suffix(".$cmd").filter(|_| namespace.len() <= NAMESPACE_BYTES_MAX) else {
+    let Some(database) = namespace
+        .strip_suffix(".$cmd")
+        .filter(|_| namespace.len() <= NAMESPACE_BYTES_MAX)
+    else {
         return Err(reply(WireError::QueryIsNoCommand));
     };
     let body = validate_document(document).map_err(|error| reply(WireError::Bson(error)))?;
-    Ok(OpQuery { database, body: unwrapped(body) })
+    Ok(OpQuery {
+        database,
+        body: unwrapped(body),
+    })
 }
 
 /// The document in `{$query: {...}, $readPreference: ...}`, or the document itself.

@@ -54,12 +54,23 @@ pub fn finish(
     };
     let length = out.len() - start + if checksum { 4 } else { 0 };
     if length > MESSAGE_BYTES_MAX {
-        return Err(WireError::MessageLength { length: i32::try_from(length).unwrap_or(i32::MAX) });
+        return Err(WireError::MessageLength {
+            length: i32::try_from(length).unwrap_or(i32::MAX),
+        });
     }
-    let header = Header { length, request_id, response_to, op_code };
+    let header = Header {
+        length,
+        request_id,
+        response_to,
+        op_code,
+    };
     out[start..start + HEADER_BYTES].copy_from_slice(&header.to_bytes());
     if let Form::Msg { .. } = form {
-        let bits = if checksum { flags.0 | MsgFlags::CHECKSUM_PRESENT } else { flags.0 };
+        let bits = if checksum {
+            flags.0 | MsgFlags::CHECKSUM_PRESENT
+        } else {
+            flags.0
+        };
         out[start + HEADER_BYTES..start + HEADER_BYTES + 4].copy_from_slice(&bits.to_le_bytes());
     }
     if checksum {

@@ -81,8 +81,10 @@ pub fn validate_documents(bytes: &[u8]) -> Result<usize> {
     let mut count = 0;
     while offset < bytes.len() {
         let length = document_length(bytes, offset, bytes.len())?;
-        validate_document(&bytes[offset..offset + length])
-            .map_err(|error| BsonError { offset: offset + error.offset, ..error })?;
+        validate_document(&bytes[offset..offset + length]).map_err(|error| BsonError {
+            offset: offset + error.offset,
+            ..error
+        })?;
         offset += length;
         count += 1;
     }
@@ -130,7 +132,10 @@ impl Frames {
 /// Invariant of the loop: `position <= end < bytes.len()`, `end` is the offset of the innermost document's terminator, and
 /// the byte there is 0.
 fn elements(bytes: &[u8]) -> Result<()> {
-    let mut frames = Frames { ends: [0; NESTING_MAX], depth: 0 };
+    let mut frames = Frames {
+        ends: [0; NESTING_MAX],
+        depth: 0,
+    };
     let mut end = bytes.len() - 1;
     let mut position = 4;
     frames.push(end)?;

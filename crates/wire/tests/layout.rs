@@ -5,13 +5,22 @@ use std::fmt::Write;
 use wire::{Compressor, Form, Header, MsgFlags, OpCode, limits};
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[test]
 fn the_layout_has_not_changed() {
     let mut text = String::new();
-    let header = Header { length: 0x11, request_id: 0x22, response_to: 0x33, op_code: OpCode::Msg };
+    let header = Header {
+        length: 0x11,
+        request_id: 0x22,
+        response_to: 0x33,
+        op_code: OpCode::Msg,
+    };
     writeln!(text, "header {}", hex(&header.to_bytes())).unwrap();
     for op_code in [OpCode::Reply, OpCode::Query, OpCode::Compressed, OpCode::Msg] {
         writeln!(text, "opcode {op_code:?} {}", op_code as i32).unwrap();

@@ -189,7 +189,11 @@ fn scalar(out: &mut String, value: &Bson) {
         Bson::Double(v) if v.is_finite() => write!(out, "{v:?}"),
         Bson::Double(v) if v.is_nan() => write!(out, "{{\"$numberDouble\":\"NaN\"}}"),
         Bson::Double(v) => {
-            write!(out, "{{\"$numberDouble\":\"{}Infinity\"}}", if *v < 0.0 { "-" } else { "" })
+            write!(
+                out,
+                "{{\"$numberDouble\":\"{}Infinity\"}}",
+                if *v < 0.0 { "-" } else { "" }
+            )
         }
         Bson::Decimal128(v) => write!(out, "{{\"$numberDecimal\":\"{v}\"}}"),
         Bson::ObjectId(v) => write!(out, "{{\"$oid\":\"{}\"}}", v.to_hex()),
@@ -202,7 +206,12 @@ fn scalar(out: &mut String, value: &Bson) {
             for byte in &v.bytes[..shown] {
                 let _ = write!(out, "{byte:02x}");
             }
-            write!(out, "\",\"subType\":\"{:x}\",\"size\":{}}}}}", u8::from(v.subtype), v.bytes.len())
+            write!(
+                out,
+                "\",\"subType\":\"{:x}\",\"size\":{}}}}}",
+                u8::from(v.subtype),
+                v.bytes.len()
+            )
         }
         Bson::RegularExpression(v) => {
             let _ = write!(out, "{{\"$regularExpression\":{{\"pattern\":");

@@ -18,7 +18,13 @@ fn last(logger: &Logger) -> serde_json::Value {
 #[test]
 fn a_line_has_mongodbs_fields_in_order() {
     let logger = Logger::for_tests(clock());
-    logger.info(Component::Network, 22943, "listener", "Connection accepted", doc! { "connectionId": 1 });
+    logger.info(
+        Component::Network,
+        22943,
+        "listener",
+        "Connection accepted",
+        doc! { "connectionId": 1 },
+    );
     let (total, lines) = logger.ring(Ring::Global);
     assert_eq!(total, 1);
     assert_eq!(
@@ -64,7 +70,13 @@ fn long_attributes_are_cut_and_counted() {
     let line = last(&logger);
     assert_eq!(line["attr"]["ms"], 5);
     assert!(line["truncated"]["command"]["size"].as_u64().unwrap() > 1_000_000);
-    logger.info(Component::Command, 51803, "conn1", "Slow query", doc! { "text": "é".repeat(50_000) });
+    logger.info(
+        Component::Command,
+        51803,
+        "conn1",
+        "Slow query",
+        doc! { "text": "é".repeat(50_000) },
+    );
     assert_eq!(last(&logger)["size"]["text"], 100_000);
 }
 
@@ -96,7 +108,12 @@ fn rings_keep_the_newest_lines_and_count_all() {
     for i in 0..RING_LINES as i32 + 5 {
         logger.info(Component::Control, i, "main", "m", Document::new());
     }
-    logger.startup_warning(Component::Control, 22120, "Access control is not enabled", Document::new());
+    logger.startup_warning(
+        Component::Control,
+        22120,
+        "Access control is not enabled",
+        Document::new(),
+    );
     let (total, lines) = logger.ring(Ring::Global);
     assert_eq!((total, lines.len()), (RING_LINES as u64 + 6, RING_LINES));
     let (total, warnings) = logger.ring(Ring::StartupWarnings);
@@ -105,8 +122,19 @@ fn rings_keep_the_newest_lines_and_count_all() {
 }
 
 fn file_logger(path: &Path, append: bool, rotate: Rotate) -> Arc<Logger> {
-    let destination = Destination::File { path: path.to_owned(), append, rotate };
-    Logger::new(clock(), &LoggerOptions { destination, ..LoggerOptions::default() }).unwrap()
+    let destination = Destination::File {
+        path: path.to_owned(),
+        append,
+        rotate,
+    };
+    Logger::new(
+        clock(),
+        &LoggerOptions {
+            destination,
+            ..LoggerOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 fn count_lines(path: &Path) -> usize {

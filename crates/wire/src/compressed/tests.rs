@@ -4,7 +4,12 @@ use super::*;
 const ALL: [Compressor; 4] = [Compressor::Noop, Compressor::Snappy, Compressor::Zlib, Compressor::Zstd];
 
 fn message(body: &[u8]) -> Vec<u8> {
-    let header = Header { length: HEADER_BYTES + body.len(), request_id: 3, response_to: 4, op_code: OpCode::Msg };
+    let header = Header {
+        length: HEADER_BYTES + body.len(),
+        request_id: 3,
+        response_to: 4,
+        op_code: OpCode::Msg,
+    };
     [&header.to_bytes()[..], body].concat()
 }
 
@@ -33,7 +38,10 @@ fn every_compressor_returns_the_message() {
             codecs.compress(compressor, &original, &mut wrapped).unwrap();
             let wrapped = &wrapped[5..];
             let outer = header(wrapped);
-            assert_eq!((outer.op_code, outer.request_id, outer.response_to), (OpCode::Compressed, 3, 4));
+            assert_eq!(
+                (outer.op_code, outer.request_id, outer.response_to),
+                (OpCode::Compressed, 3, 4)
+            );
             assert_eq!(outer.length, wrapped.len());
             let mut out = vec![1; 9];
             let (inner, found) = codecs.decompress(&outer, wrapped, &mut out).unwrap();
@@ -65,7 +73,13 @@ fn a_false_size_is_refused() {
 fn a_promise_the_format_cannot_keep_costs_nothing() {
     let mut codecs = Codecs::default();
     for compressor in [Compressor::Noop, Compressor::Snappy, Compressor::Zlib, Compressor::Zstd] {
-        let fields = [&2013i32.to_le_bytes()[..], &47_000_000i32.to_le_bytes(), &[compressor as u8], &[0; 20]].concat();
+        let fields = [
+            &2013i32.to_le_bytes()[..],
+            &47_000_000i32.to_le_bytes(),
+            &[compressor as u8],
+            &[0; 20],
+        ]
+        .concat();
         let mut bytes = message(&fields);
         bytes[12..16].copy_from_slice(&2012i32.to_le_bytes());
         let mut out = Vec::new();
@@ -82,7 +96,13 @@ fn nesting_and_unknown_ids_are_refused() {
     let mut nested = wrapped.clone();
     nested[16..20].copy_from_slice(&2012i32.to_le_bytes());
     let mut out = Vec::new();
-    assert_eq!(codecs.decompress(&header(&nested), &nested, &mut out), Err(WireError::UnknownOpCode { op_code: 2012 }));
+    assert_eq!(
+        codecs.decompress(&header(&nested), &nested, &mut out),
+        Err(WireError::UnknownOpCode { op_code: 2012 })
+    );
     wrapped[24] = 9;
-    assert_eq!(codecs.decompress(&header(&wrapped), &wrapped, &mut out), Err(WireError::UnknownCompressor { id: 9 }));
+    assert_eq!(
+        codecs.decompress(&header(&wrapped), &wrapped, &mut out),
+        Err(WireError::UnknownCompressor { id: 9 })
+    );
 }

@@ -33,7 +33,15 @@ fn msg(flags: u32, sections: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn query(namespace: &str, document: &RawDocumentBuf) -> Vec<u8> {
-    let body = [&[4, 0, 0, 0], namespace.as_bytes(), &[0], &[0; 4], &[0xFF; 4], document.as_bytes()].concat();
+    let body = [
+        &[4, 0, 0, 0],
+        namespace.as_bytes(),
+        &[0],
+        &[0; 4],
+        &[0xFF; 4],
+        document.as_bytes(),
+    ]
+    .concat();
     message(2004, &body)
 }
 
@@ -56,12 +64,24 @@ fn answer_of(bytes: &[u8]) -> Answer {
 #[test]
 fn sections_come_in_any_order() {
     let documents = [rawdoc! { "_id": 1 }, rawdoc! { "_id": 2 }];
-    let bytes = msg(0, &[sequence("documents", &documents), section(0, ping().as_bytes()), sequence("x", &[])]);
-    let Message::Msg(parsed) = parse(&bytes).unwrap() else { panic!("an OP_MSG") };
+    let bytes = msg(
+        0,
+        &[
+            sequence("documents", &documents),
+            section(0, ping().as_bytes()),
+            sequence("x", &[]),
+        ],
+    );
+    let Message::Msg(parsed) = parse(&bytes).unwrap() else {
+        panic!("an OP_MSG")
+    };
     assert_eq!(parsed.body, &*ping());
     let sequences = parsed.sequences.as_slice();
     assert_eq!(sequences[0].0, "documents");
-    assert_eq!(sequences[0].1, [documents[0].as_bytes(), documents[1].as_bytes()].concat());
+    assert_eq!(
+        sequences[0].1,
+        [documents[0].as_bytes(), documents[1].as_bytes()].concat()
+    );
     assert_eq!(sequences[1], ("x", &[][..]));
 }
 
@@ -73,7 +93,12 @@ fn broken_frames_close_the_connection() {
         msg(0, &[body.clone(), body.clone()]),
         msg(0, &[body.clone(), section(2, &[])]),
         msg(0, &[sequence("a", &[]), sequence("a", &[]), body.clone()]),
-        msg(0, &(0..=SEQUENCES_MAX).map(|i| sequence(&i.to_string(), &[])).collect::<Vec<_>>()),
+        msg(
+            0,
+            &(0..=SEQUENCES_MAX)
+                .map(|i| sequence(&i.to_string(), &[]))
+                .collect::<Vec<_>>(),
+        ),
         msg(0, &[body.clone(), section(1, &[3, 0, 0, 0, 0])]),
         msg(0, &[body.clone(), section(1, &[0xFF, 0xFF, 0xFF, 0xFF, b'a', 0])]),
         msg(0, &[section(0, &[200, 0, 0, 0, 0])]),
@@ -87,7 +112,10 @@ fn broken_frames_close_the_connection() {
     for bytes in cases {
         assert_eq!(answer_of(&bytes), Answer::Close, "{bytes:?}");
     }
-    assert_eq!(header(&message(2002, &[])), Err(WireError::UnknownOpCode { op_code: 2002 }));
+    assert_eq!(
+        header(&message(2002, &[])),
+        Err(WireError::UnknownOpCode { op_code: 2002 })
+    );
     for length in [-1, 0, 15, 48_000_001, i32::MAX] {
         let mut bytes = message(2013, &[]);
         bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -115,7 +143,13 @@ fn broken_documents_are_answered() {
     }
     let rejection = parse(&msg(0, &[section(0, deep.as_bytes())])).unwrap_err();
     assert_eq!(rejection.error.code(), ErrorCode::Overflow);
-    assert!(matches!(rejection.error, WireError::Bson(BsonError { fault: BsonFault::TooDeep, .. })));
+    assert!(matches!(
+        rejection.error,
+        WireError::Bson(BsonError {
+            fault: BsonFault::TooDeep,
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -126,7 +160,10 @@ fn unknown_flags_matter_only_in_the_lower_half() {
     assert_eq!(rejection.answer, Answer::ReplyAndClose(Form::Msg { checksum: false }));
     assert!(parse(&msg(1 << 20, std::slice::from_ref(&body))).is_ok());
     assert_eq!(parse(&msg(2, std::slice::from_ref(&body))).unwrap().form(), None);
-    assert_eq!(parse(&msg(1 << 16, &[body])).unwrap().form(), Some(Form::Msg { checksum: false }));
+    assert_eq!(
+        parse(&msg(1 << 16, &[body])).unwrap().form(),
+        Some(Form::Msg { checksum: false })
+    );
 }
 
 #[test]
@@ -148,7 +185,12 @@ fn checksums_are_verified_and_returned() {
     let reply = &out[3..];
     assert_eq!(
         header(reply).unwrap(),
-        Header { length: reply.len(), request_id: 5, response_to: 77, op_code: OpCode::Msg }
+        Header {
+            length: reply.len(),
+            request_id: 5,
+            response_to: 77,
+            op_code: OpCode::Msg
+        }
     );
     assert!(matches!(parse(reply).unwrap(), Message::Msg(OpMsg { body, .. }) if *body == *ping()));
 }

@@ -86,12 +86,18 @@ fn each_fault_is_named() {
     assert_eq!(fault_of(&with_element(0x14, &[0; 4])), BsonFault::UnknownType(0x14));
     assert_eq!(fault_of(&with_element(8, &[2])), BsonFault::Boolean);
     assert_eq!(fault_of(&with_element(2, &[2, 0, 0, 0, 0xFF, 0])), BsonFault::Utf8);
-    assert_eq!(fault_of(&with_element(2, &[2, 0, 0, 0, b'a', b'b'])), BsonFault::Terminator);
+    assert_eq!(
+        fault_of(&with_element(2, &[2, 0, 0, 0, b'a', b'b'])),
+        BsonFault::Terminator
+    );
     assert_eq!(fault_of(&with_element(2, &[0, 0, 0, 0])), BsonFault::Length);
     assert_eq!(fault_of(&with_element(2, &[0xFF; 4])), BsonFault::Length);
     assert_eq!(fault_of(&with_element(2, &[9, 0, 0, 0, 0])), BsonFault::Truncated);
     assert_eq!(fault_of(&with_element(0x10, &[0; 3])), BsonFault::Truncated);
-    assert_eq!(fault_of(&with_element(5, &[4, 0, 0, 0, 2, 0, 0, 0, 1])), BsonFault::Length);
+    assert_eq!(
+        fault_of(&with_element(5, &[4, 0, 0, 0, 2, 0, 0, 0, 1])),
+        BsonFault::Length
+    );
     assert_eq!(fault_of(&with_element(0x0B, b"a\0b")), BsonFault::Truncated);
     let mut name = with_element(0x0A, &[]);
     name[5] = 0xFE;
