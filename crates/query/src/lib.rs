@@ -20,3 +20,8 @@ pub mod exec;
 pub mod plan;
 
 pub use error::{CodedError, QueryError};
+pub use exec::{
+    DocumentSink, ExecContext, ExecState, ExplainTarget, PlanExecutor, SinkState, Verbosity, aggregate, aggregate_from, count, distinct,
+    explain, find, find_locked,
+};
+pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};

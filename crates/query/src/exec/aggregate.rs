@@ -1,0 +1,308 @@
+//! `aggregate`: the leading stages become a query plan, the rest runs on top of it.
+
+use super::context::{ExecContext, ExecState};
+use super::executor::{Body, PlanExecutor, Planned};
+use super::explain::Verbosity;
+use super::find::{expression_context, plan};
+use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
+use super::sort_key::sort_document;
+use super::stage::Flow;
+use crate::QueryError;
+use crate::plan::query::{Order, Query, check_collation, parse_sort};
+use crate::plan::request::{AggregateRequest, FindRequest, Hint};
+use crate::stages::{self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext};
+use crate::value::SharedDocument;
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use storage::{CollectionGuard, LockMode, Namespace, Operation, Storage};
+use wire::ErrorCode;
+
+/// Makes the documents of a first stage that reads no collection (`$indexStats`, `$currentOp` …): given its name and its
+/// argument. `None` for a stage it does not know.
+pub type MakeSource<'m> = &'m mut dyn FnMut(&str, &RawDocument) -> Result<Option<Box<dyn stages::Stage>>, QueryError>;
+
+/// Plans an aggregation. Views are resolved; a collection that does not exist is empty.
+pub fn aggregate(
+    storage: &Arc<Storage>,
+    op: &Operation,
+    request: &AggregateRequest<'_>,
+) -> Result<PlanExecutor, QueryError> {
+    aggregate_from(storage, op, request, &mut |_, _| Ok(None))
+}
+
+/// As [`aggregate`], with a maker of sources for first stages that are the command layer's.
+pub fn aggregate_from(
+    storage: &Arc<Storage>,
+    op: &Operation,
+    request: &AggregateRequest<'_>,
+    make_source: MakeSource<'_>,
+) -> Result<PlanExecutor, QueryError> {
+    let context = ExecContext::new(storage, op);
+    let ns = match &request.ns {
+        Some(ns) => ns.clone(),
+        None => Namespace::new(request.db, "$cmd.aggregate")?,
+    };
+    let (mut pipeline, base) = parse(storage, request)?;
+    let db: Arc<str> = request.db.into();
+    if let Some((name, argument)) = pipeline.initial() {
+        let source = match make_source(name, argument)? {
+            Some(source) => source,
+            None if name == "$documents" => Box::new(IteratorSource::new(Vec::new())),
+            None => return Err(QueryError::not_implemented(&format!("the stage {name}"))),
+        };
+        pipeline.optimize();
+        let top = pipeline.run(source)?;
+        return Ok(PlanExecutor::new(ns, over(top, db, Arc::default()), None));
+    }
+    let Some(base) = base else {
+        return Err(QueryError::new(
+            ErrorCode::InvalidNamespace,
+            "{aggregate: 1} is not valid for a pipeline whose first stage reads a collection",
+        ));
+    };
+    let opened = open(context, &base, &mut pipeline, request.hint)?;
+    let body = match opened {
+        Opened::Nothing => over(
+            pipeline.run(Box::new(IteratorSource::new(Vec::new())))?,
+            db,
+            Arc::default(),
+        ),
+        Opened::Plan(planned, guard, _) if pipeline.is_empty() => {
+            return Ok(PlanExecutor::new(ns, Body::Plan(planned), Some(guard)));
+        }
+        Opened::Plan(planned, guard, count) => {
+            let (source, facts, planned) = PlanSource::new(*planned, Some(guard));
+            let top = match count {
+                Some(count) => Box::new(CountSource {
+                    planned,
+                    count: Some(count),
+                }),
+                None => pipeline.run(Box::new(source))?,
+            };
+            over(top, db, facts)
+        }
+    };
+    Ok(PlanExecutor::new(ns, body, None))
+}
+
+fn over(top: Box<dyn stages::Stage>, db: Arc<str>, source: Arc<SourceFacts>) -> Body {
+    Body::Pipeline(Box::new(PipelineRun { top, db, source }))
+}
+
+/// The pipeline with those of the views it reads in front, and the collection at the bottom.
+fn parse(storage: &Storage, request: &AggregateRequest<'_>) -> Result<(Pipeline, Option<Namespace>), QueryError> {
+    check_collation(request.collation)?;
+    let expressions = expression_context(storage, request.variables)?;
+    let Some(ns) = &request.ns else {
+        return Ok((Pipeline::parse(request.pipeline, &expressions)?, None));
+    };
+    let (base, mut stages) = super::view::resolve(storage, ns)?;
+    if stages.is_empty() {
+        return Ok((Pipeline::parse(request.pipeline, &expressions)?, Some(base)));
+    }
+    // Checked by itself first: errors speak of the client's stages.
+    Pipeline::parse(request.pipeline, &expressions)?;
+    stages.extend(
+        request
+            .pipeline
+            .into_iter()
+            .flatten()
+            .filter_map(|stage| stage.as_document().map(ToOwned::to_owned)),
+    );
+    Ok((Pipeline::parse_stages(&stages, &expressions, 0)?, Some(base)))
+}
+
+enum Opened {
+    Nothing,
+    /// A plan, the lock it was made under, and whether only the number of its rows counts.
+    Plan(Box<Planned>, CollectionGuard, Option<CountOnly>),
+}
+
+/// Plans the leading stages of a pipeline, which are taken off it.
+fn open(
+    context: ExecContext<'_>,
+    base: &Namespace,
+    pipeline: &mut Pipeline,
+    hint: Option<Hint<'_>>,
+) -> Result<Opened, QueryError> {
+    pipeline.optimize();
+    let pushdown = pipeline.take_pushdown();
+    let Some(guard) = context.storage.collection(context.op, base, LockMode::IntentShared)? else {
+        return Ok(Opened::Nothing);
+    };
+    let count = pushdown.count.clone();
+    let planned = plan_pushdown(context, &guard, base, pushdown, hint)?;
+    Ok(Opened::Plan(Box::new(planned), guard, count))
+}
+
+fn plan_pushdown(
+    context: ExecContext<'_>,
+    guard: &CollectionGuard,
+    base: &Namespace,
+    pushdown: Pushdown,
+    hint: Option<Hint<'_>>,
+) -> Result<Planned, QueryError> {
+    let (filter_document, matcher) = match pushdown.filter {
+        Some((document, matcher)) => (
+            document,
+            Some(Arc::new(matcher)).filter(|matcher| !matcher.is_always_true()),
+        ),
+        None => (RawDocumentBuf::new(), None),
+    };
+    let order = pushdown
+        .sort
+        .as_ref()
+        .map_or(Ok(Order::None), |pattern| parse_sort(pattern.document()))?;
+    let sort = match &order {
+        Order::Fields(fields) => Some(sort_document(fields)),
+        _ => None,
+    };
+    let query = Query {
+        filter: matcher,
+        order: if pushdown.count.is_some() { Order::None } else { order },
+        projection: None,
+        skip: pushdown.skip,
+        limit: pushdown.limit,
+        show_record_id: false,
+        return_key: false,
+        tailable: false,
+        for_write: false,
+        count_only: pushdown.count.is_some(),
+    };
+    let request = FindRequest {
+        sort: sort.as_deref(),
+        skip: pushdown.skip,
+        limit: pushdown.limit,
+        hint,
+        ..FindRequest::new(base.clone(), &filter_document)
+    };
+    plan(context, guard, query, &request)
+}
+
+/// Opens another collection for a stage.
+pub(crate) fn open_foreign(
+    context: ExecContext<'_>,
+    db: &str,
+    request: ForeignRequest<'_>,
+) -> Result<Box<dyn stages::Stage>, QueryError> {
+    let empty = || Box::new(IteratorSource::new(Vec::new()));
+    let Some(collection) = request.collection else {
+        return Pipeline::parse_stages(request.pipeline, request.context, request.depth)?.run(empty());
+    };
+    let ns = Namespace::new(request.database.unwrap_or(db), collection)?;
+    let (base, mut stages) = super::view::resolve(context.storage, &ns)?;
+    if let Some(filter) = &request.filter {
+        stages.push(bson::rawdoc! { "$match": filter.clone() });
+    }
+    stages.extend(request.pipeline.iter().cloned());
+    let mut pipeline = Pipeline::parse_stages(&stages, request.context, request.depth)?;
+    match open(context, &base, &mut pipeline, None)? {
+        Opened::Nothing => pipeline.run(empty()),
+        Opened::Plan(planned, guard, count) => {
+            let (source, _, planned) = PlanSource::new(*planned, Some(guard));
+            match count {
+                Some(count) => Ok(Box::new(CountSource {
+                    planned,
+                    count: Some(count),
+                })),
+                None => pipeline.run(Box::new(source)),
+            }
+        }
+    }
+}
+
+/// A pipeline that only counts: gives one document.
+struct CountSource {
+    planned: Arc<Mutex<Planned>>,
+    count: Option<CountOnly>,
+}
+
+impl stages::Stage for CountSource {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        let Some(count) = self.count.take() else {
+            return Ok(None);
+        };
+        let (storage, op) = context.execution.storage().ok_or_else(|| {
+            QueryError::new(
+                ErrorCode::InternalError,
+                "a collection is read by an execution without storage",
+            )
+        })?;
+        let mut planned = self.planned.lock();
+        let mut n = 0;
+        if planned.query.filter.is_none() {
+            let left = planned.collection.count().saturating_sub(planned.query.skip);
+            n = planned.query.limit.map_or(left, |limit| left.min(limit));
+        } else {
+            planned.run(ExecContext::new(storage, op), None, &mut |_| {
+                n += 1;
+                Ok(Flow::Continue)
+            })?;
+        }
+        count.document(n)
+    }
+}
+
+/// Runs an execution to its end.
+pub(crate) fn run_to_end(
+    executor: &mut PlanExecutor,
+    context: ExecContext<'_>,
+    each: &mut dyn FnMut(&RawDocument) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    struct Each<'e> {
+        each: &'e mut dyn FnMut(&RawDocument) -> Result<(), QueryError>,
+        failed: Option<QueryError>,
+    }
+    impl super::DocumentSink for Each<'_> {
+        fn push(&mut self, document: &RawDocument) -> super::SinkState {
+            match (self.each)(document) {
+                Ok(()) => super::SinkState::Continue,
+                Err(error) => {
+                    self.failed = Some(error);
+                    super::SinkState::Full
+                }
+            }
+        }
+    }
+    let mut sink = Each { each, failed: None };
+    loop {
+        let state = executor.next_documents(&context, &mut sink)?;
+        if let Some(error) = sink.failed.take() {
+            return Err(error);
+        }
+        if state != ExecState::More {
+            return Ok(());
+        }
+    }
+}
+
+/// The explanation of an aggregation: that of the plan alone when the plan does everything, else the list of stages.
+pub(crate) fn explain(
+    context: ExecContext<'_>,
+    request: &AggregateRequest<'_>,
+    verbosity: Verbosity,
+) -> Result<Document, QueryError> {
+    let (mut pipeline, base) = parse(context.storage, request)?;
+    let mut stages = Vec::new();
+    if let Some(base) = base.filter(|_| pipeline.initial().is_none()) {
+        let opened = open(context, &base, &mut pipeline, request.hint)?;
+        let document = match opened {
+            Opened::Nothing => super::explain::missing(&base, &RawDocumentBuf::new(), verbosity),
+            Opened::Plan(mut planned, ..) => super::explain::explain_planned_plain(context, &mut planned, verbosity)?,
+        };
+        if pipeline.is_empty() {
+            return Ok(document);
+        }
+        let mut cursor = document;
+        cursor.remove("explainVersion");
+        stages.push(Bson::from(doc! { "$cursor": cursor }));
+    }
+    stages.extend(
+        pipeline
+            .to_documents()
+            .iter()
+            .map(|stage| Bson::from(super::describe::to_document(stage))),
+    );
+    Ok(doc! { "explainVersion": "1", "stages": stages })
+}

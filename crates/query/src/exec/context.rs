@@ -1,0 +1,130 @@
+//! What an execution is given by its caller, and what one run of it shares among its stages.
+
+use crate::QueryError;
+use bson::RawDocument;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{Collection, CollectionGuard, Operation, ReadView, Storage};
+
+/// The surroundings of one call into an execution.
+#[derive(Clone, Copy)]
+pub struct ExecContext<'a> {
+    /// The data.
+    pub storage: &'a Arc<Storage>,
+    /// Deadline, kill flag and counters of the client's operation.
+    pub op: &'a Operation,
+    /// The collection, when the caller has locked it already (as writers do); else each call locks it for itself.
+    pub guard: Option<&'a CollectionGuard>,
+}
+
+impl<'a> ExecContext<'a> {
+    /// The execution locks its collection itself.
+    pub fn new(storage: &'a Arc<Storage>, op: &'a Operation) -> Self {
+        Self {
+            storage,
+            op,
+            guard: None,
+        }
+    }
+
+    /// The caller holds the collection's lock for longer than the call.
+    pub fn locked(storage: &'a Arc<Storage>, op: &'a Operation, guard: &'a CollectionGuard) -> Self {
+        Self {
+            storage,
+            op,
+            guard: Some(guard),
+        }
+    }
+}
+
+/// What a call left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecState {
+    /// There may be more results.
+    More,
+    /// A tailable cursor has given everything there is; it stays open for what comes.
+    CaughtUp,
+    /// There are no more results: close the cursor.
+    Exhausted,
+}
+
+/// A sink's answer to a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkState {
+    /// Taken; go on.
+    Continue,
+    /// Taken; stop here.
+    Full,
+    /// Not taken, because it does not fit any more: stop here and give it again in the next call.
+    Refused,
+}
+
+/// Where results go: the command layer copies them straight into the reply.
+pub trait DocumentSink {
+    /// Takes a document, which is only borrowed for the call.
+    fn push(&mut self, document: &RawDocument) -> SinkState;
+}
+
+impl DocumentSink for Vec<bson::RawDocumentBuf> {
+    fn push(&mut self, document: &RawDocument) -> SinkState {
+        Vec::push(self, document.to_owned());
+        SinkState::Continue
+    }
+}
+
+/// Rows looked at between two yields.
+const ROWS_PER_YIELD: u32 = 10_000;
+/// Time between two yields; checked every [`ROWS_PER_CLOCK_READ`] rows.
+const YIELD_EVERY: Duration = Duration::from_millis(10);
+const ROWS_PER_CLOCK_READ: u32 = 128;
+
+/// What the stages of one run share: one view of the data, until the run yields.
+pub(crate) struct Run<'a> {
+    pub(crate) context: ExecContext<'a>,
+    pub(crate) view: &'a ReadView,
+    pub(crate) collection: &'a Collection,
+    /// Rows still to be looked at before a yield; trials use it as the budget of one turn.
+    rows_left: Cell<u32>,
+    started: Duration,
+}
+
+impl<'a> Run<'a> {
+    /// A run that yields as long calls do.
+    pub(crate) fn new(context: ExecContext<'a>, view: &'a ReadView, collection: &'a Collection) -> Self {
+        Self::with_budget(context, view, collection, ROWS_PER_YIELD)
+    }
+
+    /// A run that yields after so many rows.
+    pub(crate) fn with_budget(
+        context: ExecContext<'a>,
+        view: &'a ReadView,
+        collection: &'a Collection,
+        rows: u32,
+    ) -> Self {
+        let started = context.op.clock().monotonic();
+        Self {
+            context,
+            view,
+            collection,
+            rows_left: Cell::new(rows),
+            started,
+        }
+    }
+
+    /// Called by leaves for each row looked at. True: stop and report [`super::stage::Ran::Yield`].
+    pub(crate) fn tick(&self) -> Result<bool, QueryError> {
+        let left = self.rows_left.get().saturating_sub(1);
+        self.rows_left.set(left);
+        if left % ROWS_PER_CLOCK_READ != 0 {
+            return Ok(false);
+        }
+        self.context.op.check_now().map_err(storage::StorageError::from)?;
+        Ok(left == 0 || self.context.op.clock().monotonic().saturating_sub(self.started) >= YIELD_EVERY)
+    }
+
+    /// Rows of the budget that are left.
+    pub(crate) fn rows_left(&self) -> u32 {
+        self.rows_left.get()
+    }
+}

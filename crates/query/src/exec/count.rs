@@ -1,0 +1,80 @@
+//! `count`: from metadata, from index keys alone, or by running the plan.
+
+use super::context::ExecContext;
+use super::executor::Planned;
+use super::find::{expression_context, plan};
+use super::id_lookup::{IdLookup, plain_id};
+use super::stage::Flow;
+use crate::QueryError;
+use crate::plan::query::Query;
+use crate::plan::request::{CountRequest, FindRequest};
+use std::sync::Arc;
+use storage::{CollectionGuard, LockMode, Operation, Storage, StorageError};
+
+/// How many documents match, after `skip` and up to `limit`. A collection that does not exist has none.
+pub fn count(storage: &Arc<Storage>, op: &Operation, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+    let context = ExecContext::new(storage, op);
+    let guard = match storage.collection(op, &request.ns, LockMode::IntentShared) {
+        Ok(guard) => guard,
+        Err(StorageError::IsView(_)) => return super::view::count(storage, op, request),
+        Err(error) => return Err(error.into()),
+    };
+    let find = as_find(request);
+    if let (Some(guard), Some(id)) = (&guard, plain_id(&find)) {
+        op.counters().keys_examined.add(1);
+        let key = IdLookup::new(id).key;
+        return Ok(u64::from(
+            storage.read()?.find_unique(guard.id_index(), &key)?.is_some(),
+        ));
+    }
+    if is_metadata_count(request) {
+        crate::plan::query::check_collation(request.collation)?;
+        return Ok(trimmed(guard.map_or(0, |guard| guard.count()), request));
+    }
+    let planned = plan_count(context, guard.as_ref(), request)?;
+    let (Some(mut planned), guard) = (planned, guard) else {
+        return Ok(0);
+    };
+    let mut n = 0;
+    planned.run(context, guard, &mut |_| {
+        n += 1;
+        Ok(Flow::Continue)
+    })?;
+    Ok(n)
+}
+
+/// True when no document has to be looked at.
+pub(crate) fn is_metadata_count(request: &CountRequest<'_>) -> bool {
+    request.filter.is_empty() && request.hint.is_none()
+}
+
+/// A number of documents after `skip` and `limit`.
+pub(crate) fn trimmed(documents: u64, request: &CountRequest<'_>) -> u64 {
+    let left = documents.saturating_sub(request.skip);
+    request.limit.map_or(left, |limit| left.min(limit))
+}
+
+/// The plan of a count; `None` without a collection.
+pub(crate) fn plan_count(
+    context: ExecContext<'_>,
+    guard: Option<&CollectionGuard>,
+    request: &CountRequest<'_>,
+) -> Result<Option<Planned>, QueryError> {
+    let expressions = expression_context(context.storage, None)?;
+    let find = as_find(request);
+    let query = Query {
+        count_only: true,
+        ..Query::parse(&find, &expressions)?
+    };
+    guard.map(|guard| plan(context, guard, query, &find)).transpose()
+}
+
+fn as_find<'a>(request: &CountRequest<'a>) -> FindRequest<'a> {
+    FindRequest {
+        skip: request.skip,
+        limit: request.limit,
+        hint: request.hint,
+        collation: request.collation,
+        ..FindRequest::new(request.ns.clone(), request.filter)
+    }
+}

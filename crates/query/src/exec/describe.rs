@@ -1,0 +1,376 @@
+//! Plans as documents, with MongoDB's names: the trees of `explain`.
+
+use super::filter::Shape;
+use super::index_scan::{IndexScan, ScanKind};
+use super::sort_key::sort_document;
+use super::stage::{Stage, StageCounters};
+use super::summary::scan_name;
+use crate::plan::access::multikey_bits;
+use crate::plan::encode::{bracket, is_everything};
+use crate::plan::interval::{Interval, Intervals};
+use bson::spec::ElementType;
+use bson::{Bson, Document, RawDocument, doc};
+use engine::Direction;
+use keys::key::KeyDecoder;
+use keys::{FieldOrder, KeyOrdering};
+
+/// What of a tree is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Plan,
+    Execution,
+}
+
+/// The tree of a plan.
+pub(crate) fn describe(stage: &Stage, detail: Detail) -> Document {
+    let mut document = doc! { "stage": stage_name(stage) };
+    if detail == Detail::Execution {
+        add_counters(&mut document, &stage.counters());
+    }
+    add_facts(stage, detail, &mut document);
+    let inputs = stage.inputs();
+    match stage {
+        Stage::Or(_) | Stage::SortMerge(_) => {
+            let inputs: Vec<Bson> = inputs.into_iter().map(|input| describe(input, detail).into()).collect();
+            document.insert("inputStages", inputs);
+        }
+        _ => {
+            if let Some(input) = inputs.first() {
+                document.insert("inputStage", describe(input, detail));
+            }
+        }
+    }
+    document
+}
+
+fn stage_name(stage: &Stage) -> &'static str {
+    match stage {
+        Stage::Eof => "EOF",
+        Stage::CollectionScan(_) => "COLLSCAN",
+        Stage::IndexScan(scan) => scan_name(scan.kind),
+        Stage::Fetch(_) => "FETCH",
+        Stage::Or(_) => "OR",
+        Stage::SortMerge(_) => "SORT_MERGE",
+        Stage::Sort(_) => "SORT",
+        Stage::Skip(_) => "SKIP",
+        Stage::Limit(_) => "LIMIT",
+        Stage::Project(project) => match project.shape {
+            Shape::Covered => "PROJECTION_COVERED",
+            Shape::ReturnKey => "RETURN_KEY",
+            Shape::Document
+                if project
+                    .projection
+                    .as_ref()
+                    .is_some_and(|p| p.simple_inclusion().is_some()) =>
+            {
+                "PROJECTION_SIMPLE"
+            }
+            Shape::Document => "PROJECTION_DEFAULT",
+        },
+    }
+}
+
+fn add_counters(document: &mut Document, counters: &StageCounters) {
+    document.insert("nReturned", counters.advanced as i64);
+    document.insert("executionTimeMillisEstimate", 0_i64);
+    document.insert("works", counters.works as i64 + 1);
+    document.insert("advanced", counters.advanced as i64);
+    document.insert("needTime", counters.works.saturating_sub(counters.advanced) as i64);
+    document.insert("needYield", 0_i64);
+    document.insert("saveState", 0_i64);
+    document.insert("restoreState", 0_i64);
+    document.insert("isEOF", i32::from(counters.exhausted));
+}
+
+fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
+    let counters = stage.counters();
+    let executed = detail == Detail::Execution;
+    match stage {
+        Stage::CollectionScan(scan) => {
+            if let Some(filter) = &scan.filter {
+                document.insert("filter", to_document(&filter.to_document()));
+            }
+            document.insert("direction", direction_name(scan.direction));
+            if executed {
+                document.insert("docsExamined", counters.docs_examined as i64);
+            }
+        }
+        Stage::IndexScan(scan) => {
+            add_index(scan, document);
+            if executed {
+                document.insert("keysExamined", counters.keys_examined as i64);
+                document.insert("seeks", counters.seeks as i64);
+                document.insert("dupsTested", counters.dups_tested as i64);
+                document.insert("dupsDropped", counters.dups_dropped as i64);
+            }
+        }
+        Stage::Fetch(fetch) => {
+            if let Some(filter) = &fetch.filter {
+                document.insert("filter", to_document(&filter.to_document()));
+            }
+            if executed {
+                document.insert("docsExamined", counters.docs_examined as i64);
+                document.insert("alreadyHasObj", 0_i64);
+            }
+        }
+        Stage::Sort(sort) => {
+            document.insert("sortPattern", to_document(&sort_document(&sort.keys.fields)));
+            document.insert("memLimit", super::blocking::SORT_BYTES_MAX as i64);
+            if let Some(limit) = sort.limit {
+                document.insert("limitAmount", limit as i64);
+            }
+            document.insert("type", "simple");
+            if executed {
+                document.insert("totalDataSizeSorted", counters.memory_bytes as i64);
+                document.insert("usedDisk", false);
+                document.insert("spills", 0_i64);
+            }
+        }
+        Stage::SortMerge(merge) => {
+            document.insert("sortPattern", to_document(&sort_document(&merge.keys.fields)));
+        }
+        Stage::Skip(skip) => {
+            document.insert("skipAmount", skip.amount as i64);
+        }
+        Stage::Limit(limit) => {
+            document.insert("limitAmount", limit.amount as i64);
+        }
+        Stage::Project(project) => {
+            let transform = project
+                .projection
+                .as_ref()
+                .map_or_else(Document::new, |p| to_document(p.source()));
+            document.insert("transformBy", transform);
+            if executed && matches!(project.shape, Shape::Covered) {
+                document.insert("docsExamined", counters.docs_examined as i64);
+            }
+        }
+        Stage::Or(_) | Stage::Eof => {}
+    }
+}
+
+fn add_index(scan: &IndexScan, document: &mut Document) {
+    let index = &scan.index;
+    let fields = index.pattern().fields();
+    let multikey = multikey_bits(index);
+    document.insert("keyPattern", to_document(index.key()));
+    document.insert("indexName", index.name());
+    document.insert("isMultiKey", multikey != 0);
+    if multikey != 0 {
+        let mut paths = Document::new();
+        for (i, field) in fields.iter().enumerate() {
+            let of_field = if multikey & 1 << i != 0 {
+                vec![Bson::from(field.path())]
+            } else {
+                Vec::new()
+            };
+            paths.insert(field.path(), of_field);
+        }
+        document.insert("multiKeyPaths", paths);
+    }
+    document.insert("isUnique", index.unique());
+    document.insert("isSparse", index.sparse());
+    document.insert("isPartial", index.partial_filter().is_some());
+    document.insert("indexVersion", 2);
+    if scan.kind != ScanKind::Count {
+        document.insert("direction", direction_name(scan.direction));
+    }
+    let mut bounds = Document::new();
+    for (i, field) in fields.iter().enumerate() {
+        bounds.insert(
+            field.path(),
+            bounds_text(scan.bounds.fields().get(i), field.order(), scan.direction),
+        );
+    }
+    document.insert("indexBounds", bounds);
+}
+
+fn bounds_text(set: Option<&Intervals>, order: FieldOrder, direction: Direction) -> Vec<Bson> {
+    let falling = (order == FieldOrder::Descending) != (direction == Direction::Reverse);
+    let whole = || {
+        if falling {
+            "[MaxKey, MinKey]"
+        } else {
+            "[MinKey, MaxKey]"
+        }
+    };
+    let Some(set) = set else { return vec![whole().into()] };
+    let ascending = if order == FieldOrder::Descending {
+        set.complemented()
+    } else {
+        set.clone()
+    };
+    if is_everything(&ascending) {
+        return vec![whole().into()];
+    }
+    let mut texts: Vec<Bson> = ascending
+        .list()
+        .iter()
+        .map(|interval| interval_text(interval, falling).into())
+        .collect();
+    if falling {
+        texts.reverse();
+    }
+    texts
+}
+
+/// `[5, 10)`, or `(10, 5]` when the scan meets it falling.
+fn interval_text(interval: &Interval, falling: bool) -> String {
+    if interval.is_point() {
+        let value = decoded(interval.start()).unwrap_or_else(|| "?".to_owned());
+        return format!("[{value}, {value}]");
+    }
+    let (low, low_included) = match (
+        decoded(interval.start()),
+        predecessor(interval.start()).and_then(|p| decoded(&p)),
+    ) {
+        (Some(value), _) => (value, true),
+        (None, Some(value)) => (value, false),
+        (None, None) => (type_start(interval.start()), true),
+    };
+    let end = interval.end();
+    let (high, high_included) = match (predecessor(&end).and_then(|p| decoded(&p)), decoded(&end)) {
+        (Some(value), _) => (value, true),
+        (None, Some(value)) => (value, false),
+        (None, None) => (type_start(&end), false),
+    };
+    let (opening, closing) = (
+        if low_included { '[' } else { '(' },
+        if high_included { ']' } else { ')' },
+    );
+    if falling {
+        let mirrored = |bracket| match bracket {
+            '[' => ']',
+            '(' => ')',
+            ']' => '[',
+            _ => '(',
+        };
+        return format!("{}{high}, {low}{}", mirrored(closing), mirrored(opening));
+    }
+    format!("{opening}{low}, {high}{closing}")
+}
+
+/// The string whose successor these bytes are.
+fn predecessor(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut before = bytes.to_vec();
+    let last = before.last_mut()?;
+    *last = last.checked_sub(1)?;
+    Some(before)
+}
+
+fn decoded(bytes: &[u8]) -> Option<String> {
+    let mut decoder = KeyDecoder::new(bytes, &[], KeyOrdering::ASCENDING);
+    let mut document = vec![0; 4];
+    let present = decoder.append_field("v", &mut document).ok()?;
+    if !present || !decoder.is_at_end() {
+        return None;
+    }
+    document.push(0);
+    let length = document.len() as u32;
+    document[..4].copy_from_slice(&length.to_le_bytes());
+    let value = Bson::try_from(RawDocument::from_bytes(&document).ok()?.get("v").ok()??).ok()?;
+    Some(value_text(&value))
+}
+
+fn value_text(value: &Bson) -> String {
+    match value {
+        Bson::Double(number) if number.is_nan() => "nan".to_owned(),
+        Bson::Double(number) if number.is_infinite() => if *number > 0.0 { "inf" } else { "-inf" }.to_owned(),
+        Bson::Double(number) => format!("{number:?}"),
+        Bson::MinKey => "MinKey".to_owned(),
+        Bson::MaxKey => "MaxKey".to_owned(),
+        Bson::Undefined => "undefined".to_owned(),
+        Bson::DateTime(date) => format!("new Date({})", date.timestamp_millis()),
+        Bson::ObjectId(id) => format!("ObjectId('{}')", id.to_hex()),
+        Bson::Timestamp(timestamp) => format!("Timestamp({}, {})", timestamp.time, timestamp.increment),
+        other => other.to_string(),
+    }
+}
+
+/// The name of the place before all values of a type, for bounds that are no value.
+fn type_start(bytes: &[u8]) -> String {
+    const STARTS: [(ElementType, &str); 12] = [
+        (ElementType::Double, "nan"),
+        (ElementType::String, "\"\""),
+        (ElementType::EmbeddedDocument, "{}"),
+        (ElementType::Array, "[]"),
+        (ElementType::Binary, "BinData(0, )"),
+        (ElementType::ObjectId, "ObjectId('000000000000000000000000')"),
+        (ElementType::Boolean, "false"),
+        (ElementType::DateTime, "new Date(-9223372036854775808)"),
+        (ElementType::Timestamp, "Timestamp(0, 0)"),
+        (ElementType::RegularExpression, "//"),
+        (ElementType::JavaScriptCode, "CodeWScope"),
+        (ElementType::MaxKey, "MaxKey"),
+    ];
+    let at_or_after = |(element_type, _): &&(ElementType, &str)| bracket(*element_type).start() >= bytes;
+    STARTS
+        .iter()
+        .find(at_or_after)
+        .map_or("MaxKey", |(_, name)| name)
+        .to_owned()
+}
+
+fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "forward",
+        Direction::Reverse => "backward",
+    }
+}
+
+/// A raw document in the form that explain is built in; a malformed one comes out empty.
+pub(crate) fn to_document(raw: &RawDocument) -> Document {
+    Document::try_from(raw).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::plan::leaf::{Comparison, Leaf};
+    use bson::raw::RawBsonRef;
+
+    fn texts(leaf: Leaf, order: FieldOrder, direction: Direction) -> Vec<String> {
+        let set = if order == FieldOrder::Descending {
+            leaf.set.complemented()
+        } else {
+            leaf.set
+        };
+        bounds_text(Some(&set), order, direction)
+            .iter()
+            .map(|text| text.as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn bounds_read_as_in_mongodb() {
+        let number = |comparison| Leaf::compare("a", comparison, RawBsonRef::Int32(5)).unwrap();
+        let up = |leaf| texts(leaf, FieldOrder::Ascending, Direction::Forward);
+        assert_eq!(up(number(Comparison::Greater)), ["(5, inf]"]);
+        assert_eq!(up(number(Comparison::LessOrEqual)), ["[-inf, 5]"]);
+        assert_eq!(
+            up(Leaf::equal("a", RawBsonRef::String("x")).unwrap()),
+            ["[\"x\", \"x\"]"]
+        );
+        assert_eq!(
+            up(Leaf::compare("a", Comparison::GreaterOrEqual, RawBsonRef::String("x")).unwrap()),
+            ["[\"x\", {})"]
+        );
+        assert_eq!(
+            up(Leaf::equal("a", RawBsonRef::Int32(5)).and_then(Leaf::negated).unwrap()),
+            ["[MinKey, 5)", "(5, MaxKey]"]
+        );
+        assert_eq!(
+            texts(number(Comparison::Greater), FieldOrder::Descending, Direction::Forward),
+            ["[inf, 5)"]
+        );
+        assert_eq!(
+            texts(number(Comparison::Greater), FieldOrder::Descending, Direction::Reverse),
+            ["(5, inf]"]
+        );
+        assert_eq!(
+            up(Leaf::regex("a", "^ab", "")),
+            ["[\"ab\", \"ac\")", "[//, CodeWScope)"]
+        );
+    }
+}

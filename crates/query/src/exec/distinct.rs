@@ -1,0 +1,206 @@
+//! `distinct`: the different values of a field, arrays taken apart.
+//!
+//! An index that starts with the field, holds no arrays and bounds the filter exactly is skipped through, one key per
+//! value; else the plan of the filter runs and each document is looked into.
+
+use super::context::ExecContext;
+use super::executor::Planned;
+use super::find::{expression_context, plan};
+use super::index_scan::{IndexScan, ScanKind};
+use super::row::{Row, as_document};
+use super::stage::{Flow, Stage};
+use crate::QueryError;
+use crate::path::{LeafArray, Path};
+use crate::plan::access::{Access, Unbounded};
+use crate::plan::convert::Converter;
+use crate::plan::implication::implies;
+use crate::plan::query::{Query, Wish, resolve_hint};
+use crate::plan::request::{DistinctRequest, FindRequest};
+use bson::raw::RawBsonRef;
+use bson::{RawArrayBuf, RawDocument};
+use engine::Direction;
+use keys::FieldOrder;
+use keys::key::KeyDecoder;
+use std::collections::HashSet;
+use std::sync::Arc;
+use storage::{CollectionGuard, LockMode, Operation, Storage, StorageError};
+use wire::ErrorCode;
+
+/// Bytes that the values may have.
+const VALUES_BYTES_MAX: usize = 16 << 20;
+
+/// The different values of a field among the matching documents, at most 16 MiB of them (17217).
+pub fn distinct(
+    storage: &Arc<Storage>,
+    op: &Operation,
+    request: &DistinctRequest<'_>,
+) -> Result<RawArrayBuf, QueryError> {
+    let context = ExecContext::new(storage, op);
+    let guard = match storage.collection(op, &request.ns, LockMode::IntentShared) {
+        Ok(guard) => guard,
+        Err(StorageError::IsView(_)) => return super::view::distinct(storage, op, request),
+        Err(error) => return Err(error.into()),
+    };
+    let mut values = DistinctValues::new(request.key)?;
+    let Some(mut planned) = plan_distinct(context, guard.as_ref(), request)? else {
+        return Ok(values.list);
+    };
+    planned.run(context, guard, &mut |row| {
+        values.add_row(row)?;
+        Ok(Flow::Continue)
+    })?;
+    Ok(values.list)
+}
+
+/// The plan of a `distinct`; `None` without a collection.
+pub(crate) fn plan_distinct(
+    context: ExecContext<'_>,
+    guard: Option<&CollectionGuard>,
+    request: &DistinctRequest<'_>,
+) -> Result<Option<Planned>, QueryError> {
+    let expressions = expression_context(context.storage, None)?;
+    let find = FindRequest {
+        hint: request.hint,
+        collation: request.collation,
+        ..FindRequest::new(request.ns.clone(), request.filter)
+    };
+    let query = Query::parse(&find, &expressions)?;
+    let Some(guard) = guard else { return Ok(None) };
+    if let Some(scan) = distinct_scan(guard, &query, request)? {
+        scan.index.record_access();
+        return Ok(Some(Planned::new(
+            Stage::IndexScan(Box::new(scan)),
+            query,
+            guard.definition().clone(),
+        )));
+    }
+    Ok(Some(plan(context, guard, query, &find)?))
+}
+
+fn distinct_scan(
+    guard: &CollectionGuard,
+    query: &Query,
+    request: &DistinctRequest<'_>,
+) -> Result<Option<IndexScan>, QueryError> {
+    let wish = resolve_hint(request.hint, guard)?;
+    let accesses = guard.indexes().iter().enumerate().filter_map(|(position, index)| {
+        let wanted = match wish {
+            Wish::None => !index.hidden(),
+            Wish::Index(hinted) => hinted == position,
+            Wish::Natural(_) => false,
+        };
+        let fields = index.pattern().fields();
+        if !wanted || fields[0].path() != request.key {
+            return None;
+        }
+        if index
+            .partial_filter()
+            .is_some_and(|partial| !implies(query.filter.as_deref(), partial))
+        {
+            return None;
+        }
+        let indexed = |path: &str| fields.iter().any(|field| field.path() == path);
+        let predicate = Converter::convert(query.filter.as_deref(), &indexed);
+        let access = match query.filter {
+            // A sparse index leaves out only documents without the field, which have no value to list.
+            None if fields.len() == 1 || !index.sparse() => Access::whole(index, true),
+            None => return None,
+            Some(_) => Access::of(index, &predicate.conjuncts(), Unbounded::Allow).filter(|_| !index.sparse())?,
+        };
+        (access.exact && !access.is_multikey()).then_some(access)
+    });
+    let best = accesses.min_by_key(|access| access.rank());
+    Ok(best.map(|access| {
+        IndexScan::new(
+            access.index.clone(),
+            access.bounds(),
+            Direction::Forward,
+            ScanKind::Distinct(1),
+            false,
+        )
+    }))
+}
+
+/// Gathers different values.
+pub(crate) struct DistinctValues {
+    path: Path,
+    seen: HashSet<Vec<u8>>,
+    key: Vec<u8>,
+    decoded: Vec<u8>,
+    bytes: usize,
+    pub(crate) list: RawArrayBuf,
+}
+
+impl DistinctValues {
+    /// For the values at a dotted path.
+    pub(crate) fn new(path: &str) -> Result<Self, QueryError> {
+        Ok(Self {
+            path: Path::new(path)?,
+            seen: HashSet::new(),
+            key: Vec::new(),
+            decoded: Vec::new(),
+            bytes: 0,
+            list: RawArrayBuf::new(),
+        })
+    }
+
+    /// Adds the values of a row: of its document, or of the first field of its index key.
+    fn add_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
+        let Some(key) = row.key.filter(|_| !row.document.is_some()) else {
+            return self.add_document(as_document(row.document.bytes())?);
+        };
+        let mut decoder = KeyDecoder::new(key.key, key.type_bits, key.index.pattern().ordering());
+        let mut document = std::mem::take(&mut self.decoded);
+        document.clear();
+        document.extend_from_slice(&[0; 4]);
+        let present = decoder.append_field("", &mut document).map_err(|error| {
+            QueryError::new(
+                ErrorCode::InternalError,
+                format!("a key of index {} cannot be decoded: {error}", key.index.name()),
+            )
+        })?;
+        if present {
+            document.push(0);
+            let length = document.len() as u32;
+            document[..4].copy_from_slice(&length.to_le_bytes());
+            for (_, value) in as_document(&document)?.iter().flatten() {
+                self.add(value)?;
+            }
+        }
+        self.decoded = document;
+        Ok(())
+    }
+
+    /// Adds the values of a document.
+    pub(crate) fn add_document(&mut self, document: &RawDocument) -> Result<(), QueryError> {
+        let path = self.path.clone();
+        crate::path::any(document, &path, LeafArray::Whole, |element, _| {
+            let Some(element) = element else { return Ok(false) };
+            match element.value()? {
+                RawBsonRef::Array(array) => {
+                    for item in array.into_iter().flatten() {
+                        self.add(item)?;
+                    }
+                }
+                value => self.add(value)?,
+            }
+            Ok(false)
+        })?;
+        Ok(())
+    }
+
+    fn add(&mut self, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        self.key.clear();
+        keys::key::encode_value(&mut self.key, value, FieldOrder::Ascending, None);
+        if self.seen.contains(self.key.as_slice()) {
+            return Ok(());
+        }
+        self.bytes += self.key.len() + 8;
+        if self.bytes > VALUES_BYTES_MAX {
+            return Err(QueryError::new(ErrorCode(17217), "distinct too big, 16mb cap"));
+        }
+        self.seen.insert(self.key.clone());
+        self.list.push(value);
+        Ok(())
+    }
+}

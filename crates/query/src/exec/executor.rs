@@ -1,0 +1,375 @@
+//! A query on its way: what `find`, `aggregate`, the cursor table and the writers hold.
+//!
+//! Between two calls nothing is pinned: no view, no cursor, no lock; positions are remembered and taken up again in the
+//! newest state. Within a call a long run yields the same way. A collection or index that is gone meanwhile ends the
+//! execution with `QueryPlanKilled`.
+
+use super::context::{DocumentSink, ExecContext, ExecState, Run, SinkState};
+use super::id_lookup::IdLookup;
+use super::pipeline::PipelineRun;
+use super::row::{Row, RowDocument, as_document};
+use super::stage::{Flow, Ran, Stage};
+use crate::QueryError;
+use crate::matcher::Matcher;
+use crate::plan::planner::Candidate;
+use crate::plan::query::Query;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{CappedWaiter, Collection, CollectionGuard, LockMode, Namespace, RecordId};
+use wire::ErrorCode;
+
+/// Records that [`PlanExecutor::next_record`] reads ahead, at most.
+const RECORDS_AHEAD_MAX: usize = 64;
+const RECORDS_AHEAD_BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+pub struct PlanExecutor {
+    ns: Namespace,
+    pub(crate) body: Body,
+    /// The lock that planning took, until the first run.
+    guard: Option<CollectionGuard>,
+    /// A document the sink refused.
+    refused: Option<Vec<u8>>,
+    ended: bool,
+}
+
+pub(crate) enum Body {
+    Nothing,
+    Id(IdLookup),
+    Plan(Box<Planned>),
+    Pipeline(Box<PipelineRun>),
+}
+
+/// A planned query and its state.
+pub(crate) struct Planned {
+    pub(crate) stage: Stage,
+    pub(crate) query: Query,
+    pub(crate) collection: Arc<Collection>,
+    pub(crate) rejected: Vec<Candidate>,
+    /// Shape and work of a plan that the cache is to hear of.
+    pub(crate) cached: Option<(u64, u64)>,
+    ahead: VecDeque<(RecordId, Bytes)>,
+    /// Keys and documents already counted in an operation's figures.
+    counted: (u64, u64),
+}
+
+impl Planned {
+    pub(crate) fn new(stage: Stage, query: Query, collection: Arc<Collection>) -> Self {
+        Self {
+            stage,
+            query,
+            collection,
+            rejected: Vec::new(),
+            cached: None,
+            ahead: VecDeque::new(),
+            counted: (0, 0),
+        }
+    }
+
+    /// Runs until `receive` stops it or the rows end, yielding in between.
+    pub(crate) fn run(
+        &mut self,
+        context: ExecContext<'_>,
+        first_guard: Option<CollectionGuard>,
+        receive: &mut super::stage::Receiver<'_>,
+    ) -> Result<Ran, QueryError> {
+        let mut first_guard = first_guard;
+        let result = loop {
+            let guard = match (context.guard, first_guard.take()) {
+                (Some(guard), _) => guard.clone(),
+                (None, Some(guard)) => guard,
+                (None, None) => self.lock(context)?,
+            };
+            self.check_definition(&guard)?;
+            let view = context.storage.read()?;
+            let run = Run::new(context, &view, &guard);
+            match self.stage.run(&run, receive)? {
+                Ran::Yield => {
+                    self.stage.save();
+                    context.op.counters().yields.add(1);
+                }
+                ran => break ran,
+            }
+        };
+        self.stage.save();
+        let (keys, docs) = self.stage.totals();
+        let counters = context.op.counters();
+        counters.keys_examined.add(keys - self.counted.0);
+        counters.docs_examined.add(docs - self.counted.1);
+        self.counted = (keys, docs);
+        if result == Ran::Exhausted {
+            if let Some((shape, remembered)) = self.cached.take() {
+                crate::plan::cache::plan_cache().report(shape, remembered, keys + docs);
+            }
+        }
+        Ok(result)
+    }
+
+    fn lock(&self, context: ExecContext<'_>) -> Result<CollectionGuard, QueryError> {
+        let ns = self.collection.namespace();
+        match context.storage.collection(context.op, ns, LockMode::IntentShared) {
+            Ok(Some(guard)) => Ok(guard),
+            Ok(None) | Err(storage::StorageError::IsView(_)) => Err(killed(format!("collection dropped: {ns}"))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn check_definition(&mut self, guard: &CollectionGuard) -> Result<(), QueryError> {
+        let now = guard.definition();
+        if Arc::ptr_eq(now, &self.collection) {
+            return Ok(());
+        }
+        if now.uuid() != self.collection.uuid() {
+            return Err(killed(format!("collection dropped: {}", self.collection.namespace())));
+        }
+        if let Some(name) = lost_index(&self.stage, now) {
+            return Err(killed(format!("index '{name}' dropped")));
+        }
+        self.collection = now.clone();
+        Ok(())
+    }
+}
+
+fn killed(reason: String) -> QueryError {
+    QueryError::new(ErrorCode::QueryPlanKilled, reason)
+}
+
+fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
+    if let Stage::IndexScan(scan) = stage {
+        let there = collection
+            .indexes()
+            .iter()
+            .any(|index| index.table() == scan.index.table());
+        return (!there).then(|| scan.index.name().to_owned());
+    }
+    stage
+        .inputs()
+        .into_iter()
+        .find_map(|input| lost_index(input, collection))
+}
+
+impl PlanExecutor {
+    pub(crate) fn new(ns: Namespace, body: Body, guard: Option<CollectionGuard>) -> Self {
+        Self {
+            ns,
+            body,
+            guard,
+            refused: None,
+            ended: false,
+        }
+    }
+
+    /// What it reads: the collection, or the view it was asked of.
+    pub fn namespace(&self) -> &Namespace {
+        &self.ns
+    }
+
+    /// Pushes results into `sink` until it is full or there are no more. Errors end the execution: interrupted
+    /// operations, a dropped collection or index (175), a lost position (136), what filters and projections report.
+    pub fn next_documents(
+        &mut self,
+        context: &ExecContext<'_>,
+        sink: &mut dyn DocumentSink,
+    ) -> Result<ExecState, QueryError> {
+        if let Some(document) = self.refused.take() {
+            match sink.push(as_document(&document)?) {
+                SinkState::Continue => context.op.counters().n_returned.add(1),
+                SinkState::Full => {
+                    context.op.counters().n_returned.add(1);
+                    return Ok(if self.ended {
+                        ExecState::Exhausted
+                    } else {
+                        ExecState::More
+                    });
+                }
+                SinkState::Refused => {
+                    self.refused = Some(document);
+                    return Ok(ExecState::More);
+                }
+            }
+        }
+        if self.ended {
+            return Ok(ExecState::Exhausted);
+        }
+        let mut returned = 0;
+        let refused = &mut self.refused;
+        let mut push = |document: &[u8]| -> Result<Flow, QueryError> {
+            match sink.push(as_document(document)?) {
+                SinkState::Continue => {
+                    returned += 1;
+                    Ok(Flow::Continue)
+                }
+                SinkState::Full => {
+                    returned += 1;
+                    Ok(Flow::Stop)
+                }
+                SinkState::Refused => {
+                    *refused = Some(document.to_vec());
+                    Ok(Flow::Stop)
+                }
+            }
+        };
+        let guard = self.guard.take();
+        let ran = match &mut self.body {
+            Body::Nothing => Ran::Exhausted,
+            Body::Id(lookup) => {
+                if let Some((_, document)) = run_lookup(lookup, &self.ns, *context, guard)? {
+                    push(&document)?;
+                }
+                Ran::Exhausted
+            }
+            Body::Plan(planned) => planned.run(*context, guard, &mut |row: Row<'_>| push(row.document.bytes()))?,
+            Body::Pipeline(pipeline) => pipeline.run(*context, &mut push)?,
+        };
+        context.op.counters().n_returned.add(returned);
+        self.ended = ran == Ran::Exhausted || (ran == Ran::CaughtUp && self.tail_is_empty());
+        Ok(match ran {
+            _ if self.refused.is_some() => ExecState::More,
+            _ if self.ended => ExecState::Exhausted,
+            Ran::CaughtUp => ExecState::CaughtUp,
+            _ => ExecState::More,
+        })
+    }
+
+    /// The next record that matches, for writers: they lock the record and check it again with [`PlanExecutor::filter`].
+    /// Records are read ahead a few at a time; each is given once.
+    pub fn next_record(&mut self, context: &ExecContext<'_>) -> Result<Option<(RecordId, Bytes)>, QueryError> {
+        let guard = self.guard.take();
+        match &mut self.body {
+            Body::Id(lookup) => run_lookup(lookup, &self.ns, *context, guard),
+            Body::Plan(planned) => {
+                if planned.ahead.is_empty() && !self.ended {
+                    let mut ahead = VecDeque::new();
+                    let mut bytes = 0;
+                    let ran = planned.run(*context, guard, &mut |row: Row<'_>| {
+                        let document = row.document.to_bytes();
+                        bytes += document.len();
+                        ahead.push_back((row.id, document));
+                        let full = ahead.len() >= RECORDS_AHEAD_MAX || bytes >= RECORDS_AHEAD_BYTES_MAX;
+                        Ok(if full { Flow::Stop } else { Flow::Continue })
+                    })?;
+                    planned.ahead = ahead;
+                    self.ended = ran == Ran::Exhausted;
+                }
+                Ok(planned.ahead.pop_front())
+            }
+            Body::Nothing => Ok(None),
+            Body::Pipeline(_) => Err(QueryError::new(ErrorCode::InternalError, "a pipeline gives no records")),
+        }
+    }
+
+    /// The filter, for writers' second look. `None` when none is needed: every document matches, or the record was found
+    /// by its `_id`, which never changes.
+    pub fn filter(&self) -> Option<&Arc<Matcher>> {
+        match &self.body {
+            Body::Plan(planned) => planned.query.filter.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// True for a cursor that stays open at the end.
+    pub fn is_tailable(&self) -> bool {
+        matches!(&self.body, Body::Plan(planned) if planned.query.tailable)
+    }
+
+    /// True once [`ExecState::Exhausted`] was reported.
+    pub fn is_exhausted(&self) -> bool {
+        self.ended && self.refused.is_none()
+    }
+
+    /// What a tailable cursor waits with for data: call `wait` with [`PlanExecutor::tail_position`] and without locks.
+    pub fn capped_waiter(&self) -> Option<CappedWaiter> {
+        match &self.body {
+            Body::Plan(planned) if planned.query.tailable => Some(planned.collection.capped_waiter()),
+            _ => None,
+        }
+    }
+
+    /// The last record that a tailable cursor has passed.
+    pub fn tail_position(&self) -> RecordId {
+        match &self.body {
+            Body::Plan(planned) => tail_position(&planned.stage),
+            _ => RecordId::default(),
+        }
+    }
+
+    /// Waits until a tailable cursor has something new to look at (true) or `timeout` has passed (false).
+    pub fn wait_for_data(&self, context: &ExecContext<'_>, timeout: Duration) -> Result<bool, QueryError> {
+        let Some(waiter) = self.capped_waiter() else {
+            return Ok(true);
+        };
+        waiter
+            .wait(context.op, self.tail_position(), timeout)
+            .map_err(|error| storage::StorageError::from(error).into())
+    }
+
+    /// A tailable cursor on an empty collection is dead from the start.
+    fn tail_is_empty(&self) -> bool {
+        matches!(&self.body, Body::Plan(planned) if planned.collection.count() == 0)
+    }
+
+    /// The plan in a few words, as log lines and `currentOp` show it: `IXSCAN { a: 1 }`.
+    pub fn plan_summary(&self) -> String {
+        match &self.body {
+            Body::Nothing => "EOF".to_owned(),
+            Body::Id(_) => "IDHACK".to_owned(),
+            Body::Plan(planned) => super::summary::summary(&planned.stage),
+            Body::Pipeline(pipeline) => pipeline.plan_summary(),
+        }
+    }
+
+    /// Keys and documents examined so far.
+    pub fn examined(&self) -> (u64, u64) {
+        match &self.body {
+            Body::Nothing => (0, 0),
+            Body::Id(lookup) => (lookup.keys_examined, lookup.docs_examined),
+            Body::Plan(planned) => planned.stage.totals(),
+            Body::Pipeline(pipeline) => pipeline.examined(),
+        }
+    }
+}
+
+fn tail_position(stage: &Stage) -> RecordId {
+    match stage {
+        Stage::CollectionScan(scan) => scan.position(),
+        other => other
+            .inputs()
+            .first()
+            .map_or(RecordId::default(), |input| tail_position(input)),
+    }
+}
+
+fn run_lookup(
+    lookup: &mut IdLookup,
+    ns: &Namespace,
+    context: ExecContext<'_>,
+    guard: Option<CollectionGuard>,
+) -> Result<Option<(RecordId, Bytes)>, QueryError> {
+    if lookup.done {
+        return Ok(None);
+    }
+    lookup.done = true;
+    let guard = match (context.guard, guard) {
+        (Some(guard), _) => Some(guard.clone()),
+        (None, Some(guard)) => Some(guard),
+        (None, None) => context.storage.collection(context.op, ns, LockMode::IntentShared)?,
+    };
+    let Some(guard) = guard else { return Ok(None) };
+    let view = context.storage.read()?;
+    let counters = context.op.counters();
+    lookup.keys_examined += 1;
+    counters.keys_examined.add(1);
+    let Some(id) = view.find_unique(guard.id_index(), &lookup.key)? else {
+        return Ok(None);
+    };
+    lookup.docs_examined += 1;
+    counters.docs_examined.add(1);
+    Ok(view.record(&guard, id)?.map(|document| (id, document)))
+}
+
+/// The bytes of a row's document, for receivers that keep them.
+pub(crate) fn owned(document: RowDocument<'_>) -> Bytes {
+    document.to_bytes()
+}

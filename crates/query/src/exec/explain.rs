@@ -1,0 +1,369 @@
+//! `explain`: the chosen plan, the others, and what the chosen one does when it runs.
+
+use super::context::ExecContext;
+use super::count::{is_metadata_count, plan_count, trimmed};
+use super::describe::{Detail, describe, to_document};
+use super::distinct::plan_distinct;
+use super::executor::{Body, PlanExecutor, Planned};
+use super::find::find;
+use super::stage::Flow;
+use crate::QueryError;
+use crate::plan::planner::Planner;
+use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{LockMode, Namespace, Operation, Storage, StorageError};
+use wire::ErrorCode;
+
+/// How much `explain` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Which plan is chosen; nothing runs.
+    QueryPlanner,
+    /// And what it does: it is run to its end.
+    ExecutionStats,
+    /// And what the other candidates would do.
+    AllPlansExecution,
+}
+
+/// The command that is explained. Writes are not carried out.
+pub enum ExplainTarget<'a> {
+    /// `find`
+    Find(&'a FindRequest<'a>),
+    /// `aggregate`
+    Aggregate(&'a AggregateRequest<'a>),
+    /// `count`
+    Count(&'a CountRequest<'a>),
+    /// `distinct`
+    Distinct(&'a DistinctRequest<'a>),
+    /// `update`, and `findAndModify` that updates: the records it would change. A single update has a limit of 1.
+    Update {
+        /// Which records.
+        records: &'a FindRequest<'a>,
+        /// One is inserted when there are none.
+        upsert: bool,
+    },
+    /// `delete`, and `findAndModify` that removes.
+    Delete {
+        /// Which records.
+        records: &'a FindRequest<'a>,
+    },
+}
+
+/// The explanation: `explainVersion`, `queryPlanner`, `executionStats`, or `stages` for a pipeline. The command layer adds
+/// `command`, `serverInfo`, `serverParameters` and `ok`.
+pub fn explain(
+    storage: &Arc<Storage>,
+    op: &Operation,
+    target: &ExplainTarget<'_>,
+    verbosity: Verbosity,
+) -> Result<RawDocumentBuf, QueryError> {
+    let context = ExecContext::new(storage, op);
+    let document = match target {
+        ExplainTarget::Find(request) => match storage.catalog().view(&request.ns) {
+            None => explain_find(context, request, Wrapper::None, verbosity)?,
+            Some(_) => {
+                let pipeline = super::view::find_pipeline(request)?;
+                let over = super::view::over_view(
+                    &request.ns,
+                    &pipeline,
+                    request.collation,
+                    request.variables,
+                    request.hint,
+                );
+                super::aggregate::explain(context, &over, verbosity)?
+            }
+        },
+        ExplainTarget::Aggregate(request) => super::aggregate::explain(context, request, verbosity)?,
+        ExplainTarget::Count(request) => explain_count(context, request, verbosity)?,
+        ExplainTarget::Distinct(request) => explain_distinct(context, request, verbosity)?,
+        ExplainTarget::Update { records, upsert } => {
+            explain_find(context, records, Wrapper::Update { upsert: *upsert }, verbosity)?
+        }
+        ExplainTarget::Delete { records } => explain_find(context, records, Wrapper::Delete, verbosity)?,
+    };
+    RawDocumentBuf::try_from(&document)
+        .map_err(|error| QueryError::new(ErrorCode::InternalError, format!("explain cannot be encoded: {error}")))
+}
+
+/// The stage that a command puts on top of its plan.
+#[derive(Clone, Copy)]
+enum Wrapper {
+    None,
+    Count,
+    Update { upsert: bool },
+    Delete,
+}
+
+impl Wrapper {
+    fn wrap(self, plan: Document, rows: Option<u64>) -> Document {
+        let mut stage = match self {
+            Wrapper::None => return plan,
+            Wrapper::Count => doc! { "stage": "COUNT" },
+            Wrapper::Update { .. } => doc! { "stage": "UPDATE" },
+            Wrapper::Delete => doc! { "stage": "DELETE" },
+        };
+        if let Some(rows) = rows {
+            let rows = rows as i64;
+            stage.insert("nReturned", 0_i64);
+            stage.insert("isEOF", 1);
+            match self {
+                Wrapper::Count => {
+                    stage.insert("nCounted", rows);
+                    stage.insert("nSkipped", 0_i64);
+                }
+                Wrapper::Update { upsert } => {
+                    stage.insert("nMatched", rows);
+                    stage.insert("nWouldModify", rows);
+                    stage.insert("nWouldUpsert", i64::from(upsert && rows == 0));
+                }
+                Wrapper::Delete => {
+                    stage.insert("nWouldDelete", rows);
+                }
+                Wrapper::None => {}
+            }
+        }
+        stage.insert("inputStage", plan);
+        stage
+    }
+
+    /// What the command returns of so many rows.
+    fn returned(self, rows: u64) -> i64 {
+        if matches!(self, Wrapper::None) { rows as i64 } else { 0 }
+    }
+}
+
+fn explain_find(
+    context: ExecContext<'_>,
+    request: &FindRequest<'_>,
+    wrapper: Wrapper,
+    verbosity: Verbosity,
+) -> Result<Document, QueryError> {
+    let mut executor = find(context.storage, context.op, request)?;
+    match &mut executor.body {
+        Body::Plan(planned) => explain_planned(context, planned, wrapper, verbosity),
+        Body::Pipeline(_) => Err(QueryError::new(
+            ErrorCode::CommandNotSupportedOnView,
+            format!("{} is a view, not a collection", request.ns),
+        )),
+        Body::Nothing => Ok(explain_fixed(
+            request,
+            &executor,
+            "EOF",
+            wrapper,
+            (0, Duration::ZERO),
+            verbosity,
+        )),
+        Body::Id(_) => {
+            let start = context.op.clock().monotonic();
+            let mut rows: Vec<RawDocumentBuf> = Vec::new();
+            if verbosity > Verbosity::QueryPlanner {
+                executor.next_documents(&context, &mut rows)?;
+            }
+            let ran = (rows.len() as u64, context.op.clock().monotonic().saturating_sub(start));
+            Ok(explain_fixed(request, &executor, "IDHACK", wrapper, ran, verbosity))
+        }
+    }
+}
+
+/// Plans that have no tree of stages.
+fn explain_fixed(
+    request: &FindRequest<'_>,
+    executor: &PlanExecutor,
+    stage: &str,
+    wrapper: Wrapper,
+    (rows, time): (u64, Duration),
+    verbosity: Verbosity,
+) -> Document {
+    let plan = match stage {
+        "IDHACK" => doc! { "stage": stage, "keyPattern": { "_id": 1 }, "indexName": "_id_" },
+        _ => doc! { "stage": stage },
+    };
+    let filter = to_document(request.filter);
+    let mut document = planner_section(&request.ns, filter, wrapper.wrap(plan.clone(), None), Vec::new());
+    if verbosity > Verbosity::QueryPlanner {
+        let (keys, docs) = executor.examined();
+        let mut stages = plan;
+        stages.insert("nReturned", rows as i64);
+        stages.insert("keysExamined", keys as i64);
+        stages.insert("docsExamined", docs as i64);
+        stages.insert("isEOF", 1);
+        let stages = wrapper.wrap(stages, Some(rows));
+        document.insert(
+            "executionStats",
+            stats_section(wrapper.returned(rows), time, (keys, docs), stages),
+        );
+        add_all_plans(&mut document, Vec::new(), verbosity);
+    }
+    document
+}
+
+fn planner_section(ns: &Namespace, parsed: Document, winning: Document, rejected: Vec<Bson>) -> Document {
+    doc! {
+        "explainVersion": "1",
+        "queryPlanner": {
+            "namespace": ns.as_str(),
+            "parsedQuery": parsed,
+            "indexFilterSet": false,
+            "optimizationTimeMillis": 0,
+            "maxIndexedOrSolutionsReached": false,
+            "maxIndexedAndSolutionsReached": false,
+            "maxScansToExplodeReached": false,
+            "prunedSimilarIndexes": false,
+            "winningPlan": winning,
+            "rejectedPlans": rejected,
+        },
+    }
+}
+
+fn stats_section(returned: i64, time: Duration, (keys, docs): (u64, u64), stages: Document) -> Document {
+    doc! {
+        "executionSuccess": true,
+        "nReturned": returned,
+        "executionTimeMillis": time.as_millis() as i64,
+        "totalKeysExamined": keys as i64,
+        "totalDocsExamined": docs as i64,
+        "executionStages": stages,
+    }
+}
+
+fn add_all_plans(document: &mut Document, plans: Vec<Bson>, verbosity: Verbosity) {
+    if verbosity == Verbosity::AllPlansExecution {
+        if let Ok(stats) = document.get_document_mut("executionStats") {
+            stats.insert("allPlansExecution", plans);
+        }
+    }
+}
+
+/// Explains a plan, running it when the verbosity asks for it.
+pub(crate) fn explain_planned_plain(
+    context: ExecContext<'_>,
+    planned: &mut Planned,
+    verbosity: Verbosity,
+) -> Result<Document, QueryError> {
+    explain_planned(context, planned, Wrapper::None, verbosity)
+}
+
+fn explain_planned(
+    context: ExecContext<'_>,
+    planned: &mut Planned,
+    wrapper: Wrapper,
+    verbosity: Verbosity,
+) -> Result<Document, QueryError> {
+    let collection = planned.collection.clone();
+    let query = planned.query.clone();
+    let planner = Planner {
+        collection: &collection,
+        query: &query,
+    };
+    let mut rejected = Vec::new();
+    for candidate in &planned.rejected {
+        rejected.push(Bson::from(describe(&planner.build(candidate)?, Detail::Plan)));
+    }
+    let parsed = query
+        .filter
+        .as_ref()
+        .map_or_else(Document::new, |filter| to_document(&filter.to_document()));
+    let winning = wrapper.wrap(describe(&planned.stage, Detail::Plan), None);
+    let mut document = planner_section(collection.namespace(), parsed, winning, rejected);
+    if verbosity == Verbosity::QueryPlanner {
+        return Ok(document);
+    }
+    let (rows, time) = run_all(context, planned)?;
+    let stages = wrapper.wrap(describe(&planned.stage, Detail::Execution), Some(rows));
+    document.insert(
+        "executionStats",
+        stats_section(wrapper.returned(rows), time, planned.stage.totals(), stages),
+    );
+    let mut others = Vec::new();
+    if verbosity == Verbosity::AllPlansExecution {
+        for candidate in std::mem::take(&mut planned.rejected) {
+            let stage = planner.build(&candidate)?;
+            let mut other = Planned::new(stage, query.clone(), collection.clone());
+            let (rows, time) = run_all(context, &mut other)?;
+            let stages = describe(&other.stage, Detail::Execution);
+            others.push(Bson::from(stats_section(
+                rows as i64,
+                time,
+                other.stage.totals(),
+                stages,
+            )));
+        }
+    }
+    add_all_plans(&mut document, others, verbosity);
+    Ok(document)
+}
+
+fn run_all(context: ExecContext<'_>, planned: &mut Planned) -> Result<(u64, Duration), QueryError> {
+    let start = context.op.clock().monotonic();
+    let mut rows = 0;
+    planned.run(context, None, &mut |_| {
+        rows += 1;
+        Ok(Flow::Continue)
+    })?;
+    Ok((rows, context.op.clock().monotonic().saturating_sub(start)))
+}
+
+fn explain_count(
+    context: ExecContext<'_>,
+    request: &CountRequest<'_>,
+    verbosity: Verbosity,
+) -> Result<Document, QueryError> {
+    let guard = match context
+        .storage
+        .collection(context.op, &request.ns, LockMode::IntentShared)
+    {
+        Err(StorageError::IsView(ns)) => return Err(StorageError::IsView(ns).into()),
+        other => other?,
+    };
+    if let (true, Some(guard)) = (is_metadata_count(request), &guard) {
+        let n = trimmed(guard.count(), request);
+        let counted = |rows: Option<u64>| {
+            let mut stage = doc! { "stage": "RECORD_STORE_FAST_COUNT" };
+            stage.extend(
+                rows.map(|rows| doc! { "nCounted": rows as i64, "nSkipped": 0_i64 })
+                    .unwrap_or_default(),
+            );
+            stage
+        };
+        let mut document = planner_section(&request.ns, Document::new(), counted(None), Vec::new());
+        if verbosity > Verbosity::QueryPlanner {
+            document.insert(
+                "executionStats",
+                stats_section(0, Duration::ZERO, (0, 0), counted(Some(n))),
+            );
+            add_all_plans(&mut document, Vec::new(), verbosity);
+        }
+        return Ok(document);
+    }
+    match plan_count(context, guard.as_ref(), request)? {
+        Some(mut planned) => explain_planned(context, &mut planned, Wrapper::Count, verbosity),
+        None => Ok(missing(&request.ns, request.filter, verbosity)),
+    }
+}
+
+fn explain_distinct(
+    context: ExecContext<'_>,
+    request: &DistinctRequest<'_>,
+    verbosity: Verbosity,
+) -> Result<Document, QueryError> {
+    let guard = context
+        .storage
+        .collection(context.op, &request.ns, LockMode::IntentShared)?;
+    match plan_distinct(context, guard.as_ref(), request)? {
+        Some(mut planned) => explain_planned(context, &mut planned, Wrapper::None, verbosity),
+        None => Ok(missing(&request.ns, request.filter, verbosity)),
+    }
+}
+
+/// The explanation of a read of a collection that does not exist.
+pub(crate) fn missing(ns: &Namespace, filter: &bson::RawDocument, verbosity: Verbosity) -> Document {
+    let eof = doc! { "stage": "EOF" };
+    let mut document = planner_section(ns, to_document(filter), eof.clone(), Vec::new());
+    if verbosity > Verbosity::QueryPlanner {
+        document.insert("executionStats", stats_section(0, Duration::ZERO, (0, 0), eof));
+        add_all_plans(&mut document, Vec::new(), verbosity);
+    }
+    document
+}

@@ -1,0 +1,57 @@
+//! IDHACK: one document by its `_id`, with two look-ups and nothing in between.
+
+use crate::plan::request::FindRequest;
+use bson::raw::RawBsonRef;
+
+/// A look-up by `_id`.
+pub(crate) struct IdLookup {
+    /// The encoded `_id`.
+    pub(crate) key: Vec<u8>,
+    pub(crate) keys_examined: u64,
+    pub(crate) docs_examined: u64,
+    pub(crate) done: bool,
+}
+
+impl IdLookup {
+    /// For an `_id` of this value.
+    pub(crate) fn new(id: RawBsonRef<'_>) -> Self {
+        Self {
+            key: crate::plan::encode::encode(id),
+            keys_examined: 0,
+            docs_examined: 0,
+            done: false,
+        }
+    }
+}
+
+/// The `_id` that a request asks for, when that is all it does: a value that is equal to nothing else, and no option but
+/// an upper limit.
+pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> {
+    let plain = request.skip == 0
+        && request.limit != Some(0)
+        && request.hint.is_none()
+        && request.min.is_none()
+        && request.max.is_none()
+        && request.collation.is_none()
+        && !request.show_record_id
+        && !request.return_key
+        && !request.tailable
+        && request.projection.is_none_or(bson::RawDocument::is_empty);
+    if !plain {
+        return None;
+    }
+    let mut fields = request.filter.iter();
+    let (name, value) = fields.next()?.ok()?;
+    if name.as_str() != "_id" || fields.next().is_some() {
+        return None;
+    }
+    match value {
+        RawBsonRef::Document(document) => {
+            let operator = document.iter().next()?.ok()?.0.as_str().starts_with('$');
+            (!operator).then_some(value)
+        }
+        RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined | RawBsonRef::Null => None,
+        RawBsonRef::DbPointer(_) | RawBsonRef::JavaScriptCodeWithScope(_) => None,
+        _ => Some(value),
+    }
+}

@@ -1,0 +1,248 @@
+//! IXSCAN, COUNT_SCAN and DISTINCT_SCAN: a walk over the part of an index inside some bounds.
+//!
+//! Gaps between the bounds' ranges are jumped over by seeking; a jump that ends inside the batch at hand costs no seek. On
+//! an index with several keys per record each record is given once. A distinct walk jumps behind every prefix it gave.
+
+use super::context::Run;
+use super::row::{Row, RowDocument, RowKey};
+use super::scan::GrowingBatch;
+use super::stage::{Flow, Ran, Receiver, StageCounters};
+use crate::QueryError;
+use crate::plan::encode::value_length;
+use crate::plan::index_bounds::{Check, IndexBounds};
+use crate::plan::interval::successor;
+use engine::{Direction, KeyRange};
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use storage::{Index, IndexBatch, IndexCursor, RecordId};
+
+/// What an index scan does with the entries it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScanKind {
+    /// Gives every entry.
+    Entries,
+    /// Gives every entry; nothing else is read (explain calls it COUNT_SCAN).
+    Count,
+    /// Gives one entry for each value of so many leading fields.
+    Distinct(usize),
+}
+
+enum Resume {
+    Start,
+    /// Behind this entry.
+    After(Vec<u8>, RecordId),
+    /// At the first key at or after (forward) or below (reverse) these bytes.
+    At(Vec<u8>),
+}
+
+/// See the module.
+pub(crate) struct IndexScan {
+    pub(crate) index: Arc<Index>,
+    pub(crate) bounds: IndexBounds,
+    pub(crate) direction: Direction,
+    pub(crate) kind: ScanKind,
+    pub(crate) counters: StageCounters,
+    check: bool,
+    seen: Option<HashSet<RecordId>>,
+    resume: Resume,
+    cursor: Option<IndexCursor>,
+    batch: IndexBatch,
+    next: usize,
+    batch_size: GrowingBatch,
+}
+
+impl IndexScan {
+    /// `once`: an index entry's record may come again (several keys per record, or keys that writes move along).
+    pub(crate) fn new(
+        index: Arc<Index>,
+        bounds: IndexBounds,
+        direction: Direction,
+        kind: ScanKind,
+        once: bool,
+    ) -> Self {
+        Self {
+            check: bounds.needs_check(),
+            index,
+            bounds,
+            direction,
+            kind,
+            counters: StageCounters::default(),
+            seen: once.then(HashSet::new),
+            resume: Resume::Start,
+            cursor: None,
+            batch: IndexBatch::new(),
+            next: 0,
+            batch_size: GrowingBatch::new(),
+        }
+    }
+
+    fn open(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
+        let mut range = self.bounds.range();
+        if let (Resume::At(target), Direction::Reverse) = (&self.resume, self.direction) {
+            range = KeyRange {
+                start: range.start,
+                end: Bound::Excluded(target.clone()),
+            };
+        }
+        let mut cursor = run.view.index_entries(&self.index, range, self.direction)?;
+        self.counters.seeks += 1;
+        match (&self.resume, self.direction) {
+            (Resume::After(key, id), _) => cursor.seek(key, Some(*id))?,
+            (Resume::At(target), Direction::Forward) => cursor.seek(target, None)?,
+            _ => {}
+        }
+        self.cursor = Some(cursor);
+        Ok(())
+    }
+
+    /// False when the range has no more entries.
+    fn refill(&mut self, run: &Run<'_>) -> Result<bool, QueryError> {
+        let reopened = self.cursor.is_none();
+        if reopened {
+            self.open(run)?;
+        }
+        self.next = 0;
+        let Some(cursor) = self.cursor.as_mut() else {
+            return Ok(false);
+        };
+        if !cursor.fill(&mut self.batch, self.batch_size.next())? {
+            return Ok(false);
+        }
+        if let (true, Resume::After(key, id)) = (reopened, &self.resume) {
+            if self.batch.key(0) == key.as_slice() && self.batch.id(0) == *id {
+                self.next = 1;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on at `target`: inside the batch when it reaches so far, else by a seek.
+    fn jump(&mut self, target: Vec<u8>) -> Result<(), QueryError> {
+        let reached = |i: usize| match self.direction {
+            Direction::Forward => self.batch.key(i) >= target.as_slice(),
+            Direction::Reverse => self.batch.key(i) < target.as_slice(),
+        };
+        let length = self.batch.len();
+        if length > 0 && reached(length - 1) {
+            let (mut low, mut high) = (self.next.min(length - 1), length - 1);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if reached(middle) {
+                    high = middle;
+                } else {
+                    low = middle + 1;
+                }
+            }
+            self.next = low;
+            return Ok(());
+        }
+        self.next = length;
+        self.batch_size = GrowingBatch::new();
+        match (self.direction, self.cursor.as_mut()) {
+            (Direction::Forward, Some(cursor)) => {
+                cursor.seek(&target, None)?;
+                self.counters.seeks += 1;
+            }
+            _ => self.cursor = None,
+        }
+        self.batch = IndexBatch::new();
+        self.next = 0;
+        self.resume = Resume::At(target);
+        Ok(())
+    }
+
+    /// The target behind all entries that share the leading fields of `key`.
+    fn behind_prefix(&self, key: &[u8], fields: usize) -> Vec<u8> {
+        let pattern = self.index.pattern();
+        let mut length = 0;
+        for field in 0..fields {
+            length += value_length(pattern, field, key.get(length..).unwrap_or_default());
+        }
+        let prefix = &key[..length.min(key.len())];
+        match self.direction {
+            Direction::Forward => successor(prefix),
+            Direction::Reverse => prefix.to_vec(),
+        }
+    }
+
+    pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
+        if self.counters.exhausted || self.bounds.is_empty() {
+            self.counters.exhausted = true;
+            return Ok(Ran::Exhausted);
+        }
+        loop {
+            if self.next >= self.batch.len() && !self.refill(run)? {
+                self.counters.exhausted = true;
+                return Ok(Ran::Exhausted);
+            }
+            while self.next < self.batch.len() {
+                let i = self.next;
+                self.next += 1;
+                self.counters.works += 1;
+                self.counters.keys_examined += 1;
+                let due = run.tick()?;
+                if self.check {
+                    let pattern = self.index.pattern();
+                    match self.bounds.check(self.batch.key(i), self.direction, |f, bytes| {
+                        value_length(pattern, f, bytes)
+                    }) {
+                        Check::Inside => {}
+                        Check::Done => {
+                            self.counters.exhausted = true;
+                            return Ok(Ran::Exhausted);
+                        }
+                        Check::Seek(target) => {
+                            self.jump(target)?;
+                            if due {
+                                return Ok(Ran::Yield);
+                            }
+                            continue;
+                        }
+                    }
+                }
+                let id = self.batch.id(i);
+                if let Some(seen) = &mut self.seen {
+                    self.counters.dups_tested += 1;
+                    if !seen.insert(id) {
+                        self.counters.dups_dropped += 1;
+                        if due {
+                            return Ok(Ran::Yield);
+                        }
+                        continue;
+                    }
+                }
+                self.counters.advanced += 1;
+                let key = RowKey {
+                    index: &self.index,
+                    key: self.batch.key(i),
+                    type_bits: self.batch.type_bits(i),
+                };
+                let flow = receive(Row {
+                    id,
+                    document: RowDocument::None,
+                    key: Some(key),
+                })?;
+                if let ScanKind::Distinct(fields) = self.kind {
+                    let target = self.behind_prefix(self.batch.key(i), fields);
+                    self.jump(target)?;
+                }
+                if flow == Flow::Stop {
+                    return Ok(Ran::Stopped);
+                }
+                if due {
+                    return Ok(Ran::Yield);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn save(&mut self) {
+        if self.next > 0 && self.next <= self.batch.len() {
+            self.resume = Resume::After(self.batch.key(self.next - 1).to_vec(), self.batch.id(self.next - 1));
+        }
+        self.cursor = None;
+        self.batch = IndexBatch::new();
+        self.next = 0;
+    }
+}

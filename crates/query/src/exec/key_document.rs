@@ -1,0 +1,141 @@
+//! Documents made of index keys, for covered projections and `returnKey`.
+
+use super::row::RowKey;
+use crate::QueryError;
+use keys::key::{DecodeError, KeyDecoder};
+use storage::RecordId;
+use wire::ErrorCode;
+
+/// Rebuilds documents from keys. Keeps its buffers from row to row.
+#[derive(Default)]
+pub(crate) struct KeyDocument {
+    buffer: Vec<u8>,
+}
+
+impl KeyDocument {
+    /// The fields under their dotted names: what `returnKey` shows.
+    pub(crate) fn flat(&mut self, key: RowKey<'_>) -> Result<&[u8], QueryError> {
+        let pattern = key.index.pattern();
+        let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering());
+        self.begin();
+        for field in pattern.fields() {
+            let present = decoder
+                .append_field(field.path(), &mut self.buffer)
+                .map_err(|error| damaged(key, error))?;
+            if !present {
+                self.buffer.push(0x0A);
+                self.buffer.extend_from_slice(field.path().as_bytes());
+                self.buffer.push(0);
+            }
+        }
+        Ok(self.end(0))
+    }
+
+    /// The document as far as the key tells: dotted fields in their documents. `None` when the key does not tell
+    /// everything (a missing nested field, arrays): then the record has to be read. Only for patterns whose fields with a
+    /// common first part stand together, see [`can_nest`].
+    pub(crate) fn nested(&mut self, key: RowKey<'_>) -> Result<Option<&[u8]>, QueryError> {
+        if crate::plan::access::multikey_bits(key.index) != 0 {
+            return Ok(None);
+        }
+        let pattern = key.index.pattern();
+        let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering());
+        self.begin();
+        // Documents that are open: first part of the path and where the length goes.
+        let mut open: Option<(&str, usize)> = None;
+        for field in pattern.fields() {
+            let (outer, name) = match field.path().split_once('.') {
+                Some((outer, name)) => (Some(outer), name),
+                None => (None, field.path()),
+            };
+            if let Some((part, start)) = open.filter(|(part, _)| Some(*part) != outer) {
+                let _ = part;
+                self.end(start);
+                open = None;
+            }
+            if let (Some(outer), None) = (outer, open) {
+                self.buffer.push(0x03);
+                self.buffer.extend_from_slice(outer.as_bytes());
+                self.buffer.push(0);
+                open = Some((outer, self.buffer.len()));
+                self.buffer.extend_from_slice(&[0; 4]);
+            }
+            let present = decoder
+                .append_field(name, &mut self.buffer)
+                .map_err(|error| damaged(key, error))?;
+            if !present && outer.is_some() {
+                return Ok(None);
+            }
+        }
+        if let Some((_, start)) = open {
+            self.end(start);
+        }
+        Ok(Some(self.end(0)))
+    }
+
+    fn begin(&mut self) {
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&[0; 4]);
+    }
+
+    /// Ends the document that starts at `start` and returns the whole buffer.
+    fn end(&mut self, start: usize) -> &[u8] {
+        self.buffer.push(0);
+        let length = (self.buffer.len() - start) as u32;
+        self.buffer[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        &self.buffer
+    }
+}
+
+/// True when documents can be rebuilt from keys of these paths: none is nested deeper than one document, and no document
+/// comes up twice.
+pub(crate) fn can_nest<'p>(paths: impl Iterator<Item = &'p str>) -> bool {
+    let mut closed: Vec<&str> = Vec::new();
+    let mut last: Option<&str> = None;
+    for path in paths {
+        let (outer, rest) = path.split_once('.').unwrap_or((path, ""));
+        if rest.contains('.')
+            || (last != Some(outer) && closed.contains(&outer))
+            || (last == Some(outer) && rest.is_empty())
+        {
+            return false;
+        }
+        closed.push(outer);
+        last = Some(outer);
+    }
+    true
+}
+
+/// Adds `$recordId` to a document.
+pub(crate) fn append_record_id(document: &mut Vec<u8>, id: RecordId) {
+    document.pop();
+    document.push(0x12);
+    document.extend_from_slice(b"$recordId\0");
+    document.extend_from_slice(&id.0.to_le_bytes());
+    document.push(0);
+    let length = document.len() as u32;
+    if let Some(header) = document.first_chunk_mut::<4>() {
+        *header = length.to_le_bytes();
+    }
+}
+
+fn damaged(key: RowKey<'_>, error: DecodeError) -> QueryError {
+    QueryError::new(
+        ErrorCode::InternalError,
+        format!("a key of index {} cannot be decoded: {error}", key.index.name()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::can_nest;
+
+    #[test]
+    fn only_plain_patterns_nest() {
+        assert!(can_nest(["a", "b.c", "b.d", "e"].into_iter()));
+        assert!(!can_nest(["b.c", "a", "b.d"].into_iter()));
+        assert!(!can_nest(["a.b.c"].into_iter()));
+        assert!(!can_nest(["a.b", "a"].into_iter()));
+        assert!(!can_nest(["a", "a.b"].into_iter()));
+    }
+}

@@ -1,0 +1,56 @@
+//! Execution: plans run against storage.
+//!
+//! [`find`], [`aggregate`], [`count`], [`distinct`] and [`explain`] are what the command layer calls. A [`PlanExecutor`]
+//! lives as long as a client's cursor and pins nothing between calls. Inside, rows are pushed through a tree of stages
+//! straight from the batches they are read in.
+
+mod aggregate;
+pub(crate) mod blocking;
+mod context;
+mod count;
+mod describe;
+mod distinct;
+mod executor;
+mod explain;
+pub(crate) mod filter;
+mod find;
+mod id_lookup;
+pub(crate) mod index_scan;
+pub(crate) mod key_document;
+pub(crate) mod merge;
+mod pipeline;
+pub(crate) mod row;
+pub(crate) mod scan;
+pub(crate) mod sort_key;
+pub(crate) mod stage;
+mod summary;
+mod trial;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use aggregate::{MakeSource, aggregate, aggregate_from};
+pub use context::{DocumentSink, ExecContext, ExecState, SinkState};
+pub use count::count;
+pub use distinct::distinct;
+pub use executor::PlanExecutor;
+pub use explain::{ExplainTarget, Verbosity, explain};
+pub use find::{find, find_locked};
+
+use stage::Stage;
+use std::sync::Arc;
+use storage::Index;
+
+/// `{}`.
+pub(crate) const EMPTY_DOCUMENT: &[u8] = &[5, 0, 0, 0, 0];
+
+/// Calls `each` with the indexes of a tree's scans.
+pub(crate) fn used_indexes(stage: &Stage, each: &mut dyn FnMut(&Arc<Index>)) {
+    if let Stage::IndexScan(scan) = stage {
+        each(&scan.index);
+    }
+    for input in stage.inputs() {
+        used_indexes(input, each);
+    }
+}

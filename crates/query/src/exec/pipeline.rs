@@ -1,0 +1,163 @@
+//! A pipeline on top of a plan, and what its stages ask of the world.
+
+use super::context::ExecContext;
+use super::executor::{Planned, owned};
+use super::stage::{Flow, Ran};
+use crate::QueryError;
+use crate::stages::{self, ForeignRequest, StageContext};
+use crate::value::SharedDocument;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use storage::{CollectionGuard, Operation, Storage, StorageError};
+use wire::ErrorCode;
+
+/// Documents that a source reads ahead: in the first batch, and at most.
+const FIRST_AHEAD: usize = 16;
+const AHEAD_MAX: usize = 1024;
+const AHEAD_BYTES_MAX: usize = 4 << 20;
+
+/// A running pipeline.
+pub(crate) struct PipelineRun {
+    pub(crate) top: Box<dyn stages::Stage>,
+    /// Database of names that stages give without one.
+    pub(crate) db: Arc<str>,
+    pub(crate) source: Arc<SourceFacts>,
+}
+
+/// What is known of a pipeline's source from outside.
+#[derive(Default)]
+pub(crate) struct SourceFacts {
+    pub(crate) summary: String,
+    keys: AtomicU64,
+    docs: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl PipelineRun {
+    /// Pushes documents into `receive` until it says stop or there are no more.
+    pub(crate) fn run(
+        &mut self,
+        context: ExecContext<'_>,
+        receive: &mut dyn FnMut(&[u8]) -> Result<Flow, QueryError>,
+    ) -> Result<Ran, QueryError> {
+        let execution = PipelineExecution { context, db: &self.db };
+        let mut stage_context = StageContext { execution: &execution };
+        loop {
+            let Some(document) = self.top.next(&mut stage_context)? else {
+                return Ok(Ran::Exhausted);
+            };
+            if receive(document.as_raw().as_bytes())? == Flow::Stop {
+                return Ok(Ran::Stopped);
+            }
+        }
+    }
+
+    pub(crate) fn plan_summary(&self) -> String {
+        self.source.summary.clone()
+    }
+
+    pub(crate) fn examined(&self) -> (u64, u64) {
+        (
+            self.source.keys.load(Ordering::Relaxed),
+            self.source.docs.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// The documents of a plan as the source of a pipeline.
+pub(crate) struct PlanSource {
+    planned: Arc<Mutex<Planned>>,
+    guard: Option<CollectionGuard>,
+    ahead: VecDeque<Bytes>,
+    ahead_max: usize,
+    facts: Arc<SourceFacts>,
+}
+
+impl PlanSource {
+    /// `guard`: the lock that planning took, kept until the first documents are read.
+    pub(crate) fn new(
+        planned: Planned,
+        guard: Option<CollectionGuard>,
+    ) -> (Self, Arc<SourceFacts>, Arc<Mutex<Planned>>) {
+        let summary = super::summary::summary(&planned.stage);
+        let facts = Arc::new(SourceFacts {
+            summary,
+            ..SourceFacts::default()
+        });
+        let planned = Arc::new(Mutex::new(planned));
+        let source = Self {
+            planned: planned.clone(),
+            guard,
+            ahead: VecDeque::new(),
+            ahead_max: FIRST_AHEAD,
+            facts: facts.clone(),
+        };
+        (source, facts, planned)
+    }
+
+    fn read_ahead(&mut self, context: ExecContext<'_>) -> Result<(), QueryError> {
+        let (rows_max, mut bytes) = (self.ahead_max, 0);
+        self.ahead_max = (self.ahead_max * 4).min(AHEAD_MAX);
+        let ahead = &mut self.ahead;
+        let mut planned = self.planned.lock();
+        let ran = planned.run(context, self.guard.take(), &mut |row| {
+            let document = owned(row.document);
+            bytes += document.len();
+            ahead.push_back(document);
+            Ok(if ahead.len() >= rows_max || bytes >= AHEAD_BYTES_MAX {
+                Flow::Stop
+            } else {
+                Flow::Continue
+            })
+        })?;
+        let (keys, docs) = planned.stage.totals();
+        self.facts.keys.store(keys, Ordering::Relaxed);
+        self.facts.docs.store(docs, Ordering::Relaxed);
+        self.facts.ended.store(ran == Ran::Exhausted, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl stages::Stage for PlanSource {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if self.ahead.is_empty() && !self.facts.ended.load(Ordering::Relaxed) {
+            let (storage, op) = context.execution.storage().ok_or_else(|| {
+                QueryError::new(
+                    ErrorCode::InternalError,
+                    "a collection is read by an execution without storage",
+                )
+            })?;
+            self.read_ahead(ExecContext::new(storage, op))?;
+        }
+        self.ahead
+            .pop_front()
+            .map(|bytes| SharedDocument::new(bytes).map_err(QueryError::from))
+            .transpose()
+    }
+}
+
+/// What stages ask of the operation they run in.
+pub(crate) struct PipelineExecution<'e> {
+    pub(crate) context: ExecContext<'e>,
+    pub(crate) db: &'e str,
+}
+
+impl stages::Execution for PipelineExecution<'_> {
+    fn check(&self) -> Result<(), QueryError> {
+        self.context
+            .op
+            .check()
+            .map_err(|interrupted| StorageError::from(interrupted).into())
+    }
+
+    fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn stages::Stage>, QueryError> {
+        super::aggregate::open_foreign(self.context, self.db, request)
+    }
+
+    fn storage(&self) -> Option<(&Arc<Storage>, &Operation)> {
+        Some((self.context.storage, self.context.op))
+    }
+}

@@ -1,0 +1,73 @@
+//! A row on its way through the stages: borrowed from the batch it was read in.
+
+use bson::RawDocument;
+use bytes::Bytes;
+use std::sync::Arc;
+use storage::{Index, RecordBatch, RecordId};
+
+/// One row. The document is there once a record was read; the key when it came out of an index.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'r> {
+    pub(crate) id: RecordId,
+    pub(crate) document: RowDocument<'r>,
+    pub(crate) key: Option<RowKey<'r>>,
+}
+
+/// The document of a row.
+#[derive(Clone, Copy)]
+pub(crate) enum RowDocument<'r> {
+    /// Not read.
+    None,
+    /// Row `1` of a batch.
+    InBatch(&'r RecordBatch, usize),
+    /// Read on its own.
+    Shared(&'r Bytes),
+    /// Made by a stage.
+    Made(&'r [u8]),
+}
+
+/// The index entry of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct RowKey<'r> {
+    pub(crate) index: &'r Arc<Index>,
+    pub(crate) key: &'r [u8],
+    pub(crate) type_bits: &'r [u8],
+}
+
+impl<'r> RowDocument<'r> {
+    /// The bytes, empty without a document.
+    pub(crate) fn bytes(self) -> &'r [u8] {
+        match self {
+            RowDocument::None => &[],
+            RowDocument::InBatch(batch, i) => batch.document(i),
+            RowDocument::Shared(bytes) => bytes,
+            RowDocument::Made(bytes) => bytes,
+        }
+    }
+
+    /// The bytes, kept beyond the row; shared where the batch shares them.
+    pub(crate) fn to_bytes(self) -> Bytes {
+        match self {
+            RowDocument::None => Bytes::new(),
+            RowDocument::InBatch(batch, i) => batch.document_bytes(i),
+            RowDocument::Shared(bytes) => bytes.clone(),
+            RowDocument::Made(bytes) => Bytes::copy_from_slice(bytes),
+        }
+    }
+
+    /// True when a record was read.
+    pub(crate) fn is_some(self) -> bool {
+        !matches!(self, RowDocument::None)
+    }
+}
+
+/// The bytes as a document. Stored bytes are validated when they are written and checksummed at rest; a length that does
+/// not fit is reported, never trusted.
+pub(crate) fn as_document(bytes: &[u8]) -> Result<&RawDocument, crate::QueryError> {
+    RawDocument::from_bytes(bytes).map_err(|error| {
+        crate::QueryError::new(
+            wire::ErrorCode::InvalidBSON,
+            format!("a stored document is damaged: {error}"),
+        )
+    })
+}

@@ -1,0 +1,49 @@
+//! The one-line form of a plan.
+
+use super::index_scan::ScanKind;
+use super::stage::Stage;
+use bson::RawDocument;
+use bson::raw::RawBsonRef;
+
+/// `IXSCAN { a: 1 }, IXSCAN { b: 1 }`: the leaves of the tree.
+pub(crate) fn summary(stage: &Stage) -> String {
+    let mut leaves = Vec::new();
+    add_leaves(stage, &mut leaves);
+    leaves.dedup();
+    leaves.join(", ")
+}
+
+fn add_leaves(stage: &Stage, leaves: &mut Vec<String>) {
+    match stage {
+        Stage::Eof => leaves.push("EOF".to_owned()),
+        Stage::CollectionScan(_) => leaves.push("COLLSCAN".to_owned()),
+        Stage::IndexScan(scan) => leaves.push(format!("{} {}", scan_name(scan.kind), key_text(scan.index.key()))),
+        other => other.inputs().into_iter().for_each(|input| add_leaves(input, leaves)),
+    }
+}
+
+/// MongoDB's name of an index scan.
+pub(crate) fn scan_name(kind: ScanKind) -> &'static str {
+    match kind {
+        ScanKind::Entries => "IXSCAN",
+        ScanKind::Count => "COUNT_SCAN",
+        ScanKind::Distinct(_) => "DISTINCT_SCAN",
+    }
+}
+
+fn key_text(key: &RawDocument) -> String {
+    let field = |(name, value): (&bson::raw::CStr, RawBsonRef<'_>)| {
+        let value = match value {
+            RawBsonRef::Int32(n) => n.to_string(),
+            RawBsonRef::Int64(n) => n.to_string(),
+            RawBsonRef::Double(n) => n.to_string(),
+            RawBsonRef::String(text) => format!("\"{text}\""),
+            other => format!("{other:?}"),
+        };
+        format!("{}: {value}", name.as_str())
+    };
+    format!(
+        "{{ {} }}",
+        key.iter().flatten().map(field).collect::<Vec<_>>().join(", ")
+    )
+}

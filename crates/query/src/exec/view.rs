@@ -1,0 +1,158 @@
+//! Views: a read of a view is a pipeline over what it stands on.
+
+use super::aggregate::{aggregate, run_to_end};
+use super::context::ExecContext;
+use super::distinct::DistinctValues;
+use super::executor::PlanExecutor;
+use crate::QueryError;
+use crate::plan::query::{Order, parse_sort};
+use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
+use std::sync::Arc;
+use storage::{Namespace, Operation, Storage};
+use wire::ErrorCode;
+
+/// Views that may stand on each other.
+const VIEW_DEPTH_MAX: usize = 20;
+
+/// What a namespace stands on, and the stages of the views in between, outermost last. A name that is no view stands on
+/// itself.
+pub(crate) fn resolve(storage: &Storage, ns: &Namespace) -> Result<(Namespace, Vec<RawDocumentBuf>), QueryError> {
+    let mut current = ns.clone();
+    let mut pipelines: Vec<Vec<RawDocumentBuf>> = Vec::new();
+    while let Some(view) = storage.catalog().view(&current) {
+        if pipelines.len() == VIEW_DEPTH_MAX {
+            return Err(QueryError::new(
+                ErrorCode::ViewDepthLimitExceeded,
+                format!("View depth too deep or view cycle detected; maximum depth is {VIEW_DEPTH_MAX}"),
+            ));
+        }
+        let stages = view
+            .pipeline()
+            .into_iter()
+            .flatten()
+            .filter_map(|stage| stage.as_document().map(ToOwned::to_owned));
+        pipelines.push(stages.collect());
+        current = Namespace::new(ns.db(), view.view_on())?;
+    }
+    Ok((current, pipelines.into_iter().rev().flatten().collect()))
+}
+
+/// `find` on a view.
+pub(crate) fn find(
+    storage: &Arc<Storage>,
+    op: &Operation,
+    request: &FindRequest<'_>,
+) -> Result<PlanExecutor, QueryError> {
+    let pipeline = find_pipeline(request)?;
+    aggregate(
+        storage,
+        op,
+        &over_view(
+            &request.ns,
+            &pipeline,
+            request.collation,
+            request.variables,
+            request.hint,
+        ),
+    )
+}
+
+/// The stages that do what a `find` asks for.
+pub(crate) fn find_pipeline(request: &FindRequest<'_>) -> Result<RawArrayBuf, QueryError> {
+    let unsupported = |what: &str| {
+        Err(QueryError::new(
+            ErrorCode::InvalidPipelineOperator,
+            format!("Option {what} not supported on views"),
+        ))
+    };
+    match () {
+        () if request.show_record_id => return unsupported("showRecordId"),
+        () if request.return_key => return unsupported("returnKey"),
+        () if request.tailable => return unsupported("tailable"),
+        () if request.min.is_some() || request.max.is_some() => return unsupported("min/max"),
+        () => {}
+    }
+    let mut pipeline = RawArrayBuf::new();
+    if !request.filter.is_empty() {
+        pipeline.push(rawdoc! { "$match": request.filter.to_owned() });
+    }
+    if let Some(sort) = request.sort.filter(|sort| !sort.is_empty()) {
+        match parse_sort(sort)? {
+            Order::Fields(_) => pipeline.push(rawdoc! { "$sort": sort.to_owned() }),
+            Order::Natural(_) => return unsupported("$natural sort"),
+            Order::None => {}
+        }
+    }
+    if request.skip > 0 {
+        pipeline.push(rawdoc! { "$skip": request.skip as i64 });
+    }
+    if let Some(limit) = request.limit {
+        pipeline.push(rawdoc! { "$limit": limit as i64 });
+    }
+    if let Some(projection) = request.projection.filter(|projection| !projection.is_empty()) {
+        pipeline.push(rawdoc! { "$project": projection.to_owned() });
+    }
+    Ok(pipeline)
+}
+
+/// `count` on a view.
+pub(crate) fn count(storage: &Arc<Storage>, op: &Operation, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+    let find = FindRequest {
+        skip: request.skip,
+        limit: request.limit,
+        ..FindRequest::new(request.ns.clone(), request.filter)
+    };
+    let mut pipeline = find_pipeline(&find)?;
+    pipeline.push(rawdoc! { "$count": "n" });
+    let mut executor = aggregate(
+        storage,
+        op,
+        &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
+    )?;
+    let mut n = 0;
+    run_to_end(&mut executor, ExecContext::new(storage, op), &mut |document| {
+        n = match document.get("n") {
+            Ok(Some(bson::raw::RawBsonRef::Int32(n))) => u64::try_from(n).unwrap_or(0),
+            Ok(Some(bson::raw::RawBsonRef::Int64(n))) => u64::try_from(n).unwrap_or(0),
+            _ => 0,
+        };
+        Ok(())
+    })?;
+    Ok(n)
+}
+
+/// `distinct` on a view.
+pub(crate) fn distinct(
+    storage: &Arc<Storage>,
+    op: &Operation,
+    request: &DistinctRequest<'_>,
+) -> Result<RawArrayBuf, QueryError> {
+    let find = FindRequest::new(request.ns.clone(), request.filter);
+    let pipeline = find_pipeline(&find)?;
+    let mut executor = aggregate(
+        storage,
+        op,
+        &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
+    )?;
+    let mut values = DistinctValues::new(request.key)?;
+    run_to_end(&mut executor, ExecContext::new(storage, op), &mut |document| {
+        values.add_document(document)
+    })?;
+    Ok(values.list)
+}
+
+pub(crate) fn over_view<'a>(
+    ns: &'a Namespace,
+    pipeline: &'a RawArrayBuf,
+    collation: Option<&'a RawDocument>,
+    variables: Option<&'a RawDocument>,
+    hint: Option<crate::plan::Hint<'a>>,
+) -> AggregateRequest<'a> {
+    AggregateRequest {
+        collation,
+        variables,
+        hint,
+        ..AggregateRequest::new(ns.clone(), ns.db(), pipeline)
+    }
+}

@@ -1,0 +1,317 @@
+//! How one index serves a conjunction: which predicate bounds which field, what the bounds leave to be checked, and
+//! whether the scan comes in a wanted order.
+//!
+//! The rules for fields that hold arrays: two predicates on one such field may be satisfied by different elements, so only
+//! one of them bounds a scan; two fields below one array may take their values from different elements, so both are bound
+//! only when one `$elemMatch` on that very array holds both predicates.
+
+use super::encode::{everything, is_everything};
+use super::index_bounds::IndexBounds;
+use super::interval::Intervals;
+use super::leaf::Leaf;
+use super::predicate::Predicate;
+use engine::Direction;
+use keys::FieldOrder;
+use std::sync::Arc;
+use storage::Index;
+
+/// A field of a sort.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SortField {
+    pub(crate) path: String,
+    pub(crate) order: FieldOrder,
+}
+
+/// One index and its bounds.
+#[derive(Clone)]
+pub(crate) struct Access {
+    pub(crate) index: Arc<Index>,
+    /// One set per field of the pattern, ascending.
+    sets: Vec<Intervals>,
+    /// Every record found matches the conjunction.
+    pub(crate) exact: bool,
+    /// Bit per field of the pattern.
+    multikey: u32,
+}
+
+/// Whether an index without bounds is of use (for its order, or because a hint says so).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unbounded {
+    Refuse,
+    Allow,
+}
+
+/// Most scans that a set of single values is taken apart into for the sake of order.
+const MERGED_SCANS_MAX: usize = 200;
+
+impl Access {
+    /// What `index` does for the conjunction; `None` when it must not or cannot be used.
+    pub(crate) fn of(index: &Arc<Index>, conjuncts: &[&Predicate], unbounded: Unbounded) -> Option<Self> {
+        let pattern = index.pattern().fields();
+        let multikey = multikey_bits(index);
+        let leaves: Vec<(usize, &Leaf)> = conjuncts
+            .iter()
+            .enumerate()
+            .filter_map(|(i, predicate)| {
+                if let Predicate::Leaf(leaf) = predicate {
+                    Some((i, &**leaf))
+                } else {
+                    None
+                }
+            })
+            .collect();
+        if index.sparse() && unbounded == Unbounded::Refuse {
+            let excludes_missing = |(_, leaf): &(usize, &Leaf)| {
+                !leaf.matches_missing && pattern.iter().any(|field| field.path() == leaf.path)
+            };
+            if !leaves.iter().any(excludes_missing) {
+                return None;
+            }
+        }
+        let mut used = vec![false; conjuncts.len()];
+        let mut sets = Vec::with_capacity(pattern.len());
+        let mut chosen: Vec<(usize, &Leaf)> = Vec::new();
+        for (position, field) in pattern.iter().enumerate() {
+            let mine = leaves.iter().filter(|(_, leaf)| leaf.path == field.path());
+            if multikey & 1 << position == 0 {
+                let mut set: Option<Intervals> = None;
+                for (i, leaf) in mine {
+                    used[*i] = leaf.exact;
+                    set = Some(set.map_or_else(|| leaf.set.clone(), |set| set.intersect(&leaf.set)));
+                }
+                sets.push(set.unwrap_or_else(|| Intervals::one(everything())));
+                continue;
+            }
+            let allowed = |leaf: &Leaf| {
+                !leaf.scalar_only
+                    && chosen.iter().all(|(other, bound)| {
+                        let array = shared_prefix(field.path(), pattern[*other].path());
+                        array.is_empty() || in_one_element(leaf, bound, array)
+                    })
+            };
+            let best = mine
+                .filter(|(_, leaf)| allowed(leaf))
+                .min_by_key(|(_, leaf)| leaf.rank());
+            match best {
+                Some((i, leaf)) => {
+                    used[*i] = leaf.exact;
+                    chosen.push((position, leaf));
+                    sets.push(leaf.set.clone());
+                }
+                None => sets.push(Intervals::one(everything())),
+            }
+        }
+        let access = Self {
+            index: index.clone(),
+            sets,
+            exact: used.iter().all(|used| *used),
+            multikey,
+        };
+        let first_is_bound = access.sets.first().is_some_and(|set| !is_everything(set));
+        (first_is_bound || unbounded == Unbounded::Allow).then_some(access)
+    }
+
+    /// A scan of the whole index.
+    pub(crate) fn whole(index: &Arc<Index>, exact: bool) -> Self {
+        let sets = index
+            .pattern()
+            .fields()
+            .iter()
+            .map(|_| Intervals::one(everything()))
+            .collect();
+        Self {
+            index: index.clone(),
+            sets,
+            exact,
+            multikey: multikey_bits(index),
+        }
+    }
+
+    /// True when some field holds arrays: a record may have several keys.
+    pub(crate) fn is_multikey(&self) -> bool {
+        self.multikey != 0
+    }
+
+    /// True when the scan can meet a record twice.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.is_multikey() && self.sets.iter().any(|set| set.single_point().is_none())
+    }
+
+    /// The bounds, in each field's own encoding.
+    pub(crate) fn bounds(&self) -> IndexBounds {
+        bounds_of(&self.index, &self.sets)
+    }
+
+    /// At most one record has these bounds.
+    pub(crate) fn is_unique_point(&self) -> bool {
+        self.index.unique() && self.sets.iter().all(|set| set.single_point().is_some())
+    }
+
+    /// Smaller is better, where nothing but the bounds is known: how many leading fields are bound, and how tightly.
+    pub(crate) fn rank(&self) -> impl Ord + use<> {
+        let points = self.sets.iter().take_while(|set| set.single_point().is_some()).count();
+        let lists = self.sets.iter().take_while(|set| set.all_points()).count();
+        let bound = self.sets.iter().filter(|set| !is_everything(set)).count();
+        let reversed = |count: usize| usize::MAX - count;
+        (
+            !self.is_unique_point(),
+            reversed(points),
+            reversed(lists),
+            reversed(bound),
+            !self.exact,
+            self.sets.len(),
+        )
+    }
+
+    /// The direction in which the scan gives rows in this order; `None` when it does not.
+    pub(crate) fn direction_for(&self, sort: &[SortField]) -> Option<Direction> {
+        let points: Vec<bool> = self.sets.iter().map(|set| set.single_point().is_some()).collect();
+        self.direction_with(sort, &points)
+    }
+
+    fn direction_with(&self, sort: &[SortField], points: &[bool]) -> Option<Direction> {
+        let pattern = self.index.pattern().fields();
+        let is_multikey = |i: usize| self.multikey & 1 << i != 0;
+        let (mut next, mut direction) = (0, None);
+        for wanted in sort {
+            let constant = |i: usize| pattern[i].path() == wanted.path && points[i] && !is_multikey(i);
+            if (0..pattern.len()).any(constant) {
+                continue;
+            }
+            while pattern
+                .get(next)
+                .is_some_and(|field| field.path() != wanted.path && points[next])
+            {
+                next += 1;
+            }
+            let field = pattern.get(next).filter(|field| field.path() == wanted.path)?;
+            if is_multikey(next) && !self.orders_arrays(next) {
+                return None;
+            }
+            let this = if field.order() == wanted.order {
+                Direction::Forward
+            } else {
+                Direction::Reverse
+            };
+            if *direction.get_or_insert(this) != this {
+                return None;
+            }
+            next += 1;
+        }
+        Some(direction.unwrap_or(Direction::Forward))
+    }
+
+    /// A field with arrays sorts by its smallest (largest) element of all: the scan must be able to meet each of them.
+    fn orders_arrays(&self, position: usize) -> bool {
+        let pattern = self.index.pattern().fields();
+        let path = pattern[position].path();
+        is_everything(&self.sets[position])
+            && (0..pattern.len()).all(|other| {
+                self.multikey & 1 << other == 0
+                    || is_everything(&self.sets[other])
+                    || shared_prefix(path, pattern[other].path()).is_empty()
+            })
+    }
+
+    /// Several scans of single values that each give this order, where the whole does not.
+    pub(crate) fn split_for(&self, sort: &[SortField]) -> Option<(Vec<IndexBounds>, Direction)> {
+        let listed = self
+            .sets
+            .iter()
+            .take_while(|set| set.all_points() && !set.is_empty())
+            .count();
+        let scans: usize = self.sets[..listed]
+            .iter()
+            .map(|set| set.list().len())
+            .try_fold(1usize, |a, b| {
+                a.checked_mul(b).filter(|product| *product <= MERGED_SCANS_MAX)
+            })?;
+        if scans < 2 {
+            return None;
+        }
+        let points: Vec<bool> = (0..self.sets.len()).map(|i| i < listed).collect();
+        // A listed field is constant within a scan only: it cannot be skipped in the sort itself.
+        let pattern = self.index.pattern().fields();
+        let sorts_by_listed = |field: &SortField| {
+            (0..listed).any(|i| pattern[i].path() == field.path && self.sets[i].single_point().is_none())
+        };
+        if sort.iter().any(sorts_by_listed) {
+            return None;
+        }
+        let direction = self.direction_with(sort, &points)?;
+        let mut all = vec![Vec::with_capacity(self.sets.len())];
+        for (i, set) in self.sets.iter().enumerate() {
+            let choices: Vec<Intervals> = match i < listed {
+                true => set.list().iter().map(|point| Intervals::one(point.clone())).collect(),
+                false => vec![set.clone()],
+            };
+            all = all
+                .into_iter()
+                .flat_map(|prefix| {
+                    choices.iter().map(move |choice| {
+                        let mut sets: Vec<Intervals> = prefix.clone();
+                        sets.push(choice.clone());
+                        sets
+                    })
+                })
+                .collect();
+        }
+        Some((all.iter().map(|sets| bounds_of(&self.index, sets)).collect(), direction))
+    }
+}
+
+fn bounds_of(index: &Index, sets: &[Intervals]) -> IndexBounds {
+    let bound = sets
+        .iter()
+        .rposition(|set| !is_everything(set))
+        .map_or(0, |last| last + 1);
+    let ordering = index.pattern().ordering();
+    let own = |(i, set): (usize, &Intervals)| match ordering.field(i) {
+        FieldOrder::Ascending => set.clone(),
+        FieldOrder::Descending => set.complemented(),
+    };
+    IndexBounds::new(sets[..bound].iter().enumerate().map(own).collect())
+}
+
+/// Which fields of the index' pattern hold arrays, a bit each.
+pub(crate) fn multikey_bits(index: &Index) -> u32 {
+    let multikey = index.multikey();
+    (0..index.pattern().fields().len())
+        .filter(|i| multikey.field_is_multikey(*i))
+        .fold(0, |bits, i| bits | 1 << i)
+}
+
+/// The leading path parts that both have: `a.b` of `a.b.c` and `a.b.d`.
+fn shared_prefix<'p>(path: &'p str, other: &str) -> &'p str {
+    let mut end = 0;
+    let mut parts = other.split('.');
+    let mut offset = 0;
+    for part in path.split('.') {
+        if parts.next() != Some(part) {
+            break;
+        }
+        end = offset + part.len();
+        offset = end + 1;
+    }
+    &path[..end]
+}
+
+fn in_one_element(leaf: &Leaf, bound: &Leaf, array: &str) -> bool {
+    match (&leaf.element, &bound.element) {
+        (Some(a), Some(b)) => a == b && a.0 == array,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_of_whole_parts() {
+        assert_eq!(shared_prefix("a.b.c", "a.b.d"), "a.b");
+        assert_eq!(shared_prefix("a.bc", "a.b"), "a");
+        assert_eq!(shared_prefix("a", "b"), "");
+        assert_eq!(shared_prefix("a.b", "a.b"), "a.b");
+    }
+}

@@ -1,0 +1,170 @@
+//! From the filter's tree to the planner's predicates.
+//!
+//! Only predicates on indexed paths become leaves; everything else is opaque, which costs an index some precision and
+//! never a result.
+
+use super::encode::{bracket, everything};
+use super::interval::Intervals;
+use super::leaf::{Comparison, Leaf};
+use super::predicate::Predicate;
+use crate::matcher::{CompareOp, MatchExpr, Matcher, RegexTest, Test, TypeSet, ValueTest};
+use bson::spec::ElementType;
+
+/// How deep the tree is looked into; deeper parts are opaque. The matcher's own limit is the same.
+const DEPTH_MAX: usize = 100;
+
+/// Turns filters into predicates on the paths that `indexed` names.
+pub(crate) struct Converter<'c> {
+    indexed: &'c dyn Fn(&str) -> bool,
+    elements: usize,
+}
+
+impl<'c> Converter<'c> {
+    /// The predicates of a filter. A filter with a collation has none: indexes have no collation yet.
+    pub(crate) fn convert(matcher: Option<&Matcher>, indexed: &'c dyn Fn(&str) -> bool) -> Predicate {
+        match matcher {
+            None => Predicate::And(Vec::new()),
+            Some(matcher) if matcher.collator().is_some() => Predicate::Opaque,
+            Some(matcher) => Converter { indexed, elements: 0 }.expression(matcher.root(), 0),
+        }
+    }
+
+    fn expression(&mut self, expression: &MatchExpr, depth: usize) -> Predicate {
+        if depth > DEPTH_MAX {
+            return Predicate::Opaque;
+        }
+        match expression {
+            MatchExpr::AlwaysTrue => Predicate::And(Vec::new()),
+            MatchExpr::AlwaysFalse => Predicate::Never,
+            MatchExpr::And(parts) => {
+                Predicate::And(parts.iter().map(|part| self.expression(part, depth + 1)).collect())
+            }
+            MatchExpr::Or(parts) => Predicate::Or(parts.iter().map(|part| self.expression(part, depth + 1)).collect()),
+            MatchExpr::Nor(parts) => Predicate::And(parts.iter().map(|part| self.negation(part)).collect()),
+            MatchExpr::Not(part) => self.negation(part),
+            MatchExpr::Path { path, test } => self.path(path.text(), test, depth),
+            MatchExpr::Expr(_) => Predicate::Opaque,
+        }
+    }
+
+    fn negation(&self, part: &MatchExpr) -> Predicate {
+        let MatchExpr::Path { path, test } = part else {
+            return Predicate::Opaque;
+        };
+        if !(self.indexed)(path.text()) {
+            return Predicate::Opaque;
+        }
+        let leaf = match test {
+            Test::Exists => Some(Leaf::exists(path.text(), false)),
+            test => simple_leaf(path.text(), test).and_then(Leaf::negated),
+        };
+        leaf.map_or(Predicate::Opaque, |leaf| Predicate::Leaf(Box::new(leaf)))
+    }
+
+    fn path(&mut self, path: &str, test: &Test, depth: usize) -> Predicate {
+        match test {
+            Test::ElemMatchObject(filter) => self.element(path, filter, depth),
+            test if (self.indexed)(path) => {
+                simple_leaf(path, test).map_or(Predicate::Opaque, |leaf| Predicate::Leaf(Box::new(leaf)))
+            }
+            _ => Predicate::Opaque,
+        }
+    }
+
+    /// `$elemMatch` with a filter: its conjuncts bound the fields below the array. The opaque member stands for what they
+    /// do not tell: that one element satisfies them all.
+    fn element(&mut self, array: &str, filter: &MatchExpr, depth: usize) -> Predicate {
+        self.elements += 1;
+        let number = self.elements;
+        let outer = self.indexed;
+        let below = |path: &str| outer(&format!("{array}.{path}"));
+        let mut inner = Converter {
+            indexed: &below,
+            elements: self.elements,
+        };
+        let predicate = inner.expression(filter, depth + 1);
+        self.elements = inner.elements;
+        let mut parts = vec![Predicate::Opaque];
+        for conjunct in predicate.conjuncts() {
+            let Predicate::Leaf(leaf) = conjunct else { continue };
+            if leaf
+                .path
+                .split('.')
+                .any(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
+            {
+                continue;
+            }
+            let mut leaf = leaf.clone();
+            leaf.path = format!("{array}.{}", leaf.path);
+            leaf.exact = false;
+            leaf.element = Some(match leaf.element {
+                Some((inner, number)) => (format!("{array}.{inner}"), number),
+                None => (array.to_owned(), number),
+            });
+            parts.push(Predicate::Leaf(leaf));
+        }
+        Predicate::And(parts)
+    }
+}
+
+/// The leaf of a test on one path.
+fn simple_leaf(path: &str, test: &Test) -> Option<Leaf> {
+    match test {
+        Test::Compare { op, value } => match op {
+            CompareOp::Eq => Leaf::equal(path, value.value()),
+            CompareOp::Lt => Leaf::compare(path, Comparison::Less, value.value()),
+            CompareOp::Lte => Leaf::compare(path, Comparison::LessOrEqual, value.value()),
+            CompareOp::Gt => Leaf::compare(path, Comparison::Greater, value.value()),
+            CompareOp::Gte => Leaf::compare(path, Comparison::GreaterOrEqual, value.value()),
+        },
+        Test::In(list) => Leaf::one_of(
+            path,
+            list.values.iter().map(|value| value.value()),
+            list.regexes.iter().map(|regex| (regex.pattern(), regex.options())),
+        ),
+        Test::Regex(regex) => Some(regex_leaf(path, regex)),
+        Test::Exists => Some(Leaf::exists(path, true)),
+        Test::Type(types) => type_leaf(path, *types),
+        Test::Mod { .. } => Some(Leaf::superset(path, Intervals::one(bracket(ElementType::Double)))),
+        Test::Bits(_) => {
+            let types = vec![bracket(ElementType::Double), bracket(ElementType::Binary)];
+            Some(Leaf::superset(path, Intervals::from_unsorted(types)))
+        }
+        Test::ElemMatchValue(tests) => Some(element_leaf(path, tests)),
+        Test::Size(_) | Test::ElemMatchObject(_) => None,
+    }
+}
+
+fn regex_leaf(path: &str, regex: &RegexTest) -> Leaf {
+    Leaf::regex(path, regex.pattern(), regex.options())
+}
+
+fn type_leaf(path: &str, types: TypeSet) -> Option<Leaf> {
+    if types.contains(ElementType::Array) || types.contains(ElementType::Undefined) {
+        return None;
+    }
+    Some(Leaf::superset(
+        path,
+        Intervals::from_unsorted(types.types().map(bracket).collect()),
+    ))
+}
+
+/// `$elemMatch` with operators: all of them hold for one element, so their sets intersect even on a field with arrays.
+fn element_leaf(path: &str, tests: &[ValueTest]) -> Leaf {
+    let mut set = Intervals::one(everything());
+    for test in tests {
+        let leaf = match test {
+            ValueTest::Is(test) => simple_leaf(path, test),
+            ValueTest::Not(inner) => match inner.as_slice() {
+                [ValueTest::Is(test)] => simple_leaf(path, test)
+                    .filter(|leaf| leaf.exact)
+                    .and_then(Leaf::negated),
+                _ => None,
+            },
+        };
+        if let Some(leaf) = leaf {
+            set = set.intersect(&leaf.set);
+        }
+    }
+    Leaf::superset(path, set)
+}

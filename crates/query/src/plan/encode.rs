@@ -1,0 +1,70 @@
+//! The planner's view of the key encoding: single values, type brackets, and where a field of a key ends.
+
+use super::interval::{Interval, Intervals, successor};
+use bson::RawDocument;
+use bson::raw::RawBsonRef;
+use bson::spec::ElementType;
+use keys::key::{Edge, KeyInterval};
+use keys::{FieldOrder, IndexPattern, KeyOrdering};
+use std::ops::Bound;
+
+/// The ascending encoding of a value.
+pub(crate) fn encode(value: RawBsonRef<'_>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16);
+    keys::key::encode_value(&mut bytes, value, FieldOrder::Ascending, None);
+    bytes
+}
+
+/// The interval of one value.
+pub(crate) fn point(value: RawBsonRef<'_>) -> Interval {
+    Interval::point(encode(value))
+}
+
+/// Every value.
+pub(crate) fn everything() -> Interval {
+    Interval::range(encode(RawBsonRef::MinKey), successor(&encode(RawBsonRef::MaxKey)))
+}
+
+/// True for the set of every value.
+pub(crate) fn is_everything(set: &Intervals) -> bool {
+    matches!(set.list(), [only] if *only == everything())
+}
+
+/// Every value of the type that this value has. Numbers are one type; NaN lies at their front.
+pub(crate) fn bracket(element_type: ElementType) -> Interval {
+    let canonical = keys::canonical_type(element_type);
+    let range = KeyInterval::new(
+        &[],
+        Edge::Bracket(canonical),
+        Edge::Bracket(canonical),
+        KeyOrdering::ASCENDING,
+        None,
+    );
+    let bytes = |bound: Bound<Vec<u8>>| match bound {
+        Bound::Included(bytes) | Bound::Excluded(bytes) => bytes,
+        Bound::Unbounded => Vec::new(),
+    };
+    Interval::range(bytes(range.start), bytes(range.end))
+}
+
+/// The length of the value that `bytes` start with, which is of field `field` of an index. Bytes that are no value are
+/// taken as one: they compare as they are and fit no bounds.
+pub(crate) fn value_length(pattern: &IndexPattern, field: usize, bytes: &[u8]) -> usize {
+    let order = pattern.ordering().field(field);
+    keys::key::value_length(bytes, order).unwrap_or(bytes.len())
+}
+
+/// The values of a document in turn, as one encoded key of an index; `None` when the names are not the index' fields.
+pub(crate) fn encode_key_document(pattern: &IndexPattern, document: &RawDocument) -> Option<Vec<u8>> {
+    let mut key = Vec::with_capacity(32);
+    let mut fields = pattern.fields().iter().enumerate();
+    for element in document.iter() {
+        let (name, value) = element.ok()?;
+        let (i, field) = fields.next()?;
+        if field.path() != name.as_str() {
+            return None;
+        }
+        keys::key::encode_value(&mut key, value, pattern.ordering().field(i), None);
+    }
+    fields.next().is_none().then_some(key)
+}

@@ -1,0 +1,136 @@
+//! Does a filter imply the filter of a partial index? Only then may the index answer it.
+//!
+//! Answers yes only when sure: each conjunct of the partial filter is found again among the query's conjuncts, or a
+//! predicate on the same path is at least as narrow.
+
+use super::convert::Converter;
+use super::leaf::Leaf;
+use super::predicate::Predicate;
+use crate::expression::ExpressionContext;
+use crate::matcher::{CompareOp, MatchExpr, Matcher, Test};
+use crate::raw::Constant;
+use bson::RawDocument;
+use bson::raw::RawBsonRef;
+use std::sync::Arc;
+
+/// How deep the trees are looked into; beyond, the answer is no.
+const DEPTH_MAX: usize = 20;
+
+/// True when every document that matches `filter` matches `partial`.
+pub(crate) fn implies(filter: Option<&Matcher>, partial: &RawDocument) -> bool {
+    if partial.is_empty() {
+        return true;
+    }
+    let (Some(filter), Ok(partial)) = (filter, parse(partial)) else {
+        return false;
+    };
+    filter.collator().is_none() && tree_implies(filter.root(), partial.root(), 0)
+}
+
+/// Filters of partial indexes know no variables and no time.
+fn parse(partial: &RawDocument) -> Result<Matcher, crate::QueryError> {
+    Matcher::parse(partial, &ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(0))))
+}
+
+fn tree_implies(query: &MatchExpr, partial: &MatchExpr, depth: usize) -> bool {
+    if depth > DEPTH_MAX {
+        return false;
+    }
+    match (query, partial) {
+        (_, MatchExpr::AlwaysTrue) | (MatchExpr::AlwaysFalse, _) => true,
+        (_, MatchExpr::And(parts)) => parts.iter().all(|part| tree_implies(query, part, depth + 1)),
+        (MatchExpr::Or(branches), _) => branches.iter().all(|branch| tree_implies(branch, partial, depth + 1)),
+        (MatchExpr::And(conjuncts), _) => conjuncts
+            .iter()
+            .any(|conjunct| tree_implies(conjunct, partial, depth + 1)),
+        (_, MatchExpr::Or(branches)) => branches.iter().any(|branch| tree_implies(query, branch, depth + 1)),
+        (
+            MatchExpr::Path { path, test },
+            MatchExpr::Path {
+                path: partial_path,
+                test: partial_test,
+            },
+        ) => path.text() == partial_path.text() && test_implies(test, partial_test),
+        _ => false,
+    }
+}
+
+/// Both are asked of the same values, and one value that passes is enough for either: so a test that passes for fewer
+/// values implies the other.
+fn test_implies(query: &Test, partial: &Test) -> bool {
+    match partial {
+        Test::Exists => match query {
+            Test::Exists | Test::Regex(_) | Test::Mod { .. } | Test::Bits(_) | Test::Size(_) | Test::Type(_) => true,
+            Test::ElemMatchObject(_) | Test::ElemMatchValue(_) => true,
+            Test::Compare {
+                op: CompareOp::Eq,
+                value,
+            } => !is_nullish(value),
+            // Beyond the smallest and the largest value lies everything, missing fields too.
+            Test::Compare { value, .. } => {
+                !is_nullish(value) && !matches!(value.value(), RawBsonRef::MinKey | RawBsonRef::MaxKey)
+            }
+            Test::In(list) => !list.has_null && !list.values.iter().any(is_nullish),
+        },
+        Test::Type(wanted) => match query {
+            Test::Type(types) => types.types().all(|element_type| wanted.contains(element_type)),
+            Test::Compare {
+                op: CompareOp::Eq,
+                value,
+            } => {
+                !matches!(value.value(), RawBsonRef::Array(_))
+                    && !is_nullish(value)
+                    && types_comparing_equal(value).all(|element_type| wanted.contains(element_type))
+            }
+            _ => false,
+        },
+        Test::Compare {
+            op: CompareOp::Eq,
+            value: wanted,
+        } => match query {
+            Test::Compare {
+                op: CompareOp::Eq,
+                value,
+            } => keys::compare(value.value(), wanted.value()).is_eq(),
+            Test::In(list) => {
+                list.regexes.is_empty()
+                    && !list.values.is_empty()
+                    && list
+                        .values
+                        .iter()
+                        .all(|value| keys::compare(value.value(), wanted.value()).is_eq())
+            }
+            _ => false,
+        },
+        _ => narrower(query, partial),
+    }
+}
+
+/// By their sets of keys, where both are exact.
+fn narrower(query: &Test, partial: &Test) -> bool {
+    let (Some(query), Some(partial)) = (leaf_of(query), leaf_of(partial)) else {
+        return false;
+    };
+    query.exact && partial.exact && query.set.intersect(&partial.set) == query.set
+}
+
+fn leaf_of(test: &Test) -> Option<Box<Leaf>> {
+    let path = crate::path::Path::new("a").ok()?;
+    let matcher = Matcher::from_expr(MatchExpr::on(path, test.clone()), None);
+    match Converter::convert(Some(&matcher), &|_| true) {
+        Predicate::Leaf(leaf) => Some(leaf),
+        _ => None,
+    }
+}
+
+fn is_nullish(value: &Constant) -> bool {
+    matches!(value.value(), RawBsonRef::Null | RawBsonRef::Undefined)
+}
+
+/// The types whose values may equal this one: all number types for a number, strings and symbols for either.
+fn types_comparing_equal(value: &Constant) -> impl Iterator<Item = bson::spec::ElementType> {
+    let canonical = keys::canonical_type(value.element_type());
+    (0..=u8::MAX)
+        .filter_map(bson::spec::ElementType::from)
+        .filter(move |other| keys::canonical_type(*other) == canonical)
+}

@@ -1,0 +1,281 @@
+//! Sets of values of one indexed field, as ranges of encoded key bytes.
+//!
+//! An interval is a half-open range of byte strings in the ascending encoding of the `keys` crate. That encoding orders
+//! by memcmp and no value's encoding is a prefix of another's, so every kind of bound becomes one of two byte strings:
+//! the encoding itself, or the smallest string above everything that starts with it. Knows nothing of BSON or of indexes.
+//!
+//! Invariants of [`Intervals`]: sorted, disjoint, not touching (unless two neighbouring points), none empty.
+
+use engine::successor_of_prefix;
+
+/// Above every encoded value: stands where a byte string has no successor.
+const ABOVE_ALL: [u8; 16] = [0xFF; 16];
+
+/// The smallest byte string above everything that starts with `prefix`.
+pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
+    successor_of_prefix(prefix).unwrap_or_else(|| ABOVE_ALL.to_vec())
+}
+
+/// One range of encoded values: a single value, or `start <= x < end`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interval {
+    start: Vec<u8>,
+    /// Empty for a point: then the end is the successor of `start`.
+    end: Vec<u8>,
+}
+
+impl Interval {
+    /// Just the value with this encoding.
+    pub(crate) fn point(encoded: Vec<u8>) -> Self {
+        Self {
+            start: encoded,
+            end: Vec::new(),
+        }
+    }
+
+    /// `start <= x < end`; `end` must not be empty.
+    pub(crate) fn range(start: Vec<u8>, end: Vec<u8>) -> Self {
+        debug_assert!(!end.is_empty(), "an empty end means a point");
+        Self { start, end }
+    }
+
+    /// True when the interval is one value.
+    pub(crate) fn is_point(&self) -> bool {
+        self.end.is_empty()
+    }
+
+    /// Inclusive lower bound.
+    pub(crate) fn start(&self) -> &[u8] {
+        &self.start
+    }
+
+    /// Exclusive upper bound.
+    pub(crate) fn end(&self) -> Vec<u8> {
+        if self.is_point() {
+            successor(&self.start)
+        } else {
+            self.end.clone()
+        }
+    }
+
+    /// Where an encoded value lies.
+    pub(crate) fn place(&self, encoded: &[u8]) -> Place {
+        if encoded < self.start.as_slice() {
+            Place::Before
+        } else if self.is_point() {
+            if encoded == self.start {
+                Place::Inside
+            } else {
+                Place::After
+            }
+        } else if encoded < self.end.as_slice() {
+            Place::Inside
+        } else {
+            Place::After
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.is_point() && self.start >= self.end
+    }
+
+    /// The same values in the encoding of a descending field.
+    fn complemented(&self) -> Self {
+        let complement = |bytes: &[u8]| bytes.iter().map(|byte| !byte).collect::<Vec<u8>>();
+        if self.is_point() {
+            return Self::point(complement(&self.start));
+        }
+        Self::range(successor(&complement(&self.end)), successor(&complement(&self.start)))
+    }
+}
+
+/// Where a value lies relative to an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Below the start.
+    Before,
+    /// In the interval.
+    Inside,
+    /// At or above the end.
+    After,
+}
+
+/// A set of values as a sorted list of intervals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Intervals {
+    list: Vec<Interval>,
+}
+
+impl Intervals {
+    /// No value.
+    pub(crate) fn none() -> Self {
+        Self { list: Vec::new() }
+    }
+
+    /// One interval.
+    pub(crate) fn one(interval: Interval) -> Self {
+        if interval.is_empty() {
+            Self::none()
+        } else {
+            Self { list: vec![interval] }
+        }
+    }
+
+    /// The union of arbitrary intervals.
+    pub(crate) fn from_unsorted(mut list: Vec<Interval>) -> Self {
+        list.retain(|interval| !interval.is_empty());
+        list.sort_by(|a, b| a.start.cmp(&b.start));
+        let mut merged: Vec<Interval> = Vec::with_capacity(list.len());
+        for interval in list {
+            match merged.last_mut() {
+                Some(last) if last.is_point() && interval.is_point() => {
+                    if last.start != interval.start {
+                        merged.push(interval);
+                    }
+                }
+                Some(last) if interval.start < last.end() || interval.start == last.end() => {
+                    let end = last.end().max(interval.end());
+                    if !(last.is_point() && interval.is_point()) {
+                        last.end = end;
+                    }
+                }
+                _ => merged.push(interval),
+            }
+        }
+        Self { list: merged }
+    }
+
+    /// The intervals, rising.
+    pub(crate) fn list(&self) -> &[Interval] {
+        &self.list
+    }
+
+    /// True without a value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The only value, if there is just one.
+    pub(crate) fn single_point(&self) -> Option<&[u8]> {
+        match self.list.as_slice() {
+            [only] if only.is_point() => Some(only.start()),
+            _ => None,
+        }
+    }
+
+    /// True when every interval is a single value.
+    pub(crate) fn all_points(&self) -> bool {
+        self.list.iter().all(Interval::is_point)
+    }
+
+    /// Values in both.
+    pub(crate) fn intersect(&self, other: &Self) -> Self {
+        let mut list = Vec::new();
+        let (mut i, mut j) = (0, 0);
+        while let (Some(a), Some(b)) = (self.list.get(i), other.list.get(j)) {
+            let (a_end, b_end) = (a.end(), b.end());
+            let start = a.start.as_slice().max(b.start.as_slice());
+            let end = a_end.as_slice().min(b_end.as_slice());
+            if start < end {
+                let point = [a, b].into_iter().find(|x| x.is_point());
+                list.push(match point {
+                    Some(point) => point.clone(),
+                    None => Interval::range(start.to_vec(), end.to_vec()),
+                });
+            }
+            if a_end <= b_end {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        Self { list }
+    }
+
+    /// Values of `all` that are not in this set.
+    pub(crate) fn complement_in(&self, all: &Interval) -> Self {
+        let mut list = Vec::new();
+        let mut start = all.start.clone();
+        for interval in &self.list {
+            if start < interval.start {
+                list.push(Interval::range(start, interval.start.clone()));
+            }
+            start = interval.end();
+        }
+        let end = all.end();
+        if start < end {
+            list.push(Interval::range(start, end));
+        }
+        Self { list }
+    }
+
+    /// The same set in the encoding of a descending field.
+    pub(crate) fn complemented(&self) -> Self {
+        Self {
+            list: self.list.iter().rev().map(Interval::complemented).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u8, end: u8) -> Interval {
+        Interval::range(vec![start], vec![end])
+    }
+
+    fn point(value: u8) -> Interval {
+        Interval::point(vec![value])
+    }
+
+    fn members(set: &Intervals) -> Vec<u8> {
+        (0..=255u8)
+            .filter(|v| set.list().iter().any(|i| i.place(&[*v]) == Place::Inside))
+            .collect()
+    }
+
+    #[test]
+    fn set_operations_agree_with_sets_of_bytes() {
+        let sets = [
+            Intervals::from_unsorted(vec![range(3, 9), point(20), range(30, 40)]),
+            Intervals::from_unsorted(vec![range(5, 25), point(39)]),
+            Intervals::from_unsorted(vec![point(1), point(2), point(2), range(2, 4)]),
+            Intervals::none(),
+        ];
+        let all = range(0, 200);
+        for a in &sets {
+            let of_a = members(a);
+            let outside: Vec<u8> = (0..200).filter(|v| !of_a.contains(v)).collect();
+            assert_eq!(members(&a.complement_in(&all)), outside);
+            for b in &sets {
+                let of_b = members(b);
+                let both: Vec<u8> = of_a.iter().copied().filter(|v| of_b.contains(v)).collect();
+                assert_eq!(members(&a.intersect(b)), both);
+                let mut either = [of_a.clone(), of_b].concat();
+                either.sort_unstable();
+                either.dedup();
+                let union = Intervals::from_unsorted(a.list().iter().chain(b.list()).cloned().collect());
+                assert_eq!(members(&union), either);
+            }
+        }
+    }
+
+    #[test]
+    fn a_descending_field_holds_the_same_values() {
+        let set = Intervals::from_unsorted(vec![range(3, 9), point(20), range(30, 40)]);
+        let down: Vec<u8> = members(&set.complemented()).into_iter().rev().map(|v| !v).collect();
+        assert_eq!(down, members(&set));
+    }
+
+    #[test]
+    fn neighbouring_points_stay_points() {
+        let set = Intervals::from_unsorted(vec![point(2), point(1), point(2)]);
+        assert_eq!(set.list(), &[point(1), point(2)]);
+        assert!(set.all_points());
+        assert_eq!(
+            set.intersect(&Intervals::one(range(2, 9))).single_point(),
+            Some(&[2u8][..])
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! Planning: from a request to trees of stages.
+//!
+//! [`request`] is what the command layer fills in. The rest turns filters into bounds on indexes and indexes into
+//! candidate plans. It reads definitions and multikey flags of a collection, never its data.
+
+pub(crate) mod access;
+pub(crate) mod cache;
+pub(crate) mod convert;
+pub(crate) mod encode;
+pub(crate) mod implication;
+pub(crate) mod index_bounds;
+pub(crate) mod interval;
+pub(crate) mod leaf;
+pub(crate) mod planner;
+pub(crate) mod predicate;
+pub(crate) mod query;
+pub mod request;
+pub(crate) mod shape;
+
+pub use request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};

@@ -1,0 +1,526 @@
+//! Candidates: the ways a query can be run, as trees of stages.
+//!
+//! 1. The filter becomes predicates on indexed paths.
+//! 2. Each index that bounds its first field, or gives the sort's order, is a candidate; so are an OR of one index per
+//!    branch of an `$or`, and merges of scans that are each in the sort's order. A collection scan is one only when there is
+//!    no other, or when hinted at.
+//! 3. FETCH with the whole filter follows, unless the bounds are exact, and SORT, SKIP, LIMIT and a projection where asked.
+//!
+//! Which candidate runs is decided in [`crate::exec`]: one alone, one that finds at most one record, the plan cache's, or
+//! the winner of a short race.
+
+use super::access::{Access, SortField, Unbounded};
+use super::convert::Converter;
+use super::encode::encode_key_document;
+use super::index_bounds::IndexBounds;
+use super::predicate::Predicate;
+use super::query::{Order, Query, Wish};
+use crate::QueryError;
+use crate::exec::blocking::Sort;
+use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
+use crate::exec::index_scan::{IndexScan, ScanKind};
+use crate::exec::key_document::{KeyDocument, can_nest};
+use crate::exec::merge::{Or, SortMerge};
+use crate::exec::scan::CollectionScan;
+use crate::exec::sort_key::SortKeys;
+use crate::exec::stage::{Stage, StageCounters};
+use bson::RawDocument;
+use engine::{Direction, TableId};
+use std::sync::Arc;
+use storage::{Collection, Index};
+use wire::ErrorCode;
+
+/// Most branches of an `$or` that are looked up one by one.
+const BRANCHES_MAX: usize = 1000;
+
+/// How the records are found.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// Nothing matches.
+    Nothing,
+    Collection(Direction),
+    Index(Access, Direction),
+    /// The keys of an index between two bounds (`min`, `max`).
+    Range(Arc<Index>, IndexBounds, Direction),
+    /// One index, scanned once for each combination of values, merged.
+    Split(Access, Vec<IndexBounds>, Direction),
+    /// One index per branch.
+    Union(Vec<Access>),
+    /// One index per branch, each in order, merged.
+    Merge(Vec<(Access, Direction)>),
+}
+
+/// A way to run a query, before its tree is built.
+#[derive(Clone)]
+pub(crate) struct Candidate {
+    pub(crate) source: Source,
+    /// Rows come in the sort's order.
+    sorted: bool,
+    /// Rows need no filter.
+    exact: bool,
+}
+
+/// Names a candidate in the plan cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Index(TableId),
+    Split(TableId),
+    Union,
+    Merge,
+}
+
+impl Candidate {
+    /// The candidate's name; `None` for those that are not raced.
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        match &self.source {
+            Source::Index(access, _) => Some(Choice::Index(access.index.table())),
+            Source::Split(access, ..) => Some(Choice::Split(access.index.table())),
+            Source::Union(_) => Some(Choice::Union),
+            Source::Merge(_) => Some(Choice::Merge),
+            Source::Nothing | Source::Collection(_) | Source::Range(..) => None,
+        }
+    }
+
+    /// True when at most one record can be found.
+    pub(crate) fn finds_one(&self) -> bool {
+        matches!(&self.source, Source::Index(access, _) if access.is_unique_point())
+    }
+
+    /// Order of preference between candidates that did equally well.
+    pub(crate) fn rank(&self, query: &Query) -> impl Ord + use<> {
+        let needs_sort = matches!(query.order, Order::Fields(_)) && !self.sorted;
+        let scan = match &self.source {
+            Source::Index(access, _) | Source::Split(access, ..) => Some(access.rank()),
+            _ => None,
+        };
+        (needs_sort, scan.is_none(), scan)
+    }
+}
+
+/// A collection and a parsed query.
+pub(crate) struct Planner<'p> {
+    pub(crate) collection: &'p Collection,
+    pub(crate) query: &'p Query,
+}
+
+impl Planner<'_> {
+    /// All candidates, at least one.
+    pub(crate) fn candidates(&self, wish: &Wish) -> Result<Vec<Candidate>, QueryError> {
+        if self.query.limit == Some(0) {
+            return Ok(vec![Candidate {
+                source: Source::Nothing,
+                sorted: true,
+                exact: true,
+            }]);
+        }
+        let natural = match (wish, &self.query.order) {
+            (Wish::Natural(direction), _) => Some(*direction),
+            (_, Order::Natural(direction)) => Some(*direction),
+            _ if self.query.tailable => Some(Direction::Forward),
+            _ => None,
+        };
+        if let Some(direction) = natural {
+            return Ok(vec![self.collection_scan(direction)]);
+        }
+        let indexes: Vec<&Arc<Index>> = match wish {
+            Wish::Index(position) => self.collection.indexes().get(*position).into_iter().collect(),
+            _ => self
+                .collection
+                .indexes()
+                .iter()
+                .filter(|index| !index.hidden())
+                .collect(),
+        };
+        let predicate = self.predicate(&indexes);
+        let conjuncts = predicate.conjuncts();
+        if conjuncts.iter().any(|part| matches!(part, Predicate::Never)) {
+            return Ok(vec![Candidate {
+                source: Source::Nothing,
+                sorted: true,
+                exact: true,
+            }]);
+        }
+        let hinted = matches!(wish, Wish::Index(_));
+        let mut candidates = Vec::new();
+        for index in &indexes {
+            self.add_index(index, &conjuncts, hinted, &mut candidates)?;
+        }
+        self.add_unions(&indexes, &conjuncts, hinted, &mut candidates);
+        if candidates.is_empty() {
+            if hinted {
+                return Err(QueryError::new(
+                    ErrorCode::NoQueryExecutionPlans,
+                    "error processing query: planner returned error :: caused by :: the hinted index cannot answer the query: \
+                     it is partial and does not hold every match",
+                ));
+            }
+            candidates.push(self.collection_scan(Direction::Forward));
+        }
+        Ok(candidates)
+    }
+
+    /// The candidate of this name, if there still is one.
+    pub(crate) fn candidate(&self, choice: &Choice) -> Result<Option<Candidate>, QueryError> {
+        if let Choice::Index(table) | Choice::Split(table) = choice {
+            let Some(index) = self
+                .collection
+                .indexes()
+                .iter()
+                .find(|index| index.table() == *table && !index.hidden())
+            else {
+                return Ok(None);
+            };
+            let predicate = self.predicate(&[index]);
+            let mut candidates = Vec::new();
+            self.add_index(index, &predicate.conjuncts(), false, &mut candidates)?;
+            return Ok(candidates
+                .into_iter()
+                .find(|candidate| candidate.choice().as_ref() == Some(choice)));
+        }
+        let all = self.candidates(&Wish::None)?;
+        Ok(all
+            .into_iter()
+            .find(|candidate| candidate.choice().as_ref() == Some(choice)))
+    }
+
+    /// The scan of an index between `min` (with it) and `max` (without it).
+    pub(crate) fn key_range(
+        &self,
+        index: &Arc<Index>,
+        min: Option<&RawDocument>,
+        max: Option<&RawDocument>,
+    ) -> Result<Candidate, QueryError> {
+        let encode = |document: &RawDocument| {
+            encode_key_document(index.pattern(), document).ok_or_else(|| {
+                QueryError::new(
+                    ErrorCode(51174),
+                    "The index chosen is not compatible with min/max: the fields of both must be the index' fields",
+                )
+            })
+        };
+        let bounds = IndexBounds::between(min.map(encode).transpose()?, max.map(encode).transpose()?);
+        if bounds.is_empty() && min.is_some() && max.is_some() {
+            return Err(QueryError::new(ErrorCode(51175), "max() must be greater than min()"));
+        }
+        let whole = Access::whole(index, false);
+        let direction = self
+            .sort_fields()
+            .map_or(Some(Direction::Forward), |sort| whole.direction_for(sort));
+        let sorted = direction.is_some();
+        let source = Source::Range(index.clone(), bounds, direction.unwrap_or(Direction::Forward));
+        Ok(Candidate {
+            source,
+            sorted,
+            exact: self.query.filter.is_none(),
+        })
+    }
+
+    /// The scan of all records.
+    pub(crate) fn collection_scan(&self, direction: Direction) -> Candidate {
+        let sorted = !matches!(self.query.order, Order::Fields(_));
+        Candidate {
+            source: Source::Collection(direction),
+            sorted,
+            exact: true,
+        }
+    }
+
+    fn predicate(&self, indexes: &[&Arc<Index>]) -> Predicate {
+        let indexed = |path: &str| {
+            let on_path = |index: &&Arc<Index>| index.pattern().fields().iter().any(|field| field.path() == path);
+            indexes.iter().any(on_path)
+        };
+        Converter::convert(self.query.filter.as_deref(), &indexed)
+    }
+
+    fn sort_fields(&self) -> Option<&[SortField]> {
+        match &self.query.order {
+            Order::Fields(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    /// True when every document that matches the filter is in the index.
+    fn holds_matches(&self, index: &Index) -> bool {
+        index
+            .partial_filter()
+            .is_none_or(|partial| super::implication::implies(self.query.filter.as_deref(), partial))
+    }
+
+    fn add_index(
+        &self,
+        index: &Arc<Index>,
+        conjuncts: &[&Predicate],
+        hinted: bool,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), QueryError> {
+        if !self.holds_matches(index) {
+            return Ok(());
+        }
+        let sort = self.sort_fields();
+        let bounded = Access::of(index, conjuncts, Unbounded::Refuse);
+        let access = match bounded {
+            Some(access) => access,
+            None => {
+                // Useful for its order only, and then it must hold every document.
+                let complete = hinted || !index.sparse();
+                let wanted = hinted || sort.is_some_and(|sort| !sort.is_empty());
+                match Access::of(index, conjuncts, Unbounded::Allow).filter(|_| complete && wanted) {
+                    Some(access) if hinted || sort.is_some_and(|sort| access.direction_for(sort).is_some()) => access,
+                    _ => return Ok(()),
+                }
+            }
+        };
+        let direction = sort.map(|sort| access.direction_for(sort));
+        if let (Some(None), Some(sort)) = (direction, sort) {
+            if let Some((scans, direction)) = access.split_for(sort) {
+                let exact = access.exact;
+                candidates.push(Candidate {
+                    source: Source::Split(access, scans, direction),
+                    sorted: true,
+                    exact,
+                });
+                return Ok(());
+            }
+        }
+        let exact = access.exact;
+        let (sorted, direction) = match direction {
+            None => (true, Direction::Forward),
+            Some(Some(direction)) => (true, direction),
+            Some(None) => (false, Direction::Forward),
+        };
+        candidates.push(Candidate {
+            source: Source::Index(access, direction),
+            sorted,
+            exact,
+        });
+        Ok(())
+    }
+
+    /// Adds what an `$or` among the conjuncts makes possible: each branch, together with the other conjuncts, on its own
+    /// best index.
+    fn add_unions(
+        &self,
+        indexes: &[&Arc<Index>],
+        conjuncts: &[&Predicate],
+        hinted: bool,
+        candidates: &mut Vec<Candidate>,
+    ) {
+        if hinted && !candidates.is_empty() {
+            return;
+        }
+        // A partial index that the whole filter does not imply may serve none of the branches.
+        let usable: Vec<&Arc<Index>> = indexes
+            .iter()
+            .filter(|index| self.holds_matches(index))
+            .copied()
+            .collect();
+        for (position, conjunct) in conjuncts.iter().enumerate() {
+            let Predicate::Or(branches) = conjunct else { continue };
+            if branches.len() > BRANCHES_MAX {
+                continue;
+            }
+            let others: Vec<&Predicate> = conjuncts
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| *i != position)
+                .map(|(_, other)| *other)
+                .collect();
+            let of_branch = |branch: &Predicate| -> Vec<Access> {
+                let mut parts = branch.conjuncts();
+                parts.extend(&others);
+                usable
+                    .iter()
+                    .filter_map(|index| Access::of(index, &parts, Unbounded::Refuse))
+                    .collect()
+            };
+            let choices: Vec<Vec<Access>> = branches.iter().map(of_branch).collect();
+            if choices.iter().any(Vec::is_empty) {
+                continue;
+            }
+            let mut union = Vec::with_capacity(choices.len());
+            let mut merge = Vec::new();
+            for accesses in &choices {
+                union.extend(accesses.iter().min_by_key(|access| access.rank()).cloned());
+                if let Some(sort) = self.sort_fields() {
+                    let ordered = accesses
+                        .iter()
+                        .filter_map(|access| Some((access, access.direction_for(sort)?)));
+                    let best = ordered.min_by_key(|(access, _)| access.rank());
+                    merge.extend(best.map(|(access, direction)| (access.clone(), direction)));
+                }
+            }
+            if !merge.is_empty() && merge.len() == choices.len() {
+                let exact = merge.iter().all(|(access, _)| access.exact);
+                candidates.push(Candidate {
+                    source: Source::Merge(merge),
+                    sorted: true,
+                    exact,
+                });
+            } else {
+                let sorted = self.sort_fields().is_none();
+                let exact = union.iter().all(|access| access.exact);
+                candidates.push(Candidate {
+                    source: Source::Union(union),
+                    sorted,
+                    exact,
+                });
+            }
+            return;
+        }
+    }
+
+    /// The tree of a candidate.
+    pub(crate) fn build(&self, candidate: &Candidate) -> Result<Stage, QueryError> {
+        let query = self.query;
+        let covered = self.is_covered(candidate);
+        let counts_keys = query.count_only && candidate.exact;
+        let filter = query.filter.clone().filter(|_| !candidate.exact);
+        let once = |access: &Access| access.may_repeat() || query.for_write;
+        let fetch = |input: Stage| -> Stage {
+            Stage::Fetch(Box::new(Fetch {
+                input,
+                filter: filter.clone(),
+                counters: StageCounters::default(),
+            }))
+        };
+        let mut stage = match &candidate.source {
+            Source::Nothing => return Ok(Stage::Eof),
+            Source::Collection(direction) => Stage::CollectionScan(Box::new(CollectionScan::new(
+                *direction,
+                query.filter.clone(),
+                query.tailable,
+            ))),
+            Source::Index(access, direction) => {
+                let kind = if counts_keys {
+                    ScanKind::Count
+                } else {
+                    ScanKind::Entries
+                };
+                let scan = index_scan(access, access.bounds(), *direction, kind, once(access));
+                if covered || counts_keys { scan } else { fetch(scan) }
+            }
+            Source::Range(index, bounds, direction) => {
+                let scan = IndexScan::new(index.clone(), bounds.clone(), *direction, ScanKind::Entries, true);
+                fetch(Stage::IndexScan(Box::new(scan)))
+            }
+            Source::Split(access, scans, direction) => {
+                let inputs = scans.iter().map(|bounds| {
+                    fetch(index_scan(
+                        access,
+                        bounds.clone(),
+                        *direction,
+                        ScanKind::Entries,
+                        once(access),
+                    ))
+                });
+                self.merged(inputs.collect())?
+            }
+            Source::Union(accesses) => {
+                let inputs = accesses.iter().map(|access| {
+                    index_scan(
+                        access,
+                        access.bounds(),
+                        Direction::Forward,
+                        ScanKind::Entries,
+                        once(access),
+                    )
+                });
+                let union = Stage::Or(Box::new(Or::new(inputs.collect())));
+                if counts_keys { union } else { fetch(union) }
+            }
+            Source::Merge(accesses) => {
+                let inputs = accesses.iter().map(|(access, direction)| {
+                    fetch(index_scan(
+                        access,
+                        access.bounds(),
+                        *direction,
+                        ScanKind::Entries,
+                        once(access),
+                    ))
+                });
+                self.merged(inputs.collect())?
+            }
+        };
+        if let (Some(fields), false) = (self.sort_fields(), candidate.sorted) {
+            stage = Stage::Sort(Box::new(Sort::new(
+                stage,
+                SortKeys::new(fields)?,
+                query.rows_wanted(),
+                query.return_key,
+            )));
+        }
+        if query.skip > 0 {
+            stage = Stage::Skip(Box::new(Skip::new(stage, query.skip)));
+        }
+        if let Some(limit) = query.limit {
+            stage = Stage::Limit(Box::new(Limit::new(stage, limit)));
+        }
+        Ok(self.projected(stage, covered))
+    }
+
+    fn merged(&self, inputs: Vec<Stage>) -> Result<Stage, QueryError> {
+        let fields = self.sort_fields().unwrap_or_default();
+        Ok(Stage::SortMerge(Box::new(SortMerge::new(
+            inputs,
+            SortKeys::new(fields)?,
+        ))))
+    }
+
+    fn projected(&self, input: Stage, covered: bool) -> Stage {
+        let query = self.query;
+        let shape = match () {
+            () if query.return_key => Shape::ReturnKey,
+            () if query.projection.is_none() && !query.show_record_id => return input,
+            () if covered => Shape::Covered,
+            () => Shape::Document,
+        };
+        let positional = query
+            .projection
+            .as_ref()
+            .is_some_and(|projection| projection.is_positional());
+        Stage::Project(Box::new(Project {
+            input,
+            projection: query.projection.clone(),
+            shape,
+            show_record_id: query.show_record_id,
+            matcher: query.filter.clone().filter(|_| positional),
+            key_document: KeyDocument::default(),
+            scratch: Vec::new(),
+            counters: StageCounters::default(),
+        }))
+    }
+
+    /// True when the index' keys hold everything that filter and projection need.
+    fn is_covered(&self, candidate: &Candidate) -> bool {
+        let Source::Index(access, _) = &candidate.source else {
+            return false;
+        };
+        if !candidate.exact || !candidate.sorted || access.is_multikey() || self.query.return_key {
+            return false;
+        }
+        let Some(wanted) = self
+            .query
+            .projection
+            .as_ref()
+            .and_then(|projection| projection.simple_inclusion())
+        else {
+            return false;
+        };
+        let fields = access.index.pattern().fields();
+        can_nest(fields.iter().map(|field| field.path()))
+            && wanted
+                .iter()
+                .all(|path| fields.iter().any(|field| field.path() == path))
+    }
+}
+
+fn index_scan(access: &Access, bounds: IndexBounds, direction: Direction, kind: ScanKind, once: bool) -> Stage {
+    Stage::IndexScan(Box::new(IndexScan::new(
+        access.index.clone(),
+        bounds,
+        direction,
+        kind,
+        once,
+    )))
+}

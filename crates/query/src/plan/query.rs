@@ -1,0 +1,248 @@
+//! A request, parsed: what the planner and the stages work from.
+
+use super::access::SortField;
+use super::request::{FindRequest, Hint};
+use crate::QueryError;
+use crate::expression::ExpressionContext;
+use crate::matcher::Matcher;
+use crate::project::Projection;
+use bson::RawDocument;
+use bson::raw::RawBsonRef;
+use engine::Direction;
+use keys::FieldOrder;
+use std::sync::Arc;
+use wire::ErrorCode;
+
+/// The order of the results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Any.
+    None,
+    /// As stored.
+    Natural(Direction),
+    /// By values.
+    Fields(Vec<SortField>),
+}
+
+/// What a client said about the access path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    None,
+    Natural(Direction),
+    /// Position among the collection's indexes.
+    Index(usize),
+}
+
+/// A parsed request. `None` as a filter matches everything.
+#[derive(Clone)]
+pub(crate) struct Query {
+    pub(crate) filter: Option<Arc<Matcher>>,
+    pub(crate) order: Order,
+    pub(crate) projection: Option<Arc<Projection>>,
+    pub(crate) skip: u64,
+    pub(crate) limit: Option<u64>,
+    pub(crate) show_record_id: bool,
+    pub(crate) return_key: bool,
+    pub(crate) tailable: bool,
+    pub(crate) for_write: bool,
+    /// Only the number of rows counts: no document is read unless the filter needs it.
+    pub(crate) count_only: bool,
+}
+
+impl Query {
+    /// Parses the parts of a `find`.
+    pub(crate) fn parse(request: &FindRequest<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
+        check_collation(request.collation)?;
+        let filter = parse_filter(request.filter, context)?;
+        let projection = match request.projection.filter(|spec| !spec.is_empty()) {
+            Some(spec) if !request.return_key => Some(Arc::new(Projection::parse(spec, filter.as_deref(), context)?)),
+            _ => None,
+        };
+        let order = request.sort.map_or(Ok(Order::None), parse_sort)?;
+        if request.tailable && !matches!(order, Order::None | Order::Natural(Direction::Forward)) {
+            return Err(QueryError::bad_value(
+                "cannot use tailable option with a sort other than {$natural: 1}",
+            ));
+        }
+        Ok(Self {
+            filter,
+            order,
+            projection,
+            skip: request.skip,
+            limit: request.limit,
+            show_record_id: request.show_record_id,
+            return_key: request.return_key,
+            tailable: request.tailable,
+            for_write: request.for_write,
+            count_only: false,
+        })
+    }
+
+    /// The rows that a sort or an early end has to look at: skipped ones and wanted ones.
+    pub(crate) fn rows_wanted(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.saturating_add(self.skip))
+    }
+}
+
+/// The filter as a matcher; `None` for an empty one.
+pub(crate) fn parse_filter(
+    filter: &RawDocument,
+    context: &ExpressionContext,
+) -> Result<Option<Arc<Matcher>>, QueryError> {
+    if filter.is_empty() {
+        Ok(None)
+    } else {
+        Ok(Some(Arc::new(Matcher::parse(filter, context)?)))
+    }
+}
+
+/// Only the simple collation is built.
+pub(crate) fn check_collation(collation: Option<&RawDocument>) -> Result<(), QueryError> {
+    let Some(collation) = collation.filter(|collation| !collation.is_empty()) else {
+        return Ok(());
+    };
+    match collation.get_str("locale") {
+        Ok("simple") => Ok(()),
+        Ok(locale) => Err(QueryError::not_implemented(&format!("collation of locale '{locale}'"))),
+        Err(_) => Err(QueryError::new(
+            ErrorCode(40414),
+            "BSON field 'collation.locale' is missing but a required field",
+        )),
+    }
+}
+
+/// `{a: 1, "b.c": -1}` or `{$natural: ±1}`.
+pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
+    let mut fields = Vec::new();
+    for element in sort.iter() {
+        let (name, value) = element.map_err(|error| QueryError::bad_value(format!("malformed sort: {error}")))?;
+        let name = name.as_str();
+        if let RawBsonRef::Document(special) = value {
+            if special.get("$meta").ok().flatten().is_some() {
+                return Err(QueryError::not_implemented("$meta sort"));
+            }
+            return Err(QueryError::bad_value(format!(
+                "$meta is the only expression supported by $sort right now, found {name}"
+            )));
+        }
+        let order = match number_sign(value) {
+            Some(1) => FieldOrder::Ascending,
+            Some(-1) => FieldOrder::Descending,
+            Some(_) => {
+                return Err(QueryError::new(
+                    ErrorCode(15975),
+                    "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+                ));
+            }
+            None => {
+                return Err(QueryError::new(
+                    ErrorCode(15974),
+                    "Illegal key in $sort specification: sort keys must be a number or {$meta: ...}".to_string(),
+                ));
+            }
+        };
+        if name == "$natural" {
+            if !fields.is_empty() || sort.iter().count() > 1 {
+                return Err(QueryError::bad_value("Cannot include '$natural' in compound sort"));
+            }
+            return Ok(Order::Natural(direction(order)));
+        }
+        if name.is_empty() || name.split('.').any(str::is_empty) {
+            return Err(QueryError::new(
+                ErrorCode(40352),
+                "FieldPath cannot be constructed with empty string".to_string(),
+            ));
+        }
+        if name.starts_with('$') {
+            return Err(QueryError::new(
+                ErrorCode(16410),
+                format!("FieldPath field names may not start with '$'. Found '{name}'"),
+            ));
+        }
+        fields.push(SortField {
+            path: name.to_owned(),
+            order,
+        });
+    }
+    if fields.len() > keys::key::FIELDS_MAX {
+        return Err(QueryError::bad_value("too many fields in the sort"));
+    }
+    Ok(if fields.is_empty() {
+        Order::None
+    } else {
+        Order::Fields(fields)
+    })
+}
+
+fn direction(order: FieldOrder) -> Direction {
+    match order {
+        FieldOrder::Ascending => Direction::Forward,
+        FieldOrder::Descending => Direction::Reverse,
+    }
+}
+
+/// 1 and -1 as themselves, other numbers as 0.
+fn number_sign(value: RawBsonRef<'_>) -> Option<i8> {
+    let number = match value {
+        RawBsonRef::Int32(n) => f64::from(n),
+        RawBsonRef::Int64(n) => n as f64,
+        RawBsonRef::Double(n) => n,
+        RawBsonRef::Decimal128(_) => [1, -1]
+            .into_iter()
+            .find(|n| keys::compare(value, RawBsonRef::Int32(*n)).is_eq())
+            .map_or(0.0, f64::from),
+        _ => return None,
+    };
+    Some(if number == 1.0 {
+        1
+    } else if number == -1.0 {
+        -1
+    } else {
+        0
+    })
+}
+
+/// Finds what the client hinted at among a collection's indexes.
+pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collection) -> Result<Wish, QueryError> {
+    let unknown = || {
+        QueryError::bad_value(
+            "error processing query: planner returned error :: caused by :: hint provided does not correspond to an existing index",
+        )
+    };
+    let position = match hint {
+        None => return Ok(Wish::None),
+        Some(Hint::Name(name)) => collection.indexes().iter().position(|index| index.name() == name),
+        Some(Hint::Key(key)) if key.is_empty() => return Ok(Wish::None),
+        Some(Hint::Key(key)) => {
+            if let Ok(Some(natural)) = key.get("$natural") {
+                return match number_sign(natural) {
+                    Some(1) => Ok(Wish::Natural(Direction::Forward)),
+                    Some(-1) => Ok(Wish::Natural(Direction::Reverse)),
+                    _ => Err(QueryError::bad_value("$natural hint must be 1 or -1")),
+                };
+            }
+            collection.indexes().iter().position(|index| same_key(index.key(), key))
+        }
+    };
+    let position = position
+        .filter(|i| !collection.indexes()[*i].hidden())
+        .ok_or_else(unknown)?;
+    Ok(Wish::Index(position))
+}
+
+fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
+    let fields = |document: &RawDocument| -> Vec<(String, Option<bool>)> {
+        let sign = |value| match value {
+            RawBsonRef::Int32(n) => Some(n < 0),
+            RawBsonRef::Int64(n) => Some(n < 0),
+            RawBsonRef::Double(n) => Some(n < 0.0),
+            _ => None,
+        };
+        document
+            .iter()
+            .flatten()
+            .map(|(name, value)| (name.as_str().to_owned(), sign(value)))
+            .collect()
+    };
+    fields(a) == fields(b)
+}

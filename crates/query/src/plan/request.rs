@@ -1,0 +1,179 @@
+//! What a client asks for, as the command layer parsed it.
+//!
+//! Plain borrowed values: a request lives as long as the message it came in. Numbers have been checked for sign and range
+//! by the command; filters, sorts and projections are parsed here.
+
+use bson::{RawArray, RawDocument};
+use storage::Namespace;
+
+/// The index a client wants used.
+#[derive(Clone, Copy, Debug)]
+pub enum Hint<'a> {
+    /// By name.
+    Name(&'a str),
+    /// By key pattern, or `{$natural: 1}` / `{$natural: -1}`. An empty document is no hint.
+    Key(&'a RawDocument),
+}
+
+/// `find`, and the selecting half of `update`, `delete` and `findAndModify`.
+#[derive(Clone, Debug)]
+pub struct FindRequest<'a> {
+    /// Collection or view.
+    pub ns: Namespace,
+    /// The filter; empty matches everything.
+    pub filter: &'a RawDocument,
+    /// `{field: 1 | -1}` in order of weight; `{$natural: ±1}` for the stored order.
+    pub sort: Option<&'a RawDocument>,
+    /// The projection; empty is none.
+    pub projection: Option<&'a RawDocument>,
+    /// Results to leave out at the front.
+    pub skip: u64,
+    /// Most results; `None` is no limit (the wire's 0).
+    pub limit: Option<u64>,
+    /// The index to use.
+    pub hint: Option<Hint<'a>>,
+    /// Inclusive lower bound of the hinted index' keys.
+    pub min: Option<&'a RawDocument>,
+    /// Exclusive upper bound of the hinted index' keys.
+    pub max: Option<&'a RawDocument>,
+    /// `{locale: "simple"}` or none; others are not built.
+    pub collation: Option<&'a RawDocument>,
+    /// `let` variables for `$expr`.
+    pub variables: Option<&'a RawDocument>,
+    /// Adds `$recordId` to each result.
+    pub show_record_id: bool,
+    /// Results are index keys instead of documents.
+    pub return_key: bool,
+    /// Stays open at the end of a capped collection.
+    pub tailable: bool,
+    /// A tailable cursor waits for data before it answers empty.
+    pub await_data: bool,
+    /// The results will be changed: each record is given at most once, however its index keys move meanwhile.
+    pub for_write: bool,
+}
+
+impl<'a> FindRequest<'a> {
+    /// Documents of `ns` that match `filter`, all of them, in any order.
+    pub fn new(ns: Namespace, filter: &'a RawDocument) -> Self {
+        Self {
+            ns,
+            filter,
+            sort: None,
+            projection: None,
+            skip: 0,
+            limit: None,
+            hint: None,
+            min: None,
+            max: None,
+            collation: None,
+            variables: None,
+            show_record_id: false,
+            return_key: false,
+            tailable: false,
+            await_data: false,
+            for_write: false,
+        }
+    }
+}
+
+/// `aggregate`.
+#[derive(Clone, Debug)]
+pub struct AggregateRequest<'a> {
+    /// Collection or view the pipeline reads; `None` for `aggregate: 1` (then the first stage makes its own documents).
+    pub ns: Option<Namespace>,
+    /// Database of the command.
+    pub db: &'a str,
+    /// The stages.
+    pub pipeline: &'a RawArray,
+    /// The index to use for what is pushed down.
+    pub hint: Option<Hint<'a>>,
+    /// As in [`FindRequest::collation`].
+    pub collation: Option<&'a RawDocument>,
+    /// `let` variables.
+    pub variables: Option<&'a RawDocument>,
+}
+
+impl<'a> AggregateRequest<'a> {
+    /// A pipeline over a collection or view.
+    pub fn new(ns: Namespace, db: &'a str, pipeline: &'a RawArray) -> Self {
+        Self {
+            ns: Some(ns),
+            db,
+            pipeline,
+            hint: None,
+            collation: None,
+            variables: None,
+        }
+    }
+
+    /// A pipeline that starts from a stage of its own (`aggregate: 1`).
+    pub fn database(db: &'a str, pipeline: &'a RawArray) -> Self {
+        Self {
+            ns: None,
+            db,
+            pipeline,
+            hint: None,
+            collation: None,
+            variables: None,
+        }
+    }
+}
+
+/// `count`.
+#[derive(Clone, Debug)]
+pub struct CountRequest<'a> {
+    /// Collection or view.
+    pub ns: Namespace,
+    /// The filter; empty counts everything from metadata.
+    pub filter: &'a RawDocument,
+    /// Matches to leave out.
+    pub skip: u64,
+    /// Stop counting there; `None` is no limit.
+    pub limit: Option<u64>,
+    /// The index to use.
+    pub hint: Option<Hint<'a>>,
+    /// As in [`FindRequest::collation`].
+    pub collation: Option<&'a RawDocument>,
+}
+
+impl<'a> CountRequest<'a> {
+    /// How many documents match.
+    pub fn new(ns: Namespace, filter: &'a RawDocument) -> Self {
+        Self {
+            ns,
+            filter,
+            skip: 0,
+            limit: None,
+            hint: None,
+            collation: None,
+        }
+    }
+}
+
+/// `distinct`.
+#[derive(Clone, Debug)]
+pub struct DistinctRequest<'a> {
+    /// Collection or view.
+    pub ns: Namespace,
+    /// Dotted path of the values.
+    pub key: &'a str,
+    /// The filter.
+    pub filter: &'a RawDocument,
+    /// The index to use.
+    pub hint: Option<Hint<'a>>,
+    /// As in [`FindRequest::collation`].
+    pub collation: Option<&'a RawDocument>,
+}
+
+impl<'a> DistinctRequest<'a> {
+    /// The different values of `key` among the matching documents.
+    pub fn new(ns: Namespace, key: &'a str, filter: &'a RawDocument) -> Self {
+        Self {
+            ns,
+            key,
+            filter,
+            hint: None,
+            collation: None,
+        }
+    }
+}
