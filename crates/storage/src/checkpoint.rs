@@ -165,15 +165,13 @@ impl Storage {
 
     /// Starts the threads that take checkpoints and delete expired documents. They hold the storage only while they work.
     pub(crate) fn start_background(&self) {
-        let (me, alarm, period) = (
-            self.me.clone(),
-            self.checkpointer.alarm.clone(),
-            self.options.sync_period,
-        );
+        let (me, alarm) = (self.me.clone(), self.checkpointer.alarm.clone());
+        let mut period = self.sync_period();
         self.keep_thread("checkpointer", Some(alarm.clone()), None, move || {
             while alarm.wait(period) {
                 let Some(storage) = me.upgrade() else { return };
                 storage.scheduled_checkpoint();
+                period = storage.sync_period();
             }
         });
         let (me, alarm) = (self.me.clone(), self.ttl.alarm.clone());

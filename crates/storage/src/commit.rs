@@ -17,7 +17,7 @@ impl Storage {
         batch: &Batch,
         published: impl FnOnce(),
     ) -> Result<Seq, StorageError> {
-        let mut commit = self.commit.lock();
+        let mut commit = self.lock_commit();
         self.check_running()?;
         let bytes = entry.byte_len();
         let seq = entry

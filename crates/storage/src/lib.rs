@@ -13,6 +13,7 @@
 //! prepares the same batches earlier.
 
 mod apply;
+mod barrier;
 mod build;
 mod capped;
 mod capped_evict;
@@ -40,6 +41,7 @@ mod write;
 #[cfg(test)]
 mod testing;
 
+pub use barrier::WriteBarrier;
 pub use build::CreateIndexesReport;
 pub use capped::{CappedLimits, CappedWaiter};
 pub use catalog::Catalog;

@@ -16,9 +16,9 @@ use crate::{
 use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq};
 use oplog::{Log, LogError};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vfs::Env;
@@ -127,6 +127,10 @@ pub struct Storage {
     pub(crate) locks: LockTable,
     pub(crate) lock_counts: LockCounts,
     pub(crate) commit: Mutex<CommitState>,
+    /// See `barrier.rs`.
+    pub(crate) barriers: AtomicU32,
+    pub(crate) unblocked: Condvar,
+    sync_period_ms: AtomicU64,
     pub(crate) published: AtomicU64,
     /// Held by one data-definition operation at a time; holds the next table id.
     pub(crate) definitions: Mutex<u32>,
@@ -160,11 +164,14 @@ impl Storage {
             env,
             engine,
             log,
-            options,
             catalog: Catalog::default(),
             locks: LockTable::new(),
             lock_counts: LockCounts::default(),
             commit: Mutex::default(),
+            barriers: AtomicU32::new(0),
+            unblocked: Condvar::new(),
+            sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),
+            options,
             published: AtomicU64::new(0),
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
             owners: AtomicU64::new(1),
@@ -260,6 +267,15 @@ impl Storage {
     /// A unit of changes.
     pub fn begin_write<'a>(&'a self, op: &'a Operation) -> WriteUnit<'a> {
         WriteUnit::new(self, op)
+    }
+
+    /// Changes the time between checkpoints (`syncdelay`); zero: only on demand and at close. In force after the next one.
+    pub fn set_sync_period(&self, period: Duration) {
+        self.sync_period_ms.store(period.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sync_period(&self) -> Duration {
+        Duration::from_millis(self.sync_period_ms.load(Ordering::Relaxed))
     }
 
     /// Waits until the log entry, and every one before it, survives a crash (`j: true`). [`StorageError::NoJournal`] when

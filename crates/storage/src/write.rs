@@ -225,6 +225,7 @@ impl<'a> WriteUnit<'a> {
         }
         if self.touched.is_empty() {
             self.storage.check_running()?;
+            self.storage.wait_for_barrier(self.op)?;
             self.storage
                 .log
                 .wait_for_room()

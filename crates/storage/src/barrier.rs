@@ -1,0 +1,91 @@
+//! Holding writes back while files are copied (`fsync` with `lock: true`).
+//!
+//! The count of barriers changes only under the commit mutex, so that when [`Storage::block_writes`] returns no commit is
+//! under way and none begins before the barrier is dropped. Units notice at their first change, where waiting heeds the
+//! operation's deadline; what is past that point waits at its commit.
+
+use crate::storage::{CommitState, Storage};
+use crate::{Operation, StorageError};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long a waiter sleeps between two looks at its operation.
+const WAIT_SLICE: Duration = Duration::from_millis(10);
+
+/// While one of these exists, no write is committed.
+pub struct WriteBarrier {
+    storage: Arc<Storage>,
+}
+
+impl Storage {
+    /// Waits for the commit under way, then holds all later ones back until the barrier is dropped.
+    pub fn block_writes(self: &Arc<Self>) -> WriteBarrier {
+        let _commit = self.commit.lock();
+        self.barriers.fetch_add(1, Ordering::AcqRel);
+        WriteBarrier { storage: Arc::clone(self) }
+    }
+
+    /// Waits while writes are held back, as long as the operation may.
+    pub(crate) fn wait_for_barrier(&self, op: &Operation) -> Result<(), StorageError> {
+        if self.barriers.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let mut commit = self.commit.lock();
+        while self.barriers.load(Ordering::Acquire) > 0 {
+            op.check_now()?;
+            self.check_running()?;
+            self.unblocked.wait_for(&mut commit, WAIT_SLICE);
+        }
+        Ok(())
+    }
+
+    /// The commit mutex, once no barrier stands.
+    pub(crate) fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
+        let mut commit = self.commit.lock();
+        while self.barriers.load(Ordering::Acquire) > 0 {
+            self.unblocked.wait(&mut commit);
+        }
+        commit
+    }
+}
+
+impl Drop for WriteBarrier {
+    fn drop(&mut self) {
+        let _commit = self.storage.commit.lock();
+        self.storage.barriers.fetch_sub(1, Ordering::AcqRel);
+        self.storage.unblocked.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::*;
+    use crate::{Interrupted, StorageError};
+
+    #[test]
+    fn a_barrier_holds_writes_back_until_it_is_dropped() {
+        let machine = Machine::new(1);
+        let storage = machine.open().unwrap();
+        storage.create_collection(&machine.operation(), &ns("db.c"), &bson::rawdoc! {}).unwrap();
+        let barrier = storage.block_writes();
+        let before = storage.last_seq();
+        let late = machine.operation();
+        late.set_deadline_ms(1);
+        machine.clock.advance(std::time::Duration::from_millis(5));
+        let guard = storage.collection(&late, &ns("db.c"), crate::LockMode::IntentExclusive).unwrap().unwrap();
+        let mut unit = storage.begin_write(&late);
+        let error = unit.insert(&guard, &bson::rawdoc! { "_id": 1 }).unwrap_err();
+        assert!(matches!(error, StorageError::Interrupted(Interrupted::TimeExpired)), "{error}");
+        drop((unit, guard));
+        assert_eq!(storage.last_seq(), before);
+        drop(barrier);
+        let op = machine.operation();
+        let guard = storage.collection(&op, &ns("db.c"), crate::LockMode::IntentExclusive).unwrap().unwrap();
+        let mut unit = storage.begin_write(&op);
+        unit.insert(&guard, &bson::rawdoc! { "_id": 1 }).unwrap();
+        unit.commit().unwrap();
+        assert_eq!(storage.last_seq().0, before.0 + 1);
+    }
+}
