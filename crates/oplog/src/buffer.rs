@@ -50,7 +50,11 @@ impl Buffer {
             .last()
             .is_none_or(|chunk| chunk.raw.len() + needed > self.frame_bytes)
         {
-            let raw = self.spare.pop().unwrap_or_default();
+            // Behind a full frame another full one is likely: its memory at once, instead of growing step by step.
+            let raw = self.spare.pop().unwrap_or_else(|| match self.chunks.last() {
+                Some(_) => Vec::with_capacity(self.frame_bytes),
+                None => Vec::new(),
+            });
             self.chunks.push(Chunk {
                 raw,
                 first: self.next,

@@ -57,12 +57,23 @@ pub(crate) struct Shared {
     /// The last flush found the disk full.
     full: AtomicBool,
     spinners: AtomicUsize,
-    /// Number of sleeping waiters.
-    waiters: std::sync::Mutex<usize>,
-    wake: Condvar,
+    waiters: std::sync::Mutex<Waiters>,
+    /// Where waiters sleep, see [`Waiters::round`].
+    wake: [Condvar; 2],
     interval_us: AtomicU64,
     duty: std::sync::Mutex<Duty>,
     duty_wake: Condvar,
+}
+
+/// Who sleeps for what. Waiters for the group being flushed sleep on `wake[round]`, those for the next one on the other: the
+/// end of a group wakes everybody it has served, and one of the others to lead the next.
+#[derive(Default)]
+struct Waiters {
+    /// The last entry that the one that flushes has taken.
+    taken: Seq,
+    round: usize,
+    /// Sleepers on each condition variable.
+    sleeping: [usize; 2],
 }
 
 /// What the background flusher is asked to do.
@@ -115,8 +126,8 @@ impl Log {
             closed: AtomicBool::new(false),
             full: AtomicBool::new(false),
             spinners: AtomicUsize::new(0),
-            waiters: std::sync::Mutex::new(0),
-            wake: Condvar::new(),
+            waiters: std::sync::Mutex::default(),
+            wake: Default::default(),
             interval_us: AtomicU64::new(options.commit_interval.as_micros() as u64),
             duty: std::sync::Mutex::default(),
             duty_wake: Condvar::new(),
@@ -252,7 +263,7 @@ impl Log {
                 ..
             } => {
                 let failed = shared.fail(&error);
-                shared.wake_waiters();
+                shared.wake_waiters(Wake::All);
                 failed
             }
             other => other,
@@ -356,7 +367,11 @@ impl Shared {
             if let Some(mut writer) = self.writer.try_lock() {
                 let result = self.lead(&mut writer, seq);
                 drop(writer);
-                self.wake_waiters();
+                self.wake_waiters(if result.is_ok() {
+                    Wake::ServedAndNextLeader
+                } else {
+                    Wake::All
+                });
                 result?;
             } else if !self.spin(seq) {
                 self.sleep(seq);
@@ -370,7 +385,12 @@ impl Shared {
         if self.durable_seq() >= seq {
             return Ok(());
         }
-        writer.take(&self.buffer);
+        let last = writer.take(&self.buffer);
+        {
+            let mut waiters = lock(&self.waiters);
+            waiters.taken = last.unwrap_or(waiters.taken);
+            waiters.round ^= 1;
+        }
         loop {
             match writer.flush_group(&self.disk, &self.catalog) {
                 Ok(None) => {
@@ -381,7 +401,7 @@ impl Shared {
                     self.durable.store(flushed.last.0, Ordering::Release);
                     self.buffered.fetch_sub(flushed.raw_bytes, Ordering::Relaxed);
                     if flushed.more {
-                        self.wake_waiters();
+                        self.wake_waiters(Wake::Served);
                     }
                     if flushed.past_middle && self.catalog.needs_spare() {
                         self.ask(|duty| duty.prepare_spare = true);
@@ -407,9 +427,19 @@ impl Shared {
         LogError::Failed(reason)
     }
 
-    fn wake_waiters(&self) {
-        if *lock(&self.waiters) > 0 {
-            self.wake.notify_all();
+    fn wake_waiters(&self, which: Wake) {
+        let waiters = lock(&self.waiters);
+        let served = waiters.round;
+        let others = served ^ 1;
+        if waiters.sleeping[served] > 0 {
+            self.wake[served].notify_all();
+        }
+        if waiters.sleeping[others] > 0 {
+            match which {
+                Wake::Served => {}
+                Wake::ServedAndNextLeader => self.wake[others].notify_one(),
+                Wake::All => self.wake[others].notify_all(),
+            }
         }
     }
 
@@ -431,16 +461,21 @@ impl Shared {
         done
     }
 
-    /// Sleeps until the one that flushes is done. It wakes sleepers after it has let the writer go, with `waiters` locked: a
+    /// Sleeps until the one that flushes is done, or until it is this one's turn to lead. The one that flushes wakes sleepers after it has let the writer go, with `waiters` locked: a
     /// sleeper that saw the writer locked is counted by then.
     fn sleep(&self, seq: Seq) {
         let mut waiters = lock(&self.waiters);
         if self.durable_seq() >= seq || !self.writer.is_locked() {
             return;
         }
-        *waiters += 1;
-        waiters = self.wake.wait(waiters).unwrap_or_else(PoisonError::into_inner);
-        *waiters -= 1;
+        let place = if seq <= waiters.taken {
+            waiters.round
+        } else {
+            waiters.round ^ 1
+        };
+        waiters.sleeping[place] += 1;
+        waiters = self.wake[place].wait(waiters).unwrap_or_else(PoisonError::into_inner);
+        waiters.sleeping[place] -= 1;
     }
 
     /// The background thread: flushes what nobody waits for, and makes files ahead of time.
@@ -468,6 +503,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whom to wake.
+#[derive(Clone, Copy)]
+enum Wake {
+    /// Those whose group has been flushed, in part or whole.
+    Served,
+    /// Those, and one of the others: the writer is free.
+    ServedAndNextLeader,
+    /// Everybody: an error concerns them all.
+    All,
 }
 
 fn start_flusher(shared: Arc<Shared>) -> Result<JoinHandle<()>> {

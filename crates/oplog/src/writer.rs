@@ -87,10 +87,11 @@ impl Writer {
         })
     }
 
-    /// Takes over what is buffered.
-    pub fn take(&mut self, buffer: &Mutex<Buffer>) {
+    /// Takes over what is buffered; returns the last entry to be flushed, if there is any.
+    pub fn take(&mut self, buffer: &Mutex<Buffer>) -> Option<Seq> {
         buffer.lock().take(&mut self.pending, &mut self.emptied);
         self.emptied.clear();
+        self.pending.back().map(Chunk::last)
     }
 
     /// Writes and syncs one group of what was taken; `None` when nothing is left. `OutOfSpace` may be tried again; after any
