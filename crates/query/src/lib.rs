@@ -21,7 +21,6 @@ pub mod plan;
 
 pub use error::{CodedError, QueryError};
 pub use exec::{
-    DocumentSink, ExecContext, ExecState, ExplainTarget, PlanExecutor, SinkState, Verbosity, aggregate, aggregate_from, count, distinct,
-    explain, find, find_locked,
+    DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain, find,
 };
 pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};

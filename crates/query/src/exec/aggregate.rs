@@ -2,58 +2,44 @@
 
 use super::context::{ExecContext, ExecState};
 use super::executor::{Body, PlanExecutor, Planned};
-use super::explain::Verbosity;
 use super::find::{expression_context, plan};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::sort_document;
 use super::stage::Flow;
 use crate::QueryError;
 use crate::plan::query::{Order, Query, check_collation, parse_sort};
+use crate::plan::request::Verbosity;
 use crate::plan::request::{AggregateRequest, FindRequest, Hint};
 use crate::stages::{self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext};
 use crate::value::SharedDocument;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, Namespace, Operation, Storage};
+use storage::{CollectionGuard, LockMode, Namespace, Storage};
 use wire::ErrorCode;
 
-/// Makes the documents of a first stage that reads no collection (`$indexStats`, `$currentOp` …): given its name and its
-/// argument. `None` for a stage it does not know.
-pub type MakeSource<'m> = &'m mut dyn FnMut(&str, &RawDocument) -> Result<Option<Box<dyn stages::Stage>>, QueryError>;
-
-/// Plans an aggregation. Views are resolved; a collection that does not exist is empty.
+/// Plans an aggregation. Views are resolved; a collection that does not exist is empty. `made` are the documents of a
+/// first stage that reads no collection (`$indexStats`, `$currentOp` …), made by the caller.
 pub fn aggregate(
-    storage: &Arc<Storage>,
-    op: &Operation,
+    context: &ExecContext<'_>,
     request: &AggregateRequest<'_>,
+    made: Option<Vec<Document>>,
 ) -> Result<PlanExecutor, QueryError> {
-    aggregate_from(storage, op, request, &mut |_, _| Ok(None))
-}
-
-/// As [`aggregate`], with a maker of sources for first stages that are the command layer's.
-pub fn aggregate_from(
-    storage: &Arc<Storage>,
-    op: &Operation,
-    request: &AggregateRequest<'_>,
-    make_source: MakeSource<'_>,
-) -> Result<PlanExecutor, QueryError> {
-    let context = ExecContext::new(storage, op);
     let ns = match &request.ns {
         Some(ns) => ns.clone(),
         None => Namespace::new(request.db, "$cmd.aggregate")?,
     };
-    let (mut pipeline, base) = parse(storage, request)?;
+    let (mut pipeline, base) = parse(context.storage, request)?;
     let db: Arc<str> = request.db.into();
-    if let Some((name, argument)) = pipeline.initial() {
-        let source = match make_source(name, argument)? {
-            Some(source) => source,
-            None if name == "$documents" => Box::new(IteratorSource::new(Vec::new())),
+    if let Some((name, _)) = pipeline.initial() {
+        let source = match made {
+            Some(documents) => IteratorSource::new(shared(&documents)?),
+            None if name == "$documents" => IteratorSource::new(Vec::new()),
             None => return Err(QueryError::not_implemented(&format!("the stage {name}"))),
         };
         pipeline.optimize();
-        let top = pipeline.run(source)?;
-        return Ok(PlanExecutor::new(ns, over(top, db, Arc::default()), None));
+        let top = pipeline.run(Box::new(source))?;
+        return Ok(PlanExecutor::new(ns, over(top, db, Arc::default())));
     }
     let Some(base) = base else {
         return Err(QueryError::new(
@@ -61,18 +47,15 @@ pub fn aggregate_from(
             "{aggregate: 1} is not valid for a pipeline whose first stage reads a collection",
         ));
     };
-    let opened = open(context, &base, &mut pipeline, request.hint)?;
-    let body = match opened {
+    let body = match open(*context, &base, &mut pipeline, request.hint)? {
         Opened::Nothing => over(
             pipeline.run(Box::new(IteratorSource::new(Vec::new())))?,
             db,
             Arc::default(),
         ),
-        Opened::Plan(planned, guard, _) if pipeline.is_empty() => {
-            return Ok(PlanExecutor::new(ns, Body::Plan(planned), Some(guard)));
-        }
-        Opened::Plan(planned, guard, count) => {
-            let (source, facts, planned) = PlanSource::new(*planned, Some(guard));
+        Opened::Plan(planned, _) if pipeline.is_empty() => Body::Plan(planned),
+        Opened::Plan(planned, count) => {
+            let (source, facts, planned) = PlanSource::new(*planned);
             let top = match count {
                 Some(count) => Box::new(CountSource {
                     planned,
@@ -83,7 +66,15 @@ pub fn aggregate_from(
             over(top, db, facts)
         }
     };
-    Ok(PlanExecutor::new(ns, body, None))
+    Ok(PlanExecutor::new(ns, body))
+}
+
+fn shared(documents: &[Document]) -> Result<Vec<SharedDocument>, QueryError> {
+    let encode = |document: &Document| {
+        let raw = RawDocumentBuf::try_from(document).map_err(|error| QueryError::bad_value(error.to_string()))?;
+        Ok(SharedDocument::new(raw.into_bytes().into())?)
+    };
+    documents.iter().map(encode).collect()
 }
 
 fn over(top: Box<dyn stages::Stage>, db: Arc<str>, source: Arc<SourceFacts>) -> Body {
@@ -115,8 +106,8 @@ fn parse(storage: &Storage, request: &AggregateRequest<'_>) -> Result<(Pipeline,
 
 enum Opened {
     Nothing,
-    /// A plan, the lock it was made under, and whether only the number of its rows counts.
-    Plan(Box<Planned>, CollectionGuard, Option<CountOnly>),
+    /// A plan, and whether only the number of its rows counts.
+    Plan(Box<Planned>, Option<CountOnly>),
 }
 
 /// Plans the leading stages of a pipeline, which are taken off it.
@@ -133,7 +124,7 @@ fn open(
     };
     let count = pushdown.count.clone();
     let planned = plan_pushdown(context, &guard, base, pushdown, hint)?;
-    Ok(Opened::Plan(Box::new(planned), guard, count))
+    Ok(Opened::Plan(Box::new(planned), count))
 }
 
 fn plan_pushdown(
@@ -199,8 +190,8 @@ pub(crate) fn open_foreign(
     let mut pipeline = Pipeline::parse_stages(&stages, request.context, request.depth)?;
     match open(context, &base, &mut pipeline, None)? {
         Opened::Nothing => pipeline.run(empty()),
-        Opened::Plan(planned, guard, count) => {
-            let (source, _, planned) = PlanSource::new(*planned, Some(guard));
+        Opened::Plan(planned, count) => {
+            let (source, _, planned) = PlanSource::new(*planned);
             match count {
                 Some(count) => Ok(Box::new(CountSource {
                     planned,
@@ -235,7 +226,7 @@ impl stages::Stage for CountSource {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
         } else {
-            planned.run(ExecContext::new(storage, op), None, &mut |_| {
+            planned.run(ExecContext { storage, op }, &mut |_| {
                 n += 1;
                 Ok(Flow::Continue)
             })?;
@@ -247,7 +238,7 @@ impl stages::Stage for CountSource {
 /// Runs an execution to its end.
 pub(crate) fn run_to_end(
     executor: &mut PlanExecutor,
-    context: ExecContext<'_>,
+    context: &ExecContext<'_>,
     each: &mut dyn FnMut(&RawDocument) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     struct Each<'e> {
@@ -267,7 +258,7 @@ pub(crate) fn run_to_end(
     }
     let mut sink = Each { each, failed: None };
     loop {
-        let state = executor.next_documents(&context, &mut sink)?;
+        let state = executor.next_documents(context, &mut sink)?;
         if let Some(error) = sink.failed.take() {
             return Err(error);
         }

@@ -5,7 +5,7 @@ use bson::RawDocument;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Collection, CollectionGuard, Operation, ReadView, Storage};
+use storage::{Collection, Operation, ReadView, Storage};
 
 /// The surroundings of one call into an execution.
 #[derive(Clone, Copy)]
@@ -14,28 +14,6 @@ pub struct ExecContext<'a> {
     pub storage: &'a Arc<Storage>,
     /// Deadline, kill flag and counters of the client's operation.
     pub op: &'a Operation,
-    /// The collection, when the caller has locked it already (as writers do); else each call locks it for itself.
-    pub guard: Option<&'a CollectionGuard>,
-}
-
-impl<'a> ExecContext<'a> {
-    /// The execution locks its collection itself.
-    pub fn new(storage: &'a Arc<Storage>, op: &'a Operation) -> Self {
-        Self {
-            storage,
-            op,
-            guard: None,
-        }
-    }
-
-    /// The caller holds the collection's lock for longer than the call.
-    pub fn locked(storage: &'a Arc<Storage>, op: &'a Operation, guard: &'a CollectionGuard) -> Self {
-        Self {
-            storage,
-            op,
-            guard: Some(guard),
-        }
-    }
 }
 
 /// What a call left behind.

@@ -8,15 +8,14 @@ use super::stage::Flow;
 use crate::QueryError;
 use crate::plan::query::Query;
 use crate::plan::request::{CountRequest, FindRequest};
-use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, Operation, Storage, StorageError};
+use storage::{CollectionGuard, LockMode, StorageError};
 
 /// How many documents match, after `skip` and up to `limit`. A collection that does not exist has none.
-pub fn count(storage: &Arc<Storage>, op: &Operation, request: &CountRequest<'_>) -> Result<u64, QueryError> {
-    let context = ExecContext::new(storage, op);
+pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+    let (storage, op) = (context.storage, context.op);
     let guard = match storage.collection(op, &request.ns, LockMode::IntentShared) {
         Ok(guard) => guard,
-        Err(StorageError::IsView(_)) => return super::view::count(storage, op, request),
+        Err(StorageError::IsView(_)) => return super::view::count(context, request),
         Err(error) => return Err(error.into()),
     };
     let find = as_find(request);
@@ -31,12 +30,12 @@ pub fn count(storage: &Arc<Storage>, op: &Operation, request: &CountRequest<'_>)
         crate::plan::query::check_collation(request.collation)?;
         return Ok(trimmed(guard.map_or(0, |guard| guard.count()), request));
     }
-    let planned = plan_count(context, guard.as_ref(), request)?;
-    let (Some(mut planned), guard) = (planned, guard) else {
+    let Some(mut planned) = plan_count(*context, guard.as_ref(), request)? else {
         return Ok(0);
     };
+    drop(guard);
     let mut n = 0;
-    planned.run(context, guard, &mut |_| {
+    planned.run(*context, &mut |_| {
         n += 1;
         Ok(Flow::Continue)
     })?;

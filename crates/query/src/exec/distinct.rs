@@ -17,35 +17,33 @@ use crate::plan::implication::implies;
 use crate::plan::query::{Query, Wish, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest};
 use bson::raw::RawBsonRef;
-use bson::{RawArrayBuf, RawDocument};
+use bson::{Bson, RawDocument};
 use engine::Direction;
 use keys::FieldOrder;
 use keys::key::KeyDecoder;
 use std::collections::HashSet;
-use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, Operation, Storage, StorageError};
+use storage::{CollectionGuard, LockMode, StorageError};
 use wire::ErrorCode;
 
 /// Bytes that the values may have.
 const VALUES_BYTES_MAX: usize = 16 << 20;
 
 /// The different values of a field among the matching documents, at most 16 MiB of them (17217).
-pub fn distinct(
-    storage: &Arc<Storage>,
-    op: &Operation,
-    request: &DistinctRequest<'_>,
-) -> Result<RawArrayBuf, QueryError> {
-    let context = ExecContext::new(storage, op);
-    let guard = match storage.collection(op, &request.ns, LockMode::IntentShared) {
+pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Result<Vec<Bson>, QueryError> {
+    let guard = match context
+        .storage
+        .collection(context.op, &request.ns, LockMode::IntentShared)
+    {
         Ok(guard) => guard,
-        Err(StorageError::IsView(_)) => return super::view::distinct(storage, op, request),
+        Err(StorageError::IsView(_)) => return super::view::distinct(context, request),
         Err(error) => return Err(error.into()),
     };
     let mut values = DistinctValues::new(request.key)?;
-    let Some(mut planned) = plan_distinct(context, guard.as_ref(), request)? else {
+    let Some(mut planned) = plan_distinct(*context, guard.as_ref(), request)? else {
         return Ok(values.list);
     };
-    planned.run(context, guard, &mut |row| {
+    drop(guard);
+    planned.run(*context, &mut |row| {
         values.add_row(row)?;
         Ok(Flow::Continue)
     })?;
@@ -128,7 +126,7 @@ pub(crate) struct DistinctValues {
     key: Vec<u8>,
     decoded: Vec<u8>,
     bytes: usize,
-    pub(crate) list: RawArrayBuf,
+    pub(crate) list: Vec<Bson>,
 }
 
 impl DistinctValues {
@@ -140,7 +138,7 @@ impl DistinctValues {
             key: Vec::new(),
             decoded: Vec::new(),
             bytes: 0,
-            list: RawArrayBuf::new(),
+            list: Vec::new(),
         })
     }
 
@@ -200,6 +198,7 @@ impl DistinctValues {
             return Err(QueryError::new(ErrorCode(17217), "distinct too big, 16mb cap"));
         }
         self.seen.insert(self.key.clone());
+        let value = Bson::try_from(value).map_err(|_| crate::value::scan::Malformed)?;
         self.list.push(value);
         Ok(())
     }

@@ -7,7 +7,7 @@
 use super::context::{DocumentSink, ExecContext, ExecState, Run, SinkState};
 use super::id_lookup::IdLookup;
 use super::pipeline::PipelineRun;
-use super::row::{Row, RowDocument, as_document};
+use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
 use crate::QueryError;
 use crate::matcher::Matcher;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use storage::{CappedWaiter, Collection, CollectionGuard, LockMode, Namespace, RecordId};
 use wire::ErrorCode;
 
-/// Records that [`PlanExecutor::next_record`] reads ahead, at most.
+/// Records that [`PlanExecutor::next_record`] reads ahead, at most; it starts with one, as most writes want no more.
 const RECORDS_AHEAD_MAX: usize = 64;
 const RECORDS_AHEAD_BYTES_MAX: usize = 1 << 20;
 
@@ -28,8 +28,6 @@ const RECORDS_AHEAD_BYTES_MAX: usize = 1 << 20;
 pub struct PlanExecutor {
     ns: Namespace,
     pub(crate) body: Body,
-    /// The lock that planning took, until the first run.
-    guard: Option<CollectionGuard>,
     /// A document the sink refused.
     refused: Option<Vec<u8>>,
     ended: bool,
@@ -51,6 +49,7 @@ pub(crate) struct Planned {
     /// Shape and work of a plan that the cache is to hear of.
     pub(crate) cached: Option<(u64, u64)>,
     ahead: VecDeque<(RecordId, Bytes)>,
+    ahead_max: usize,
     /// Keys and documents already counted in an operation's figures.
     counted: (u64, u64),
 }
@@ -64,6 +63,7 @@ impl Planned {
             rejected: Vec::new(),
             cached: None,
             ahead: VecDeque::new(),
+            ahead_max: 1,
             counted: (0, 0),
         }
     }
@@ -72,16 +72,10 @@ impl Planned {
     pub(crate) fn run(
         &mut self,
         context: ExecContext<'_>,
-        first_guard: Option<CollectionGuard>,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Ran, QueryError> {
-        let mut first_guard = first_guard;
         let result = loop {
-            let guard = match (context.guard, first_guard.take()) {
-                (Some(guard), _) => guard.clone(),
-                (None, Some(guard)) => guard,
-                (None, None) => self.lock(context)?,
-            };
+            let guard = self.lock(context)?;
             self.check_definition(&guard)?;
             let view = context.storage.read()?;
             let run = Run::new(context, &view, &guard);
@@ -151,11 +145,10 @@ fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
 }
 
 impl PlanExecutor {
-    pub(crate) fn new(ns: Namespace, body: Body, guard: Option<CollectionGuard>) -> Self {
+    pub(crate) fn new(ns: Namespace, body: Body) -> Self {
         Self {
             ns,
             body,
-            guard,
             refused: None,
             ended: false,
         }
@@ -211,16 +204,15 @@ impl PlanExecutor {
                 }
             }
         };
-        let guard = self.guard.take();
         let ran = match &mut self.body {
             Body::Nothing => Ran::Exhausted,
             Body::Id(lookup) => {
-                if let Some((_, document)) = run_lookup(lookup, &self.ns, *context, guard)? {
+                if let Some((_, document)) = run_lookup(lookup, &self.ns, *context)? {
                     push(&document)?;
                 }
                 Ran::Exhausted
             }
-            Body::Plan(planned) => planned.run(*context, guard, &mut |row: Row<'_>| push(row.document.bytes()))?,
+            Body::Plan(planned) => planned.run(*context, &mut |row: Row<'_>| push(row.document.bytes()))?,
             Body::Pipeline(pipeline) => pipeline.run(*context, &mut push)?,
         };
         context.op.counters().n_returned.add(returned);
@@ -236,18 +228,18 @@ impl PlanExecutor {
     /// The next record that matches, for writers: they lock the record and check it again with [`PlanExecutor::filter`].
     /// Records are read ahead a few at a time; each is given once.
     pub fn next_record(&mut self, context: &ExecContext<'_>) -> Result<Option<(RecordId, Bytes)>, QueryError> {
-        let guard = self.guard.take();
         match &mut self.body {
-            Body::Id(lookup) => run_lookup(lookup, &self.ns, *context, guard),
+            Body::Id(lookup) => run_lookup(lookup, &self.ns, *context),
             Body::Plan(planned) => {
                 if planned.ahead.is_empty() && !self.ended {
                     let mut ahead = VecDeque::new();
-                    let mut bytes = 0;
-                    let ran = planned.run(*context, guard, &mut |row: Row<'_>| {
+                    let (rows_max, mut bytes) = (planned.ahead_max, 0);
+                    planned.ahead_max = (rows_max * 4).min(RECORDS_AHEAD_MAX);
+                    let ran = planned.run(*context, &mut |row: Row<'_>| {
                         let document = row.document.to_bytes();
                         bytes += document.len();
                         ahead.push_back((row.id, document));
-                        let full = ahead.len() >= RECORDS_AHEAD_MAX || bytes >= RECORDS_AHEAD_BYTES_MAX;
+                        let full = ahead.len() >= rows_max || bytes >= RECORDS_AHEAD_BYTES_MAX;
                         Ok(if full { Flow::Stop } else { Flow::Continue })
                     })?;
                     planned.ahead = ahead;
@@ -345,18 +337,14 @@ fn run_lookup(
     lookup: &mut IdLookup,
     ns: &Namespace,
     context: ExecContext<'_>,
-    guard: Option<CollectionGuard>,
 ) -> Result<Option<(RecordId, Bytes)>, QueryError> {
     if lookup.done {
         return Ok(None);
     }
     lookup.done = true;
-    let guard = match (context.guard, guard) {
-        (Some(guard), _) => Some(guard.clone()),
-        (None, Some(guard)) => Some(guard),
-        (None, None) => context.storage.collection(context.op, ns, LockMode::IntentShared)?,
+    let Some(guard) = context.storage.collection(context.op, ns, LockMode::IntentShared)? else {
+        return Ok(None);
     };
-    let Some(guard) = guard else { return Ok(None) };
     let view = context.storage.read()?;
     let counters = context.op.counters();
     lookup.keys_examined += 1;
@@ -367,9 +355,4 @@ fn run_lookup(
     lookup.docs_examined += 1;
     counters.docs_examined.add(1);
     Ok(view.record(&guard, id)?.map(|document| (id, document)))
-}
-
-/// The bytes of a row's document, for receivers that keep them.
-pub(crate) fn owned(document: RowDocument<'_>) -> Bytes {
-    document.to_bytes()
 }

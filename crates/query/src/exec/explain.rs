@@ -9,59 +9,22 @@ use super::find::find;
 use super::stage::Flow;
 use crate::QueryError;
 use crate::plan::planner::Planner;
-use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
+use crate::plan::request::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use std::sync::Arc;
 use std::time::Duration;
-use storage::{LockMode, Namespace, Operation, Storage, StorageError};
+use storage::{LockMode, Namespace, StorageError};
 use wire::ErrorCode;
-
-/// How much `explain` tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verbosity {
-    /// Which plan is chosen; nothing runs.
-    QueryPlanner,
-    /// And what it does: it is run to its end.
-    ExecutionStats,
-    /// And what the other candidates would do.
-    AllPlansExecution,
-}
-
-/// The command that is explained. Writes are not carried out.
-pub enum ExplainTarget<'a> {
-    /// `find`
-    Find(&'a FindRequest<'a>),
-    /// `aggregate`
-    Aggregate(&'a AggregateRequest<'a>),
-    /// `count`
-    Count(&'a CountRequest<'a>),
-    /// `distinct`
-    Distinct(&'a DistinctRequest<'a>),
-    /// `update`, and `findAndModify` that updates: the records it would change. A single update has a limit of 1.
-    Update {
-        /// Which records.
-        records: &'a FindRequest<'a>,
-        /// One is inserted when there are none.
-        upsert: bool,
-    },
-    /// `delete`, and `findAndModify` that removes.
-    Delete {
-        /// Which records.
-        records: &'a FindRequest<'a>,
-    },
-}
 
 /// The explanation: `explainVersion`, `queryPlanner`, `executionStats`, or `stages` for a pipeline. The command layer adds
 /// `command`, `serverInfo`, `serverParameters` and `ok`.
 pub fn explain(
-    storage: &Arc<Storage>,
-    op: &Operation,
-    target: &ExplainTarget<'_>,
+    context: &ExecContext<'_>,
+    request: &ExplainRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, QueryError> {
-    let context = ExecContext::new(storage, op);
-    let document = match target {
-        ExplainTarget::Find(request) => match storage.catalog().view(&request.ns) {
+    let context = *context;
+    let document = match request {
+        ExplainRequest::Find(request) => match context.storage.catalog().view(&request.ns) {
             None => explain_find(context, request, Wrapper::None, verbosity)?,
             Some(_) => {
                 let pipeline = super::view::find_pipeline(request)?;
@@ -75,13 +38,10 @@ pub fn explain(
                 super::aggregate::explain(context, &over, verbosity)?
             }
         },
-        ExplainTarget::Aggregate(request) => super::aggregate::explain(context, request, verbosity)?,
-        ExplainTarget::Count(request) => explain_count(context, request, verbosity)?,
-        ExplainTarget::Distinct(request) => explain_distinct(context, request, verbosity)?,
-        ExplainTarget::Update { records, upsert } => {
-            explain_find(context, records, Wrapper::Update { upsert: *upsert }, verbosity)?
-        }
-        ExplainTarget::Delete { records } => explain_find(context, records, Wrapper::Delete, verbosity)?,
+        ExplainRequest::Aggregate(request) => super::aggregate::explain(context, request, verbosity)?,
+        ExplainRequest::Count(request) => explain_count(context, request, verbosity)?,
+        ExplainRequest::Distinct(request) => explain_distinct(context, request, verbosity)?,
+        ExplainRequest::Write(records, kind) => explain_find(context, records, Wrapper::Write(*kind), verbosity)?,
     };
     RawDocumentBuf::try_from(&document)
         .map_err(|error| QueryError::new(ErrorCode::InternalError, format!("explain cannot be encoded: {error}")))
@@ -92,8 +52,7 @@ pub fn explain(
 enum Wrapper {
     None,
     Count,
-    Update { upsert: bool },
-    Delete,
+    Write(WriteKind),
 }
 
 impl Wrapper {
@@ -101,8 +60,8 @@ impl Wrapper {
         let mut stage = match self {
             Wrapper::None => return plan,
             Wrapper::Count => doc! { "stage": "COUNT" },
-            Wrapper::Update { .. } => doc! { "stage": "UPDATE" },
-            Wrapper::Delete => doc! { "stage": "DELETE" },
+            Wrapper::Write(WriteKind::Update) => doc! { "stage": "UPDATE" },
+            Wrapper::Write(WriteKind::Delete) => doc! { "stage": "DELETE" },
         };
         if let Some(rows) = rows {
             let rows = rows as i64;
@@ -113,12 +72,11 @@ impl Wrapper {
                     stage.insert("nCounted", rows);
                     stage.insert("nSkipped", 0_i64);
                 }
-                Wrapper::Update { upsert } => {
+                Wrapper::Write(WriteKind::Update) => {
                     stage.insert("nMatched", rows);
                     stage.insert("nWouldModify", rows);
-                    stage.insert("nWouldUpsert", i64::from(upsert && rows == 0));
                 }
-                Wrapper::Delete => {
+                Wrapper::Write(WriteKind::Delete) => {
                     stage.insert("nWouldDelete", rows);
                 }
                 Wrapper::None => {}
@@ -140,7 +98,7 @@ fn explain_find(
     wrapper: Wrapper,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    let mut executor = find(context.storage, context.op, request)?;
+    let mut executor = find(&context, request)?;
     match &mut executor.body {
         Body::Plan(planned) => explain_planned(context, planned, wrapper, verbosity),
         Body::Pipeline(_) => Err(QueryError::new(
@@ -298,7 +256,7 @@ fn explain_planned(
 fn run_all(context: ExecContext<'_>, planned: &mut Planned) -> Result<(u64, Duration), QueryError> {
     let start = context.op.clock().monotonic();
     let mut rows = 0;
-    planned.run(context, None, &mut |_| {
+    planned.run(context, &mut |_| {
         rows += 1;
         Ok(Flow::Continue)
     })?;

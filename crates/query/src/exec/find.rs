@@ -15,58 +15,38 @@ use crate::plan::query::{Query, Wish, resolve_hint};
 use crate::plan::request::FindRequest;
 use crate::plan::shape::hash_shape;
 use bson::RawDocument;
-use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, Operation, Storage, StorageError};
+use storage::{CollectionGuard, LockMode, Storage, StorageError};
 use wire::ErrorCode;
 
 /// Plans a `find`. A view is read through its pipeline; a collection that does not exist is empty.
-pub fn find(storage: &Arc<Storage>, op: &Operation, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
-    match storage.collection(op, &request.ns, LockMode::IntentShared) {
-        Ok(guard) => find_in(ExecContext::new(storage, op), guard, request),
-        Err(StorageError::IsView(_)) => super::view::find(storage, op, request),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// As [`find`], for a caller that has locked the collection and keeps the lock while it uses the executor (with
-/// [`ExecContext::locked`]): writers.
-pub fn find_locked(
-    storage: &Arc<Storage>,
-    op: &Operation,
-    guard: &CollectionGuard,
-    request: &FindRequest<'_>,
-) -> Result<PlanExecutor, QueryError> {
-    find_in(ExecContext::locked(storage, op, guard), Some(guard.clone()), request)
-}
-
-fn find_in(
-    context: ExecContext<'_>,
-    guard: Option<CollectionGuard>,
-    request: &FindRequest<'_>,
-) -> Result<PlanExecutor, QueryError> {
-    let kept = |guard: CollectionGuard| if context.guard.is_some() { None } else { Some(guard) };
-    if let Some(id) = plain_id(request) {
-        let Some(guard) = guard else {
-            return Ok(PlanExecutor::new(request.ns.clone(), Body::Nothing, None));
-        };
-        guard.id_index().record_access();
-        return Ok(PlanExecutor::new(
-            request.ns.clone(),
-            Body::Id(IdLookup::new(id)),
-            kept(guard),
-        ));
-    }
-    let expressions = expression_context(context.storage, request.variables)?;
-    let query = Query::parse(request, &expressions)?;
-    let Some(guard) = guard else {
-        return Ok(PlanExecutor::new(request.ns.clone(), Body::Nothing, None));
+///
+/// Errors: what is wrong with the filter, sort, projection or hint (2 and others), a tailable request on a collection that
+/// is not capped.
+pub fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
+    let guard = match context
+        .storage
+        .collection(context.op, &request.ns, LockMode::IntentShared)
+    {
+        Ok(guard) => guard,
+        Err(StorageError::IsView(_)) => return super::view::find(context, request),
+        Err(error) => return Err(error.into()),
     };
-    let planned = plan(context, &guard, query, request)?;
-    Ok(PlanExecutor::new(
-        request.ns.clone(),
-        Body::Plan(Box::new(planned)),
-        kept(guard),
-    ))
+    let body = match (plain_id(request), guard) {
+        (Some(_), None) => Body::Nothing,
+        (Some(id), Some(guard)) => {
+            guard.id_index().record_access();
+            Body::Id(IdLookup::new(id))
+        }
+        (None, guard) => {
+            let expressions = expression_context(context.storage, request.variables)?;
+            let query = Query::parse(request, &expressions)?;
+            match guard {
+                None => Body::Nothing,
+                Some(guard) => Body::Plan(Box::new(plan(*context, &guard, query, request)?)),
+            }
+        }
+    };
+    Ok(PlanExecutor::new(request.ns.clone(), body))
 }
 
 /// What expressions of one operation see.

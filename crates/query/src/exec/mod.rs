@@ -30,13 +30,14 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use aggregate::{MakeSource, aggregate, aggregate_from};
+pub use aggregate::aggregate;
 pub use context::{DocumentSink, ExecContext, ExecState, SinkState};
 pub use count::count;
 pub use distinct::distinct;
 pub use executor::PlanExecutor;
-pub use explain::{ExplainTarget, Verbosity, explain};
-pub use find::{find, find_locked};
+pub use explain::explain;
+pub use find::find;
+pub use view::check_view;
 
 use stage::Stage;
 use std::sync::Arc;

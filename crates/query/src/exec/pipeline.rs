@@ -1,7 +1,7 @@
 //! A pipeline on top of a plan, and what its stages ask of the world.
 
 use super::context::ExecContext;
-use super::executor::{Planned, owned};
+use super::executor::Planned;
 use super::stage::{Flow, Ran};
 use crate::QueryError;
 use crate::stages::{self, ForeignRequest, StageContext};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use storage::{CollectionGuard, Operation, Storage, StorageError};
+use storage::{Operation, Storage, StorageError};
 use wire::ErrorCode;
 
 /// Documents that a source reads ahead: in the first batch, and at most.
@@ -70,18 +70,14 @@ impl PipelineRun {
 /// The documents of a plan as the source of a pipeline.
 pub(crate) struct PlanSource {
     planned: Arc<Mutex<Planned>>,
-    guard: Option<CollectionGuard>,
     ahead: VecDeque<Bytes>,
     ahead_max: usize,
     facts: Arc<SourceFacts>,
 }
 
 impl PlanSource {
-    /// `guard`: the lock that planning took, kept until the first documents are read.
-    pub(crate) fn new(
-        planned: Planned,
-        guard: Option<CollectionGuard>,
-    ) -> (Self, Arc<SourceFacts>, Arc<Mutex<Planned>>) {
+    /// The source, and what stays known of it.
+    pub(crate) fn new(planned: Planned) -> (Self, Arc<SourceFacts>, Arc<Mutex<Planned>>) {
         let summary = super::summary::summary(&planned.stage);
         let facts = Arc::new(SourceFacts {
             summary,
@@ -90,7 +86,6 @@ impl PlanSource {
         let planned = Arc::new(Mutex::new(planned));
         let source = Self {
             planned: planned.clone(),
-            guard,
             ahead: VecDeque::new(),
             ahead_max: FIRST_AHEAD,
             facts: facts.clone(),
@@ -103,8 +98,8 @@ impl PlanSource {
         self.ahead_max = (self.ahead_max * 4).min(AHEAD_MAX);
         let ahead = &mut self.ahead;
         let mut planned = self.planned.lock();
-        let ran = planned.run(context, self.guard.take(), &mut |row| {
-            let document = owned(row.document);
+        let ran = planned.run(context, &mut |row| {
+            let document = row.document.to_bytes();
             bytes += document.len();
             ahead.push_back(document);
             Ok(if ahead.len() >= rows_max || bytes >= AHEAD_BYTES_MAX {
@@ -130,7 +125,7 @@ impl stages::Stage for PlanSource {
                     "a collection is read by an execution without storage",
                 )
             })?;
-            self.read_ahead(ExecContext::new(storage, op))?;
+            self.read_ahead(ExecContext { storage, op })?;
         }
         self.ahead
             .pop_front()

@@ -7,9 +7,9 @@ use super::executor::PlanExecutor;
 use crate::QueryError;
 use crate::plan::query::{Order, parse_sort};
 use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
-use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
-use std::sync::Arc;
-use storage::{Namespace, Operation, Storage};
+use crate::stages::Pipeline;
+use bson::{Bson, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, rawdoc};
+use storage::{Namespace, Storage};
 use wire::ErrorCode;
 
 /// Views that may stand on each other.
@@ -22,10 +22,7 @@ pub(crate) fn resolve(storage: &Storage, ns: &Namespace) -> Result<(Namespace, V
     let mut pipelines: Vec<Vec<RawDocumentBuf>> = Vec::new();
     while let Some(view) = storage.catalog().view(&current) {
         if pipelines.len() == VIEW_DEPTH_MAX {
-            return Err(QueryError::new(
-                ErrorCode::ViewDepthLimitExceeded,
-                format!("View depth too deep or view cycle detected; maximum depth is {VIEW_DEPTH_MAX}"),
-            ));
+            return Err(too_deep());
         }
         let stages = view
             .pipeline()
@@ -39,15 +36,10 @@ pub(crate) fn resolve(storage: &Storage, ns: &Namespace) -> Result<(Namespace, V
 }
 
 /// `find` on a view.
-pub(crate) fn find(
-    storage: &Arc<Storage>,
-    op: &Operation,
-    request: &FindRequest<'_>,
-) -> Result<PlanExecutor, QueryError> {
+pub(crate) fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
     let pipeline = find_pipeline(request)?;
     aggregate(
-        storage,
-        op,
+        context,
         &over_view(
             &request.ns,
             &pipeline,
@@ -55,6 +47,7 @@ pub(crate) fn find(
             request.variables,
             request.hint,
         ),
+        None,
     )
 }
 
@@ -97,7 +90,7 @@ pub(crate) fn find_pipeline(request: &FindRequest<'_>) -> Result<RawArrayBuf, Qu
 }
 
 /// `count` on a view.
-pub(crate) fn count(storage: &Arc<Storage>, op: &Operation, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
     let find = FindRequest {
         skip: request.skip,
         limit: request.limit,
@@ -106,12 +99,12 @@ pub(crate) fn count(storage: &Arc<Storage>, op: &Operation, request: &CountReque
     let mut pipeline = find_pipeline(&find)?;
     pipeline.push(rawdoc! { "$count": "n" });
     let mut executor = aggregate(
-        storage,
-        op,
+        context,
         &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
+        None,
     )?;
     let mut n = 0;
-    run_to_end(&mut executor, ExecContext::new(storage, op), &mut |document| {
+    run_to_end(&mut executor, context, &mut |document| {
         n = match document.get("n") {
             Ok(Some(bson::raw::RawBsonRef::Int32(n))) => u64::try_from(n).unwrap_or(0),
             Ok(Some(bson::raw::RawBsonRef::Int64(n))) => u64::try_from(n).unwrap_or(0),
@@ -123,22 +116,16 @@ pub(crate) fn count(storage: &Arc<Storage>, op: &Operation, request: &CountReque
 }
 
 /// `distinct` on a view.
-pub(crate) fn distinct(
-    storage: &Arc<Storage>,
-    op: &Operation,
-    request: &DistinctRequest<'_>,
-) -> Result<RawArrayBuf, QueryError> {
+pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Result<Vec<Bson>, QueryError> {
     let find = FindRequest::new(request.ns.clone(), request.filter);
     let pipeline = find_pipeline(&find)?;
     let mut executor = aggregate(
-        storage,
-        op,
+        context,
         &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
+        None,
     )?;
     let mut values = DistinctValues::new(request.key)?;
-    run_to_end(&mut executor, ExecContext::new(storage, op), &mut |document| {
-        values.add_document(document)
-    })?;
+    run_to_end(&mut executor, context, &mut |document| values.add_document(document))?;
     Ok(values.list)
 }
 
@@ -155,4 +142,48 @@ pub(crate) fn over_view<'a>(
         hint,
         ..AggregateRequest::new(ns.clone(), ns.db(), pipeline)
     }
+}
+
+/// Checks a view before it is made or changed: its pipeline parses, and what it stands on does not lead back to it (5
+/// GraphContainsCycle) or too deep (165).
+pub fn check_view(storage: &Storage, ns: &Namespace, view_on: &str, pipeline: &[Bson]) -> Result<(), QueryError> {
+    let mut array = RawArrayBuf::new();
+    for stage in pipeline {
+        array.push(RawBson::try_from(stage.clone()).map_err(|error| QueryError::bad_value(error.to_string()))?);
+    }
+    let parsed = Pipeline::parse(&array, &super::find::expression_context(storage, None)?)?;
+    let mut open: Vec<(Namespace, usize)> = vec![(Namespace::new(ns.db(), view_on)?, 1)];
+    for (db, collection) in parsed.foreign_collections() {
+        open.push((Namespace::new(db.as_deref().unwrap_or(ns.db()), &collection)?, 1));
+    }
+    while let Some((next, depth)) = open.pop() {
+        if next == *ns {
+            return Err(QueryError::new(
+                ErrorCode::GraphContainsCycle,
+                format!("View cycle detected: {ns}"),
+            ));
+        }
+        let Some(view) = storage.catalog().view(&next) else {
+            continue;
+        };
+        if depth >= VIEW_DEPTH_MAX {
+            return Err(too_deep());
+        }
+        open.push((Namespace::new(next.db(), view.view_on())?, depth + 1));
+        let parsed = Pipeline::parse(view.pipeline(), &super::find::expression_context(storage, None)?)?;
+        for (db, collection) in parsed.foreign_collections() {
+            open.push((
+                Namespace::new(db.as_deref().unwrap_or(next.db()), &collection)?,
+                depth + 1,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn too_deep() -> QueryError {
+    QueryError::new(
+        ErrorCode::ViewDepthLimitExceeded,
+        format!("View depth too deep or view cycle detected; maximum depth is {VIEW_DEPTH_MAX}"),
+    )
 }

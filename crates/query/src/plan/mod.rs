@@ -17,4 +17,6 @@ pub(crate) mod query;
 pub mod request;
 pub(crate) mod shape;
 
-pub use request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};
+pub use request::{
+    AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
+};

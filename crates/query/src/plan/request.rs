@@ -177,3 +177,38 @@ impl<'a> DistinctRequest<'a> {
         }
     }
 }
+
+/// How much `explain` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Which plan is chosen; nothing runs.
+    QueryPlanner,
+    /// And what it does: it is run to its end.
+    ExecutionStats,
+    /// And what the other candidates would do.
+    AllPlansExecution,
+}
+
+/// What a write does to the records it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteKind {
+    /// Changes them.
+    Update,
+    /// Deletes them.
+    Delete,
+}
+
+/// The command that is explained. Writes are not carried out.
+#[derive(Clone, Copy, Debug)]
+pub enum ExplainRequest<'a> {
+    /// `find`
+    Find(&'a FindRequest<'a>),
+    /// `aggregate`
+    Aggregate(&'a AggregateRequest<'a>),
+    /// `count`
+    Count(&'a CountRequest<'a>),
+    /// `distinct`
+    Distinct(&'a DistinctRequest<'a>),
+    /// `update`, `delete`, `findAndModify`: the records it would write to; a limit of 1 for one.
+    Write(&'a FindRequest<'a>, WriteKind),
+}
