@@ -14,5 +14,6 @@ pub mod messages;
 pub mod options;
 pub mod process;
 pub mod report;
+pub mod responder;
 pub mod run;
 pub mod session;

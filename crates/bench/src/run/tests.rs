@@ -2,14 +2,13 @@
 
 use super::*;
 use crate::messages::{DOCUMENT_BYTES, id_of};
-use bson::raw::{RawDocument, RawDocumentBuf};
-use bson::{rawdoc, spec::ElementType};
+use crate::responder::{Answer, affirm, serve};
+use bson::raw::{RawArrayBuf, RawDocument};
+use bson::rawdoc;
 use std::collections::HashSet;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use wire::{Form, HEADER_BYTES, Header, Message, MsgFlags};
 
 /// What the responder saw. It stops the run by itself, so that no test depends on time.
 #[derive(Default)]
@@ -22,82 +21,47 @@ struct Seen {
     finds_nothing: AtomicBool,
 }
 
-/// Serves until its connections end. After `limit` requests it stops the phase.
-fn serve(phase: Arc<Phase>, seen: Arc<Seen>, limit: u64) -> SocketAddr {
+/// Starts a responder. After `limit` requests it stops the phase.
+fn respond(phase: Arc<Phase>, seen: Arc<Seen>, limit: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (phase, seen) = (Arc::clone(&phase), Arc::clone(&seen));
-            thread::spawn(move || answer(stream.expect("a connection"), &phase, &seen, limit));
-        }
-    });
-    address
-}
-
-fn answer(mut stream: TcpStream, phase: &Phase, seen: &Seen, limit: u64) {
-    let mut header = [0; HEADER_BYTES];
-    while stream.read_exact(&mut header).is_ok() {
-        let parsed = Header::parse(&header).expect("the generator sends headers");
-        let mut message = header.to_vec();
-        message.resize(parsed.length, 0);
-        stream
-            .read_exact(&mut message[HEADER_BYTES..])
-            .expect("the rest of the message");
-        let Ok(Message::Msg(request)) = Message::parse(&parsed, &message) else {
-            panic!("it sends OP_MSG only")
-        };
-        let reply = reply(request.body, request.sequences.as_slice(), seen);
-        let mut out = Vec::new();
-        wire::begin(Form::Msg { checksum: false }, &mut out);
-        out.extend_from_slice(reply.as_bytes());
-        wire::finish(
-            Form::Msg { checksum: false },
-            &mut out,
-            0,
-            9,
-            parsed.request_id,
-            MsgFlags(0),
-        )
-        .expect("it fits");
+    let answer: Arc<Answer> = Arc::new(move |body, sequences| {
+        seen.note(body, sequences);
         if seen.requests.fetch_add(1, Ordering::Relaxed) + 1 >= limit {
             phase.stop();
         }
-        stream.write_all(&out).expect("the generator reads replies");
-    }
+        if seen.finds_nothing.load(Ordering::Relaxed) {
+            return rawdoc! { "cursor": { "firstBatch": RawArrayBuf::new(), "id": 0_i64, "ns": "x.y" }, "ok": 1.0 };
+        }
+        affirm(body, sequences)
+    });
+    thread::spawn(move || serve(&listener, &answer));
+    address
 }
 
-fn reply(body: &RawDocument, sequences: &[(&str, &[u8])], seen: &Seen) -> RawDocumentBuf {
-    let first = body.iter_elements().next().expect("a command").expect("it is valid");
-    match first.key().as_str() {
-        "find" => {
-            seen.reads.fetch_add(1, Ordering::Relaxed);
-            let filter = body.get_document("filter").expect("a filter");
-            let id = filter.get_object_id("_id").expect("an _id");
-            let mut batch = bson::raw::RawArrayBuf::new();
-            if !seen.finds_nothing.load(Ordering::Relaxed) {
-                batch.push(rawdoc! { "_id": id });
+impl Seen {
+    fn note(&self, body: &RawDocument, sequences: &[(&str, &[u8])]) {
+        match body
+            .iter_elements()
+            .next()
+            .expect("a command")
+            .expect("it is valid")
+            .key()
+            .as_str()
+        {
+            "find" => self.reads.fetch_add(1, Ordering::Relaxed),
+            "update" => self.updates.fetch_add(1, Ordering::Relaxed),
+            "insert" => {
+                let mut inserted = self.inserted.lock().expect("nobody panicked");
+                for bytes in sequences[0].1.chunks_exact(DOCUMENT_BYTES) {
+                    let document = RawDocument::from_bytes(bytes).expect("a document");
+                    let new = inserted.insert(document.get_object_id("_id").expect("an _id").bytes());
+                    assert!(new, "an _id came twice");
+                }
+                0
             }
-            rawdoc! { "cursor": { "firstBatch": batch, "id": 0_i64, "ns": "x.y" }, "ok": 1.0 }
-        }
-        "update" => {
-            seen.updates.fetch_add(1, Ordering::Relaxed);
-            rawdoc! { "n": 1, "nModified": 1, "ok": 1.0 }
-        }
-        "insert" => {
-            let [("documents", bytes)] = sequences else {
-                panic!("one sequence")
-            };
-            let mut inserted = seen.inserted.lock().expect("nobody panicked");
-            for bytes in bytes.chunks_exact(DOCUMENT_BYTES) {
-                let document = RawDocument::from_bytes(bytes).expect("a document");
-                let new = inserted.insert(document.get_object_id("_id").expect("an _id").bytes());
-                assert!(new, "an _id came twice");
-            }
-            rawdoc! { "n": (bytes.len() / DOCUMENT_BYTES) as i32, "ok": 1.0 }
-        }
-        "fsync" => rawdoc! { "ok": 0.0, "errmsg": "no such command" },
-        other => panic!("an unexpected {other} of type {:?}", ElementType::from(1)),
+            _ => 0,
+        };
     }
 }
 
@@ -112,7 +76,7 @@ fn target(address: SocketAddr) -> Target {
 /// Runs one thread until the responder has seen `limit` requests.
 fn drive(workload: Workload, limit: u64) -> (Histogram<u64>, Arc<Seen>) {
     let (phase, seen) = (Arc::new(Phase::new()), Arc::new(Seen::default()));
-    let address = serve(Arc::clone(&phase), Arc::clone(&seen), limit);
+    let address = respond(Arc::clone(&phase), Arc::clone(&seen), limit);
     phase.record();
     let latency = work(&target(address), workload, 0, &phase).expect("the responder answers");
     (latency, seen)
@@ -149,7 +113,7 @@ fn inserts_have_ids_of_their_own() {
 #[test]
 fn nothing_is_recorded_while_warming_up() {
     let (phase, seen) = (Arc::new(Phase::new()), Arc::new(Seen::default()));
-    let address = serve(Arc::clone(&phase), Arc::clone(&seen), 100);
+    let address = respond(Arc::clone(&phase), Arc::clone(&seen), 100);
     let latency = work(&target(address), Workload::Read, 0, &phase).expect("the responder answers");
     assert_eq!((latency.len(), seen.reads.load(Ordering::Relaxed)), (0, 100));
 }
@@ -159,7 +123,7 @@ fn nothing_is_recorded_while_warming_up() {
 fn a_run_adds_up_its_threads() {
     let seen = Arc::new(Seen::default());
     // A phase that nobody looks at: the run stops by its duration.
-    let address = serve(Arc::new(Phase::new()), Arc::clone(&seen), u64::MAX);
+    let address = respond(Arc::new(Phase::new()), Arc::clone(&seen), u64::MAX);
     let durations = Durations {
         warm_up: Duration::ZERO,
         record: Duration::from_millis(50),
@@ -177,7 +141,7 @@ fn a_run_adds_up_its_threads() {
 fn a_wrong_reply_fails_the_run() {
     let seen = Arc::new(Seen::default());
     seen.finds_nothing.store(true, Ordering::Relaxed);
-    let address = serve(Arc::new(Phase::new()), seen, u64::MAX);
+    let address = respond(Arc::new(Phase::new()), seen, u64::MAX);
     let durations = Durations {
         warm_up: Duration::from_secs(3600),
         record: Duration::from_secs(3600),
