@@ -17,18 +17,30 @@ fn document(id: i32) -> RawDocumentBuf {
 }
 
 fn open(directory: Option<PathBuf>) -> Result<Arc<Storage>, Box<dyn std::error::Error>> {
-    let env = Env { fs: Arc::new(RealFs), clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom::new()) };
+    let env = Env {
+        fs: Arc::new(RealFs),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom::new()),
+    };
     let engine = InMemoryEngine::open(&env, Path::new("/nowhere"), InMemoryOptions { ephemeral: true })?;
     let mut log = LogOptions::new(directory.clone().unwrap_or_default());
     log.mode = if directory.is_some() { LogMode::On } else { LogMode::Off };
     let log = Log::open(&env, log, engine.durable_seq().max(Seq::ZERO))?;
-    Ok(Storage::open(env, Arc::new(engine), Arc::new(log), StorageOptions::new(Arc::new(NoPartialIndexes)))?)
+    Ok(Storage::open(
+        env,
+        Arc::new(engine),
+        Arc::new(log),
+        StorageOptions::new(Arc::new(NoPartialIndexes)),
+    )?)
 }
 
 fn measure(what: &str, times: i32, mut call: impl FnMut(i32)) {
     let start = Instant::now();
     (0..times).for_each(&mut call);
-    println!("{what:40} {:8.2} us", start.elapsed().as_secs_f64() * 1e6 / f64::from(times));
+    println!(
+        "{what:40} {:8.2} us",
+        start.elapsed().as_secs_f64() * 1e6 / f64::from(times)
+    );
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,13 +56,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure("insert, one per unit", n, |id| {
         bytes[8 + 1..13].copy_from_slice(&id.to_le_bytes());
         let document = RawDocument::from_bytes(&bytes).expect("a document");
-        let guard = storage.collection(&op, &ns, LockMode::IntentExclusive).expect("locked").expect("exists");
+        let guard = storage
+            .collection(&op, &ns, LockMode::IntentExclusive)
+            .expect("locked")
+            .expect("exists");
         let mut unit = storage.begin_write(&op);
         unit.insert(&guard, document).expect("inserted");
         unit.commit().expect("committed");
     });
     measure("insert, 1000 per unit, each", n / 1000, |batch| {
-        let guard = storage.collection(&op, &ns, LockMode::IntentExclusive).expect("locked").expect("exists");
+        let guard = storage
+            .collection(&op, &ns, LockMode::IntentExclusive)
+            .expect("locked")
+            .expect("exists");
         let mut unit = storage.begin_write(&op);
         for i in 0..1000 {
             bytes[8 + 1..13].copy_from_slice(&(n + batch * 1000 + i).to_le_bytes());
@@ -62,7 +80,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut key = Vec::new();
     measure("find by _id", n, |i| {
         let id = (i64::from(i) * 7919 % i64::from(n)) as i32;
-        let guard = storage.collection(&op, &ns, LockMode::IntentShared).expect("locked").expect("exists");
+        let guard = storage
+            .collection(&op, &ns, LockMode::IntentShared)
+            .expect("locked")
+            .expect("exists");
         key.clear();
         keys::key::encode_value(&mut key, RawBsonRef::Int32(id), keys::FieldOrder::Ascending, None);
         let view = storage.read().expect("a view");
@@ -71,12 +92,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     measure("update by record id", n, |i| {
         let id = (i64::from(i) * 7919 % i64::from(n)) as u64 + 1;
-        let guard = storage.collection(&op, &ns, LockMode::IntentExclusive).expect("locked").expect("exists");
+        let guard = storage
+            .collection(&op, &ns, LockMode::IntentExclusive)
+            .expect("locked")
+            .expect("exists");
         let mut unit = storage.begin_write(&op);
-        let old = unit.lock_record(&guard, storage::RecordId(id)).expect("locked").expect("exists");
+        let old = unit
+            .lock_record(&guard, storage::RecordId(id))
+            .expect("locked")
+            .expect("exists");
         let mut new = old.to_vec();
         new[13 + 3] ^= 1;
-        let (old, new) = (RawDocument::from_bytes(old.as_ref()).expect("ok"), RawDocument::from_bytes(&new).expect("ok"));
+        let (old, new) = (
+            RawDocument::from_bytes(old.as_ref()).expect("ok"),
+            RawDocument::from_bytes(&new).expect("ok"),
+        );
         unit.update(&guard, storage::RecordId(id), old, new).expect("updated");
         unit.commit().expect("committed");
     });
@@ -92,7 +122,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     while cursor.fill(&mut batch, storage::FillLimits::default())? {
         rows += batch.len();
     }
-    println!("{:40} {:8.2} us", "scan, each", start.elapsed().as_secs_f64() * 1e6 / rows as f64);
+    println!(
+        "{:40} {:8.2} us",
+        "scan, each",
+        start.elapsed().as_secs_f64() * 1e6 / rows as f64
+    );
     drop(guard);
     storage.close(false)?;
     Ok(())

@@ -24,7 +24,9 @@ impl Storage {
     pub fn block_writes(self: &Arc<Self>) -> WriteBarrier {
         let _commit = self.commit.lock();
         self.barriers.fetch_add(1, Ordering::AcqRel);
-        WriteBarrier { storage: Arc::clone(self) }
+        WriteBarrier {
+            storage: Arc::clone(self),
+        }
     }
 
     /// Waits while writes are held back, as long as the operation may.
@@ -68,21 +70,32 @@ mod tests {
     fn a_barrier_holds_writes_back_until_it_is_dropped() {
         let machine = Machine::new(1);
         let storage = machine.open().unwrap();
-        storage.create_collection(&machine.operation(), &ns("db.c"), &bson::rawdoc! {}).unwrap();
+        storage
+            .create_collection(&machine.operation(), &ns("db.c"), &bson::rawdoc! {})
+            .unwrap();
         let barrier = storage.block_writes();
         let before = storage.last_seq();
         let late = machine.operation();
         late.set_deadline_ms(1);
         machine.clock.advance(std::time::Duration::from_millis(5));
-        let guard = storage.collection(&late, &ns("db.c"), crate::LockMode::IntentExclusive).unwrap().unwrap();
+        let guard = storage
+            .collection(&late, &ns("db.c"), crate::LockMode::IntentExclusive)
+            .unwrap()
+            .unwrap();
         let mut unit = storage.begin_write(&late);
         let error = unit.insert(&guard, &bson::rawdoc! { "_id": 1 }).unwrap_err();
-        assert!(matches!(error, StorageError::Interrupted(Interrupted::TimeExpired)), "{error}");
+        assert!(
+            matches!(error, StorageError::Interrupted(Interrupted::TimeExpired)),
+            "{error}"
+        );
         drop((unit, guard));
         assert_eq!(storage.last_seq(), before);
         drop(barrier);
         let op = machine.operation();
-        let guard = storage.collection(&op, &ns("db.c"), crate::LockMode::IntentExclusive).unwrap().unwrap();
+        let guard = storage
+            .collection(&op, &ns("db.c"), crate::LockMode::IntentExclusive)
+            .unwrap()
+            .unwrap();
         let mut unit = storage.begin_write(&op);
         unit.insert(&guard, &bson::rawdoc! { "_id": 1 }).unwrap();
         unit.commit().unwrap();

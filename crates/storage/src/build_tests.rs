@@ -1,1 +1,255 @@
-//! Tests.
+//! Index builds: conflicts, failures, writers beside them, interruptions.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::testing::{Calls, Machine, index, ns};
+use bson::{doc, rawdoc};
+use std::sync::atomic::AtomicBool;
+
+fn unique_u() -> IndexSpec {
+    index("u_1", rawdoc! { "u": 1 }, rawdoc! { "unique": true })
+}
+
+#[test]
+fn reports_and_conflicts() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let make = |specs: &[IndexSpec]| storage.create_indexes(&op, &ns("c"), specs);
+    let a = index("a_1", rawdoc! { "a": 1 }, rawdoc! {});
+    let report = make(std::slice::from_ref(&a)).unwrap();
+    assert_eq!(
+        report,
+        CreateIndexesReport {
+            before: 1,
+            after: 2,
+            created_collection: true,
+            all_existed: false
+        }
+    );
+    let report = make(std::slice::from_ref(&a)).unwrap();
+    assert_eq!(
+        report,
+        CreateIndexesReport {
+            before: 2,
+            after: 2,
+            created_collection: false,
+            all_existed: true
+        }
+    );
+    let renamed = make(&[index("other", rawdoc! { "a": 1 }, rawdoc! {})]);
+    assert!(
+        matches!(renamed, Err(StorageError::IndexOptionsConflict(_))),
+        "{renamed:?}"
+    );
+    let rekeyed = make(&[index("a_1", rawdoc! { "b": 1 }, rawdoc! {})]);
+    assert!(
+        matches!(rekeyed, Err(StorageError::IndexKeySpecsConflict(_))),
+        "{rekeyed:?}"
+    );
+    let changed = make(&[index("a_1", rawdoc! { "a": 1 }, rawdoc! { "unique": true })]);
+    assert!(
+        matches!(changed, Err(StorageError::IndexOptionsConflict(_))),
+        "{changed:?}"
+    );
+    let unknown = make(&[index("t", rawdoc! { "a": "text" }, rawdoc! {})]);
+    assert!(
+        matches!(unknown, Err(StorageError::CannotCreateIndex(_))),
+        "{unknown:?}"
+    );
+    let numbered = |n: usize| {
+        let key = RawDocumentBuf::try_from(&doc! { format!("f{n}"): 1 }).unwrap();
+        index(&format!("i{n}"), key, rawdoc! {})
+    };
+    let many: Vec<_> = (0..INDEXES_MAX).map(numbered).collect();
+    assert!(matches!(make(&many), Err(StorageError::CannotCreateIndex(_))));
+    make(&many[..INDEXES_MAX - 2]).unwrap();
+    assert_eq!(
+        storage.catalog().collection(&ns("c")).unwrap().indexes().len(),
+        INDEXES_MAX
+    );
+}
+
+#[test]
+fn a_duplicate_or_parallel_array_ends_the_build_and_the_indexes_are_gone() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..300 {
+        storage
+            .put(&op, "c", rawdoc! { "_id": id, "u": id % 299, "a": [1], "b": [id] })
+            .unwrap();
+    }
+    let tables = storage.engine().tables().unwrap().len();
+    let good = index("good", rawdoc! { "a": 1 }, rawdoc! {});
+    let failed = storage.create_indexes(&op, &ns("c"), &[good.clone(), unique_u()]);
+    assert!(
+        matches!(&failed, Err(StorageError::DuplicateKey(facts)) if facts.key_value == rawdoc! { "u": 0 }),
+        "{failed:?}"
+    );
+    let failed = storage.create_indexes(&op, &ns("c"), &[index("ab", rawdoc! { "a": 1, "b": 1 }, rawdoc! {})]);
+    assert!(
+        matches!(failed, Err(StorageError::CannotIndexParallelArrays(_))),
+        "{failed:?}"
+    );
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    assert_eq!(
+        (collection.indexes().len(), collection.building_indexes().len()),
+        (1, 0)
+    );
+    assert_eq!(storage.engine().tables().unwrap().len(), tables);
+    assert_eq!(storage.create_indexes(&op, &ns("c"), &[good]).unwrap().after, 2);
+    storage.assert_valid(&op, "c");
+}
+
+#[test]
+fn writers_go_on_beside_a_build() {
+    let machine = Machine::new(1);
+    let storage = machine.open().unwrap();
+    let op = machine.operation();
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..1000 {
+        storage
+            .put(&op, "c", rawdoc! { "_id": id, "u": id, "n": [id % 7, id % 3] })
+            .unwrap();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..2u64 {
+            let (storage, machine, done) = (&storage, &machine, &done);
+            scope.spawn(move || {
+                let op = machine.operation();
+                let mut n = 0;
+                while !done.load(Ordering::SeqCst) || n < 200 {
+                    let id = RecordId(1 + (n * 37 + writer) % 1000);
+                    let _id = id.0 as i32 - 1;
+                    match n % 3 {
+                        0 => storage.remove(&op, "c", id).unwrap(),
+                        1 => {
+                            let fresh = (5000 + n * 2 + writer) as i32;
+                            storage
+                                .put(&op, "c", rawdoc! { "_id": fresh, "u": fresh, "n": [1] })
+                                .unwrap();
+                        }
+                        _ => {
+                            let guard = storage.locked(&op, "c");
+                            let mut unit = storage.begin_write(&op);
+                            if let Some(old) = unit.lock_record(&guard, id).unwrap() {
+                                let old = RawDocument::from_bytes(old.as_ref()).unwrap();
+                                let u = 100_000 + (n * 2 + writer) as i32;
+                                let new = rawdoc! { "_id": _id, "u": u, "n": u % 5 };
+                                match unit.update(&guard, id, old, &new) {
+                                    Ok(()) | Err(StorageError::WouldWait) => {}
+                                    Err(error) => panic!("{error}"),
+                                }
+                            }
+                            unit.commit().unwrap();
+                        }
+                    }
+                    n += 1;
+                }
+            });
+        }
+        let specs = [unique_u(), index("n_1_u_-1", rawdoc! { "n": 1, "u": -1 }, rawdoc! {})];
+        for _ in 0..5 {
+            storage.create_indexes(&op, &ns("c"), &specs).unwrap();
+            storage
+                .drop_indexes(&op, &ns("c"), &["u_1".to_owned(), "n_1_u_-1".to_owned()])
+                .unwrap();
+        }
+        storage.create_indexes(&op, &ns("c"), &specs).unwrap();
+        done.store(true, Ordering::SeqCst);
+    });
+    storage.assert_valid(&op, "c");
+    let expected = storage.all("c");
+    storage.wait_durable(storage.last_seq()).unwrap();
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    assert_eq!(storage.all("c"), expected);
+    storage.assert_valid(&op, "c");
+}
+
+/// While a unique index is being built, a document may give up a key that another one holds in the index.
+#[test]
+fn a_hidden_duplicate_does_not_take_the_other_ones_row_away() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let first = storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let second = storage.put(&op, "c", rawdoc! { "_id": 2, "u": 7 }).unwrap();
+    let (build, _) = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap();
+    let build = build.unwrap();
+    let guard = storage.build_guard(&op, &build, LockMode::IntentExclusive).unwrap();
+    storage
+        .build_chunk(&op, &guard, &build, [first].into_iter(), first, first)
+        .unwrap();
+    drop(guard);
+    storage.remove(&op, "c", second).unwrap();
+    storage.run_build(&op, &build).unwrap();
+    storage.assert_valid(&op, "c");
+    assert_eq!(storage.catalog().collection(&ns("c")).unwrap().indexes().len(), 2);
+}
+
+#[test]
+fn a_dropped_index_or_collection_ends_its_build() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    storage.drop_index(&op, &ns("c"), "u_1").unwrap();
+    assert!(matches!(
+        storage.run_build(&op, &build),
+        Err(StorageError::IndexBuildAborted(_))
+    ));
+    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    storage.drop_collection(&op, &ns("c")).unwrap();
+    assert!(matches!(
+        storage.run_build(&op, &build),
+        Err(StorageError::IndexBuildAborted(_))
+    ));
+}
+
+#[test]
+fn a_killed_build_is_taken_back() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    let killed = machine.operation();
+    killed.kill();
+    assert!(matches!(
+        storage.run_build(&killed, &build),
+        Err(StorageError::Interrupted(Interrupted::Killed))
+    ));
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    assert_eq!(
+        (collection.indexes().len(), collection.building_indexes().len()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn an_interrupted_build_goes_on_after_reopening() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..10 {
+        storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap();
+    }
+    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    let guard = storage.build_guard(&op, &build, LockMode::IntentExclusive).unwrap();
+    let half = (1..=5).map(RecordId);
+    storage
+        .build_chunk(&op, &guard, &build, half, RecordId(1), RecordId(5))
+        .unwrap();
+    drop(guard);
+    storage.put(&op, "c", rawdoc! { "_id": 10, "u": 10 }).unwrap();
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    assert!(collection.index("u_1").is_some());
+    storage.assert_valid(&op, "c");
+}

@@ -1,1 +1,156 @@
-//! Tests.
+//! Capped collections: limits, order, tailing.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::testing::{Calls, Machine, ns};
+use crate::{CollectionChange, Interrupted, RecordId, StorageError};
+use bson::rawdoc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn ids(all: Vec<(RecordId, bson::Document)>) -> Vec<i32> {
+    all.into_iter()
+        .map(|(_, document)| document.get_i32("_id").unwrap())
+        .collect()
+}
+
+#[test]
+fn the_oldest_go_by_count_and_by_size() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "n", rawdoc! { "capped": true, "size": 1_000_000, "max": 3 });
+    storage.make(&op, "s", rawdoc! { "capped": true, "size": 1 });
+    assert_eq!(
+        storage
+            .catalog()
+            .collection(&ns("s"))
+            .unwrap()
+            .is_capped()
+            .unwrap()
+            .size_bytes,
+        256
+    );
+    let filler = "x".repeat(100 - rawdoc! { "_id": 0, "s": "" }.as_bytes().len());
+    for id in 0..10 {
+        storage.put(&op, "n", rawdoc! { "_id": id }).unwrap();
+        storage.put(&op, "s", rawdoc! { "_id": id, "s": &*filler }).unwrap();
+    }
+    assert_eq!(ids(storage.all("n")), [7, 8, 9]);
+    assert_eq!(ids(storage.all("s")), [8, 9], "two documents of 100 bytes fit into 256");
+    let large = "x".repeat(5000);
+    storage.put(&op, "s", rawdoc! { "_id": 10, "s": &*large }).unwrap();
+    assert_eq!(ids(storage.all("s")), [10], "one that is larger than the cap is alone");
+    storage.put(&op, "s", rawdoc! { "_id": 11 }).unwrap();
+    assert_eq!(ids(storage.all("s")), [11]);
+    storage.assert_valid(&op, "n");
+    storage.assert_valid(&op, "s");
+}
+
+#[test]
+fn one_unit_may_push_out_its_own_documents() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "n", rawdoc! { "capped": true, "size": 1_000_000, "max": 3 });
+    storage.put(&op, "n", rawdoc! { "_id": -1 }).unwrap();
+    let guard = storage.locked(&op, "n");
+    for round in 0..3 {
+        let mut unit = storage.begin_write(&op);
+        for id in 0..20 {
+            unit.insert(&guard, &rawdoc! { "_id": round * 20 + id }).unwrap();
+        }
+        unit.commit().unwrap();
+    }
+    drop(guard);
+    assert_eq!(ids(storage.all("n")), [57, 58, 59]);
+    storage.assert_valid(&op, "n");
+}
+
+#[test]
+fn deletes_and_lower_limits_count_at_the_next_insert() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "n", rawdoc! { "capped": true, "size": 1_000_000, "max": 5 });
+    for id in 0..5 {
+        storage.put(&op, "n", rawdoc! { "_id": id }).unwrap();
+    }
+    storage.remove(&op, "n", RecordId(3)).unwrap();
+    storage.put(&op, "n", rawdoc! { "_id": 5 }).unwrap();
+    assert_eq!(ids(storage.all("n")), [0, 1, 3, 4, 5], "room was left");
+    let change = CollectionChange {
+        capped_max: Some(2),
+        ..CollectionChange::default()
+    };
+    storage.modify_collection(&op, &ns("n"), &change).unwrap();
+    assert_eq!(storage.all("n").len(), 5);
+    storage.put(&op, "n", rawdoc! { "_id": 6 }).unwrap();
+    assert_eq!(ids(storage.all("n")), [5, 6]);
+    storage.assert_valid(&op, "n");
+}
+
+#[test]
+fn a_tailer_misses_none() {
+    let machine = Machine::new(1);
+    let storage = machine.open().unwrap();
+    storage.make(
+        &machine.operation(),
+        "n",
+        rawdoc! { "capped": true, "size": 100_000_000 },
+    );
+    let writing = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let (storage, machine) = (&storage, &machine);
+                scope.spawn(move || {
+                    let op = machine.operation();
+                    for n in 0..300 {
+                        storage.put(&op, "n", rawdoc! { "_id": writer * 1000 + n }).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let tailer = scope.spawn(|| {
+            let op = machine.operation();
+            let collection = storage.catalog().collection(&ns("n")).unwrap();
+            let (waiter, mut last, mut seen) = (collection.capped_waiter(), RecordId(0), 0);
+            while seen < 900 && (writing.load(Ordering::SeqCst) || collection.count() > seen) {
+                waiter.wait(&op, last, Duration::from_secs(3600)).unwrap();
+                let view = storage.read().unwrap();
+                let from = std::ops::Bound::Excluded(last);
+                let mut cursor = view
+                    .records(&collection, from, std::ops::Bound::Unbounded, crate::Direction::Forward)
+                    .unwrap();
+                let mut batch = crate::RecordBatch::new();
+                while cursor.fill(&mut batch, crate::FillLimits::default()).unwrap() {
+                    seen += batch.len() as u64;
+                    last = batch.id(batch.len() - 1);
+                }
+            }
+            seen
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        writing.store(false, Ordering::SeqCst);
+        assert_eq!(tailer.join().unwrap(), 900);
+    });
+}
+
+#[test]
+fn waiting_ends_by_timeout_by_kill_and_by_drop() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "n", rawdoc! { "capped": true, "size": 1000 });
+    let id = storage.put(&op, "n", rawdoc! { "_id": 1 }).unwrap();
+    let waiter = storage.catalog().collection(&ns("n")).unwrap().capped_waiter();
+    assert_eq!(waiter.wait(&op, RecordId(0), Duration::ZERO), Ok(true));
+    assert_eq!(waiter.wait(&op, id, Duration::ZERO), Ok(false));
+    let killed = machine.operation();
+    killed.kill();
+    assert_eq!(
+        waiter.wait(&killed, id, Duration::from_secs(9)),
+        Err(Interrupted::Killed)
+    );
+    storage.drop_collection(&op, &ns("n")).unwrap();
+    assert_eq!(waiter.wait(&op, id, Duration::from_secs(9)), Ok(false));
+    let gone = storage.validate(&op, &ns("n"), false);
+    assert!(matches!(gone, Err(StorageError::NamespaceNotFound(_))));
+}

@@ -1,1 +1,266 @@
-//! Tests.
+//! Definitions: names, options, changes, and that they survive.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+use crate::testing::{Calls, Machine, index, ns};
+use bson::{doc, rawdoc};
+
+fn names(collections: &[Arc<Collection>]) -> Vec<&str> {
+    collections
+        .iter()
+        .map(|collection| collection.namespace().collection())
+        .collect()
+}
+
+#[test]
+fn the_catalog_lists_what_was_made_and_finds_it_after_reopening() {
+    let machine = Machine::new(1);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "b", rawdoc! { "validator": { "x": 1 } });
+    storage.make(&op, "a", rawdoc! {});
+    let pipeline = bson::RawArrayBuf::from_iter([rawdoc! { "$match": {} }]);
+    storage
+        .create_view(
+            &op,
+            &ns("v"),
+            "a",
+            pipeline,
+            &rawdoc! { "collation": { "locale": "simple" } },
+        )
+        .unwrap();
+    let uuid = storage.catalog().collection(&ns("a")).unwrap().uuid();
+    for reopened in [false, true] {
+        if reopened {
+            storage.close(true).unwrap();
+            storage = machine.open().unwrap();
+        }
+        let catalog = storage.catalog();
+        assert_eq!(catalog.databases(), ["test"]);
+        assert_eq!(names(&catalog.collections("test")), ["a", "b"]);
+        assert_eq!(
+            catalog
+                .views("test")
+                .iter()
+                .map(|view| view.view_on())
+                .collect::<Vec<_>>(),
+            ["a"]
+        );
+        assert_eq!(
+            catalog.collection(&ns("b")).unwrap().options(),
+            &*rawdoc! { "validator": { "x": 1 } }
+        );
+        let a = catalog.collection(&ns("a")).unwrap();
+        assert_eq!((a.uuid(), uuid[6] >> 4, uuid[8] >> 6), (uuid, 4, 2));
+        assert_eq!(
+            a.id_index().spec(),
+            &*rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }
+        );
+        assert!(a.id_index().unique() && a.id_index().is_id());
+    }
+}
+
+#[test]
+fn taken_names_are_refused() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let view = storage.create_view(&op, &ns("c"), "x", RawArrayBuf::new(), &rawdoc! {});
+    assert!(matches!(view, Err(StorageError::NamespaceExists(_))));
+    let other_case = Namespace::new("TEST", "c").unwrap();
+    let refused = storage.create_collection(&op, &other_case, &rawdoc! {});
+    assert!(
+        matches!(refused, Err(StorageError::DatabaseDiffersInCase { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(storage.catalog().case_conflict("TEST").as_deref(), Some("test"));
+}
+
+#[test]
+fn drops_report_what_went_and_table_ids_are_not_used_again() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    assert_eq!(storage.drop_collection(&op, &ns("c")).unwrap(), None);
+    storage
+        .create_indexes(&op, &ns("c"), &[index("a", rawdoc! { "a": 1 }, rawdoc! {})])
+        .unwrap();
+    let old = storage.catalog().collection(&ns("c")).unwrap();
+    let report = storage.drop_collection(&op, &ns("c")).unwrap();
+    assert_eq!(
+        report,
+        Some(DropReport {
+            n_indexes_was: 2,
+            was_view: false
+        })
+    );
+    assert!(old.is_dropped() && !storage.catalog().database_exists("test"));
+    let highest = old.maintained().map(|index| index.table()).max().unwrap();
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    assert!(storage.catalog().collection(&ns("c")).unwrap().table() > highest);
+}
+
+#[test]
+fn a_database_is_dropped_as_a_whole() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "a", rawdoc! {});
+    storage.make(&op, "b", rawdoc! {});
+    storage
+        .create_view(&op, &ns("v"), "a", RawArrayBuf::new(), &rawdoc! {})
+        .unwrap();
+    let other = Namespace::new("other", "c").unwrap();
+    storage.create_collection(&op, &other, &rawdoc! {}).unwrap();
+    let before = storage.last_seq();
+    assert!(storage.drop_database(&op, "test").unwrap());
+    assert_eq!(
+        (storage.last_seq(), storage.catalog().databases()),
+        (before.next(), vec!["other".to_owned()])
+    );
+    assert!(!storage.drop_database(&op, "test").unwrap());
+}
+
+#[test]
+fn renaming_keeps_documents_and_may_drop_the_target() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "a", rawdoc! {});
+    storage.make(&op, "b", rawdoc! {});
+    storage.put(&op, "a", rawdoc! { "_id": 1 }).unwrap();
+    let missing = storage.rename_collection(&op, &ns("x"), &ns("y"), false);
+    assert!(matches!(missing, Err(StorageError::NamespaceNotFound(_))));
+    let taken = storage.rename_collection(&op, &ns("a"), &ns("b"), false);
+    assert!(matches!(taken, Err(StorageError::NamespaceExists(_))));
+    let same = storage.rename_collection(&op, &ns("a"), &ns("a"), true);
+    assert!(matches!(same, Err(StorageError::NamespaceExists(_))));
+    let uuid = storage.catalog().collection(&ns("a")).unwrap().uuid();
+    storage.rename_collection(&op, &ns("a"), &ns("b"), true).unwrap();
+    assert_eq!(names(&storage.catalog().collections("test")), ["b"]);
+    assert_eq!(storage.catalog().collection(&ns("b")).unwrap().uuid(), uuid);
+    let elsewhere = Namespace::new("other", "c").unwrap();
+    storage.rename_collection(&op, &ns("b"), &elsewhere, false).unwrap();
+    assert_eq!(storage.catalog().databases(), ["other"]);
+    assert_eq!(storage.catalog().collection(&elsewhere).unwrap().count(), 1);
+}
+
+#[test]
+fn options_change_and_stay_changed() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(
+        &op,
+        "c",
+        rawdoc! { "capped": true, "size": 1000, "validator": { "x": 1 } },
+    );
+    storage
+        .create_indexes(
+            &op,
+            &ns("c"),
+            &[index("t", rawdoc! { "t": 1 }, rawdoc! { "expireAfterSeconds": 10 })],
+        )
+        .unwrap();
+    let change = CollectionChange {
+        index: Some(IndexChange {
+            name: "t".to_owned(),
+            expire_after_seconds: Some(20),
+            hidden: Some(true),
+        }),
+        set_options: rawdoc! { "validationLevel": "off" },
+        unset_options: vec!["validator".to_owned()],
+        capped_size: Some(2000),
+        capped_max: Some(7),
+        view: None,
+    };
+    storage.modify_collection(&op, &ns("c"), &change).unwrap();
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    let options = bson::Document::try_from(collection.options()).unwrap();
+    assert_eq!(
+        options,
+        doc! { "capped": true, "validationLevel": "off", "size": 2048_i64, "max": 7_i64 }
+    );
+    let limits = collection.is_capped().unwrap();
+    assert_eq!((limits.size_bytes, limits.max_documents), (2048, Some(7)));
+    let index = collection.index("t").unwrap();
+    assert_eq!((index.expire_after_seconds(), index.hidden()), (Some(20), true));
+    let spec = rawdoc! { "v": 2, "key": { "t": 1 }, "name": "t", "expireAfterSeconds": 20, "hidden": true };
+    assert_eq!(index.spec(), &*spec);
+    let wrong = CollectionChange {
+        index: Some(IndexChange {
+            name: "no".to_owned(),
+            ..IndexChange::default()
+        }),
+        ..change
+    };
+    assert!(matches!(
+        storage.modify_collection(&op, &ns("c"), &wrong),
+        Err(StorageError::IndexNotFound(_))
+    ));
+}
+
+#[test]
+fn a_view_is_changed_and_dropped_as_one() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage
+        .create_view(&op, &ns("v"), "a", RawArrayBuf::new(), &rawdoc! {})
+        .unwrap();
+    let view = Some(ViewChange {
+        view_on: "b".to_owned(),
+        pipeline: RawArrayBuf::new(),
+    });
+    storage
+        .modify_collection(
+            &op,
+            &ns("v"),
+            &CollectionChange {
+                view,
+                ..CollectionChange::default()
+            },
+        )
+        .unwrap();
+    assert_eq!(storage.catalog().view(&ns("v")).unwrap().view_on(), "b");
+    let no_collection = storage.modify_collection(&op, &ns("v"), &CollectionChange::default());
+    assert!(matches!(no_collection, Err(StorageError::IsView(_))));
+    let dropped = storage.drop_collection(&op, &ns("v")).unwrap();
+    assert_eq!(
+        dropped,
+        Some(DropReport {
+            n_indexes_was: 0,
+            was_view: true
+        })
+    );
+}
+
+#[test]
+fn the_id_index_stays() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    assert!(matches!(
+        storage.drop_index(&op, &ns("c"), "_id_"),
+        Err(StorageError::CannotDropIdIndex)
+    ));
+    assert!(matches!(
+        storage.drop_index(&op, &ns("c"), "x"),
+        Err(StorageError::IndexNotFound(_))
+    ));
+}
+
+#[test]
+fn a_closed_storage_refuses_writes() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let guard = storage.locked(&op, "c");
+    storage.close(true).unwrap();
+    storage.close(true).unwrap();
+    let mut unit = storage.begin_write(&op);
+    assert!(matches!(
+        unit.insert(&guard, &rawdoc! { "_id": 1 }),
+        Err(StorageError::Closed)
+    ));
+}

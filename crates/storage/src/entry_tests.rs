@@ -42,14 +42,51 @@ fn operations_come_back_in_order() {
     let document = rawdoc! { "_id": 1, "a": "x" };
     let ops = read_all(&bytes).unwrap();
     assert_eq!(ops.len(), 10);
-    assert_eq!(ops[0], EntryOp::Insert { table: TableId(16), id: RecordId(1), document: &document });
-    assert_eq!(ops[1], EntryOp::Update { table: TableId(16), id: RecordId(2), document: &document });
-    assert_eq!(ops[2], EntryOp::Delete { table: TableId(16), id: RecordId(3) });
-    assert_eq!(ops[3], EntryOp::SetMultikey { index_table: TableId(18), field: 1, part: 2 });
-    let EntryOp::BuildChunk { first, last, indexes, .. } = &ops[4] else { panic!("{:?}", ops[4]) };
+    assert_eq!(
+        ops[0],
+        EntryOp::Insert {
+            table: TableId(16),
+            id: RecordId(1),
+            document: &document
+        }
+    );
+    assert_eq!(
+        ops[1],
+        EntryOp::Update {
+            table: TableId(16),
+            id: RecordId(2),
+            document: &document
+        }
+    );
+    assert_eq!(
+        ops[2],
+        EntryOp::Delete {
+            table: TableId(16),
+            id: RecordId(3)
+        }
+    );
+    assert_eq!(
+        ops[3],
+        EntryOp::SetMultikey {
+            index_table: TableId(18),
+            field: 1,
+            part: 2
+        }
+    );
+    let EntryOp::BuildChunk {
+        first, last, indexes, ..
+    } = &ops[4]
+    else {
+        panic!("{:?}", ops[4])
+    };
     assert_eq!((*first, *last), (RecordId(4), RecordId(9)));
     assert_eq!(indexes.iter().collect::<Vec<_>>(), [TableId(18), TableId(19)]);
-    assert_eq!(ops[6], EntryOp::DropCollection { uuid: *b"0123456789abcdef" });
+    assert_eq!(
+        ops[6],
+        EntryOp::DropCollection {
+            uuid: *b"0123456789abcdef"
+        }
+    );
     assert_eq!(ops[8], EntryOp::DropView { namespace: "db.view" });
     assert_eq!(ops[9], EntryOp::Initialise);
 }
@@ -86,7 +123,10 @@ fn every_cut_and_every_tail_is_an_error() {
         assert!(read_all(&bytes[..end]).is_err(), "cut at {end}");
     }
     let longer = [bytes.as_slice(), &[0]].concat();
-    assert!(matches!(read_all(&longer), Err(StorageError::CorruptEntry { seq: Seq(7), .. })));
+    assert!(matches!(
+        read_all(&longer),
+        Err(StorageError::CorruptEntry { seq: Seq(7), .. })
+    ));
 }
 
 #[test]

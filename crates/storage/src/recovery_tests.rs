@@ -31,7 +31,11 @@ fn specs() -> [IndexSpec; 4] {
         index("n_1", rawdoc! { "n": 1 }, rawdoc! {}),
         index("u_1", rawdoc! { "u": 1 }, rawdoc! { "unique": true, "sparse": true }),
         index("n_1_s_-1", rawdoc! { "n": 1, "s": -1 }, rawdoc! {}),
-        index("s_1", rawdoc! { "s": 1 }, rawdoc! { "partialFilterExpression": { "p": true } }),
+        index(
+            "s_1",
+            rawdoc! { "s": 1 },
+            rawdoc! { "partialFilterExpression": { "p": true } },
+        ),
     ]
 }
 
@@ -52,7 +56,15 @@ impl Run {
         let storage = machine.open().unwrap();
         let history = BTreeMap::from([(0, Model::default()), (storage.last_seq().0, Model::default())]);
         let (random, model) = (SeededRandom::new(seed), Model::default());
-        Self { machine, random, storage, model, history, acknowledged: Seq::ZERO, next_id: 1 }
+        Self {
+            machine,
+            random,
+            storage,
+            model,
+            history,
+            acknowledged: Seq::ZERO,
+            next_id: 1,
+        }
     }
 
     fn pick(&self, n: u64) -> u64 {
@@ -69,7 +81,10 @@ impl Run {
         let mut document = doc! { "_id": id };
         match self.pick(4) {
             0 => {}
-            1 => drop(document.insert("n", Bson::Array((0..self.pick(4)).map(|_| Bson::Int32(self.pick(5) as i32)).collect()))),
+            1 => drop(document.insert(
+                "n",
+                Bson::Array((0..self.pick(4)).map(|_| Bson::Int32(self.pick(5) as i32)).collect()),
+            )),
             _ => drop(document.insert("n", self.pick(10) as i32)),
         }
         if self.pick(3) > 0 {
@@ -123,7 +138,11 @@ impl Run {
         };
         match self.storage.create_collection(&self.op(), &ns(name), &options) {
             Ok(()) => {
-                let made = ModelCollection { capped, indexes: ["_id_".to_owned()].into(), ..ModelCollection::default() };
+                let made = ModelCollection {
+                    capped,
+                    indexes: ["_id_".to_owned()].into(),
+                    ..ModelCollection::default()
+                };
                 assert!(self.model.collections.insert(name, made).is_none());
                 Ok(())
             }
@@ -149,12 +168,20 @@ impl Run {
     }
 
     fn create_index(&mut self, name: &'static str) -> Result<(), StorageError> {
-        let Some(model) = self.model.collections.get(name) else { return Ok(()) };
+        let Some(model) = self.model.collections.get(name) else {
+            return Ok(());
+        };
         let spec = specs()[self.pick(4) as usize].clone();
         let mut uniques = BTreeSet::new();
-        let duplicates = model.documents.values().filter_map(|document| document.get_i32("u").ok());
+        let duplicates = model
+            .documents
+            .values()
+            .filter_map(|document| document.get_i32("u").ok());
         let duplicates = spec.unique && !duplicates.into_iter().all(|u| uniques.insert(u));
-        match self.storage.create_indexes(&self.op(), &ns(name), std::slice::from_ref(&spec)) {
+        match self
+            .storage
+            .create_indexes(&self.op(), &ns(name), std::slice::from_ref(&spec))
+        {
             Ok(report) => {
                 assert!(!duplicates, "{name} has duplicates");
                 let indexes = &mut self.model.collections.get_mut(name).unwrap().indexes;
@@ -217,11 +244,17 @@ impl Run {
     }
 
     fn change_one(&mut self, name: &'static str, update: bool) -> Result<(), StorageError> {
-        let Some(model) = self.model.collections.get(name).cloned() else { return Ok(()) };
+        let Some(model) = self.model.collections.get(name).cloned() else {
+            return Ok(());
+        };
         if model.documents.is_empty() {
             return Ok(());
         }
-        let (&id, old) = model.documents.iter().nth(self.pick(model.documents.len() as u64) as usize).unwrap();
+        let (&id, old) = model
+            .documents
+            .iter()
+            .nth(self.pick(model.documents.len() as u64) as usize)
+            .unwrap();
         let mut new = Document::try_from(&self.document()).unwrap();
         new.insert("_id", old.get("_id").unwrap().clone());
         let mut ordered = doc! { "_id": new.remove("_id").unwrap() };
@@ -252,7 +285,11 @@ impl Run {
         let last = self.storage.last_seq();
         self.storage.close(true)?;
         self.storage = self.machine.open()?;
-        assert_eq!((self.storage.last_seq(), self.storage.stats().replayed_entries), (last, 0), "nothing to replay");
+        assert_eq!(
+            (self.storage.last_seq(), self.storage.stats().replayed_entries),
+            (last, 0),
+            "nothing to replay"
+        );
         self.acknowledged = last;
         Ok(())
     }
@@ -263,7 +300,11 @@ impl Run {
         self.storage = self.machine.open()?;
         // The last entry before `open` ended the index builds that were cut off.
         let found = Seq(self.machine.found.load(Ordering::SeqCst));
-        assert!(found >= self.acknowledged, "acknowledged {:?}, found {found:?}", self.acknowledged);
+        assert!(
+            found >= self.acknowledged,
+            "acknowledged {:?}, found {found:?}",
+            self.acknowledged
+        );
         let (_, model) = self.history.range(..=found.0).next_back().unwrap();
         self.model = self.adopt(model.clone());
         let found = self.storage.last_seq();
@@ -279,32 +320,68 @@ impl Run {
         let collections = self.storage.catalog().collections("test");
         assert_eq!(collections.len(), model.collections.len());
         for collection in collections {
-            let entry = model.collections.get_mut(collection.namespace().collection()).expect("in the model");
-            entry.indexes = collection.indexes().iter().map(|index| index.name().to_owned()).collect();
+            let entry = model
+                .collections
+                .get_mut(collection.namespace().collection())
+                .expect("in the model");
+            entry.indexes = collection
+                .indexes()
+                .iter()
+                .map(|index| index.name().to_owned())
+                .collect();
         }
         model
     }
 
     fn verify(&self) {
-        let found: Vec<_> =
-            self.storage.catalog().collections("test").iter().map(|c| c.namespace().collection().to_owned()).collect();
-        assert_eq!(found, self.model.collections.keys().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let found: Vec<_> = self
+            .storage
+            .catalog()
+            .collections("test")
+            .iter()
+            .map(|c| c.namespace().collection().to_owned())
+            .collect();
+        assert_eq!(
+            found,
+            self.model
+                .collections
+                .keys()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        );
         for (name, model) in &self.model.collections {
             let documents: BTreeMap<_, _> = self.storage.all(name).into_iter().map(|(id, d)| (id.0, d)).collect();
             assert_eq!(documents, model.documents, "{name}");
             let collection = self.storage.catalog().collection(&ns(name)).unwrap();
-            let indexes: BTreeSet<_> = collection.indexes().iter().map(|index| index.name().to_owned()).collect();
-            assert_eq!((indexes, collection.building_indexes().len()), (model.indexes.clone(), 0), "{name}");
-            let bytes: usize =
-                model.documents.values().map(|d| RawDocumentBuf::try_from(d).unwrap().as_bytes().len()).sum();
-            assert_eq!((collection.count(), collection.data_bytes()), (model.documents.len() as u64, bytes as u64));
+            let indexes: BTreeSet<_> = collection
+                .indexes()
+                .iter()
+                .map(|index| index.name().to_owned())
+                .collect();
+            assert_eq!(
+                (indexes, collection.building_indexes().len()),
+                (model.indexes.clone(), 0),
+                "{name}"
+            );
+            let bytes: usize = model
+                .documents
+                .values()
+                .map(|d| RawDocumentBuf::try_from(d).unwrap().as_bytes().len())
+                .sum();
+            assert_eq!(
+                (collection.count(), collection.data_bytes()),
+                (model.documents.len() as u64, bytes as u64)
+            );
             self.storage.assert_valid(&self.op(), name);
         }
     }
 }
 
 fn seed_or(default: u64) -> u64 {
-    let seed = std::env::var("TENON_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default);
+    let seed = std::env::var("TENON_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(default);
     println!("TENON_SEED={seed}");
     seed
 }
@@ -348,7 +425,10 @@ fn a_crash_at_any_disk_operation_keeps_what_was_acknowledged() {
         (0..STEPS).for_each(|_| run.step().unwrap());
         run.machine.fs.operations()
     };
-    assert!(operations > 80, "{operations} disk operations are not worth enumerating");
+    assert!(
+        operations > 80,
+        "{operations} disk operations are not worth enumerating"
+    );
     let mut crashed = 0;
     for at in (1..operations).step_by(4) {
         let mut run = Run::new(seed);
@@ -358,8 +438,12 @@ fn a_crash_at_any_disk_operation_keeps_what_was_acknowledged() {
         run.machine.fs.crash_at(at);
         if (0..STEPS).any(|_| run.step().is_err()) {
             crashed += 1;
-            assert!(run.machine.fs.has_crashed(), "only a crash fails a step (operation {at})");
-            run.reopen_after_crash().unwrap_or_else(|error| panic!("operation {at}: {error}"));
+            assert!(
+                run.machine.fs.has_crashed(),
+                "only a crash fails a step (operation {at})"
+            );
+            run.reopen_after_crash()
+                .unwrap_or_else(|error| panic!("operation {at}: {error}"));
             (0..20).for_each(|_| run.step().unwrap());
             run.verify();
         }
@@ -379,7 +463,9 @@ fn an_entry_that_does_not_fit_refuses_to_open() {
     storage.log().flush().unwrap();
     machine.fs.crash();
     machine.fs.restart();
-    let Err(StorageError::CorruptEntry { seq, offset, reason }) = machine.open() else { panic!("opened") };
+    let Err(StorageError::CorruptEntry { seq, offset, reason }) = machine.open() else {
+        panic!("opened")
+    };
     assert_eq!((seq, offset), (Seq(3), crate::entry::HEADER_BYTES));
     assert!(reason.contains("record:77 does not exist"), "{reason}");
 }
@@ -388,7 +474,9 @@ fn an_entry_that_does_not_fit_refuses_to_open() {
 fn multikey_paths_survive() {
     let machine = Machine::new(9);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
-    storage.create_indexes(&op, &ns("c"), &[index("i", rawdoc! { "a.b": 1, "c": 1 }, rawdoc! {})]).unwrap();
+    storage
+        .create_indexes(&op, &ns("c"), &[index("i", rawdoc! { "a.b": 1, "c": 1 }, rawdoc! {})])
+        .unwrap();
     storage.put(&op, "c", rawdoc! { "_id": 1, "a": [{ "b": 1 }] }).unwrap();
     let seq = storage.last_seq();
     storage.wait_durable(seq).unwrap();
@@ -406,8 +494,19 @@ fn multikey_paths_survive() {
     let storage = machine.open().unwrap();
     assert_eq!(places(&storage), [(0, 0), (0, 1)]);
     storage.drop_index(&op, &ns("c"), "i").unwrap();
-    storage.create_indexes(&op, &ns("d"), &[index("i", rawdoc! { "a.b": 1 }, rawdoc! {})]).unwrap();
+    storage
+        .create_indexes(&op, &ns("d"), &[index("i", rawdoc! { "a.b": 1 }, rawdoc! {})])
+        .unwrap();
     storage.close(true).unwrap();
     let storage = machine.open().unwrap();
-    assert!(storage.catalog().collection(&ns("d")).unwrap().index("i").unwrap().multikey().is_empty());
+    assert!(
+        storage
+            .catalog()
+            .collection(&ns("d"))
+            .unwrap()
+            .index("i")
+            .unwrap()
+            .multikey()
+            .is_empty()
+    );
 }

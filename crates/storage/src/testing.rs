@@ -19,7 +19,10 @@ struct Equal(RawDocumentBuf);
 
 impl Predicate for Equal {
     fn matches(&self, document: &RawDocument) -> bool {
-        self.0.iter().flatten().all(|(name, value)| document.get(name).ok().flatten() == Some(value))
+        self.0
+            .iter()
+            .flatten()
+            .all(|(name, value)| document.get(name).ok().flatten() == Some(value))
     }
 }
 
@@ -58,12 +61,20 @@ impl Machine {
     }
 
     pub(crate) fn env(&self) -> Env {
-        Env { fs: Arc::new(self.fs.clone()), clock: self.clock.clone(), random: self.random.clone() }
+        Env {
+            fs: Arc::new(self.fs.clone()),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+        }
     }
 
     pub(crate) fn open(&self) -> Result<Arc<Storage>, StorageError> {
         let env = self.env();
-        let engine = Arc::new(InMemoryEngine::open(&env, Path::new("/db/inMemory"), InMemoryOptions::default())?);
+        let engine = Arc::new(InMemoryEngine::open(
+            &env,
+            Path::new("/db/inMemory"),
+            InMemoryOptions::default(),
+        )?);
         let mut log = LogOptions::new("/db/journal");
         log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
         log.background = false;
@@ -88,7 +99,10 @@ pub(crate) fn ns(name: &str) -> Namespace {
 /// `index("a_1", {a: 1}, {unique: true})`.
 pub(crate) fn index(name: &str, key: RawDocumentBuf, options: RawDocumentBuf) -> IndexSpec {
     let mut spec = rawdoc! { "v": 2, "key": key, "name": name };
-    options.iter().flatten().for_each(|(name, value)| spec.append(name, value));
+    options
+        .iter()
+        .flatten()
+        .for_each(|(name, value)| spec.append(name, value));
     IndexSpec::from_document(&spec).expect("a valid specification")
 }
 
@@ -109,7 +123,9 @@ impl Calls for Arc<Storage> {
     }
 
     fn locked(&self, op: &Operation, name: &str) -> CollectionGuard {
-        let guard = self.collection(op, &ns(name), LockMode::IntentExclusive).expect("locked");
+        let guard = self
+            .collection(op, &ns(name), LockMode::IntentExclusive)
+            .expect("locked");
         guard.expect("the collection exists")
     }
 
@@ -145,8 +161,14 @@ impl Calls for Arc<Storage> {
     fn all(&self, name: &str) -> Vec<(RecordId, Document)> {
         let collection = self.catalog().collection(&ns(name)).expect("the collection exists");
         let view = self.read().expect("a view");
-        let mut cursor =
-            view.records(&collection, Bound::Unbounded, Bound::Unbounded, crate::Direction::Forward).expect("a cursor");
+        let mut cursor = view
+            .records(
+                &collection,
+                Bound::Unbounded,
+                Bound::Unbounded,
+                crate::Direction::Forward,
+            )
+            .expect("a cursor");
         let (mut batch, mut all) = (crate::RecordBatch::new(), Vec::new());
         while cursor.fill(&mut batch, crate::FillLimits::default()).expect("filled") {
             for row in 0..batch.len() {

@@ -1,1 +1,99 @@
-//! Tests.
+//! Damage put into the engine behind the storage's back is found.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::testing::{Calls, Machine, index, ns};
+use bson::rawdoc;
+use engine::Batch;
+use std::sync::Arc;
+
+/// A storage with one document and one index, and a batch applied beside the log.
+fn damaged(damage: impl FnOnce(&Collection, RecordId, &mut Batch)) -> ValidateReport {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage
+        .create_indexes(&op, &ns("c"), &[index("a", rawdoc! { "a": 1 }, rawdoc! {})])
+        .unwrap();
+    let id = storage.put(&op, "c", rawdoc! { "_id": 1, "a": 5 }).unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": 2, "a": 6 }).unwrap();
+    storage.assert_valid(&op, "c");
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    let mut batch = Batch::new();
+    damage(&collection, id, &mut batch);
+    let seq = storage.last_seq().next();
+    storage.engine().apply(&batch, seq).unwrap();
+    storage.engine().publish(seq);
+    let report = storage.validate(&op, &ns("c"), true).unwrap();
+    assert!(!report.is_valid());
+    report
+}
+
+#[test]
+fn a_lost_record_leaves_extra_entries_and_wrong_counts() {
+    let report = damaged(|c, id, batch| batch.delete(c.table(), id.to_key().to_vec()));
+    assert_eq!(
+        (report.n_records, report.extra_entries, report.missing_entries),
+        (1, 2, 0)
+    );
+    assert!(
+        report
+            .errors
+            .iter()
+            .any(|error| error.contains("counts 2 documents, there are 1")),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_lost_index_row_is_missing() {
+    let report = damaged(|c, _, batch| batch.delete_range(c.index("a").unwrap().table(), KeyRange::all()));
+    assert_eq!((report.missing_entries, report.extra_entries), (2, 0));
+    assert!(!report.indexes[1].valid && report.indexes[0].valid);
+}
+
+#[test]
+fn a_changed_record_does_not_fit_its_index_rows() {
+    let report = damaged(|c, id, batch| {
+        batch.put(
+            c.table(),
+            id.to_key().to_vec(),
+            rawdoc! { "_id": 1, "a": 8 }.into_bytes(),
+        );
+    });
+    assert_eq!((report.missing_entries, report.extra_entries), (1, 1));
+}
+
+#[test]
+fn a_malformed_record_is_named() {
+    let report = damaged(|c, id, batch| batch.put(c.table(), id.to_key().to_vec(), b"\x05\0\0\0\x01".to_vec()));
+    assert_eq!((report.n_invalid_documents, report.corrupt_records.len()), (1, 1));
+}
+
+#[test]
+fn nesting_is_bounded_without_recursion() {
+    let nested = |depth: usize| {
+        let mut document = rawdoc! {};
+        for _ in 1..depth {
+            document = rawdoc! { "a": document };
+        }
+        document.into_bytes()
+    };
+    assert!(check_document(&nested(NESTING_DEPTH_MAX)).is_ok());
+    assert!(check_document(&nested(NESTING_DEPTH_MAX + 1)).is_err());
+}
+
+#[test]
+fn figures_of_a_collection() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! { "capped": true, "size": 4096 });
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+    let stats = storage.collection_stats(&ns("c")).unwrap();
+    let bytes = rawdoc! { "_id": 1 }.as_bytes().len() as u64;
+    assert_eq!((stats.count, stats.data_bytes, stats.indexes.len()), (1, bytes, 1));
+    assert_eq!(stats.capped.unwrap().size_bytes, 4096);
+    let locks = storage.lock_stats();
+    assert!(locks.collection.modes[1].acquire_count > 0 && locks.global.modes[1].acquire_count > 0);
+    assert!(Arc::strong_count(&storage) == 1, "no thread holds an idle storage");
+}

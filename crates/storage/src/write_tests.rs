@@ -30,10 +30,21 @@ fn inserted_documents_are_found_by_id_and_record() {
     let guard = storage.locked(&op, "c");
     let view = storage.read().unwrap();
     let mut key = Vec::new();
-    keys::key::encode_value(&mut key, bson::raw::RawBsonRef::Int32(5), keys::FieldOrder::Ascending, None);
+    keys::key::encode_value(
+        &mut key,
+        bson::raw::RawBsonRef::Int32(5),
+        keys::FieldOrder::Ascending,
+        None,
+    );
     assert_eq!(view.find_unique(guard.id_index(), &key).unwrap(), Some(id));
-    assert_eq!(view.record(&guard, id).unwrap().unwrap(), rawdoc! { "_id": 5, "a": 1 }.as_bytes());
-    assert_eq!((guard.count(), guard.data_bytes()), (1, rawdoc! { "_id": 5, "a": 1 }.as_bytes().len() as u64));
+    assert_eq!(
+        view.record(&guard, id).unwrap().unwrap(),
+        rawdoc! { "_id": 5, "a": 1 }.as_bytes()
+    );
+    assert_eq!(
+        (guard.count(), guard.data_bytes()),
+        (1, rawdoc! { "_id": 5, "a": 1 }.as_bytes().len() as u64)
+    );
     drop(guard);
     storage.assert_valid(&op, "c");
 }
@@ -48,8 +59,14 @@ fn a_dropped_unit_leaves_nothing() {
     unit.insert(&guard, &rawdoc! { "_id": 1 }).unwrap();
     assert!(!unit.is_empty() && unit.operations() == 1 && unit.bytes() > 20);
     drop(unit);
-    assert_eq!((storage.last_seq(), guard.count(), storage.stats().locks_held), (before, 0, 0));
-    assert!(storage.begin_write(&op).commit().unwrap() == before, "an empty unit is no entry");
+    assert_eq!(
+        (storage.last_seq(), guard.count(), storage.stats().locks_held),
+        (before, 0, 0)
+    );
+    assert!(
+        storage.begin_write(&op).commit().unwrap() == before,
+        "an empty unit is no entry"
+    );
     drop(guard);
     storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
 }
@@ -58,20 +75,37 @@ fn a_dropped_unit_leaves_nothing() {
 fn duplicates_are_reported_with_their_facts_and_change_nothing() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
-    storage.create_indexes(&op, &ns("c"), &[index("u_1_v_-1", rawdoc! { "u": 1, "v": -1 }, rawdoc! { "unique": true })]).unwrap();
+    storage
+        .create_indexes(
+            &op,
+            &ns("c"),
+            &[index(
+                "u_1_v_-1",
+                rawdoc! { "u": 1, "v": -1 },
+                rawdoc! { "unique": true },
+            )],
+        )
+        .unwrap();
     storage.put(&op, "c", rawdoc! { "_id": 1, "u": "x" }).unwrap();
     let facts = duplicate(storage.put(&op, "c", rawdoc! { "_id": 1, "u": "y" }));
     assert_eq!((facts.index.as_str(), facts.key_value), ("_id_", rawdoc! { "_id": 1 }));
     let facts = duplicate(storage.put(&op, "c", rawdoc! { "_id": 2, "u": "x" }));
     assert_eq!(facts.key_value, rawdoc! { "u": "x", "v": null });
-    assert_eq!((facts.key_pattern, facts.namespace), (rawdoc! { "u": 1, "v": -1 }, ns("c")));
+    assert_eq!(
+        (facts.key_pattern, facts.namespace),
+        (rawdoc! { "u": 1, "v": -1 }, ns("c"))
+    );
 
     let guard = storage.locked(&op, "c");
     let mut unit = storage.begin_write(&op);
     unit.insert(&guard, &rawdoc! { "_id": 3, "u": "z" }).unwrap();
     let (operations, bytes, locks) = (unit.operations(), unit.bytes(), unit.locks.len());
     duplicate(unit.insert(&guard, &rawdoc! { "_id": 4, "u": "z" }));
-    assert_eq!((unit.operations(), unit.bytes(), unit.locks.len()), (operations, bytes, locks), "as before the call");
+    assert_eq!(
+        (unit.operations(), unit.bytes(), unit.locks.len()),
+        (operations, bytes, locks),
+        "as before the call"
+    );
     unit.insert(&guard, &rawdoc! { "_id": 4, "u": "w" }).unwrap();
     unit.commit().unwrap();
     assert_eq!(guard.count(), 3);
@@ -90,7 +124,8 @@ fn a_unit_sees_its_own_changes() {
     for n in 1..40 {
         let old = unit.lock_record(&guard, first).unwrap().unwrap();
         assert_eq!(parsed(&old).get_i32("n").unwrap(), n - 1);
-        unit.update(&guard, first, parsed(&old), &rawdoc! { "_id": 1, "n": n }).unwrap();
+        unit.update(&guard, first, parsed(&old), &rawdoc! { "_id": 1, "n": n })
+            .unwrap();
         unit.insert(&guard, &rawdoc! { "_id": 100 + n }).unwrap();
         duplicate(unit.insert(&guard, &rawdoc! { "_id": 100 + n }));
     }
@@ -109,10 +144,17 @@ fn a_unit_sees_its_own_changes() {
 fn one_field_arrays_in_two_fields_are_refused() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
-    storage.create_indexes(&op, &ns("c"), &[index("ab", rawdoc! { "a": 1, "b": 1 }, rawdoc! {})]).unwrap();
-    storage.put(&op, "c", rawdoc! { "_id": 1, "a": [1, 2], "b": 3 }).unwrap();
+    storage
+        .create_indexes(&op, &ns("c"), &[index("ab", rawdoc! { "a": 1, "b": 1 }, rawdoc! {})])
+        .unwrap();
+    storage
+        .put(&op, "c", rawdoc! { "_id": 1, "a": [1, 2], "b": 3 })
+        .unwrap();
     let refused = storage.put(&op, "c", rawdoc! { "_id": 2, "a": [1], "b": [2] });
-    assert!(matches!(refused, Err(StorageError::CannotIndexParallelArrays(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StorageError::CannotIndexParallelArrays(_))),
+        "{refused:?}"
+    );
     let guard = storage.locked(&op, "c");
     let multikey = guard.index("ab").unwrap().multikey();
     assert_eq!(multikey.iter().collect::<Vec<_>>(), [(0, 0)]);
@@ -125,15 +167,22 @@ fn documents_without_id_in_front_or_too_large_are_refused() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
     storage.make(&op, "c", rawdoc! {});
-    assert!(matches!(storage.put(&op, "c", rawdoc! { "a": 1, "_id": 1 }), Err(StorageError::InvalidDocument(_))));
+    assert!(matches!(
+        storage.put(&op, "c", rawdoc! { "a": 1, "_id": 1 }),
+        Err(StorageError::InvalidDocument(_))
+    ));
     let fitting = STORED_DOCUMENT_BYTES_MAX - rawdoc! { "_id": 1, "s": "" }.as_bytes().len();
-    storage.put(&op, "c", rawdoc! { "_id": 1, "s": "x".repeat(fitting) }).unwrap();
+    storage
+        .put(&op, "c", rawdoc! { "_id": 1, "s": "x".repeat(fitting) })
+        .unwrap();
     let refused = storage.put(&op, "c", rawdoc! { "_id": 2, "s": "x".repeat(fitting + 1) });
     assert!(matches!(refused, Err(StorageError::DocumentTooLarge { .. })));
     let guard = storage.locked(&op, "c");
     let mut unit = storage.begin_write(&op);
-    unit.insert(&guard, &rawdoc! { "_id": 3, "s": "x".repeat(fitting) }).unwrap();
-    unit.insert(&guard, &rawdoc! { "_id": 4, "s": "x".repeat(fitting) }).unwrap();
+    unit.insert(&guard, &rawdoc! { "_id": 3, "s": "x".repeat(fitting) })
+        .unwrap();
+    unit.insert(&guard, &rawdoc! { "_id": 4, "s": "x".repeat(fitting) })
+        .unwrap();
     let full = unit.insert(&guard, &rawdoc! { "_id": 5, "s": "x".repeat(fitting) });
     assert!(matches!(full, Err(StorageError::UnitTooLarge { .. })), "{full:?}");
     unit.commit().unwrap();
@@ -148,11 +197,17 @@ fn prepared_batches_equal_replayed_ones() {
     let specs = [
         index("a", rawdoc! { "a": 1 }, rawdoc! {}),
         index("u", rawdoc! { "u": 1 }, rawdoc! { "unique": true, "sparse": true }),
-        index("p", rawdoc! { "a": -1, "b.c": 1 }, rawdoc! { "partialFilterExpression": { "p": true } }),
+        index(
+            "p",
+            rawdoc! { "a": -1, "b.c": 1 },
+            rawdoc! { "partialFilterExpression": { "p": true } },
+        ),
     ];
     storage.create_indexes(&op, &ns("c"), &specs).unwrap();
     storage.make(&op, "capped", rawdoc! { "capped": true, "size": 4096, "max": 3 });
-    let first = storage.put(&op, "c", rawdoc! { "_id": 1, "a": [1, 2], "u": 1, "p": true }).unwrap();
+    let first = storage
+        .put(&op, "c", rawdoc! { "_id": 1, "a": [1, 2], "u": 1, "p": true })
+        .unwrap();
     let second = storage.put(&op, "c", rawdoc! { "_id": 2, "a": 5, "u": 2 }).unwrap();
     let (guard, capped) = (storage.locked(&op, "c"), storage.locked(&op, "capped"));
     let mut unit = storage.begin_write(&op);
@@ -164,7 +219,8 @@ fn prepared_batches_equal_replayed_ones() {
     let old = unit.lock_record(&guard, second).unwrap().unwrap();
     unit.delete(&guard, second, parsed(&old)).unwrap();
     for n in 0..30 {
-        unit.insert(&guard, &rawdoc! { "_id": 10 + n, "a": n, "u": 50 + n, "p": true }).unwrap();
+        unit.insert(&guard, &rawdoc! { "_id": 10 + n, "a": n, "u": 50 + n, "p": true })
+            .unwrap();
         unit.insert(&capped, &rawdoc! { "_id": n }).unwrap();
     }
     unit.finish();
@@ -172,7 +228,9 @@ fn prepared_batches_equal_replayed_ones() {
     let seq = storage.last_seq().next();
     let mut next_table = *storage.definitions.lock();
     let snapshot = storage.engine().snapshot().unwrap();
-    let mut effect = Replayer::new(&storage).evaluate(seq, &bytes, snapshot, &mut next_table).unwrap();
+    let mut effect = Replayer::new(&storage)
+        .evaluate(seq, &bytes, snapshot, &mut next_table)
+        .unwrap();
     effect.finish();
     assert_eq!(unit.overlay.batch.ops().len(), effect.overlay.batch.ops().len());
     for (prepared, replayed) in unit.overlay.batch.ops().iter().zip(effect.overlay.batch.ops()) {
@@ -195,7 +253,8 @@ fn one_hot_document_loses_no_update() {
                     let mut unit = storage.begin_write(&op);
                     let old = unit.lock_record(&guard, id).unwrap().unwrap();
                     let n = parsed(&old).get_i32("n").unwrap();
-                    unit.update(&guard, id, parsed(&old), &rawdoc! { "_id": 1, "n": n + 1 }).unwrap();
+                    unit.update(&guard, id, parsed(&old), &rawdoc! { "_id": 1, "n": n + 1 })
+                        .unwrap();
                     unit.commit().unwrap();
                 }
             });
@@ -209,7 +268,13 @@ fn one_hot_document_loses_no_update() {
 fn of_racing_inserts_of_one_key_exactly_one_wins() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
-    storage.create_indexes(&op, &ns("c"), &[index("u", rawdoc! { "u": 1 }, rawdoc! { "unique": true })]).unwrap();
+    storage
+        .create_indexes(
+            &op,
+            &ns("c"),
+            &[index("u", rawdoc! { "u": 1 }, rawdoc! { "unique": true })],
+        )
+        .unwrap();
     let (wins, barrier) = (AtomicU64::new(0), Barrier::new(6));
     std::thread::scope(|scope| {
         for thread in 0..6 {
@@ -256,7 +321,8 @@ fn crossing_units_do_not_deadlock() {
                             };
                             let document = parsed(&old);
                             let (id, n) = (document.get_i32("_id").unwrap(), document.get_i32("n").unwrap());
-                            unit.update(&guard, ids[place], document, &rawdoc! { "_id": id, "n": n + 1 }).unwrap();
+                            unit.update(&guard, ids[place], document, &rawdoc! { "_id": id, "n": n + 1 })
+                                .unwrap();
                         }
                         unit.commit().unwrap();
                         break;
@@ -265,7 +331,14 @@ fn crossing_units_do_not_deadlock() {
             });
         }
     });
-    assert_eq!(storage.all("c").into_iter().map(|(_, d)| d.get_i32("n").unwrap()).collect::<Vec<_>>(), [600, 600]);
+    assert_eq!(
+        storage
+            .all("c")
+            .into_iter()
+            .map(|(_, d)| d.get_i32("n").unwrap())
+            .collect::<Vec<_>>(),
+        [600, 600]
+    );
 }
 
 #[test]
@@ -360,8 +433,15 @@ fn names_of_views_are_no_collections() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
     storage.make(&op, "c", rawdoc! {});
-    storage.create_view(&op, &ns("v"), "c", bson::RawArrayBuf::new(), &rawdoc! {}).unwrap();
+    storage
+        .create_view(&op, &ns("v"), "c", bson::RawArrayBuf::new(), &rawdoc! {})
+        .unwrap();
     let view = storage.collection(&op, &ns("v"), LockMode::IntentShared);
     assert!(matches!(view, Err(StorageError::IsView(_))));
-    assert!(storage.collection(&op, &Namespace::new("test", "none").unwrap(), LockMode::IntentShared).unwrap().is_none());
+    assert!(
+        storage
+            .collection(&op, &Namespace::new("test", "none").unwrap(), LockMode::IntentShared)
+            .unwrap()
+            .is_none()
+    );
 }
