@@ -164,7 +164,7 @@ impl Running {
             connections_max: config.net.connections_max as usize,
             quiet: config.quiet,
         };
-        let pool = Pool::new(service, logger.clone(), limits)?;
+        let pool = Pool::new(service, logger.clone(), clock, limits)?;
         if let Some(path) = &config.pid_file {
             let text = format!("{}\n", std::process::id());
             std::fs::write(path, text).with_context(|| format!("cannot write pid file {}", path.display()))?;

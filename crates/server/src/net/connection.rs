@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use vfs::Clock;
 use wire::{Answer, Codecs, Compressor, Form, HEADER_BYTES, Header, Message, MsgFlags, OpCode, Rejection, WireError};
 
 /// Bytes a thread's buffers keep while it waits.
@@ -22,11 +23,11 @@ const BUFFER_BYTES_KEPT_ACTIVE: usize = 16 * 1024 * 1024;
 /// A buffer grows by what has arrived, at least by this; never by what a header merely promises.
 const BUFFER_GROWTH_BYTES_MIN: usize = 256 * 1024;
 
-/// How long a quiet connection keeps its thread at first. A second request raises it to the longest; a stay with one
-/// request only, as a monitor makes them, halves it down to the shortest.
-const QUIET_AFTER_FIRST: Duration = Duration::from_millis(48);
-const QUIET_AFTER_MIN: Duration = Duration::from_millis(12);
-const QUIET_AFTER_MAX: Duration = Duration::from_millis(250);
+/// How long a busy connection may be quiet before it gives up its thread.
+const QUIET_MAX: Duration = Duration::from_millis(250);
+/// A connection is busy when it sends again so soon after it was parked. Others, such as monitors, are parked as soon as
+/// they have been answered, so that ten thousand of them need few threads.
+const BUSY_WITHIN: Duration = Duration::from_millis(100);
 
 /// The part of a connection that other threads may look at.
 pub(super) struct Shared<S: Service> {
@@ -43,27 +44,19 @@ pub(super) struct Connection<S: Service> {
     /// Received bytes that do not make a whole request yet.
     pending: Vec<u8>,
     next_request_id: i32,
-    /// The receive time-out set on the socket.
-    quiet_after: Duration,
+    /// When it was parked the last time, by the monotonic clock.
+    parked_at: Option<Duration>,
 }
 
 impl<S: Service> Connection<S> {
     pub(super) fn new(shared: Arc<Shared<S>>) -> rustix::io::Result<Self> {
-        set_socket_timeout(&shared.stream, Timeout::Recv, Some(QUIET_AFTER_FIRST))?;
+        set_socket_timeout(&shared.stream, Timeout::Recv, Some(QUIET_MAX))?;
         Ok(Self {
             shared,
             pending: Vec::new(),
             next_request_id: 1,
-            quiet_after: QUIET_AFTER_FIRST,
+            parked_at: None,
         })
-    }
-
-    fn set_quiet_after(&mut self, quiet_after: Duration) -> rustix::io::Result<()> {
-        if self.quiet_after != quiet_after {
-            set_socket_timeout(&self.shared.stream, Timeout::Recv, Some(quiet_after))?;
-            self.quiet_after = quiet_after;
-        }
-        Ok(())
     }
 
     pub(super) fn pending_bytes(&self) -> usize {
@@ -112,22 +105,27 @@ struct Incoming {
 
 impl Worker {
     /// Serves a connection that has something to read, until it is quiet or ends.
-    pub(super) fn serve<S: Service>(&mut self, service: &S, connection: &mut Connection<S>) -> Leave {
+    pub(super) fn serve<S: Service>(
+        &mut self,
+        service: &S,
+        clock: &dyn Clock,
+        connection: &mut Connection<S>,
+    ) -> Leave {
+        let soon = |parked_at| clock.monotonic().saturating_sub(parked_at) < BUSY_WITHIN;
+        let patience = match connection.parked_at.is_some_and(soon) {
+            true => RecvFlags::empty(),
+            false => RecvFlags::DONTWAIT,
+        };
         self.received.clear();
         self.start = 0;
         if !connection.pending.is_empty() {
             self.received = std::mem::take(&mut connection.pending);
         }
-        let mut requests = 0u32;
         let leave = loop {
-            let header = match self.receive(connection) {
+            let header = match self.receive(connection, patience) {
                 Ok(header) => header,
                 Err(leave) => break leave,
             };
-            requests = requests.saturating_add(1);
-            if requests == 2 && connection.set_quiet_after(QUIET_AFTER_MAX).is_err() {
-                break Leave::Closed;
-            }
             if let Err(leave) = self.answer(service, connection, header) {
                 break leave;
             }
@@ -136,10 +134,7 @@ impl Worker {
         };
         if leave == Leave::Quiet {
             connection.pending = self.take_rest();
-            let shorter = (connection.quiet_after / 2).max(QUIET_AFTER_MIN);
-            if requests < 2 && connection.set_quiet_after(shorter).is_err() {
-                return Leave::Closed;
-            }
+            connection.parked_at = Some(clock.monotonic());
         }
         self.received.clear();
         self.start = 0;
@@ -171,7 +166,7 @@ impl Worker {
     }
 
     /// Receives until a whole message stands at `start`.
-    fn receive<S: Service>(&mut self, connection: &Connection<S>) -> Result<Header, Leave> {
+    fn receive<S: Service>(&mut self, connection: &Connection<S>, patience: RecvFlags) -> Result<Header, Leave> {
         loop {
             let available = &self.received[self.start..];
             let wanted = match available.first_chunk::<HEADER_BYTES>() {
@@ -185,11 +180,7 @@ impl Worker {
                 }
             };
             self.make_room(wanted);
-            match rustix::net::recv(
-                &connection.shared.stream,
-                spare_capacity(&mut self.received),
-                RecvFlags::empty(),
-            ) {
+            match rustix::net::recv(&connection.shared.stream, spare_capacity(&mut self.received), patience) {
                 Ok((0, _)) => return Err(Leave::Closed),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Err(Leave::Quiet),

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use vfs::Clock;
 
 /// Virtual size of a thread's stack: room for documents nested to the limit; only touched pages take memory.
 const STACK_BYTES: usize = 2 * 1024 * 1024;
@@ -41,6 +42,7 @@ pub struct Limits {
 pub struct Pool<S: Service> {
     service: Arc<S>,
     logger: Arc<Logger>,
+    clock: Arc<dyn Clock>,
     limits: Limits,
     epoll: OwnedFd,
     wake: OwnedFd,
@@ -57,13 +59,19 @@ pub struct Pool<S: Service> {
 
 impl<S: Service> Pool<S> {
     /// A pool with its first threads.
-    pub fn new(service: Arc<S>, logger: Arc<Logger>, limits: Limits) -> std::io::Result<Arc<Self>> {
+    pub fn new(
+        service: Arc<S>,
+        logger: Arc<Logger>,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+    ) -> std::io::Result<Arc<Self>> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         let pool = Arc::new(Self {
             service,
             logger,
+            clock,
             limits,
             epoll,
             wake,
@@ -216,7 +224,7 @@ impl<S: Service> Pool<S> {
         // The end of the server looks at `active` after it has set `ending`: one of both sees the other.
         let leave = match self.ending.load(Ordering::SeqCst) {
             true => Leave::Asked,
-            false => worker.serve(&*self.service, &mut connection),
+            false => worker.serve(&*self.service, &*self.clock, &mut connection),
         };
         self.active.lock().remove(&key);
         self.left.notify_all();

@@ -119,13 +119,14 @@ impl Site {
             ipv6: false,
             unix: Some((directory.path().to_owned(), 0o700)),
         };
-        let logger = Logger::for_tests(Arc::new(vfs::SystemClock::new()));
+        let clock = Arc::new(vfs::SystemClock::new());
+        let logger = Logger::for_tests(clock.clone());
         let bench = Arc::new(Bench::default());
         let limits = Limits {
             connections_max,
             quiet: false,
         };
-        let pool = Pool::new(bench.clone(), logger.clone(), limits).unwrap();
+        let pool = Pool::new(bench.clone(), logger.clone(), clock, limits).unwrap();
         let mut listeners = Listeners::bind(&endpoints).unwrap();
         listeners.start(pool.clone(), logger.clone()).unwrap();
         Self {
