@@ -5,7 +5,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
 use bson::{Bson, bson, doc};
-use keys::key::{KeyDecoder, encode_value};
+use keys::key::{KeyDecoder, encode_value, value_length};
 use keys::{FieldOrder, IndexPattern, KeyExtractor, KeyOrdering, KeySet, compare};
 use std::hint::black_box;
 use std::time::Instant;
@@ -97,6 +97,10 @@ fn main() {
     for value in [RawBsonRef::Int32(4711), RawBsonRef::String("abcdefghij")] {
         encode_value(&mut key, value, FieldOrder::Ascending, None);
     }
+    measure("length of int, string of 10 in a key", || {
+        let first = value_length(black_box(&key), FieldOrder::Ascending).expect("it is a key");
+        black_box(value_length(&key[first..], FieldOrder::Ascending).expect("it is a key"));
+    });
     measure("decode int and string of 10", || {
         out.clear();
         let mut decoder = KeyDecoder::new(black_box(&key), &[], KeyOrdering::ASCENDING);

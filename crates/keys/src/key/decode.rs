@@ -66,13 +66,6 @@ pub fn decode_key(key: &[u8], types: &[u8], ordering: KeyOrdering) -> Result<Vec
     Ok(values)
 }
 
-/// Length of the encoded value that `key` starts with, a field of this direction.
-pub fn value_length(key: &[u8], order: FieldOrder) -> Result<usize, DecodeError> {
-    let mut decoder = KeyDecoder::new(key, &[], KeyOrdering::new([order]));
-    decoder.skip_field()?;
-    Ok(key.len() - decoder.rest.len())
-}
-
 /// Decodes a key field by field.
 pub struct KeyDecoder<'a> {
     /// Key bytes not read yet.
@@ -83,6 +76,10 @@ pub struct KeyDecoder<'a> {
     field: usize,
     /// 0xFF inside a descending field, else 0.
     flip: u8,
+    /// What is decoded is thrown away, so that strings without their text will do.
+    skipping: bool,
+    /// Takes what is skipped.
+    scratch: Vec<u8>,
 }
 
 impl<'a> KeyDecoder<'a> {
@@ -94,6 +91,8 @@ impl<'a> KeyDecoder<'a> {
             ordering,
             field: 0,
             flip: 0,
+            skipping: false,
+            scratch: Vec::new(),
         }
     }
 
@@ -120,9 +119,15 @@ impl<'a> KeyDecoder<'a> {
         Ok(true)
     }
 
-    /// Skips the next field (its type bits too).
+    /// Skips the next field (its type bits too), collated strings as well.
     pub fn skip_field(&mut self) -> Result<(), DecodeError> {
-        self.append_field("", &mut Vec::new()).map(|_| ())
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        self.skipping = true;
+        let skipped = self.append_field("", &mut scratch).map(drop);
+        self.skipping = false;
+        self.scratch = scratch;
+        skipped
     }
 
     fn peek(&self) -> Result<u8, DecodeError> {
@@ -203,6 +208,11 @@ impl<'a> KeyDecoder<'a> {
                     string_code::SYMBOL => 0x0E,
                     _ => return Err(DecodeError::BadTypeBits),
                 }
+            }
+            lead::COLLATED_STRING if self.skipping => {
+                self.escaped(out)?;
+                self.type_code()?;
+                0x02
             }
             lead::COLLATED_STRING => return Err(DecodeError::CollatedString),
             lead::OBJECT => {

@@ -147,10 +147,45 @@ fn collated_strings_order_by_sort_key_and_do_not_decode() {
             assert_eq!(encode(a).cmp(&encode(b)), expected, "{a} {b}");
         }
     }
+    for word in &words {
+        let mut key = encode(word);
+        let length = key.len();
+        key.extend_from_slice(&[0x40, 0, 0xFF]);
+        assert_eq!(value_length(&key, Ascending), Ok(length), "{word}");
+    }
     assert_eq!(
         decode_key(&encode(&words[0]), &[], KeyOrdering::ASCENDING),
         Err(DecodeError::CollatedString)
     );
+}
+
+/// A covered projection of fields around a collated string: the type bits must stay in step.
+#[test]
+fn collated_strings_can_be_skipped() {
+    let values = [
+        bson!(1.0),
+        bson!({ "a": ["Q", 2.0] }),
+        Bson::Symbol("S".to_owned()),
+        bson!(3_i64),
+    ];
+    let (mut key, mut types) = (Vec::new(), TypeBits::new());
+    for value in &values {
+        encode_value_with_types(
+            &mut key,
+            &mut types,
+            raw(value).as_raw_bson_ref(),
+            Descending,
+            Some(&IgnoresCase),
+        );
+    }
+    let mut decoder = KeyDecoder::new(&key, types.as_bytes(), KeyOrdering::new([Descending; 4]));
+    for _ in 0..3 {
+        decoder.skip_field().unwrap();
+    }
+    let mut field = Vec::new();
+    assert_eq!(decoder.append_field("n", &mut field), Ok(true));
+    assert_eq!(field, [&[0x12, b'n', 0][..], &3_i64.to_le_bytes()].concat());
+    assert!(decoder.is_at_end());
 }
 
 #[test]
@@ -164,6 +199,7 @@ fn hostile_nesting_encodes_and_decodes() {
         };
     }
     let (key, types) = encode_all(std::slice::from_ref(&value), KeyOrdering::ASCENDING);
+    assert_eq!(value_length(&key, Ascending), Ok(key.len()));
     assert_eq!(
         decode_key(&key, types.as_bytes(), KeyOrdering::ASCENDING).unwrap(),
         [Some(value)]
@@ -415,6 +451,9 @@ proptest! {
         let (a_bytes, b_bytes) = (encode(&a, direction), encode(&b, direction));
         prop_assert!(a_bytes == b_bytes || !a_bytes.starts_with(&b_bytes) && !b_bytes.starts_with(&a_bytes));
         prop_assert!((0x04..=0xFB).contains(&a_bytes[0]));
+        let both = [a_bytes.as_slice(), &b_bytes].concat();
+        prop_assert_eq!(value_length(&both, direction), Ok(a_bytes.len()));
+        prop_assert!(value_length(&a_bytes[..a_bytes.len() - 1], direction).is_err());
     }
 
     #[test]
@@ -460,7 +499,9 @@ proptest! {
         let mut key = encode(&value, Ascending);
         let at = patch.0.index(key.len());
         key[at] = patch.1;
-        let _ = decode_key(&key, &types, KeyOrdering::ASCENDING);
+        let decoded = decode_key(&key, &types, KeyOrdering::ASCENDING);
+        let length = value_length(&key, Ascending);
+        prop_assert!(length.is_ok_and(|length| length <= key.len()) || decoded.is_err());
         key.truncate(cut.index(key.len() + 1));
         let _ = decode_key(&key, &types, KeyOrdering(u32::MAX));
         let _ = RawDocument::from_bytes(&key).map(|document| compare(RawBsonRef::Document(document), RawBsonRef::Null));
