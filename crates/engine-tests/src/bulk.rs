@@ -1,8 +1,8 @@
 //! Bulk loads.
 
-use crate::driver::{Driver, OTHER, Row, TABLE, expect_kind, fresh, key, spec};
+use crate::driver::{Driver, OTHER, Row, TABLE, expect_kind, fresh, key, scan, spec};
 use crate::fixture::{Fixture, tests};
-use engine::{ErrorKind, KeyRange, TableId, TableKind, VALUE_BYTES_MAX};
+use engine::{Direction, ErrorKind, KeyRange, Maintenance, TableId, TableKind, VALUE_BYTES_MAX};
 
 tests![
     a_bulk_load_equals_batches,
@@ -11,6 +11,7 @@ tests![
     a_row_past_the_limit_is_invalid,
     a_table_with_rows_is_refused,
     a_loaded_table_takes_batches_and_drops,
+    a_dropped_loaded_table_stays_readable_to_older_snapshots,
     a_crash_keeps_all_or_nothing_and_all_after_a_checkpoint,
     a_load_runs_beside_batches,
 ];
@@ -106,6 +107,29 @@ fn a_loaded_table_takes_batches_and_drops(fixture: &dyn Fixture) {
     driver.commit(|batch| batch.drop_table(LOADED));
     expect_kind(driver.snapshot().get(LOADED, &key(0)), ErrorKind::Invalid);
     assert_eq!(before.get(LOADED, &key(3)).unwrap().as_deref(), Some(&[1u8][..]));
+}
+
+/// A loaded table may have files of its own, which the engine can remove whole: not before the last snapshot is gone.
+fn a_dropped_loaded_table_stays_readable_to_older_snapshots(fixture: &dyn Fixture) {
+    let (mut driver, mut site) = fresh(fixture);
+    let rows = sample(3000);
+    load(&mut driver, &rows).unwrap();
+    driver.engine.checkpoint().unwrap();
+    let before = driver.snapshot();
+    driver.commit(|batch| batch.drop_table(LOADED));
+    for _ in 0..2 {
+        driver.engine.checkpoint().unwrap();
+        driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
+        driver.put(TABLE, b"a", b"1");
+    }
+    assert_eq!(scan(&before, LOADED, KeyRange::all(), Direction::Forward), rows);
+    drop(before);
+    driver.put(TABLE, b"b", b"1");
+    driver.engine.checkpoint().unwrap();
+    let Driver { engine, .. } = driver;
+    site.crash(engine);
+    let driver = Driver::open(&*site);
+    expect_kind(driver.snapshot().get(LOADED, &key(0)), ErrorKind::Invalid);
 }
 
 fn a_crash_keeps_all_or_nothing_and_all_after_a_checkpoint(fixture: &dyn Fixture) {

@@ -1,6 +1,6 @@
 //! Many threads. Every assertion is about what is read, never about time.
 
-use crate::driver::{Driver, OTHER, TABLE, fresh, key, scan};
+use crate::driver::{Dice, Driver, OTHER, TABLE, fresh, key, scan};
 use crate::fixture::{Fixture, tests};
 use engine::{Batch, CloseMode, Direction, Engine, ErrorKind, KeyRange, Maintenance, Seq};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::thread;
 
 tests![
     readers_see_whole_batches_while_a_writer_runs,
+    a_snapshot_tells_its_seq_while_a_writer_runs,
     a_published_batch_is_visible_to_other_threads,
     checkpoints_and_compaction_run_beside_everything,
     closing_under_load_ends_every_call_cleanly,
@@ -83,6 +84,36 @@ fn readers_see_whole_batches_while_a_writer_runs(fixture: &dyn Fixture) {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(expect_sum(&*driver.engine), driver.last);
+}
+
+fn a_snapshot_tells_its_seq_while_a_writer_runs(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    driver.commit(|batch| batch.put(TABLE, &b"seq"[..], &b""[..]));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for reader in 1..=2 {
+            let (engine, done) = (&driver.engine, &done);
+            scope.spawn(move || {
+                let dice = Dice::new(reader);
+                while !done.load(Ordering::Relaxed) {
+                    let snapshot = engine.snapshot().unwrap();
+                    let value = snapshot.get(TABLE, b"seq").unwrap().unwrap();
+                    assert!(value.is_empty() || value[..] == snapshot.seq().0.to_le_bytes());
+                    // Pauses of different lengths, so that views are first asked for at all moments of a write.
+                    (0..dice.below(2000)).for_each(|_| std::hint::spin_loop());
+                }
+            });
+        }
+        for _ in 0..20_000 {
+            let seq = driver.last.next();
+            let mut batch = Batch::new();
+            batch.put(TABLE, &b"seq"[..], seq.0.to_le_bytes().to_vec());
+            driver.engine.apply(&batch, seq).unwrap();
+            driver.engine.publish(seq);
+            driver.last = seq;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 fn a_published_batch_is_visible_to_other_threads(fixture: &dyn Fixture) {

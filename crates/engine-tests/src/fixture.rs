@@ -56,6 +56,7 @@ pub fn run_all(fixture: &dyn Fixture) {
             continue;
         }
         ran += 1;
+        println!("kit: {name}");
         if catch_unwind(AssertUnwindSafe(|| test(fixture))).is_err() {
             eprintln!("kit: {name} FAILED");
             failed.push(name);
