@@ -26,26 +26,20 @@ impl Compressor {
 
     /// A compressor at a level of [`Codec::levels`]; an algorithm without levels ignores it.
     pub fn with_level(codec: Codec, level: i32) -> Result<Self, CodecError> {
-        if codec
-            .levels()
-            .is_some_and(|levels| !levels.contains(&level))
-        {
+        if codec.levels().is_some_and(|levels| !levels.contains(&level)) {
             return Err(CodecError::UnknownLevel { codec, level });
         }
         let context = match codec {
             Codec::None => Context::None,
             Codec::Snappy => Context::Snappy(Box::new(snap::raw::Encoder::new())),
-            Codec::Zlib => Context::Zlib(Box::new(Compress::new(
-                Compression::new(level.unsigned_abs()),
-                true,
-            ))),
-            Codec::Zstd => Context::Zstd(zstd::bulk::Compressor::new(level).map_err(|error| {
-                CodecError::Compress {
+            Codec::Zlib => Context::Zlib(Box::new(Compress::new(Compression::new(level.unsigned_abs()), true))),
+            Codec::Zstd => Context::Zstd(
+                zstd::bulk::Compressor::new(level).map_err(|error| CodecError::Compress {
                     codec,
                     bytes: 0,
                     message: error.to_string(),
-                }
-            })?),
+                })?,
+            ),
             Codec::Lz4 => Context::Lz4(Box::new(CompressTable::small())),
         };
         Ok(Self { codec, context })
@@ -90,9 +84,7 @@ impl Compressor {
                     .compress(raw, &mut out[start..])
                     .map_err(|error| error.to_string())
             }
-            Context::Zlib(context) => {
-                compress_zlib(context, raw, out).map_err(|error| error.to_string())
-            }
+            Context::Zlib(context) => compress_zlib(context, raw, out).map_err(|error| error.to_string()),
             Context::Zstd(context) => {
                 out.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
                 context
@@ -100,10 +92,7 @@ impl Compressor {
                     .map_err(|error| error.to_string())
             }
             Context::Lz4(table) => {
-                out.resize(
-                    start + lz4_flex::block::get_maximum_output_size(raw.len()),
-                    0,
-                );
+                out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
                 lz4_flex::block::compress_into_with_table(raw, &mut out[start..], table)
                     .map_err(|error| error.to_string())
             }
@@ -111,11 +100,7 @@ impl Compressor {
     }
 }
 
-fn compress_zlib(
-    context: &mut Compress,
-    raw: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<usize, flate2::CompressError> {
+fn compress_zlib(context: &mut Compress, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, flate2::CompressError> {
     let start = out.len();
     context.reset();
     let mut step = raw.len() + raw.len() / 1024 + 64;
@@ -123,12 +108,7 @@ fn compress_zlib(
         let read = context.total_in() as usize;
         let written = context.total_out() as usize;
         out.resize(start + written + step, 0);
-        if context.compress(
-            &raw[read..],
-            &mut out[start + written..],
-            FlushCompress::Finish,
-        )? == Status::StreamEnd
-        {
+        if context.compress(&raw[read..], &mut out[start + written..], FlushCompress::Finish)? == Status::StreamEnd {
             return Ok(context.total_out() as usize);
         }
         step = raw.len() / 8 + 64;

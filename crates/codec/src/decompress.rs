@@ -61,12 +61,7 @@ impl Decompressor {
         Err(error)
     }
 
-    fn decompress_into(
-        &mut self,
-        codec: Codec,
-        stored: &[u8],
-        raw: &mut [u8],
-    ) -> Result<usize, Refusal> {
+    fn decompress_into(&mut self, codec: Codec, stored: &[u8], raw: &mut [u8]) -> Result<usize, Refusal> {
         match codec {
             Codec::None => unreachable!("copied by the caller"),
             Codec::Snappy => {
@@ -79,32 +74,22 @@ impl Decompressor {
                     .map_err(Refusal::damaged)
             }
             Codec::Zlib => {
-                let context = self
-                    .zlib
-                    .get_or_insert_with(|| Box::new(Decompress::new(true)));
+                let context = self.zlib.get_or_insert_with(|| Box::new(Decompress::new(true)));
                 decompress_zlib(context, stored, raw)
             }
             Codec::Zstd => {
                 let context = match &mut self.zstd {
                     Some(context) => context,
-                    empty => {
-                        empty.insert(zstd::bulk::Decompressor::new().map_err(Refusal::damaged)?)
-                    }
+                    empty => empty.insert(zstd::bulk::Decompressor::new().map_err(Refusal::damaged)?),
                 };
-                context
-                    .decompress_to_buffer(stored, raw)
-                    .map_err(Refusal::damaged)
+                context.decompress_to_buffer(stored, raw).map_err(Refusal::damaged)
             }
             Codec::Lz4 => lz4_flex::block::decompress_into(stored, raw).map_err(Refusal::damaged),
         }
     }
 }
 
-fn decompress_zlib(
-    context: &mut Decompress,
-    stored: &[u8],
-    raw: &mut [u8],
-) -> Result<usize, Refusal> {
+fn decompress_zlib(context: &mut Decompress, stored: &[u8], raw: &mut [u8]) -> Result<usize, Refusal> {
     context.reset(true);
     let mut status = context
         .decompress(stored, raw, FlushDecompress::Finish)
@@ -116,11 +101,7 @@ fn decompress_zlib(
         let read = context.total_in() as usize;
         let mut excess = [0];
         status = context
-            .decompress(
-                &stored[read.min(stored.len())..],
-                &mut excess,
-                FlushDecompress::Finish,
-            )
+            .decompress(&stored[read.min(stored.len())..], &mut excess, FlushDecompress::Finish)
             .map_err(Refusal::damaged)?;
         found = context.total_out() as usize;
     }

@@ -24,13 +24,7 @@ pub enum Codec {
 
 impl Codec {
     /// Every algorithm, by tag.
-    pub const ALL: [Codec; 5] = [
-        Codec::None,
-        Codec::Snappy,
-        Codec::Zlib,
-        Codec::Zstd,
-        Codec::Lz4,
-    ];
+    pub const ALL: [Codec; 5] = [Codec::None, Codec::Snappy, Codec::Zlib, Codec::Zstd, Codec::Lz4];
 
     /// The name used in options.
     pub const fn name(self) -> &'static str {

@@ -27,9 +27,7 @@ fn every_codec_returns_what_it_was_given() {
                 assert_eq!(stored.len(), 6 + written);
                 assert_eq!(&stored[..6], b"before");
                 let mut back = b"x".to_vec();
-                unpacker
-                    .decompress(codec, &stored[6..], length, &mut back)
-                    .unwrap();
+                unpacker.decompress(codec, &stored[6..], length, &mut back).unwrap();
                 assert_eq!(&back[1..], raw, "{codec} {length} {spread}");
                 if codec != Codec::None && length >= 4096 && spread == 1 {
                     assert!(
@@ -58,10 +56,7 @@ fn levels_are_checked_and_matter() {
         assert!(size(9) < size(1), "{codec}");
         assert_eq!(
             size(codec.default_level()),
-            Compressor::new(codec)
-                .unwrap()
-                .compress(&raw, &mut Vec::new())
-                .unwrap()
+            Compressor::new(codec).unwrap().compress(&raw, &mut Vec::new()).unwrap()
         );
         for level in [levels.start() - 1, levels.end() + 1] {
             assert_eq!(
@@ -81,9 +76,7 @@ fn zlib_is_the_zlib_format() {
         .unwrap();
     assert_eq!(stored[0], 0x78, "a zlib header, not gzip's or none");
     // Made by Python's zlib.compress(b"hello hello hello").
-    let known = [
-        120, 156, 203, 72, 205, 201, 201, 87, 200, 64, 144, 0, 58, 46, 6, 125,
-    ];
+    let known = [120, 156, 203, 72, 205, 201, 201, 87, 200, 64, 144, 0, 58, 46, 6, 125];
     let mut raw = Vec::new();
     Decompressor::new()
         .decompress(Codec::Zlib, &known, 17, &mut raw)
@@ -97,20 +90,12 @@ fn another_length_than_demanded_is_an_error_and_leaves_the_output() {
     let mut unpacker = Decompressor::new();
     for codec in Codec::ALL {
         let mut stored = Vec::new();
-        Compressor::new(codec)
-            .unwrap()
-            .compress(&raw, &mut stored)
-            .unwrap();
+        Compressor::new(codec).unwrap().compress(&raw, &mut stored).unwrap();
         for demanded in [0, 1, 9_999, 10_001, 20_000] {
             let mut out = b"kept".to_vec();
-            let error = unpacker
-                .decompress(codec, &stored, demanded, &mut out)
-                .unwrap_err();
+            let error = unpacker.decompress(codec, &stored, demanded, &mut out).unwrap_err();
             assert!(
-                matches!(
-                    error,
-                    CodecError::Length { .. } | CodecError::Damaged { .. }
-                ),
+                matches!(error, CodecError::Length { .. } | CodecError::Damaged { .. }),
                 "{codec}: {error}"
             );
             assert_eq!(out, b"kept");
@@ -130,15 +115,10 @@ fn bombs_stop_at_the_bound() {
     let raw = vec![0; 32 << 20];
     for codec in [Codec::Snappy, Codec::Zlib, Codec::Zstd, Codec::Lz4] {
         let mut stored = Vec::new();
-        Compressor::new(codec)
-            .unwrap()
-            .compress(&raw, &mut stored)
-            .unwrap();
+        Compressor::new(codec).unwrap().compress(&raw, &mut stored).unwrap();
         let mut out = Vec::new();
         assert!(
-            Decompressor::new()
-                .decompress(codec, &stored, 4096, &mut out)
-                .is_err(),
+            Decompressor::new().decompress(codec, &stored, 4096, &mut out).is_err(),
             "{codec}"
         );
         assert!(out.capacity() <= 8192);
@@ -153,43 +133,28 @@ fn damaged_input_never_panics() {
     let mut unpacker = Decompressor::new();
     for codec in Codec::ALL {
         let mut stored = Vec::new();
-        Compressor::new(codec)
-            .unwrap()
-            .compress(&raw, &mut stored)
-            .unwrap();
+        Compressor::new(codec).unwrap().compress(&raw, &mut stored).unwrap();
         for round in 0..2_000u64 {
             let mut damaged = stored.clone();
             for patch in bytes(1 + (round % 4) as usize, 256, round) {
-                let at =
-                    (round.wrapping_mul(2654435761) as usize + patch as usize * 7) % damaged.len();
+                let at = (round.wrapping_mul(2654435761) as usize + patch as usize * 7) % damaged.len();
                 damaged[at] ^= patch.max(1);
             }
             damaged.truncate(damaged.len() - (round % 5) as usize);
             let mut out = Vec::new();
-            if unpacker
-                .decompress(codec, &damaged, raw.len(), &mut out)
-                .is_ok()
-            {
+            if unpacker.decompress(codec, &damaged, raw.len(), &mut out).is_ok() {
                 assert_eq!(out.len(), raw.len());
             }
         }
         let mut out = Vec::new();
-        unpacker
-            .decompress(codec, &stored, raw.len(), &mut out)
-            .unwrap();
+        unpacker.decompress(codec, &stored, raw.len(), &mut out).unwrap();
         assert_eq!(out, raw, "damage before leaves no trace");
     }
 }
 
 #[test]
 fn names_and_tags_are_stable() {
-    let known = [
-        ("none", 0),
-        ("snappy", 1),
-        ("zlib", 2),
-        ("zstd", 3),
-        ("lz4", 4),
-    ];
+    let known = [("none", 0), ("snappy", 1), ("zlib", 2), ("zstd", 3), ("lz4", 4)];
     for (codec, (name, tag)) in Codec::ALL.into_iter().zip(known) {
         assert_eq!((codec.name(), codec.tag()), (name, tag));
         assert_eq!(name.parse(), Ok(codec));
@@ -197,8 +162,5 @@ fn names_and_tags_are_stable() {
         assert_eq!(codec.to_string(), name);
     }
     assert_eq!(Codec::from_tag(5), Err(CodecError::UnknownTag(5)));
-    assert_eq!(
-        "gzip".parse::<Codec>(),
-        Err(CodecError::UnknownName("gzip".to_owned()))
-    );
+    assert_eq!("gzip".parse::<Codec>(), Err(CodecError::UnknownName("gzip".to_owned())));
 }

@@ -2,6 +2,12 @@
 //!
 //! `cargo run --release -p oplog --example log_bench -- [directory] [entry bytes]`
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a benchmark reads the machine's clock and its own CPU time"
+)]
+
 use codec::Codec;
 use engine::Seq;
 use oplog::{Log, LogOptions};

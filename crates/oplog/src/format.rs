@@ -20,6 +20,8 @@ pub(crate) const FRAMES_START: u64 = 4096;
 pub(crate) const FRAME_HEADER_BYTES: usize = 40;
 /// Frames start at multiples of this.
 pub(crate) const FRAME_ALIGN: u64 = 8;
+/// No position, number or length on disk exceeds this: sums of them do not overflow.
+const POSITION_MAX: u64 = u64::MAX >> 2;
 /// Length field before each entry of a raw frame.
 pub(crate) const ENTRY_LENGTH_BYTES: usize = 4;
 
@@ -132,11 +134,22 @@ impl SegmentHeader {
         if u32_at(bytes, FLAGS_AT) != 0 || reserved.iter().any(|&byte| byte != 0) {
             return Err(field("reserved", 0, 1));
         }
+        let (number, first) = (u64_at(bytes, NUMBER_AT), u64_at(bytes, FIRST_AT));
+        let file_bytes = u64_at(bytes, LENGTH_AT);
+        for (name, value, min) in [
+            ("number", number, 1),
+            ("first_seq", first, 1),
+            ("file_bytes", file_bytes, FRAMES_START),
+        ] {
+            if !(min..=POSITION_MAX).contains(&value) {
+                return Err(field(name, min, value));
+            }
+        }
         Ok(Self {
-            number: SegmentNumber(u64_at(bytes, NUMBER_AT)),
+            number: SegmentNumber(number),
             stamp: Stamp(u64_at(bytes, STAMP_AT)),
-            first: Seq(u64_at(bytes, FIRST_AT)),
-            file_bytes: u64_at(bytes, LENGTH_AT),
+            first: Seq(first),
+            file_bytes,
         })
     }
 }
@@ -187,7 +200,7 @@ impl FrameHeader {
             && header.stored_bytes > 0
             && header.stored_bytes <= header.raw_bytes
             && (FRAMES_START..=offset).contains(&header.group_start)
-            && header.first.0.checked_add(u64::from(header.entries)).is_some();
+            && header.first.0 <= POSITION_MAX;
         (plausible && u32_at(bytes, FRAME_CRC_AT) == frame_crc(bytes, stamp, offset)).then_some(header)
     }
 
@@ -247,6 +260,7 @@ pub fn layout_description() -> String {
     line("frame_header.reserved.at", FRAME_RESERVED_AT as u64);
     line("frame_header.first_seq.at", FRAME_FIRST_AT as u64);
     line("frame_header.group_start.at", GROUP_AT as u64);
+    line("position.max", POSITION_MAX);
     line("entry.length.bytes", ENTRY_LENGTH_BYTES as u64);
     line("entry.bytes.max", limits::ENTRY_BYTES_MAX as u64);
     line("frame.raw_bytes.max", FRAME_RAW_BYTES_MAX as u64);

@@ -107,6 +107,24 @@ fn newer_versions_are_told_apart_from_damage() {
 }
 
 #[test]
+fn fields_of_a_segment_header_that_cannot_be_are_damage() {
+    let damaged = |change: fn(&mut SegmentHeader)| {
+        let mut header = segment();
+        change(&mut header);
+        let error = SegmentHeader::decode(&header.encode()).unwrap_err();
+        assert!(
+            matches!(error, HeaderError::Damage(Damage::HeaderField { .. })),
+            "{error:?}"
+        );
+    };
+    damaged(|header| header.number = SegmentNumber(0));
+    damaged(|header| header.first = Seq(0));
+    damaged(|header| header.first = Seq(POSITION_MAX + 1));
+    damaged(|header| header.file_bytes = FRAMES_START - 1);
+    damaged(|header| header.file_bytes = u64::MAX);
+}
+
+#[test]
 fn entry_lengths_are_bounded_by_what_is_there() {
     assert_eq!(entry_length(&[3, 0, 0, 0, 1, 2, 3]), Some(3));
     assert_eq!(entry_length(&[3, 0, 0, 0, 1, 2]), None);

@@ -18,14 +18,9 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// A clock whose monotonic time starts now.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clock"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
     pub fn new() -> Self {
-        Self {
-            start: Instant::now(),
-        }
+        Self { start: Instant::now() }
     }
 }
 
@@ -36,10 +31,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clock"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
     fn now_ms(&self) -> i64 {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => since.as_millis() as i64,
@@ -68,8 +60,7 @@ impl SimulatedClock {
 
     /// Moves the clock on.
     pub fn advance(&self, by: Duration) {
-        self.now_ms
-            .fetch_add(by.as_millis() as i64, Ordering::SeqCst);
+        self.now_ms.fetch_add(by.as_millis() as i64, Ordering::SeqCst);
     }
 }
 

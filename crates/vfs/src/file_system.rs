@@ -105,9 +105,7 @@ pub fn create_directory_durably(fs: &dyn FileSystem, path: &Path) -> Result<()> 
     }
     fs.create_directory_all(path)?;
     for directory in created.into_iter().rev() {
-        let parent = directory
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
         fs.sync_directory(parent.unwrap_or(Path::new(".")))?;
     }
     Ok(())

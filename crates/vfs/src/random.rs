@@ -34,10 +34,7 @@ impl SeededRandom {
 impl Random for SeededRandom {
     fn next_u64(&self) -> u64 {
         const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-        let mut z = self
-            .state
-            .fetch_add(GOLDEN, Ordering::Relaxed)
-            .wrapping_add(GOLDEN);
+        let mut z = self.state.fetch_add(GOLDEN, Ordering::Relaxed).wrapping_add(GOLDEN);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
@@ -50,9 +47,7 @@ pub struct SystemRandom(SeededRandom);
 impl SystemRandom {
     /// A fresh stream. (`RandomState` is seeded from the operating system's entropy.)
     pub fn new() -> Self {
-        Self(SeededRandom::new(
-            RandomState::new().build_hasher().finish(),
-        ))
+        Self(SeededRandom::new(RandomState::new().build_hasher().finish()))
     }
 }
 

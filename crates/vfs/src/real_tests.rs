@@ -10,17 +10,13 @@ fn contract(fs: &dyn FileSystem, root: &Path) {
     fs.create_directory_all(&directory).unwrap();
     fs.create_directory_all(&directory).unwrap();
     let path = directory.join("file");
-    let missing =
-        |result: std::io::Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound);
+    let missing = |result: std::io::Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound);
 
     missing(fs.open(&path, Access::Read).map(drop));
     missing(fs.open(&path, Access::ReadWrite).map(drop));
     let file = fs.open(&path, Access::CreateNew).unwrap();
     assert_eq!(
-        fs.open(&path, Access::CreateNew)
-            .map(drop)
-            .unwrap_err()
-            .kind(),
+        fs.open(&path, Access::CreateNew).map(drop).unwrap_err().kind(),
         ErrorKind::AlreadyExists
     );
     file.write_all_at(b"hello", 3).unwrap();
@@ -37,11 +33,7 @@ fn contract(fs: &dyn FileSystem, root: &Path) {
     file.set_len(5).unwrap();
     file.set_len(7).unwrap();
     file.read_exact_at(&mut buffer[..7], 0).unwrap();
-    assert_eq!(
-        &buffer[..7],
-        b"\0\0\0he\0\0",
-        "a cut part comes back as zeros"
-    );
+    assert_eq!(&buffer[..7], b"\0\0\0he\0\0", "a cut part comes back as zeros");
     file.allocate(0, 4096).unwrap();
     assert!(
         matches!(file.len().unwrap(), 4096 | 7),
@@ -53,29 +45,18 @@ fn contract(fs: &dyn FileSystem, root: &Path) {
     assert!(read_only.write_all_at(b"x", 0).is_err());
     let again = fs.open(&path, Access::OpenOrCreate).unwrap();
     again.read_exact_at(&mut buffer[..5], 0).unwrap();
-    assert_eq!(
-        &buffer[..5],
-        b"\0\0\0he",
-        "an existing file keeps its bytes"
-    );
+    assert_eq!(&buffer[..5], b"\0\0\0he", "an existing file keeps its bytes");
 
     fs.open(&directory.join("other"), Access::OpenOrCreate)
         .unwrap()
         .write_all_at(b"o", 0)
         .unwrap();
-    assert_eq!(
-        fs.list(&directory).unwrap(),
-        [Path::new("file"), Path::new("other")]
-    );
+    assert_eq!(fs.list(&directory).unwrap(), [Path::new("file"), Path::new("other")]);
     fs.rename(&directory.join("other"), &path).unwrap();
     assert_eq!(fs.list(&directory).unwrap(), [Path::new("file")]);
     assert_eq!(fs.open(&path, Access::Read).unwrap().len().unwrap(), 1);
     again.read_exact_at(&mut buffer[..5], 0).unwrap();
-    assert_eq!(
-        &buffer[..5],
-        b"\0\0\0he",
-        "an open handle outlives its name"
-    );
+    assert_eq!(&buffer[..5], b"\0\0\0he", "an open handle outlives its name");
     fs.sync_directory(&directory).unwrap();
 
     fs.rename(&directory, &root.join("c")).unwrap();
@@ -95,13 +76,7 @@ fn contract(fs: &dyn FileSystem, root: &Path) {
     );
     lock.write_content(b"12345").unwrap();
     lock.write_content(b"123").unwrap();
-    assert_eq!(
-        fs.open(&root.join("lock"), Access::Read)
-            .unwrap()
-            .len()
-            .unwrap(),
-        3
-    );
+    assert_eq!(fs.open(&root.join("lock"), Access::Read).unwrap().len().unwrap(), 3);
     drop(lock);
     fs.lock(&root.join("lock")).unwrap();
 

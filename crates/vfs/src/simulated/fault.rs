@@ -71,10 +71,7 @@ impl Fault {
 
     /// Takes note of a call; true when it is struck.
     pub(super) fn strikes(&mut self, fits: impl FnOnce(FaultKind) -> bool, path: &Path) -> bool {
-        if self.times == 0
-            || !fits(self.kind)
-            || self.path.as_deref().is_some_and(|wanted| wanted != path)
-        {
+        if self.times == 0 || !fits(self.kind) || self.path.as_deref().is_some_and(|wanted| wanted != path) {
             return false;
         }
         if self.skip > 0 {

@@ -42,10 +42,7 @@ impl Image {
     }
 
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
-        let Some(tail) = usize::try_from(offset)
-            .ok()
-            .and_then(|offset| self.live.get(offset..))
-        else {
+        let Some(tail) = usize::try_from(offset).ok().and_then(|offset| self.live.get(offset..)) else {
             return 0;
         };
         let count = tail.len().min(buffer.len());
@@ -114,10 +111,7 @@ impl Image {
                 }
                 Change::Extend(length) if keeps(fate, random) => bytes = bytes.max(*length),
                 Change::SetLen(_) | Change::Extend(_) => {}
-                Change::Write {
-                    offset,
-                    bytes: written,
-                } => {
+                Change::Write { offset, bytes: written } => {
                     if keeps(fate, random) {
                         bytes = bytes.max(offset + written.len() as u64);
                     }

@@ -35,10 +35,7 @@ pub(super) struct Names {
 }
 
 fn not_found(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("{} does not exist", path.display()),
-    )
+    Error::new(ErrorKind::NotFound, format!("{} does not exist", path.display()))
 }
 
 /// The names along a path, from the root.
@@ -98,13 +95,8 @@ impl Names {
 
     /// The parent directory and the last name of a path.
     fn key(&self, path: &Path) -> Result<Key> {
-        let name = parts(path)?
-            .pop()
-            .ok_or_else(|| Error::from(ErrorKind::InvalidInput))?;
-        Ok((
-            self.directory(path.parent().unwrap_or(Path::new("/")))?,
-            name,
-        ))
+        let name = parts(path)?.pop().ok_or_else(|| Error::from(ErrorKind::InvalidInput))?;
+        Ok((self.directory(path.parent().unwrap_or(Path::new("/")))?, name))
     }
 
     fn change(&mut self, changes: Vec<(Key, Option<Node>)>) {
@@ -195,10 +187,7 @@ impl Names {
         let mut needed: Vec<bool> = vec![false; self.unsynced.len()];
         let mut keys: HashSet<&Key> = HashSet::new();
         for (index, Change(parts)) in self.unsynced.iter().enumerate().rev() {
-            if parts
-                .iter()
-                .any(|(key, _)| key.0 == directory || keys.contains(key))
-            {
+            if parts.iter().any(|(key, _)| key.0 == directory || keys.contains(key)) {
                 needed[index] = true;
                 keys.extend(parts.iter().map(|(key, _)| key));
             }

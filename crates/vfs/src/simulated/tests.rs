@@ -58,9 +58,7 @@ fn an_unsynced_overwrite_survives_by_whole_sectors() {
     for bytes in outcomes {
         for (sector, inside) in bytes.chunks(512).zip([256..512, 0..512, 0..512, 0..256]) {
             assert!(
-                sector[inside.clone()]
-                    .iter()
-                    .all(|&byte| byte == sector[inside.start]),
+                sector[inside.clone()].iter().all(|&byte| byte == sector[inside.start]),
                 "never within a sector"
             );
         }
@@ -72,10 +70,7 @@ fn unsynced_writes_survive_in_any_order() {
     let (fs, file) = with_file(&[0; 1024]);
     file.write_all_at(&[1; 512], 0).unwrap();
     file.write_all_at(&[2; 512], 512).unwrap();
-    let seen: BTreeSet<(u8, u8)> = outcomes(&fs)
-        .iter()
-        .map(|bytes| (bytes[0], bytes[512]))
-        .collect();
+    let seen: BTreeSet<(u8, u8)> = outcomes(&fs).iter().map(|bytes| (bytes[0], bytes[512])).collect();
     assert_eq!(seen, BTreeSet::from([(0, 0), (1, 0), (0, 2), (1, 2)]));
 }
 
@@ -137,8 +132,7 @@ fn renames_are_atomic_and_wait_for_their_sources() {
             .collect();
         seen.insert((names.join(" "), content(&after, "/f").unwrap()));
     }
-    let expected = [("f", b"old"), ("f", b"new"), ("f g", b"old")]
-        .map(|(names, f)| (names.to_owned(), f.to_vec()));
+    let expected = [("f", b"old"), ("f", b"new"), ("f g", b"old")].map(|(names, f)| (names.to_owned(), f.to_vec()));
     assert_eq!(
         seen,
         BTreeSet::from(expected),
@@ -170,12 +164,8 @@ fn a_crash_at_an_operation_stops_everything_until_the_restart() {
     let before = fs.operations();
     fs.crash_at(before + 2);
     file.write_all_at(&[1; 512], 0).unwrap();
-    file.read_exact_at(&mut [0; 4], 0)
-        .expect("reading is no operation");
-    assert!(
-        file.sync_data().is_err(),
-        "the sync is the second operation"
-    );
+    file.read_exact_at(&mut [0; 4], 0).expect("reading is no operation");
+    assert!(file.sync_data().is_err(), "the sync is the second operation");
     assert!(fs.has_crashed());
     assert_eq!(fs.operations(), before + 2);
     assert!(file.read_at(&mut [0; 4], 0).is_err());
@@ -237,8 +227,7 @@ fn a_failed_sync_loses_data_and_the_next_one_says_nothing() {
 fn a_failed_directory_sync_loses_names() {
     let fs = SimulatedFs::new(3);
     for name in 0..20 {
-        fs.open(Path::new(&format!("/{name}")), Access::CreateNew)
-            .unwrap();
+        fs.open(Path::new(&format!("/{name}")), Access::CreateNew).unwrap();
     }
     fs.inject(Fault::new(FaultKind::SyncError).on("/"));
     assert!(fs.sync_directory(Path::new("/")).is_err());
@@ -253,23 +242,17 @@ fn space_runs_out_and_comes_back() {
     let (fs, file) = with_file(&[1; 1000]);
     fs.set_free_bytes(Some(500));
     assert_eq!(fs.space(Path::new("/")).unwrap().available_bytes, 500);
-    file.write_all_at(&[2; 1000], 0)
-        .expect("an overwrite takes no space");
+    file.write_all_at(&[2; 1000], 0).expect("an overwrite takes no space");
     let error = file.write_all_at(&[3; 1000], 1000).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert_eq!(file.len().unwrap(), 1500, "what fits has been written");
     let other = fs.open(Path::new("/g"), Access::CreateNew).unwrap();
-    assert_eq!(
-        other.allocate(0, 1).unwrap_err().kind(),
-        ErrorKind::StorageFull
-    );
+    assert_eq!(other.allocate(0, 1).unwrap_err().kind(), ErrorKind::StorageFull);
     other.set_len(1 << 20).expect("a hole takes no space");
     file.set_len(200).unwrap();
     assert_eq!(fs.space(Path::new("/")).unwrap().available_bytes, 1300);
     other.allocate(0, 1300).unwrap();
-    other
-        .write_all_at(&[1; 1300], 0)
-        .expect("allocated space is there");
+    other.write_all_at(&[1; 1300], 0).expect("allocated space is there");
     fs.remove_file(Path::new("/g")).unwrap();
     fs.remove_file(Path::new("/f")).unwrap();
     assert_eq!(fs.space(Path::new("/")).unwrap().available_bytes, 1500);
@@ -294,8 +277,7 @@ fn faults_strike_the_calls_they_name() {
     let short = file.read_at(&mut [0; 2048], 0).unwrap();
     assert!(0 < short && short < 2048);
     fs.inject(Fault::new(FaultKind::ShortRead).times(3));
-    file.read_exact_at(&mut [0; 2048], 0)
-        .expect("short reads go on");
+    file.read_exact_at(&mut [0; 2048], 0).expect("short reads go on");
     assert_eq!(fs.faults_struck(), 8);
     fs.inject(Fault::new(FaultKind::WriteError));
     fs.clear_faults();
@@ -316,15 +298,9 @@ fn lost_and_misdirected_writes_show_after_the_restart() {
     fs.inject(Fault::new(FaultKind::MisdirectedWrite { by: 512 }));
     file.write_all_at(&[3; 512], 0).unwrap();
     file.sync_data().unwrap();
-    assert_eq!(
-        content(&fs, "/f").unwrap(),
-        [vec![3; 512], vec![1; 512]].concat()
-    );
+    assert_eq!(content(&fs, "/f").unwrap(), [vec![3; 512], vec![1; 512]].concat());
     fs.restart();
-    assert_eq!(
-        content(&fs, "/f").unwrap(),
-        [vec![1; 512], vec![3; 512]].concat()
-    );
+    assert_eq!(content(&fs, "/f").unwrap(), [vec![1; 512], vec![3; 512]].concat());
 }
 
 #[test]

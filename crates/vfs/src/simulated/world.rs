@@ -88,12 +88,7 @@ impl World {
     pub fn revive(&mut self) {
         self.names.reload();
         let named = self.names.files();
-        let nameless: Vec<u64> = self
-            .inodes
-            .keys()
-            .filter(|&id| !named.contains(id))
-            .copied()
-            .collect();
+        let nameless: Vec<u64> = self.inodes.keys().filter(|&id| !named.contains(id)).copied().collect();
         for id in nameless {
             self.give_back(id);
             self.inodes.remove(&id);
@@ -114,11 +109,7 @@ impl World {
 
     pub fn check_handle(&self, epoch: u64) -> Result<()> {
         self.check_up()?;
-        if self.epoch == epoch {
-            Ok(())
-        } else {
-            Err(dead())
-        }
+        if self.epoch == epoch { Ok(()) } else { Err(dead()) }
     }
 
     pub fn file(&self, inode: u64) -> Result<&Inode> {
@@ -143,11 +134,7 @@ impl World {
         fault
     }
 
-    fn struck_file(
-        &mut self,
-        inode: u64,
-        fits: impl Fn(FaultKind) -> bool,
-    ) -> Result<Option<FaultKind>> {
+    fn struck_file(&mut self, inode: u64, fits: impl Fn(FaultKind) -> bool) -> Result<Option<FaultKind>> {
         let path = self.file(inode)?.path.clone();
         Ok(self.struck(&path, fits))
     }
@@ -325,11 +312,7 @@ impl World {
     pub fn space(&self) -> Result<Space> {
         self.check_up()?;
         let available_bytes = self.free_bytes.unwrap_or(UNBOUNDED_BYTES);
-        let used: u64 = self
-            .inodes
-            .values()
-            .map(|inode| inode.image.allocated)
-            .sum();
+        let used: u64 = self.inodes.values().map(|inode| inode.image.allocated).sum();
         Ok(Space {
             total_bytes: available_bytes + used,
             available_bytes,
@@ -343,9 +326,7 @@ impl World {
         let mut wanted = buffer.len();
         match struck {
             Some(FaultKind::ReadError) => return Err(io_error("read")),
-            Some(_) if wanted > 1 => {
-                wanted = 1 + (self.random.next_u64() % (wanted as u64 - 1)) as usize
-            }
+            Some(_) if wanted > 1 => wanted = 1 + (self.random.next_u64() % (wanted as u64 - 1)) as usize,
             _ => {}
         }
         Ok(self.file(inode)?.image.read(&mut buffer[..wanted], offset))
@@ -365,9 +346,7 @@ impl World {
         let crashes = self.begin();
         let fitting = self.take_space(inode, offset, end)?;
         let written = match struck {
-            Some(FaultKind::WriteError) => {
-                (self.random.next_u64() % (bytes.len() as u64 + 1)) as usize
-            }
+            Some(FaultKind::WriteError) => (self.random.next_u64() % (bytes.len() as u64 + 1)) as usize,
             _ => bytes.len().min((fitting - offset.min(fitting)) as usize),
         };
         let disk_offset = match struck {
@@ -376,8 +355,7 @@ impl World {
             _ => Some(offset),
         };
         if written > 0 {
-            self.image(inode)?
-                .write(&bytes[..written], offset, disk_offset);
+            self.image(inode)?.write(&bytes[..written], offset, disk_offset);
         }
         self.end(crashes)?;
         if struck == Some(FaultKind::WriteError) {

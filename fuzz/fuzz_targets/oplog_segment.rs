@@ -1,0 +1,134 @@
+//! A segment file of arbitrary bytes: checked, opened as a log, read and continued. Never a panic; what is opened can be
+//! appended to, and is found again with the new entry.
+//!
+//! The first byte chooses: the bytes as they are; or frames with right checksums and arbitrary fields, so that what lies
+//! behind the checksums is reached. The frames are encoded here as `docs/formats/log.md` says, apart from the crate's code.
+#![no_main]
+
+use engine::Seq;
+use libfuzzer_sys::fuzz_target;
+use oplog::{Log, LogOptions, verify_segment};
+use std::path::Path;
+use std::sync::Arc;
+use vfs::{Access, Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
+
+const FILE_BYTES: usize = 64 * 1024;
+const STAMP: u64 = 0x5EED;
+
+fn segment_header() -> Vec<u8> {
+    let mut header = b"TENONLOG".to_vec();
+    header.extend_from_slice(&1u32.to_le_bytes());
+    header.extend_from_slice(&0u32.to_le_bytes());
+    for field in [1, STAMP, 1, FILE_BYTES as u64] {
+        header.extend_from_slice(&field.to_le_bytes());
+    }
+    header.resize(60, 0);
+    let crc = crc32c::crc32c(&header);
+    header.extend_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// Frames described by the input: eight bytes of fields, then the payload.
+fn frames(mut data: &[u8]) -> Vec<u8> {
+    let mut file = segment_header();
+    file.resize(FILE_BYTES, 0);
+    let mut offset = 4096;
+    let mut group = 4096u64;
+    let mut next = 1u64;
+    while let [
+        tag,
+        entries,
+        raw,
+        raw_high,
+        skip,
+        regroup,
+        length,
+        length_high,
+        rest @ ..,
+    ] = data
+    {
+        let length = usize::from(u16::from_le_bytes([*length, *length_high & 0x3F])).min(rest.len());
+        let (payload, after) = rest.split_at(length);
+        data = after;
+        let end = (offset + 40 + length).next_multiple_of(8);
+        if end > FILE_BYTES {
+            break;
+        }
+        if regroup & 1 == 0 {
+            group = offset as u64;
+        }
+        let stored = length as u32;
+        let raw = if *tag == 0 {
+            stored
+        } else {
+            u32::from(u16::from_le_bytes([*raw, *raw_high]))
+        };
+        let mut header = crc32c::crc32c(payload).to_le_bytes().to_vec();
+        header.extend_from_slice(&stored.to_le_bytes());
+        header.extend_from_slice(&raw.to_le_bytes());
+        header.extend_from_slice(&u32::from(*entries).to_le_bytes());
+        header.extend_from_slice(&[*tag, 0, 0, 0]);
+        header.extend_from_slice(&next.wrapping_add(u64::from(*skip / 128)).to_le_bytes());
+        header.extend_from_slice(&group.to_le_bytes());
+        let place = [STAMP.to_le_bytes(), (offset as u64).to_le_bytes()].concat();
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&place), &header);
+        file[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
+        file[offset + 4..offset + 40].copy_from_slice(&header);
+        file[offset + 40..offset + 40 + length].copy_from_slice(payload);
+        // Some frames are left out, as a crash may do.
+        if regroup & 6 == 6 {
+            file[offset] ^= 1;
+        } else {
+            next = next.wrapping_add(u64::from(*entries));
+        }
+        offset = end;
+    }
+    file
+}
+
+fn open(fs: &SimulatedFs, seed: u64) -> oplog::Result<Log> {
+    let env = Env {
+        fs: Arc::new(fs.clone()),
+        clock: Arc::new(SimulatedClock::new(0)),
+        random: Arc::new(SeededRandom::new(seed)),
+    };
+    let segment_bytes = FILE_BYTES as u64;
+    Log::open(
+        &env,
+        LogOptions {
+            segment_bytes,
+            background: false,
+            ..LogOptions::new("/log")
+        },
+        Seq::ZERO,
+    )
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((mode, data)) = data.split_first() else { return };
+    let bytes = if mode % 2 == 0 { data.to_vec() } else { frames(data) };
+    let fs = SimulatedFs::new(1);
+    fs.create_directory_all(Path::new("/log")).expect("an empty disk");
+    let path = Path::new("/log/0000000000000001.log");
+    let file = fs.open(path, Access::CreateNew).expect("an empty directory");
+    file.write_all_at(&bytes, 0).expect("an unbounded disk");
+    let verified = verify_segment(&fs, path);
+    let Ok(log) = open(&fs, 1) else { return };
+    let readable = log
+        .read(Seq(1))
+        .is_ok_and(|reader| reader.into_iter().all(|item| item.is_ok()));
+    if let Ok(report) = verified {
+        assert_eq!(log.last_seq().0 + 1, report.first.0 + report.entries);
+        assert!(readable);
+    }
+    let seq = log.append(&[b"one more"]).expect("memory has room");
+    log.wait_durable(seq).expect("the disk works");
+    drop(log);
+    let log = open(&fs, 2).expect("what was opened once can be opened again");
+    assert_eq!(log.last_seq(), seq);
+    let found = log.read(seq).expect("it is durable").next();
+    assert_eq!(
+        found.expect("it is there").expect("it is whole").1,
+        b"one more".as_slice()
+    );
+});
