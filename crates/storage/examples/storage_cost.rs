@@ -8,9 +8,8 @@ use engine_inmemory::{InMemoryEngine, InMemoryOptions};
 use oplog::{Log, LogMode, LogOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use storage::{LockMode, Namespace, NoPartialIndexes, Operation, Storage, StorageOptions};
-use vfs::{Env, RealFs, SystemClock, SystemRandom};
+use vfs::{Clock, Env, RealFs, SystemClock, SystemRandom};
 
 fn document(id: i32) -> RawDocumentBuf {
     rawdoc! { "_id": id, "a": id % 1000, "s": "x".repeat(1050) }
@@ -53,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let documents: Vec<_> = (0..1000).map(document).collect();
 
     let mut bytes = documents[0].clone().into_bytes();
-    measure("insert, one per unit", n, |id| {
+    measure("insert, one per unit", n, 1, |id| {
         bytes[8 + 1..13].copy_from_slice(&id.to_le_bytes());
         let document = RawDocument::from_bytes(&bytes).expect("a document");
         let guard = storage
@@ -64,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         unit.insert(&guard, document).expect("inserted");
         unit.commit().expect("committed");
     });
-    measure("insert, 1000 per unit, each", n / 1000, |batch| {
+    measure("insert, 1000 per unit, each", n / 1000, 1000, |batch| {
         let guard = storage
             .collection(&op, &ns, LockMode::IntentExclusive)
             .expect("locked")
@@ -78,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         unit.commit().expect("committed");
     });
     let mut key = Vec::new();
-    measure("find by _id", n, |i| {
+    measure("find by _id", n, 1, |i| {
         let id = (i64::from(i) * 7919 % i64::from(n)) as i32;
         let guard = storage
             .collection(&op, &ns, LockMode::IntentShared)
@@ -90,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let record = view.find_unique(guard.id_index(), &key).expect("read").expect("found");
         assert!(view.record(&guard, record).expect("read").is_some());
     });
-    measure("update by record id", n, |i| {
+    measure("update by record id", n, 1, |i| {
         let id = (i64::from(i) * 7919 % i64::from(n)) as u64 + 1;
         let guard = storage
             .collection(&op, &ns, LockMode::IntentExclusive)
@@ -110,7 +109,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         unit.update(&guard, storage::RecordId(id), old, new).expect("updated");
         unit.commit().expect("committed");
     });
-    let start = Instant::now();
+    let clock = SystemClock::new();
     let guard = storage.collection(&op, &ns, LockMode::IntentShared)?.ok_or("exists")?;
     let mut cursor = storage.read()?.records(
         &guard,
@@ -125,7 +124,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{:40} {:8.2} us",
         "scan, each",
-        start.elapsed().as_secs_f64() * 1e6 / rows as f64
+        clock.monotonic().as_secs_f64() * 1e6 / rows as f64
     );
     drop(guard);
     storage.close(false)?;

@@ -174,6 +174,8 @@ impl Storage {
                 .for_each(|definition| self.install_definition(definition));
         })?;
         *next_table = next;
+        *self.definition_changes.lock() += 1;
+        self.definitions_changed.notify_all();
         Ok(seq)
     }
 }

@@ -16,7 +16,7 @@
 
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::index_keys::IndexWrites;
-use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, INDEXES_MAX};
+use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, INDEXES_MAX, WAIT_SLICE};
 use crate::storage::Storage;
 use crate::{
     Collection, CollectionGuard, IndexSpec, Interrupted, LockMode, Namespace, Operation, RecordBatch, RecordId,
@@ -24,6 +24,7 @@ use crate::{
 };
 use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, TableId};
+use keys::IndexPattern;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,6 +48,14 @@ struct Build {
     tables: Vec<TableId>,
 }
 
+/// What [`Storage::start_build`] leaves to be done.
+struct Started {
+    build: Option<Build>,
+    /// Indexes asked for that somebody else is building.
+    elsewhere: Build,
+    report: CreateIndexesReport,
+}
+
 impl Storage {
     /// Creates indexes, and the collection when it does not exist. Returns when they are ready, or when the build failed
     /// and they are gone again; writes go on meanwhile. All or none of the command's indexes come into being.
@@ -60,23 +69,50 @@ impl Storage {
         ns: &Namespace,
         specs: &[IndexSpec],
     ) -> Result<CreateIndexesReport, StorageError> {
-        let (build, mut report) = self.start_build(op, ns, specs)?;
-        let Some(build) = build else { return Ok(report) };
-        self.run_build(op, &build)?;
-        report.after = self
-            .catalog
-            .collection_by_uuid(&build.uuid)
-            .map_or(0, |collection| collection.indexes().len());
+        let Started {
+            build,
+            elsewhere,
+            mut report,
+        } = self.start_build(op, ns, specs)?;
+        if let Some(build) = &build {
+            self.run_build(op, build)?;
+        }
+        self.wait_for_builds(op, &elsewhere)?;
+        if let Some(collection) = self.catalog.collection_by_uuid(&elsewhere.uuid) {
+            report.after = collection.indexes().len();
+        }
         Ok(report)
     }
 
+    /// Waits until the indexes are ready. When their build fails, this fails too.
+    fn wait_for_builds(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
+        let mut changes = self.definition_changes.lock();
+        while !build.tables.is_empty() {
+            let collection = self.catalog.collection_by_uuid(&build.uuid);
+            let indexes: Vec<_> = collection.iter().flat_map(|c| c.maintained()).collect();
+            let state = |table: &TableId| {
+                indexes
+                    .iter()
+                    .find(|index| index.table() == *table)
+                    .map(|index| index.ready())
+            };
+            if build.tables.iter().all(|table| state(table) == Some(true)) {
+                break;
+            }
+            if build.tables.iter().any(|table| state(table).is_none()) {
+                return Err(StorageError::IndexBuildAborted(
+                    "the build it waited for failed".to_owned(),
+                ));
+            }
+            self.check_running()?;
+            self.definitions_changed.wait_for(&mut changes, WAIT_SLICE);
+            op.check_now()?;
+        }
+        Ok(())
+    }
+
     /// Enters the indexes into the definition. No build is needed when there is none to make, or no record.
-    fn start_build(
-        &self,
-        op: &Operation,
-        ns: &Namespace,
-        specs: &[IndexSpec],
-    ) -> Result<(Option<Build>, CreateIndexesReport), StorageError> {
+    fn start_build(&self, op: &Operation, ns: &Namespace, specs: &[IndexSpec]) -> Result<Started, StorageError> {
         let mut next_table = self.lock_definitions(op)?;
         let existing = self.collection(op, ns, LockMode::Exclusive)?;
         let mut row = match &existing {
@@ -98,13 +134,17 @@ impl Storage {
         let before = row.indexes.len();
         let ready = existing.as_deref().is_none_or(|collection| collection.count() == 0);
         let first_table = next_table.saturating_add(if existing.is_none() { 2 } else { 0 });
-        let mut tables = Vec::new();
+        let (mut tables, mut elsewhere) = (Vec::new(), Vec::new());
         for spec in specs {
             let spec = spec.clone().normalised();
-            if !conflicts(&row, &spec)? {
-                let table = TableId(first_table + tables.len() as u32);
-                tables.push(table);
-                row.indexes.push(IndexRow { table, ready, spec });
+            match existing_index(&row, &spec)? {
+                Some(index) if index.ready || tables.contains(&index.table) => {}
+                Some(index) => elsewhere.push(index.table),
+                None => {
+                    let table = TableId(first_table + tables.len() as u32);
+                    tables.push(table);
+                    row.indexes.push(IndexRow { table, ready, spec });
+                }
             }
         }
         if row.indexes.len() > INDEXES_MAX {
@@ -122,7 +162,14 @@ impl Storage {
             self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
         }
         let build = (!ready && !tables.is_empty()).then_some(Build { uuid, tables });
-        Ok((build, report))
+        Ok(Started {
+            build,
+            elsewhere: Build {
+                uuid,
+                tables: elsewhere,
+            },
+            report,
+        })
     }
 
     /// Steps 2 and 3.
@@ -288,12 +335,14 @@ fn building<'g>(guard: &'g CollectionGuard, build: &'g Build) -> impl Iterator<I
         .map(|(position, _)| position)
 }
 
-/// Whether the index exists already (true), or may be made (false).
-fn conflicts(row: &CollectionRow, spec: &IndexSpec) -> Result<bool, StorageError> {
-    for IndexRow { spec: existing, .. } in &row.indexes {
-        let same_key = existing.key == spec.key && existing.partial_filter == spec.partial_filter;
+/// The index if it exists already, `None` if it may be made.
+fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option<&'r IndexRow>, StorageError> {
+    for index in &row.indexes {
+        let existing = &index.spec;
+        let same_pattern = same_pattern(existing, spec);
+        let same_key = same_pattern && existing.partial_filter == spec.partial_filter;
         if existing.name == spec.name {
-            if existing.key != spec.key {
+            if !same_pattern {
                 return Err(StorageError::IndexKeySpecsConflict(format!(
                     "An existing index has the same name as the requested index. When index names are not specified, they \
                      are auto generated and can cause conflicts. Please refer to our documentation. Requested index: {:?}, \
@@ -302,7 +351,7 @@ fn conflicts(row: &CollectionRow, spec: &IndexSpec) -> Result<bool, StorageError
                 )));
             }
             if existing.same_options(spec) {
-                return Ok(true);
+                return Ok(Some(index));
             }
             return Err(StorageError::IndexOptionsConflict(format!(
                 "An equivalent index already exists with the same name but different options. Requested index: {:?}, \
@@ -324,7 +373,12 @@ fn conflicts(row: &CollectionRow, spec: &IndexSpec) -> Result<bool, StorageError
             )));
         }
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// Whether both are on the same fields in the same directions, whatever numbers say so.
+fn same_pattern(a: &IndexSpec, b: &IndexSpec) -> bool {
+    a.key == b.key || matches!((IndexPattern::parse(&a.key), IndexPattern::parse(&b.key)), (Ok(a), Ok(b)) if a == b)
 }
 
 impl crate::WriteUnit<'_> {

@@ -178,8 +178,11 @@ fn a_hidden_duplicate_does_not_take_the_other_ones_row_away() {
     storage.make(&op, "c", rawdoc! {});
     let first = storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
     let second = storage.put(&op, "c", rawdoc! { "_id": 2, "u": 7 }).unwrap();
-    let (build, _) = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap();
-    let build = build.unwrap();
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
     let guard = storage.build_guard(&op, &build, LockMode::IntentExclusive).unwrap();
     storage
         .build_chunk(&op, &guard, &build, [first].into_iter(), first, first)
@@ -197,13 +200,21 @@ fn a_dropped_index_or_collection_ends_its_build() {
     let (storage, op) = (machine.open().unwrap(), machine.operation());
     storage.make(&op, "c", rawdoc! {});
     storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
-    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
     storage.drop_index(&op, &ns("c"), "u_1").unwrap();
     assert!(matches!(
         storage.run_build(&op, &build),
         Err(StorageError::IndexBuildAborted(_))
     ));
-    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
     storage.drop_collection(&op, &ns("c")).unwrap();
     assert!(matches!(
         storage.run_build(&op, &build),
@@ -217,7 +228,11 @@ fn a_killed_build_is_taken_back() {
     let (storage, op) = (machine.open().unwrap(), machine.operation());
     storage.make(&op, "c", rawdoc! {});
     storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
-    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
     let killed = machine.operation();
     killed.kill();
     assert!(matches!(
@@ -239,7 +254,11 @@ fn an_interrupted_build_goes_on_after_reopening() {
     for id in 0..10 {
         storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap();
     }
-    let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().0.unwrap();
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
     let guard = storage.build_guard(&op, &build, LockMode::IntentExclusive).unwrap();
     let half = (1..=5).map(RecordId);
     storage
@@ -252,4 +271,31 @@ fn an_interrupted_build_goes_on_after_reopening() {
     let collection = storage.catalog().collection(&ns("c")).unwrap();
     assert!(collection.index("u_1").is_some());
     storage.assert_valid(&op, "c");
+}
+
+#[test]
+fn a_second_command_waits_for_the_first_ones_build() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
+    let impatient = machine.operation();
+    impatient.kill();
+    let waits = storage.wait_for_builds(&impatient, &build);
+    assert!(matches!(waits, Err(StorageError::Interrupted(_))), "{waits:?}");
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| storage.create_indexes(&machine.operation(), &ns("c"), &[unique_u()]));
+        storage.run_build(&op, &build).unwrap();
+        assert!(second.join().unwrap().unwrap().all_existed);
+    });
+    let same = index("u_1", rawdoc! { "u": 1.0 }, rawdoc! { "unique": true });
+    assert!(
+        storage.create_indexes(&op, &ns("c"), &[same]).unwrap().all_existed,
+        "1.0 is 1"
+    );
 }

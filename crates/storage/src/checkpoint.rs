@@ -72,6 +72,17 @@ pub(crate) struct Checkpointer {
     threads: Mutex<Vec<Thread>>,
 }
 
+impl Drop for Checkpointer {
+    /// A storage that was not closed leaves no threads behind. They hold no storage now, and end by themselves.
+    fn drop(&mut self) {
+        for thread in self.threads.get_mut() {
+            if let Some(alarm) = &thread.alarm {
+                alarm.stop();
+            }
+        }
+    }
+}
+
 impl Checkpointer {
     /// A checkpoint is due.
     pub(crate) fn wake(&self) {
@@ -198,6 +209,7 @@ impl Storage {
         let log_bytes = self.commit.lock().log_bytes;
         let wanted = match self.engine.info().capabilities.checkpoint_cost {
             CheckpointCost::Changes => log_bytes > 0,
+            CheckpointCost::AllData if !self.options.journal => log_bytes > 0,
             CheckpointCost::AllData => self.checkpoint_due(log_bytes),
             CheckpointCost::Never => false,
         };

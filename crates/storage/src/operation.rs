@@ -135,7 +135,7 @@ impl Operation {
         }
         let checks = self.checks.load(Ordering::Relaxed);
         self.checks.store(checks.wrapping_add(1), Ordering::Relaxed);
-        if checks % CHECKS_PER_CLOCK_READ == 0 {
+        if checks.is_multiple_of(CHECKS_PER_CLOCK_READ) {
             self.check_clock()
         } else {
             Ok(())

@@ -74,7 +74,7 @@ impl Storage {
             entries += 1;
             self.commit.lock().log_bytes += bytes.len() as u64;
             self.figures.replayed_entries.store(entries, Ordering::Relaxed);
-            if entries % REPORT_ENTRIES == 0 {
+            if entries.is_multiple_of(REPORT_ENTRIES) {
                 self.report_progress(RecoveryProgress::Replayed { seq, last });
             }
         }

@@ -81,7 +81,8 @@ pub struct StorageOptions {
     pub checkpoint_log_bytes: u64,
     /// Compiles the filters of partial indexes.
     pub predicates: Arc<dyn PredicateCompiler>,
-    /// Whether the log is on; must agree with its mode.
+    /// Whether the log is on; must agree with its mode. Without one, only checkpoints make anything durable, and engines
+    /// whose checkpoints write everything take them every period all the same.
     pub journal: bool,
     /// Time between TTL passes; zero: only on demand.
     pub ttl_sleep: Duration,
@@ -134,6 +135,9 @@ pub struct Storage {
     pub(crate) published: AtomicU64,
     /// Held by one data-definition operation at a time; holds the next table id.
     pub(crate) definitions: Mutex<u32>,
+    /// Counts changes of definitions; `definitions_changed` tells of them.
+    pub(crate) definition_changes: Mutex<u64>,
+    pub(crate) definitions_changed: Condvar,
     pub(crate) owners: AtomicU64,
     pub(crate) figures: Figures,
     pub(crate) checkpointer: Checkpointer,
@@ -174,6 +178,8 @@ impl Storage {
             options,
             published: AtomicU64::new(0),
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
+            definition_changes: Mutex::default(),
+            definitions_changed: Condvar::new(),
             owners: AtomicU64::new(1),
             figures: Figures::default(),
             closed: AtomicBool::new(false),

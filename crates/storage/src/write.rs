@@ -16,7 +16,7 @@ use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::locks::{LockKey, Taken, key_hash};
 use crate::overlay::Overlay;
 use crate::storage::Storage;
-use crate::{CollectionGuard, Index, Operation, RecordId, StorageError};
+use crate::{CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Seq, Snapshot};
@@ -182,6 +182,8 @@ impl<'a> WriteUnit<'a> {
             return Ok(self.storage.last_seq());
         }
         self.finish();
+        // What it pins could not be pruned by the engine while applying.
+        self.snapshot = None;
         let (touched, multikey) = (&self.touched, &self.multikey);
         let seq = self.storage.commit_entry(&mut self.entry, &self.overlay.batch, || {
             for (index, places) in multikey {
@@ -215,6 +217,10 @@ impl<'a> WriteUnit<'a> {
 
     /// Checks that the unit may go on, makes room in the log, and notes the collection. Answers its place in `touched`.
     fn begin_change(&mut self, c: &CollectionGuard) -> Result<usize, StorageError> {
+        debug_assert!(
+            matches!(c.mode(), LockMode::IntentExclusive | LockMode::Exclusive),
+            "locked for writing"
+        );
         self.op.check()?;
         if let Some(place) = self
             .touched

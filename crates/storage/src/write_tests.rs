@@ -5,7 +5,7 @@
 use super::*;
 use crate::recovery::Replayer;
 use crate::testing::{Calls, Machine, index, ns};
-use crate::{DuplicateKey, LockMode, Namespace, StorageError};
+use crate::{DuplicateKey, Namespace};
 use bson::{RawDocumentBuf, doc, rawdoc};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
@@ -444,4 +444,32 @@ fn names_of_views_are_no_collections() {
             .unwrap()
             .is_none()
     );
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_passes() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.wait_durable(storage.last_seq()).unwrap();
+    machine.fs.set_free_bytes(Some(0));
+    let mut id = 0_i32;
+    let full = loop {
+        id += 1;
+        storage
+            .put(&op, "c", rawdoc! { "_id": id, "s": "x".repeat(3000) })
+            .unwrap();
+        match storage.wait_durable(storage.last_seq()) {
+            Ok(()) => assert!(id < 100, "the disk never fills"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, StorageError::OutOfSpace(_)), "{full:?}");
+    assert!(matches!(storage.checkpoint(), Err(StorageError::OutOfSpace(_))));
+    machine.fs.set_free_bytes(Some(1 << 30));
+    storage.put(&op, "c", rawdoc! { "_id": 0 }).unwrap();
+    storage.wait_durable(storage.last_seq()).unwrap();
+    storage.checkpoint().unwrap();
+    storage.assert_valid(&op, "c");
+    assert_eq!(storage.all("c").len(), id as usize + 1);
 }

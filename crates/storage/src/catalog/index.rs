@@ -146,8 +146,7 @@ impl IndexSpec {
             rest.sort_by_key(|(name, _)| *name);
             rest
         };
-        self.key == other.key
-            && (self.unique || self.is_id()) == (other.unique || other.is_id())
+        (self.unique || self.is_id()) == (other.unique || other.is_id())
             && self.sparse == other.sparse
             && self.partial_filter == other.partial_filter
             && self.expire_after_seconds == other.expire_after_seconds

@@ -5,8 +5,8 @@
 //! unit is published or forgotten: a few microseconds.
 //!
 //! Nobody sleeps here while holding another lock of the table (the write path sees to it), so there is no deadlock to
-//! detect. A lock given back wakes its longest waiter, which then competes: passing locks by hand-over would cost a
-//! scheduler round trip per change of owner.
+//! detect. A lock given back wakes its waiters, which then compete: passing locks by hand-over would cost a scheduler
+//! round trip per change of owner.
 
 use crate::limits::WAIT_SLICE;
 use crate::{Interrupted, Operation};
