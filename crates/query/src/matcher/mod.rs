@@ -31,7 +31,7 @@ pub use crate::expression::ExpressionContext as ParseContext;
 
 pub(crate) use evaluate::equals;
 pub(crate) use number::integral;
-pub(crate) use parse::{ValuePredicate, array_filter, pull_condition};
+pub(crate) use parse::{ValuePredicate, array_filter, element_condition, pull_condition};
 
 /// How deep filters may nest.
 pub const DEPTH_MAX: usize = 100;
@@ -103,6 +103,15 @@ impl std::fmt::Debug for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.root.fmt(f)
     }
+}
+
+/// Whether a part of a filter matches on its own.
+pub(crate) fn matches_expr(
+    expr: &MatchExpr,
+    document: &RawDocument,
+    collator: Option<&dyn Collator>,
+) -> Result<bool, QueryError> {
+    evaluate::matches(expr, document, collator, None)
 }
 
 /// Parses a filter that has no variables, no `$expr` and no collation: that of a partial index.

@@ -523,6 +523,22 @@ pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext)
     }
 }
 
+/// The argument of `$elemMatch` in a projection.
+pub(crate) fn element_condition(
+    filter: &RawDocument,
+    context: &ExpressionContext,
+) -> Result<ValuePredicate, QueryError> {
+    let parser = Parser {
+        context: Some(context),
+        in_element: true,
+    };
+    Ok(match parser.element_match(RawBsonRef::Document(filter), 0)? {
+        Test::ElemMatchObject(filter) => ValuePredicate::Document(*filter),
+        Test::ElemMatchValue(tests) => ValuePredicate::Tests(tests),
+        other => ValuePredicate::Tests(vec![ValueTest::Is(other)]),
+    })
+}
+
 /// One of `arrayFilters`, as a filter on the document `{identifier: element}`, with the identifier.
 pub(crate) fn array_filter(
     document: &RawDocument,

@@ -1,15 +1,70 @@
 //! Projections: which fields of a document go out, and computed ones.
+//!
+//! One tree serves `find` (with `$slice`, `$elemMatch` and the positional `field.$`) and the stages `$project`,
+//! `$addFields` and `$unset`. Applying it copies the bytes of what stays; only computed fields are values.
+//! - Fields keep the document's order; computed ones come behind, in the order written. `$addFields` replaces in place.
+//! - Arrays on the way are projected element by element, at any depth.
 
-use bson::{RawDocument, RawDocumentBuf};
+mod apply;
+mod parse;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use wire::ErrorCode;
 
 use crate::QueryError;
-use crate::expression::{Dependencies, ExpressionContext};
-use crate::matcher::Matcher;
+use crate::expression::{Dependencies, Expression, ExpressionContext};
+use crate::matcher::{MatchDetails, Matcher, ValuePredicate};
+use crate::raw::Elements;
+use crate::value::scan::frame;
 
 /// A parsed projection, of `find` or of one of the stages `$project`, `$addFields` and `$unset`.
 #[derive(Debug)]
 pub struct Projection {
     source: RawDocumentBuf,
+    mode: Mode,
+    root: Node,
+    is_positional: bool,
+}
+
+/// What happens to fields that are not named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// They are left out.
+    Include,
+    /// They stay.
+    Exclude,
+    /// They stay, and what is computed takes the place of the field of its name.
+    Add,
+}
+
+/// The rules for the fields of one document, in the order written.
+#[derive(Debug, Default)]
+struct Node {
+    children: Vec<(Box<str>, Rule)>,
+    /// Something in here or below is computed.
+    has_computed: bool,
+}
+
+/// The rule for one field.
+#[derive(Debug)]
+enum Rule {
+    Include,
+    Exclude,
+    Below(Node),
+    Computed(Expression),
+    Slice(Slice),
+    ElemMatch(ValuePredicate),
+    /// `field.$`: the matched element of the array.
+    Positional,
+}
+
+/// `$slice` of `find`.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    /// Elements to leave out; negative counts from the end.
+    skip: Option<i64>,
+    /// Elements to keep; negative, without `skip`, those at the end.
+    limit: i64,
 }
 
 impl Projection {
@@ -19,24 +74,51 @@ impl Projection {
         matcher: Option<&Matcher>,
         context: &ExpressionContext,
     ) -> Result<Self, QueryError> {
-        let _ = (spec, matcher, context);
-        Err(QueryError::not_implemented("projection"))
+        parse::find(spec, matcher, context)
     }
 
     /// Parses the document of `$project`.
     pub fn parse_project(spec: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
-        Self::parse(spec, None, context)
+        parse::project(spec, context)
     }
 
     /// Parses the document of `$addFields` (`$set`).
     pub fn parse_add_fields(spec: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
-        Self::parse(spec, None, context)
+        parse::add_fields(spec, context)
     }
 
-    /// The projection of `$unset`: leaves out these paths.
+    /// Parses the argument of `$unset`: a path or an array of paths to leave out.
+    pub fn parse_unset(spec: RawBsonRef<'_>) -> Result<Self, QueryError> {
+        let failure = |code, message| Err(QueryError::new(ErrorCode(code), message));
+        match spec {
+            RawBsonRef::String(path) => Self::excluding(&[path]),
+            RawBsonRef::Array(array) => {
+                let mut paths = Vec::new();
+                for item in Elements::new(frame(array.as_bytes())?) {
+                    match item?.value()? {
+                        RawBsonRef::String(path) => paths.push(path),
+                        _ => {
+                            let message = "$unset specification must be a string or an array containing only string \
+                                           values";
+                            return failure(31120, message);
+                        }
+                    }
+                }
+                match paths.is_empty() {
+                    true => failure(
+                        31119,
+                        "$unset specification must be a string or an array with at least one field",
+                    ),
+                    false => Self::excluding(&paths),
+                }
+            }
+            _ => failure(31002, "$unset specification must be a string or an array"),
+        }
+    }
+
+    /// The projection that leaves out these paths.
     pub fn excluding(paths: &[&str]) -> Result<Self, QueryError> {
-        let _ = paths;
-        Err(QueryError::not_implemented("projection"))
+        parse::excluding(paths)
     }
 
     /// Appends the projected document to `out`. `matcher` is the filter that the document matched, for `field.$`.
@@ -46,29 +128,41 @@ impl Projection {
         matcher: Option<&Matcher>,
         out: &mut Vec<u8>,
     ) -> Result<(), QueryError> {
-        let _ = (document, matcher, out);
-        Err(QueryError::not_implemented("projection"))
+        let mut details = MatchDetails::default();
+        if let (true, Some(matcher)) = (self.is_positional, matcher) {
+            matcher.matches_with_details(document, &mut details)?;
+        }
+        let application = apply::Application {
+            root: document,
+            mode: self.mode,
+            matched: details.array_index,
+        };
+        application.document(&self.root, document, out, 0)
     }
 
     /// Whether the document goes out as it is.
     pub fn is_identity(&self) -> bool {
-        false
+        self.mode != Mode::Include && self.root.children.is_empty()
     }
 
-    /// The included paths, when including and excluding `_id` is all it does; in the order written, `_id` among them
-    /// unless excluded. Then an index on these fields can answer it.
+    /// The included paths, when including and excluding `_id` is all it does; `_id` is among them unless excluded. Then
+    /// an index on these fields can answer it.
     pub fn simple_inclusion(&self) -> Option<Vec<String>> {
-        None
+        let mut paths = Vec::new();
+        (self.mode == Mode::Include && self.root.add_included("", &mut paths)).then_some(paths)
     }
 
     /// The paths it reads.
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
-        dependencies.whole_document = true;
+        if self.mode != Mode::Include {
+            dependencies.whole_document = true;
+        }
+        self.root.add_dependencies("", dependencies);
     }
 
     /// Whether it has a positional `field.$`.
     pub fn is_positional(&self) -> bool {
-        false
+        self.is_positional
     }
 
     /// As the client wrote it.
@@ -76,3 +170,52 @@ impl Projection {
         &self.source
     }
 }
+
+fn joined(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{prefix}.{name}")
+    }
+}
+
+impl Node {
+    fn child(&self, name: &[u8]) -> Option<usize> {
+        self.children.iter().position(|(child, _)| child.as_bytes() == name)
+    }
+
+    fn add_included(&self, prefix: &str, paths: &mut Vec<String>) -> bool {
+        self.children.iter().all(|(name, rule)| match rule {
+            Rule::Include => {
+                paths.push(joined(prefix, name));
+                true
+            }
+            Rule::Exclude => prefix.is_empty() && &**name == "_id",
+            Rule::Below(node) => node.add_included(&joined(prefix, name), paths),
+            _ => false,
+        })
+    }
+
+    fn add_dependencies(&self, prefix: &str, dependencies: &mut Dependencies) {
+        for (name, rule) in &self.children {
+            match rule {
+                Rule::Exclude => {}
+                Rule::Include | Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => {
+                    dependencies.paths.insert(joined(prefix, name));
+                }
+                Rule::Computed(expression) => expression.add_dependencies(dependencies),
+                Rule::Below(node) => {
+                    let path = joined(prefix, name);
+                    // Whether the field is a document or an array decides what becomes of computed ones in it.
+                    if node.has_computed {
+                        dependencies.paths.insert(path.clone());
+                    }
+                    node.add_dependencies(&path, dependencies);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,79 @@
 //! Updates: from a document to the changed document.
+//!
+//! [`Update::parse`] takes operators, a replacement or a pipeline; [`Update::apply`] gives the bytes of the changed
+//! document, or `None` when nothing changes; [`Update::upsert`] makes the document that is inserted when none matched. It
+//! knows no storage, no indexes and no clock.
+//! - `_id` never changes (66); it is in front of every document made here.
+//! - Operators copy what they do not touch as bytes: no decoding.
+
+mod apply;
+mod array;
+mod leaf;
+mod parse;
+mod pipeline;
+mod replace;
+mod tree;
+mod upsert;
+
+use std::sync::Arc;
 
 use bson::oid::ObjectId;
 use bson::{RawArray, RawBsonRef, RawDocument, Timestamp};
+use keys::Collator;
+use wire::ErrorCode;
 
+use self::apply::Application;
+use self::leaf::Surroundings;
+use self::pipeline::Pipeline;
+use self::replace::Replacement;
+use self::tree::Branch;
 use crate::QueryError;
 use crate::expression::ExpressionContext;
-use crate::matcher::{MatchDetails, Matcher};
+use crate::matcher::{self, MatchDetails, MatchExpr, Matcher};
+use crate::raw::{self, Element, Elements, Frame, kind, nesting_depth};
+use crate::value::scan::frame;
+
+/// Largest document that an update may make: what clients may send.
+pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Deepest nesting that an update may make, in levels of documents and arrays.
+pub const DEPTH_MAX: usize = 180;
 
 /// A parsed update: operators, a replacement or a pipeline.
-#[derive(Debug)]
-pub struct Update {}
+pub struct Update {
+    form: Form,
+    collator: Option<Arc<dyn Collator>>,
+}
+
+enum Form {
+    Operators(Operators),
+    Replacement(Replacement),
+    Pipeline(Pipeline),
+}
+
+/// The operators with what they refer to.
+struct Operators {
+    tree: Branch,
+    filters: Vec<ArrayFilter>,
+    is_positional: bool,
+    /// The result's nesting is to be measured.
+    may_be_deep: bool,
+}
+
+/// One of `arrayFilters`: a filter on the document `{identifier: element}`.
+struct ArrayFilter {
+    identifier: String,
+    filter: MatchExpr,
+}
+
+impl ArrayFilter {
+    fn matches(&self, item: Element<'_>, collator: Option<&Arc<dyn Collator>>) -> Result<bool, QueryError> {
+        let mut bytes = Vec::with_capacity(item.value_bytes().len() + self.identifier.len() + 7);
+        let document = Frame::begin(&mut bytes);
+        raw::append(&mut bytes, item.kind(), self.identifier.as_bytes(), item.value_bytes());
+        document.finish(&mut bytes);
+        matcher::matches_expr(&self.filter, frame(&bytes)?, collator.map(|collator| &**collator))
+    }
+}
 
 /// What applying an update needs to know besides the document.
 #[derive(Clone, Copy, Debug)]
@@ -25,20 +89,56 @@ pub struct UpdateContext {
 }
 
 impl Update {
-    /// Parses the `u` of an update statement: a document or an array of stages.
+    /// Parses the `u` of an update statement: a document or an array of stages. Variables (`let`, `c`) come in by the
+    /// context.
     pub fn parse(
         update: RawBsonRef<'_>,
         array_filters: Option<&RawArray>,
         context: &ExpressionContext,
     ) -> Result<Self, QueryError> {
-        let _ = (update, array_filters, context);
-        Err(QueryError::not_implemented("update"))
+        let filters = array_filters.map_or(Ok(Vec::new()), |filters| parse_array_filters(filters, context))?;
+        let form = match update {
+            RawBsonRef::Array(_) if !filters.is_empty() => {
+                return Err(QueryError::failed_to_parse(
+                    "Cannot specify arrayFilters and a pipeline update",
+                ));
+            }
+            RawBsonRef::Array(stages) => Form::Pipeline(Pipeline::parse(stages, context)?),
+            RawBsonRef::Document(document) => {
+                let first = Elements::new(document).next().transpose()?;
+                if first.is_some_and(|first| first.name().first() == Some(&b'$')) {
+                    Form::Operators(parse::operators(document, filters, context)?)
+                } else if filters.is_empty() {
+                    Form::Replacement(Replacement::parse(document)?)
+                } else {
+                    let message = "arrayFilters may not be specified for replacement-style updates";
+                    return Err(QueryError::failed_to_parse(message));
+                }
+            }
+            _ => {
+                return Err(QueryError::failed_to_parse(
+                    "Update argument must be either an object or an array",
+                ));
+            }
+        };
+        Ok(Self {
+            form,
+            collator: context.comparer.shared_collator(),
+        })
     }
 
     /// The changed document; `None` when nothing changes.
     pub fn apply(&self, document: &RawDocument, context: &UpdateContext) -> Result<Option<Vec<u8>>, QueryError> {
-        let _ = (document, context);
-        Err(QueryError::not_implemented("update"))
+        let Some(changed) = self.evaluate(document, context, false)? else {
+            return Ok(None);
+        };
+        if changed == document.as_bytes() {
+            return Ok(None);
+        }
+        let changed_document = frame(&changed)?;
+        self.check_id(document, changed_document)?;
+        self.check_size(changed_document, "Resulting document after update", ErrorCode(17419))?;
+        Ok(Some(changed))
     }
 
     /// The document that an upsert inserts when nothing matches `filter`: the filter's equalities, the update applied
@@ -49,22 +149,133 @@ impl Update {
         generated_id: ObjectId,
         context: &UpdateContext,
     ) -> Result<Vec<u8>, QueryError> {
-        let _ = (filter, generated_id, context);
-        Err(QueryError::not_implemented("update"))
+        let base = upsert::base(filter, self.is_replacement())?;
+        let base = frame(&base)?;
+        let result = self.evaluate(base, context, true)?;
+        let result = result.as_deref().map_or(Ok(base), frame)?;
+        let id = raw::find(result, b"_id")?;
+        if raw::find(base, b"_id")?.is_some() {
+            self.check_id(base, result)?;
+        }
+        let document = upsert::with_id(result, id, generated_id)?;
+        self.check_size(frame(&document)?, "Document to upsert", ErrorCode(17420))?;
+        Ok(document)
     }
 
     /// Whether it is a whole document.
     pub fn is_replacement(&self) -> bool {
-        false
+        matches!(self.form, Form::Replacement(_))
     }
 
     /// Whether it is an array of stages.
     pub fn is_pipeline(&self) -> bool {
-        false
+        matches!(self.form, Form::Pipeline(_))
     }
 
     /// Whether a positional `$` is in it: then the match's details are needed.
     pub fn is_positional(&self) -> bool {
-        false
+        matches!(&self.form, Form::Operators(operators) if operators.is_positional)
+    }
+
+    fn evaluate(
+        &self,
+        document: &RawDocument,
+        context: &UpdateContext,
+        is_insert: bool,
+    ) -> Result<Option<Vec<u8>>, QueryError> {
+        match &self.form {
+            Form::Operators(operators) => {
+                let around = Surroundings {
+                    root: document,
+                    context,
+                    is_insert,
+                    collator: self.collator.as_ref(),
+                };
+                let mut out = Vec::with_capacity(document.as_bytes().len() + 64);
+                let mut application = Application::new(around, &operators.filters);
+                let changed = application.document(&operators.tree, document, &mut out)?;
+                Ok(changed.then_some(out))
+            }
+            Form::Replacement(replacement) => Ok(Some(replacement.apply(document, context)?)),
+            Form::Pipeline(pipeline) => Ok(Some(pipeline.apply(document)?)),
+        }
+    }
+
+    /// Fails (66) when `_id` is another one than before.
+    fn check_id(&self, before: &RawDocument, after: &RawDocument) -> Result<(), QueryError> {
+        let old = raw::find(before, b"_id")?;
+        let new = raw::find(after, b"_id")?;
+        let is_same = match (old, new) {
+            (None, None) => true,
+            (Some(old), Some(new)) => old.whole() == new.whole() || keys::compare(old.value()?, new.value()?).is_eq(),
+            _ => false,
+        };
+        if is_same {
+            return Ok(());
+        }
+        let message = match (&self.form, new) {
+            (Form::Operators(_), _) | (_, None) => {
+                "Performing an update on the path '_id' would modify the immutable field '_id'".to_owned()
+            }
+            (_, Some(new)) => format!(
+                "After applying the update, the (immutable) field '_id' was found to have been altered to {}",
+                raw::describe_element(new)
+            ),
+        };
+        Err(QueryError::new(ErrorCode::ImmutableField, message))
+    }
+
+    fn check_size(&self, document: &RawDocument, what: &str, code: ErrorCode) -> Result<(), QueryError> {
+        if document.as_bytes().len() > DOCUMENT_BYTES_MAX {
+            return Err(QueryError::new(
+                code,
+                format!("{what} is larger than {DOCUMENT_BYTES_MAX}"),
+            ));
+        }
+        let may_be_deep = match &self.form {
+            Form::Operators(operators) => operators.may_be_deep,
+            Form::Replacement(_) => false,
+            Form::Pipeline(_) => true,
+        };
+        if may_be_deep && nesting_depth(document)? > DEPTH_MAX {
+            let message = format!("{what} exceeds the maximum nesting depth of {DEPTH_MAX}");
+            return Err(QueryError::new(ErrorCode::Overflow, message));
+        }
+        Ok(())
     }
 }
+
+impl std::fmt::Debug for Update {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.form {
+            Form::Operators(operators) => operators.tree.fmt(f),
+            Form::Replacement(_) => f.write_str("Replacement"),
+            Form::Pipeline(_) => f.write_str("Pipeline"),
+        }
+    }
+}
+
+fn parse_array_filters(filters: &RawArray, context: &ExpressionContext) -> Result<Vec<ArrayFilter>, QueryError> {
+    let mut parsed: Vec<ArrayFilter> = Vec::new();
+    for item in Elements::new(frame(filters.as_bytes())?) {
+        let item = item?;
+        if item.kind() != kind::DOCUMENT {
+            return Err(QueryError::type_mismatch(format!(
+                "BSON field 'update.updates.arrayFilters.{}' is the wrong type '{}', expected type 'object'",
+                item.name_lossy(),
+                raw::type_name(item.element_type()?)
+            )));
+        }
+        let (identifier, filter) = matcher::array_filter(item.frame()?, context)?;
+        if parsed.iter().any(|other| other.identifier == identifier) {
+            return Err(QueryError::failed_to_parse(format!(
+                "Found multiple array filters with the same top-level field name {identifier}"
+            )));
+        }
+        parsed.push(ArrayFilter { identifier, filter });
+    }
+    Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! A projection applied to a document's bytes.
+
+use bson::RawDocument;
+use wire::ErrorCode;
+
+use super::{Mode, Node, Rule, Slice};
+use crate::QueryError;
+use crate::matcher::ValuePredicate;
+use crate::raw::{self, Element, Elements, Frame, kind};
+use crate::value::scan::Malformed;
+
+/// Levels of nesting that are projected; documents are refused long before.
+const DEPTH_MAX: usize = 250;
+
+/// One application of a projection.
+pub(super) struct Application<'a> {
+    /// What expressions are evaluated on.
+    pub(super) root: &'a RawDocument,
+    pub(super) mode: Mode,
+    /// The position that the filter matched, for `field.$`.
+    pub(super) matched: Option<u32>,
+}
+
+impl Application<'_> {
+    /// Appends the projected document.
+    pub(super) fn document(
+        &self,
+        node: &Node,
+        document: &RawDocument,
+        out: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<(), QueryError> {
+        if depth > DEPTH_MAX {
+            return Err(Malformed.into());
+        }
+        let bytes = document.as_bytes();
+        let frame = Frame::begin(out);
+        // Fields that are not named and stay are copied in runs from here.
+        let mut copied = 4;
+        // Bit n: child n was met. Children beyond are rare and looked for again.
+        let mut met = 0_u64;
+        for element in Elements::new(document) {
+            let element = element?;
+            let Some(child) = node.child(element.name()) else {
+                continue;
+            };
+            if self.mode != Mode::Include {
+                out.extend_from_slice(&bytes[copied..element.start()]);
+                copied = element.end();
+            }
+            if child < 64 {
+                met |= 1 << child;
+            }
+            self.field(&node.children[child].1, element, out, depth)?;
+            if met.count_ones() as usize == node.children.len() {
+                break;
+            }
+        }
+        if self.mode != Mode::Include {
+            out.extend_from_slice(&bytes[copied..bytes.len() - 1]);
+        }
+        if node.has_computed {
+            for (child, (name, rule)) in node.children.iter().enumerate() {
+                let was_met = match child {
+                    0..64 => met >> child & 1 == 1,
+                    _ => raw::find(document, name.as_bytes())?.is_some(),
+                };
+                self.computed(name, rule, was_met, out)?;
+            }
+        }
+        frame.finish(out);
+        Ok(())
+    }
+
+    /// Appends what a rule makes of a field that is there.
+    fn field(&self, rule: &Rule, element: Element<'_>, out: &mut Vec<u8>, depth: usize) -> Result<(), QueryError> {
+        match rule {
+            Rule::Include => out.extend_from_slice(element.whole()),
+            Rule::Exclude => {}
+            Rule::Below(node) => {
+                let start = out.len();
+                raw::append_header(out, element.kind(), element.name());
+                match self.value(node, element, out, depth)? {
+                    Some(kind) => out[start] = kind,
+                    None => out.truncate(start),
+                }
+            }
+            // In place only where the other fields stay; an inclusion appends it.
+            Rule::Computed(expression) => {
+                if self.mode == Mode::Add {
+                    expression.evaluate_on(self.root)?.append_to(out, element.name_str()?);
+                }
+            }
+            Rule::Slice(slice) => sliced(*slice, element, out)?,
+            Rule::ElemMatch(predicate) => first_match(predicate, element, out)?,
+            Rule::Positional => self.matched_element(element, out)?,
+        }
+        Ok(())
+    }
+
+    /// Appends the projected value and gives its type; `None` is no value.
+    fn value(
+        &self,
+        node: &Node,
+        element: Element<'_>,
+        out: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<Option<u8>, QueryError> {
+        match element.kind() {
+            kind::DOCUMENT => self.document(node, element.frame()?, out, depth + 1)?,
+            kind::ARRAY => self.array(node, element.frame()?, out, depth + 1)?,
+            _ if self.mode == Mode::Exclude || (self.mode == Mode::Add && !node.has_computed) => {
+                out.extend_from_slice(element.value_bytes());
+            }
+            _ if node.has_computed => {
+                self.made(node, out)?;
+                return Ok(Some(kind::DOCUMENT));
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(element.kind()))
+    }
+
+    fn array(&self, node: &Node, array: &RawDocument, out: &mut Vec<u8>, depth: usize) -> Result<(), QueryError> {
+        if depth > DEPTH_MAX {
+            return Err(Malformed.into());
+        }
+        let frame = Frame::begin(out);
+        let mut index = 0;
+        for item in Elements::new(array) {
+            let item = item?;
+            let start = out.len();
+            raw::append_indexed(out, item.kind(), index, &[]);
+            match self.value(node, item, out, depth)? {
+                Some(kind) => {
+                    out[start] = kind;
+                    index += 1;
+                }
+                None => out.truncate(start),
+            }
+        }
+        frame.finish(out);
+        Ok(())
+    }
+
+    /// Appends a computed field, or the documents around one, that [`Self::field`] has not written.
+    fn computed(&self, name: &str, rule: &Rule, was_met: bool, out: &mut Vec<u8>) -> Result<(), QueryError> {
+        match rule {
+            Rule::Computed(expression) if !was_met || self.mode != Mode::Add => {
+                expression.evaluate_on(self.root)?.append_to(out, name);
+            }
+            Rule::Below(node) if !was_met && node.has_computed => {
+                raw::append_header(out, kind::DOCUMENT, name.as_bytes());
+                self.made(node, out)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Appends a document of computed fields alone.
+    fn made(&self, node: &Node, out: &mut Vec<u8>) -> Result<(), QueryError> {
+        let frame = Frame::begin(out);
+        for (name, rule) in &node.children {
+            self.computed(name, rule, false, out)?;
+        }
+        frame.finish(out);
+        Ok(())
+    }
+
+    fn matched_element(&self, element: Element<'_>, out: &mut Vec<u8>) -> Result<(), QueryError> {
+        if element.kind() != kind::ARRAY {
+            out.extend_from_slice(element.whole());
+            return Ok(());
+        }
+        let item = match self.matched {
+            Some(index) => Elements::new(element.frame()?).nth(index as usize).transpose()?,
+            None => None,
+        };
+        let Some(item) = item else {
+            let message = "Executor error during find command :: caused by :: positional operator '.$' couldn't find a \
+                           matching element in the array";
+            return Err(QueryError::new(ErrorCode(51246), message));
+        };
+        append_single(element, item, out);
+        Ok(())
+    }
+}
+
+/// Appends an array of one of its elements.
+fn append_single(array: Element<'_>, item: Element<'_>, out: &mut Vec<u8>) {
+    let frame = Frame::begin_field(out, kind::ARRAY, array.name());
+    raw::append_indexed(out, item.kind(), 0, item.value_bytes());
+    frame.finish(out);
+}
+
+fn first_match(predicate: &ValuePredicate, element: Element<'_>, out: &mut Vec<u8>) -> Result<(), QueryError> {
+    if element.kind() != kind::ARRAY {
+        return Ok(());
+    }
+    for item in Elements::new(element.frame()?) {
+        let item = item?;
+        if predicate.matches(item, None)? {
+            append_single(element, item, out);
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn sliced(slice: Slice, element: Element<'_>, out: &mut Vec<u8>) -> Result<(), QueryError> {
+    if element.kind() != kind::ARRAY {
+        out.extend_from_slice(element.whole());
+        return Ok(());
+    }
+    let array = element.frame()?;
+    let saturating = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let length = Elements::new(array).count();
+    let (first, count) = match slice {
+        Slice { skip: None, limit } if limit < 0 => (length.saturating_sub(saturating(limit.unsigned_abs())), length),
+        Slice { skip, limit } => {
+            let skip = skip.unwrap_or(0);
+            let distance = saturating(skip.unsigned_abs());
+            let first = if skip < 0 {
+                length.saturating_sub(distance)
+            } else {
+                distance
+            };
+            (first, saturating(limit.unsigned_abs()))
+        }
+    };
+    let frame = Frame::begin_field(out, kind::ARRAY, element.name());
+    for (index, item) in Elements::new(array).skip(first).take(count).enumerate() {
+        let item = item?;
+        raw::append_indexed(out, item.kind(), index, item.value_bytes());
+    }
+    frame.finish(out);
+    Ok(())
+}

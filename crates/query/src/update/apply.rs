@@ -1,0 +1,368 @@
+//! Operators applied to a document: its bytes are copied in runs around what changes.
+//!
+//! 1. Walk the elements; those without a node stay in the current run.
+//! 2. At an element with a node, the run is copied out and the node applied; the rest is one run once every child was met.
+//! 3. Children that were not met are created behind, in the tree's order.
+//!
+//! Invariant: `path` names the components from the root to where the walk is. Recursion is bounded by the tree's depth.
+
+use bson::RawDocument;
+use wire::ErrorCode;
+
+use super::ArrayFilter;
+use super::leaf::{Change, Surroundings};
+use super::tree::{Branch, ElementStep, Node};
+use crate::QueryError;
+use crate::raw::{self, Element, Elements, Frame, kind};
+
+/// Most nulls that setting an element beyond an array's end puts in between.
+const BACKFILL_MAX: u32 = 1_500_000;
+
+/// One application of an update's operators.
+pub(super) struct Application<'a> {
+    pub(super) around: Surroundings<'a>,
+    pub(super) filters: &'a [ArrayFilter],
+    /// Names on the way, for messages.
+    path: Vec<Vec<u8>>,
+}
+
+impl<'a> Application<'a> {
+    pub(super) fn new(around: Surroundings<'a>, filters: &'a [ArrayFilter]) -> Self {
+        Self {
+            around,
+            filters,
+            path: Vec::new(),
+        }
+    }
+
+    fn path_text(&self) -> String {
+        let names: Vec<_> = self.path.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        names.join(".")
+    }
+
+    /// Writes the changed document; false when nothing changed.
+    pub(super) fn document(
+        &mut self,
+        branch: &Branch,
+        document: &RawDocument,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, QueryError> {
+        let bytes = document.as_bytes();
+        let frame = Frame::begin(out);
+        let mut changed = false;
+        let mut copied = 4;
+        let mut met = Met::new(branch.fields.len());
+        for element in Elements::new(document) {
+            let element = element?;
+            let name = element.name();
+            let child = branch.fields.iter().position(|field| field.name.as_bytes() == name);
+            let Some(child) = child.filter(|child| met.insert(*child)) else {
+                continue;
+            };
+            out.extend_from_slice(&bytes[copied..element.start()]);
+            match self.element(&branch.fields[child].node, element, name, out)? {
+                Change::Same => copied = element.start(),
+                Change::Value(_) | Change::Removed => {
+                    changed = true;
+                    copied = element.end();
+                }
+            }
+            if met.count == branch.fields.len() {
+                break;
+            }
+        }
+        out.extend_from_slice(&bytes[copied..bytes.len() - 1]);
+        for (position, field) in branch.fields.iter().enumerate() {
+            if !met.contains(position) {
+                changed |= self.create(&field.node, field.name.as_bytes(), out)?;
+            }
+        }
+        frame.finish(out);
+        Ok(changed)
+    }
+
+    /// Applies a node to a field that is there and writes it under `name`. Writes nothing unless it answers `Value`.
+    fn element(
+        &mut self,
+        node: &Node,
+        element: Element<'_>,
+        name: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Change, QueryError> {
+        let start = out.len();
+        raw::append_header(out, element.kind(), name);
+        let value_at = out.len();
+        let change = match node {
+            Node::Leaf(leaf) => leaf.change(element, &self.around, out)?,
+            Node::Branch(branch) => {
+                self.path.push(name.to_vec());
+                let changed = match element.kind() {
+                    kind::ARRAY => self.array(branch, element, out)?,
+                    _ if !branch.elements.is_empty() => return Err(self.not_an_array(branch, element)),
+                    kind::DOCUMENT => self.document(branch, element.frame()?, out)?,
+                    _ => {
+                        self.check_viable(branch, element, |_| true)?;
+                        false
+                    }
+                };
+                self.path.pop();
+                if changed {
+                    Change::Value(element.kind())
+                } else {
+                    Change::Same
+                }
+            }
+        };
+        match change {
+            Change::Value(kind) if kind == element.kind() && out[value_at..] == *element.value_bytes() => {
+                out.truncate(start);
+                Ok(Change::Same)
+            }
+            Change::Value(kind) => {
+                out[start] = kind;
+                Ok(change)
+            }
+            Change::Same | Change::Removed => {
+                out.truncate(start);
+                Ok(change)
+            }
+        }
+    }
+
+    fn not_an_array(&self, branch: &Branch, element: Element<'_>) -> QueryError {
+        let description = raw::describe_element(element);
+        if branch.elements.iter().all(|(step, _)| *step == ElementStep::Matched) {
+            if let Err(error) = self.matched() {
+                return error;
+            }
+            let message = format!("Cannot create field '$' in element {{{description}}}");
+            return QueryError::new(ErrorCode::PathNotViable, message);
+        }
+        QueryError::bad_value(format!("Cannot apply array updates to non-array element {description}"))
+    }
+
+    /// Fails (28) when one of the named children would have to be created in a value that has no such fields.
+    fn check_viable(
+        &self,
+        branch: &Branch,
+        element: Element<'_>,
+        is_concerned: impl Fn(Option<u32>) -> bool,
+    ) -> Result<(), QueryError> {
+        let creates = |node: &Node| node.any_leaf(&|leaf| leaf.creates(&self.around));
+        match branch
+            .fields
+            .iter()
+            .find(|field| is_concerned(field.index) && creates(&field.node))
+        {
+            None => Ok(()),
+            Some(field) => {
+                let description = raw::describe_element(element);
+                let message = format!("Cannot create field '{}' in element {{{description}}}", field.name);
+                Err(QueryError::new(ErrorCode::PathNotViable, message))
+            }
+        }
+    }
+
+    /// Writes the changed array; false when nothing changed.
+    fn array(&mut self, branch: &Branch, array: Element<'_>, out: &mut Vec<u8>) -> Result<bool, QueryError> {
+        if branch.nodes().any(|node| node.any_leaf(&|leaf| leaf.is_rename())) {
+            return Err(QueryError::bad_value(format!(
+                "The source and destination fields of $rename cannot be array elements, '{}' in doc with {} has an \
+                 array field",
+                self.path_text(),
+                self.around.id()
+            )));
+        }
+        self.check_viable(branch, array, |index| index.is_none())?;
+        let document = array.frame()?;
+        let bytes = document.as_bytes();
+        let frame = Frame::begin(out);
+        let mut changed = false;
+        let mut copied = 4;
+        let mut length = 0;
+        for item in Elements::new(document) {
+            let item = item?;
+            let index = length;
+            length += 1;
+            let Some(node) = self.node_for(branch, item, index)? else {
+                continue;
+            };
+            out.extend_from_slice(&bytes[copied..item.start()]);
+            let change = self.element(node.as_ref(), item, item.name(), out)?;
+            match change {
+                Change::Same => copied = item.start(),
+                // An array keeps its length.
+                Change::Removed if item.kind() == kind::NULL => copied = item.start(),
+                Change::Removed => {
+                    raw::append(out, kind::NULL, item.name(), &[]);
+                    changed = true;
+                    copied = item.end();
+                }
+                Change::Value(_) => {
+                    changed = true;
+                    copied = item.end();
+                }
+            }
+        }
+        out.extend_from_slice(&bytes[copied..bytes.len() - 1]);
+        changed |= self.extend(branch, length, out)?;
+        frame.finish(out);
+        Ok(changed)
+    }
+
+    /// Creates elements behind the end of an array, with nulls between.
+    fn extend(&mut self, branch: &Branch, mut length: u32, out: &mut Vec<u8>) -> Result<bool, QueryError> {
+        let old = length;
+        for field in &branch.fields {
+            let Some(index) = field.index.filter(|index| *index >= length) else {
+                continue;
+            };
+            if !field.node.any_leaf(&|leaf| leaf.creates(&self.around)) {
+                continue;
+            }
+            if index - old > BACKFILL_MAX {
+                return Err(QueryError::bad_value(format!(
+                    "can't backfill more than {BACKFILL_MAX} elements"
+                )));
+            }
+            for gap in length..index {
+                raw::append_indexed(out, kind::NULL, gap as usize, &[]);
+            }
+            self.create(&field.node, field.name.as_bytes(), out)?;
+            length = index + 1;
+        }
+        Ok(length > old)
+    }
+
+    /// What is to be done with one element of an array.
+    fn node_for<'b>(
+        &self,
+        branch: &'b Branch,
+        item: Element<'_>,
+        index: u32,
+    ) -> Result<Option<Chosen<'b>>, QueryError> {
+        let mut chosen: Option<Chosen<'b>> = None;
+        let mut add = |node: &'b Node| -> Result<(), QueryError> {
+            chosen = Some(match chosen.take() {
+                None => Chosen::One(node),
+                Some(other) => {
+                    let path = || format!("{}.{index}", self.path_text());
+                    Chosen::Merged(Box::new(other.as_ref().merged(node, &path)?))
+                }
+            });
+            Ok(())
+        };
+        if let Some(field) = branch.fields.iter().find(|field| field.index == Some(index)) {
+            add(&field.node)?;
+        }
+        for (step, node) in &branch.elements {
+            let applies = match step {
+                ElementStep::All => true,
+                ElementStep::Matched => self.matched()? == index,
+                ElementStep::Filtered(filter) => self.filters[*filter].matches(item, self.around.collator)?,
+            };
+            if applies {
+                add(node)?;
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn matched(&self) -> Result<u32, QueryError> {
+        self.around.context.details.array_index.ok_or_else(|| {
+            QueryError::bad_value("The positional operator did not find the match needed from the query.")
+        })
+    }
+
+    /// Writes a field that is not there; false when the operators make none.
+    fn create(&mut self, node: &Node, name: &[u8], out: &mut Vec<u8>) -> Result<bool, QueryError> {
+        let start = out.len();
+        match node {
+            Node::Leaf(leaf) => {
+                raw::append_header(out, 0, name);
+                match leaf.create(&self.around, out)? {
+                    Some(kind) => out[start] = kind,
+                    None => out.truncate(start),
+                }
+            }
+            Node::Branch(branch) => {
+                self.path.push(name.to_vec());
+                if let Some((step, _)) = branch.elements.first() {
+                    if *step == ElementStep::Matched {
+                        self.matched()?;
+                    }
+                    return Err(QueryError::bad_value(format!(
+                        "The path '{}' must exist in the document in order to apply array updates.",
+                        self.path_text()
+                    )));
+                }
+                let frame = Frame::begin_field(out, kind::DOCUMENT, name);
+                for field in &branch.fields {
+                    self.create(&field.node, field.name.as_bytes(), out)?;
+                }
+                if frame.is_empty(out) {
+                    out.truncate(start);
+                } else {
+                    frame.finish(out);
+                }
+                self.path.pop();
+            }
+        }
+        Ok(out.len() > start)
+    }
+}
+
+/// The node for an element of an array.
+enum Chosen<'b> {
+    One(&'b Node),
+    /// Several paths lead to the element.
+    Merged(Box<Node>),
+}
+
+impl Chosen<'_> {
+    fn as_ref(&self) -> &Node {
+        match self {
+            Chosen::One(node) => node,
+            Chosen::Merged(node) => node,
+        }
+    }
+}
+
+/// Which children of a branch were met in the document.
+struct Met {
+    first: u64,
+    rest: Vec<bool>,
+    count: usize,
+}
+
+impl Met {
+    fn new(children: usize) -> Self {
+        Self {
+            first: 0,
+            rest: vec![false; children.saturating_sub(64)],
+            count: 0,
+        }
+    }
+
+    fn contains(&self, child: usize) -> bool {
+        if child < 64 {
+            self.first >> child & 1 == 1
+        } else {
+            self.rest[child - 64]
+        }
+    }
+
+    /// False when it was met before: a second field of the same name is left alone.
+    fn insert(&mut self, child: usize) -> bool {
+        if self.contains(child) {
+            return false;
+        }
+        if child < 64 {
+            self.first |= 1 << child;
+        } else {
+            self.rest[child - 64] = true;
+        }
+        self.count += 1;
+        true
+    }
+}

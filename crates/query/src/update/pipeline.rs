@@ -1,0 +1,161 @@
+//! Updates by a pipeline of stages that work on one document.
+
+use bson::{RawArray, RawBsonRef, RawDocument};
+use wire::ErrorCode;
+
+use crate::QueryError;
+use crate::expression::{Expression, ExpressionContext};
+use crate::project::Projection;
+use crate::raw::{self, Elements, Frame};
+use crate::value::scan::frame;
+
+/// The stages.
+pub(super) struct Pipeline {
+    stages: Vec<Stage>,
+}
+
+enum Stage {
+    Project(Projection),
+    ReplaceRoot(Expression),
+}
+
+impl Pipeline {
+    pub(super) fn parse(stages: &RawArray, context: &ExpressionContext) -> Result<Self, QueryError> {
+        let mut parsed = Vec::new();
+        for stage in Elements::new(frame(stages.as_bytes())?) {
+            let RawBsonRef::Document(stage) = stage?.value()? else {
+                let message = "Each element of the 'pipeline' array must be an object";
+                return Err(QueryError::type_mismatch(message));
+            };
+            let mut fields = Elements::new(stage);
+            let (Some(only), None) = (fields.next().transpose()?, fields.next()) else {
+                let message = "A pipeline stage specification object must contain exactly one field.";
+                return Err(QueryError::new(ErrorCode(40323), message));
+            };
+            parsed.push(parse_stage(only, context)?);
+        }
+        Ok(Self { stages: parsed })
+    }
+
+    /// The changed document, the old `_id` in front.
+    pub(super) fn apply(&self, document: &RawDocument) -> Result<Vec<u8>, QueryError> {
+        let mut current = document.as_bytes().to_vec();
+        for stage in &self.stages {
+            let mut next = Vec::with_capacity(current.len() + 64);
+            match stage {
+                Stage::Project(projection) => projection.apply(frame(&current)?, None, &mut next)?,
+                Stage::ReplaceRoot(expression) => {
+                    let value = expression.evaluate_on(frame(&current)?)?;
+                    let Some(root) = value.as_document() else {
+                        let message = format!(
+                            "'newRoot' expression must evaluate to an object, but resulting value was of type: '{}'",
+                            value.type_name()
+                        );
+                        return Err(QueryError::new(ErrorCode(40228), message));
+                    };
+                    next.extend_from_slice(root.as_bytes());
+                }
+            }
+            current = next;
+        }
+        restore_id(document, current)
+    }
+}
+
+/// Puts the old `_id` in front when the stages lost it.
+fn restore_id(old: &RawDocument, new: Vec<u8>) -> Result<Vec<u8>, QueryError> {
+    let document = frame(&new)?;
+    let first = Elements::new(document).next().transpose()?;
+    if first.is_some_and(|first| first.name() == b"_id") {
+        return Ok(new);
+    }
+    let id = match raw::find(document, b"_id")? {
+        Some(id) => Some(id),
+        None => raw::find(old, b"_id")?,
+    };
+    let Some(id) = id else { return Ok(new) };
+    let mut out = Vec::with_capacity(new.len() + 32);
+    let whole = Frame::begin(&mut out);
+    out.extend_from_slice(id.whole());
+    for element in Elements::new(document) {
+        let element = element?;
+        if element.name() != b"_id" {
+            out.extend_from_slice(element.whole());
+        }
+    }
+    whole.finish(&mut out);
+    Ok(out)
+}
+
+fn parse_stage(stage: raw::Element<'_>, context: &ExpressionContext) -> Result<Stage, QueryError> {
+    let name = stage.name_str()?;
+    let value = stage.value()?;
+    match (name, value) {
+        ("$set" | "$addFields", RawBsonRef::Document(fields)) => {
+            Ok(Stage::Project(Projection::parse_add_fields(fields, context)?))
+        }
+        ("$set" | "$addFields", _) => {
+            let found = raw::type_name(stage.element_type()?);
+            let message = format!("{name} specification stage must be an object, got {found}");
+            Err(QueryError::new(ErrorCode(40272), message))
+        }
+        ("$project", RawBsonRef::Document(fields)) => Ok(Stage::Project(Projection::parse_project(fields, context)?)),
+        ("$project", _) => Err(QueryError::new(
+            ErrorCode(15969),
+            "$project specification must be an object",
+        )),
+        ("$unset", value) => Ok(Stage::Project(Projection::parse_unset(value)?)),
+        ("$replaceWith", value) => Ok(Stage::ReplaceRoot(Expression::parse(value, context)?)),
+        ("$replaceRoot", RawBsonRef::Document(options)) => match raw::find(options, b"newRoot")? {
+            Some(root) => Ok(Stage::ReplaceRoot(Expression::parse(root.value()?, context)?)),
+            None => Err(QueryError::new(
+                ErrorCode(40414),
+                "BSON field '$replaceRoot.newRoot' is missing but a required field",
+            )),
+        },
+        ("$replaceRoot", _) => {
+            let found = raw::type_name(stage.element_type()?);
+            let message = format!("expected an object as specification for $replaceRoot stage, got {found}");
+            Err(QueryError::new(ErrorCode(40229), message))
+        }
+        (name, _) if is_stage(name) => Err(QueryError::new(
+            ErrorCode::InvalidOptions,
+            format!("{name} is not allowed to be used within an update"),
+        )),
+        (name, _) => Err(QueryError::new(
+            ErrorCode(40324),
+            format!("Unrecognized pipeline stage name: '{name}'"),
+        )),
+    }
+}
+
+/// Stages of MongoDB that an update may not have.
+fn is_stage(name: &str) -> bool {
+    const STAGES: [&str; 24] = [
+        "$match",
+        "$group",
+        "$sort",
+        "$limit",
+        "$skip",
+        "$unwind",
+        "$lookup",
+        "$count",
+        "$facet",
+        "$sample",
+        "$out",
+        "$merge",
+        "$bucket",
+        "$bucketAuto",
+        "$sortByCount",
+        "$graphLookup",
+        "$redact",
+        "$unionWith",
+        "$setWindowFields",
+        "$geoNear",
+        "$densify",
+        "$fill",
+        "$documents",
+        "$collStats",
+    ];
+    STAGES.contains(&name)
+}
