@@ -37,12 +37,18 @@ pub fn is_generic(name: &str) -> bool {
 
 /// `IDLUnknownField`.
 pub fn unknown_field(command: &str, field: &str) -> CommandError {
-    CommandError::new(ErrorCode(40415), format!("BSON field '{command}.{field}' is an unknown field."))
+    CommandError::new(
+        ErrorCode(40415),
+        format!("BSON field '{command}.{field}' is an unknown field."),
+    )
 }
 
 /// `IDLFailedToParse`: a required field is not there.
 pub fn missing_field(command: &str, field: &str) -> CommandError {
-    CommandError::new(ErrorCode(40414), format!("BSON field '{command}.{field}' is missing but a required field"))
+    CommandError::new(
+        ErrorCode(40414),
+        format!("BSON field '{command}.{field}' is missing but a required field"),
+    )
 }
 
 /// `TypeMismatch` for a field.
@@ -90,7 +96,10 @@ pub fn number_as_i64(value: RawBsonRef<'_>) -> Option<i64> {
         RawBsonRef::Double(v) => Some(v as i64),
         RawBsonRef::Decimal128(v) => {
             let text = v.to_string();
-            Some(text.parse::<f64>().map_or(0, |f| if f.is_nan() { 0 } else { f.round_ties_even() as i64 }))
+            Some(
+                text.parse::<f64>()
+                    .map_or(0, |f| if f.is_nan() { 0 } else { f.round_ties_even() as i64 }),
+            )
         }
         _ => None,
     }

@@ -5,7 +5,6 @@
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use storage::Operation;
 
@@ -32,7 +31,6 @@ impl Peer {
 pub struct Client {
     id: u32,
     peer: Peer,
-    gone: AtomicBool,
     metadata: Mutex<Option<RawDocumentBuf>>,
     current: Mutex<Current>,
 }
@@ -54,7 +52,6 @@ impl Client {
         Self {
             id,
             peer,
-            gone: AtomicBool::new(false),
             metadata: Mutex::new(None),
             current: Mutex::new(Current::default()),
         }
@@ -92,7 +89,15 @@ impl Client {
     }
 
     /// Notes that `operation` begins.
-    pub(crate) fn begin(&self, operation: Arc<Operation>, command: &'static str, database: &str, body: &RawDocument, started: Duration, started_ms: i64) {
+    pub(crate) fn begin(
+        &self,
+        operation: Arc<Operation>,
+        command: &'static str,
+        database: &str,
+        body: &RawDocument,
+        started: Duration,
+        started_ms: i64,
+    ) {
         let mut current = self.current.lock();
         current.running = Some(operation);
         current.command = command;
@@ -128,14 +133,8 @@ impl Client {
         current.running.as_ref().map(|operation| look(&current, operation))
     }
 
-    /// True once the other end is gone.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
-    }
-
     /// The other end is gone: its operation is interrupted.
     pub(crate) fn set_gone(&self) {
-        self.gone.store(true, Ordering::Relaxed);
         self.with_current(|_, operation| operation.kill());
     }
 }

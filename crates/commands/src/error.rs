@@ -22,7 +22,11 @@ pub struct CommandError {
 impl CommandError {
     /// An error without extra fields.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), extra: None }
+        Self {
+            code,
+            message: message.into(),
+            extra: None,
+        }
     }
 
     /// `BadValue` (2).
@@ -73,7 +77,9 @@ impl From<StorageError> for CommandError {
             StorageError::CannotCreateIndex(_) => ErrorCode::CannotCreateIndex,
             StorageError::InvalidOptions(_) | StorageError::CannotDropIdIndex => ErrorCode::InvalidOptions,
             StorageError::CannotIndexParallelArrays(_) => ErrorCode::CannotIndexParallelArrays,
-            StorageError::CannotMakeKey(_) | StorageError::InvalidDocument(_) | StorageError::NoJournal => ErrorCode::BadValue,
+            StorageError::CannotMakeKey(_) | StorageError::InvalidDocument(_) | StorageError::NoJournal => {
+                ErrorCode::BadValue
+            }
             StorageError::IndexBuildAborted(_) => ErrorCode(276),
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
             StorageError::UnitTooLarge { .. } => ErrorCode::TransactionTooLarge,
@@ -108,7 +114,9 @@ fn duplicate_key(duplicate: &DuplicateKey) -> CommandError {
             duplicate.index,
             shell_text(&Bson::Document(value.clone())),
         ),
-        extra: Some(Box::new(doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": value })),
+        extra: Some(Box::new(
+            doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": value },
+        )),
     }
 }
 
@@ -116,12 +124,23 @@ fn duplicate_key(duplicate: &DuplicateKey) -> CommandError {
 pub fn shell_text(value: &Bson) -> String {
     match value {
         Bson::Document(document) => {
-            let fields: Vec<String> = document.iter().map(|(name, value)| format!("{name}: {}", shell_text(value))).collect();
-            if fields.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", fields.join(", ")) }
+            let fields: Vec<String> = document
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", shell_text(value)))
+                .collect();
+            if fields.is_empty() {
+                "{}".to_owned()
+            } else {
+                format!("{{ {} }}", fields.join(", "))
+            }
         }
         Bson::Array(values) => {
             let values: Vec<String> = values.iter().map(shell_text).collect();
-            if values.is_empty() { "[]".to_owned() } else { format!("[ {} ]", values.join(", ")) }
+            if values.is_empty() {
+                "[]".to_owned()
+            } else {
+                format!("[ {} ]", values.join(", "))
+            }
         }
         Bson::String(text) => format!("\"{text}\""),
         Bson::ObjectId(id) => format!("ObjectId('{id}')"),
@@ -136,5 +155,29 @@ pub fn shell_text(value: &Bson) -> String {
 impl From<Interrupted> for CommandError {
     fn from(interrupted: Interrupted) -> Self {
         Self::new(interrupted_code(interrupted), interrupted.to_string())
+    }
+}
+
+impl From<QueryError> for CommandError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Storage(error) => error.into(),
+            QueryError::Code(coded) => Self {
+                code: coded.code,
+                message: coded.message,
+                extra: coded
+                    .extra
+                    .and_then(|extra| Document::try_from(&*extra).ok())
+                    .map(Box::new),
+            },
+            other => Self::new(ErrorCode::InternalError, other.to_string()),
+        }
+    }
+}
+
+/// Sources that commands make for pipelines report through the pipeline.
+impl From<CommandError> for QueryError {
+    fn from(error: CommandError) -> Self {
+        QueryError::new(error.code, error.message)
     }
 }

@@ -1,13 +1,15 @@
 //! One call of a command: the fields every command shares, read once, and what the call reports about itself.
 
+use crate::Client;
 use crate::arguments::{Arguments, is_generic, missing_field, unknown_field};
 use crate::cursors::SessionId;
 use crate::error::{CommandError, Result};
 use crate::server::{Request, Server};
 use crate::table::Command;
-use crate::Client;
 use bson::raw::{RawBsonRef, RawDocument};
 use engine::Seq;
+use query::exec::ExecContext;
+use query::expression::ExpressionContext;
 use std::sync::Arc;
 use storage::{Namespace, Operation};
 use wire::ErrorCode;
@@ -91,14 +93,19 @@ impl<'i> Generic<'i> {
     /// Reads the fields every command may carry. `journal` says whether the log is on.
     pub(crate) fn read(request: &Request<'i>, command: &Command, journal: bool) -> Result<Self> {
         let arguments = Arguments::of(command.name);
-        let mut generic = Self { database: request.legacy_database.unwrap_or(""), ..Self::default() };
+        let mut generic = Self {
+            database: request.legacy_database.unwrap_or(""),
+            ..Self::default()
+        };
         for element in request.body {
             let (name, value) = element?;
             match name.as_str() {
                 "$db" => generic.database = arguments.string("$db", value)?,
                 "lsid" => generic.session = Some(session_id(arguments.document("lsid", value)?)?),
                 "maxTimeMS" => generic.max_time_ms = max_time_ms(value)?,
-                "writeConcern" => generic.write_concern = write_concern(arguments.document("writeConcern", value)?, journal)?,
+                "writeConcern" => {
+                    generic.write_concern = write_concern(arguments.document("writeConcern", value)?, journal)?
+                }
                 "readConcern" => check_read_concern(arguments.document("readConcern", value)?)?,
                 "txnNumber" | "startTransaction" | "autocommit" => {
                     return Err(CommandError::new(
@@ -109,7 +116,10 @@ impl<'i> Generic<'i> {
                 "apiVersion" => {
                     let version = arguments.string("apiVersion", value)?;
                     if version != "1" {
-                        return Err(CommandError::new(ErrorCode::APIVersionError, "API version must be \"1\""));
+                        return Err(CommandError::new(
+                            ErrorCode::APIVersionError,
+                            "API version must be \"1\"",
+                        ));
                     }
                 }
                 "apiStrict" => generic.api_strict = arguments.boolean("apiStrict", value)?,
@@ -117,12 +127,18 @@ impl<'i> Generic<'i> {
             }
         }
         if generic.database.is_empty() {
-            return Err(CommandError::new(ErrorCode(40571), "OP_MSG requests require a $db argument"));
+            return Err(CommandError::new(
+                ErrorCode(40571),
+                "OP_MSG requests require a $db argument",
+            ));
         }
         if generic.api_strict && !command.api_version_1 {
             return Err(CommandError::new(
                 ErrorCode::APIStrictError,
-                format!("Provided apiStrict:true, but the command {} is not in API Version 1", command.name),
+                format!(
+                    "Provided apiStrict:true, but the command {} is not in API Version 1",
+                    command.name
+                ),
             ));
         }
         Ok(generic)
@@ -131,9 +147,10 @@ impl<'i> Generic<'i> {
 
 fn session_id(lsid: &RawDocument) -> Result<SessionId> {
     match lsid.get("id") {
-        Ok(Some(RawBsonRef::Binary(binary))) => binary.bytes.try_into().map_err(|_| {
-            CommandError::bad_value("BSON field 'lsid.id' is not a UUID of 16 bytes")
-        }),
+        Ok(Some(RawBsonRef::Binary(binary))) => binary
+            .bytes
+            .try_into()
+            .map_err(|_| CommandError::bad_value("BSON field 'lsid.id' is not a UUID of 16 bytes")),
         Ok(Some(other)) => Err(crate::arguments::wrong_type("lsid", "id", other, "type 'binData'")),
         _ => Err(missing_field("lsid", "id")),
     }
@@ -148,7 +165,10 @@ fn max_time_ms(value: RawBsonRef<'_>) -> Result<u64> {
             .ok_or_else(|| CommandError::bad_value("maxTimeMS must be a number"))?,
     };
     if !(0..=i64::from(i32::MAX)).contains(&number) {
-        return Err(CommandError::bad_value(format!("{number} value for maxTimeMS is out of range [0, {}]", i32::MAX)));
+        return Err(CommandError::bad_value(format!(
+            "{number} value for maxTimeMS is out of range [0, {}]",
+            i32::MAX
+        )));
     }
     Ok(number as u64)
 }
@@ -170,10 +190,22 @@ fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> 
                     Some(0) => concern.unacknowledged = true,
                     Some(1) => {}
                     Some(n) if n > 1 => {
-                        return Err(CommandError::bad_value("cannot use 'w' > 1 when a host is not replicated"));
+                        return Err(CommandError::bad_value(
+                            "cannot use 'w' > 1 when a host is not replicated",
+                        ));
                     }
-                    Some(_) => return Err(CommandError::new(ErrorCode::FailedToParse, "w has to be a non-negative number and not greater than 50")),
-                    None => return Err(CommandError::new(ErrorCode::FailedToParse, "w has to be a number, string, or object")),
+                    Some(_) => {
+                        return Err(CommandError::new(
+                            ErrorCode::FailedToParse,
+                            "w has to be a non-negative number and not greater than 50",
+                        ));
+                    }
+                    None => {
+                        return Err(CommandError::new(
+                            ErrorCode::FailedToParse,
+                            "w has to be a number, string, or object",
+                        ));
+                    }
                 },
             },
             "j" | "fsync" => {
@@ -207,13 +239,18 @@ fn check_read_concern(document: &RawDocument) -> Result<()> {
             ("level", other) => {
                 return Err(CommandError::new(
                     ErrorCode::FailedToParse,
-                    format!("readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not {other:?}"),
+                    format!(
+                        "readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not {other:?}"
+                    ),
                 ));
             }
             ("afterClusterTime" | "atClusterTime", _) => {
                 return Err(CommandError::new(
                     ErrorCode::NotAReplicaSet,
-                    format!("node needs to be a replica set member to use readConcern.{}", name.as_str()),
+                    format!(
+                        "node needs to be a replica set member to use readConcern.{}",
+                        name.as_str()
+                    ),
                 ));
             }
             (other, _) => return Err(unknown_field("readConcern", other)),
@@ -243,7 +280,10 @@ impl<'i> Invocation<'i> {
             other => {
                 return Err(CommandError::new(
                     ErrorCode::InvalidNamespace,
-                    format!("collection name has invalid type {}", crate::arguments::type_name(other)),
+                    format!(
+                        "collection name has invalid type {}",
+                        crate::arguments::type_name(other)
+                    ),
                 ));
             }
         };
@@ -280,7 +320,10 @@ impl<'i> Invocation<'i> {
             while rest.len() >= 5 {
                 let length = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
                 let Some(bytes) = rest.get(..length) else {
-                    return Err(CommandError::new(ErrorCode::InvalidBSON, "document sequence is cut off"));
+                    return Err(CommandError::new(
+                        ErrorCode::InvalidBSON,
+                        "document sequence is cut off",
+                    ));
                 };
                 documents.push(RawDocument::from_bytes(bytes)?);
                 rest = &rest[length..];
@@ -306,7 +349,35 @@ impl<'i> Invocation<'i> {
                 }
                 Ok(Some(documents))
             }
-            Some(other) => Err(crate::arguments::wrong_type(self.command.name, field, other, "type 'array'")),
+            Some(other) => Err(crate::arguments::wrong_type(
+                self.command.name,
+                field,
+                other,
+                "type 'array'",
+            )),
+        }
+    }
+
+    /// What expressions of this call see.
+    pub fn expressions(&self) -> ExpressionContext {
+        let env = &self.server.env;
+        ExpressionContext::new(env.clock.now_ms(), Arc::clone(&env.random))
+    }
+
+    /// The same with the variables of `let`.
+    pub fn expressions_with(&self, variables: Option<&RawDocument>) -> Result<ExpressionContext> {
+        let context = self.expressions();
+        Ok(match variables {
+            Some(variables) => context.with_let(variables)?,
+            None => context,
+        })
+    }
+
+    /// Where plans of this call run.
+    pub fn context(&self) -> ExecContext<'_> {
+        ExecContext {
+            storage: &self.server.storage,
+            op: &self.operation,
         }
     }
 

@@ -116,7 +116,10 @@ const SHARDS: usize = 16;
 
 impl Default for Top {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), shards: std::array::from_fn(|_| Mutex::new(HashMap::new())) }
+        Self {
+            hasher: RandomState::new(),
+            shards: std::array::from_fn(|_| Mutex::new(HashMap::new())),
+        }
     }
 }
 
@@ -191,8 +194,12 @@ impl Latencies {
 
     /// `(name, microseconds, operations)`.
     pub fn rows(&self) -> [(&'static str, i64, i64); 3] {
-        [("reads", &self.reads), ("writes", &self.writes), ("commands", &self.commands)]
-            .map(|(name, [latency, operations])| (name, latency.get(), operations.get()))
+        [
+            ("reads", &self.reads),
+            ("writes", &self.writes),
+            ("commands", &self.commands),
+        ]
+        .map(|(name, [latency, operations])| (name, latency.get(), operations.get()))
     }
 }
 

@@ -101,7 +101,10 @@ impl Parameters {
             ));
         };
         if name == "enableTestCommands" && when == When::Runtime {
-            return Err(CommandError::new(ErrorCode::IllegalOperation, format!("not allowed to change [{name}] at runtime")));
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("not allowed to change [{name}] at runtime"),
+            ));
         }
         let was = self.get(name).unwrap_or(Bson::Null);
         match slot {
@@ -164,10 +167,24 @@ mod tests {
     #[test]
     fn values_out_of_range_and_unknown_names_are_refused() {
         let parameters = Parameters::new(100);
-        assert!(parameters.set("cursorTimeoutMillis", &Bson::Int32(0), When::Runtime).is_err());
-        assert!(parameters.set("journalCommitInterval", &Bson::Int32(501), When::Runtime).is_err());
-        let unknown = parameters.set("nonesuch", &Bson::Int32(1), When::Runtime).expect_err("unknown");
+        assert!(
+            parameters
+                .set("cursorTimeoutMillis", &Bson::Int32(0), When::Runtime)
+                .is_err()
+        );
+        assert!(
+            parameters
+                .set("journalCommitInterval", &Bson::Int32(501), When::Runtime)
+                .is_err()
+        );
+        let unknown = parameters
+            .set("nonesuch", &Bson::Int32(1), When::Runtime)
+            .expect_err("unknown");
         assert_eq!(unknown.code, ErrorCode::InvalidOptions);
-        assert!(parameters.set("enableTestCommands", &Bson::Boolean(true), When::Runtime).is_err());
+        assert!(
+            parameters
+                .set("enableTestCommands", &Bson::Boolean(true), When::Runtime)
+                .is_err()
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: `open` holds the start offsets of the documents that are begun and not yet ended, outermost first; their
 //! lengths are patched in when they end.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::ElementType;
 use bson::{Bson, DateTime, Document};
 
@@ -16,7 +16,10 @@ pub struct Reply<'b> {
 impl<'b> Reply<'b> {
     /// Begins a document at the end of `buffer`.
     pub fn begin(buffer: &'b mut Vec<u8>) -> Self {
-        let mut reply = Self { buffer, open: Vec::with_capacity(4) };
+        let mut reply = Self {
+            buffer,
+            open: Vec::with_capacity(4),
+        };
         reply.open_length();
         reply
     }
@@ -103,6 +106,12 @@ impl<'b> Reply<'b> {
         self.buffer.extend_from_slice(value.as_bytes());
     }
 
+    /// An array, copied as it is.
+    pub fn raw_array(&mut self, name: &str, value: &RawArray) {
+        self.header(ElementType::Array, name);
+        self.buffer.extend_from_slice(value.as_bytes());
+    }
+
     /// Any value.
     pub fn value(&mut self, name: &str, value: &Bson) {
         match value {
@@ -145,6 +154,7 @@ impl<'b> Reply<'b> {
     pub fn raw_value(&mut self, name: &str, value: RawBsonRef<'_>) {
         match value {
             RawBsonRef::Document(document) => self.document(name, document),
+            RawBsonRef::Array(array) => self.raw_array(name, array),
             RawBsonRef::Int32(v) => self.int32(name, v),
             RawBsonRef::String(v) => self.string(name, v),
             other => {

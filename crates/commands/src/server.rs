@@ -75,10 +75,17 @@ pub struct Server {
 
 impl Server {
     /// Puts the parts together. Errors name a `--setParameter` that does not exist or has a bad value.
-    pub fn new(env: Env, storage: Arc<Storage>, logger: Arc<Logger>, settings: Settings) -> std::result::Result<Arc<Self>, String> {
+    pub fn new(
+        env: Env,
+        storage: Arc<Storage>,
+        logger: Arc<Logger>,
+        settings: Settings,
+    ) -> std::result::Result<Arc<Self>, String> {
         let parameters = Parameters::new(settings.slow_ms);
         for (name, value) in &settings.parameters {
-            parameters.set(name, &Bson::String(value.clone()), When::Startup).map_err(|error| error.message)?;
+            parameters
+                .set(name, &Bson::String(value.clone()), When::Startup)
+                .map_err(|error| error.message)?;
         }
         let started = (env.clock.now_ms(), env.clock.monotonic());
         let server = Self {
@@ -105,14 +112,17 @@ impl Server {
     /// Hands changed parameters to the parts that live by them.
     pub(crate) fn apply_parameters(&self) {
         let parameters = &self.parameters;
-        self.storage.set_ttl_monitor(
-            parameters.ttl_monitor_enabled.load(Ordering::Relaxed),
-            Duration::from_secs(parameters.ttl_monitor_sleep_s.load(Ordering::Relaxed) as u64),
-        );
-        self.storage.set_sync_period(Duration::from_secs(parameters.sync_delay_s.load(Ordering::Relaxed) as u64));
         self.storage
-            .log()
-            .set_commit_interval(Duration::from_millis(parameters.journal_commit_interval_ms.load(Ordering::Relaxed) as u64));
+            .set_ttl_enabled(parameters.ttl_monitor_enabled.load(Ordering::Relaxed));
+        self.storage.set_ttl_sleep(Duration::from_secs(
+            parameters.ttl_monitor_sleep_s.load(Ordering::Relaxed) as u64,
+        ));
+        self.storage.set_sync_period(Duration::from_secs(
+            parameters.sync_delay_s.load(Ordering::Relaxed) as u64
+        ));
+        self.storage.log().set_commit_interval(Duration::from_millis(
+            parameters.journal_commit_interval_ms.load(Ordering::Relaxed) as u64,
+        ));
     }
 
     /// A new connection. Call [`Server::disconnect`] when it ends.
@@ -139,7 +149,10 @@ impl Server {
 
     /// A number for a new operation.
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
-        Arc::new(Operation::new(Arc::clone(&self.env.clock), self.next_operation.fetch_add(1, Ordering::Relaxed)))
+        Arc::new(Operation::new(
+            Arc::clone(&self.env.clock),
+            self.next_operation.fetch_add(1, Ordering::Relaxed),
+        ))
     }
 
     /// A timestamp later than every one before: seconds since the epoch and a counter within the second.
@@ -148,8 +161,16 @@ impl Server {
         let mut last = self.last_timestamp.load(Ordering::Relaxed);
         loop {
             let next = now.max(last + 1);
-            match self.last_timestamp.compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return bson::Timestamp { time: (next >> 32) as u32, increment: next as u32 },
+            match self
+                .last_timestamp
+                .compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    return bson::Timestamp {
+                        time: (next >> 32) as u32,
+                        increment: next as u32,
+                    };
+                }
                 Err(found) => last = found,
             }
         }
@@ -195,7 +216,12 @@ impl Server {
             reply.finish();
             return Outcome::default();
         };
-        let mut call = Call { server: self, client, command, request };
+        let mut call = Call {
+            server: self,
+            client,
+            command,
+            request,
+        };
         let (result, outcome) = call.run(&mut reply);
         self.command_counters[place].total.add(1);
         if let Err(error) = result {
@@ -242,7 +268,13 @@ impl Call<'_> {
         }
         if self.server.shutting_down.load(Ordering::Relaxed) {
             let error = CommandError::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown");
-            return (Err(error), Outcome { close: true, ..Outcome::default() });
+            return (
+                Err(error),
+                Outcome {
+                    close: true,
+                    ..Outcome::default()
+                },
+            );
         }
         let started = self.server.env.clock.monotonic();
         let operation = self.server.new_operation();
@@ -295,7 +327,9 @@ impl Call<'_> {
         let kind = self.command.kind;
         let metrics = &server.metrics;
         match kind {
-            OperationKind::Query if matches!(self.command.name, "find" | "count" | "distinct" | "aggregate") => metrics.operations.query.add(u64::from(self.command.name == "find")),
+            OperationKind::Query if matches!(self.command.name, "find" | "count" | "distinct" | "aggregate") => {
+                metrics.operations.query.add(u64::from(self.command.name == "find"))
+            }
             OperationKind::GetMore => metrics.operations.getmore.add(1),
             _ => {}
         }
@@ -371,10 +405,19 @@ impl Call<'_> {
         }
         attributes.insert("locks", locks_document(counters));
         attributes.insert("remote", self.client.peer().as_str());
-        attributes.insert("protocol", if self.request.legacy_database.is_some() { "op_query" } else { "op_msg" });
+        attributes.insert(
+            "protocol",
+            if self.request.legacy_database.is_some() {
+                "op_query"
+            } else {
+                "op_msg"
+            },
+        );
         attributes.insert("durationMillis", time.as_millis() as i64);
         let context = format!("conn{}", self.client.id());
-        self.server.logger.info(Component::Command, 51803, &context, "Slow query", attributes);
+        self.server
+            .logger
+            .info(Component::Command, 51803, &context, "Slow query", attributes);
     }
 }
 
@@ -389,8 +432,14 @@ fn wait_for_log(invocation: &Invocation<'_>) -> Result<()> {
 /// The command as log lines show it: long ones are cut.
 fn command_for_log(body: &RawDocument) -> Bson {
     if body.as_bytes().len() > LOGGED_COMMAND_BYTES_MAX {
-        let names: Vec<String> = body.into_iter().flatten().map(|(name, _)| name.as_str().to_owned()).collect();
-        return Bson::Document(doc! { "$truncated": format!("a command of {} bytes with the fields {names:?}", body.as_bytes().len()) });
+        let names: Vec<String> = body
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_str().to_owned())
+            .collect();
+        return Bson::Document(
+            doc! { "$truncated": format!("a command of {} bytes with the fields {names:?}", body.as_bytes().len()) },
+        );
     }
     Document::try_from(body).map_or(Bson::Null, Bson::Document)
 }
@@ -411,7 +460,11 @@ pub(crate) fn locks_document(counters: &OperationCounters) -> Document {
     let mut waited_us = Document::new();
     for (mode, name) in modes {
         let counts = counters.lock(mode);
-        for (figure, into) in [(&counts.acquired, &mut acquired), (&counts.waited, &mut waited), (&counts.wait_us, &mut waited_us)] {
+        for (figure, into) in [
+            (&counts.acquired, &mut acquired),
+            (&counts.waited, &mut waited),
+            (&counts.wait_us, &mut waited_us),
+        ] {
             if figure.get() > 0 {
                 into.insert(name, figure.get() as i64);
             }

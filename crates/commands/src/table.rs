@@ -30,8 +30,23 @@ pub struct Command {
 
 impl Command {
     /// A command with the usual flags: any database, authentication needed, primary only, not in the Stable API.
-    pub const fn new(name: &'static str, help: &'static str, kind: OperationKind, run: fn(&mut Invocation<'_>, &mut Reply<'_>) -> Result<()>) -> Self {
-        Self { name, aliases: &[], help, admin_only: false, without_auth: false, secondary_ok: false, api_version_1: false, kind, run }
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        kind: OperationKind,
+        run: fn(&mut Invocation<'_>, &mut Reply<'_>) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            help,
+            admin_only: false,
+            without_auth: false,
+            secondary_ok: false,
+            api_version_1: false,
+            kind,
+            run,
+        }
     }
 
     /// Adds other spellings.
@@ -95,5 +110,29 @@ mod tests {
         assert!(find("find").is_some());
         assert!(find("Find").is_none());
         assert_eq!(find("buildinfo").map(|(command, _)| command.name), Some("buildInfo"));
+    }
+}
+
+#[cfg(test)]
+mod documentation {
+    use super::*;
+
+    /// The list in the manual is this one: `- \`name\` (aliases) sentence`, sorted, between two markers.
+    #[test]
+    fn the_compatibility_page_lists_exactly_these_commands() {
+        let page = include_str!("../../../docs/compatibility.md");
+        let listed = page
+            .split("<!-- commands -->")
+            .nth(1)
+            .and_then(|rest| rest.split("<!-- end -->").next());
+        let expected: String = COMMANDS
+            .iter()
+            .map(|command| {
+                let aliases: String = command.aliases.iter().map(|alias| format!(", `{alias}`")).collect();
+                format!("- `{}`{aliases}: {}\n", command.name, command.help)
+            })
+            .collect();
+        let listed = listed.expect("the markers are there").trim_start();
+        assert_eq!(listed, expected, "docs/compatibility.md must list:\n{expected}");
     }
 }

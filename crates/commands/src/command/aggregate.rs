@@ -9,13 +9,19 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::table::Command;
 use bson::raw::RawBsonRef;
-use query::exec::ExecContext;
 use query::plan::AggregateRequest;
+use query::plan::Verbosity;
 use wire::ErrorCode;
 
 /// `aggregate`.
-pub const AGGREGATE: Command =
-    Command::new("aggregate", "Runs an aggregation pipeline.", OperationKind::Query, aggregate).secondary_ok().api_version_1();
+pub const AGGREGATE: Command = Command::new(
+    "aggregate",
+    "Runs an aggregation pipeline.",
+    OperationKind::Query,
+    aggregate,
+)
+.secondary_ok()
+.api_version_1();
 
 /// A parsed `aggregate`.
 pub struct Aggregate<'a> {
@@ -34,7 +40,10 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
         other => {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
-                format!("Invalid command format: the 'aggregate' field must specify a collection name or 1, not {}", crate::arguments::type_name(other)),
+                format!(
+                    "Invalid command format: the 'aggregate' field must specify a collection name or 1, not {}",
+                    crate::arguments::type_name(other)
+                ),
             ));
         }
     };
@@ -58,22 +67,39 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
         Ok(true)
     })?;
     let pipeline = pipeline.ok_or_else(|| missing_field("aggregate", "pipeline"))?;
-    let request = AggregateRequest { ns: namespace, db: call.database, pipeline, hint: index_hint, collation, variables };
-    Ok(Aggregate { request, batch: batch.map(|size| size as u64), explain, has_cursor })
+    let request = AggregateRequest {
+        ns: namespace,
+        db: call.database,
+        pipeline,
+        hint: index_hint,
+        collation,
+        variables,
+    };
+    Ok(Aggregate {
+        request,
+        batch: batch.map(|size| size as u64),
+        explain,
+        has_cursor,
+    })
 }
 
 fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let parsed = parse(call)?;
     if parsed.explain {
-        return super::explain::explain_aggregate(call, reply, &parsed.request, query::plan::Verbosity::QueryPlanner);
+        return super::explain::explain_aggregate(call, reply, &parsed.request, Verbosity::QueryPlanner);
     }
     if !parsed.has_cursor {
-        return Err(CommandError::new(ErrorCode::FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument"));
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        ));
     }
-    let namespace = parsed.request.ns.as_ref().map_or_else(|| format!("{}.$cmd.aggregate", call.database), |ns| ns.as_str().to_owned());
+    let namespace = parsed.request.ns.as_ref().map_or_else(
+        || format!("{}.$cmd.aggregate", call.database),
+        |ns| ns.as_str().to_owned(),
+    );
     let made = super::initial_stages::documents(call, &parsed.request)?;
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-    let executor = query::aggregate(&context, &parsed.request, made)?;
+    let executor = query::aggregate(&call.context(), &parsed.request, made)?;
     call.set_plan_summary(executor.plan_summary());
     let request = CursorRequest {
         namespace,

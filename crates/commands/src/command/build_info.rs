@@ -21,21 +21,36 @@ pub const PING: Command = Command::new("ping", "Answers.", OperationKind::Comman
 .secondary_ok()
 .api_version_1();
 /// `whatsmyuri`.
-pub const WHATSMYURI: Command = Command::new("whatsmyuri", "The client's address as seen from here.", OperationKind::Command, |call, reply| {
-    reply.string("you", call.client.peer().as_str());
-    Ok(())
-})
+pub const WHATSMYURI: Command = Command::new(
+    "whatsmyuri",
+    "The client's address as seen from here.",
+    OperationKind::Command,
+    |call, reply| {
+        reply.string("you", call.client.peer().as_str());
+        Ok(())
+    },
+)
 .without_auth()
 .secondary_ok();
 /// `listCommands`.
-pub const LIST_COMMANDS: Command =
-    Command::new("listCommands", "Lists the commands.", OperationKind::Command, list_commands).without_auth().secondary_ok();
+pub const LIST_COMMANDS: Command = Command::new(
+    "listCommands",
+    "Lists the commands.",
+    OperationKind::Command,
+    list_commands,
+)
+.without_auth()
+.secondary_ok();
 /// `connectionStatus`.
-pub const CONNECTION_STATUS: Command =
-    Command::new("connectionStatus", "Who is authenticated on this connection.", OperationKind::Command, connection_status)
-        .without_auth()
-        .secondary_ok()
-        .api_version_1();
+pub const CONNECTION_STATUS: Command = Command::new(
+    "connectionStatus",
+    "Who is authenticated on this connection.",
+    OperationKind::Command,
+    connection_status,
+)
+.without_auth()
+.secondary_ok()
+.api_version_1();
 
 /// The version of Tenon itself.
 pub const TENON_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -71,7 +86,11 @@ fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 fn list_commands(_call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.open_document("commands");
     for command in COMMANDS {
-        let versions = if command.api_version_1 { vec![Bson::String("1".into())] } else { vec![] };
+        let versions = if command.api_version_1 {
+            vec![Bson::String("1".into())]
+        } else {
+            vec![]
+        };
         let entry = doc! {
             "help": command.help,
             "requiresAuth": !command.without_auth,

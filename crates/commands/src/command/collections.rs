@@ -14,15 +14,38 @@ use storage::Namespace;
 use wire::ErrorCode;
 
 /// `create`.
-pub const CREATE: Command = Command::new("create", "Creates a collection or a view.", OperationKind::Command, create).api_version_1();
+pub const CREATE: Command = Command::new(
+    "create",
+    "Creates a collection or a view.",
+    OperationKind::Command,
+    create,
+)
+.api_version_1();
 /// `drop`.
-pub const DROP: Command = Command::new("drop", "Removes a collection or a view.", OperationKind::Command, drop_collection).api_version_1();
+pub const DROP: Command = Command::new(
+    "drop",
+    "Removes a collection or a view.",
+    OperationKind::Command,
+    drop_collection,
+)
+.api_version_1();
 /// `renameCollection`.
-pub const RENAME_COLLECTION: Command =
-    Command::new("renameCollection", "Renames a collection.", OperationKind::Command, rename).admin_only();
+pub const RENAME_COLLECTION: Command = Command::new(
+    "renameCollection",
+    "Renames a collection.",
+    OperationKind::Command,
+    rename,
+)
+.admin_only();
 /// `listCollections`.
-pub const LIST_COLLECTIONS: Command =
-    Command::new("listCollections", "Lists the collections of a database.", OperationKind::Command, list).secondary_ok().api_version_1();
+pub const LIST_COLLECTIONS: Command = Command::new(
+    "listCollections",
+    "Lists the collections of a database.",
+    OperationKind::Command,
+    list,
+)
+.secondary_ok()
+.api_version_1();
 
 /// Largest `size` of a capped collection, one pebibyte as MongoDB has it.
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
@@ -38,7 +61,11 @@ struct Definition<'a> {
 
 fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
     let arguments = call.arguments();
-    let mut definition = Definition { view_on: None, pipeline: None, options: Document::new() };
+    let mut definition = Definition {
+        view_on: None,
+        pipeline: None,
+        options: Document::new(),
+    };
     let (mut capped, mut size, mut max) = (false, None, None);
     call.for_each_field(|name, value| {
         match name {
@@ -58,10 +85,17 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
                     definition.options.insert(name, Bson::try_from(value)?);
                 }
             }
-            "validator" | "collation" | "timeseries" | "clusteredIndex" | "changeStreamPreAndPostImages" | "encryptedFields"
+            "validator"
+            | "collation"
+            | "timeseries"
+            | "clusteredIndex"
+            | "changeStreamPreAndPostImages"
+            | "encryptedFields"
             | "expireAfterSeconds" => refuse_unbuilt(name, value)?,
             "storageEngine" | "indexOptionDefaults" => {
-                definition.options.insert(name, Document::try_from(arguments.document(name, value)?)?);
+                definition
+                    .options
+                    .insert(name, Document::try_from(arguments.document(name, value)?)?);
             }
             "temp" => {}
             _ => return Ok(false),
@@ -72,28 +106,46 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
         return Err(CommandError::not_implemented(format!("create.{name}")));
     }
     if capped {
-        let size = size.ok_or_else(|| CommandError::new(ErrorCode::InvalidOptions, "the 'size' field is required when 'capped' is true"))?;
+        let size = size.ok_or_else(|| {
+            CommandError::new(
+                ErrorCode::InvalidOptions,
+                "the 'size' field is required when 'capped' is true",
+            )
+        })?;
         if !(1..=CAPPED_BYTES_MAX).contains(&size) {
-            return Err(CommandError::bad_value(format!("BSON field 'size' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'")));
+            return Err(CommandError::bad_value(format!(
+                "BSON field 'size' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"
+            )));
         }
         let rounded = (size + 255) / 256 * 256;
         let mut options = doc! { "capped": true, "size": small(rounded) };
         if let Some(max) = max.filter(|max| *max > 0) {
             if max >= CAPPED_DOCUMENTS_MAX {
-                return Err(CommandError::bad_value("max in a capped collection has to be < 2^31 or not set"));
+                return Err(CommandError::bad_value(
+                    "max in a capped collection has to be < 2^31 or not set",
+                ));
             }
             options.insert("max", small(max));
         }
         options.extend(std::mem::take(&mut definition.options));
         definition.options = options;
     } else if max.is_some() {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present"));
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "the 'capped' field needs to be true when either the 'size' or 'max' fields are present",
+        ));
     }
     if definition.view_on.is_some() && capped {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "options not supported when creating a view: capped"));
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "options not supported when creating a view: capped",
+        ));
     }
     if definition.view_on.is_none() && definition.pipeline.is_some() {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "'pipeline' requires 'viewOn' to also be specified"));
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "'pipeline' requires 'viewOn' to also be specified",
+        ));
     }
     Ok(definition)
 }
@@ -107,11 +159,19 @@ fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
     let asks_nothing = match value {
         RawBsonRef::Null => true,
         RawBsonRef::Document(document) if name == "validator" => document.is_empty(),
-        RawBsonRef::Document(document) if name == "collation" => document.get_str("locale") == Ok("simple"),
-        RawBsonRef::Document(document) if name == "changeStreamPreAndPostImages" => document.get_bool("enabled") == Ok(false),
+        RawBsonRef::Document(document) if name == "collation" => {
+            document.get_str("locale").is_ok_and(|locale| locale == "simple")
+        }
+        RawBsonRef::Document(document) if name == "changeStreamPreAndPostImages" => {
+            document.get_bool("enabled").is_ok_and(|on| !on)
+        }
         _ => false,
     };
-    if asks_nothing { Ok(()) } else { Err(CommandError::not_implemented(format!("create.{name}"))) }
+    if asks_nothing {
+        Ok(())
+    } else {
+        Err(CommandError::not_implemented(format!("create.{name}")))
+    }
 }
 
 /// `mongorestore` sends the `_id` index, its namespace included; it must be the usual one.
@@ -120,11 +180,20 @@ fn check_id_index(index: &RawDocument) -> Result<()> {
         Some(RawBsonRef::Document(key)) => {
             let mut fields = key.into_iter();
             match (fields.next().transpose()?, fields.next()) {
-                (Some((name, value)), None) if name.as_str() == "_id" && crate::arguments::number_as_i64(value) == Some(1) => Ok(()),
-                _ => Err(CommandError::bad_value("The field 'key' for an _id index must be {_id: 1}")),
+                (Some((name, value)), None)
+                    if name.as_str() == "_id" && crate::arguments::number_as_i64(value) == Some(1) =>
+                {
+                    Ok(())
+                }
+                _ => Err(CommandError::bad_value(
+                    "The field 'key' for an _id index must be {_id: 1}",
+                )),
             }
         }
-        _ => Err(CommandError::new(ErrorCode::FailedToParse, "the 'idIndex' specification needs a 'key' document")),
+        _ => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "the 'idIndex' specification needs a 'key' document",
+        )),
     }
 }
 
@@ -153,7 +222,10 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         Err(storage::StorageError::NamespaceExists(_)) if is_same(&storage, &namespace, &definition) => Ok(()),
         Err(storage::StorageError::NamespaceExists(_)) => {
             let text = describe(&storage, &namespace);
-            Err(CommandError::new(ErrorCode::NamespaceExists, format!("namespace {namespace} already exists, but with different options: {text}")))
+            Err(CommandError::new(
+                ErrorCode::NamespaceExists,
+                format!("namespace {namespace} already exists, but with different options: {text}"),
+            ))
         }
         Err(other) => Err(other.into()),
     }
@@ -174,7 +246,9 @@ fn is_same(storage: &storage::Storage, namespace: &Namespace, definition: &Defin
 
 fn describe(storage: &storage::Storage, namespace: &Namespace) -> String {
     match storage.catalog().collection(namespace) {
-        Some(there) => Document::try_from(there.options()).map(|options| crate::error::shell_text(&options.into())).unwrap_or_default(),
+        Some(there) => Document::try_from(there.options())
+            .map(|options| crate::error::shell_text(&options.into()))
+            .unwrap_or_default(),
         None => "a view".to_owned(),
     }
 }
@@ -182,9 +256,15 @@ fn describe(storage: &storage::Storage, namespace: &Namespace) -> String {
 /// Names that clients may not create.
 pub fn refuse_system(namespace: &Namespace) -> Result<()> {
     let name = namespace.collection();
-    let allowed = matches!(name, "system.js" | "system.profile" | "system.users" | "system.roles" | "system.version");
+    let allowed = matches!(
+        name,
+        "system.js" | "system.profile" | "system.users" | "system.roles" | "system.version"
+    );
     if name.starts_with("system.") && !allowed {
-        return Err(CommandError::new(ErrorCode::InvalidNamespace, format!("Invalid system namespace: {namespace}")));
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid system namespace: {namespace}"),
+        ));
     }
     Ok(())
 }
@@ -192,13 +272,19 @@ pub fn refuse_system(namespace: &Namespace) -> Result<()> {
 fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     call.for_each_field(|name, _| Ok(name == "collectionUUID"))?;
-    if namespace.collection().starts_with("system.") && namespace.collection() != "system.js" && namespace.collection() != "system.profile" {
-        return Err(CommandError::new(ErrorCode::IllegalOperation, format!("can't drop system collection {namespace}")));
+    if namespace.collection().starts_with("system.")
+        && namespace.collection() != "system.js"
+        && namespace.collection() != "system.profile"
+    {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("can't drop system collection {namespace}"),
+        ));
     }
     let storage = &call.server.storage;
     if let Some(report) = storage.drop_collection(&call.operation, &namespace)? {
-        if let Some(indexes) = report.indexes {
-            reply.int32("nIndexesWas", indexes as i32);
+        if !report.was_view {
+            reply.int32("nIndexesWas", report.n_indexes_was as i32);
         }
         reply.string("ns", namespace.as_str());
         let seq = storage.last_seq();
@@ -225,7 +311,10 @@ fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let to = to.ok_or_else(|| crate::arguments::missing_field("renameCollection", "to"))?;
     if from == to {
-        return Err(CommandError::new(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            "Can't rename a collection to itself",
+        ));
     }
     refuse_system(&to)?;
     let storage = &call.server.storage;
@@ -243,12 +332,13 @@ fn parse_full(name: &str) -> Result<Namespace> {
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let mut name_only = false;
+    let expressions = call.expressions();
     let mut filter = Filter::all();
     let mut batch = None;
     call.for_each_field(|name, value| {
         match name {
             "nameOnly" => name_only = arguments.boolean(name, value)?,
-            "filter" => filter = Filter::parse(arguments.document(name, value)?)?,
+            "filter" => filter = Filter::parse(arguments.document(name, value)?, &expressions)?,
             "cursor" => batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
             "authorizedCollections" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
@@ -260,7 +350,10 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     for collection in catalog.collections(call.database) {
         let mut options = Document::try_from(collection.options())?;
         options.remove("uuid");
-        let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() };
+        let uuid = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: collection.uuid().to_vec(),
+        };
         entries.push(doc! {
             "name": collection.namespace().collection(),
             "type": "collection",

@@ -1,22 +1,34 @@
 //! `currentOp`, `killOp`.
 
 use super::filter::Filter;
+use crate::Client;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::server::locks_document;
 use crate::table::Command;
-use crate::Client;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, doc};
 
 /// `currentOp`.
-pub const CURRENT_OP: Command =
-    Command::new("currentOp", "Shows the operations that are running.", OperationKind::Command, current).admin_only().secondary_ok();
+pub const CURRENT_OP: Command = Command::new(
+    "currentOp",
+    "Shows the operations that are running.",
+    OperationKind::Command,
+    current,
+)
+.admin_only()
+.secondary_ok();
 /// `killOp`.
-pub const KILL_OP: Command =
-    Command::new("killOp", "Interrupts a running operation.", OperationKind::Command, kill).admin_only().secondary_ok();
+pub const KILL_OP: Command = Command::new(
+    "killOp",
+    "Interrupts a running operation.",
+    OperationKind::Command,
+    kill,
+)
+.admin_only()
+.secondary_ok();
 
 /// Which operations to show.
 #[derive(Clone, Copy, Default)]
@@ -78,7 +90,10 @@ fn of_connection(call: &Invocation<'_>, client: &Client) -> Document {
     if let Some(name) = client.application_name() {
         document.insert("appName", name);
     }
-    if let Some(metadata) = client.metadata().and_then(|metadata| Document::try_from(&*metadata).ok()) {
+    if let Some(metadata) = client
+        .metadata()
+        .and_then(|metadata| Document::try_from(&*metadata).ok())
+    {
         document.insert("clientMetadata", metadata);
     }
     document
@@ -134,7 +149,7 @@ fn current(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let filter = Filter::parse(&filter)?;
+    let filter = Filter::parse(&filter, &call.expressions())?;
     let mut shown_operations = Vec::new();
     for operation in operations(call, shown) {
         if filter.matches(&operation)? {
@@ -144,7 +159,10 @@ fn current(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.value("inprog", &Bson::Array(shown_operations));
     if call.server.fsync_lock.count() > 0 {
         reply.boolean("fsyncLock", true);
-        reply.string("info", "use db.fsyncUnlock() to terminate the fsync write/snapshot lock");
+        reply.string(
+            "info",
+            "use db.fsyncUnlock() to terminate the fsync write/snapshot lock",
+        );
     }
     Ok(())
 }
@@ -158,12 +176,16 @@ fn kill(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 other => crate::arguments::number_as_i64(other),
             };
             if wanted.is_none() {
-                return Err(CommandError::new(wire::ErrorCode::TypeMismatch, "Expected field \"op\" to have numeric type"));
+                return Err(CommandError::new(
+                    wire::ErrorCode::TypeMismatch,
+                    "Expected field \"op\" to have numeric type",
+                ));
             }
         }
         Ok(name == "op")
     })?;
-    let wanted = wanted.ok_or_else(|| CommandError::new(wire::ErrorCode::NoSuchKey, "Missing expected field \"op\""))?;
+    let wanted =
+        wanted.ok_or_else(|| CommandError::new(wire::ErrorCode::NoSuchKey, "Missing expected field \"op\""))?;
     for client in call.server.connected() {
         client.with_current(|_, operation| {
             if i64::from(operation.id) == wanted {

@@ -8,17 +8,24 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument};
-use query::exec::{DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState};
+use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
 use std::time::Duration;
 use wire::ErrorCode;
 use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// `getMore`.
-pub const GET_MORE: Command =
-    Command::new("getMore", "Fetches more results of a cursor.", OperationKind::GetMore, get_more).secondary_ok().api_version_1();
+pub const GET_MORE: Command = Command::new(
+    "getMore",
+    "Fetches more results of a cursor.",
+    OperationKind::GetMore,
+    get_more,
+)
+.secondary_ok()
+.api_version_1();
 /// `killCursors`.
-pub const KILL_CURSORS: Command =
-    Command::new("killCursors", "Ends cursors.", OperationKind::Command, kill_cursors).secondary_ok().api_version_1();
+pub const KILL_CURSORS: Command = Command::new("killCursors", "Ends cursors.", OperationKind::Command, kill_cursors)
+    .secondary_ok()
+    .api_version_1();
 
 /// Documents of a first batch when the client names no size.
 pub const FIRST_BATCH_DEFAULT: u64 = 101;
@@ -47,7 +54,11 @@ impl DocumentSink for BatchSink<'_, '_> {
         }
         self.reply.element(self.count as usize, document);
         self.count += 1;
-        if self.count >= self.most { SinkState::Full } else { SinkState::Continue }
+        if self.count >= self.most {
+            SinkState::Full
+        } else {
+            SinkState::Continue
+        }
     }
 }
 
@@ -68,15 +79,19 @@ pub struct CursorRequest {
 }
 
 /// Answers with the first batch of a plan and keeps a cursor when more is left.
-pub fn reply_with_plan(call: &mut Invocation<'_>, reply: &mut Reply<'_>, mut executor: Box<PlanExecutor>, request: CursorRequest) -> Result<()> {
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+pub fn reply_with_plan(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    mut executor: Box<PlanExecutor>,
+    request: CursorRequest,
+) -> Result<()> {
     reply.open_document("cursor");
     reply.open_array("firstBatch");
     let mut returned = 0;
     let mut state = ExecState::More;
     if request.batch > 0 {
         let mut sink = BatchSink::new(reply, request.batch);
-        state = executor.next_documents(&context, &mut sink)?;
+        state = executor.next_documents(&call.context(), &mut sink)?;
         returned = sink.count;
     }
     reply.close();
@@ -94,7 +109,13 @@ pub fn reply_with_plan(call: &mut Invocation<'_>, reply: &mut Reply<'_>, mut exe
             no_timeout: request.no_timeout,
             tailable: request.tailable,
             await_data: request.await_data,
-            max_time_ms: if request.tailable { 0 } else { call.operation.time_left().map_or(0, |left| left.as_millis().max(1) as u64) },
+            max_time_ms: if request.tailable {
+                0
+            } else {
+                call.operation
+                    .time_left()
+                    .map_or(0, |left| left.as_millis().max(1) as u64)
+            },
             originating: call.body.to_owned(),
             plan_summary,
             created_ms: call.server.env.clock.now_ms(),
@@ -114,7 +135,12 @@ pub fn reply_with_plan(call: &mut Invocation<'_>, reply: &mut Reply<'_>, mut exe
 fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let target = call.target()?;
     let RawBsonRef::Int64(id) = target else {
-        return Err(crate::arguments::wrong_type("getMore", "getMore", target, "type 'long'"));
+        return Err(crate::arguments::wrong_type(
+            "getMore",
+            "getMore",
+            target,
+            "type 'long'",
+        ));
     };
     let arguments = call.arguments();
     let mut collection = None;
@@ -134,7 +160,10 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if !collection.starts_with("$cmd.") {
         call.report.namespace = storage::Namespace::new(call.database, collection).ok();
     }
-    let mut cursor = call.server.cursors.check_out(id, &namespace, call.session, &call.operation)?;
+    let mut cursor = call
+        .server
+        .cursors
+        .check_out(id, &namespace, call.session, &call.operation)?;
     match fetch(call, reply, &mut cursor, batch) {
         Ok(true) => {
             reply.int64("id", id);
@@ -158,10 +187,17 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 /// Writes `cursor: { nextBatch: […]` and says whether the cursor stays open.
-fn fetch(call: &mut Invocation<'_>, reply: &mut Reply<'_>, cursor: &mut OpenCursor, batch: Option<u64>) -> Result<bool> {
+fn fetch(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    cursor: &mut OpenCursor,
+    batch: Option<u64>,
+) -> Result<bool> {
     let awaits = cursor.tailable && cursor.await_data;
     if call.max_time_ms > 0 && !awaits {
-        return Err(CommandError::bad_value("cannot set maxTimeMS on getMore command for a non-awaitData cursor"));
+        return Err(CommandError::bad_value(
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        ));
     }
     if cursor.max_time_ms > 0 {
         call.operation.set_deadline_ms(cursor.max_time_ms);
@@ -177,7 +213,13 @@ fn fetch(call: &mut Invocation<'_>, reply: &mut Reply<'_>, cursor: &mut OpenCurs
         CursorSource::Plan(executor) => {
             let plan_summary = cursor.plan_summary.clone();
             call.set_plan_summary(plan_summary);
-            let wait = awaits.then(|| if call.max_time_ms > 0 { Duration::from_millis(call.max_time_ms) } else { AWAIT_DEFAULT });
+            let wait = awaits.then(|| {
+                if call.max_time_ms > 0 {
+                    Duration::from_millis(call.max_time_ms)
+                } else {
+                    AWAIT_DEFAULT
+                }
+            });
             fetch_plan(call, reply, executor, most, wait)?
         }
     };
@@ -190,14 +232,22 @@ fn fetch(call: &mut Invocation<'_>, reply: &mut Reply<'_>, cursor: &mut OpenCurs
     Ok(open)
 }
 
-fn fetch_plan(call: &Invocation<'_>, reply: &mut Reply<'_>, executor: &mut PlanExecutor, most: u64, wait: Option<Duration>) -> Result<(u64, bool)> {
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
+fn fetch_plan(
+    call: &Invocation<'_>,
+    reply: &mut Reply<'_>,
+    executor: &mut PlanExecutor,
+    most: u64,
+    wait: Option<Duration>,
+) -> Result<(u64, bool)> {
+    let context = call.context();
     let end = wait.map(|wait| call.server.env.clock.monotonic() + wait);
     loop {
         let mut sink = BatchSink::new(reply, most);
         let state = executor.next_documents(&context, &mut sink)?;
         let returned = sink.count;
-        let left = end.map(|end| end.saturating_sub(call.server.env.clock.monotonic())).filter(|left| !left.is_zero());
+        let left = end
+            .map(|end| end.saturating_sub(call.server.env.clock.monotonic()))
+            .filter(|left| !left.is_zero());
         match (state, left) {
             (ExecState::Exhausted, _) => return Ok((returned, false)),
             (ExecState::CaughtUp, Some(left)) if returned == 0 && executor.wait_for_data(&context, left)? => {}
@@ -216,7 +266,14 @@ fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
             for id in arguments.array(name, value)? {
                 match id? {
                     RawBsonRef::Int64(id) => listed.push(id),
-                    other => return Err(crate::arguments::wrong_type("killCursors", "cursors", other, "type 'long'")),
+                    other => {
+                        return Err(crate::arguments::wrong_type(
+                            "killCursors",
+                            "cursors",
+                            other,
+                            "type 'long'",
+                        ));
+                    }
                 }
             }
             ids = Some(listed);
@@ -225,10 +282,20 @@ fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     })?;
     let ids = ids.ok_or_else(|| crate::arguments::missing_field("killCursors", "cursors"))?;
     if ids.is_empty() {
-        return Err(CommandError::new(ErrorCode::BadValue, "Must specify at least one cursor id in: cursors"));
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "Must specify at least one cursor id in: cursors",
+        ));
     }
-    let (killed, missing): (Vec<i64>, Vec<i64>) = ids.into_iter().partition(|id| call.server.cursors.kill(*id) == Killed::Gone);
-    for (name, ids) in [("cursorsKilled", killed), ("cursorsNotFound", missing), ("cursorsAlive", vec![]), ("cursorsUnknown", vec![])] {
+    let (killed, missing): (Vec<i64>, Vec<i64>) = ids
+        .into_iter()
+        .partition(|id| call.server.cursors.kill(*id) == Killed::Gone);
+    for (name, ids) in [
+        ("cursorsKilled", killed),
+        ("cursorsNotFound", missing),
+        ("cursorsAlive", vec![]),
+        ("cursorsUnknown", vec![]),
+    ] {
         reply.open_array(name);
         for (index, id) in ids.into_iter().enumerate() {
             reply.int64(&index.to_string(), id);

@@ -11,23 +11,32 @@ use storage::{CollectionStats, Storage};
 use wire::ErrorCode;
 
 /// `listDatabases`.
-pub const LIST_DATABASES: Command =
-    Command::new("listDatabases", "Lists the databases.", OperationKind::Command, list).admin_only().secondary_ok().api_version_1();
+pub const LIST_DATABASES: Command = Command::new("listDatabases", "Lists the databases.", OperationKind::Command, list)
+    .admin_only()
+    .secondary_ok()
+    .api_version_1();
 /// `dropDatabase`.
-pub const DROP_DATABASE: Command =
-    Command::new("dropDatabase", "Removes a database.", OperationKind::Command, drop_database).api_version_1();
+pub const DROP_DATABASE: Command = Command::new(
+    "dropDatabase",
+    "Removes a database.",
+    OperationKind::Command,
+    drop_database,
+)
+.api_version_1();
 /// `dbStats`.
-pub const DB_STATS: Command =
-    Command::new("dbStats", "Sizes of a database.", OperationKind::Command, stats).aliases(&["dbstats"]).secondary_ok();
+pub const DB_STATS: Command = Command::new("dbStats", "Sizes of a database.", OperationKind::Command, stats)
+    .aliases(&["dbstats"])
+    .secondary_ok();
 
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let mut name_only = false;
+    let expressions = call.expressions();
     let mut filter = Filter::all();
     call.for_each_field(|name, value| {
         match name {
             "nameOnly" => name_only = arguments.boolean(name, value)?,
-            "filter" => filter = Filter::parse(arguments.document(name, value)?)?,
+            "filter" => filter = Filter::parse(arguments.document(name, value)?, &expressions)?,
             "authorizedDatabases" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
@@ -131,7 +140,11 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = call.server;
     let sizes = sum(&server.storage, call.database)?;
     let views = server.storage.catalog().views(call.database).len() as i64;
-    let average = if sizes.objects == 0 { 0.0 } else { sizes.data_bytes as f64 / sizes.objects as f64 };
+    let average = if sizes.objects == 0 {
+        0.0
+    } else {
+        sizes.data_bytes as f64 / sizes.objects as f64
+    };
     let scaled = |bytes: i64| bytes as f64 / scale;
     let mut document: Document = doc! {
         "db": call.database,
@@ -148,7 +161,10 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if free_storage {
         document.insert("freeStorageSize", scaled(sizes.free_bytes));
         document.insert("indexFreeStorageSize", scaled(sizes.index_free_bytes));
-        document.insert("totalFreeStorageSize", scaled(sizes.free_bytes + sizes.index_free_bytes));
+        document.insert(
+            "totalFreeStorageSize",
+            scaled(sizes.free_bytes + sizes.index_free_bytes),
+        );
     }
     document.insert("scaleFactor", scale as i64);
     if let Ok(space) = server.env.fs.space(std::path::Path::new(&server.settings.db_path)) {

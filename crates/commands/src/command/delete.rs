@@ -2,7 +2,7 @@
 
 use super::find::{hint, optional};
 use super::insert::check_batch;
-use super::update::{Statement, match_context, refuse_view, write_plan};
+use super::update::{Statement, Target, WriteTargets, refuse_view};
 use super::write_result::{WriteErrors, is_fatal};
 use crate::arguments::{Arguments, missing_field, unknown_field};
 use crate::error::{CommandError, Result};
@@ -12,9 +12,8 @@ use crate::reply::Reply;
 use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
-use query::exec::ExecContext;
 use query::matcher::Matcher;
-use storage::{LockMode, Namespace, RecordId, StorageError};
+use storage::{Namespace, StorageError};
 use wire::ErrorCode;
 
 /// `delete`.
@@ -34,14 +33,17 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let documents = call.documents("deletes")?.ok_or_else(|| missing_field("delete", "deletes"))?;
+    let documents = call
+        .documents("deletes")?
+        .ok_or_else(|| missing_field("delete", "deletes"))?;
     check_batch(documents.len())?;
     refuse_view(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let mut deleted = 0;
     for (index, document) in documents.iter().enumerate() {
         call.server.metrics.operations.delete.add(1);
-        let done = parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, &mut deleted));
+        let done =
+            parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, &mut deleted));
         match done {
             Ok(_) => {}
             Err(error) if is_fatal(&error) => return Err(error),
@@ -91,57 +93,80 @@ pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawD
         0 => true,
         1 => false,
         other => {
-            return Err(CommandError::new(ErrorCode::FailedToParse, format!("The limit field in delete objects must be 0 or 1. Got {other}")));
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                format!("The limit field in delete objects must be 0 or 1. Got {other}"),
+            ));
         }
     };
     Ok(statement)
 }
 
 /// Runs one statement, adds to `deleted` and answers the last deleted document.
-pub fn run(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>, deleted: &mut u64) -> Result<Option<Bytes>> {
-    let matcher = Matcher::parse(statement.filter, &match_context(statement.variables))?;
-    let mut last = None;
+pub fn run(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    statement: &Statement<'_>,
+    deleted: &mut u64,
+) -> Result<Option<Bytes>> {
+    let before = *deleted;
     loop {
-        let mut plan = write_plan(call, namespace, statement)?;
-        call.set_plan_summary(plan.plan_summary());
-        let mut conflicted = false;
-        let before = *deleted;
-        loop {
-            let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-            let Some((id, _)) = plan.next_record(&context)? else { break };
-            match delete_one(call, namespace, &matcher, id)? {
-                Some(document) => {
-                    *deleted += 1;
-                    last = Some(document);
-                    if !statement.multi {
-                        return Ok(last);
-                    }
-                }
-                None => conflicted = true,
-            }
-        }
-        if !conflicted || statement.multi || *deleted > before {
+        let mut last = None;
+        let conflicted = delete_matching(call, namespace, statement, deleted, &mut last)?;
+        if !conflicted || *deleted > before {
             return Ok(last);
         }
-        call.operation.check().map_err(StorageError::from)?;
+        call.operation.check()?;
         call.operation.counters().write_conflicts.add(1);
     }
 }
 
+/// One pass; true when a candidate changed under way and matched no more.
+fn delete_matching(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    statement: &Statement<'_>,
+    deleted: &mut u64,
+    last: &mut Option<Bytes>,
+) -> Result<bool> {
+    let mut conflicted = false;
+    let Some(mut targets) = WriteTargets::find(call, namespace, statement)? else {
+        return Ok(false);
+    };
+    while let Some(target) = targets.next(call)? {
+        match delete_one(call, targets.filter(), &target)? {
+            None => conflicted = true,
+            Some(document) => {
+                *deleted += 1;
+                *last = Some(document);
+                if !statement.multi {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(conflicted)
+}
+
 /// Deletes one record; `None` when it is gone or matches no more.
-fn delete_one(call: &mut Invocation<'_>, namespace: &Namespace, matcher: &Matcher, id: RecordId) -> Result<Option<Bytes>> {
+fn delete_one(call: &mut Invocation<'_>, filter: Option<&Matcher>, target: &Target) -> Result<Option<Bytes>> {
     let server = call.server;
     let operation = call.operation.clone();
-    server.storage.wait_for_room(&operation)?;
-    let Some(guard) = server.storage.collection(&operation, namespace, LockMode::IntentExclusive)? else { return Ok(None) };
     loop {
         let mut unit = server.storage.begin_write(&operation);
-        let Some(old) = unit.lock_record(&guard, id)? else { return Ok(None) };
+        let old = match unit.lock_record(&target.guard, target.id) {
+            Ok(Some(old)) => old,
+            Ok(None) => return Ok(None),
+            Err(StorageError::WouldWait) => continue,
+            Err(other) => return Err(other.into()),
+        };
         let document = RawDocument::from_bytes(&old)?;
-        if !matcher.matches(document)? {
+        if let Some(filter) = filter
+            && !filter.matches(document)?
+        {
             return Ok(None);
         }
-        match unit.delete(&guard, id, document) {
+        match unit.delete(&target.guard, target.id, document) {
             Ok(()) => {}
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),

@@ -8,12 +8,18 @@ use crate::reply::Reply;
 use crate::table::{self, Command};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, doc};
-use query::exec::ExecContext;
 use query::plan::{AggregateRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
 use wire::ErrorCode;
 
 /// `explain`.
-pub const EXPLAIN: Command = Command::new("explain", "Shows how a command would be executed.", OperationKind::Command, explain).secondary_ok().api_version_1();
+pub const EXPLAIN: Command = Command::new(
+    "explain",
+    "Shows how a command would be executed.",
+    OperationKind::Command,
+    explain,
+)
+.secondary_ok()
+.api_version_1();
 
 fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
@@ -39,7 +45,10 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(CommandError::bad_value("explain needs a command"));
     };
     let Some((command, _)) = table::find(name.as_str()) else {
-        return Err(CommandError::new(ErrorCode::CommandNotFound, format!("Explain failed due to unknown command: {}", name.as_str())));
+        return Err(CommandError::new(
+            ErrorCode::CommandNotFound,
+            format!("Explain failed due to unknown command: {}", name.as_str()),
+        ));
     };
     // The explained command is parsed by its own code: as a call of itself that is never run.
     let mut inner = Invocation {
@@ -81,26 +90,40 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             let field = if command.name == "update" { "updates" } else { "deletes" };
             let statements = inner.documents(field)?.unwrap_or_default();
             let [statement] = statements.as_slice() else {
-                return Err(CommandError::new(ErrorCode::InvalidLength, "explained write batches must be of size 1"));
+                return Err(CommandError::new(
+                    ErrorCode::InvalidLength,
+                    "explained write batches must be of size 1",
+                ));
             };
-            let parsed = if command.name == "update" { update::parse_statement(statement, None)? } else { delete::parse_statement(statement, None)? };
-            let kind = if command.name == "update" { WriteKind::Update } else { WriteKind::Delete };
-            let request = write_request(namespace, &parsed);
-            answer(&mut inner, reply, &ExplainRequest::Write(&request, kind), verbosity)?;
+            let parsed = if command.name == "update" {
+                update::parse_statement(statement, None)?
+            } else {
+                delete::parse_statement(statement, None)?
+            };
+            let records = write_request(namespace, &parsed);
+            let target = write_target(&records, command.name == "delete");
+            answer(&mut inner, reply, &target, verbosity)?;
         }
         "findAndModify" => {
             let namespace = inner.namespace()?;
             let parsed = find_and_modify::parse(&inner)?;
-            let kind = if parsed.remove { WriteKind::Delete } else { WriteKind::Update };
-            let request = write_request(namespace, &parsed.statement);
-            answer(&mut inner, reply, &ExplainRequest::Write(&request, kind), verbosity)?;
+            let records = write_request(namespace, &parsed.statement);
+            let target = write_target(&records, parsed.remove);
+            answer(&mut inner, reply, &target, verbosity)?;
         }
         other => {
-            return Err(CommandError::new(ErrorCode::IllegalOperation, format!("Explain is not supported for the {other} command")));
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("Explain is not supported for the {other} command"),
+            ));
         }
     }
     call.report = inner.report;
     Ok(())
+}
+
+fn write_target<'a>(records: &'a FindRequest<'a>, remove: bool) -> ExplainRequest<'a> {
+    ExplainRequest::Write(records, if remove { WriteKind::Delete } else { WriteKind::Update })
 }
 
 fn write_request<'a>(namespace: storage::Namespace, statement: &update::Statement<'a>) -> FindRequest<'a> {
@@ -116,13 +139,22 @@ fn write_request<'a>(namespace: storage::Namespace, statement: &update::Statemen
 }
 
 /// Explains an aggregation.
-pub fn explain_aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>, request: &AggregateRequest<'_>, verbosity: Verbosity) -> Result<()> {
+pub fn explain_aggregate(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    request: &AggregateRequest<'_>,
+    verbosity: Verbosity,
+) -> Result<()> {
     answer(call, reply, &ExplainRequest::Aggregate(request), verbosity)
 }
 
-fn answer(call: &mut Invocation<'_>, reply: &mut Reply<'_>, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Result<()> {
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-    let explained = query::explain(&context, request, verbosity)?;
+fn answer(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    target: &ExplainRequest<'_>,
+    verbosity: Verbosity,
+) -> Result<()> {
+    let explained = query::explain(&call.context(), target, verbosity)?;
     for element in &*explained {
         let (name, value) = element?;
         reply.raw_value(name.as_str(), value);

@@ -14,13 +14,19 @@ pub struct Filter {
 impl Filter {
     /// Matches everything.
     pub fn all() -> Self {
-        Self { matcher: None, beyond_name: false }
+        Self {
+            matcher: None,
+            beyond_name: false,
+        }
     }
 
     /// Parses a query.
-    pub fn parse(filter: &RawDocument) -> Result<Self> {
+    pub fn parse(filter: &RawDocument, context: &ParseContext) -> Result<Self> {
         let beyond_name = filter.into_iter().flatten().any(|(field, _)| field.as_str() != "name");
-        Ok(Self { matcher: Some(Matcher::parse(filter, &ParseContext::default())?), beyond_name })
+        Ok(Self {
+            matcher: Some(Matcher::parse(filter, context)?),
+            beyond_name,
+        })
     }
 
     /// True when a field other than `name` may decide.

@@ -9,18 +9,28 @@ use crate::reply::Reply;
 use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::rawdoc;
-use query::exec::ExecContext;
 use query::plan::{CountRequest, DistinctRequest, FindRequest, Hint};
 use std::sync::LazyLock;
 use storage::Namespace;
 use wire::ErrorCode;
 
 /// `find`.
-pub const FIND: Command = Command::new("find", "Finds documents.", OperationKind::Query, find).secondary_ok().api_version_1();
+pub const FIND: Command = Command::new("find", "Finds documents.", OperationKind::Query, find)
+    .secondary_ok()
+    .api_version_1();
 /// `count`.
-pub const COUNT: Command = Command::new("count", "Counts documents.", OperationKind::Query, count).secondary_ok().api_version_1();
+pub const COUNT: Command = Command::new("count", "Counts documents.", OperationKind::Query, count)
+    .secondary_ok()
+    .api_version_1();
 /// `distinct`.
-pub const DISTINCT: Command = Command::new("distinct", "The different values of a field.", OperationKind::Query, distinct).secondary_ok().api_version_1();
+pub const DISTINCT: Command = Command::new(
+    "distinct",
+    "The different values of a field.",
+    OperationKind::Query,
+    distinct,
+)
+.secondary_ok()
+.api_version_1();
 
 /// The filter of requests that give none.
 pub fn empty_document() -> &'static RawDocument {
@@ -34,7 +44,10 @@ pub fn hint<'a>(value: RawBsonRef<'a>) -> Result<Option<Hint<'a>>> {
         RawBsonRef::String(name) => Ok(Some(Hint::Name(name))),
         RawBsonRef::Document(key) if key.is_empty() => Ok(None),
         RawBsonRef::Document(key) => Ok(Some(Hint::Key(key))),
-        _ => Err(CommandError::new(ErrorCode::FailedToParse, "Hint must be a string or an object")),
+        _ => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "Hint must be a string or an object",
+        )),
     }
 }
 
@@ -58,7 +71,12 @@ pub struct Find<'a> {
 /// Parses the fields of `find`.
 pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Find<'a>> {
     let arguments = call.arguments();
-    let mut find = Find { request: FindRequest::new(namespace, empty_document()), batch: None, single_batch: false, no_timeout: false };
+    let mut find = Find {
+        request: FindRequest::new(namespace, empty_document()),
+        batch: None,
+        single_batch: false,
+        no_timeout: false,
+    };
     let request = &mut find.request;
     call.for_each_field(|name, value| {
         match name {
@@ -86,10 +104,16 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
         Ok(true)
     })?;
     if request.await_data && !request.tailable {
-        return Err(CommandError::new(ErrorCode::FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'"));
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "Cannot set 'awaitData' without also setting 'tailable'",
+        ));
     }
     if request.tailable && find.single_batch {
-        return Err(CommandError::new(ErrorCode::FailedToParse, "Cannot use tailable option with the 'singleBatch' option"));
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "Cannot use tailable option with the 'singleBatch' option",
+        ));
     }
     Ok(find)
 }
@@ -97,8 +121,7 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
 fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let find = parse_find(call, namespace)?;
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-    let executor = query::find(&context, &find.request)?;
+    let executor = query::find(&call.context(), &find.request)?;
     call.set_plan_summary(executor.plan_summary());
     let request = CursorRequest {
         namespace: find.request.ns.as_str().to_owned(),
@@ -134,8 +157,7 @@ pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Co
 fn count(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let request = parse_count(call, namespace)?;
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-    let counted = query::count(&context, &request)?;
+    let counted = query::count(&call.context(), &request)?;
     reply.count("n", counted as i64);
     Ok(())
 }
@@ -163,8 +185,7 @@ pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result
 fn distinct(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let request = parse_distinct(call, namespace)?;
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-    let values = query::distinct(&context, &request)?;
+    let values = query::distinct(&call.context(), &request)?;
     reply.value("values", &bson::Bson::Array(values));
     Ok(())
 }

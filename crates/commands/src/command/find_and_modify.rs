@@ -11,14 +11,19 @@ use crate::table::Command;
 use bson::doc;
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
+use query::matcher::Matcher;
 use query::project::Projection;
 use wire::ErrorCode;
 
 /// `findAndModify`.
-pub const FIND_AND_MODIFY: Command =
-    Command::new("findAndModify", "Changes or deletes one document and answers it.", OperationKind::Update, run)
-        .aliases(&["findandmodify"])
-        .api_version_1();
+pub const FIND_AND_MODIFY: Command = Command::new(
+    "findAndModify",
+    "Changes or deletes one document and answers it.",
+    OperationKind::Update,
+    run,
+)
+.aliases(&["findandmodify"])
+.api_version_1();
 
 /// A parsed `findAndModify`.
 pub struct FindAndModify<'a> {
@@ -77,7 +82,11 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
         (Some(_), true) => return conflict("Cannot specify both an update and remove=true"),
         (Some(change), false) => parsed.statement.change = change,
         (None, true) if parsed.statement.upsert => return conflict("Cannot specify both upsert=true and remove=true "),
-        (None, true) if parsed.new => return conflict("Cannot specify both new=true and remove=true; 'remove' always returns the deleted document"),
+        (None, true) if parsed.new => {
+            return conflict(
+                "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
+            );
+        }
         (None, true) => {}
     }
     Ok(parsed)
@@ -87,7 +96,12 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let parsed = parse(call)?;
     refuse_view(call, &namespace)?;
-    let projection = parsed.fields.map(|fields| Projection::parse_find(fields, parsed.statement.filter)).transpose()?;
+    let expressions = call.expressions_with(parsed.statement.variables)?;
+    let matcher = Matcher::parse(parsed.statement.filter, &expressions)?;
+    let projection = parsed
+        .fields
+        .map(|fields| Projection::parse(fields, Some(&matcher), &expressions))
+        .transpose()?;
     let (document, last_error) = if parsed.remove {
         let mut deleted = 0;
         let document = delete::run(call, &namespace, &parsed.statement, &mut deleted)?;
@@ -106,10 +120,18 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         (if parsed.new { done.after } else { done.before }, last_error)
     };
     reply.value("lastErrorObject", &last_error.into());
-    write_value(reply, document, projection.as_ref())
+    write_value(
+        reply,
+        document,
+        projection.as_ref().map(|projection| (projection, &matcher)),
+    )
 }
 
-fn write_value(reply: &mut Reply<'_>, document: Option<Bytes>, projection: Option<&Projection>) -> Result<()> {
+fn write_value(
+    reply: &mut Reply<'_>,
+    document: Option<Bytes>,
+    projection: Option<(&Projection, &Matcher)>,
+) -> Result<()> {
     let Some(document) = document else {
         reply.null("value");
         return Ok(());
@@ -117,9 +139,9 @@ fn write_value(reply: &mut Reply<'_>, document: Option<Bytes>, projection: Optio
     let document = RawDocument::from_bytes(&document)?;
     match projection {
         None => reply.document("value", document),
-        Some(projection) => {
+        Some((projection, matcher)) => {
             let mut projected = Vec::new();
-            projection.apply(document, &mut projected)?;
+            projection.apply(document, Some(matcher), &mut projected)?;
             reply.document("value", RawDocument::from_bytes(&projected)?);
         }
     }

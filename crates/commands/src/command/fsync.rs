@@ -12,11 +12,23 @@ use storage::WriteBarrier;
 use wire::ErrorCode;
 
 /// `fsync`.
-pub const FSYNC: Command =
-    Command::new("fsync", "Makes all data durable; with lock, holds writes back.", OperationKind::Command, fsync).admin_only().secondary_ok();
+pub const FSYNC: Command = Command::new(
+    "fsync",
+    "Makes all data durable; with lock, holds writes back.",
+    OperationKind::Command,
+    fsync,
+)
+.admin_only()
+.secondary_ok();
 /// `fsyncUnlock`.
-pub const FSYNC_UNLOCK: Command =
-    Command::new("fsyncUnlock", "Lets writes go on after fsync with lock.", OperationKind::Command, unlock).admin_only().secondary_ok();
+pub const FSYNC_UNLOCK: Command = Command::new(
+    "fsyncUnlock",
+    "Lets writes go on after fsync with lock.",
+    OperationKind::Command,
+    unlock,
+)
+.admin_only()
+.secondary_ok();
 
 /// The barriers held by `fsync` with `lock: true`, one each call.
 #[derive(Default)]
@@ -48,7 +60,7 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let storage = &call.server.storage;
-    let barrier = lock.then(|| storage.block_writes(&call.operation)).transpose()?;
+    let barrier = lock.then(|| storage.block_writes());
     storage.checkpoint()?;
     if let Some(barrier) = barrier {
         let mut held = call.server.fsync_lock.held.lock();
@@ -64,7 +76,10 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 fn unlock(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut held = call.server.fsync_lock.held.lock();
     if held.pop().is_none() {
-        return Err(CommandError::new(ErrorCode::IllegalOperation, "fsyncUnlock called when not locked"));
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            "fsyncUnlock called when not locked",
+        ));
     }
     reply.string("info", "fsyncUnlock completed");
     reply.int64("lockCount", held.len() as i64);

@@ -11,16 +11,26 @@ use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, WRITE_BATCH_MAX};
 
 /// `hello`.
-pub const HELLO: Command = Command::new("hello", "Describes the server to a driver.", OperationKind::Command, |call, reply| run(call, reply, "isWritablePrimary"))
-    .without_auth()
-    .secondary_ok()
-    .api_version_1();
+pub const HELLO: Command = Command::new(
+    "hello",
+    "Describes the server to a driver.",
+    OperationKind::Command,
+    |call, reply| run(call, reply, "isWritablePrimary"),
+)
+.without_auth()
+.secondary_ok()
+.api_version_1();
 
 /// `isMaster`, the legacy name.
-pub const IS_MASTER: Command = Command::new("isMaster", "Legacy name of hello.", OperationKind::Command, |call, reply| run(call, reply, "ismaster"))
-    .aliases(&["ismaster"])
-    .without_auth()
-    .secondary_ok();
+pub const IS_MASTER: Command = Command::new(
+    "isMaster",
+    "Legacy name of hello.",
+    OperationKind::Command,
+    |call, reply| run(call, reply, "ismaster"),
+)
+.aliases(&["ismaster"])
+.without_auth()
+.secondary_ok();
 
 /// Longest `client` metadata document, see the handshake specification.
 const METADATA_BYTES_MAX: usize = 512;
@@ -79,7 +89,11 @@ fn keep_metadata(call: &Invocation<'_>, metadata: &RawDocument) -> Result<()> {
             format!("The client metadata document must be less then or equal to {METADATA_BYTES_MAX} bytes"),
         ));
     }
-    let unchanged = || call.client.metadata().is_some_and(|kept| kept.as_bytes() == metadata.as_bytes());
+    let unchanged = || {
+        call.client
+            .metadata()
+            .is_some_and(|kept| kept.as_bytes() == metadata.as_bytes())
+    };
     if !call.client.set_metadata(metadata) && !unchanged() {
         return Err(CommandError::new(
             ErrorCode::ClientMetadataCannotBeMutated,

@@ -9,7 +9,8 @@ use bson::{DateTime, doc};
 use std::path::Path;
 
 /// `hostInfo`.
-pub const HOST_INFO: Command = Command::new("hostInfo", "Describes the machine.", OperationKind::Command, run).secondary_ok();
+pub const HOST_INFO: Command =
+    Command::new("hostInfo", "Describes the machine.", OperationKind::Command, run).secondary_ok();
 
 /// A file of `/proc` or `/etc`, empty where there is none.
 pub fn read_text(call: &Invocation<'_>, path: &str) -> String {
@@ -49,7 +50,13 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let limits = read_text(call, "/proc/self/limits");
     let open_files = limits
         .lines()
-        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse::<i64>().ok())
+        .find_map(|line| {
+            line.strip_prefix("Max open files")?
+                .split_whitespace()
+                .next()?
+                .parse::<i64>()
+                .ok()
+        })
         .unwrap_or(0);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as i32);
     let physical = cpuinfo.lines().filter(|line| line.starts_with("processor")).count() as i32;

@@ -9,21 +9,38 @@ use crate::reply::Reply;
 use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
-use storage::{CollectionChange, IndexChange, IndexSpec, Namespace};
+use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
 
 /// `createIndexes`.
-pub const CREATE_INDEXES: Command =
-    Command::new("createIndexes", "Builds indexes while the collection stays usable.", OperationKind::Command, create).api_version_1();
+pub const CREATE_INDEXES: Command = Command::new(
+    "createIndexes",
+    "Builds indexes while the collection stays usable.",
+    OperationKind::Command,
+    create,
+)
+.api_version_1();
 /// `listIndexes`.
-pub const LIST_INDEXES: Command =
-    Command::new("listIndexes", "Lists the indexes of a collection.", OperationKind::Command, list).secondary_ok().api_version_1();
+pub const LIST_INDEXES: Command = Command::new(
+    "listIndexes",
+    "Lists the indexes of a collection.",
+    OperationKind::Command,
+    list,
+)
+.secondary_ok()
+.api_version_1();
 /// `dropIndexes`.
 pub const DROP_INDEXES: Command = Command::new("dropIndexes", "Removes indexes.", OperationKind::Command, drop_indexes)
     .aliases(&["deleteIndexes"])
     .api_version_1();
 /// `collMod`.
-pub const COLL_MOD: Command = Command::new("collMod", "Changes options of a collection or an index.", OperationKind::Command, coll_mod).api_version_1();
+pub const COLL_MOD: Command = Command::new(
+    "collMod",
+    "Changes options of a collection or an index.",
+    OperationKind::Command,
+    coll_mod,
+)
+.api_version_1();
 
 /// Indexes of one collection, `_id_` included.
 const INDEXES_MAX: usize = 64;
@@ -48,9 +65,13 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     if commit_quorum.is_some() {
-        return Err(CommandError::bad_value("commitQuorum is supported only for two phase index builds with commit quorum support enabled"));
+        return Err(CommandError::bad_value(
+            "commitQuorum is supported only for two phase index builds with commit quorum support enabled",
+        ));
     }
-    let documents = call.documents("indexes")?.ok_or_else(|| crate::arguments::missing_field("createIndexes", "indexes"))?;
+    let documents = call
+        .documents("indexes")?
+        .ok_or_else(|| crate::arguments::missing_field("createIndexes", "indexes"))?;
     if documents.is_empty() {
         return Err(CommandError::bad_value("Must specify at least one index to create"));
     }
@@ -58,9 +79,18 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     for document in documents {
         specs.push(parse_spec(document, ignore_unknown)?);
     }
-    let there = call.server.storage.catalog().collection(&namespace).map_or(1, |collection| collection.indexes().len());
+    let there = call
+        .server
+        .storage
+        .catalog()
+        .collection(&namespace)
+        .map_or(1, |collection| collection.indexes().len());
     let fresh = specs.iter().filter(|spec| {
-        call.server.storage.catalog().collection(&namespace).is_none_or(|collection| collection.index(&spec.name).is_none())
+        call.server
+            .storage
+            .catalog()
+            .collection(&namespace)
+            .is_none_or(|collection| collection.index(&spec.name).is_none())
     });
     if there + fresh.count() > INDEXES_MAX {
         return Err(CommandError::new(
@@ -68,7 +98,10 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             format!("add index fails, too many indexes for {namespace}: the limit is {INDEXES_MAX}"),
         ));
     }
-    let report = call.server.storage.create_indexes(&call.operation, &namespace, &specs)?;
+    let report = call
+        .server
+        .storage
+        .create_indexes(&call.operation, &namespace, &specs)?;
     reply.int32("numIndexesBefore", report.before as i32);
     reply.int32("numIndexesAfter", report.after as i32);
     if report.created_collection {
@@ -100,8 +133,9 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
             "expireAfterSeconds" => {
                 let seconds = match value {
                     RawBsonRef::Double(seconds) if seconds.is_nan() => EXPIRE_SECONDS_MAX,
-                    other => number_as_i64(other)
-                        .ok_or_else(|| crate::arguments::wrong_type("createIndexes.indexes", "expireAfterSeconds", other, "a number"))?,
+                    other => number_as_i64(other).ok_or_else(|| {
+                        crate::arguments::wrong_type("createIndexes.indexes", "expireAfterSeconds", other, "a number")
+                    })?,
                 };
                 if !(0..=EXPIRE_SECONDS_MAX).contains(&seconds) {
                     return Err(cannot(format!(
@@ -111,25 +145,52 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
                 options.insert("expireAfterSeconds", seconds as i32);
             }
             "partialFilterExpression" => {
-                options.insert("partialFilterExpression", Document::try_from(arguments.document(field.as_str(), value)?)?);
+                options.insert(
+                    "partialFilterExpression",
+                    Document::try_from(arguments.document(field.as_str(), value)?)?,
+                );
             }
             "v" => match number_as_i64(value) {
                 Some(1 | 2) => {}
-                _ => return Err(cannot(format!("Invalid index specification {document:?}; index version must be 1 or 2"))),
+                _ => {
+                    return Err(cannot(format!(
+                        "Invalid index specification {document:?}; index version must be 1 or 2"
+                    )));
+                }
             },
             "collation" => {
-                if arguments.document("collation", value)?.get_str("locale") != Ok("simple") {
+                if arguments
+                    .document("collation", value)?
+                    .get_str("locale")
+                    .is_ok_and(|locale| locale != "simple")
+                {
                     return Err(CommandError::not_implemented("index option 'collation'"));
                 }
             }
             // Old clients and restored dumps send these; they mean nothing any more.
             "background" | "ns" | "dropDups" => {}
-            "storageEngine" => drop(options.insert("storageEngine", Document::try_from(arguments.document("storageEngine", value)?)?)),
-            "prepareUnique" | "weights" | "default_language" | "language_override" | "textIndexVersion" | "2dsphereIndexVersion" | "bits" | "min"
-            | "max" | "wildcardProjection" | "bucketSize" | "clustered" => {
-                return Err(CommandError::not_implemented(format!("index option '{}'", field.as_str())));
+            "storageEngine" => drop(options.insert(
+                "storageEngine",
+                Document::try_from(arguments.document("storageEngine", value)?)?,
+            )),
+            "prepareUnique"
+            | "weights"
+            | "default_language"
+            | "language_override"
+            | "textIndexVersion"
+            | "2dsphereIndexVersion"
+            | "bits"
+            | "min"
+            | "max"
+            | "wildcardProjection"
+            | "bucketSize"
+            | "clustered" => {
+                return Err(CommandError::not_implemented(format!(
+                    "index option '{}'",
+                    field.as_str()
+                )));
             }
-            other if ignore_unknown => drop(other),
+            _ if ignore_unknown => {}
             other => {
                 return Err(CommandError::new(
                     ErrorCode::InvalidIndexSpecificationOption,
@@ -138,30 +199,49 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
             }
         }
     }
-    let key = key.ok_or_else(|| CommandError::new(ErrorCode::FailedToParse, "The 'key' field is a required property of an index specification"))?;
+    let key = key.ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'key' field is a required property of an index specification",
+        )
+    })?;
     let name = match name {
         Some(name) if name.is_empty() => return Err(cannot("index names cannot be empty".into())),
         Some(name) if name == "*" => return Err(CommandError::bad_value("The index name '*' is not valid.")),
         Some(name) => name,
-        None => return Err(CommandError::new(ErrorCode::FailedToParse, "The 'name' field is a required property of an index specification")),
+        None => {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "The 'name' field is a required property of an index specification",
+            ));
+        }
     };
     check_key(key)?;
     let is_id = Document::try_from(key)?.keys().eq(["_id"]);
     if is_id {
-        if let Some(option) = ["sparse", "hidden", "expireAfterSeconds", "partialFilterExpression"].iter().find(|option| options.contains_key(**option)) {
+        if let Some(option) = ["sparse", "hidden", "expireAfterSeconds", "partialFilterExpression"]
+            .iter()
+            .find(|option| options.contains_key(**option))
+        {
             return Err(CommandError::new(
                 ErrorCode::InvalidIndexSpecificationOption,
                 format!("The field '{option}' is not valid for an _id index specification"),
             ));
         }
     } else if name == "_id_" {
-        return Err(CommandError::bad_value("The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}"));
+        return Err(CommandError::bad_value(
+            "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}",
+        ));
     }
     if options.contains_key("expireAfterSeconds") && key.into_iter().count() > 1 {
-        return Err(cannot("TTL indexes are single-field indexes, compound indexes do not support TTL".into()));
+        return Err(cannot(
+            "TTL indexes are single-field indexes, compound indexes do not support TTL".into(),
+        ));
     }
     if options.contains_key("sparse") && options.contains_key("partialFilterExpression") {
-        return Err(cannot("cannot mix \"partialFilterExpression\" and \"sparse\" options".into()));
+        return Err(cannot(
+            "cannot mix \"partialFilterExpression\" and \"sparse\" options".into(),
+        ));
     }
     let mut spec = doc! { "v": 2, "key": Document::try_from(key)?, "name": if is_id { "_id_" } else { name.as_str() } };
     spec.extend(options);
@@ -174,10 +254,14 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
 }
 
 fn check_key(key: &RawDocument) -> Result<()> {
-    keys::extract::IndexPattern::parse(key).map(drop).map_err(|error| match error.kind() {
-        keys::extract::PatternErrorKind::UnsupportedPlugin => CommandError::not_implemented(error),
-        _ => CommandError::new(ErrorCode::CannotCreateIndex, error.to_string()),
-    })
+    keys::extract::IndexPattern::parse(key)
+        .map(drop)
+        .map_err(|error| match error {
+            keys::extract::PatternError::UnsupportedPlugin { .. } => {
+                CommandError::new(ErrorCode::NotImplemented, error.to_string())
+            }
+            _ => CommandError::new(ErrorCode::CannotCreateIndex, error.to_string()),
+        })
 }
 
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -197,9 +281,17 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(super::views::refused(&namespace));
     }
     let Some(collection) = catalog.collection(&namespace) else {
-        return Err(CommandError::new(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}")));
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("ns does not exist: {namespace}"),
+        ));
     };
-    let specs = collection.indexes().iter().chain(collection.building_indexes()).map(|index| index.spec().to_owned()).collect();
+    let specs = collection
+        .indexes()
+        .iter()
+        .chain(collection.building_indexes())
+        .map(|index| index.spec().to_owned())
+        .collect();
     listing::reply_with_cursor(call, reply, namespace.as_str().to_owned(), specs, batch)
 }
 
@@ -215,32 +307,63 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     let target = target.ok_or_else(|| crate::arguments::missing_field("dropIndexes", "index"))?;
     let storage = call.server.storage.clone();
     let Some(collection) = storage.catalog().collection(&namespace) else {
-        return Err(CommandError::new(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}")));
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("ns not found {namespace}"),
+        ));
     };
-    let all: Vec<_> = collection.indexes().iter().chain(collection.building_indexes()).collect();
+    let all: Vec<_> = collection
+        .indexes()
+        .iter()
+        .chain(collection.building_indexes())
+        .collect();
     let before = all.len();
     let mut names = Vec::new();
     match target {
         RawBsonRef::String("*") => {
-            names.extend(all.iter().filter(|index| !index.is_id()).map(|index| index.name().to_owned()));
+            names.extend(
+                all.iter()
+                    .filter(|index| !index.is_id())
+                    .map(|index| index.name().to_owned()),
+            );
         }
         RawBsonRef::String(name) => names.push(name.to_owned()),
         RawBsonRef::Array(listed) => {
             for name in listed {
                 match name? {
                     RawBsonRef::String(name) => names.push(name.to_owned()),
-                    other => return Err(crate::arguments::wrong_type("dropIndexes", "index", other, "types '[array, string, object]'")),
+                    other => {
+                        return Err(crate::arguments::wrong_type(
+                            "dropIndexes",
+                            "index",
+                            other,
+                            "types '[array, string, object]'",
+                        ));
+                    }
                 }
             }
         }
         RawBsonRef::Document(key) => names.push(name_by_key(&all, key)?),
-        other => return Err(crate::arguments::wrong_type("dropIndexes", "index", other, "types '[array, string, object]'")),
+        other => {
+            return Err(crate::arguments::wrong_type(
+                "dropIndexes",
+                "index",
+                other,
+                "types '[array, string, object]'",
+            ));
+        }
     }
     if names.iter().any(|name| name == "_id_") {
         return Err(CommandError::new(ErrorCode::InvalidOptions, "cannot drop _id index"));
     }
-    if let Some(missing) = names.iter().find(|name| !all.iter().any(|index| index.name() == name.as_str())) {
-        return Err(CommandError::new(ErrorCode::IndexNotFound, format!("index not found with name [{missing}]")));
+    if let Some(missing) = names
+        .iter()
+        .find(|name| !all.iter().any(|index| index.name() == name.as_str()))
+    {
+        return Err(CommandError::new(
+            ErrorCode::IndexNotFound,
+            format!("index not found with name [{missing}]"),
+        ));
     }
     storage.drop_indexes(&call.operation, &namespace, &names)?;
     reply.int32("nIndexesWas", before as i32);
@@ -257,11 +380,17 @@ fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -> Re
         (Some(index), None) => Ok(index.name().to_owned()),
         (Some(_), Some(_)) => Err(CommandError::new(
             ErrorCode::AmbiguousIndexKeyPattern,
-            format!("{} indexes found for key pattern, identify by name instead", 2 + found.count()),
+            format!(
+                "{} indexes found for key pattern, identify by name instead",
+                2 + found.count()
+            ),
         )),
         (None, _) => {
             let text = crate::error::shell_text(&Document::try_from(key)?.into());
-            Err(CommandError::new(ErrorCode::IndexNotFound, format!("can't find index with key: {text}")))
+            Err(CommandError::new(
+                ErrorCode::IndexNotFound,
+                format!("can't find index with key: {text}"),
+            ))
         }
     }
 }
@@ -269,7 +398,11 @@ fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -> Re
 /// Key patterns are the same when fields and directions agree, whatever type the numbers have.
 fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
     let fields = |pattern: &RawDocument| -> Vec<(String, Option<i64>)> {
-        pattern.into_iter().flatten().map(|(name, value)| (name.as_str().to_owned(), number_as_i64(value))).collect()
+        pattern
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (name.as_str().to_owned(), number_as_i64(value)))
+            .collect()
     };
     fields(a) == fields(b)
 }
@@ -279,15 +412,20 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let mut change = CollectionChange::default();
     let mut index = None;
-    let mut pipeline = None;
+    let (mut view_on, mut pipeline) = (None, None);
     call.for_each_field(|name, value| {
         match name {
             "index" => index = Some(arguments.document(name, value)?),
-            "viewOn" => change.view_on = Some(arguments.string(name, value)?.to_owned()),
+            "viewOn" => view_on = Some(arguments.string(name, value)?.to_owned()),
             "pipeline" => pipeline = Some(arguments.array(name, value)?.to_owned()),
             "cappedSize" => change.capped_size = Some(arguments.non_negative(name, value)? as u64),
             "cappedMax" => change.capped_max = Some(arguments.integer(name, value)?.max(0) as u64),
-            "validator" | "validationLevel" | "validationAction" | "timeseries" | "changeStreamPreAndPostImages" | "expireAfterSeconds" => {
+            "validator"
+            | "validationLevel"
+            | "validationAction"
+            | "timeseries"
+            | "changeStreamPreAndPostImages"
+            | "expireAfterSeconds" => {
                 return Err(CommandError::not_implemented(format!("collMod.{name}")));
             }
             _ => return Ok(false),
@@ -297,10 +435,13 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let storage = call.server.storage.clone();
     let catalog = storage.catalog();
     if catalog.collection(&namespace).is_none() && catalog.view(&namespace).is_none() {
-        return Err(CommandError::new(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}")));
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("ns does not exist: {namespace}"),
+        ));
     }
-    if change.view_on.is_some() || pipeline.is_some() {
-        check_view_change(&storage, &namespace, &mut change, pipeline)?;
+    if view_on.is_some() || pipeline.is_some() {
+        change.view = Some(view_change(call, &namespace, view_on, pipeline)?);
     }
     if let Some(index) = index {
         let (edit, old) = parse_index_change(&storage, &namespace, index)?;
@@ -309,25 +450,44 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         change.index = Some(edit);
     }
-    storage.modify_collection(&call.operation, &namespace, change)?;
+    storage.modify_collection(&call.operation, &namespace, &change)?;
     call.wrote(storage.last_seq());
     Ok(())
 }
 
-fn check_view_change(storage: &std::sync::Arc<storage::Storage>, namespace: &Namespace, change: &mut CollectionChange, pipeline: Option<bson::raw::RawArrayBuf>) -> Result<()> {
-    let Some(view) = storage.catalog().view(namespace) else {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "ns is not a view: viewOn and pipeline cannot be given"));
+fn view_change(
+    call: &Invocation<'_>,
+    namespace: &Namespace,
+    view_on: Option<String>,
+    pipeline: Option<bson::raw::RawArrayBuf>,
+) -> Result<ViewChange> {
+    if call.server.storage.catalog().view(namespace).is_none() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "ns is not a view: viewOn and pipeline cannot be given",
+        ));
+    }
+    let (Some(view_on), Some(pipeline)) = (view_on, pipeline) else {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Must specify both 'viewOn' and 'pipeline' when modifying a view",
+        ));
     };
-    let (Some(view_on), Some(pipeline)) = (&change.view_on, pipeline) else {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "Must specify both 'viewOn' and 'pipeline' when modifying a view"));
-    };
-    query::check_view(storage, view.namespace(), view_on, &bson::Array::try_from(&*pipeline)?)?;
-    change.pipeline = Some(pipeline);
-    Ok(())
+    query::check_view(
+        &call.server.storage,
+        namespace,
+        &view_on,
+        &bson::Array::try_from(&*pipeline)?,
+    )?;
+    Ok(ViewChange { view_on, pipeline })
 }
 
 /// The change, and `expireAfterSeconds_old/_new`, `hidden_old/_new` for the reply.
-fn parse_index_change(storage: &storage::Storage, namespace: &Namespace, wanted: &RawDocument) -> Result<(IndexChange, Document)> {
+fn parse_index_change(
+    storage: &storage::Storage,
+    namespace: &Namespace,
+    wanted: &RawDocument,
+) -> Result<(IndexChange, Document)> {
     let arguments = Arguments::of("collMod.index");
     let Some(collection) = storage.catalog().collection(namespace) else {
         return Err(super::views::refused(namespace));
@@ -339,25 +499,48 @@ fn parse_index_change(storage: &storage::Storage, namespace: &Namespace, wanted:
         match field.as_str() {
             "name" => name = Some(arguments.string("name", value)?.to_owned()),
             "keyPattern" => name = Some(name_by_key(&all, arguments.document("keyPattern", value)?)?),
-            "expireAfterSeconds" => expire = Some(arguments.non_negative("expireAfterSeconds", value)?.min(EXPIRE_SECONDS_MAX)),
+            "expireAfterSeconds" => {
+                expire = Some(
+                    arguments
+                        .non_negative("expireAfterSeconds", value)?
+                        .min(EXPIRE_SECONDS_MAX),
+                )
+            }
             "hidden" => hidden = Some(arguments.boolean("hidden", value)?),
-            "unique" | "prepareUnique" => return Err(CommandError::not_implemented(format!("collMod.index.{}", field.as_str()))),
+            "unique" | "prepareUnique" => {
+                return Err(CommandError::not_implemented(format!(
+                    "collMod.index.{}",
+                    field.as_str()
+                )));
+            }
             other => return Err(crate::arguments::unknown_field("collMod.index", other)),
         }
     }
     let Some(name) = name else {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "either keyPattern or name is required"));
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "either keyPattern or name is required",
+        ));
     };
     let Some(index) = collection.index(&name) else {
-        return Err(CommandError::new(ErrorCode::IndexNotFound, format!("cannot find index {name} for ns {namespace}")));
+        return Err(CommandError::new(
+            ErrorCode::IndexNotFound,
+            format!("cannot find index {name} for ns {namespace}"),
+        ));
     };
     if expire.is_none() && hidden.is_none() {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field"));
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "no expireAfterSeconds, hidden, unique, or prepareUnique field",
+        ));
     }
     let mut old = Document::new();
     if let Some(seconds) = expire {
         if index.pattern().fields().len() > 1 {
-            return Err(CommandError::new(ErrorCode::InvalidOptions, "TTL indexes are single-field indexes, compound indexes do not support TTL. "));
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "TTL indexes are single-field indexes, compound indexes do not support TTL. ",
+            ));
         }
         if let Some(was) = index.expire_after_seconds() {
             old.insert("expireAfterSeconds_old", was);
@@ -371,5 +554,12 @@ fn parse_index_change(storage: &storage::Storage, namespace: &Namespace, wanted:
         old.insert("hidden_old", index.hidden());
         old.insert("hidden_new", hidden);
     }
-    Ok((IndexChange { name, expire_after_seconds: expire, hidden }, old))
+    Ok((
+        IndexChange {
+            name,
+            expire_after_seconds: expire,
+            hidden,
+        },
+        old,
+    ))
 }

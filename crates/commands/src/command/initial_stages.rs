@@ -15,13 +15,26 @@ use wire::ErrorCode;
 
 /// The documents of the pipeline's first stage when it is one of these; `None` when the pipeline reads a collection.
 pub fn documents(call: &Invocation<'_>, request: &AggregateRequest<'_>) -> Result<Option<Vec<Document>>> {
-    let Some(first) = request.pipeline.into_iter().next() else { return Ok(None) };
-    let RawBsonRef::Document(first) = first? else { return Ok(None) };
-    let Some(element) = first.into_iter().next() else { return Ok(None) };
+    let Some(first) = request.pipeline.into_iter().next() else {
+        return Ok(None);
+    };
+    let RawBsonRef::Document(first) = first? else {
+        return Ok(None);
+    };
+    let Some(element) = first.into_iter().next() else {
+        return Ok(None);
+    };
     let (name, options) = element?;
     let arguments = Arguments::of(name.as_str());
     match name.as_str() {
-        "$collStats" => Ok(Some(vec![coll_stats(call, collection(request, name.as_str())?, arguments.document("options", options)?)?])),
+        "$collStats" => {
+            let options = arguments.document("options", options)?;
+            Ok(Some(vec![coll_stats(
+                call,
+                collection(request, name.as_str())?,
+                options,
+            )?]))
+        }
         "$indexStats" => Ok(Some(index_stats(call, collection(request, name.as_str())?)?)),
         "$currentOp" => current_op(call, request, arguments.document("options", options)?).map(Some),
         _ => Ok(None),
@@ -30,7 +43,10 @@ pub fn documents(call: &Invocation<'_>, request: &AggregateRequest<'_>) -> Resul
 
 fn collection<'r>(request: &'r AggregateRequest<'_>, stage: &str) -> Result<&'r Namespace> {
     request.ns.as_ref().ok_or_else(|| {
-        CommandError::new(ErrorCode::InvalidNamespace, format!("{stage} is only valid on a collection"))
+        CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("{stage} is only valid on a collection"),
+        )
     })
 }
 
@@ -64,7 +80,10 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
             }
             "storageStats" => {
                 let scale = match value {
-                    RawBsonRef::Document(inner) => inner.get("scale")?.and_then(crate::arguments::number_as_i64).unwrap_or(1),
+                    RawBsonRef::Document(inner) => inner
+                        .get("scale")?
+                        .and_then(crate::arguments::number_as_i64)
+                        .unwrap_or(1),
                     _ => 1,
                 };
                 if scale < 1 {
@@ -81,7 +100,9 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
 }
 
 fn index_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Vec<Document>> {
-    let Some(collection) = call.server.storage.catalog().collection(namespace) else { return Ok(Vec::new()) };
+    let Some(collection) = call.server.storage.catalog().collection(namespace) else {
+        return Ok(Vec::new());
+    };
     collection
         .indexes()
         .iter()
@@ -115,7 +136,12 @@ fn current_op(call: &Invocation<'_>, request: &AggregateRequest<'_>, options: &R
             "idleCursors" => shown.idle_cursors = on,
             // There is one user, one server and there are no session catalogues: nothing to widen or to leave out.
             "allUsers" | "localOps" | "idleSessions" | "truncateOps" | "targetAllNodes" => {}
-            other => return Err(CommandError::new(ErrorCode::FailedToParse, format!("Unrecognized option '{other}' in $currentOp stage."))),
+            other => {
+                return Err(CommandError::new(
+                    ErrorCode::FailedToParse,
+                    format!("Unrecognized option '{other}' in $currentOp stage."),
+                ));
+            }
         }
     }
     Ok(operations(call, shown))

@@ -39,7 +39,9 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let documents = call.documents("documents")?.ok_or_else(|| crate::arguments::missing_field("insert", "documents"))?;
+    let documents = call
+        .documents("documents")?
+        .ok_or_else(|| crate::arguments::missing_field("insert", "documents"))?;
     check_batch(documents.len())?;
     let guard = open_or_create(call, &namespace)?;
     let mut errors = WriteErrors::new();
@@ -100,13 +102,11 @@ fn insert_all(
     let mut next = 0;
     let mut stopped = false;
     while next < documents.len() && !stopped {
-        if let Err(error) = server.storage.wait_for_room(&operation) {
-            return (inserted, Some(error.into()));
-        }
         let mut unit = server.storage.begin_write(&operation);
         let first = next;
         let mut in_unit = 0;
-        while next < documents.len() && in_unit < UNIT_DOCUMENTS_MAX && (in_unit == 0 || unit.bytes() < UNIT_BYTES_MAX) {
+        while next < documents.len() && in_unit < UNIT_DOCUMENTS_MAX && (in_unit == 0 || unit.bytes() < UNIT_BYTES_MAX)
+        {
             match insert_one(call, guard, &mut unit, documents[next], keep_empty_timestamps) {
                 Ok(()) => in_unit += 1,
                 Err(Failure::WouldWait) => break,
@@ -121,7 +121,10 @@ fn insert_all(
             }
             next += 1;
         }
-        debug_assert!(next > first || stopped || in_unit == 0, "a unit makes progress or waits for a lock in the next");
+        debug_assert!(
+            next > first || stopped || in_unit == 0,
+            "a unit makes progress or waits for a lock in the next"
+        );
         if unit.is_empty() {
             continue;
         }
@@ -159,7 +162,11 @@ fn insert_one(
 
 /// The document as it is stored: `_id` in first place and made when missing, empty timestamps filled in, limits checked.
 /// Borrows when nothing has to change, which is the usual case.
-pub fn prepare<'d>(call: &Invocation<'_>, document: &'d RawDocument, keep_empty_timestamps: bool) -> Result<Cow<'d, [u8]>> {
+pub fn prepare<'d>(
+    call: &Invocation<'_>,
+    document: &'d RawDocument,
+    keep_empty_timestamps: bool,
+) -> Result<Cow<'d, [u8]>> {
     let mut id = None;
     let mut id_first = false;
     let mut empty_timestamp = false;
@@ -225,10 +232,17 @@ pub fn check_id(id: RawBsonRef<'_>) -> Result<()> {
             ErrorCode::InvalidIdField,
             format!("The '_id' value cannot be of type {}", crate::arguments::type_name(id)),
         )),
-        RawBsonRef::Document(document) => match document.into_iter().flatten().find(|(name, _)| name.as_str().starts_with('$')) {
+        RawBsonRef::Document(document) => match document
+            .into_iter()
+            .flatten()
+            .find(|(name, _)| name.as_str().starts_with('$'))
+        {
             Some((name, _)) => Err(CommandError::new(
                 ErrorCode::DollarPrefixedFieldName,
-                format!("_id fields may not contain '$'-prefixed fields: {} is not valid for storage.", name.as_str()),
+                format!(
+                    "_id fields may not contain '$'-prefixed fields: {} is not valid for storage.",
+                    name.as_str()
+                ),
             )),
             None => Ok(()),
         },

@@ -16,7 +16,12 @@ pub fn batch_size(arguments: Arguments<'_>, cursor: &RawDocument) -> Result<Opti
         let (name, value) = element?;
         match name.as_str() {
             "batchSize" => size = Some(arguments.non_negative("cursor.batchSize", value)? as usize),
-            other => return Err(crate::arguments::unknown_field(&format!("{}.cursor", arguments.command), other)),
+            other => {
+                return Err(crate::arguments::unknown_field(
+                    &format!("{}.cursor", arguments.command),
+                    other,
+                ));
+            }
         }
     }
     Ok(size)

@@ -12,18 +12,39 @@ use storage::{CollectionStats, Namespace, StorageError};
 use wire::ErrorCode;
 
 /// `validate`.
-pub const VALIDATE: Command =
-    Command::new("validate", "Checks a collection's records against its indexes.", OperationKind::Command, validate).secondary_ok();
+pub const VALIDATE: Command = Command::new(
+    "validate",
+    "Checks a collection's records against its indexes.",
+    OperationKind::Command,
+    validate,
+)
+.secondary_ok();
 /// `compact`.
-pub const COMPACT: Command = Command::new("compact", "Gives a collection's unused space back.", OperationKind::Command, compact).secondary_ok();
+pub const COMPACT: Command = Command::new(
+    "compact",
+    "Gives a collection's unused space back.",
+    OperationKind::Command,
+    compact,
+)
+.secondary_ok();
 /// `collStats`.
-pub const COLL_STATS: Command = Command::new("collStats", "Sizes of a collection.", OperationKind::Command, coll_stats)
-    .aliases(&["collstats"])
-    .secondary_ok();
+pub const COLL_STATS: Command = Command::new(
+    "collStats",
+    "Sizes of a collection.",
+    OperationKind::Command,
+    coll_stats,
+)
+.aliases(&["collstats"])
+.secondary_ok();
 /// `dataSize`.
-pub const DATA_SIZE: Command = Command::new("dataSize", "Bytes of a collection's documents.", OperationKind::Command, data_size)
-    .aliases(&["datasize"])
-    .secondary_ok();
+pub const DATA_SIZE: Command = Command::new(
+    "dataSize",
+    "Bytes of a collection's documents.",
+    OperationKind::Command,
+    data_size,
+)
+.aliases(&["datasize"])
+.secondary_ok();
 
 fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
@@ -44,31 +65,41 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let storage = &call.server.storage;
     if storage.catalog().view(&namespace).is_some() {
-        return Err(CommandError::new(ErrorCode::CommandNotSupportedOnView, "Cannot validate a view"));
+        return Err(CommandError::new(
+            ErrorCode::CommandNotSupportedOnView,
+            "Cannot validate a view",
+        ));
     }
     let Some(collection) = storage.catalog().collection(&namespace) else {
-        return Err(CommandError::new(ErrorCode::NamespaceNotFound, format!("Collection '{namespace}' does not exist to validate.")));
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("Collection '{namespace}' does not exist to validate."),
+        ));
     };
     let report = storage.validate(&call.operation, &namespace, full)?;
     let mut keys_per_index = Document::new();
     let mut details = Document::new();
-    for (name, keys) in &report.keys_per_index {
-        keys_per_index.insert(name, *keys as i64);
-        let mut detail = doc! { "valid": !report.invalid_indexes.contains(name) };
-        if let Some(index) = collection.index(name) {
+    for index in &report.indexes {
+        keys_per_index.insert(&index.name, index.keys as i64);
+        let mut detail = doc! { "valid": index.valid };
+        if let Some(index) = collection.index(&index.name) {
             detail.insert("spec", Document::try_from(index.spec())?);
         }
-        details.insert(name, detail);
+        details.insert(&index.name, detail);
     }
     let strings = |lines: &[String]| Bson::Array(lines.iter().cloned().map(Bson::String).collect());
-    let corrupt: Vec<Bson> = report.corrupt_records.iter().map(|id| Bson::Int64(id.0 as i64)).collect();
+    let corrupt: Vec<Bson> = report
+        .corrupt_records
+        .iter()
+        .map(|id| Bson::Int64(id.0 as i64))
+        .collect();
     reply.append_all(&doc! {
         "ns": namespace.as_str(),
         "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() },
-        "nInvalidDocuments": report.invalid_documents as i64,
+        "nInvalidDocuments": report.n_invalid_documents as i64,
         "nNonCompliantDocuments": 0_i64,
         "nrecords": report.n_records as i64,
-        "nIndexes": report.keys_per_index.len() as i32,
+        "nIndexes": report.indexes.len() as i32,
         "keysPerIndex": keys_per_index,
         "indexDetails": details,
         "valid": report.is_valid(),
@@ -76,8 +107,8 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         "repairMode": "None",
         "warnings": strings(&report.warnings),
         "errors": strings(&report.errors),
-        "extraIndexEntries": strings(&report.extra_index_entries),
-        "missingIndexEntries": strings(&report.missing_index_entries),
+        "numExtraIndexEntries": report.extra_entries as i64,
+        "numMissingIndexEntries": report.missing_entries as i64,
         "corruptRecords": corrupt,
     });
     Ok(())
@@ -100,15 +131,22 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     if call.server.storage.catalog().view(&namespace).is_some() {
-        return Err(CommandError::new(ErrorCode::CommandNotSupportedOnView, "can't compact a view"));
+        return Err(CommandError::new(
+            ErrorCode::CommandNotSupportedOnView,
+            "can't compact a view",
+        ));
     }
-    let freed = call.server.storage.compact(&call.operation, &namespace).map_err(|error| match error {
-        StorageError::Engine(error) if error.kind() == engine::ErrorKind::Unsupported => {
-            CommandError::new(ErrorCode::CommandNotSupported, error.to_string())
-        }
-        other => other.into(),
-    })?;
-    reply.int64("bytesFreed", freed as i64);
+    let report = call
+        .server
+        .storage
+        .compact(&call.operation, &namespace)
+        .map_err(|error| match error {
+            StorageError::Engine(error) if error.kind() == engine::ErrorKind::Unsupported => {
+                CommandError::new(ErrorCode::CommandNotSupported, error.to_string())
+            }
+            other => other.into(),
+        })?;
+    reply.int64("bytesFreed", report.bytes_freed as i64);
     Ok(())
 }
 
@@ -121,7 +159,10 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
     let mut index_free = 0;
     for index in &stats.indexes {
         index_sizes.insert(&index.name, scaled(index.storage_bytes));
-        index_details.insert(&index.name, doc! { "storageBytes": index.storage_bytes as i64, "freeBytes": index.free_bytes as i64, "memoryBytes": index.memory_bytes as i64 });
+        index_details.insert(
+            &index.name,
+            doc! { "storageBytes": index.storage_bytes as i64, "freeBytes": index.free_bytes as i64 },
+        );
         index_bytes += index.storage_bytes;
         index_free += index.free_bytes;
     }
@@ -134,7 +175,7 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
         "capped": stats.capped.is_some(),
         "nindexes": stats.indexes.len() as i32,
         "indexDetails": index_details,
-        "indexBuilds": stats.index_builds.iter().cloned().map(Bson::String).collect::<Vec<_>>(),
+        "indexBuilds": stats.indexes.iter().filter(|index| index.building).map(|index| Bson::String(index.name.clone())).collect::<Vec<_>>(),
         "totalIndexSize": scaled(index_bytes),
         "indexFreeStorageSize": scaled(index_free),
         "totalSize": scaled(stats.storage_bytes + index_bytes),
@@ -201,6 +242,9 @@ fn data_size(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.boolean("estimate", false);
     reply.int64("size", stats.data_bytes as i64);
     reply.int64("numObjects", stats.count as i64);
-    reply.int64("millis", (call.server.env.clock.monotonic().saturating_sub(started)).as_millis() as i64);
+    reply.int64(
+        "millis",
+        (call.server.env.clock.monotonic().saturating_sub(started)).as_millis() as i64,
+    );
     Ok(())
 }

@@ -14,19 +14,40 @@ use wire::ErrorCode;
 
 /// `getParameter`.
 pub const GET_PARAMETER: Command =
-    Command::new("getParameter", "Shows server parameters.", OperationKind::Command, get).admin_only().secondary_ok();
+    Command::new("getParameter", "Shows server parameters.", OperationKind::Command, get)
+        .admin_only()
+        .secondary_ok();
 /// `setParameter`.
-pub const SET_PARAMETER: Command =
-    Command::new("setParameter", "Changes server parameters.", OperationKind::Command, set).admin_only().secondary_ok();
+pub const SET_PARAMETER: Command = Command::new(
+    "setParameter",
+    "Changes server parameters.",
+    OperationKind::Command,
+    set,
+)
+.admin_only()
+.secondary_ok();
 /// `getCmdLineOpts`.
-pub const GET_CMD_LINE_OPTS: Command =
-    Command::new("getCmdLineOpts", "Shows how the server was started.", OperationKind::Command, command_line).admin_only().secondary_ok();
+pub const GET_CMD_LINE_OPTS: Command = Command::new(
+    "getCmdLineOpts",
+    "Shows how the server was started.",
+    OperationKind::Command,
+    command_line,
+)
+.admin_only()
+.secondary_ok();
 /// `getLog`.
-pub const GET_LOG: Command =
-    Command::new("getLog", "Shows recent log lines.", OperationKind::Command, get_log).admin_only().secondary_ok();
+pub const GET_LOG: Command = Command::new("getLog", "Shows recent log lines.", OperationKind::Command, get_log)
+    .admin_only()
+    .secondary_ok();
 /// `logRotate`.
-pub const LOG_ROTATE: Command =
-    Command::new("logRotate", "Begins a new log file.", OperationKind::Command, log_rotate).admin_only().secondary_ok();
+pub const LOG_ROTATE: Command = Command::new(
+    "logRotate",
+    "Begins a new log file.",
+    OperationKind::Command,
+    log_rotate,
+)
+.admin_only()
+.secondary_ok();
 
 /// Parameters that can be read and not set: facts of this server.
 fn fixed(call: &Invocation<'_>, name: &str) -> Option<Bson> {
@@ -42,8 +63,13 @@ fn fixed(call: &Invocation<'_>, name: &str) -> Option<Bson> {
     })
 }
 
-const FIXED: [&str; 5] =
-    ["featureCompatibilityVersion", "authenticationMechanisms", "requireApiVersion", "authSchemaVersion", "logComponentVerbosity"];
+const FIXED: [&str; 5] = [
+    "featureCompatibilityVersion",
+    "authenticationMechanisms",
+    "requireApiVersion",
+    "authSchemaVersion",
+    "logComponentVerbosity",
+];
 
 fn read(call: &Invocation<'_>, name: &str) -> Option<Bson> {
     call.server.parameters.get(name).or_else(|| fixed(call, name))
@@ -84,18 +110,24 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     if changes.is_empty() {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "no option found to set, use help:true to see options "));
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "no option found to set, use help:true to see options ",
+        ));
     }
     for (name, value) in &changes {
         let was = if *name == "logComponentVerbosity" {
             let was = fixed(call, name).unwrap_or(Bson::Null);
-            let wanted = value.as_document().ok_or_else(|| {
-                CommandError::new(ErrorCode::TypeMismatch, "logComponentVerbosity is not a document")
-            })?;
+            let wanted = value
+                .as_document()
+                .ok_or_else(|| CommandError::new(ErrorCode::TypeMismatch, "logComponentVerbosity is not a document"))?;
             set_verbosity(&call.server.logger, wanted)?;
             was
         } else if fixed(call, name).is_some() {
-            return Err(CommandError::new(ErrorCode::IllegalOperation, format!("not allowed to change [{name}] at runtime")));
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("not allowed to change [{name}] at runtime"),
+            ));
         } else {
             call.server.parameters.set(name, value, When::Runtime)?
         };
@@ -107,7 +139,11 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 fn command_line(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let settings = &call.server.settings;
-    let argv: Vec<Bson> = settings.argv.iter().map(|argument| Bson::String(argument.clone())).collect();
+    let argv: Vec<Bson> = settings
+        .argv
+        .iter()
+        .map(|argument| Bson::String(argument.clone()))
+        .collect();
     reply.append_all(&doc! { "argv": argv, "parsed": settings.parsed.clone() });
     Ok(())
 }
@@ -115,9 +151,19 @@ fn command_line(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
 fn get_log(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let target = call.target()?;
     let RawBsonRef::String(which) = target else {
-        return Err(crate::arguments::wrong_type("getLog", "getLog", target, "type 'string'"));
+        return Err(crate::arguments::wrong_type(
+            "getLog",
+            "getLog",
+            target,
+            "type 'string'",
+        ));
     };
-    let strings = |lines: Vec<Arc<str>>| lines.iter().map(|line| Bson::String(line.to_string())).collect::<Vec<_>>();
+    let strings = |lines: Vec<Arc<str>>| {
+        lines
+            .iter()
+            .map(|line| Bson::String(line.to_string()))
+            .collect::<Vec<_>>()
+    };
     let logger = &call.server.logger;
     match which {
         "*" => reply.append_all(&doc! { "names": ["global", "startupWarnings"] }),
@@ -130,7 +176,10 @@ fn get_log(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             reply.append_all(&doc! { "totalLinesWritten": total as i32, "log": strings(lines) });
         }
         other => {
-            return Err(CommandError::new(ErrorCode::OperationFailed, format!("No log named '{other}'")));
+            return Err(CommandError::new(
+                ErrorCode::OperationFailed,
+                format!("No log named '{other}'"),
+            ));
         }
     }
     Ok(())
@@ -147,16 +196,26 @@ fn log_rotate(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 /// parent.
 fn verbosity_document(logger: &Logger) -> Document {
     let mut root = doc! { "verbosity": i32::from(logger.verbosity(Component::Default).unwrap_or(0)) };
-    for component in Component::ALL.into_iter().filter(|component| *component != Component::Default) {
-        let mut at = &mut root;
-        for part in component.path().split('.') {
-            let entry = at.entry(part.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
-            let Bson::Document(inner) = entry else { break };
-            at = inner;
-        }
-        at.insert("verbosity", i32::from(logger.verbosity(component).unwrap_or(-1)));
+    for component in Component::ALL
+        .into_iter()
+        .filter(|component| *component != Component::Default)
+    {
+        let level = i32::from(logger.verbosity(component).unwrap_or(-1));
+        insert_level(&mut root, component.path(), level);
     }
     root
+}
+
+fn insert_level(document: &mut Document, path: &str, level: i32) {
+    let (head, rest) = path.split_once('.').unwrap_or((path, ""));
+    let inner = document
+        .entry(head.to_owned())
+        .or_insert_with(|| Bson::Document(Document::new()));
+    match inner {
+        Bson::Document(inner) if rest.is_empty() => drop(inner.insert("verbosity", level)),
+        Bson::Document(inner) => insert_level(inner, rest, level),
+        _ => {}
+    }
 }
 
 fn set_verbosity(logger: &Logger, wanted: &Document) -> Result<()> {
@@ -176,17 +235,32 @@ fn collect_verbosity(path: &str, wanted: &Document, levels: &mut Vec<(Component,
                 Bson::Int32(level) => i64::from(*level),
                 Bson::Int64(level) => *level,
                 Bson::Double(level) => *level as i64,
-                other => return Err(CommandError::new(ErrorCode::BadValue, format!("verbosity must be a number, not {other}"))),
+                other => {
+                    return Err(CommandError::new(
+                        ErrorCode::BadValue,
+                        format!("verbosity must be a number, not {other}"),
+                    ));
+                }
             };
             if !(-1..=5).contains(&level) {
-                return Err(CommandError::bad_value(format!("verbosity {level} is not between -1 and 5")));
+                return Err(CommandError::bad_value(format!(
+                    "verbosity {level} is not between -1 and 5"
+                )));
             }
-            let component = if path.is_empty() { Some(Component::Default) } else { Component::by_path(path) };
+            let component = if path.is_empty() {
+                Some(Component::Default)
+            } else {
+                Component::by_path(path)
+            };
             let component = component.ok_or_else(|| CommandError::bad_value(format!("no log component {path}")))?;
             levels.push((component, i8::try_from(level).ok().filter(|level| *level >= 0)));
             continue;
         }
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
         match value {
             Bson::Document(inner) if Component::by_path(&path).is_some() => collect_verbosity(&path, inner, levels)?,
             Bson::Document(_) => return Err(CommandError::bad_value(format!("no log component {path}"))),

@@ -12,8 +12,13 @@ use engine::StatValue;
 use storage::LevelStats;
 
 /// `serverStatus`.
-pub const SERVER_STATUS: Command =
-    Command::new("serverStatus", "Counters and gauges of the server.", OperationKind::Command, run).secondary_ok();
+pub const SERVER_STATUS: Command = Command::new(
+    "serverStatus",
+    "Counters and gauges of the server.",
+    OperationKind::Command,
+    run,
+)
+.secondary_ok();
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.append_all(&status(call)?);
@@ -30,13 +35,17 @@ const SECTIONS: &[Section] = &[
     ("extra_info", extra_info),
     ("globalLock", global_lock),
     ("locks", locks),
-    ("logicalSessionRecordCache", |_| Ok(doc! { "activeSessionsCount": 0 }.into())),
+    ("logicalSessionRecordCache", |_| {
+        Ok(doc! { "activeSessionsCount": 0 }.into())
+    }),
     ("mem", memory),
     ("metrics", metrics),
     ("network", network),
     ("opLatencies", latencies),
     ("opcounters", opcounters),
-    ("opcountersRepl", |_| Ok(doc! { "insert": 0_i64, "query": 0_i64, "update": 0_i64, "delete": 0_i64, "getmore": 0_i64, "command": 0_i64 }.into())),
+    ("opcountersRepl", |_| {
+        Ok(doc! { "insert": 0_i64, "query": 0_i64, "update": 0_i64, "delete": 0_i64, "getmore": 0_i64, "command": 0_i64 }.into())
+    }),
     ("storageEngine", storage_engine),
     ("tenon", tenon),
     ("wiredTiger", cache_for_tools),
@@ -104,7 +113,10 @@ fn catalog_stats(call: &Invocation<'_>) -> Result<Bson> {
 fn connections(call: &Invocation<'_>) -> Result<Bson> {
     let clients = call.server.connected();
     let current = clients.len() as i32;
-    let active = clients.iter().filter(|client| client.with_current(|_, _| ()).is_some()).count() as i32;
+    let active = clients
+        .iter()
+        .filter(|client| client.with_current(|_, _| ()).is_some())
+        .count() as i32;
     let max = call.server.settings.connections_max as i32;
     Ok(doc! {
         "current": current,
@@ -131,10 +143,12 @@ fn extra_info(call: &Invocation<'_>) -> Result<Bson> {
 fn global_lock(call: &Invocation<'_>) -> Result<Bson> {
     let (mut readers, mut writers) = (0, 0);
     for client in call.server.connected() {
-        client.with_current(|current, _| match crate::table::find(current.command).map(|(command, _)| command.kind) {
-            Some(OperationKind::Insert | OperationKind::Update | OperationKind::Remove) => writers += 1,
-            _ => readers += 1,
-        });
+        client.with_current(
+            |current, _| match crate::table::find(current.command).map(|(command, _)| command.kind) {
+                Some(OperationKind::Insert | OperationKind::Update | OperationKind::Remove) => writers += 1,
+                _ => readers += 1,
+            },
+        );
     }
     let uptime = call.server.env.clock.monotonic().saturating_sub(call.server.started.1);
     Ok(doc! {
@@ -189,7 +203,10 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
     let mut commands = Document::new();
     for (command, counters) in COMMANDS.iter().zip(&server.command_counters) {
         if counters.total.get() > 0 {
-            commands.insert(command.name, doc! { "failed": counters.failed.get(), "total": counters.total.get() });
+            commands.insert(
+                command.name,
+                doc! { "failed": counters.failed.get(), "total": counters.total.get() },
+            );
         }
     }
     let open = server.cursors.counts();
@@ -290,7 +307,9 @@ fn insert_dotted(document: &mut Document, name: &str, value: Bson) {
     match name.split_once('.') {
         None => drop(document.insert(name, value)),
         Some((head, rest)) => {
-            let inner = document.entry(head.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
+            let inner = document
+                .entry(head.to_owned())
+                .or_insert_with(|| Bson::Document(Document::new()));
             if let Bson::Document(inner) = inner {
                 insert_dotted(inner, rest, value);
             }
@@ -307,17 +326,17 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
         "log": {
             "lastSeq": call.server.storage.last_seq().0 as i64,
             "durableSeq": call.server.storage.log().durable_seq().0 as i64,
-            "bytesAppended": log.bytes_appended as i64,
-            "bytesWritten": log.bytes_written as i64,
+            "bytesAppended": log.entry_bytes as i64,
+            "bytesWritten": log.written_bytes as i64,
             "groups": log.groups as i64,
             "syncs": log.syncs as i64,
             "syncMicros": log.sync_us as i64,
-            "bufferBytes": log.buffer_bytes as i64,
+            "bufferBytes": log.buffered_bytes as i64,
         },
         "checkpoints": {
             "count": storage.checkpoints as i64,
             "lastMillis": storage.checkpoint_last_ms as i64,
-            "totalMillis": storage.checkpoint_total_ms as i64,
+            "totalMillis": storage.checkpoint_ms as i64,
             "durableSeq": call.server.storage.engine().durable_seq().0 as i64,
         },
         "commits": storage.commits as i64,
@@ -329,7 +348,13 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
 /// The few names of WiredTiger's section that monitoring tools read, from whatever the engine in use counts.
 fn cache_for_tools(call: &Invocation<'_>) -> Result<Bson> {
     let counters = engine_counters(call);
-    let cache = |name: &str| counters.get_document("cache").ok().and_then(|cache| cache.get_i64(name).ok()).unwrap_or(0);
+    let cache = |name: &str| {
+        counters
+            .get_document("cache")
+            .ok()
+            .and_then(|cache| cache.get_i64(name).ok())
+            .unwrap_or(0)
+    };
     let storage = call.server.storage.stats();
     Ok(doc! {
         "cache": {

@@ -12,25 +12,48 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, doc};
 
 /// `startSession`.
-pub const START_SESSION: Command =
-    Command::new("startSession", "Makes a new logical session.", OperationKind::Command, start).secondary_ok();
+pub const START_SESSION: Command = Command::new(
+    "startSession",
+    "Makes a new logical session.",
+    OperationKind::Command,
+    start,
+)
+.secondary_ok();
 /// `endSessions`.
-pub const END_SESSIONS: Command =
-    Command::new("endSessions", "Ends logical sessions and their cursors.", OperationKind::Command, end)
-        .without_auth()
-        .secondary_ok()
-        .api_version_1();
+pub const END_SESSIONS: Command = Command::new(
+    "endSessions",
+    "Ends logical sessions and their cursors.",
+    OperationKind::Command,
+    end,
+)
+.without_auth()
+.secondary_ok()
+.api_version_1();
 /// `killSessions`.
-pub const KILL_SESSIONS: Command =
-    Command::new("killSessions", "Kills sessions and their cursors.", OperationKind::Command, end).secondary_ok();
+pub const KILL_SESSIONS: Command = Command::new(
+    "killSessions",
+    "Kills sessions and their cursors.",
+    OperationKind::Command,
+    end,
+)
+.secondary_ok();
 /// `killAllSessions`.
-pub const KILL_ALL_SESSIONS: Command =
-    Command::new("killAllSessions", "Kills all sessions and their cursors.", OperationKind::Command, kill_all).secondary_ok();
+pub const KILL_ALL_SESSIONS: Command = Command::new(
+    "killAllSessions",
+    "Kills all sessions and their cursors.",
+    OperationKind::Command,
+    kill_all,
+)
+.secondary_ok();
 /// `refreshSessions`.
-pub const REFRESH_SESSIONS: Command =
-    Command::new("refreshSessions", "Notes that sessions are in use.", OperationKind::Command, refresh)
-        .secondary_ok()
-        .api_version_1();
+pub const REFRESH_SESSIONS: Command = Command::new(
+    "refreshSessions",
+    "Notes that sessions are in use.",
+    OperationKind::Command,
+    refresh,
+)
+.secondary_ok()
+.api_version_1();
 
 /// Sessions end after this long without use; what `startSession` answers.
 const TIMEOUT_MINUTES: i32 = 30;
@@ -40,7 +63,10 @@ fn start(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.server.env.random.fill(&mut bytes);
     bytes[6] = (bytes[6] & 0x0F) | 0x40;
     bytes[8] = (bytes[8] & 0x3F) | 0x80;
-    let id = Binary { subtype: BinarySubtype::Uuid, bytes: bytes.to_vec() };
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: bytes.to_vec(),
+    };
     reply.append_all(&doc! { "id": { "id": id }, "timeoutMinutes": TIMEOUT_MINUTES });
     Ok(())
 }
@@ -75,7 +101,12 @@ fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 
 fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     if !matches!(call.target()?, RawBsonRef::Array(_)) {
-        return Err(wrong_type(call.command.name, call.command.name, call.target()?, "type 'array'"));
+        return Err(wrong_type(
+            call.command.name,
+            call.command.name,
+            call.target()?,
+            "type 'array'",
+        ));
     }
     call.server.cursors.kill_all_of_sessions();
     Ok(())

@@ -7,7 +7,9 @@ use crate::reply::Reply;
 use crate::table::Command;
 
 /// `shutdown`.
-pub const SHUTDOWN: Command = Command::new("shutdown", "Ends the server.", OperationKind::Command, run).admin_only().secondary_ok();
+pub const SHUTDOWN: Command = Command::new("shutdown", "Ends the server.", OperationKind::Command, run)
+    .admin_only()
+    .secondary_ok();
 
 fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();

@@ -7,7 +7,9 @@ use crate::reply::Reply;
 use crate::table::Command;
 
 /// `top`.
-pub const TOP: Command = Command::new("top", "Time spent per collection.", OperationKind::Command, run).admin_only().secondary_ok();
+pub const TOP: Command = Command::new("top", "Time spent per collection.", OperationKind::Command, run)
+    .admin_only()
+    .secondary_ok();
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.open_document("totals");

@@ -1,22 +1,24 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
+use super::find::{hint, optional};
 use super::insert::{check_batch, open_or_create};
 use super::write_result::{WriteErrors, is_fatal};
-use super::find::{hint, optional};
 use crate::arguments::{Arguments, missing_field, unknown_field};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::table::Command;
+use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, doc};
 use bytes::Bytes;
-use query::exec::{ExecContext, PlanExecutor};
+use query::PlanExecutor;
+use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
 use query::update::{Update, UpdateContext};
-use storage::{LockMode, Namespace, RecordId, StorageError};
+use storage::{CollectionGuard, LockMode, Namespace, RecordId, StorageError};
 use wire::ErrorCode;
 
 /// `update`.
@@ -76,7 +78,9 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let documents = call.documents("updates")?.ok_or_else(|| missing_field("update", "updates"))?;
+    let documents = call
+        .documents("updates")?
+        .ok_or_else(|| missing_field("update", "updates"))?;
     check_batch(documents.len())?;
     refuse_view(call, &namespace)?;
     let mut errors = WriteErrors::new();
@@ -84,7 +88,8 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut upserted = Vec::new();
     for (index, document) in documents.iter().enumerate() {
         call.server.metrics.operations.update.add(1);
-        let done = parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, Images::None));
+        let done =
+            parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, Images::None));
         match done {
             Ok(done) => {
                 matched += done.matched;
@@ -157,7 +162,10 @@ pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawD
     statement.filter = filter.ok_or_else(|| missing_field("update.updates", "q"))?;
     statement.change = change.ok_or_else(|| missing_field("update.updates", "u"))?;
     if statement.multi && statement.sort.is_some() {
-        return Err(CommandError::new(ErrorCode::FailedToParse, "Cannot specify sort with multi=true"));
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "Cannot specify sort with multi=true",
+        ));
     }
     Ok(statement)
 }
@@ -174,57 +182,78 @@ pub enum Images {
 /// A statement made ready: parsed once, used for every document.
 struct Prepared<'a> {
     statement: &'a Statement<'a>,
-    matcher: Matcher,
     update: Update,
+    expressions: ExpressionContext,
 }
 
 /// How often an upsert that loses the race for a unique key tries again as an update.
 const UPSERT_RETRIES: usize = 16;
 
 /// Runs one statement.
-pub fn run(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>, images: Images) -> Result<Updated> {
-    let update = Update::parse(statement.change, statement.array_filters, &update_parse_context(call, statement))?;
-    if update.is_replacement() && statement.multi {
-        return Err(CommandError::new(ErrorCode::FailedToParse, "multi update is not supported for replacement-style update"));
+pub fn run(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    statement: &Statement<'_>,
+    images: Images,
+) -> Result<Updated> {
+    let expressions = call.expressions_with(statement.variables)?;
+    let update = match statement.constants {
+        Some(constants) => Update::parse(
+            statement.change,
+            statement.array_filters,
+            &expressions.with_let(constants)?,
+        )?,
+        None => Update::parse(statement.change, statement.array_filters, &expressions)?,
+    };
+    if statement.constants.is_some() && !update.is_pipeline() {
+        return Err(CommandError::new(
+            ErrorCode(51198),
+            "Constant values may only be specified for pipeline updates",
+        ));
     }
-    let matcher = Matcher::parse(statement.filter, &match_context(statement.variables))?;
-    let prepared = Prepared { statement, matcher, update };
+    if update.is_replacement() && statement.multi {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "multi update is not supported for replacement-style update",
+        ));
+    }
+    let prepared = Prepared {
+        statement,
+        update,
+        expressions,
+    };
     let mut tries = 0;
     loop {
         let mut done = Updated::default();
-        match update_matching(call, namespace, &prepared, images, &mut done)? {
-            Scan::Conflicted if done.matched == 0 => {
-                call.operation.check().map_err(StorageError::from)?;
-                call.operation.counters().write_conflicts.add(1);
-                continue;
-            }
-            _ => {}
-        }
-        if done.matched > 0 || !statement.upsert {
+        let scan = update_matching(call, namespace, &prepared, images, &mut done)?;
+        if done.matched > 0 {
             return Ok(done);
         }
-        match upsert(call, namespace, &prepared) {
+        if matches!(scan, Scan::Conflicted) {
+            call.operation.check()?;
+            call.operation.counters().write_conflicts.add(1);
+            continue;
+        }
+        if !statement.upsert {
+            return Ok(done);
+        }
+        let matcher = Matcher::parse(statement.filter, &prepared.expressions)?;
+        match upsert(call, namespace, &prepared, &matcher) {
             Ok((id, after)) => {
                 done.upserted = Some(id);
                 done.after = Some(after);
                 return Ok(done);
             }
-            Err(error) if error.code == ErrorCode::DuplicateKey && tries < UPSERT_RETRIES && collides_with_filter(&prepared, &error) => {
+            Err(error)
+                if error.code == ErrorCode::DuplicateKey
+                    && tries < UPSERT_RETRIES
+                    && collides_with_filter(statement, &error) =>
+            {
                 tries += 1;
             }
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Parse context of a filter with `let` variables.
-pub fn match_context(variables: Option<&RawDocument>) -> query::matcher::ParseContext<'_> {
-    query::matcher::ParseContext { variables, ..Default::default() }
-}
-
-fn update_parse_context<'a>(call: &Invocation<'_>, statement: &Statement<'a>) -> query::update::UpdateParseContext<'a> {
-    let _ = call;
-    query::update::UpdateParseContext { variables: statement.variables, constants: statement.constants }
 }
 
 enum Scan {
@@ -234,50 +263,110 @@ enum Scan {
     Conflicted,
 }
 
-/// The plan that finds what to write to. It holds no lock and no view between records.
-pub fn write_plan(call: &Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<PlanExecutor> {
-    let mut request = FindRequest::new(namespace.clone(), statement.filter);
-    request.hint = statement.hint;
-    request.sort = statement.sort;
-    request.collation = statement.collation;
-    request.variables = statement.variables;
-    request.for_write = true;
-    let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-    Ok(query::find(&context, &request)?)
+/// Finds what to write to, and locks the collection for each record.
+///
+/// The plan takes and releases its own lock in each call, so that the writer must hold none between records; the
+/// collection's UUID tells whether the one it finds again is still the one the plan reads.
+pub struct WriteTargets {
+    plan: PlanExecutor,
+    uuid: [u8; 16],
 }
 
-fn update_matching(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepared<'_>, images: Images, done: &mut Updated) -> Result<Scan> {
-    let mut plan = write_plan(call, namespace, prepared.statement)?;
-    call.set_plan_summary(plan.plan_summary());
+/// A record to write to, with the lock that the write needs.
+pub struct Target {
+    /// The collection, locked for a writer of single documents.
+    pub guard: CollectionGuard,
+    /// The record; it may be gone or changed by now.
+    pub id: RecordId,
+}
+
+impl WriteTargets {
+    /// Plans the statement's filter; `None` when there is no such collection (the statement is checked all the same).
+    pub fn find(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<Option<Self>> {
+        let collection = call.server.storage.catalog().collection(namespace);
+        let mut request = FindRequest::new(namespace.clone(), statement.filter);
+        request.hint = statement.hint;
+        request.sort = statement.sort;
+        request.collation = statement.collation;
+        request.variables = statement.variables;
+        request.for_write = true;
+        let plan = query::find(&call.context(), &request)?;
+        call.set_plan_summary(plan.plan_summary());
+        Ok(collection.map(|collection| Self {
+            plan,
+            uuid: collection.uuid(),
+        }))
+    }
+
+    /// The next record; `None` at the end, or when the collection is another one now.
+    pub fn next(&mut self, call: &Invocation<'_>) -> Result<Option<Target>> {
+        let Some((id, _)) = self.plan.next_record(&call.context())? else {
+            return Ok(None);
+        };
+        let namespace = self.plan.namespace();
+        let guard = call
+            .server
+            .storage
+            .collection(&call.operation, namespace, LockMode::IntentExclusive)?;
+        Ok(guard
+            .filter(|guard| guard.uuid() == self.uuid)
+            .map(|guard| Target { guard, id }))
+    }
+
+    /// The filter for the second look under the record's lock; `None` when none is needed.
+    pub fn filter(&self) -> Option<&Matcher> {
+        self.plan.filter().map(|filter| &**filter)
+    }
+}
+
+fn update_matching(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    prepared: &Prepared<'_>,
+    images: Images,
+    done: &mut Updated,
+) -> Result<Scan> {
     let mut scan = Scan::Complete;
-    loop {
-        let context = ExecContext { storage: &call.server.storage, op: &call.operation };
-        let Some((id, _)) = plan.next_record(&context)? else { return Ok(scan) };
-        match update_one(call, namespace, prepared, id, images, done)? {
-            true if !prepared.statement.multi => return Ok(scan),
+    let Some(mut targets) = WriteTargets::find(call, namespace, prepared.statement)? else {
+        return Ok(scan);
+    };
+    while let Some(target) = targets.next(call)? {
+        match update_one(call, prepared, targets.filter(), &target, images, done)? {
+            true if !prepared.statement.multi => break,
             true => {}
             false => scan = Scan::Conflicted,
         }
     }
+    Ok(scan)
 }
 
 /// Changes one record; false when it is gone or matches no more.
-fn update_one(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepared<'_>, id: RecordId, images: Images, done: &mut Updated) -> Result<bool> {
+fn update_one(
+    call: &mut Invocation<'_>,
+    prepared: &Prepared<'_>,
+    filter: Option<&Matcher>,
+    target: &Target,
+    images: Images,
+    done: &mut Updated,
+) -> Result<bool> {
     let server = call.server;
     let operation = call.operation.clone();
-    server.storage.wait_for_room(&operation)?;
-    let Some(guard) = server.storage.collection(&operation, namespace, LockMode::IntentExclusive)? else { return Ok(false) };
     loop {
         let mut unit = server.storage.begin_write(&operation);
-        let Some(old) = unit.lock_record(&guard, id)? else { return Ok(false) };
+        let old = match unit.lock_record(&target.guard, target.id) {
+            Ok(Some(old)) => old,
+            Ok(None) => return Ok(false),
+            Err(StorageError::WouldWait) => continue,
+            Err(other) => return Err(other.into()),
+        };
         let old_document = RawDocument::from_bytes(&old)?;
         let mut details = MatchDetails::default();
-        if !prepared.matcher.matches_with_details(old_document, &mut details)? {
+        if let Some(filter) = filter
+            && !filter.matches_with_details(old_document, &mut details)?
+        {
             return Ok(false);
         }
-        let context = UpdateContext { now_ms: server.env.clock.now_ms(), timestamp: &|| server.next_timestamp(), details: Some(&details), is_insert: false };
-        let new = prepared.update.apply(old_document, &context)?;
-        let Some(new) = new else {
+        let Some(new) = prepared.update.apply(old_document, &update_context(call, details))? else {
             done.matched += 1;
             if images == Images::Both {
                 done.before = Some(old.clone());
@@ -285,8 +374,7 @@ fn update_one(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepa
             }
             return Ok(true);
         };
-        let new_document = RawDocument::from_bytes(&new)?;
-        match unit.update(&guard, id, old_document, new_document) {
+        match unit.update(&target.guard, target.id, old_document, RawDocument::from_bytes(&new)?) {
             Ok(()) => {}
             Err(StorageError::WouldWait) => {
                 operation.counters().write_conflicts.add(1);
@@ -306,13 +394,26 @@ fn update_one(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepa
     }
 }
 
+fn update_context(call: &Invocation<'_>, details: MatchDetails) -> UpdateContext {
+    UpdateContext {
+        now_ms: call.server.env.clock.now_ms(),
+        timestamp: call.server.next_timestamp(),
+        keep_empty_timestamps: false,
+        details,
+    }
+}
+
 /// Inserts the document an upsert stands for; answers its `_id` and the document.
-fn upsert(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepared<'_>) -> Result<(Bson, Bytes)> {
+fn upsert(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    prepared: &Prepared<'_>,
+    matcher: &Matcher,
+) -> Result<(Bson, Bytes)> {
     let server = call.server;
-    let base = prepared.update.upsert_base(&prepared.matcher)?;
-    let base = RawDocument::from_bytes(&base)?;
-    let context = UpdateContext { now_ms: server.env.clock.now_ms(), timestamp: &|| server.next_timestamp(), details: None, is_insert: true };
-    let made = prepared.update.apply(base, &context)?.map_or_else(|| base.as_bytes().to_vec(), |made| made);
+    let made = prepared
+        .update
+        .upsert(matcher, ObjectId::new(), &update_context(call, MatchDetails::default()))?;
     let made = RawDocumentBuf::from_bytes(made)?;
     let document = super::insert::prepare(call, &made, true)?.into_owned();
     let document = RawDocumentBuf::from_bytes(document)?;
@@ -329,13 +430,51 @@ fn upsert(call: &mut Invocation<'_>, namespace: &Namespace, prepared: &Prepared<
             Err(other) => return Err(other.into()),
         }
     }
-    let id = document.get("_id")?.map(Bson::try_from).transpose()?.unwrap_or(Bson::Null);
+    let id = document
+        .get("_id")?
+        .map(Bson::try_from)
+        .transpose()?
+        .unwrap_or(Bson::Null);
     Ok((id, Bytes::from(document.into_bytes())))
 }
 
 /// An upsert that met a duplicate key tries again when every field of that key is fixed by equality in the filter: then
 /// another client has inserted the document meanwhile, and it can be updated.
-fn collides_with_filter(prepared: &Prepared<'_>, error: &CommandError) -> bool {
-    let Some(pattern) = error.extra.as_ref().and_then(|extra| extra.get_document("keyPattern").ok()) else { return false };
-    pattern.keys().all(|field| prepared.matcher.equality(field).is_some())
+fn collides_with_filter(statement: &Statement<'_>, error: &CommandError) -> bool {
+    let Some(pattern) = error
+        .extra
+        .as_ref()
+        .and_then(|extra| extra.get_document("keyPattern").ok())
+    else {
+        return false;
+    };
+    pattern.keys().all(|field| has_equality(statement.filter, field))
+}
+
+/// True for `{ field: value }`, `{ field: { $eq: value } }`, and those inside a top-level `$and`.
+fn has_equality(filter: &RawDocument, field: &str) -> bool {
+    filter
+        .into_iter()
+        .flatten()
+        .any(|(name, value)| match (name.as_str(), value) {
+            ("$and", RawBsonRef::Array(parts)) => parts.into_iter().flatten().any(|part| {
+                part.as_document().is_some_and(|part| {
+                    part.into_iter()
+                        .flatten()
+                        .any(|(name, value)| name.as_str() == field && is_equality(value))
+                })
+            }),
+            (name, value) => name == field && is_equality(value),
+        })
+}
+
+fn is_equality(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Document(document) => match document.into_iter().next() {
+            Some(Ok((name, _))) => !name.as_str().starts_with('$') || name.as_str() == "$eq",
+            _ => true,
+        },
+        RawBsonRef::RegularExpression(_) => false,
+        _ => true,
+    }
 }

@@ -6,5 +6,8 @@ use wire::ErrorCode;
 
 /// The error for commands that work on collections only; tools match its text.
 pub fn refused(namespace: &Namespace) -> CommandError {
-    CommandError::new(ErrorCode::CommandNotSupportedOnView, format!("Namespace {namespace} is a view, not a collection"))
+    CommandError::new(
+        ErrorCode::CommandNotSupportedOnView,
+        format!("Namespace {namespace} is a view, not a collection"),
+    )
 }

@@ -22,11 +22,6 @@ impl WriteErrors {
         self.errors.push((index, error));
     }
 
-    /// True without errors.
-    pub fn is_empty(&self) -> bool {
-        self.errors.is_empty()
-    }
-
     /// Appends `writeErrors`, if there are any.
     pub fn write(self, reply: &mut Reply<'_>) {
         if self.errors.is_empty() {
