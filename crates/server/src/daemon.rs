@@ -3,12 +3,13 @@
 //! The parent starts the program again with a mark in its environment and waits until the child says on its standard
 //! output that it serves. The child leads a session of its own from the start.
 
-use crate::data_directory::process_id;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use crate::data_directory::{in_use, process_id};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
+use vfs::FileSystem;
 
 /// Set in the child's environment.
 const MARK: &str = "TENOND_FORKED";
@@ -77,12 +78,12 @@ pub fn ready() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Stops the server that uses a data directory, and waits until it is gone.
-pub fn shutdown(db_path: &Path) -> ExitCode {
-    let running = process_id(db_path)
+/// Stops the server that uses a data directory, and waits until it has let go of it.
+pub fn shutdown(fs: &dyn FileSystem, db_path: &Path) -> ExitCode {
+    let Some(pid) = process_id(db_path)
         .and_then(Pid::from_raw)
-        .filter(|pid| test_kill_process(*pid).is_ok());
-    let Some(pid) = running else {
+        .filter(|_| in_use(fs, db_path))
+    else {
         eprintln!(
             "There doesn't seem to be a server running with dbpath: {}",
             db_path.display()
@@ -94,7 +95,7 @@ pub fn shutdown(db_path: &Path) -> ExitCode {
         eprintln!("failed to kill process: {error}");
         return ExitCode::from(1);
     }
-    while process_id(db_path).is_some() && test_kill_process(pid).is_ok() {
+    while in_use(fs, db_path) {
         std::thread::sleep(Duration::from_millis(20));
     }
     ExitCode::SUCCESS

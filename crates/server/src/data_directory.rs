@@ -219,6 +219,15 @@ pub fn process_id(path: &Path) -> Option<i32> {
     std::fs::read_to_string(path.join(LOCK_FILE)).ok()?.trim().parse().ok()
 }
 
+/// True while a server holds the directory. A process id alone would not tell: after a crash it may be another program's.
+pub fn in_use(fs: &dyn FileSystem, path: &Path) -> bool {
+    let lock_path = path.join(LOCK_FILE);
+    matches!(fs.exists(&lock_path), Ok(true))
+        && fs
+            .lock(&lock_path)
+            .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
 fn fields(metadata: &Metadata) -> Document {
     doc! {
         "tenon": "data directory",

@@ -1,5 +1,8 @@
 //! The storage engines of this build: names, choice, opening, and which options each cannot honour.
 
+#[cfg(feature = "rocksdb")]
+mod rocks;
+
 use crate::config::{Config, StorageConfig};
 use engine::{Engine, EngineError};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
@@ -52,7 +55,7 @@ pub fn choose(given: Option<&str>) -> Result<&'static str, String> {
 pub fn open(name: &str, env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<dyn Engine>, EngineError> {
     #[cfg(feature = "rocksdb")]
     if name == "rocksdb" {
-        return rocksdb::open(env, directory, storage);
+        return rocks::open(env, directory, storage);
     }
     debug_assert_eq!(name, "inMemory", "choose() gives only names of this build");
     let _ = storage;

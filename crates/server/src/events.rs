@@ -2,6 +2,7 @@
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -32,7 +33,7 @@ pub fn listen() -> io::Result<(Sender<Event>, Receiver<Event>)> {
                 SIGINT if asked => std::process::exit(EXIT_HARD),
                 other => {
                     asked = true;
-                    Event::Stop(format!("signal {other}"))
+                    Event::Stop(low_level::signal_name(other).unwrap_or("signal").to_owned())
                 }
             };
             if to_main.send(event).is_err() {

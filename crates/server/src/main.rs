@@ -21,7 +21,7 @@ fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }
-        Ok(Task::Shutdown(db_path)) => daemon::shutdown(&db_path),
+        Ok(Task::Shutdown(db_path)) => daemon::shutdown(&vfs::RealFs::new(), &db_path),
         Ok(Task::Serve(config)) if config.fork && !daemon::is_child() => daemon::launch(arguments),
         Ok(Task::Serve(config)) => {
             if config.fork {

@@ -147,17 +147,61 @@ impl Running {
         };
         let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
         start_warnings(config, name, descriptors, directory.unclean, logger);
-        let storage = open_storage(config, name, &env, &directory, logger, &sender)?;
+        let storage = match open_storage(config, name, &env, &directory, logger, &sender) {
+            Ok(storage) => storage,
+            Err(error) => {
+                if !directory.unclean {
+                    let _ = directory.close();
+                }
+                return Err(error);
+            }
+        };
+        match Self::serve(config, argv, env, logger, storage.clone(), sender) {
+            Ok(serving) => {
+                let (server, pool, listeners) = serving;
+                let pid_file = config.pid_file.clone();
+                let logger = logger.clone();
+                Ok((
+                    Self {
+                        logger,
+                        directory,
+                        storage,
+                        server,
+                        pool,
+                        listeners,
+                        pid_file,
+                    },
+                    events,
+                ))
+            }
+            Err(error) => {
+                if storage.close(true).is_ok() {
+                    let _ = directory.close();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Steps 5 to 7.
+    fn serve(
+        config: &Config,
+        argv: Vec<String>,
+        env: Env,
+        logger: &Arc<Logger>,
+        storage: Arc<Storage>,
+        events: Sender<Event>,
+    ) -> Result<(Arc<commands::Server>, Arc<Pool<CommandService>>, Listeners), StartError> {
         let net = |error: std::io::Error| StartError {
             code: exit::NET,
             error: error.into(),
         };
         let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
         let settings = settings(config, argv, listeners.port());
-        let server =
-            commands::Server::new(env, storage.clone(), logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
+        let clock = env.clock.clone();
+        let server = commands::Server::new(env, storage, logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
         let stop = move || {
-            let _ = sender.send(Event::Stop("shutdown command".to_owned()));
+            let _ = events.send(Event::Stop("shutdown command".to_owned()));
         };
         let service = CommandService::new(server.clone(), Box::new(stop));
         let limits = Limits {
@@ -178,31 +222,13 @@ impl Running {
                 doc! { "address": address },
             );
         }
-        let port = i32::from(listeners.port());
+        let ready = doc! { "port": i32::from(listeners.port()), "ssl": "off" };
         listeners.start(pool.clone(), logger.clone())?;
-        logger.info(
-            Component::Network,
-            23016,
-            "listener",
-            "Waiting for connections",
-            doc! { "port": port, "ssl": "off" },
-        );
+        logger.info(Component::Network, 23016, "listener", "Waiting for connections", ready);
         if daemon::is_child() {
             daemon::ready()?;
         }
-        let pid_file = config.pid_file.clone();
-        Ok((
-            Self {
-                logger: logger.clone(),
-                directory,
-                storage,
-                server,
-                pool,
-                listeners,
-                pid_file,
-            },
-            events,
-        ))
+        Ok((server, pool, listeners))
     }
 
     /// Looks after things until it is time to end; returns the exit code.
@@ -303,7 +329,7 @@ fn open_storage(
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
     let log = Log::open(env, log, opened.durable_seq())?;
-    let mut options = StorageOptions::new(Arc::new(commands::PartialFilters));
+    let mut options = StorageOptions::new(Arc::new(query::matcher::MatcherCompiler));
     options.journal = config.storage.journal;
     options.sync_period = Duration::from_secs(config.storage.sync_period_s);
     let progress = logger.clone();

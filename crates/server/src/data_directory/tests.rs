@@ -20,7 +20,9 @@ fn a_fresh_directory_is_laid_out_and_opens_again() {
     assert!(!opened.unclean);
     assert!(directory.path().join("journal").is_dir() && directory.path().join("inMemory").is_dir());
     assert_eq!(process_id(directory.path()), Some(std::process::id() as i32));
+    assert!(in_use(&RealFs::new(), directory.path()));
     opened.close().unwrap();
+    assert!(!in_use(&RealFs::new(), directory.path()));
     assert_eq!(process_id(directory.path()), None);
     let again = open(directory.path(), "inMemory").unwrap();
     assert!(!again.unclean);

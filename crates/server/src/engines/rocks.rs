@@ -1,0 +1,34 @@
+//! Opens the rocksdb engine with the options users gave.
+
+use crate::config::StorageConfig;
+use engine::{Engine, EngineError};
+use engine_rocksdb::{RocksEngine, RocksOptions};
+use std::path::Path;
+use std::sync::Arc;
+use vfs::Env;
+
+const GIB: u64 = 1 << 30;
+/// The least a default cache has.
+const CACHE_BYTES_MIN: u64 = GIB / 4;
+
+/// Opens the engine on its directory.
+pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<dyn Engine>, EngineError> {
+    let mut options = RocksOptions {
+        cache_size_bytes: storage.rocksdb_cache_bytes.unwrap_or_else(default_cache_bytes),
+        ..RocksOptions::default()
+    };
+    if let Some(compression) = &storage.rocksdb_compression {
+        options.compression.clone_from(compression);
+    }
+    if let Some(config) = &storage.rocksdb_config {
+        options.config_string.clone_from(config);
+    }
+    Ok(Arc::new(RocksEngine::open(env, directory, options)?))
+}
+
+/// Half of the machine's memory less a gigabyte, as MongoDB's engines take it.
+fn default_cache_bytes() -> u64 {
+    let system = rustix::system::sysinfo();
+    let memory = u64::from(system.mem_unit).saturating_mul(system.totalram);
+    (memory.saturating_sub(GIB) / 2).max(CACHE_BYTES_MIN)
+}
