@@ -87,3 +87,32 @@ fn many_threads_append_wait_read_and_purge() {
     }
     assert_eq!(found, THREADS * ENTRIES - (first.0 - 1));
 }
+
+/// Without the background flusher nobody rescues a waiter that is not woken: a lost wake-up would hang this test.
+#[test]
+fn waiters_wake_each_other_without_help() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = vfs::Env {
+        fs: std::sync::Arc::new(vfs::RealFs::new()),
+        ..env(&SimulatedFs::new(1), 1)
+    };
+    let options = LogOptions {
+        background: false,
+        ..LogOptions::new(directory.path())
+    };
+    let log = Log::open(&env, options, Seq::ZERO).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let log = &log;
+            scope.spawn(move || {
+                for n in 0..ENTRIES / 2 {
+                    let seq = log.append(&[b"entry of thread ", &thread.to_le_bytes()]).unwrap();
+                    if (n + thread) % 4 != 0 {
+                        log.wait_durable(seq).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(log.flush().unwrap(), Seq(THREADS * (ENTRIES / 2)));
+}
