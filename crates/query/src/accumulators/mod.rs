@@ -243,3 +243,23 @@ pub(crate) fn parse_n(value: &Value<'_>) -> Result<usize, QueryError> {
         _ => failure(5787908, format!("'n' must be greater than 0, found {n}")),
     }
 }
+
+/// A simple accumulator over values at hand: its expression form.
+pub(crate) fn accumulate_values<'a>(
+    kind: Kind,
+    values: impl Iterator<Item = Result<Value<'a>, QueryError>>,
+    comparer: &Comparer,
+) -> Result<Value<'static>, QueryError> {
+    let spec = AccumulatorSpec {
+        kind,
+        argument: Expression::constant(Value::Null),
+        n: 1,
+        sort: None,
+        comparer: comparer.clone(),
+    };
+    let mut state = spec.start();
+    for value in values {
+        state.add(value?, comparer)?;
+    }
+    state.finish()
+}

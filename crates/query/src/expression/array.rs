@@ -1,4 +1,335 @@
-//! (being written)
-use super::operator::{NamedOperator, Operator};
-pub(super) const OPERATORS: &[Operator] = &[];
-pub(super) const NAMED: &[NamedOperator] = &[];
+//! Arrays, and the accumulators in their expression form.
+
+use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use super::string::search_range;
+use crate::accumulators::{AccumulatorKind, accumulate_values, parse_n};
+use crate::error::QueryError;
+use crate::value::number::Number;
+use crate::value::{ArrayValue, Comparer, Value};
+
+const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
+    Operator { name, arity: Arity::Exactly(1), apply: Apply::Unary(function) }
+}
+
+macro_rules! accumulator {
+    ($name:literal, $kind:ident) => {
+        Operator {
+            name: $name,
+            arity: Arity::Any,
+            apply: Apply::Compared(|_, comparer, operands| over_operands(AccumulatorKind::$kind, comparer, operands)),
+        }
+    };
+}
+
+/// The operators with positional arguments.
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator { name: "$arrayElemAt", arity: Arity::Exactly(2), apply: Apply::Binary(array_elem_at) },
+    unary("$first", |name, array| end_of(name, array, true)),
+    unary("$last", |name, array| end_of(name, array, false)),
+    unary("$size", size),
+    Operator { name: "$slice", arity: Arity::Between(2, 3), apply: Apply::Many(slice) },
+    Operator { name: "$concatArrays", arity: Arity::Any, apply: Apply::Many(concat_arrays) },
+    Operator { name: "$in", arity: Arity::Exactly(2), apply: Apply::Compared(contains) },
+    unary("$isArray", |_, value| Ok(Value::Boolean(matches!(value, Value::Array(_))))),
+    Operator { name: "$range", arity: Arity::Between(2, 3), apply: Apply::Many(range) },
+    unary("$reverseArray", reverse_array),
+    Operator { name: "$indexOfArray", arity: Arity::Between(2, 4), apply: Apply::Compared(index_of_array) },
+    accumulator!("$sum", Sum),
+    accumulator!("$avg", Avg),
+    accumulator!("$min", Min),
+    accumulator!("$max", Max),
+    accumulator!("$stdDevPop", StdDevPop),
+    accumulator!("$stdDevSamp", StdDevSamp),
+];
+
+const N_FIELDS: &[(&str, bool)] = &[("n", true), ("input", true)];
+
+/// The operators with named arguments.
+pub(super) const NAMED: &[NamedOperator] = &[
+    NamedOperator {
+        name: "$zip",
+        fields: &[("inputs", true), ("useLongestLength", false), ("defaults", false)],
+        apply: zip,
+        codes: [34460, 34464, 34465],
+    },
+    NamedOperator { name: "$firstN", fields: N_FIELDS, apply: |_, v| n_of(v, |items, n| items.truncate(n)), codes: [5787801, 5787901, 5787906] },
+    NamedOperator {
+        name: "$lastN",
+        fields: N_FIELDS,
+        apply: |_, v| {
+            n_of(v, |items, n| {
+                items.drain(..items.len().saturating_sub(n));
+            })
+        },
+        codes: [5787801, 5787901, 5787906],
+    },
+    NamedOperator {
+        name: "$minN",
+        fields: N_FIELDS,
+        apply: |_, v| {
+            n_of(v, |items, n| {
+                items.retain(|item| !item.is_nullish());
+                items.sort_by(|a, b| Comparer::default().compare(a, b));
+                items.truncate(n);
+            })
+        },
+        codes: [5787801, 5787901, 5787906],
+    },
+    NamedOperator {
+        name: "$maxN",
+        fields: N_FIELDS,
+        apply: |_, v| {
+            n_of(v, |items, n| {
+                items.retain(|item| !item.is_nullish());
+                items.sort_by(|a, b| Comparer::default().compare(b, a));
+                items.truncate(n);
+            })
+        },
+        codes: [5787801, 5787901, 5787906],
+    },
+];
+
+/// Elements an array computed by joining may have.
+const ELEMENTS_MAX: usize = 16 << 20;
+
+fn too_many<T>() -> Result<T, QueryError> {
+    failure(wire::ErrorCode::ExceededMemoryLimit.0, format!("an expression's array would have more than {ELEMENTS_MAX} elements"))
+}
+
+fn over_operands<'a>(kind: AccumulatorKind, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    match &operands[..] {
+        [Value::Array(array)] => accumulate_values(kind, array.iter().map(|item| item.map_err(QueryError::from)), comparer),
+        _ => accumulate_values(kind, operands.into_iter().map(Ok), comparer),
+    }
+}
+
+/// The element at an index that may count from the end.
+fn element_at<'a>(array: &ArrayValue<'a>, index: i32) -> Computed<'a> {
+    let index = match usize::try_from(index) {
+        Ok(index) => index,
+        Err(_) => match array.len()?.checked_sub(index.unsigned_abs() as usize) {
+            Some(index) => index,
+            None => return Ok(Value::Missing),
+        },
+    };
+    Ok(array.get(index)?.unwrap_or(Value::Missing))
+}
+
+fn array_elem_at<'a>(_: &'static str, array: Value<'a>, index: Value<'a>) -> Computed<'a> {
+    if array.is_nullish() || index.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Value::Array(items) = &array else {
+        return failure(28689, format!("$arrayElemAt's first argument must be an array, but is {}", array.type_name()));
+    };
+    let Some(number) = Number::of(&index) else {
+        return failure(28690, format!("$arrayElemAt's second argument must be a numeric value, but is {}", index.type_name()));
+    };
+    let Some(index) = number.to_exact_i32() else {
+        return failure(28691, format!("$arrayElemAt's second argument must be representable as a 32-bit integer: {}", index.render()));
+    };
+    element_at(items, index)
+}
+
+fn end_of<'a>(name: &str, array: Value<'a>, first: bool) -> Computed<'a> {
+    match &array {
+        Value::Array(items) => element_at(items, if first { 0 } else { -1 }),
+        nullish if nullish.is_nullish() => Ok(Value::Null),
+        other => failure(28689, format!("{name}'s argument must be an array, but is {}", other.type_name())),
+    }
+}
+
+fn size<'a>(_: &'static str, array: Value<'a>) -> Computed<'a> {
+    match &array {
+        Value::Array(items) => Ok(Value::Int32(i32::try_from(items.len()?).unwrap_or(i32::MAX))),
+        other => failure(17124, format!("The argument to $size must be an array, but was of type: {}", other.type_name())),
+    }
+}
+
+fn slice<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
+    if operands.iter().any(Value::is_nullish) {
+        return Ok(Value::Null);
+    }
+    let Some(Value::Array(array)) = operands.first() else {
+        let found = operands.first().map_or("missing", Value::type_name);
+        return failure(28724, format!("First argument to $slice must be an array, but is of type: {found}"));
+    };
+    let int = |value: &Value<'_>, codes: [i32; 2], which: &str| {
+        let Some(number) = Number::of(value) else {
+            return failure(codes[0], format!("{which} argument to $slice must be a numeric value, but is of type: {}", value.type_name()));
+        };
+        match number.to_exact_i32() {
+            Some(n) => Ok(i64::from(n)),
+            None => failure(codes[1], format!("{which} argument to $slice can't be represented as a 32-bit integer: {}", value.render())),
+        }
+    };
+    let items = array.to_vec()?;
+    let length = items.len() as i64;
+    let second = int(operands.get(1).unwrap_or(&Value::Missing), [28725, 28726], "Second")?;
+    let (start, count) = match operands.get(2) {
+        None if second >= 0 => (0, second),
+        None => ((length + second).max(0), -second),
+        Some(third) => {
+            let count = int(third, [28727, 28728], "Third")?;
+            if count <= 0 {
+                return failure(28729, format!("Third argument to $slice must be positive: {}", third.render()));
+            }
+            (if second >= 0 { second } else { (length + second).max(0) }, count)
+        }
+    };
+    Value::array(items.into_iter().skip(start as usize).take(count as usize).collect())
+}
+
+fn concat_arrays<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let mut joined = Vec::new();
+    for operand in &operands {
+        match operand {
+            Value::Array(array) => {
+                for item in array.iter() {
+                    joined.push(item?);
+                }
+            }
+            nullish if nullish.is_nullish() => return Ok(Value::Null),
+            other => return failure(28664, format!("$concatArrays only supports arrays, not {}", other.type_name())),
+        }
+        if joined.len() > ELEMENTS_MAX {
+            return too_many();
+        }
+    }
+    Value::array(joined)
+}
+
+fn contains<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let [needle, array] = &operands[..] else { return Ok(Value::Boolean(false)) };
+    let Value::Array(array) = array else {
+        return failure(40081, format!("$in requires an array as a second argument, found: {}", array.type_name()));
+    };
+    for item in array.iter() {
+        if comparer.equal(needle, &item?) {
+            return Ok(Value::Boolean(true));
+        }
+    }
+    Ok(Value::Boolean(false))
+}
+
+fn range<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let int = |value: Option<&Value<'_>>, codes: [i32; 2], what: &str| {
+        let value = value.unwrap_or(&Value::Missing);
+        let Some(number) = Number::of(value) else {
+            return failure(codes[0], format!("$range requires a numeric {what} value, found value of type: {}", value.type_name()));
+        };
+        match number.to_exact_i32() {
+            Some(n) => Ok(i64::from(n)),
+            None => failure(codes[1], format!("$range requires a {what} value that can be represented as a 32-bit integer, found value: {}", value.render())),
+        }
+    };
+    let start = int(operands.first(), [34443, 34444], "starting")?;
+    let end = int(operands.get(1), [34445, 34446], "ending")?;
+    let step = match operands.get(2) {
+        None => 1,
+        step => int(step, [34447, 34448], "step")?,
+    };
+    if step == 0 {
+        return failure(34449, "$range requires a non-zero step value");
+    }
+    let count = ((end - start) as f64 / step as f64).ceil().max(0.0) as usize;
+    if count > ELEMENTS_MAX {
+        return too_many();
+    }
+    let numbers = (0..count as i64).map(|index| Value::Int32((start + index * step) as i32));
+    Value::array(numbers.collect())
+}
+
+fn reverse_array<'a>(_: &'static str, array: Value<'a>) -> Computed<'a> {
+    match &array {
+        Value::Array(items) => {
+            let mut items = items.to_vec()?;
+            items.reverse();
+            Value::array(items)
+        }
+        nullish if nullish.is_nullish() => Ok(Value::Null),
+        other => failure(34435, format!("The argument to $reverseArray must be an array, but was of type: {}", other.type_name())),
+    }
+}
+
+fn index_of_array<'a>(name: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let (first, needle) = (operands.first().unwrap_or(&Value::Missing), operands.get(1).unwrap_or(&Value::Missing));
+    if first.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let Value::Array(array) = first else {
+        return failure(40090, format!("$indexOfArray requires an array as a first argument, found: {}", first.type_name()));
+    };
+    let (start, end) = search_range(name, operands.get(2), operands.get(3))?;
+    for (index, item) in array.iter().enumerate().skip(start) {
+        if end.is_some_and(|end| index >= end) {
+            break;
+        }
+        if comparer.equal(needle, &item?) {
+            return Ok(Value::Int32(index as i32));
+        }
+    }
+    Ok(Value::Int32(-1))
+}
+
+fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let mut arguments = arguments.into_iter();
+    let (inputs, longest, defaults) =
+        (arguments.next().flatten(), arguments.next().flatten(), arguments.next().flatten());
+    let list = |value: &Option<Value<'a>>, code: i32, what: &str| match value {
+        None => Ok(Vec::new()),
+        Some(Value::Array(array)) => Ok(array.to_vec()?),
+        Some(other) => failure(code, format!("{what} must be an array of expressions, found {}", other.type_name())),
+    };
+    let inputs = list(&inputs, 34461, "inputs")?;
+    if inputs.is_empty() {
+        return failure(34465, "$zip requires at least one input array");
+    }
+    let longest = match longest {
+        None => false,
+        Some(Value::Boolean(longest)) => longest,
+        Some(other) => return failure(34463, format!("useLongestLength must be a bool, found {}", other.type_name())),
+    };
+    let defaults = list(&defaults, 34462, "defaults")?;
+    if !defaults.is_empty() && !longest {
+        return failure(34466, "cannot specify defaults unless useLongestLength is true.");
+    }
+    if !defaults.is_empty() && defaults.len() != inputs.len() {
+        return failure(34467, "defaults and inputs must have the same length");
+    }
+    let mut columns = Vec::with_capacity(inputs.len());
+    let mut null = false;
+    for input in &inputs {
+        match input {
+            Value::Array(array) => columns.push(array.to_vec()?),
+            nullish if nullish.is_nullish() => null = true,
+            other => return failure(34468, format!("$zip found a non-array expression in input: {}", other.render())),
+        }
+    }
+    if null {
+        return Ok(Value::Null);
+    }
+    let lengths = columns.iter().map(Vec::len);
+    let rows = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
+    let cell = |row: usize, column: usize| {
+        let default = || defaults.get(column).cloned().unwrap_or(Value::Null);
+        columns.get(column).and_then(|items| items.get(row)).cloned().unwrap_or_else(default)
+    };
+    let rows = (0..rows).map(|row| Value::array((0..columns.len()).map(|column| cell(row, column)).collect()));
+    Value::array(rows.collect::<Result<_, _>>()?)
+}
+
+/// `{n, input}`: a choice of n elements.
+fn n_of<'a>(arguments: Vec<Option<Value<'a>>>, choose: fn(&mut Vec<Value<'a>>, usize)) -> Computed<'a> {
+    let mut arguments = arguments.into_iter();
+    let (n, input) = (arguments.next().flatten(), arguments.next().flatten());
+    let n = parse_n(&n.unwrap_or(Value::Missing))?;
+    match input {
+        Some(Value::Array(array)) => {
+            let mut items = array.to_vec()?;
+            choose(&mut items, n);
+            Value::array(items)
+        }
+        other => failure(5788200, format!("Input must be an array, found {}", other.map_or("missing", |other| other.type_name()))),
+    }
+}

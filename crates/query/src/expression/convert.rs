@@ -1,4 +1,412 @@
-//! (being written)
-use super::operator::{NamedOperator, Operator};
-pub(super) const OPERATORS: &[Operator] = &[];
-pub(super) const NAMED: &[NamedOperator] = &[];
+//! Types: `$convert` and its short forms, `$type`, sizes, and the text of a value.
+
+use bson::oid::ObjectId;
+use bson::Decimal128;
+use keys::Decimal;
+use keys::decimal::Rounding;
+use wire::ErrorCode;
+
+use super::date::{iso_text, parse_date};
+use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use crate::error::QueryError;
+use crate::value::number::Number;
+use crate::value::{Blob, Value};
+
+const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
+    Operator { name, arity: Arity::Exactly(1), apply: Apply::Unary(function) }
+}
+
+/// The operators with positional arguments.
+pub(super) const OPERATORS: &[Operator] = &[
+    unary("$type", |_, value| Ok(Value::borrowed_str(value.type_name()))),
+    unary("$isNumber", |_, value| Ok(Value::Boolean(value.is_number()))),
+    unary("$toString", |_, value| short(value, Target::String)),
+    unary("$toInt", |_, value| short(value, Target::Int)),
+    unary("$toLong", |_, value| short(value, Target::Long)),
+    unary("$toDouble", |_, value| short(value, Target::Double)),
+    unary("$toDecimal", |_, value| short(value, Target::Decimal)),
+    unary("$toBool", |_, value| short(value, Target::Bool)),
+    unary("$toDate", |_, value| short(value, Target::Date)),
+    unary("$toObjectId", |_, value| short(value, Target::ObjectId)),
+    unary("$toUUID", |_, value| short(value, Target::BinData)),
+    unary("$binarySize", binary_size),
+    unary("$bsonSize", bson_size),
+    unary("$tsSecond", |name, value| of_timestamp(name, value, 5687301, |time, _| time)),
+    unary("$tsIncrement", |name, value| of_timestamp(name, value, 5687302, |_, increment| increment)),
+];
+
+/// The operators with named arguments.
+pub(super) const NAMED: &[NamedOperator] = &[NamedOperator {
+    name: "$convert",
+    fields: &[
+        ("input", true),
+        ("to", true),
+        ("onError", false),
+        ("onNull", false),
+        ("format", false),
+        ("base", false),
+        ("byteOrder", false),
+    ],
+    apply: convert,
+    codes: [9, 9, 9],
+}];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Double,
+    String,
+    BinData,
+    ObjectId,
+    Bool,
+    Date,
+    Int,
+    Long,
+    Decimal,
+    /// A type that exists and that nothing converts to.
+    Unsupported(&'static str),
+}
+
+impl Target {
+    fn name(self) -> &'static str {
+        match self {
+            Target::Double => "double",
+            Target::String => "string",
+            Target::BinData => "binData",
+            Target::ObjectId => "objectId",
+            Target::Bool => "bool",
+            Target::Date => "date",
+            Target::Int => "int",
+            Target::Long => "long",
+            Target::Decimal => "decimal",
+            Target::Unsupported(name) => name,
+        }
+    }
+
+    fn of_name(name: &str) -> Option<Target> {
+        Some(match name {
+            "double" => Target::Double,
+            "string" => Target::String,
+            "binData" => Target::BinData,
+            "objectId" => Target::ObjectId,
+            "bool" => Target::Bool,
+            "date" => Target::Date,
+            "int" => Target::Int,
+            "long" => Target::Long,
+            "decimal" => Target::Decimal,
+            "object" => Target::Unsupported("object"),
+            "array" => Target::Unsupported("array"),
+            "undefined" => Target::Unsupported("undefined"),
+            "null" => Target::Unsupported("null"),
+            "regex" => Target::Unsupported("regex"),
+            "dbPointer" => Target::Unsupported("dbPointer"),
+            "javascript" => Target::Unsupported("javascript"),
+            "symbol" => Target::Unsupported("symbol"),
+            "javascriptWithScope" => Target::Unsupported("javascriptWithScope"),
+            "timestamp" => Target::Unsupported("timestamp"),
+            "minKey" => Target::Unsupported("minKey"),
+            "maxKey" => Target::Unsupported("maxKey"),
+            _ => return None,
+        })
+    }
+
+    fn of_number(number: i64) -> Option<Target> {
+        const NAMES: [&str; 20] = [
+            "", "double", "string", "object", "array", "binData", "undefined", "objectId", "bool", "date", "null", "regex",
+            "dbPointer", "javascript", "symbol", "javascriptWithScope", "int", "timestamp", "long", "decimal",
+        ];
+        Target::of_name(NAMES.get(usize::try_from(number).ok()?)?)
+    }
+}
+
+fn unconvertible<T>(message: String) -> Result<T, QueryError> {
+    failure(ErrorCode::ConversionFailure.0, message)
+}
+
+const NO_HANDLER: &str = "in $convert with no onError value";
+
+fn short<'a>(value: Value<'a>, target: Target) -> Computed<'a> {
+    if value.is_nullish() { Ok(Value::Null) } else { convert_to(&value, target) }
+}
+
+fn convert<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let mut arguments = arguments.into_iter();
+    let mut next = || arguments.next().flatten();
+    let (input, to, on_error, on_null) = (next().unwrap_or(Value::Missing), next(), next(), next());
+    let to = to.unwrap_or(Value::Missing);
+    if input.is_nullish() {
+        return Ok(on_null.unwrap_or(Value::Null));
+    }
+    let kind = match &to {
+        Value::Document(_) => to.get_field("type")?,
+        _ => to,
+    };
+    let target = match &kind {
+        nullish if nullish.is_nullish() => return Ok(Value::Null),
+        Value::String(name) => match Target::of_name(name) {
+            Some(target) => target,
+            None => return failure(ErrorCode::BadValue.0, format!("Unknown type name: {}", &**name)),
+        },
+        other => match Number::of(other).and_then(Number::to_exact_i64) {
+            Some(number) => match Target::of_number(number) {
+                Some(target) => target,
+                None => {
+                    return failure(
+                        ErrorCode::FailedToParse.0,
+                        format!("In $convert, numeric value for 'to' does not correspond to a BSON type: {number}"),
+                    );
+                }
+            },
+            None => {
+                return failure(ErrorCode::FailedToParse.0, format!("$convert's 'to' argument must be a string or number, but is {}", other.type_name()));
+            }
+        },
+    };
+    match (convert_to(&input, target), on_error) {
+        (Err(_), Some(instead)) => Ok(instead),
+        (result, _) => result,
+    }
+}
+
+fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
+    let unsupported = || {
+        unconvertible(format!("Unsupported conversion from {} to {} {NO_HANDLER}", value.type_name(), target.name()))
+    };
+    match target {
+        Target::Double => to_double(value).unwrap_or_else(unsupported),
+        Target::Decimal => to_decimal(value).unwrap_or_else(unsupported),
+        Target::Int | Target::Long => to_integer(value, target).unwrap_or_else(unsupported),
+        Target::Bool => match value {
+            Value::Boolean(_)
+            | Value::Int32(_)
+            | Value::Int64(_)
+            | Value::Double(_)
+            | Value::Decimal(_)
+            | Value::String(_)
+            | Value::ObjectId(_)
+            | Value::Date(_)
+            | Value::Binary(..) => Ok(Value::Boolean(value.is_true())),
+            _ => unsupported(),
+        },
+        Target::Date => to_date(value).unwrap_or_else(unsupported),
+        Target::String => match value {
+            Value::Boolean(on) => Ok(Value::borrowed_str(if *on { "true" } else { "false" })),
+            Value::ObjectId(id) => Ok(Value::string(id.to_hex())),
+            Value::String(_) => Ok(value.clone()),
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) | Value::Date(_) => {
+                Ok(Value::string(text_of(value)?))
+            }
+            Value::Binary(4, bytes) if bytes.len() == 16 => Ok(Value::string(uuid_text(bytes))),
+            _ => unsupported(),
+        },
+        Target::ObjectId => match value {
+            Value::ObjectId(_) => Ok(value.clone()),
+            Value::String(text) => match ObjectId::parse_str(&**text) {
+                Ok(id) => Ok(Value::ObjectId(id)),
+                Err(_) => unconvertible(format!(
+                    "Failed to parse objectId '{}' {NO_HANDLER}: Invalid string length for parsing to OID, expected 24 but found {}",
+                    &**text,
+                    text.len()
+                )),
+            },
+            _ => unsupported(),
+        },
+        Target::BinData => match value {
+            Value::Binary(..) => Ok(value.clone()),
+            Value::String(text) => match parse_uuid(text) {
+                Some(bytes) => Ok(Value::Binary(4, Blob::Shared(bytes.into()))),
+                None => unconvertible(format!("Input string is not a valid UUID: {} {NO_HANDLER}", &**text)),
+            },
+            _ => unsupported(),
+        },
+        Target::Unsupported(_) => unsupported(),
+    }
+}
+
+fn not_a_number<T>(text: &str) -> Result<T, QueryError> {
+    unconvertible(format!("Failed to parse number '{text}' {NO_HANDLER}: Did not consume whole string."))
+}
+
+/// The double of numeric text; hexadecimal and spaces are refused.
+fn parse_double(text: &str) -> Option<f64> {
+    let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let word = ["inf", "infinity", "nan"].iter().any(|word| bare.eq_ignore_ascii_case(word));
+    let digits = bare.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+    if word || digits { text.parse().ok() } else { None }
+}
+
+fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
+    Some(match value {
+        Value::Boolean(on) => Ok(Value::Double(f64::from(u8::from(*on)))),
+        Value::Date(ms) => Ok(Value::Double(*ms as f64)),
+        Value::Decimal(decimal) => {
+            let number = Decimal::from(*decimal);
+            let double = number.to_f64();
+            if double.is_infinite() && !matches!(number, Decimal::Infinity { .. }) {
+                unconvertible(format!("Conversion would overflow target type {NO_HANDLER}: {decimal}"))
+            } else {
+                Ok(Value::Double(double))
+            }
+        }
+        Value::String(text) => match parse_double(text) {
+            Some(double) if double.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit()) => Ok(Value::Double(double)),
+            Some(_) => unconvertible(format!("Failed to parse number '{}' {NO_HANDLER}: Out of range", &**text)),
+            None => not_a_number(text),
+        },
+        other => Ok(Value::Double(Number::of(other)?.to_f64())),
+    })
+}
+
+fn to_decimal<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
+    let decimal = |n: i64| Ok(Value::Decimal(Decimal::from(n).into()));
+    Some(match value {
+        Value::Boolean(on) => decimal(i64::from(*on)),
+        Value::Date(ms) => decimal(*ms),
+        Value::String(text) => match text.parse::<Decimal128>() {
+            Ok(decimal) => Ok(Value::Decimal(decimal)),
+            Err(_) => not_a_number(text),
+        },
+        other => Ok(Value::Decimal(Number::of(other)?.to_decimal().into())),
+    })
+}
+
+fn to_integer<'a>(value: &Value<'a>, target: Target) -> Option<Computed<'a>> {
+    let overflow = || unconvertible(format!("Conversion would overflow target type {NO_HANDLER}: {}", value.render()));
+    let whole = match value {
+        Value::Boolean(on) => i64::from(*on),
+        Value::Date(ms) if target == Target::Long => *ms,
+        Value::String(text) => {
+            let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Some(not_a_number(text));
+            }
+            match text.parse() {
+                Ok(n) => n,
+                Err(_) => return Some(unconvertible(format!("Failed to parse number '{}' {NO_HANDLER}: Overflow", &**text))),
+            }
+        }
+        other => {
+            let number = Number::of(other)?;
+            let double = number.to_f64();
+            if number.is_nan() {
+                return Some(unconvertible(format!("Attempt to convert NaN value to integer type {NO_HANDLER}")));
+            }
+            let whole = match number {
+                Number::Int32(n) => Some(i64::from(n)),
+                Number::Int64(n) => Some(n),
+                Number::Double(n) if n.is_infinite() => {
+                    return Some(unconvertible(format!("Attempt to convert infinity value to integer type {NO_HANDLER}")));
+                }
+                Number::Double(_) => crate::value::number::exact_i64_of_f64(double.trunc()),
+                Number::Decimal(Decimal::Infinity { .. }) => {
+                    return Some(unconvertible(format!("Attempt to convert infinity value to integer type {NO_HANDLER}")));
+                }
+                Number::Decimal(n) => n.to_i64(Rounding::TowardZero),
+            };
+            match whole {
+                Some(whole) => whole,
+                None => return Some(overflow()),
+            }
+        }
+    };
+    Some(match (target, i32::try_from(whole)) {
+        (Target::Int, Ok(n)) => Ok(Value::Int32(n)),
+        (Target::Int, Err(_)) => overflow(),
+        _ => Ok(Value::Int64(whole)),
+    })
+}
+
+fn to_date<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
+    let overflow = || unconvertible(format!("Conversion would overflow target type {NO_HANDLER}: {}", value.render()));
+    Some(match value {
+        Value::Date(_) => Ok(value.clone()),
+        Value::ObjectId(id) => Ok(Value::Date(id.timestamp().timestamp_millis())),
+        Value::Timestamp(timestamp) => Ok(Value::Date(i64::from(timestamp.time) * 1000)),
+        Value::Int64(ms) => Ok(Value::Date(*ms)),
+        Value::Double(ms) => crate::value::number::exact_i64_of_f64(ms.trunc()).map_or_else(overflow, |ms| Ok(Value::Date(ms))),
+        Value::Decimal(ms) => Decimal::from(*ms).to_i64(Rounding::TowardZero).map_or_else(overflow, |ms| Ok(Value::Date(ms))),
+        Value::String(text) => parse_date(text).map(Value::Date),
+        _ => return None,
+    })
+}
+
+/// The text that string operators see: numbers, dates, strings; null is empty.
+pub(super) fn text_of(value: &Value<'_>) -> Result<String, QueryError> {
+    Ok(match value {
+        Value::Missing | Value::Null | Value::Undefined => String::new(),
+        Value::String(text) | Value::Symbol(text) | Value::JavaScript(text) => text.to_string(),
+        Value::Int32(n) => n.to_string(),
+        Value::Int64(n) => n.to_string(),
+        Value::Double(n) => double_text(*n),
+        Value::Decimal(n) => n.to_string(),
+        Value::Date(ms) => iso_text(*ms)?,
+        Value::Timestamp(timestamp) => format!("Timestamp({}, {})", timestamp.time, timestamp.increment),
+        other => return failure(16007, format!("can't convert from BSON type {} to String", other.type_name())),
+    })
+}
+
+/// The shortest text that reads back as the same double; exponents outside 1e-4 .. 1e16.
+pub(super) fn double_text(n: f64) -> String {
+    if n.is_nan() {
+        return "NaN".to_owned();
+    }
+    if n.is_infinite() {
+        return if n > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
+    }
+    let size = n.abs();
+    if size == 0.0 || (1e-4..1e16).contains(&size) {
+        return n.to_string();
+    }
+    let text = format!("{n:e}");
+    match text.split_once('e') {
+        Some((mantissa, exponent)) => match exponent.strip_prefix('-') {
+            Some(exponent) => format!("{mantissa}e-{exponent:0>2}"),
+            None => format!("{mantissa}e+{exponent:0>2}"),
+        },
+        None => text,
+    }
+}
+
+fn uuid_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+fn parse_uuid(text: &str) -> Option<Vec<u8>> {
+    let places: Vec<usize> = text.match_indices('-').map(|(place, _)| place).collect();
+    if text.len() != 36 || places != [8, 13, 18, 23] {
+        return None;
+    }
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+fn binary_size<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {
+    match &value {
+        Value::String(text) => Ok(Value::Int32(text.len() as i32)),
+        Value::Binary(_, bytes) => Ok(Value::Int32(bytes.len() as i32)),
+        nullish if nullish.is_nullish() => Ok(Value::Null),
+        other => failure(51276, format!("$binarySize requires a string or BinData argument, found: {}", other.type_name())),
+    }
+}
+
+fn bson_size<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {
+    match &value {
+        Value::Document(document) => Ok(Value::Int32(document.as_bytes().len() as i32)),
+        nullish if nullish.is_nullish() => Ok(Value::Null),
+        other => failure(31393, format!("$bsonSize requires a document input, found: {}", other.type_name())),
+    }
+}
+
+fn of_timestamp<'a>(name: &str, value: Value<'a>, code: i32, part: fn(u32, u32) -> u32) -> Computed<'a> {
+    match &value {
+        Value::Timestamp(timestamp) => Ok(Value::Int64(i64::from(part(timestamp.time, timestamp.increment)))),
+        nullish if nullish.is_nullish() => Ok(Value::Null),
+        other => failure(code, format!("Argument to {name} must be a timestamp, but is {}", other.type_name())),
+    }
+}

@@ -1,6 +1,191 @@
-//! (being written)
-use bson::RawBsonRef;
-use super::{Node, operator::failure};
-use super::parse::Parser;
+//! `$regexMatch`, `$regexFind`, `$regexFindAll`, by PCRE2.
+//!
+//! A constant pattern is compiled once, at parsing. Positions in results count code points.
+
+use bson::{RawBson, RawBsonRef};
+use pcre2::bytes::{Regex, RegexBuilder};
+
+use super::operator::{Computed, failure};
+use super::parse::{Parser, named_fields};
+use super::{Evaluation, Node, Special, finished_document};
 use crate::error::QueryError;
-pub(super) fn parse(_: &mut Parser<'_>, name: &str, _: RawBsonRef<'_>) -> Result<Node, QueryError> { failure(238, name) }
+use crate::value::{DocumentWriter, Text, Value};
+
+/// Longest pattern, in bytes.
+const PATTERN_BYTES_MAX: usize = 32_764;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Match,
+    First,
+    All,
+}
+
+struct RegexNode {
+    name: &'static str,
+    wanted: Wanted,
+    input: Node,
+    regex: Node,
+    options: Option<Node>,
+    /// The pattern, where it and its options are constant and good.
+    compiled: Option<Regex>,
+}
+
+impl std::fmt::Debug for RegexNode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}({:?}, {:?}, {:?})", self.name, self.input, self.regex, self.options)
+    }
+}
+
+impl Special for RegexNode {
+    fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Computed<'a> {
+        let input = self.input.evaluate(evaluation)?;
+        let compiled;
+        let regex = match &self.compiled {
+            Some(regex) => Some(regex),
+            None => {
+                let regex = self.regex.evaluate(evaluation)?;
+                let options = match &self.options {
+                    None => None,
+                    Some(options) => Some(options.evaluate(evaluation)?),
+                };
+                compiled = compile(self.name, &regex, options.as_ref())?;
+                compiled.as_ref()
+            }
+        };
+        let text = match &input {
+            Value::String(text) => Some(text),
+            nullish if nullish.is_nullish() => None,
+            other => {
+                return failure(51104, format!("{} needs 'input' to be of type string, but is {}", self.name, other.type_name()));
+            }
+        };
+        let (Some(text), Some(regex)) = (text, regex) else {
+            return Ok(match self.wanted {
+                Wanted::Match => Value::Boolean(false),
+                Wanted::First => Value::Null,
+                Wanted::All => Value::empty_array(),
+            });
+        };
+        match self.wanted {
+            Wanted::Match => Ok(Value::Boolean(regex.is_match(text.as_bytes()).map_err(failed)?)),
+            Wanted::First => Ok(find_at(regex, text, 0)?.map_or(Value::Null, |(found, _)| found)),
+            Wanted::All => find_all(regex, text),
+        }
+    }
+
+    fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.input);
+        visit(&self.regex);
+        self.options.iter().for_each(visit);
+    }
+}
+
+fn failed(error: pcre2::Error) -> QueryError {
+    QueryError::new(wire::ErrorCode(51156), format!("Error occurred while executing the regular expression: {error}"))
+}
+
+/// The first match from a byte position on: its document, and its byte range.
+fn find_at<'a>(regex: &Regex, text: &str, from: usize) -> Result<Option<(Value<'a>, (usize, usize))>, QueryError> {
+    let mut places = regex.capture_locations();
+    let Some(whole) = regex.captures_read_at(&mut places, text.as_bytes(), from).map_err(failed)? else {
+        return Ok(None);
+    };
+    let range = (whole.start(), whole.end());
+    let mut captures = Vec::with_capacity(places.len());
+    for index in 1..places.len() {
+        let capture = places.get(index).and_then(|(start, end)| text.get(start..end));
+        captures.push(capture.map_or(Value::Null, Value::string));
+    }
+    let before = text.get(..range.0).unwrap_or("").chars().count();
+    let mut bytes = Vec::with_capacity(64);
+    let mut writer = DocumentWriter::new(&mut bytes);
+    writer.append("match", &Value::String(Text::Borrowed(text.get(range.0..range.1).unwrap_or(""))));
+    writer.append("idx", &Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
+    writer.append("captures", &Value::array(captures)?);
+    writer.finish();
+    Ok(Some((finished_document(bytes)?, range)))
+}
+
+fn find_all<'a>(regex: &Regex, text: &str) -> Computed<'a> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while from <= text.len() {
+        let Some((document, (start, end))) = find_at(regex, text, from)? else { break };
+        found.push(document);
+        // An empty match: go on behind the next code point.
+        from = if end > start { end } else { end + text[end..].chars().next().map_or(1, char::len_utf8) };
+    }
+    Value::array(found)
+}
+
+/// `None` when the pattern is null.
+fn compile(name: &str, regex: &Value<'_>, options: Option<&Value<'_>>) -> Result<Option<Regex>, QueryError> {
+    let (pattern, own_options) = match regex {
+        Value::String(pattern) => (pattern.to_string(), String::new()),
+        Value::Other(other) => match &**other {
+            RawBson::RegularExpression(regex) => (regex.pattern.to_string(), regex.options.to_string()),
+            _ => return failure(51105, format!("{name} needs 'regex' to be of type string or regex")),
+        },
+        nullish if nullish.is_nullish() => return Ok(None),
+        _ => return failure(51105, format!("{name} needs 'regex' to be of type string or regex")),
+    };
+    let options = match options {
+        None => own_options,
+        Some(nullish) if nullish.is_nullish() => own_options,
+        Some(Value::String(options)) => {
+            if !own_options.is_empty() {
+                return failure(51107, format!("{name}: found regex option(s) specified in both 'regex' and 'option' fields"));
+            }
+            options.to_string()
+        }
+        Some(_) => return failure(51106, format!("{name} needs 'options' to be of type string")),
+    };
+    if pattern.contains('\0') {
+        return failure(51109, format!("{name}: regular expression cannot contain an embedded null byte"));
+    }
+    if options.contains('\0') {
+        return failure(51110, format!("{name}: regular expression options cannot contain an embedded null byte"));
+    }
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return failure(51111, format!("Invalid Regex in {name}: pattern of more than {PATTERN_BYTES_MAX} bytes"));
+    }
+    let mut builder = RegexBuilder::new();
+    builder.utf(true).jit_if_available(true);
+    for option in options.chars() {
+        match option {
+            'i' => builder.caseless(true),
+            'm' => builder.multi_line(true),
+            's' => builder.dotall(true),
+            'x' => builder.extended(true),
+            'u' => builder.utf(true),
+            other => return failure(51108, format!("{name} invalid flag in regex options: {other}")),
+        };
+    }
+    match builder.build(&pattern) {
+        Ok(regex) => Ok(Some(regex)),
+        Err(error) => failure(51111, format!("Invalid Regex in {name}: {error}")),
+    }
+}
+
+/// Parses one of the three operators.
+pub(super) fn parse(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    let (name, wanted) = match name {
+        "$regexFind" => ("$regexFind", Wanted::First),
+        "$regexFindAll" => ("$regexFindAll", Wanted::All),
+        _ => ("$regexMatch", Wanted::Match),
+    };
+    let not_object = (51103, format!("{name} expects an object of named arguments but found: {}", Value::from_raw(raw).type_name()));
+    let [input, regex, options] = named_fields(name, raw, ["input", "regex", "options"], not_object, 31024)?;
+    let Some(input) = input else { return failure(31022, format!("{name} requires 'input' parameter")) };
+    let Some(regex) = regex else { return failure(31023, format!("{name} requires 'regex' parameter")) };
+    let input = parser.operand(input)?;
+    let regex = parser.operand(regex)?;
+    let options = options.map(|options| parser.operand(options)).transpose()?;
+    let compiled = match (&regex, &options) {
+        (Node::Constant(regex), None) => compile(name, regex, None)?,
+        (Node::Constant(regex), Some(Node::Constant(options))) => compile(name, regex, Some(options))?,
+        _ => None,
+    };
+    Ok(Node::Special(Box::new(RegexNode { name, wanted, input, regex, options, compiled })))
+}

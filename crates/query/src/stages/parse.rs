@@ -242,7 +242,7 @@ fn parse_unset(raw: RawBsonRef<'_>, written: RawDocumentBuf) -> Result<StageSpec
     for path in &paths {
         FieldPath::parse(path)?;
     }
-    let projection = Projection::excluding(&paths)?;
+    let projection = Projection::parse_unset(raw)?;
     let changed = Some(paths.iter().map(|path| (*path).to_owned()).collect());
     Ok(StageSpec::Project { name: "$unset", written, projection, changed })
 }

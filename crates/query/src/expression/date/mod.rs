@@ -1,8 +1,372 @@
-//! (being written)
+//! Dates: parts, text, arithmetic, time zones.
+//!
+//! Dates are int64 milliseconds and keep working outside the years that text can express. A constant zone is looked up
+//! once, at parsing.
+
+mod arithmetic;
+mod calendar;
+mod format;
+mod parts;
+mod zone;
+
 use bson::RawBsonRef;
-use super::operator::NamedOperator;
-use super::Node;
+
+use super::operator::{Computed, NamedOperator, failure};
 use super::parse::Parser;
+use super::{Evaluation, Node, Special};
 use crate::error::QueryError;
-pub(super) const NAMED: &[NamedOperator] = &[];
-pub(super) fn parse_part(_: &mut Parser<'_>, _: &str, _: RawBsonRef<'_>) -> Result<Option<Node>, QueryError> { Ok(None) }
+use crate::value::Value;
+use crate::value::number::Number;
+use crate::value::scan::Malformed;
+use arithmetic::{Unit, parse_weekday};
+use calendar::Civil;
+pub(super) use format::{iso_text, parse_date};
+use zone::Zone;
+
+/// The operators with named arguments.
+pub(super) const NAMED: &[NamedOperator] = &[
+    NamedOperator {
+        name: "$dateToString",
+        fields: &[("date", true), ("format", false), ("timezone", false), ("onNull", false)],
+        apply: date_to_string,
+        codes: [18629, 18534, 18628],
+    },
+    NamedOperator {
+        name: "$dateFromString",
+        fields: &[("dateString", true), ("format", false), ("timezone", false), ("onError", false), ("onNull", false)],
+        apply: date_from_string,
+        codes: [40540, 40541, 40542],
+    },
+    NamedOperator {
+        name: "$dateToParts",
+        fields: &[("date", true), ("timezone", false), ("iso8601", false)],
+        apply: parts::date_to_parts,
+        codes: [40524, 40520, 40522],
+    },
+    NamedOperator {
+        name: "$dateFromParts",
+        fields: parts::FROM_PARTS,
+        apply: parts::date_from_parts,
+        codes: [40519, 40518, 40516],
+    },
+    NamedOperator {
+        name: "$dateAdd",
+        fields: &[("startDate", true), ("unit", true), ("amount", true), ("timezone", false)],
+        apply: |name, v| date_add(name, v, 1),
+        codes: [5166400, 5166401, 5166402],
+    },
+    NamedOperator {
+        name: "$dateSubtract",
+        fields: &[("startDate", true), ("unit", true), ("amount", true), ("timezone", false)],
+        apply: |name, v| date_add(name, v, -1),
+        codes: [5166400, 5166401, 5166402],
+    },
+    NamedOperator {
+        name: "$dateDiff",
+        fields: &[("startDate", true), ("endDate", true), ("unit", true), ("timezone", false), ("startOfWeek", false)],
+        apply: date_diff,
+        codes: [5166301, 5166302, 5166303],
+    },
+    NamedOperator {
+        name: "$dateTrunc",
+        fields: &[("date", true), ("unit", true), ("binSize", false), ("timezone", false), ("startOfWeek", false)],
+        apply: date_trunc,
+        codes: [5439007, 5439008, 5439009],
+    },
+];
+
+/// A part of a date: a number of its local date and time.
+type Part = fn(Civil) -> i64;
+
+const PARTS: &[(&str, Part)] = &[
+    ("$year", |local| local.year),
+    ("$month", |local| local.month),
+    ("$dayOfMonth", |local| local.day),
+    ("$hour", Civil::hour),
+    ("$minute", Civil::minute),
+    ("$second", Civil::second),
+    ("$millisecond", Civil::millisecond),
+    ("$dayOfWeek", |local| local.weekday() + 1),
+    ("$dayOfYear", Civil::day_of_year),
+    ("$week", Civil::week),
+    ("$isoWeek", |local| local.iso_week().1),
+    ("$isoWeekYear", |local| local.iso_week().0),
+    ("$isoDayOfWeek", Civil::iso_weekday),
+];
+
+struct DatePart {
+    name: &'static str,
+    part: Part,
+    date: Node,
+    zone: Option<Node>,
+    /// The zone where it is constant.
+    known: Option<Zone>,
+}
+
+impl std::fmt::Debug for DatePart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}({:?}, {:?})", self.name, self.date, self.zone)
+    }
+}
+
+impl Special for DatePart {
+    fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Computed<'a> {
+        let date = self.date.evaluate(evaluation)?;
+        if date.is_nullish() {
+            return Ok(Value::Null);
+        }
+        let computed;
+        let zone = match (&self.known, &self.zone) {
+            (Some(zone), _) => zone,
+            (None, zone) => {
+                let zone = match zone {
+                    Some(zone) => Some(zone.evaluate(evaluation)?),
+                    None => None,
+                };
+                let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+                computed = zone;
+                &computed
+            }
+        };
+        let number = (self.part)(zone.local(date_ms(&date)?));
+        // The ISO year is the only part that a wide date could take out of int32.
+        Ok(if self.name == "$isoWeekYear" {
+            Value::Int64(number)
+        } else {
+            i32::try_from(number).map_or(Value::Int64(number), Value::Int32)
+        })
+    }
+
+    fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.date);
+        self.zone.iter().for_each(visit);
+    }
+}
+
+/// Parses `$year` and its like: an operand, or `{date, timezone}`.
+pub(super) fn parse_part(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) -> Result<Option<Node>, QueryError> {
+    let Some((name, part)) = PARTS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
+    let (mut date, mut zone) = (None, None);
+    match raw {
+        RawBsonRef::Document(document) if !is_operator(document) => {
+            for element in document {
+                let (field, raw) = element.map_err(|_| Malformed)?;
+                match field.as_str() {
+                    "date" => date = Some(parser.operand(raw)?),
+                    "timezone" => zone = Some(parser.operand(raw)?),
+                    other => return failure(40535, format!("unrecognized option to {name}: \"{other}\"")),
+                }
+            }
+            if date.is_none() {
+                let given = super::parse::render(document);
+                return failure(40539, format!("missing 'date' argument to {name}, provided: {name}: {given}"));
+            }
+        }
+        RawBsonRef::Array(_) => {
+            let mut operands = parser.arguments(raw)?;
+            if operands.len() != 1 {
+                return failure(
+                    40536,
+                    format!("{name} accepts exactly one argument if given an array, but was given {}", operands.len()),
+                );
+            }
+            date = operands.pop();
+        }
+        other => date = Some(parser.operand(other)?),
+    }
+    let known = match &zone {
+        None => Some(Zone::Utc),
+        Some(Node::Constant(Value::String(zone))) => Some(Zone::parse(zone)?),
+        Some(_) => None,
+    };
+    let Some(date) = date else { return Ok(None) };
+    Ok(Some(Node::Special(Box::new(DatePart { name, part: *part, date, zone, known }))))
+}
+
+fn is_operator(document: &bson::RawDocument) -> bool {
+    document.into_iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name.as_str().starts_with('$')))
+}
+
+/// The milliseconds of a date, timestamp or ObjectId.
+fn date_ms(value: &Value<'_>) -> Result<i64, QueryError> {
+    match value {
+        Value::Date(ms) => Ok(*ms),
+        Value::Timestamp(timestamp) => Ok(i64::from(timestamp.time) * 1000),
+        Value::ObjectId(id) => Ok(id.timestamp().timestamp_millis()),
+        other => failure(16006, format!("can't convert from BSON type {} to Date", other.type_name())),
+    }
+}
+
+/// The arguments of a named operator by position.
+struct Arguments<'a> {
+    values: std::vec::IntoIter<Option<Value<'a>>>,
+}
+
+impl<'a> Arguments<'a> {
+    fn new(values: Vec<Option<Value<'a>>>) -> Self {
+        Self { values: values.into_iter() }
+    }
+
+    /// The next argument, `None` when not given.
+    fn optional(&mut self) -> Option<Value<'a>> {
+        self.values.next().flatten()
+    }
+
+    /// The next argument.
+    fn required(&mut self) -> Value<'a> {
+        self.optional().unwrap_or(Value::Missing)
+    }
+}
+
+fn date_to_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let mut arguments = Arguments::new(arguments);
+    let (date, format, zone, on_null) =
+        (arguments.required(), arguments.optional(), arguments.optional(), arguments.optional());
+    let null = || Ok(on_null.clone().unwrap_or(Value::Null));
+    if let Some(format) = &format
+        && !format.is_nullish()
+        && format.as_str().is_none()
+    {
+        return failure(
+            18533,
+            format!("$dateToString requires that 'format' be a string, found: {} with value {}", format.type_name(), format.render()),
+        );
+    }
+    if date.is_nullish() {
+        return null();
+    }
+    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let text = match &format {
+        None => format::format_date(date_ms(&date)?, &zone, format::default_format(&zone))?,
+        Some(format) => match format.as_str() {
+            Some(format) => format::format_date(date_ms(&date)?, &zone, format)?,
+            None => return Ok(Value::Null),
+        },
+    };
+    Ok(Value::string(text))
+}
+
+fn date_from_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let mut arguments = Arguments::new(arguments);
+    let (text, format, zone, on_error, on_null) = (
+        arguments.required(),
+        arguments.optional(),
+        arguments.optional(),
+        arguments.optional(),
+        arguments.optional(),
+    );
+    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    if text.is_nullish() {
+        return Ok(on_null.unwrap_or(Value::Null));
+    }
+    let parsed = match (&text, &format) {
+        (Value::String(text), None) => format::parse_iso(text, &zone),
+        (Value::String(_), Some(format)) if format.is_nullish() => return Ok(Value::Null),
+        (Value::String(text), Some(Value::String(format))) => format::parse_format(text, format, &zone),
+        (Value::String(_), Some(format)) => {
+            return failure(
+                40684,
+                format!("$dateFromString requires that 'format' be a string, found: {} with value {}", format.type_name(), format.render()),
+            );
+        }
+        (other, _) => failure(
+            wire::ErrorCode::ConversionFailure.0,
+            format!("$dateFromString requires that 'dateString' be a string, found: {} with value {}", other.type_name(), other.render()),
+        ),
+    };
+    match (parsed, on_error) {
+        (Err(error), Some(instead)) if error.code() == Some(wire::ErrorCode::ConversionFailure) => Ok(instead),
+        (parsed, _) => parsed.map(Value::Date),
+    }
+}
+
+fn overflow<T>(code: i32, name: &str) -> Result<T, QueryError> {
+    failure(code, format!("{name} overflowed"))
+}
+
+fn date_add<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>, sign: i64) -> Computed<'a> {
+    let mut arguments = Arguments::new(arguments);
+    let (date, unit, amount, zone) =
+        (arguments.required(), arguments.required(), arguments.required(), arguments.optional());
+    if date.is_nullish() || unit.is_nullish() || amount.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let unit = Unit::parse(&unit, 5166404, name)?;
+    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let Ok(ms) = date_ms(&date) else {
+        return failure(5166403, format!("{name} requires startDate to be convertible to a date"));
+    };
+    let Some(amount) = Number::of(&amount).and_then(Number::to_exact_i64) else {
+        return failure(5166405, format!("{name} expects integer amount of time units"));
+    };
+    match amount.checked_mul(sign).and_then(|amount| arithmetic::add(ms, unit, amount, &zone)) {
+        Some(ms) => Ok(Value::Date(ms)),
+        None => overflow(5166406, name),
+    }
+}
+
+/// The first day of weeks: Sunday unless said otherwise; `None` when null.
+fn week_start(value: Option<&Value<'_>>, code: i32, name: &str) -> Result<Option<i64>, QueryError> {
+    match value {
+        None => Ok(Some(0)),
+        Some(Value::String(day)) => parse_weekday(day).map(Some),
+        Some(nullish) if nullish.is_nullish() => Ok(None),
+        Some(other) => failure(code, format!("{name} requires 'startOfWeek' to be a string, but got {}", other.type_name())),
+    }
+}
+
+fn date_diff<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let mut arguments = Arguments::new(arguments);
+    let (start, end, unit) = (arguments.required(), arguments.required(), arguments.required());
+    let (zone, first_day) = (arguments.optional(), arguments.optional());
+    if start.is_nullish() || end.is_nullish() || unit.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let unit = Unit::parse(&unit, 5439013, name)?;
+    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let first_day = match unit {
+        Unit::Week => week_start(first_day.as_ref(), 5439015, name)?,
+        _ => Some(0),
+    };
+    let Some(first_day) = first_day else { return Ok(Value::Null) };
+    let (Ok(from), Ok(to)) = (date_ms(&start), date_ms(&end)) else {
+        let which = if date_ms(&start).is_err() { ("startDate", &start) } else { ("endDate", &end) };
+        return failure(5166307, format!("{name} requires '{}' to be a date, but got {}", which.0, which.1.type_name()));
+    };
+    match arithmetic::difference(from, to, unit, &zone, first_day) {
+        Some(count) => Ok(Value::Int64(count)),
+        None => overflow(5166308, name),
+    }
+}
+
+fn date_trunc<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+    let mut arguments = Arguments::new(arguments);
+    let (date, unit, size) = (arguments.required(), arguments.required(), arguments.optional());
+    let (zone, first_day) = (arguments.optional(), arguments.optional());
+    if date.is_nullish() || unit.is_nullish() {
+        return Ok(Value::Null);
+    }
+    let unit = Unit::parse(&unit, 5439013, name)?;
+    let size = match size {
+        None => 1,
+        Some(nullish) if nullish.is_nullish() => return Ok(Value::Null),
+        Some(size) => match Number::of(&size).and_then(Number::to_exact_i64) {
+            Some(size) if size > 0 => size,
+            Some(size) => return failure(5439018, format!("{name} requires 'binSize' to be greater than 0, but got value {size}")),
+            None => return failure(5439017, format!("{name} requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}", size.render(), size.type_name())),
+        },
+    };
+    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let first_day = match unit {
+        Unit::Week => week_start(first_day.as_ref(), 5439015, name)?,
+        _ => Some(0),
+    };
+    let Some(first_day) = first_day else { return Ok(Value::Null) };
+    let Ok(ms) = date_ms(&date) else {
+        return failure(5439012, format!("{name} requires 'date' to be a date, but got {}", date.type_name()));
+    };
+    match arithmetic::truncate(ms, unit, size, &zone, first_day) {
+        Some(ms) => Ok(Value::Date(ms)),
+        None => overflow(5166406, name),
+    }
+}
