@@ -46,7 +46,7 @@ impl Storage {
     /// The commit mutex, once no barrier stands.
     pub(crate) fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
         let mut commit = self.commit.lock();
-        while self.barriers.load(Ordering::Acquire) > 0 {
+        while self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire) {
             self.unblocked.wait(&mut commit);
         }
         commit

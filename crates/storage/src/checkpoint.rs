@@ -123,10 +123,6 @@ impl Storage {
     pub fn checkpoint(&self) -> Result<Seq, StorageError> {
         let _running = self.checkpointer.running.lock();
         self.check_running()?;
-        self.take_checkpoint()
-    }
-
-    fn take_checkpoint(&self) -> Result<Seq, StorageError> {
         let start = self.env.clock.monotonic();
         let bytes_before = self.commit.lock().log_bytes;
         let durable = self.engine.checkpoint().map_err(|error| self.checkpoint_error(error))?;
@@ -241,17 +237,22 @@ impl Storage {
             let _ = thread.handle.join();
         }
         let _running = self.checkpointer.running.lock();
-        // Whoever is in the middle of a commit ends it first; whoever comes later is refused.
+        // Whoever is in the middle of a commit ends it first; whoever comes later, or waits at a barrier, is refused.
         drop(self.commit.lock());
-        if clean && !stopped {
-            self.take_checkpoint()?;
-            self.engine
+        self.unblocked.notify_all();
+        let engine = match clean && !stopped {
+            true => self
+                .engine
                 .close(CloseMode::Checkpoint)
-                .map_err(|error| self.checkpoint_error(error))?;
-            self.log.purge(self.engine.durable_seq()).map_err(StorageError::Log)?;
-        } else {
-            self.engine.close(CloseMode::Abandon)?;
-        }
-        self.log.close().map_err(StorageError::Log)
+                .map_err(|error| self.checkpoint_error(error)),
+            false => self.engine.close(CloseMode::Abandon).map_err(StorageError::from),
+        };
+        let purged = match &engine {
+            Ok(()) if clean && !stopped => self.log.purge(self.engine.durable_seq()).map_err(StorageError::Log),
+            _ => Ok(()),
+        };
+        // Whatever the engine could not do, the log gets everything to disk.
+        let log = self.log.close().map_err(StorageError::Log);
+        engine.and(purged).and(log)
     }
 }

@@ -264,3 +264,19 @@ fn a_closed_storage_refuses_writes() {
         Err(StorageError::Closed)
     ));
 }
+
+/// A checkpoint at close that finds no space must not cost what the log still can keep.
+#[test]
+fn closing_on_a_full_disk_keeps_the_log() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.wait_durable(storage.last_seq()).unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+    machine.fs.set_free_bytes(Some(0));
+    assert!(matches!(storage.close(true), Err(StorageError::OutOfSpace(_))));
+    machine.fs.set_free_bytes(None);
+    let storage = machine.open().unwrap();
+    assert_eq!(storage.all("c").len(), 1);
+    storage.assert_valid(&op, "c");
+}

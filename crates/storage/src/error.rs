@@ -174,6 +174,8 @@ impl From<EngineError> for StorageError {
     fn from(error: EngineError) -> Self {
         match error.kind() {
             ErrorKind::OutOfSpace => Self::OutOfSpace(error.to_string()),
+            // A failing engine has stopped the storage before, with its reason; otherwise `close` was first.
+            ErrorKind::Closed => Self::Closed,
             _ => Self::Engine(error),
         }
     }

@@ -7,7 +7,7 @@ use crate::read::RECORD_ID_BYTES;
 use crate::{Collection, Index, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::TableId;
+use engine::{KEY_BYTES_MAX, TableId, VALUE_BYTES_MAX};
 use keys::{ExtractError, KeySet, MultikeyPaths};
 use std::cell::RefCell;
 
@@ -109,7 +109,10 @@ impl IndexWrites {
             match (gone, come) {
                 (Some(gone), None) => self.writes.push(row.removed(gone.key)),
                 (Some(gone), Some(come)) if gone.types == come.types => {}
-                (_, Some(come)) => self.writes.push(row.put(come.key, come.types)),
+                (_, Some(come)) => {
+                    check_length(index, come.key.len(), come.types.len())?;
+                    self.writes.push(row.put(come.key, come.types));
+                }
                 (None, None) => {}
             }
         }
@@ -122,6 +125,18 @@ fn same_id(old: &RawDocument, new: &RawDocument) -> bool {
         (Some(Ok(old)), Some(Ok(new))) => old.0.as_str() == "_id" && old == new,
         _ => false,
     }
+}
+
+/// What the engine would refuse has to be refused here: applying never fails on data.
+fn check_length(index: &Index, key_bytes: usize, types_bytes: usize) -> Result<(), StorageError> {
+    if key_bytes + RECORD_ID_BYTES > KEY_BYTES_MAX || types_bytes + RECORD_ID_BYTES > VALUE_BYTES_MAX {
+        let name = index.name();
+        return Err(StorageError::CannotMakeKey(format!(
+            "a key of index {name} has {key_bytes} bytes, the most is {}",
+            KEY_BYTES_MAX - RECORD_ID_BYTES
+        )));
+    }
+    Ok(())
 }
 
 /// The keys of a document; `None` without a document, or when it does not belong into the index.

@@ -510,3 +510,81 @@ fn multikey_paths_survive() {
             .is_empty()
     );
 }
+
+#[test]
+fn without_a_journal_a_checkpoint_is_what_survives() {
+    let mut machine = Machine::new(9);
+    machine.journal = false;
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+    assert!(matches!(
+        storage.wait_durable(storage.last_seq()),
+        Err(StorageError::NoJournal)
+    ));
+    let durable = storage.checkpoint().unwrap();
+    assert_eq!(durable, storage.last_seq());
+    storage.put(&op, "c", rawdoc! { "_id": 2 }).unwrap();
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    assert_eq!((storage.last_seq(), storage.all("c").len()), (durable, 1));
+    let second = storage.put(&op, "c", rawdoc! { "_id": 3 }).unwrap();
+    assert_eq!((second, storage.last_seq()), (RecordId(2), durable.next()));
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    assert_eq!(storage.all("c").len(), 2);
+    storage.assert_valid(&op, "c");
+}
+
+/// The threads go on with a build, take checkpoints and end at close, under load.
+#[test]
+fn background_threads_work_and_end() {
+    let mut machine = Machine::new(9);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..500 {
+        storage.put(&op, "c", rawdoc! { "_id": id, "n": id }).unwrap();
+    }
+    // A build that a stop interrupted: its indexes are in the catalog, its walk has not begun.
+    let mut row = CollectionRow::of(&storage.catalog().collection(&ns("c")).unwrap());
+    let table = TableId(*storage.definitions.lock());
+    let [spec, ..] = specs();
+    row.indexes.push(rows::IndexRow {
+        table,
+        ready: false,
+        spec,
+    });
+    let definition = storage.define(row).unwrap();
+    storage
+        .commit_definitions(vec![definition], &mut storage.definitions.lock())
+        .unwrap();
+    storage.close(true).unwrap();
+    machine.background = true;
+    let storage = machine.open().unwrap();
+    for id in 500..600 {
+        storage.put(&op, "c", rawdoc! { "_id": id, "n": id }).unwrap();
+    }
+    while storage.catalog().collection(&ns("c")).unwrap().index("n_1").is_none() {
+        std::thread::yield_now();
+    }
+    storage.assert_valid(&op, "c");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let op = machine.operation();
+            let ended = (1000..).find_map(|id| storage.put(&op, "c", rawdoc! { "_id": id, "n": id }).err());
+            assert!(matches!(ended, Some(StorageError::Closed)), "{ended:?}");
+        });
+        while storage.catalog().collection(&ns("c")).unwrap().count() < 700 {
+            std::thread::yield_now();
+        }
+        storage.checkpoint().unwrap();
+        storage.close(true).unwrap();
+    });
+    let last = storage.last_seq();
+    assert_eq!(Arc::strong_count(&storage), 1);
+    let storage = machine.open().unwrap();
+    assert_eq!((storage.last_seq(), storage.stats().replayed_entries), (last, 0));
+    storage.assert_valid(&op, "c");
+    storage.close(true).unwrap();
+}

@@ -6,7 +6,7 @@ use crate::{
 };
 use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
-use oplog::{Log, LogOptions};
+use oplog::{Log, LogMode, LogOptions};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub(crate) struct Machine {
     pub(crate) fs: SimulatedFs,
     pub(crate) clock: Arc<SimulatedClock>,
     random: Arc<SeededRandom>,
+    pub(crate) journal: bool,
+    pub(crate) background: bool,
     /// The last entry found by the newest `open`.
     pub(crate) found: AtomicU64,
 }
@@ -56,6 +58,8 @@ impl Machine {
             fs,
             clock: Arc::new(SimulatedClock::new(1_700_000_000_000)),
             random: Arc::new(SeededRandom::new(seed)),
+            journal: true,
+            background: false,
             found: AtomicU64::new(0),
         }
     }
@@ -78,11 +82,13 @@ impl Machine {
         let mut log = LogOptions::new("/db/journal");
         log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
         log.background = false;
+        log.mode = if self.journal { LogMode::On } else { LogMode::Off };
         let durable = engine::Engine::durable_seq(engine.as_ref());
         let log = Arc::new(Log::open(&env, log, durable).map_err(StorageError::Log)?);
         self.found.store(log.last_seq().max(durable).0, Ordering::SeqCst);
         let mut options = StorageOptions::new(Arc::new(EqualCompiler));
-        options.background = false;
+        options.background = self.background;
+        options.journal = self.journal;
         options.sync_period = Duration::ZERO;
         Storage::open(env, engine, log, options)
     }

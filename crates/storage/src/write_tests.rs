@@ -473,3 +473,19 @@ fn a_full_disk_is_an_error_that_passes() {
     storage.assert_valid(&op, "c");
     assert_eq!(storage.all("c").len(), id as usize + 1);
 }
+
+/// Each NUL of a string takes two bytes in a key, so that a document within its limit may have a key beyond the engine's.
+#[test]
+fn a_key_beyond_the_engines_limit_is_refused_while_evaluating() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage
+        .create_indexes(&op, &ns("c"), &[index("s", rawdoc! { "s": 1 }, rawdoc! {})])
+        .unwrap();
+    let refused = storage.put(&op, "c", rawdoc! { "_id": 1, "s": "\0".repeat(10 << 20) });
+    assert!(matches!(refused, Err(StorageError::CannotMakeKey(_))), "{refused:?}");
+    storage
+        .put(&op, "c", rawdoc! { "_id": 1, "s": "x".repeat(10 << 20) })
+        .unwrap();
+    storage.assert_valid(&op, "c");
+}
