@@ -89,8 +89,8 @@ pub(super) const NAMED: &[NamedOperator] = &[
     },
 ];
 
-/// Elements an array computed by joining may have.
-const ELEMENTS_MAX: usize = 16 << 20;
+/// Elements an array computed by joining may have: 100 MiB of values.
+const ELEMENTS_MAX: usize = (100 << 20) / size_of::<Value<'static>>();
 
 fn too_many<T>() -> Result<T, QueryError> {
     failure(wire::ErrorCode::ExceededMemoryLimit.0, format!("an expression's array would have more than {ELEMENTS_MAX} elements"))

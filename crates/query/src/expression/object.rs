@@ -138,12 +138,13 @@ fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
         let item = item?;
         let is_array = matches!(item, Value::Array(_));
         if *pairs_of_arrays.get_or_insert(is_array) != is_array {
-            let (code, expected) = if is_array { (40391, "object") } else { (40396, "array") };
+            let (code, before) = if is_array { (40391, "Object") } else { (40396, "Array") };
             return failure(
                 code,
                 format!(
                     "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. \
-                     Array was detected, now found: {expected}"
+                     {before} was detected, now found: {}",
+                    item.type_name()
                 ),
             );
         }

@@ -1,0 +1,150 @@
+use super::*;
+
+#[test]
+fn promotion_and_overflow() {
+    gives(doc! {"$add": [1, 2]}, 3);
+    gives(doc! {"$add": []}, 0);
+    gives(doc! {"$add": [i32::MAX, 1]}, 2_147_483_648_i64);
+    gives(doc! {"$add": [1_i64, 2]}, 3_i64);
+    gives(doc! {"$add": [1, 2.5]}, 3.5);
+    gives(doc! {"$add": [i64::MAX, 1]}, 9.223372036854775807e18);
+    gives(doc! {"$add": [dec("0.1"), dec("0.2")]}, dec("0.3"));
+    gives(doc! {"$add": [dec("1.10"), 1]}, dec("2.10"));
+    gives(doc! {"$subtract": [i32::MIN, 1]}, -2_147_483_649_i64);
+    gives(doc! {"$subtract": [5, 2.0]}, 3.0);
+    gives(doc! {"$multiply": [3, 4, 2]}, 24);
+    gives(doc! {"$multiply": [i32::MAX, 2]}, 4_294_967_294_i64);
+    gives(doc! {"$multiply": [i64::MAX, 2]}, 1.8446744073709552e19);
+    gives(doc! {"$divide": [7, 2]}, 3.5);
+    gives(doc! {"$divide": [6, 2]}, 3.0);
+    gives(doc! {"$divide": [dec("1"), dec("8")]}, dec("0.125"));
+    gives(doc! {"$mod": [-7, 3]}, -1);
+    gives(doc! {"$mod": [7_i64, 3]}, 1_i64);
+    gives(doc! {"$mod": [7.5, 2]}, 1.5);
+    gives(doc! {"$mod": [i32::MIN, -1]}, 0);
+    fails(doc! {"$divide": [1, 0]}, 2);
+    fails(doc! {"$divide": ["a", 1]}, 14);
+    fails(doc! {"$mod": [1, 0]}, 16610);
+    fails(doc! {"$mod": ["a", 1]}, 16611);
+    fails(doc! {"$subtract": ["a", 1]}, 14);
+}
+
+#[test]
+fn dates_in_sums() {
+    gives(doc! {"$add": [date(1000), 500]}, date(1500));
+    gives(doc! {"$add": [500.6, date(1000)]}, date(1501));
+    gives(doc! {"$subtract": [date(1000), date(400)]}, 600_i64);
+    gives(doc! {"$subtract": [date(1000), 1]}, date(999));
+    fails(doc! {"$add": [date(1), date(2)]}, 16612);
+    fails(doc! {"$subtract": [1, date(2)]}, 14);
+    fails(doc! {"$add": [date(i64::MAX), 1e300]}, 15);
+}
+
+#[test]
+fn rounding() {
+    gives(doc! {"$round": 2.5}, 2.0);
+    gives(doc! {"$round": 3.5}, 4.0);
+    gives(doc! {"$round": -1.5}, -2.0);
+    gives(doc! {"$round": [2.345, 2]}, 2.35);
+    gives(doc! {"$round": [1.5, 0]}, 2.0);
+    gives(doc! {"$round": [1234.5678, -2]}, 1200.0);
+    gives(doc! {"$round": [1250, -2]}, 1200);
+    gives(doc! {"$round": [1350, -2]}, 1400);
+    gives(doc! {"$round": [2_147_483_647, -1]}, 2_147_483_650_i64);
+    gives(doc! {"$round": [dec("1.255"), 2]}, dec("1.26"));
+    gives(doc! {"$trunc": [7.85, 1]}, 7.8);
+    gives(doc! {"$trunc": -7.8}, -7.0);
+    gives(doc! {"$trunc": [1299, -2]}, 1200);
+    gives(doc! {"$ceil": -2.5}, -2.0);
+    gives(doc! {"$floor": dec("-2.5")}, dec("-3"));
+    gives(doc! {"$floor": 5}, 5);
+    gives(doc! {"$abs": i32::MIN}, 2_147_483_648_i64);
+    gives(doc! {"$abs": -1.5}, 1.5);
+    fails(doc! {"$abs": i64::MIN}, 28680);
+    fails(doc! {"$round": [1.5, 101]}, 51083);
+    fails(doc! {"$round": [1.5, 0.5]}, 51082);
+}
+
+#[test]
+fn powers_and_logarithms() {
+    gives(doc! {"$sqrt": 16}, 4.0);
+    gives(doc! {"$sqrt": dec("2")}, dec("1.414213562373095048801688724209698"));
+    fails(doc! {"$sqrt": -1}, 28714);
+    gives(doc! {"$pow": [2, 10]}, 1024);
+    gives(doc! {"$pow": [2, 31]}, 2_147_483_648_i64);
+    gives(doc! {"$pow": [2_i64, 3]}, 8_i64);
+    gives(doc! {"$pow": [2, 64]}, 18446744073709551616.0);
+    gives(doc! {"$pow": [2, -1]}, 0.5);
+    gives(doc! {"$pow": [2.0, 3]}, 8.0);
+    gives(doc! {"$pow": [dec("1.1"), 2]}, dec("1.21"));
+    fails(doc! {"$pow": [0, -1]}, 28764);
+    fails(doc! {"$pow": ["a", 1]}, 28762);
+    fails(doc! {"$pow": [1, "a"]}, 28763);
+    gives(doc! {"$exp": 0}, 1.0);
+    gives(doc! {"$ln": 1}, 0.0);
+    gives(doc! {"$log10": 1000}, 3.0);
+    gives(doc! {"$log": [8, 2]}, 3.0);
+    fails(doc! {"$ln": 0}, 28766);
+    fails(doc! {"$log10": -1}, 28761);
+    fails(doc! {"$log": [0, 2]}, 28758);
+    fails(doc! {"$log": [2, 1]}, 28759);
+}
+
+#[test]
+fn angles_and_bits() {
+    gives(doc! {"$sin": 0}, 0.0);
+    gives(doc! {"$cos": 0}, 1.0);
+    gives(doc! {"$atan2": [0, 1]}, 0.0);
+    gives(doc! {"$degreesToRadians": 180}, std::f64::consts::PI);
+    fails(doc! {"$acos": 2}, 50989);
+    fails(doc! {"$sin": f64::INFINITY}, 50989);
+    fails(doc! {"$atan2": ["a", 1]}, 51044);
+    gives(doc! {"$bitAnd": [12, 10]}, 8);
+    gives(doc! {"$bitOr": [12, 3_i64]}, 15_i64);
+    gives(doc! {"$bitXor": [12, 10]}, 6);
+    gives(doc! {"$bitAnd": []}, -1);
+    gives(doc! {"$bitNot": 5}, -6);
+    fails(doc! {"$bitAnd": [1.5]}, 14);
+}
+
+#[test]
+fn comparisons_cross_types() {
+    gives(doc! {"$eq": [1, 1.0]}, true);
+    gives(doc! {"$eq": [dec("1.0"), 1_i64]}, true);
+    gives(doc! {"$ne": [9_007_199_254_740_993_i64, 9_007_199_254_740_992.0]}, true);
+    gives(doc! {"$gt": ["a", 100]}, true);
+    gives(doc! {"$lt": ["$nothing", Bson::Null]}, true);
+    gives(doc! {"$eq": ["$nothing", "$other"]}, true);
+    gives(doc! {"$lt": [f64::NAN, -1e308]}, true);
+    gives(doc! {"$cmp": [1, 2]}, -1);
+    gives(doc! {"$cmp": ["b", "a"]}, 1);
+    gives(doc! {"$gte": [[1, 2, 3], [1, 2]]}, true);
+    gives(doc! {"$lte": [{"a": 1}, {"a": 2}]}, true);
+    gives(doc! {"$eq": [{"$concatArrays": [[1], [2]]}, [1, 2.0]]}, true);
+    gives(doc! {"$and": []}, true);
+    gives(doc! {"$or": []}, false);
+    gives(doc! {"$and": [1, "a", []]}, true);
+    gives(doc! {"$and": [1, Bson::Null]}, false);
+    gives(doc! {"$or": [0, false, Bson::Null, 0.5]}, true);
+    gives(doc! {"$not": [dec("0")]}, true);
+    // What is not reached is not evaluated.
+    gives_on(doc! {"$and": [false, {"$divide": [1, "$x"]}]}, doc! {"x": 0}, false);
+}
+
+#[test]
+fn accumulators_as_expressions() {
+    gives(doc! {"$sum": [1, 2, "a", 3.5]}, 6.5);
+    gives(doc! {"$sum": [[1, 2, 3]]}, 6);
+    gives_on(doc! {"$sum": "$x"}, doc! {"x": [1, 2_i64]}, 3_i64);
+    gives(doc! {"$avg": [1, 2]}, 1.5);
+    gives(doc! {"$avg": ["a"]}, Bson::Null);
+    gives(doc! {"$avg": [dec("1"), 2]}, dec("1.5"));
+    gives(doc! {"$min": [3, Bson::Null, 1, "a"]}, 1);
+    gives(doc! {"$max": [3, Bson::Null, 1, "a"]}, "a");
+    gives(doc! {"$min": [Bson::Null]}, Bson::Null);
+    gives(doc! {"$stdDevPop": [1, 3]}, 1.0);
+    gives(doc! {"$stdDevSamp": [1]}, Bson::Null);
+    // Compensated: the naive sum is 0.
+    gives(doc! {"$sum": [1e100, 1.0, -1e100]}, 1.0);
+    gives(doc! {"$sum": [i64::MAX, 1, -1]}, i64::MAX);
+}

@@ -1,0 +1,102 @@
+use super::*;
+
+#[test]
+fn joining_and_folding() {
+    gives(doc! {"$concat": ["a", "b", "c"]}, "abc");
+    gives(doc! {"$concat": []}, "");
+    gives(doc! {"$toUpper": "aé1"}, "Aé1");
+    gives(doc! {"$toLower": 12.5}, "12.5");
+    gives(doc! {"$toUpper": Bson::Null}, "");
+    gives(doc! {"$strcasecmp": ["Abc", "aBD"]}, -1);
+    gives(doc! {"$strcasecmp": ["a", Bson::Null]}, 1);
+    gives(doc! {"$split": ["a-b-c", "-"]}, vec!["a", "b", "c"]);
+    gives(doc! {"$split": ["abc", "-"]}, vec!["abc"]);
+    gives(doc! {"$split": [Bson::Null, "-"]}, Bson::Null);
+    fails(doc! {"$split": [1, "-"]}, 40085);
+    fails(doc! {"$split": ["a", 1]}, 40086);
+    fails(doc! {"$split": ["a", ""]}, 40087);
+}
+
+#[test]
+fn parts_and_lengths() {
+    gives(doc! {"$substrBytes": ["hello", 1, 3]}, "ell");
+    gives(doc! {"$substr": ["hello", 1, -1]}, "ello");
+    gives(doc! {"$substrBytes": ["hello", 9, 2]}, "");
+    gives(doc! {"$substrCP": ["cafétéria", 3, 2]}, "ét");
+    gives(doc! {"$substrCP": [Bson::Null, 0, 2]}, "");
+    fails(doc! {"$substrBytes": ["é", 1, 1]}, 28656);
+    fails(doc! {"$substrBytes": ["é", 0, 1]}, 28657);
+    fails(doc! {"$substrBytes": ["a", "x", 1]}, 16034);
+    fails(doc! {"$substrBytes": ["a", 0, "x"]}, 16035);
+    fails(doc! {"$substrBytes": ["a", -1, 1]}, 50752);
+    fails(doc! {"$substrCP": ["a", "x", 1]}, 34450);
+    fails(doc! {"$substrCP": ["a", 0.5, 1]}, 34451);
+    fails(doc! {"$substrCP": ["a", 0, "x"]}, 34452);
+    fails(doc! {"$substrCP": ["a", 0, -1]}, 34454);
+    fails(doc! {"$substrCP": ["a", -1, 1]}, 34455);
+    gives(doc! {"$strLenBytes": "é"}, 2);
+    gives(doc! {"$strLenCP": "é"}, 1);
+}
+
+#[test]
+fn searching() {
+    gives(doc! {"$indexOfBytes": ["cafétéria", "é"]}, 3);
+    gives(doc! {"$indexOfBytes": ["abcabc", "c", 3]}, 5);
+    gives(doc! {"$indexOfBytes": ["abcabc", "c", 3, 5]}, -1);
+    gives(doc! {"$indexOfCP": ["cafétéria", "t"]}, 4);
+    gives(doc! {"$indexOfCP": ["abc", "", 3]}, 3);
+    gives(doc! {"$indexOfCP": ["abc", "z"]}, -1);
+    gives(doc! {"$indexOfCP": [Bson::Null, "z"]}, Bson::Null);
+    fails(doc! {"$indexOfBytes": [1, "a"]}, 40091);
+    fails(doc! {"$indexOfBytes": ["a", 1]}, 40092);
+    fails(doc! {"$indexOfCP": [1, "a"]}, 40093);
+    fails(doc! {"$indexOfCP": ["a", "a", 1.5]}, 40096);
+    fails(doc! {"$indexOfCP": ["a", "a", -1]}, 40097);
+}
+
+#[test]
+fn trimming_and_replacing() {
+    gives(doc! {"$trim": {"input": " \u{2003}a b\t\0"}}, "a b");
+    gives(doc! {"$ltrim": {"input": "xxaxx", "chars": "x"}}, "axx");
+    gives(doc! {"$rtrim": {"input": "xyaxy", "chars": "yx"}}, "xya");
+    gives(doc! {"$trim": {"input": Bson::Null}}, Bson::Null);
+    fails(doc! {"$trim": {"input": 1}}, 50699);
+    fails(doc! {"$trim": {"input": "a", "chars": 1}}, 50700);
+    fails(doc! {"$trim": {"chars": "a"}}, 50695);
+    fails(doc! {"$trim": {"input": "a", "x": "a"}}, 50694);
+    fails(doc! {"$trim": "a"}, 50696);
+    gives(doc! {"$replaceOne": {"input": "aXbX", "find": "X", "replacement": "-"}}, "a-bX");
+    gives(doc! {"$replaceAll": {"input": "aXbX", "find": "X", "replacement": "-"}}, "a-b-");
+    gives(doc! {"$replaceAll": {"input": Bson::Null, "find": "X", "replacement": "-"}}, Bson::Null);
+    fails(doc! {"$replaceOne": {"input": 1, "find": "X", "replacement": "-"}}, 51746);
+    fails(doc! {"$replaceOne": {"input": "a", "find": 1, "replacement": "-"}}, 51745);
+    fails(doc! {"$replaceOne": {"input": "a", "find": "a", "replacement": 1}}, 51744);
+}
+
+#[test]
+fn regular_expressions() {
+    let find = |regex: Bson| doc! {"$regexFind": {"input": "éa1b22", "regex": regex}};
+    gives(doc! {"$regexMatch": {"input": "Hello", "regex": "^h", "options": "i"}}, true);
+    gives(doc! {"$regexMatch": {"input": "Hello", "regex": "^h"}}, false);
+    gives(doc! {"$regexMatch": {"input": Bson::Null, "regex": "^h"}}, false);
+    gives(find("([a-z])([0-9]+)".into()), doc! {"match": "a1", "idx": 1, "captures": ["a", "1"]});
+    gives(find("(x)?b".into()), doc! {"match": "b", "idx": 3, "captures": [Bson::Null]});
+    gives(find("zzz".into()), Bson::Null);
+    gives(
+        doc! {"$regexFindAll": {"input": "a1b22", "regex": "[0-9]+"}},
+        vec![doc! {"match": "1", "idx": 1, "captures": []}, doc! {"match": "22", "idx": 3, "captures": []}],
+    );
+    // Empty matches go on behind each code point.
+    let empty = evaluate(doc! {"$size": {"$regexFindAll": {"input": "éa", "regex": ""}}}, &doc! {}).unwrap();
+    assert_eq!(empty, Some(3.into()));
+    // A pattern from the document.
+    gives_on(doc! {"$regexMatch": {"input": "$s", "regex": "$p"}}, doc! {"s": "abc", "p": "b."}, true);
+    fails_on(doc! {"$regexMatch": {"input": "$s", "regex": "a"}}, doc! {"s": 1}, 51104);
+    fails(doc! {"$regexMatch": {"input": "a", "regex": 1}}, 51105);
+    fails(doc! {"$regexMatch": {"input": "a", "regex": "a", "options": 1}}, 51106);
+    fails(doc! {"$regexMatch": {"input": "a", "regex": "a", "options": "q"}}, 51108);
+    fails(doc! {"$regexMatch": {"input": "a", "regex": "("}}, 51111);
+    fails(doc! {"$regexMatch": {"regex": "a"}}, 31022);
+    fails(doc! {"$regexMatch": {"input": "a"}}, 31023);
+    fails(doc! {"$regexMatch": "a"}, 51103);
+}

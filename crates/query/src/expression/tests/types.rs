@@ -1,0 +1,89 @@
+use bson::oid::ObjectId;
+use bson::{Binary, Timestamp, spec::BinarySubtype};
+
+use super::*;
+
+#[test]
+fn type_names() {
+    let all: [(Bson, &str); 12] = [
+        (1.into(), "int"),
+        (1_i64.into(), "long"),
+        (1.5.into(), "double"),
+        (dec("1"), "decimal"),
+        ("a".into(), "string"),
+        (true.into(), "bool"),
+        (Bson::Null, "null"),
+        (date(0), "date"),
+        (Bson::Timestamp(Timestamp { time: 1, increment: 2 }), "timestamp"),
+        (Bson::MinKey, "minKey"),
+        (Bson::ObjectId(ObjectId::from_bytes([1; 12])), "objectId"),
+        (Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: vec![1] }), "binData"),
+    ];
+    for (value, name) in all {
+        gives_on(doc! {"$type": "$x"}, doc! {"x": value}, name);
+    }
+    gives(doc! {"$type": "$nothing"}, "missing");
+    gives(doc! {"$type": {"$literal": {"a": 1}}}, "object");
+    gives(doc! {"$isNumber": 1_i64}, true);
+    gives(doc! {"$isNumber": "1"}, false);
+}
+
+#[test]
+fn conversions() {
+    gives(doc! {"$toInt": "42"}, 42);
+    gives(doc! {"$toInt": 3.9}, 3);
+    gives(doc! {"$toInt": true}, 1);
+    gives(doc! {"$toInt": dec("7.9")}, 7);
+    gives(doc! {"$toLong": date(5)}, 5_i64);
+    gives(doc! {"$toLong": "-9223372036854775808"}, i64::MIN);
+    gives(doc! {"$toDouble": "1e3"}, 1000.0);
+    gives(doc! {"$toDouble": "-Infinity"}, f64::NEG_INFINITY);
+    gives(doc! {"$toDecimal": "1.50"}, dec("1.50"));
+    gives(doc! {"$toDecimal": 0.1}, dec("0.100000000000000"));
+    gives(doc! {"$toBool": "false"}, true);
+    gives(doc! {"$toBool": 0}, false);
+    gives(doc! {"$toDate": 1000_i64}, date(1000));
+    gives(doc! {"$toDate": "2018-03-27T16:58:51.538Z"}, date(1_522_169_931_538));
+    gives(doc! {"$toDate": Bson::ObjectId(ObjectId::parse_str("5ab9cbfa31c2ab715d42129e").unwrap())}, date(1_522_125_818_000));
+    gives(doc! {"$toString": date(1_522_169_931_538)}, "2018-03-27T16:58:51.538Z");
+    gives(doc! {"$toString": 2.5}, "2.5");
+    gives(doc! {"$toString": 1e20}, "1e+20");
+    gives(doc! {"$toString": 1.0}, "1");
+    gives(doc! {"$toString": dec("1.50")}, "1.50");
+    gives(doc! {"$toString": true}, "true");
+    gives(doc! {"$toObjectId": "5ab9cbfa31c2ab715d42129e"}, ObjectId::parse_str("5ab9cbfa31c2ab715d42129e").unwrap());
+    for bad in [
+        doc! {"$toInt": "4.2"}, doc! {"$toInt": "0x10"}, doc! {"$toInt": " 1"}, doc! {"$toInt": 1e10},
+        doc! {"$toInt": f64::NAN}, doc! {"$toInt": f64::INFINITY}, doc! {"$toLong": 1e30}, doc! {"$toInt": date(1)},
+        doc! {"$toDouble": "0x1"}, doc! {"$toDouble": "1e999"}, doc! {"$toDate": 1}, doc! {"$toDate": "yesterday"},
+        doc! {"$toObjectId": "abc"}, doc! {"$toString": {"$literal": {"a": 1}}}, doc! {"$toBool": [[1]]},
+    ] {
+        fails(bad, 241);
+    }
+}
+
+#[test]
+fn convert_with_handlers() {
+    gives(doc! {"$convert": {"input": "x", "to": "int", "onError": -1}}, -1);
+    gives(doc! {"$convert": {"input": "$nothing", "to": "int", "onNull": -2}}, -2);
+    gives(doc! {"$convert": {"input": "5", "to": 16}}, 5);
+    gives(doc! {"$convert": {"input": "5", "to": {"type": "long"}}}, 5_i64);
+    gives(doc! {"$convert": {"input": "5", "to": Bson::Null}}, Bson::Null);
+    fails(doc! {"$convert": {"input": "5", "to": "nothing"}}, 2);
+    fails(doc! {"$convert": {"input": "5", "to": 99}}, 9);
+    fails(doc! {"$convert": {"input": "5"}}, 9);
+    fails(doc! {"$convert": {"input": 1, "to": "regex"}}, 241);
+    let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: (0..16).collect() };
+    gives(doc! {"$toUUID": "00010203-0405-0607-0809-0a0b0c0d0e0f"}, uuid.clone());
+    gives(doc! {"$toString": uuid}, "00010203-0405-0607-0809-0a0b0c0d0e0f");
+}
+
+#[test]
+fn sizes_and_timestamps() {
+    gives(doc! {"$binarySize": "é"}, 2);
+    gives(doc! {"$bsonSize": {"$literal": {}}}, 5);
+    fails(doc! {"$binarySize": 1}, 51276);
+    let stamp = Bson::Timestamp(Timestamp { time: 100, increment: 7 });
+    gives(doc! {"$tsSecond": stamp.clone()}, 100_i64);
+    gives(doc! {"$tsIncrement": stamp}, 7_i64);
+}
