@@ -149,4 +149,4 @@ impl MatchExpr {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

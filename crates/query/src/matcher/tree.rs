@@ -161,9 +161,9 @@ impl TypeSet {
         self.0 & 1 << Self::bit(kind) != 0
     }
 
-    /// MinKey (0xFF) and MaxKey (0x7F) lie outside the small numbers.
+    /// Types are small numbers but for MinKey (0xFF) and MaxKey (0x7F), which share their low bits.
     fn bit(kind: u8) -> u8 {
-        kind & 0x1F | (kind >> 3 & 0x10)
+        if kind == 0x7F { 30 } else { kind & 0x1F }
     }
 
     /// The types, rising by type byte.

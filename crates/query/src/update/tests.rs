@@ -1,1 +1,1084 @@
+//! Tables: an update, a document, what comes out. One test per rule; random ones against a model on decoded documents.
+#![allow(clippy::unwrap_used)]
 
+use bson::{Bson, DateTime, RawDocumentBuf, bson, doc};
+use proptest::prelude::*;
+
+use super::*;
+use crate::matcher::tests::{context, raw_of};
+
+const NOW: UpdateContext = UpdateContext {
+    now_ms: 1_000_000,
+    timestamp: Timestamp { time: 7, increment: 9 },
+    keep_empty_timestamps: false,
+    details: MatchDetails { array_index: None },
+};
+
+fn parse_with(update: &Bson, filters: &[bson::Document]) -> Result<Update, QueryError> {
+    let holder = raw_of(&doc! {"u": update.clone(), "f": filters.to_vec()});
+    let filters = holder.get_array("f").unwrap();
+    let filters = (!filters.is_empty()).then_some(filters);
+    Update::parse(holder.get("u").unwrap().unwrap(), filters, &context())
+}
+
+fn apply_with(
+    update: impl Into<Bson>,
+    filters: &[bson::Document],
+    document: &bson::Document,
+    now: &UpdateContext,
+) -> Result<Option<bson::Document>, QueryError> {
+    let changed = parse_with(&update.into(), filters)?.apply(&raw_of(document), now)?;
+    Ok(changed.map(|bytes| RawDocumentBuf::from_bytes(bytes).unwrap().try_into().unwrap()))
+}
+
+fn apply(update: impl Into<Bson>, document: &bson::Document) -> Result<Option<bson::Document>, QueryError> {
+    apply_with(update, &[], document, &NOW)
+}
+
+/// `after` compares as text, so that types and field order count.
+fn gives(update: impl Into<Bson>, before: bson::Document, after: bson::Document) {
+    let update = update.into();
+    let changed = apply(update.clone(), &before).unwrap_or_else(|error| panic!("{update} on {before}: {error}"));
+    let changed = changed.unwrap_or_else(|| panic!("{update} on {before} changed nothing"));
+    assert_eq!(format!("{changed:?}"), format!("{after:?}"), "{update} on {before}");
+}
+
+fn keeps(update: impl Into<Bson>, document: bson::Document) {
+    let update = update.into();
+    assert_eq!(
+        apply(update.clone(), &document).unwrap(),
+        None,
+        "{update} on {document}"
+    );
+}
+
+fn fails(update: impl Into<Bson>, document: bson::Document, code: ErrorCode, text: &str) {
+    let update = update.into();
+    match apply(update.clone(), &document) {
+        Ok(changed) => panic!("{update} on {document} gave {changed:?}"),
+        Err(error) => {
+            assert_eq!(error.code(), Some(code), "{update} on {document}: {error}");
+            assert!(error.to_string().contains(text), "{update} on {document}: {error}");
+        }
+    }
+}
+
+#[test]
+fn set_keeps_the_place_of_fields_and_appends_new_ones() {
+    gives(
+        doc! {"$set": {"b": 9}},
+        doc! {"_id": 1, "a": 1, "b": 2, "c": 3},
+        doc! {"_id": 1, "a": 1, "b": 9, "c": 3},
+    );
+    gives(
+        doc! {"$set": {"z": 1, "x": 2}},
+        doc! {"_id": 1},
+        doc! {"_id": 1, "x": 2, "z": 1},
+    );
+    gives(
+        doc! {"$set": {"10": 1, "9": 2, "a": 3}},
+        doc! {},
+        doc! {"9": 2, "10": 1, "a": 3},
+    );
+    gives(
+        doc! {"$set": {"a.b.c": 1}},
+        doc! {"_id": 1},
+        doc! {"_id": 1, "a": {"b": {"c": 1}}},
+    );
+    gives(
+        doc! {"$set": {"a.b": 1, "a.c": 2}},
+        doc! {"a": {"c": 0, "x": 5}},
+        doc! {"a": {"c": 2, "x": 5, "b": 1}},
+    );
+    gives(doc! {"$set": {"a": 1_i64}}, doc! {"a": 1}, doc! {"a": 1_i64});
+    keeps(doc! {"$set": {"a": 1}}, doc! {"a": 1});
+    keeps(doc! {"$set": {"a.b": {"c": [1]}}}, doc! {"a": {"b": {"c": [1]}}});
+    keeps(doc! {"$set": {}}, doc! {"a": 1});
+}
+
+#[test]
+fn set_in_arrays() {
+    gives(doc! {"$set": {"a.1": 9}}, doc! {"a": [1, 2, 3]}, doc! {"a": [1, 9, 3]});
+    gives(
+        doc! {"$set": {"a.4": 9}},
+        doc! {"a": [1, 2]},
+        doc! {"a": [1, 2, Bson::Null, Bson::Null, 9]},
+    );
+    gives(
+        doc! {"$set": {"a.0.b": 9}},
+        doc! {"a": [{"b": 1}, {"b": 2}]},
+        doc! {"a": [{"b": 9}, {"b": 2}]},
+    );
+    gives(doc! {"$set": {"a.0": 9}}, doc! {}, doc! {"a": {"0": 9}});
+    fails(
+        doc! {"$set": {"a.b": 1}},
+        doc! {"a": [1]},
+        ErrorCode::PathNotViable,
+        "Cannot create field 'b' in element {a: [ 1 ]}",
+    );
+    fails(
+        doc! {"$set": {"a.2000000": 1}},
+        doc! {"a": []},
+        ErrorCode::BadValue,
+        "backfill",
+    );
+}
+
+#[test]
+fn scalars_have_no_fields() {
+    fails(
+        doc! {"$set": {"a.b": 1}},
+        doc! {"a": 1},
+        ErrorCode::PathNotViable,
+        "Cannot create field 'b' in element {a: 1}",
+    );
+    fails(
+        doc! {"$inc": {"a.b.c": 1}},
+        doc! {"a": {"b": Bson::Null}},
+        ErrorCode::PathNotViable,
+        "in element {b: null}",
+    );
+    keeps(doc! {"$unset": {"a.b": 1}}, doc! {"a": 1});
+    keeps(doc! {"$pull": {"a.b": 1}}, doc! {"a": 1});
+}
+
+#[test]
+fn unset() {
+    gives(
+        doc! {"$unset": {"a": "", "c.d": 1}},
+        doc! {"a": 1, "b": 2, "c": {"d": 1}},
+        doc! {"b": 2, "c": {}},
+    );
+    gives(
+        doc! {"$unset": {"a.1": 1}},
+        doc! {"a": [1, 2, 3]},
+        doc! {"a": [1, Bson::Null, 3]},
+    );
+    keeps(doc! {"$unset": {"x": 1, "a.7": 1, "b.c": 1}}, doc! {"a": [1]});
+}
+
+#[test]
+fn inc_and_mul_promote_and_never_wrap() {
+    gives(doc! {"$inc": {"a": 2}}, doc! {"a": 1}, doc! {"a": 3});
+    gives(doc! {"$inc": {"a": 2}}, doc! {}, doc! {"a": 2});
+    gives(
+        doc! {"$inc": {"a": 1}},
+        doc! {"a": i32::MAX},
+        doc! {"a": 2_147_483_648_i64},
+    );
+    gives(doc! {"$inc": {"a": 1_i64}}, doc! {"a": 1}, doc! {"a": 2_i64});
+    gives(doc! {"$inc": {"a": 0.5}}, doc! {"a": 1}, doc! {"a": 1.5});
+    gives(doc! {"$inc": {"a": 0.0}}, doc! {"a": 1}, doc! {"a": 1.0});
+    keeps(doc! {"$inc": {"a": 0}}, doc! {"a": 1});
+    gives(doc! {"$mul": {"a": 3}}, doc! {"a": 2}, doc! {"a": 6});
+    gives(doc! {"$mul": {"a": 3_i64}}, doc! {}, doc! {"a": 0_i64});
+    gives(
+        doc! {"$mul": {"a": 100_000}},
+        doc! {"a": 100_000},
+        doc! {"a": 10_000_000_000_i64},
+    );
+    let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
+    gives(
+        doc! {"$inc": {"a": decimal("0.1")}},
+        doc! {"a": 1},
+        doc! {"a": decimal("1.1")},
+    );
+    fails(
+        doc! {"$inc": {"a": 1}},
+        doc! {"_id": 5, "a": i64::MAX},
+        ErrorCode::BadValue,
+        "Failed to apply $inc operations to current value ((NumberLong)9223372036854775807) for document {_id: 5}",
+    );
+    fails(
+        doc! {"$mul": {"a": 2}},
+        doc! {"a": i64::MAX},
+        ErrorCode::BadValue,
+        "Failed to apply $mul",
+    );
+    fails(
+        doc! {"$inc": {"a": 1}},
+        doc! {"_id": 1, "a": "x"},
+        ErrorCode::TypeMismatch,
+        "{_id: 1} has the field 'a' of non-numeric type string",
+    );
+    fails(
+        doc! {"$inc": {"a": 1}},
+        doc! {"a": Bson::Null},
+        ErrorCode::TypeMismatch,
+        "non-numeric type null",
+    );
+    fails(
+        doc! {"$inc": {"a": "x"}},
+        doc! {},
+        ErrorCode::TypeMismatch,
+        "Cannot increment with non-numeric argument: {a: \"x\"}",
+    );
+    fails(
+        doc! {"$mul": {"a": []}},
+        doc! {},
+        ErrorCode::TypeMismatch,
+        "Cannot multiply with non-numeric argument",
+    );
+}
+
+#[test]
+fn min_max_current_date_bit() {
+    gives(doc! {"$min": {"a": 1}}, doc! {"a": 2}, doc! {"a": 1});
+    keeps(doc! {"$min": {"a": 2.0}}, doc! {"a": 2});
+    gives(doc! {"$max": {"a": "x"}}, doc! {"a": 2}, doc! {"a": "x"});
+    gives(doc! {"$max": {"b": 1}}, doc! {}, doc! {"b": 1});
+    gives(
+        doc! {"$currentDate": {"a": true}},
+        doc! {},
+        doc! {"a": DateTime::from_millis(1_000_000)},
+    );
+    gives(
+        doc! {"$currentDate": {"a": {"$type": "timestamp"}}},
+        doc! {"a": 1},
+        doc! {"a": Timestamp { time: 7, increment: 9 }},
+    );
+    fails(
+        doc! {"$currentDate": {"a": 1}},
+        doc! {},
+        ErrorCode::BadValue,
+        "int is not valid type for $currentDate",
+    );
+    fails(
+        doc! {"$currentDate": {"a": {"$type": "x"}}},
+        doc! {},
+        ErrorCode::BadValue,
+        "required to be 'date' or 'timestamp'",
+    );
+    gives(doc! {"$bit": {"a": {"and": 6, "or": 1}}}, doc! {"a": 12}, doc! {"a": 5});
+    gives(doc! {"$bit": {"a": {"xor": 5_i64}}}, doc! {"a": 1}, doc! {"a": 4_i64});
+    gives(doc! {"$bit": {"a": {"or": 5}}}, doc! {}, doc! {"a": 5});
+    fails(
+        doc! {"$bit": {"a": {"or": 5}}},
+        doc! {"_id": 1, "a": 1.5},
+        ErrorCode::BadValue,
+        "non-integral type",
+    );
+    fails(
+        doc! {"$bit": {"a": {"nor": 5}}},
+        doc! {},
+        ErrorCode::BadValue,
+        "only supports 'and', 'or', and 'xor'",
+    );
+    fails(
+        doc! {"$bit": {"a": 1}},
+        doc! {},
+        ErrorCode::BadValue,
+        "not compatible with a int",
+    );
+}
+
+#[test]
+fn push() {
+    gives(doc! {"$push": {"a": 3}}, doc! {"a": [1, 2]}, doc! {"a": [1, 2, 3]});
+    gives(doc! {"$push": {"a": [3]}}, doc! {"a": [1]}, doc! {"a": [1, [3]]});
+    gives(doc! {"$push": {"a": {"b": 1}}}, doc! {}, doc! {"a": [{"b": 1}]});
+    gives(
+        doc! {"$push": {"a": {"$each": [3, 4]}}},
+        doc! {"a": [1]},
+        doc! {"a": [1, 3, 4]},
+    );
+    keeps(doc! {"$push": {"a": {"$each": []}}}, doc! {"a": [1]});
+    gives(doc! {"$push": {"a": {"$each": []}}}, doc! {}, doc! {"a": []});
+    gives(
+        doc! {"$push": {"a": {"$each": [8, 9], "$position": 1}}},
+        doc! {"a": [1, 2]},
+        doc! {"a": [1, 8, 9, 2]},
+    );
+    gives(
+        doc! {"$push": {"a": {"$each": [8], "$position": -1}}},
+        doc! {"a": [1, 2]},
+        doc! {"a": [1, 8, 2]},
+    );
+    gives(
+        doc! {"$push": {"a": {"$each": [8], "$position": -9}}},
+        doc! {"a": [1, 2]},
+        doc! {"a": [8, 1, 2]},
+    );
+    gives(
+        doc! {"$push": {"a": {"$each": [3], "$slice": -2}}},
+        doc! {"a": [1, 2]},
+        doc! {"a": [2, 3]},
+    );
+    gives(
+        doc! {"$push": {"a": {"$each": [3], "$slice": 0}}},
+        doc! {"a": [1, 2]},
+        doc! {"a": []},
+    );
+    keeps(doc! {"$push": {"a": {"$each": [3], "$slice": 2}}}, doc! {"a": [1, 2]});
+    gives(
+        doc! {"$push": {"a": {"$each": [2], "$sort": -1}}},
+        doc! {"a": [1, 3]},
+        doc! {"a": [3, 2, 1]},
+    );
+    gives(
+        doc! {"$push": {"a": {"$each": [{"s": 1, "n": "x"}], "$sort": {"s": 1, "n": -1}, "$slice": 2}}},
+        doc! {"a": [{"s": 5}, {"s": 1, "n": "y"}]},
+        doc! {"a": [{"s": 1, "n": "y"}, {"s": 1, "n": "x"}]},
+    );
+    let bad = ErrorCode::BadValue;
+    fails(
+        doc! {"$push": {"a": 1}},
+        doc! {"_id": 1, "a": "x"},
+        bad,
+        "The field 'a' must be an array but is of type string in document {_id: 1}",
+    );
+    fails(
+        doc! {"$push": {"a": {"$each": 1}}},
+        doc! {},
+        bad,
+        "The argument to $each in $push must be an array",
+    );
+    fails(
+        doc! {"$push": {"a": {"$each": [], "$foo": 1}}},
+        doc! {},
+        bad,
+        "Unrecognized clause in $push: $foo",
+    );
+    fails(
+        doc! {"$push": {"a": {"$each": [], "$slice": "x"}}},
+        doc! {},
+        bad,
+        "The value for $slice must be an integer value but was given type: string",
+    );
+    fails(
+        doc! {"$push": {"a": {"$each": [], "$sort": 2}}},
+        doc! {},
+        bad,
+        "must be either 1 or -1",
+    );
+}
+
+#[test]
+fn add_to_set_pop_pull() {
+    gives(doc! {"$addToSet": {"a": 3}}, doc! {"a": [1]}, doc! {"a": [1, 3]});
+    keeps(doc! {"$addToSet": {"a": 1.0}}, doc! {"a": [1]});
+    gives(
+        doc! {"$addToSet": {"a": {"x": 1, "y": 2}}},
+        doc! {"a": [{"y": 2, "x": 1}]},
+        doc! {"a": [{"y": 2, "x": 1}, {"x": 1, "y": 2}]},
+    );
+    gives(
+        doc! {"$addToSet": {"a": {"$each": [1, 2, 2.0, 3]}}},
+        doc! {"a": [1]},
+        doc! {"a": [1, 2, 3]},
+    );
+    gives(doc! {"$addToSet": {"a": {"$each": [1, 1]}}}, doc! {}, doc! {"a": [1]});
+    fails(
+        doc! {"$addToSet": {"a": 1}},
+        doc! {"a": "x"},
+        ErrorCode::BadValue,
+        "Cannot apply $addToSet to non-array field. Field named 'a' has non-array type string",
+    );
+    gives(doc! {"$pop": {"a": 1}}, doc! {"a": [1, 2]}, doc! {"a": [1]});
+    gives(doc! {"$pop": {"a": -1.0}}, doc! {"a": [1, 2]}, doc! {"a": [2]});
+    keeps(doc! {"$pop": {"a": 1, "b": 1}}, doc! {"a": []});
+    fails(
+        doc! {"$pop": {"a": 2}},
+        doc! {},
+        ErrorCode::FailedToParse,
+        "$pop expects 1 or -1, found: 2",
+    );
+    fails(
+        doc! {"$pop": {"a": 1}},
+        doc! {"a": 1},
+        ErrorCode::TypeMismatch,
+        "non-array type 'int'",
+    );
+    gives(doc! {"$pull": {"a": 2}}, doc! {"a": [1, 2, 3, 2.0]}, doc! {"a": [1, 3]});
+    gives(
+        doc! {"$pull": {"a": {"$gt": 2}}},
+        doc! {"a": [1, 3, "x"]},
+        doc! {"a": [1, "x"]},
+    );
+    gives(
+        doc! {"$pull": {"a": {"b": {"$in": [1, 2]}}}},
+        doc! {"a": [{"b": 1}, {"b": 3}, 5]},
+        doc! {"a": [{"b": 3}, 5]},
+    );
+    gives(
+        doc! {"$pull": {"a": {"$in": ["x", 1]}}},
+        doc! {"a": ["x", 2, 1]},
+        doc! {"a": [2]},
+    );
+    keeps(doc! {"$pull": {"a": 9, "b": 1}}, doc! {"a": [1]});
+    fails(
+        doc! {"$pull": {"a": 1}},
+        doc! {"a": 1},
+        ErrorCode::BadValue,
+        "Cannot apply $pull to a non-array value",
+    );
+    gives(
+        doc! {"$pullAll": {"a": [1, {"b": 1}]}},
+        doc! {"a": [1, {"b": 1}, {"b": 1, "c": 1}, 2]},
+        doc! {"a": [{"b": 1, "c": 1}, 2]},
+    );
+    fails(
+        doc! {"$pullAll": {"a": 1}},
+        doc! {},
+        ErrorCode::BadValue,
+        "$pullAll requires an array argument",
+    );
+}
+
+#[test]
+fn rename() {
+    gives(
+        doc! {"$rename": {"a": "b"}},
+        doc! {"a": 1, "c": 2},
+        doc! {"c": 2, "b": 1},
+    );
+    gives(doc! {"$rename": {"a": "b"}}, doc! {"b": 5, "a": [1]}, doc! {"b": [1]});
+    gives(
+        doc! {"$rename": {"a.x": "b.y"}},
+        doc! {"a": {"x": 1}},
+        doc! {"a": {}, "b": {"y": 1}},
+    );
+    keeps(doc! {"$rename": {"x": "y"}}, doc! {"a": 1, "y": 2});
+    fails(
+        doc! {"$rename": {"a": "a"}},
+        doc! {},
+        ErrorCode::BadValue,
+        "must differ",
+    );
+    fails(
+        doc! {"$rename": {"a": 1}},
+        doc! {},
+        ErrorCode::BadValue,
+        "must be a string",
+    );
+    fails(
+        doc! {"$rename": {"a.0": "b"}},
+        doc! {"a": [1]},
+        ErrorCode::BadValue,
+        "array",
+    );
+    fails(
+        doc! {"$rename": {"a": "b.0"}},
+        doc! {"a": 1, "b": [1]},
+        ErrorCode::BadValue,
+        "array",
+    );
+    fails(
+        doc! {"$rename": {"a.$": "b"}},
+        doc! {},
+        ErrorCode::BadValue,
+        "may not be dynamic",
+    );
+    fails(
+        doc! {"$rename": {"_id": "b"}},
+        doc! {"_id": 1},
+        ErrorCode::ImmutableField,
+        "'_id'",
+    );
+}
+
+#[test]
+fn conflicts_and_bad_paths() {
+    let conflict = ErrorCode::ConflictingUpdateOperators;
+    fails(
+        doc! {"$set": {"a": 1}, "$inc": {"a": 1}},
+        doc! {},
+        conflict,
+        "Updating the path 'a' would create a conflict at 'a'",
+    );
+    fails(
+        doc! {"$set": {"a": 1, "a.b": 1}},
+        doc! {},
+        conflict,
+        "Updating the path 'a.b' would create a conflict at 'a'",
+    );
+    fails(
+        doc! {"$set": {"a.b.c": 1, "a.b": 1}},
+        doc! {},
+        conflict,
+        "Updating the path 'a.b' would create a conflict at 'a.b'",
+    );
+    fails(doc! {"$rename": {"a": "b"}, "$set": {"b": 1}}, doc! {}, conflict, "'b'");
+    fails(
+        doc! {"$set": {"": 1}},
+        doc! {},
+        ErrorCode::EmptyFieldName,
+        "empty update path",
+    );
+    fails(
+        doc! {"$set": {"a..b": 1}},
+        doc! {},
+        ErrorCode::EmptyFieldName,
+        "'a..b' contains an empty field name",
+    );
+    fails(
+        doc! {"$set": {"a.$b": 1}},
+        doc! {},
+        ErrorCode::DollarPrefixedFieldName,
+        "'$b' in 'a.$b' is not allowed for storage",
+    );
+    fails(doc! {"$set": {"$": 1}}, doc! {}, ErrorCode::BadValue, "first position");
+    fails(
+        doc! {"$set": {"a.$.b.$": 1}},
+        doc! {},
+        ErrorCode::BadValue,
+        "Too many positional",
+    );
+    fails(
+        doc! {"$foo": {"a": 1}},
+        doc! {},
+        ErrorCode::FailedToParse,
+        "Unknown modifier: $foo. Expected a valid update modifier",
+    );
+    fails(
+        doc! {"$set": {"a": 1}, "b": 1},
+        doc! {},
+        ErrorCode::FailedToParse,
+        "Unknown modifier: b",
+    );
+    fails(
+        doc! {"$set": "x"},
+        doc! {},
+        ErrorCode::FailedToParse,
+        "Modifiers operate on fields but we found type string instead",
+    );
+    fails(
+        5,
+        doc! {},
+        ErrorCode::FailedToParse,
+        "must be either an object or an array",
+    );
+    let long = vec!["a"; 300].join(".");
+    fails(doc! {"$set": {long: 1}}, doc! {}, ErrorCode::Overflow, "too long");
+}
+
+#[test]
+fn id_is_immutable() {
+    let immutable = ErrorCode::ImmutableField;
+    let text = "Performing an update on the path '_id' would modify the immutable field '_id'";
+    fails(doc! {"$set": {"_id": 2}}, doc! {"_id": 1}, immutable, text);
+    fails(doc! {"$unset": {"_id": 1}}, doc! {"_id": 1}, immutable, text);
+    fails(doc! {"$set": {"_id.a": 2}}, doc! {"_id": {"a": 1}}, immutable, text);
+    keeps(doc! {"$set": {"_id": 1}}, doc! {"_id": 1});
+    fails(
+        doc! {"_id": 2, "a": 1},
+        doc! {"_id": 1},
+        immutable,
+        "'_id' was found to have been altered to _id: 2",
+    );
+}
+
+#[test]
+fn positional() {
+    let matched = UpdateContext {
+        details: MatchDetails { array_index: Some(1) },
+        ..NOW
+    };
+    let at = |update: bson::Document, document: &bson::Document| apply_with(update, &[], document, &matched);
+    assert_eq!(
+        at(doc! {"$set": {"a.$": 9}}, &doc! {"a": [1, 2]}).unwrap(),
+        Some(doc! {"a": [1, 9]})
+    );
+    assert_eq!(
+        at(doc! {"$inc": {"a.$.b": 1}}, &doc! {"a": [{}, {"b": 1}]}).unwrap(),
+        Some(doc! {"a": [{}, {"b": 2}]})
+    );
+    assert_eq!(
+        at(doc! {"$set": {"a.$.b": 1, "a.1.c": 2}}, &doc! {"a": [{}, {}]}).unwrap(),
+        Some(doc! {"a": [{}, {"b": 1, "c": 2}]})
+    );
+    assert_eq!(
+        at(doc! {"$unset": {"a.$": 1}}, &doc! {"a": [1, 2]}).unwrap(),
+        Some(doc! {"a": [1, Bson::Null]})
+    );
+    fails(
+        doc! {"$set": {"a.$": 9}},
+        doc! {"a": [1]},
+        ErrorCode::BadValue,
+        "The positional operator did not find the match needed from the query.",
+    );
+    fails(
+        doc! {"$set": {"a.$": 9}},
+        doc! {"a": 1},
+        ErrorCode::BadValue,
+        "The positional operator did not find the match",
+    );
+    fails(
+        doc! {"$set": {"a.$": 9}},
+        doc! {},
+        ErrorCode::BadValue,
+        "The positional operator did not find the match",
+    );
+}
+
+#[test]
+fn all_elements_and_array_filters() {
+    gives(doc! {"$inc": {"a.$[]": 1}}, doc! {"a": [1, 2]}, doc! {"a": [2, 3]});
+    gives(
+        doc! {"$set": {"a.$[].b.$[]": 0}},
+        doc! {"a": [{"b": [1]}, {"b": [2, 3]}]},
+        doc! {"a": [{"b": [0]}, {"b": [0, 0]}]},
+    );
+    keeps(doc! {"$set": {"a.$[]": 1}}, doc! {"a": []});
+    let with = |update: bson::Document, filters: &[bson::Document], document: bson::Document| {
+        apply_with(update, filters, &document, &NOW)
+    };
+    let filter = doc! {"x": {"$gte": 2}};
+    assert_eq!(
+        with(
+            doc! {"$set": {"a.$[x]": 0}},
+            std::slice::from_ref(&filter),
+            doc! {"a": [1, 2, 3]}
+        )
+        .unwrap(),
+        Some(doc! {"a": [1, 0, 0]})
+    );
+    assert_eq!(
+        with(
+            doc! {"$set": {"a.$[x].c": 0}},
+            &[doc! {"x.b": 1}],
+            doc! {"a": [{"b": 1}, {"b": 2}]}
+        )
+        .unwrap(),
+        Some(doc! {"a": [{"b": 1, "c": 0}, {"b": 2}]})
+    );
+    assert_eq!(
+        with(
+            doc! {"$set": {"a.$[x].c": 0, "a.$[].d": 1}},
+            &[doc! {"$or": [{"x.b": 1}, {"x.b": 3}]}],
+            doc! {"a": [{"b": 1}, {"b": 2}]}
+        )
+        .unwrap(),
+        Some(doc! {"a": [{"b": 1, "c": 0, "d": 1}, {"b": 2, "d": 1}]})
+    );
+    let code = |update, filters: &[bson::Document], document| with(update, filters, document).unwrap_err().code();
+    assert_eq!(
+        code(
+            doc! {"$set": {"a.$[x]": 0, "a.$[]": 1}},
+            std::slice::from_ref(&filter),
+            doc! {"a": [5]}
+        ),
+        Some(ErrorCode::ConflictingUpdateOperators)
+    );
+    assert_eq!(
+        code(doc! {"$set": {"a": 0}}, std::slice::from_ref(&filter), doc! {}),
+        Some(ErrorCode::FailedToParse)
+    );
+    assert_eq!(
+        code(doc! {"$set": {"a.$[y]": 0}}, &[], doc! {}),
+        Some(ErrorCode::BadValue)
+    );
+    assert_eq!(
+        code(doc! {"$set": {"a.$[x]": 0}}, &[filter.clone(), filter], doc! {}),
+        Some(ErrorCode::FailedToParse)
+    );
+    assert_eq!(
+        code(doc! {"$set": {"a.$[x]": 0}}, &[doc! {"x": 1, "y": 1}], doc! {}),
+        Some(ErrorCode::FailedToParse)
+    );
+    assert_eq!(
+        code(doc! {"$set": {"a.$[X]": 0}}, &[doc! {"X": 1}], doc! {}),
+        Some(ErrorCode::BadValue)
+    );
+    fails(
+        doc! {"$set": {"a.$[]": 0}},
+        doc! {},
+        ErrorCode::BadValue,
+        "The path 'a' must exist in the document in order to apply array updates.",
+    );
+    fails(
+        doc! {"$set": {"a.$[]": 0}},
+        doc! {"a": 1},
+        ErrorCode::BadValue,
+        "Cannot apply array updates to non-array element a: 1",
+    );
+}
+
+#[test]
+fn replacement() {
+    gives(doc! {"x": 1}, doc! {"_id": 7, "a": 1}, doc! {"_id": 7, "x": 1});
+    gives(
+        doc! {"x": 1, "_id": 7},
+        doc! {"_id": 7, "a": 1},
+        doc! {"_id": 7, "x": 1},
+    );
+    gives(doc! {}, doc! {"_id": 7, "a": 1}, doc! {"_id": 7});
+    keeps(doc! {"a": 1}, doc! {"_id": 7, "a": 1});
+    gives(
+        doc! {"t": Timestamp { time: 0, increment: 0 }, "d": {"t": Timestamp { time: 0, increment: 0 }}},
+        doc! {"_id": 1},
+        doc! {"_id": 1, "t": Timestamp { time: 7, increment: 9 }, "d": {"t": Timestamp { time: 0, increment: 0 }}},
+    );
+    fails(
+        doc! {"a": 1, "$b": 1},
+        doc! {},
+        ErrorCode::DollarPrefixedFieldName,
+        "'$b'",
+    );
+    assert!(parse_with(&bson!({"a": 1}), &[]).unwrap().is_replacement());
+}
+
+#[test]
+fn pipelines() {
+    gives(
+        bson!([{"$set": {"b": {"$add": ["$a", 1]}}}]),
+        doc! {"_id": 1, "a": 1},
+        doc! {"_id": 1, "a": 1, "b": 2},
+    );
+    gives(
+        bson!([{"$set": {"a": "$b", "b": "$a"}}]),
+        doc! {"_id": 1, "a": 1, "b": 2},
+        doc! {"_id": 1, "a": 2, "b": 1},
+    );
+    gives(
+        bson!([{"$unset": ["a", "b.c"]}]),
+        doc! {"_id": 1, "a": 1, "b": {"c": 1}},
+        doc! {"_id": 1, "b": {}},
+    );
+    gives(
+        bson!([{"$replaceWith": {"x": "$a"}}]),
+        doc! {"_id": 1, "a": 1},
+        doc! {"_id": 1, "x": 1},
+    );
+    gives(
+        bson!([{"$project": {"a": 1}}, {"$addFields": {"z": 1}}]),
+        doc! {"_id": 1, "a": 1, "b": 1},
+        doc! {"_id": 1, "a": 1, "z": 1},
+    );
+    keeps(bson!([{"$set": {"a": 1}}]), doc! {"_id": 1, "a": 1});
+    keeps(bson!([]), doc! {"_id": 1});
+    fails(
+        bson!([{"$match": {}}]),
+        doc! {},
+        ErrorCode::InvalidOptions,
+        "$match is not allowed to be used within an update",
+    );
+    fails(
+        bson!([{"$foo": {}}]),
+        doc! {},
+        ErrorCode(40324),
+        "Unrecognized pipeline stage name: '$foo'",
+    );
+    fails(
+        bson!([{"$set": {"a": 1}, "$unset": "b"}]),
+        doc! {},
+        ErrorCode(40323),
+        "exactly one field",
+    );
+    fails(
+        bson!([{"$replaceWith": "$a"}]),
+        doc! {"a": 1},
+        ErrorCode(40228),
+        "must evaluate to an object",
+    );
+    fails(
+        bson!([{"$set": {"_id": 2}}]),
+        doc! {"_id": 1},
+        ErrorCode::ImmutableField,
+        "_id",
+    );
+}
+
+fn upsert(filter: bson::Document, update: impl Into<Bson>) -> Result<bson::Document, QueryError> {
+    let matcher = Matcher::parse(&raw_of(&filter), &context()).unwrap();
+    let bytes = parse_with(&update.into(), &[])?.upsert(&matcher, ObjectId::from_bytes([5; 12]), &NOW)?;
+    Ok(RawDocumentBuf::from_bytes(bytes).unwrap().try_into().unwrap())
+}
+
+#[test]
+fn upserts_start_from_the_filters_equalities() {
+    let id = ObjectId::from_bytes([5; 12]);
+    let cases: Vec<(bson::Document, Bson, bson::Document)> = vec![
+        (
+            doc! {"a": 1},
+            bson!({"$set": {"b": 2}}),
+            doc! {"_id": id, "a": 1, "b": 2},
+        ),
+        (
+            doc! {"_id": 7, "a": {"$gt": 1}},
+            bson!({"$inc": {"b": 2}}),
+            doc! {"_id": 7, "b": 2},
+        ),
+        (
+            doc! {"a": 1},
+            bson!({"$setOnInsert": {"b": 2}}),
+            doc! {"_id": id, "a": 1, "b": 2},
+        ),
+        (
+            doc! {"a.b": 1, "a.c": {"$eq": 2}},
+            bson!({"$set": {"_id": 3}}),
+            doc! {"_id": 3, "a": {"b": 1, "c": 2}},
+        ),
+        (
+            doc! {"$and": [{"a": 1}, {"b": {"$in": [2]}}]},
+            bson!({"$set": {"a": 9}}),
+            doc! {"_id": id, "a": 9, "b": 2},
+        ),
+        (
+            doc! {"a": {"$all": [1]}, "b": {"$in": [1, 2]}},
+            bson!({"$set": {}}),
+            doc! {"_id": id, "a": 1},
+        ),
+        (
+            doc! {"$or": [{"a": 1}, {"b": 1}]},
+            bson!({"$set": {"c": 1}}),
+            doc! {"_id": id, "c": 1},
+        ),
+        (
+            doc! {"$or": [{"a": 1}]},
+            bson!({"$unset": {"x": 1}}),
+            doc! {"_id": id, "a": 1},
+        ),
+        (doc! {"_id": 7, "a": 1}, bson!({"x": 1}), doc! {"_id": 7, "x": 1}),
+        (doc! {"a": 1}, bson!({"x": 1, "_id": 8}), doc! {"_id": 8, "x": 1}),
+        (
+            doc! {"a": 1},
+            bson!([{"$set": {"b": "$a"}}]),
+            doc! {"_id": id, "a": 1, "b": 1},
+        ),
+        (
+            doc! {"a": {"$not": {"$eq": 1}}},
+            bson!({"$push": {"l": 1}}),
+            doc! {"_id": id, "l": [1]},
+        ),
+    ];
+    for (filter, update, expected) in cases {
+        let made = upsert(filter.clone(), update.clone()).unwrap_or_else(|error| panic!("{filter} {update}: {error}"));
+        assert_eq!(format!("{made:?}"), format!("{expected:?}"), "{filter} {update}");
+    }
+    let code = |filter, update: Bson| upsert(filter, update).unwrap_err().code();
+    assert_eq!(
+        code(doc! {"$and": [{"a": 1}, {"a": 2}]}, bson!({"$set": {}})),
+        Some(ErrorCode::NotSingleValueField)
+    );
+    assert_eq!(
+        code(doc! {"a": {}, "a.b": 2}, bson!({"$set": {}})),
+        Some(ErrorCode::NotSingleValueField)
+    );
+    assert_eq!(
+        code(doc! {"_id": 1}, bson!({"$set": {"_id": 2}})),
+        Some(ErrorCode::ImmutableField)
+    );
+    assert_eq!(
+        code(doc! {"_id": 1}, bson!({"_id": 2})),
+        Some(ErrorCode::ImmutableField)
+    );
+    assert_eq!(
+        code(doc! {}, bson!({"$set": {"_id": [1]}})),
+        Some(ErrorCode::InvalidIdField)
+    );
+    assert_eq!(
+        code(doc! {"a": 1}, bson!({"$set": {"a.b": 1}})),
+        Some(ErrorCode::PathNotViable)
+    );
+    assert_eq!(
+        code(doc! {"a": 1}, bson!({"$set": {"b.$": 1}})),
+        Some(ErrorCode::BadValue)
+    );
+}
+
+#[test]
+fn set_on_insert_does_nothing_to_documents_that_are_there() {
+    keeps(doc! {"$setOnInsert": {"a": 1, "b.c": 2}}, doc! {"_id": 1, "b": 5});
+}
+
+#[test]
+fn size_and_depth_are_limited() {
+    let big = "x".repeat(9 * 1024 * 1024);
+    fails(
+        doc! {"$set": {"b": big.clone()}},
+        doc! {"a": big},
+        ErrorCode(17419),
+        "larger than 16777216",
+    );
+    let mut deep = doc! {};
+    for _ in 0..150 {
+        deep = doc! {"a": deep};
+    }
+    let path = vec!["b"; 40].join(".");
+    fails(
+        doc! {"$set": {path.clone(): deep.clone()}},
+        doc! {},
+        ErrorCode::Overflow,
+        "depth",
+    );
+    fails(
+        doc! {"$rename": {"x": path}},
+        doc! {"x": deep},
+        ErrorCode::Overflow,
+        "depth",
+    );
+}
+
+/// The model: `$set`, `$unset` and `$inc` on decoded documents, top-down. `None` is a refusal.
+mod model {
+    use bson::{Bson, Document};
+
+    fn index(name: &str, length: usize) -> Option<usize> {
+        name.parse().ok().filter(|index| *index < length + 20)
+    }
+
+    pub(super) fn set(document: &mut Document, path: &str, value: &Bson) -> Option<()> {
+        match path.split_once('.') {
+            None => {
+                document.insert(path, value.clone());
+                Some(())
+            }
+            Some((name, rest)) => {
+                if !document.contains_key(name) {
+                    document.insert(name, Document::new());
+                }
+                set_in(document.get_mut(name)?, rest, value)
+            }
+        }
+    }
+
+    fn set_in(target: &mut Bson, path: &str, value: &Bson) -> Option<()> {
+        match target {
+            Bson::Document(document) => set(document, path, value),
+            Bson::Array(items) => {
+                let (name, rest) = path
+                    .split_once('.')
+                    .map_or((path, None), |(name, rest)| (name, Some(rest)));
+                let at = index(name, items.len())?;
+                let is_new = at >= items.len();
+                while items.len() <= at {
+                    items.push(Bson::Null);
+                }
+                match rest {
+                    None => items[at] = value.clone(),
+                    Some(rest) => {
+                        if is_new {
+                            items[at] = Bson::Document(Document::new());
+                        }
+                        set_in(&mut items[at], rest, value)?;
+                    }
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn unset(target: &mut Bson, path: &str) {
+        let (name, rest) = path
+            .split_once('.')
+            .map_or((path, None), |(name, rest)| (name, Some(rest)));
+        match (target, rest) {
+            (Bson::Document(document), None) => {
+                document.remove(name);
+            }
+            (Bson::Document(document), Some(rest)) => {
+                if let Some(inner) = document.get_mut(name) {
+                    unset(inner, rest);
+                }
+            }
+            (Bson::Array(items), rest) => {
+                let Some(at) = index(name, items.len()).filter(|at| *at < items.len()) else {
+                    return;
+                };
+                match rest {
+                    None => items[at] = Bson::Null,
+                    Some(rest) => unset(&mut items[at], rest),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn get<'a>(target: &'a Bson, path: &str) -> Option<&'a Bson> {
+        let (name, rest) = path
+            .split_once('.')
+            .map_or((path, None), |(name, rest)| (name, Some(rest)));
+        let inner = match target {
+            Bson::Document(document) => document.get(name),
+            Bson::Array(items) => index(name, items.len()).and_then(|at| items.get(at)),
+            _ => None,
+        }?;
+        rest.map_or(Some(inner), |rest| get(inner, rest))
+    }
+}
+
+fn value() -> impl Strategy<Value = Bson> {
+    let leaf = prop_oneof![
+        any::<i32>().prop_map(Bson::Int32),
+        any::<i64>().prop_map(Bson::Int64),
+        (-5.0..5.0).prop_map(Bson::Double),
+        "[a-c]{0,5}".prop_map(Bson::String),
+        Just(Bson::Null),
+        Just(Bson::Boolean(true)),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Bson::Array),
+            document_of(inner).prop_map(Bson::Document),
+        ]
+    })
+}
+
+fn document_of(inner: impl Strategy<Value = Bson>) -> impl Strategy<Value = bson::Document> {
+    prop::collection::btree_map("[a-d0-2]", inner, 0..5).prop_map(|fields| fields.into_iter().collect())
+}
+
+fn path() -> impl Strategy<Value = String> {
+    prop::collection::vec("[a-d0-2]", 1..4).prop_map(|parts| parts.join("."))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// One operator on a random path of a random document is what the model does.
+    #[test]
+    fn single_operators_agree_with_the_model(document in document_of(value()), path in path(), value in value()) {
+        let mut modelled = document.clone();
+        let expected = model::set(&mut modelled, &path, &value).map(|()| modelled);
+        match (apply(doc! {"$set": {path.as_str(): value.clone()}}, &document), expected) {
+            (Ok(changed), Some(expected)) => prop_assert_eq!(changed.unwrap_or_else(|| document.clone()), expected),
+            (Err(error), None) => prop_assert_eq!(error.code(), Some(ErrorCode::PathNotViable)),
+            (found, expected) => prop_assert!(false, "{:?} instead of {:?}", found, expected),
+        }
+
+        let mut modelled = Bson::Document(document.clone());
+        model::unset(&mut modelled, &path);
+        let changed = apply(doc! {"$unset": {path.as_str(): 1}}, &document).unwrap();
+        prop_assert_eq!(Bson::Document(changed.unwrap_or_else(|| document.clone())), modelled);
+
+        let whole = Bson::Document(document.clone());
+        let incremented = apply(doc! {"$inc": {path.as_str(): 3}}, &document);
+        match model::get(&whole, &path) {
+            Some(Bson::Int32(number)) => {
+                let sum = i64::from(*number) + 3;
+                let sum = i32::try_from(sum).map_or(Bson::Int64(sum), Bson::Int32);
+                let changed = Bson::Document(incremented.unwrap().unwrap());
+                prop_assert_eq!(model::get(&changed, &path), Some(&sum));
+            }
+            Some(Bson::Int64(_) | Bson::Double(_)) => {}
+            Some(_) => prop_assert_eq!(incremented.unwrap_err().code(), Some(ErrorCode::TypeMismatch)),
+            None => {
+                let mut modelled = document.clone();
+                match model::set(&mut modelled, &path, &Bson::Int32(3)) {
+                    Some(()) => prop_assert_eq!(incremented.unwrap(), Some(modelled)),
+                    None => prop_assert_eq!(incremented.unwrap_err().code(), Some(ErrorCode::PathNotViable)),
+                }
+            }
+        }
+    }
+
+    /// Damaged documents and arbitrary updates are answered, never a panic.
+    #[test]
+    fn hostile_input_is_survived(
+        document in document_of(value()), update in document_of(value()), at in any::<prop::sample::Index>(), byte in any::<u8>()
+    ) {
+        let mut bytes = raw_of(&document).into_bytes();
+        let at = 4 + at.index(bytes.len() - 4);
+        if at < bytes.len() - 1 {
+            bytes[at] = byte;
+        }
+        let damaged = bson::RawDocument::from_bytes(&bytes).unwrap();
+        for operator in ["$set", "$unset", "$inc", "$push", "$addToSet", "$pull", "$pop", "$rename", "$min", "$bit", "$currentDate"] {
+            if let Ok(update) = parse_with(&bson!({operator: update.clone()}), &[]) {
+                let _ = update.apply(damaged, &NOW);
+            }
+        }
+    }
+}
