@@ -111,7 +111,13 @@ impl AccumulatorSpec {
     /// Parses `{<name>: <raw>}`. An unknown name is 15952.
     pub fn parse(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
         let simple = |kind, argument| {
-            Ok(Self { kind, argument, n: 1, sort: None, comparer: context.comparer.clone() })
+            Ok(Self {
+                kind,
+                argument,
+                n: 1,
+                sort: None,
+                comparer: context.comparer.clone(),
+            })
         };
         if name == "$count" {
             return match raw {
@@ -123,14 +129,22 @@ impl AccumulatorSpec {
         }
         let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == name) else {
             if NOT_BUILT.contains(&name) {
-                return failure(ErrorCode::NotImplemented.0, format!("the accumulator {name} is not implemented"));
+                return failure(
+                    ErrorCode::NotImplemented.0,
+                    format!("the accumulator {name} is not implemented"),
+                );
             }
             return failure(15952, format!("unknown group operator '{name}'"));
         };
         match kind {
-            Kind::FirstN | Kind::LastN | Kind::MinN | Kind::MaxN | Kind::Top | Kind::TopN | Kind::Bottom | Kind::BottomN => {
-                Self::parse_structured(name, *kind, raw, context)
-            }
+            Kind::FirstN
+            | Kind::LastN
+            | Kind::MinN
+            | Kind::MaxN
+            | Kind::Top
+            | Kind::TopN
+            | Kind::Bottom
+            | Kind::BottomN => Self::parse_structured(name, *kind, raw, context),
             _ => match raw {
                 RawBsonRef::Array(_) => failure(40237, format!("The {name} accumulator is a unary operator")),
                 raw => simple(*kind, Expression::parse(raw, context)?),
@@ -147,7 +161,10 @@ impl AccumulatorSpec {
     ) -> Result<Self, QueryError> {
         let RawBsonRef::Document(document) = raw else {
             let found = Value::from_raw(raw).render();
-            return failure(5787900, format!("specification must be an object; found {name}: {found}"));
+            return failure(
+                5787900,
+                format!("specification must be an object; found {name}: {found}"),
+            );
         };
         let sorted = matches!(kind, Kind::Top | Kind::TopN | Kind::Bottom | Kind::BottomN);
         let single = matches!(kind, Kind::Top | Kind::Bottom);
@@ -163,7 +180,10 @@ impl AccumulatorSpec {
                     RawBsonRef::Document(pattern) => sort = Some(SortPattern::parse(pattern, &context.comparer)?),
                     other => {
                         let found = Value::from_raw(other).type_name();
-                        return failure(10065, format!("invalid parameter: expected an object (sortBy), found {found}"));
+                        return failure(
+                            10065,
+                            format!("invalid parameter: expected an object (sortBy), found {found}"),
+                        );
                     }
                 },
                 other if sorted => return failure(5788002, format!("Unknown argument to {name} '{other}'")),
@@ -189,7 +209,13 @@ impl AccumulatorSpec {
                 parse_n(&value)?
             }
         };
-        Ok(Self { kind, argument, n, sort, comparer: context.comparer.clone() })
+        Ok(Self {
+            kind,
+            argument,
+            n,
+            sort,
+            comparer: context.comparer.clone(),
+        })
     }
 
     /// The kind.
@@ -225,7 +251,9 @@ impl AccumulatorSpec {
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
         self.argument.add_dependencies(dependencies);
         if let Some(sort) = &self.sort {
-            dependencies.paths.extend(sort.fields().map(|(path, _)| path.to_owned()));
+            dependencies
+                .paths
+                .extend(sort.fields().map(|(path, _)| path.to_owned()));
         }
     }
 }
@@ -233,10 +261,16 @@ impl AccumulatorSpec {
 /// The `n` of `$firstN` and its relatives.
 pub(crate) fn parse_n(value: &Value<'_>) -> Result<usize, QueryError> {
     let Some(number) = Number::of(value) else {
-        return failure(5787902, format!("Value for 'n' must be of integral type, but found {}", value.render()));
+        return failure(
+            5787902,
+            format!("Value for 'n' must be of integral type, but found {}", value.render()),
+        );
     };
     let Some(n) = number.to_exact_i64() else {
-        return failure(5787903, format!("Value for 'n' must be of integral type, but found {}", value.render()));
+        return failure(
+            5787903,
+            format!("Value for 'n' must be of integral type, but found {}", value.render()),
+        );
     };
     match usize::try_from(n) {
         Ok(n) if n > 0 => Ok(n),

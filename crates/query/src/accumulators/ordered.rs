@@ -27,7 +27,12 @@ pub struct OrderedN {
 impl OrderedN {
     /// Keeps `n` values.
     pub fn new(n: usize, kept: Kept) -> Self {
-        Self { n, kept, values: BTreeMap::new(), arrivals: 0 }
+        Self {
+            n,
+            kept,
+            values: BTreeMap::new(),
+            arrivals: 0,
+        }
     }
 
     /// Offers a value; it is made only when it is kept. Returns the bytes grown by, roughly.

@@ -82,7 +82,11 @@ impl Deviation {
 
     pub(crate) fn result(&self, sample: bool) -> Value<'static> {
         let divisor = self.count - i64::from(sample);
-        if divisor <= 0 { Value::Null } else { Value::Double((self.squares / divisor as f64).sqrt()) }
+        if divisor <= 0 {
+            Value::Null
+        } else {
+            Value::Double((self.squares / divisor as f64).sqrt())
+        }
     }
 }
 
@@ -131,7 +135,9 @@ impl Accumulator {
                 if value.is_nullish() {
                     return Ok(0);
                 }
-                let replaces = kept.as_ref().is_none_or(|kept| comparer.compare(&value, kept) == *better);
+                let replaces = kept
+                    .as_ref()
+                    .is_none_or(|kept| comparer.compare(&value, kept) == *better);
                 Ok(if replaces { replace(kept, value) } else { 0 })
             }
             Accumulator::First(first) => Ok(if first.is_none() { replace(first, value) } else { 0 }),
@@ -210,7 +216,9 @@ impl Accumulator {
         sort: &SortPattern,
         document: &RawDocument,
     ) -> Result<usize, QueryError> {
-        let Accumulator::Ordered(kept, _) = self else { return Ok(0) };
+        let Accumulator::Ordered(kept, _) = self else {
+            return Ok(0);
+        };
         let (mut keys, mut key) = (KeySet::new(), Vec::with_capacity(32));
         sort.append_key(document, &mut keys, &mut key)?;
         Ok(kept.add(key, || null_for_missing(value)))
@@ -286,7 +294,11 @@ fn replace(kept: &mut Option<Value<'static>>, value: Value<'_>) -> usize {
 }
 
 fn null_for_missing(value: Value<'_>) -> Value<'static> {
-    if value.is_missing() { Value::Null } else { value.into_owned() }
+    if value.is_missing() {
+        Value::Null
+    } else {
+        value.into_owned()
+    }
 }
 
 fn add_document(merged: &mut Option<SharedDocument>, value: &Value<'_>) -> Result<usize, QueryError> {
@@ -296,7 +308,11 @@ fn add_document(merged: &mut Option<SharedDocument>, value: &Value<'_>) -> Resul
         }
         return failure(
             40400,
-            format!("$mergeObjects requires object inputs, but input {} is of type {}", value.render(), value.type_name()),
+            format!(
+                "$mergeObjects requires object inputs, but input {} is of type {}",
+                value.render(),
+                value.type_name()
+            ),
         );
     };
     let before = merged.as_ref().map_or(0, |document| document.as_bytes().len());

@@ -74,11 +74,23 @@ fn numbers() {
     gives(doc! {"$max": "$x"}, &all, 4_i64);
     gives(doc! {"$min": "$nothing"}, &all, Bson::Null);
     gives(doc! {"$max": "$s"}, &all, "d");
-    gives(doc! {"$sum": "$v"}, &[doc! {"v": i32::MAX}, doc! {"v": 1}], 2_147_483_648_i64);
-    gives(doc! {"$sum": "$v"}, &[doc! {"v": i64::MAX}, doc! {"v": i64::MAX}], 1.8446744073709552e19);
+    gives(
+        doc! {"$sum": "$v"},
+        &[doc! {"v": i32::MAX}, doc! {"v": 1}],
+        2_147_483_648_i64,
+    );
+    gives(
+        doc! {"$sum": "$v"},
+        &[doc! {"v": i64::MAX}, doc! {"v": i64::MAX}],
+        1.8446744073709552e19,
+    );
     gives(doc! {"$stdDevPop": "$v"}, &[doc! {"v": 1}, doc! {"v": 3}], 1.0);
     gives(doc! {"$stdDevSamp": "$v"}, &[doc! {"v": 1}], Bson::Null);
-    gives(doc! {"$stdDevSamp": "$v"}, &[doc! {"v": 1}, doc! {"v": 3}], 2.0_f64.sqrt());
+    gives(
+        doc! {"$stdDevSamp": "$v"},
+        &[doc! {"v": 1}, doc! {"v": 3}],
+        2.0_f64.sqrt(),
+    );
     let decimals = [doc! {"v": Bson::Decimal128("0.1".parse().unwrap())}, doc! {"v": 1}];
     gives(doc! {"$sum": "$v"}, &decimals, Bson::Decimal128("1.1".parse().unwrap()));
 }
@@ -89,13 +101,29 @@ fn positions_and_collections() {
     gives(doc! {"$first": "$s"}, &all, "c");
     gives(doc! {"$last": "$s"}, &all, "d");
     gives(doc! {"$first": "$x"}, &all[2..], Bson::Undefined);
-    gives(doc! {"$push": "$x"}, &all, vec![3.into(), 1.5.into(), Bson::Null, 4_i64.into()]);
+    gives(
+        doc! {"$push": "$x"},
+        &all,
+        vec![3.into(), 1.5.into(), Bson::Null, 4_i64.into()],
+    );
     gives(doc! {"$addToSet": "$s"}, &all, vec!["c", "a", "b", "d"]);
-    gives(doc! {"$addToSet": "$v"}, &[doc! {"v": 1}, doc! {"v": 1.0}, doc! {}], vec![1]);
+    gives(
+        doc! {"$addToSet": "$v"},
+        &[doc! {"v": 1}, doc! {"v": 1.0}, doc! {}],
+        vec![1],
+    );
     gives(doc! {"$mergeObjects": "$o"}, &all, doc! {"a": 3, "b": 2});
     gives(doc! {"$firstN": {"n": 2, "input": "$s"}}, &all, vec!["c", "a"]);
-    gives(doc! {"$lastN": {"n": 2, "input": "$x"}}, &all, vec![Bson::Null, 4_i64.into()]);
-    gives(doc! {"$minN": {"n": 2, "input": "$x"}}, &all, vec![Bson::from(1.5), 3.into()]);
+    gives(
+        doc! {"$lastN": {"n": 2, "input": "$x"}},
+        &all,
+        vec![Bson::Null, 4_i64.into()],
+    );
+    gives(
+        doc! {"$minN": {"n": 2, "input": "$x"}},
+        &all,
+        vec![Bson::from(1.5), 3.into()],
+    );
     gives(doc! {"$maxN": {"n": 2, "input": "$s"}}, &all, vec!["d", "c"]);
 }
 
@@ -104,9 +132,21 @@ fn ordered_by_other_fields() {
     let all = documents();
     gives(doc! {"$top": {"sortBy": {"s": 1}, "output": "$x"}}, &all, 1.5);
     gives(doc! {"$bottom": {"sortBy": {"s": 1}, "output": "$x"}}, &all, 4_i64);
-    gives(doc! {"$topN": {"n": 2, "sortBy": {"s": -1}, "output": "$s"}}, &all, vec!["d", "c"]);
-    gives(doc! {"$bottomN": {"n": 2, "sortBy": {"s": -1}, "output": "$x"}}, &all, vec![Bson::from(1.5), Bson::Null]);
-    gives(doc! {"$topN": {"n": 1, "sortBy": {"s": 1}, "output": "$nothing"}}, &all, vec![Bson::Null]);
+    gives(
+        doc! {"$topN": {"n": 2, "sortBy": {"s": -1}, "output": "$s"}},
+        &all,
+        vec!["d", "c"],
+    );
+    gives(
+        doc! {"$bottomN": {"n": 2, "sortBy": {"s": -1}, "output": "$x"}},
+        &all,
+        vec![Bson::from(1.5), Bson::Null],
+    );
+    gives(
+        doc! {"$topN": {"n": 1, "sortBy": {"s": 1}, "output": "$nothing"}},
+        &all,
+        vec![Bson::Null],
+    );
 }
 
 #[test]
@@ -127,6 +167,8 @@ fn what_is_refused() {
     assert_eq!(code(doc! {"$top": {"output": 1}}), 5788005);
     let spec = parse(&doc! {"$mergeObjects": "$x"}).unwrap();
     let document = shared(&doc! {"x": 1});
-    let error = spec.accumulate(&mut spec.start(), &mut Evaluation::new(&document)).unwrap_err();
+    let error = spec
+        .accumulate(&mut spec.start(), &mut Evaluation::new(&document))
+        .unwrap_err();
     assert_eq!(error.code().unwrap().0, 40400);
 }

@@ -13,14 +13,22 @@ use crate::value::Value;
 use crate::value::number::{Number, as_integer, exact_i64_of_f64};
 
 const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
-    Operator { name, arity: Arity::Exactly(1), apply: Apply::Unary(function) }
+    Operator {
+        name,
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(function),
+    }
 }
 
 const fn binary(
     name: &'static str,
     function: for<'a> fn(&'static str, Value<'a>, Value<'a>) -> Computed<'a>,
 ) -> Operator {
-    Operator { name, arity: Arity::Exactly(2), apply: Apply::Binary(function) }
+    Operator {
+        name,
+        arity: Arity::Exactly(2),
+        apply: Apply::Binary(function),
+    }
 }
 
 const fn many(
@@ -28,7 +36,11 @@ const fn many(
     arity: Arity,
     function: for<'a> fn(&'static str, Vec<Value<'a>>) -> Computed<'a>,
 ) -> Operator {
-    Operator { name, arity, apply: Apply::Many(function) }
+    Operator {
+        name,
+        arity,
+        apply: Apply::Many(function),
+    }
 }
 
 /// The operators of this module.
@@ -41,8 +53,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     unary("$abs", abs),
     unary("$ceil", |name, value| whole(name, value, f64::ceil, Decimal::ceil)),
     unary("$floor", |name, value| whole(name, value, f64::floor, Decimal::floor)),
-    many("$round", Arity::Between(1, 2), |name, values| to_place(name, values, Rounding::HalfEven)),
-    many("$trunc", Arity::Between(1, 2), |name, values| to_place(name, values, Rounding::TowardZero)),
+    many("$round", Arity::Between(1, 2), |name, values| {
+        to_place(name, values, Rounding::HalfEven)
+    }),
+    many("$trunc", Arity::Between(1, 2), |name, values| {
+        to_place(name, values, Rounding::TowardZero)
+    }),
     unary("$sqrt", sqrt),
     binary("$pow", pow),
     unary("$exp", |name, value| by_double(name, value, f64::exp)),
@@ -60,13 +76,23 @@ pub(super) const OPERATORS: &[Operator] = &[
     unary("$cosh", |name, value| by_double(name, value, f64::cosh)),
     unary("$tanh", |name, value| by_double(name, value, f64::tanh)),
     unary("$asinh", |name, value| by_double(name, value, f64::asinh)),
-    unary("$acosh", |name, value| bounded(name, value, 1.0, f64::INFINITY, f64::acosh)),
+    unary("$acosh", |name, value| {
+        bounded(name, value, 1.0, f64::INFINITY, f64::acosh)
+    }),
     unary("$atanh", |name, value| bounded(name, value, -1.0, 1.0, f64::atanh)),
-    unary("$degreesToRadians", |name, value| by_double(name, value, f64::to_radians)),
-    unary("$radiansToDegrees", |name, value| by_double(name, value, f64::to_degrees)),
-    many("$bitAnd", Arity::Any, |name, values| bits(name, values, -1, |a, b| a & b)),
+    unary("$degreesToRadians", |name, value| {
+        by_double(name, value, f64::to_radians)
+    }),
+    unary("$radiansToDegrees", |name, value| {
+        by_double(name, value, f64::to_degrees)
+    }),
+    many("$bitAnd", Arity::Any, |name, values| {
+        bits(name, values, -1, |a, b| a & b)
+    }),
     many("$bitOr", Arity::Any, |name, values| bits(name, values, 0, |a, b| a | b)),
-    many("$bitXor", Arity::Any, |name, values| bits(name, values, 0, |a, b| a ^ b)),
+    many("$bitXor", Arity::Any, |name, values| {
+        bits(name, values, 0, |a, b| a ^ b)
+    }),
     unary("$bitNot", bit_not),
 ];
 
@@ -87,12 +113,21 @@ fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
             nullish if nullish.is_nullish() => return Ok(Value::Null),
             other => match Number::of(other) {
                 Some(number) => number,
-                None => return mismatch(format!("$add only supports numeric or date types, not {}", other.type_name())),
+                None => {
+                    return mismatch(format!(
+                        "$add only supports numeric or date types, not {}",
+                        other.type_name()
+                    ));
+                }
             },
         };
         total = total.add(number);
     }
-    if date { date_of(total, "$add") } else { Ok(total.value()) }
+    if date {
+        date_of(total, "$add")
+    } else {
+        Ok(total.value())
+    }
 }
 
 /// A date of that many milliseconds, rounded.
@@ -134,7 +169,12 @@ fn multiply<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
         match Number::of(operand) {
             Some(number) => product = product.multiply(number),
             None if operand.is_nullish() => return Ok(Value::Null),
-            None => return mismatch(format!("$multiply only supports numeric types, not {}", operand.type_name())),
+            None => {
+                return mismatch(format!(
+                    "$multiply only supports numeric types, not {}",
+                    operand.type_name()
+                ));
+            }
         }
     }
     Ok(product.value())
@@ -145,7 +185,11 @@ fn divide<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
         return Ok(Value::Null);
     }
     let (Some(dividend), Some(divisor)) = (Number::of(&a), Number::of(&b)) else {
-        return mismatch(format!("$divide only supports numeric types, not {} and {}", a.type_name(), b.type_name()));
+        return mismatch(format!(
+            "$divide only supports numeric types, not {} and {}",
+            a.type_name(),
+            b.type_name()
+        ));
     };
     if divisor.is_zero() {
         return failure(ErrorCode::BadValue.0, "can't $divide by zero");
@@ -163,7 +207,14 @@ fn modulo<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
         return Ok(Value::Null);
     }
     let (Some(dividend), Some(divisor)) = (Number::of(&a), Number::of(&b)) else {
-        return failure(16611, format!("$mod only supports numeric types, not {} and {}", a.type_name(), b.type_name()));
+        return failure(
+            16611,
+            format!(
+                "$mod only supports numeric types, not {} and {}",
+                a.type_name(),
+                b.type_name()
+            ),
+        );
     };
     if divisor.is_zero() && !matches!(dividend, Number::Decimal(_)) {
         return failure(16610, "can't $mod by zero");
@@ -185,12 +236,17 @@ fn numeric(name: &str, value: &Value<'_>) -> Result<Option<Number>, QueryError> 
     match Number::of(value) {
         Some(number) => Ok(Some(number)),
         None if value.is_nullish() => Ok(None),
-        None => failure(28765, format!("{name} only supports numeric types, not {}", value.type_name())),
+        None => failure(
+            28765,
+            format!("{name} only supports numeric types, not {}", value.type_name()),
+        ),
     }
 }
 
 fn abs<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
-    let Some(number) = numeric(name, &value)? else { return Ok(Value::Null) };
+    let Some(number) = numeric(name, &value)? else {
+        return Ok(Value::Null);
+    };
     Ok(match number {
         Number::Int32(n) => match n.checked_abs() {
             Some(n) => Value::Int32(n),
@@ -206,7 +262,9 @@ fn abs<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
 }
 
 fn whole<'a>(name: &str, value: Value<'a>, double: fn(f64) -> f64, decimal: fn(Decimal) -> Decimal) -> Computed<'a> {
-    let Some(number) = numeric(name, &value)? else { return Ok(Value::Null) };
+    let Some(number) = numeric(name, &value)? else {
+        return Ok(Value::Null);
+    };
     Ok(match number {
         Number::Double(n) => Value::Double(double(n)),
         Number::Decimal(n) => Number::Decimal(decimal(n)).value(),
@@ -223,7 +281,10 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
         Some(place) => match Number::of(place).and_then(Number::to_exact_i64) {
             Some(place) if (-20..=100).contains(&place) => place as i32,
             Some(place) => {
-                return failure(51083, format!("cannot apply {name} with precision value {place} value must be in [-20, 100]"));
+                return failure(
+                    51083,
+                    format!("cannot apply {name} with precision value {place} value must be in [-20, 100]"),
+                );
             }
             None => return failure(51082, format!("precision argument to  {name} must be a integral value")),
         },
@@ -232,7 +293,12 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
     let number = match Number::of(value) {
         Some(number) => number,
         None if value.is_nullish() => return Ok(Value::Null),
-        None => return failure(51081, format!("{name} only supports numeric types, not {}", value.type_name())),
+        None => {
+            return failure(
+                51081,
+                format!("{name} only supports numeric types, not {}", value.type_name()),
+            );
+        }
     };
     Ok(match number {
         Number::Double(n) => Value::Double(round_double(n, place, rounding)),
@@ -244,7 +310,14 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
             match (integer, i64::try_from(rounded)) {
                 (Number::Int32(_), Ok(n)) => i32::try_from(n).map_or(Value::Int64(n), Value::Int32),
                 (_, Ok(n)) => Value::Int64(n),
-                (_, Err(_)) => return failure(51080, format!("invalid conversion from Decimal128 result in {name} resulting from arguments: [{n}, {place}]")),
+                (_, Err(_)) => {
+                    return failure(
+                        51080,
+                        format!(
+                            "invalid conversion from Decimal128 result in {name} resulting from arguments: [{n}, {place}]"
+                        ),
+                    );
+                }
             }
         }
     })
@@ -270,7 +343,11 @@ fn round_double(n: f64, place: i32, rounding: Rounding) -> f64 {
         return n;
     }
     if place == 0 {
-        return if rounding == Rounding::HalfEven { n.round_ties_even() } else { n.trunc() };
+        return if rounding == Rounding::HalfEven {
+            n.round_ties_even()
+        } else {
+            n.trunc()
+        };
     }
     let rounded = exact_decimal(n).round(place, rounding).to_f64();
     if rounded == 0.0 { rounded.copysign(n) } else { rounded }
@@ -279,11 +356,14 @@ fn round_double(n: f64, place: i32, rounding: Rounding) -> f64 {
 /// The double with 34 significant digits.
 fn exact_decimal(n: f64) -> Decimal {
     let text = format!("{n:.33e}");
-    text.parse::<bson::Decimal128>().map_or_else(|_| Decimal::from_f64(n), Decimal::from)
+    text.parse::<bson::Decimal128>()
+        .map_or_else(|_| Decimal::from_f64(n), Decimal::from)
 }
 
 fn sqrt<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
-    let Some(number) = numeric(name, &value)? else { return Ok(Value::Null) };
+    let Some(number) = numeric(name, &value)? else {
+        return Ok(Value::Null);
+    };
     if number.to_f64() < 0.0 {
         return failure(28714, "$sqrt's argument must be greater than or equal to 0");
     }
@@ -297,7 +377,11 @@ fn sqrt<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
 fn decimal_sqrt(n: Decimal) -> Decimal {
     let guess = n.to_f64().sqrt();
     if n.is_zero() || n.is_nan() || !guess.is_finite() || guess == 0.0 {
-        return if n.is_nan() || n.is_zero() { n } else { Decimal::from_f64(guess) };
+        return if n.is_nan() || n.is_zero() {
+            n
+        } else {
+            Decimal::from_f64(guess)
+        };
     }
     let two = Decimal::from(2_i64);
     let mut root = Decimal::from_f64(guess);
@@ -312,10 +396,16 @@ fn pow<'a>(name: &'static str, base: Value<'a>, exponent: Value<'a>) -> Computed
         return Ok(Value::Null);
     }
     let Some(b) = Number::of(&base) else {
-        return failure(28762, format!("{name}'s base must be numeric, not {}", base.type_name()));
+        return failure(
+            28762,
+            format!("{name}'s base must be numeric, not {}", base.type_name()),
+        );
     };
     let Some(e) = Number::of(&exponent) else {
-        return failure(28763, format!("{name}'s exponent must be numeric, not {}", exponent.type_name()));
+        return failure(
+            28763,
+            format!("{name}'s exponent must be numeric, not {}", exponent.type_name()),
+        );
     };
     if b.is_zero() && e.to_f64() < 0.0 {
         return failure(28764, format!("{name} cannot take a base of 0 and a negative exponent"));
@@ -368,7 +458,9 @@ fn decimal_pow(base: Decimal, exponent: Decimal) -> Decimal {
 
 /// A function of doubles; a decimal operand gives a decimal.
 fn by_double<'a>(name: &str, value: Value<'a>, function: fn(f64) -> f64) -> Computed<'a> {
-    let Some(number) = numeric(name, &value)? else { return Ok(Value::Null) };
+    let Some(number) = numeric(name, &value)? else {
+        return Ok(Value::Null);
+    };
     Ok(apply_double(number, function))
 }
 
@@ -381,9 +473,14 @@ fn apply_double<'a>(number: Number, function: fn(f64) -> f64) -> Value<'a> {
 }
 
 fn logarithm<'a>(name: &'static str, value: Value<'a>, code: i32, function: fn(f64) -> f64) -> Computed<'a> {
-    let Some(number) = numeric(name, &value)? else { return Ok(Value::Null) };
+    let Some(number) = numeric(name, &value)? else {
+        return Ok(Value::Null);
+    };
     if number.is_zero() || number.to_f64() < 0.0 {
-        return failure(code, format!("{name}'s argument must be a positive number, but is {}", value.render()));
+        return failure(
+            code,
+            format!("{name}'s argument must be a positive number, but is {}", value.render()),
+        );
     }
     Ok(apply_double(number, function))
 }
@@ -393,17 +490,32 @@ fn log<'a>(name: &'static str, value: Value<'a>, base: Value<'a>) -> Computed<'a
         return Ok(Value::Null);
     }
     let Some(number) = Number::of(&value) else {
-        return failure(28756, format!("{name}'s argument must be numeric, not {}", value.type_name()));
+        return failure(
+            28756,
+            format!("{name}'s argument must be numeric, not {}", value.type_name()),
+        );
     };
     let Some(b) = Number::of(&base) else {
-        return failure(28757, format!("{name}'s base must be numeric, not {}", base.type_name()));
+        return failure(
+            28757,
+            format!("{name}'s base must be numeric, not {}", base.type_name()),
+        );
     };
     if number.is_zero() || number.to_f64() < 0.0 {
-        return failure(28758, format!("{name}'s argument must be a positive number, but is {}", value.render()));
+        return failure(
+            28758,
+            format!("{name}'s argument must be a positive number, but is {}", value.render()),
+        );
     }
     let base_double = b.to_f64();
     if base_double <= 0.0 || base_double == 1.0 {
-        return failure(28759, format!("{name}'s base must be a positive number not equal to 1, but is {}", base.render()));
+        return failure(
+            28759,
+            format!(
+                "{name}'s base must be a positive number not equal to 1, but is {}",
+                base.render()
+            ),
+        );
     }
     let result = number.to_f64().ln() / base_double.ln();
     Ok(match (number, b) {
@@ -413,18 +525,31 @@ fn log<'a>(name: &'static str, value: Value<'a>, base: Value<'a>) -> Computed<'a
 }
 
 fn finite_angle<'a>(name: &'static str, value: Value<'a>, function: fn(f64) -> f64) -> Computed<'a> {
-    let Some(number) = numeric(name, &value)? else { return Ok(Value::Null) };
+    let Some(number) = numeric(name, &value)? else {
+        return Ok(Value::Null);
+    };
     if number.to_f64().is_infinite() {
-        return failure(50989, format!("cannot apply {name} to {}, value must be in (-inf,inf)", value.render()));
+        return failure(
+            50989,
+            format!("cannot apply {name} to {}, value must be in (-inf,inf)", value.render()),
+        );
     }
     Ok(apply_double(number, function))
 }
 
 fn bounded<'a>(name: &'static str, value: Value<'a>, low: f64, high: f64, function: fn(f64) -> f64) -> Computed<'a> {
-    let Some(number) = numeric(name, &value)? else { return Ok(Value::Null) };
+    let Some(number) = numeric(name, &value)? else {
+        return Ok(Value::Null);
+    };
     let n = number.to_f64();
     if n < low || n > high {
-        return failure(50989, format!("cannot apply {name} to {}, value must be in [{low},{high}]", value.render()));
+        return failure(
+            50989,
+            format!(
+                "cannot apply {name} to {}, value must be in [{low},{high}]",
+                value.render()
+            ),
+        );
     }
     Ok(apply_double(number, function))
 }
@@ -435,7 +560,10 @@ fn atan2<'a>(name: &'static str, y: Value<'a>, x: Value<'a>) -> Computed<'a> {
     }
     let (Some(a), Some(b)) = (Number::of(&y), Number::of(&x)) else {
         let wrong = if Number::of(&y).is_none() { &y } else { &x };
-        return failure(51044, format!("{name} only supports numeric types, not {}", wrong.type_name()));
+        return failure(
+            51044,
+            format!("{name} only supports numeric types, not {}", wrong.type_name()),
+        );
     };
     let angle = a.to_f64().atan2(b.to_f64());
     Ok(match (a, b) {
@@ -454,11 +582,20 @@ fn bits<'a>(name: &'static str, operands: Vec<Value<'a>>, start: i32, combine: f
                 wide = true;
             }
             nullish if nullish.is_nullish() => return Ok(Value::Null),
-            other => return mismatch(format!("{name} only supports int and long operands, not {}", other.type_name())),
+            other => {
+                return mismatch(format!(
+                    "{name} only supports int and long operands, not {}",
+                    other.type_name()
+                ));
+            }
         }
     }
     // Without an int64 among the operands the result is sign-extended and fits.
-    Ok(if wide { Value::Int64(total) } else { Value::Int32(total as i32) })
+    Ok(if wide {
+        Value::Int64(total)
+    } else {
+        Value::Int32(total as i32)
+    })
 }
 
 fn bit_not<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
@@ -466,6 +603,9 @@ fn bit_not<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
         Value::Int32(n) => Ok(Value::Int32(!n)),
         Value::Int64(n) => Ok(Value::Int64(!n)),
         nullish if nullish.is_nullish() => Ok(Value::Null),
-        other => mismatch(format!("{name} only supports int and long, not: {}.", other.type_name())),
+        other => mismatch(format!(
+            "{name} only supports int and long, not: {}.",
+            other.type_name()
+        )),
     }
 }

@@ -8,7 +8,11 @@ use crate::value::number::Number;
 use crate::value::{ArrayValue, Comparer, Value};
 
 const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
-    Operator { name, arity: Arity::Exactly(1), apply: Apply::Unary(function) }
+    Operator {
+        name,
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(function),
+    }
 }
 
 macro_rules! accumulator {
@@ -23,17 +27,43 @@ macro_rules! accumulator {
 
 /// The operators with positional arguments.
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator { name: "$arrayElemAt", arity: Arity::Exactly(2), apply: Apply::Binary(array_elem_at) },
+    Operator {
+        name: "$arrayElemAt",
+        arity: Arity::Exactly(2),
+        apply: Apply::Binary(array_elem_at),
+    },
     unary("$first", |name, array| end_of(name, array, true)),
     unary("$last", |name, array| end_of(name, array, false)),
     unary("$size", size),
-    Operator { name: "$slice", arity: Arity::Between(2, 3), apply: Apply::Many(slice) },
-    Operator { name: "$concatArrays", arity: Arity::Any, apply: Apply::Many(concat_arrays) },
-    Operator { name: "$in", arity: Arity::Exactly(2), apply: Apply::Compared(contains) },
-    unary("$isArray", |_, value| Ok(Value::Boolean(matches!(value, Value::Array(_))))),
-    Operator { name: "$range", arity: Arity::Between(2, 3), apply: Apply::Many(range) },
+    Operator {
+        name: "$slice",
+        arity: Arity::Between(2, 3),
+        apply: Apply::Many(slice),
+    },
+    Operator {
+        name: "$concatArrays",
+        arity: Arity::Any,
+        apply: Apply::Many(concat_arrays),
+    },
+    Operator {
+        name: "$in",
+        arity: Arity::Exactly(2),
+        apply: Apply::Compared(contains),
+    },
+    unary("$isArray", |_, value| {
+        Ok(Value::Boolean(matches!(value, Value::Array(_))))
+    }),
+    Operator {
+        name: "$range",
+        arity: Arity::Between(2, 3),
+        apply: Apply::Many(range),
+    },
     unary("$reverseArray", reverse_array),
-    Operator { name: "$indexOfArray", arity: Arity::Between(2, 4), apply: Apply::Compared(index_of_array) },
+    Operator {
+        name: "$indexOfArray",
+        arity: Arity::Between(2, 4),
+        apply: Apply::Compared(index_of_array),
+    },
     accumulator!("$sum", Sum),
     accumulator!("$avg", Avg),
     accumulator!("$min", Min),
@@ -52,7 +82,12 @@ pub(super) const NAMED: &[NamedOperator] = &[
         apply: zip,
         codes: [34460, 34464, 34465],
     },
-    NamedOperator { name: "$firstN", fields: N_FIELDS, apply: |_, v| n_of(v, |items, n| items.truncate(n)), codes: [5787801, 5787901, 5787906] },
+    NamedOperator {
+        name: "$firstN",
+        fields: N_FIELDS,
+        apply: |_, v| n_of(v, |items, n| items.truncate(n)),
+        codes: [5787801, 5787901, 5787906],
+    },
     NamedOperator {
         name: "$lastN",
         fields: N_FIELDS,
@@ -93,12 +128,17 @@ pub(super) const NAMED: &[NamedOperator] = &[
 const ELEMENTS_MAX: usize = (100 << 20) / size_of::<Value<'static>>();
 
 fn too_many<T>() -> Result<T, QueryError> {
-    failure(wire::ErrorCode::ExceededMemoryLimit.0, format!("an expression's array would have more than {ELEMENTS_MAX} elements"))
+    failure(
+        wire::ErrorCode::ExceededMemoryLimit.0,
+        format!("an expression's array would have more than {ELEMENTS_MAX} elements"),
+    )
 }
 
 fn over_operands<'a>(kind: AccumulatorKind, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     match &operands[..] {
-        [Value::Array(array)] => accumulate_values(kind, array.iter().map(|item| item.map_err(QueryError::from)), comparer),
+        [Value::Array(array)] => {
+            accumulate_values(kind, array.iter().map(|item| item.map_err(QueryError::from)), comparer)
+        }
         _ => accumulate_values(kind, operands.into_iter().map(Ok), comparer),
     }
 }
@@ -120,13 +160,31 @@ fn array_elem_at<'a>(_: &'static str, array: Value<'a>, index: Value<'a>) -> Com
         return Ok(Value::Null);
     }
     let Value::Array(items) = &array else {
-        return failure(28689, format!("$arrayElemAt's first argument must be an array, but is {}", array.type_name()));
+        return failure(
+            28689,
+            format!(
+                "$arrayElemAt's first argument must be an array, but is {}",
+                array.type_name()
+            ),
+        );
     };
     let Some(number) = Number::of(&index) else {
-        return failure(28690, format!("$arrayElemAt's second argument must be a numeric value, but is {}", index.type_name()));
+        return failure(
+            28690,
+            format!(
+                "$arrayElemAt's second argument must be a numeric value, but is {}",
+                index.type_name()
+            ),
+        );
     };
     let Some(index) = number.to_exact_i32() else {
-        return failure(28691, format!("$arrayElemAt's second argument must be representable as a 32-bit integer: {}", index.render()));
+        return failure(
+            28691,
+            format!(
+                "$arrayElemAt's second argument must be representable as a 32-bit integer: {}",
+                index.render()
+            ),
+        );
     };
     element_at(items, index)
 }
@@ -135,14 +193,23 @@ fn end_of<'a>(name: &str, array: Value<'a>, first: bool) -> Computed<'a> {
     match &array {
         Value::Array(items) => element_at(items, if first { 0 } else { -1 }),
         nullish if nullish.is_nullish() => Ok(Value::Null),
-        other => failure(28689, format!("{name}'s argument must be an array, but is {}", other.type_name())),
+        other => failure(
+            28689,
+            format!("{name}'s argument must be an array, but is {}", other.type_name()),
+        ),
     }
 }
 
 fn size<'a>(_: &'static str, array: Value<'a>) -> Computed<'a> {
     match &array {
         Value::Array(items) => Ok(Value::Int32(i32::try_from(items.len()?).unwrap_or(i32::MAX))),
-        other => failure(17124, format!("The argument to $size must be an array, but was of type: {}", other.type_name())),
+        other => failure(
+            17124,
+            format!(
+                "The argument to $size must be an array, but was of type: {}",
+                other.type_name()
+            ),
+        ),
     }
 }
 
@@ -152,15 +219,30 @@ fn slice<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     }
     let Some(Value::Array(array)) = operands.first() else {
         let found = operands.first().map_or("missing", Value::type_name);
-        return failure(28724, format!("First argument to $slice must be an array, but is of type: {found}"));
+        return failure(
+            28724,
+            format!("First argument to $slice must be an array, but is of type: {found}"),
+        );
     };
     let int = |value: &Value<'_>, codes: [i32; 2], which: &str| {
         let Some(number) = Number::of(value) else {
-            return failure(codes[0], format!("{which} argument to $slice must be a numeric value, but is of type: {}", value.type_name()));
+            return failure(
+                codes[0],
+                format!(
+                    "{which} argument to $slice must be a numeric value, but is of type: {}",
+                    value.type_name()
+                ),
+            );
         };
         match number.to_exact_i32() {
             Some(n) => Ok(i64::from(n)),
-            None => failure(codes[1], format!("{which} argument to $slice can't be represented as a 32-bit integer: {}", value.render())),
+            None => failure(
+                codes[1],
+                format!(
+                    "{which} argument to $slice can't be represented as a 32-bit integer: {}",
+                    value.render()
+                ),
+            ),
         }
     };
     let items = array.to_vec()?;
@@ -172,7 +254,10 @@ fn slice<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
         Some(third) => {
             let count = int(third, [28727, 28728], "Third")?;
             if count <= 0 {
-                return failure(28729, format!("Third argument to $slice must be positive: {}", third.render()));
+                return failure(
+                    28729,
+                    format!("Third argument to $slice must be positive: {}", third.render()),
+                );
             }
             (if second >= 0 { second } else { (length + second).max(0) }, count)
         }
@@ -190,7 +275,12 @@ fn concat_arrays<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> 
                 }
             }
             nullish if nullish.is_nullish() => return Ok(Value::Null),
-            other => return failure(28664, format!("$concatArrays only supports arrays, not {}", other.type_name())),
+            other => {
+                return failure(
+                    28664,
+                    format!("$concatArrays only supports arrays, not {}", other.type_name()),
+                );
+            }
         }
         if joined.len() > ELEMENTS_MAX {
             return too_many();
@@ -200,9 +290,17 @@ fn concat_arrays<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> 
 }
 
 fn contains<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let [needle, array] = &operands[..] else { return Ok(Value::Boolean(false)) };
+    let [needle, array] = &operands[..] else {
+        return Ok(Value::Boolean(false));
+    };
     let Value::Array(array) = array else {
-        return failure(40081, format!("$in requires an array as a second argument, found: {}", array.type_name()));
+        return failure(
+            40081,
+            format!(
+                "$in requires an array as a second argument, found: {}",
+                array.type_name()
+            ),
+        );
     };
     for item in array.iter() {
         if comparer.equal(needle, &item?) {
@@ -216,11 +314,23 @@ fn range<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let int = |value: Option<&Value<'_>>, codes: [i32; 2], what: &str| {
         let value = value.unwrap_or(&Value::Missing);
         let Some(number) = Number::of(value) else {
-            return failure(codes[0], format!("$range requires a numeric {what} value, found value of type: {}", value.type_name()));
+            return failure(
+                codes[0],
+                format!(
+                    "$range requires a numeric {what} value, found value of type: {}",
+                    value.type_name()
+                ),
+            );
         };
         match number.to_exact_i32() {
             Some(n) => Ok(i64::from(n)),
-            None => failure(codes[1], format!("$range requires a {what} value that can be represented as a 32-bit integer, found value: {}", value.render())),
+            None => failure(
+                codes[1],
+                format!(
+                    "$range requires a {what} value that can be represented as a 32-bit integer, found value: {}",
+                    value.render()
+                ),
+            ),
         }
     };
     let start = int(operands.first(), [34443, 34444], "starting")?;
@@ -248,17 +358,32 @@ fn reverse_array<'a>(_: &'static str, array: Value<'a>) -> Computed<'a> {
             Value::array(items)
         }
         nullish if nullish.is_nullish() => Ok(Value::Null),
-        other => failure(34435, format!("The argument to $reverseArray must be an array, but was of type: {}", other.type_name())),
+        other => failure(
+            34435,
+            format!(
+                "The argument to $reverseArray must be an array, but was of type: {}",
+                other.type_name()
+            ),
+        ),
     }
 }
 
 fn index_of_array<'a>(name: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let (first, needle) = (operands.first().unwrap_or(&Value::Missing), operands.get(1).unwrap_or(&Value::Missing));
+    let (first, needle) = (
+        operands.first().unwrap_or(&Value::Missing),
+        operands.get(1).unwrap_or(&Value::Missing),
+    );
     if first.is_nullish() {
         return Ok(Value::Null);
     }
     let Value::Array(array) = first else {
-        return failure(40090, format!("$indexOfArray requires an array as a first argument, found: {}", first.type_name()));
+        return failure(
+            40090,
+            format!(
+                "$indexOfArray requires an array as a first argument, found: {}",
+                first.type_name()
+            ),
+        );
     };
     let (start, end) = search_range(name, operands.get(2), operands.get(3))?;
     for (index, item) in array.iter().enumerate().skip(start) {
@@ -274,12 +399,18 @@ fn index_of_array<'a>(name: &'static str, comparer: &Comparer, operands: Vec<Val
 
 fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = arguments.into_iter();
-    let (inputs, longest, defaults) =
-        (arguments.next().flatten(), arguments.next().flatten(), arguments.next().flatten());
+    let (inputs, longest, defaults) = (
+        arguments.next().flatten(),
+        arguments.next().flatten(),
+        arguments.next().flatten(),
+    );
     let list = |value: &Option<Value<'a>>, code: i32, what: &str| match value {
         None => Ok(Vec::new()),
         Some(Value::Array(array)) => Ok(array.to_vec()?),
-        Some(other) => failure(code, format!("{what} must be an array of expressions, found {}", other.type_name())),
+        Some(other) => failure(
+            code,
+            format!("{what} must be an array of expressions, found {}", other.type_name()),
+        ),
     };
     let inputs = list(&inputs, 34461, "inputs")?;
     if inputs.is_empty() {
@@ -288,7 +419,12 @@ fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let longest = match longest {
         None => false,
         Some(Value::Boolean(longest)) => longest,
-        Some(other) => return failure(34463, format!("useLongestLength must be a bool, found {}", other.type_name())),
+        Some(other) => {
+            return failure(
+                34463,
+                format!("useLongestLength must be a bool, found {}", other.type_name()),
+            );
+        }
     };
     let defaults = list(&defaults, 34462, "defaults")?;
     if !defaults.is_empty() && !longest {
@@ -303,7 +439,12 @@ fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
         match input {
             Value::Array(array) => columns.push(array.to_vec()?),
             nullish if nullish.is_nullish() => null = true,
-            other => return failure(34468, format!("$zip found a non-array expression in input: {}", other.render())),
+            other => {
+                return failure(
+                    34468,
+                    format!("$zip found a non-array expression in input: {}", other.render()),
+                );
+            }
         }
     }
     if null {
@@ -313,7 +454,11 @@ fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let rows = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
     let cell = |row: usize, column: usize| {
         let default = || defaults.get(column).cloned().unwrap_or(Value::Null);
-        columns.get(column).and_then(|items| items.get(row)).cloned().unwrap_or_else(default)
+        columns
+            .get(column)
+            .and_then(|items| items.get(row))
+            .cloned()
+            .unwrap_or_else(default)
     };
     let rows = (0..rows).map(|row| Value::array((0..columns.len()).map(|column| cell(row, column)).collect()));
     Value::array(rows.collect::<Result<_, _>>()?)
@@ -330,6 +475,12 @@ fn n_of<'a>(arguments: Vec<Option<Value<'a>>>, choose: fn(&mut Vec<Value<'a>>, u
             choose(&mut items, n);
             Value::array(items)
         }
-        other => failure(5788200, format!("Input must be an array, found {}", other.map_or("missing", |other| other.type_name()))),
+        other => failure(
+            5788200,
+            format!(
+                "Input must be an array, found {}",
+                other.map_or("missing", |other| other.type_name())
+            ),
+        ),
     }
 }

@@ -81,9 +81,16 @@ pub(super) fn parse_cond(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result
         let operands = parser.arguments(raw)?;
         let given = operands.len();
         let Ok([condition, then, otherwise]) = <[Node; 3]>::try_from(operands) else {
-            return failure(16020, format!("Expression $cond takes exactly 3 arguments. {given} were passed in."));
+            return failure(
+                16020,
+                format!("Expression $cond takes exactly 3 arguments. {given} were passed in."),
+            );
         };
-        return Ok(Node::Special(Box::new(Cond { condition, then, otherwise })));
+        return Ok(Node::Special(Box::new(Cond {
+            condition,
+            then,
+            otherwise,
+        })));
     };
     let (mut condition, mut then, mut otherwise) = (None, None, None);
     for element in document {
@@ -95,10 +102,20 @@ pub(super) fn parse_cond(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result
             other => return failure(17083, format!("Unrecognized parameter to $cond: {other}")),
         }
     }
-    let Some(condition) = condition else { return failure(17080, "Missing 'if' parameter to $cond") };
-    let Some(then) = then else { return failure(17081, "Missing 'then' parameter to $cond") };
-    let Some(otherwise) = otherwise else { return failure(17082, "Missing 'else' parameter to $cond") };
-    Ok(Node::Special(Box::new(Cond { condition, then, otherwise })))
+    let Some(condition) = condition else {
+        return failure(17080, "Missing 'if' parameter to $cond");
+    };
+    let Some(then) = then else {
+        return failure(17081, "Missing 'then' parameter to $cond");
+    };
+    let Some(otherwise) = otherwise else {
+        return failure(17082, "Missing 'else' parameter to $cond");
+    };
+    Ok(Node::Special(Box::new(Cond {
+        condition,
+        then,
+        otherwise,
+    })))
 }
 
 #[derive(Debug)]
@@ -135,19 +152,30 @@ impl Special for Switch {
 pub(super) fn parse_switch(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
     let RawBsonRef::Document(document) = raw else {
         let found = Value::from_raw(raw).type_name();
-        return failure(40060, format!("$switch requires an object as an argument, found: {found}"));
+        return failure(
+            40060,
+            format!("$switch requires an object as an argument, found: {found}"),
+        );
     };
-    let mut switch = Switch { branches: Vec::new(), default: None };
+    let mut switch = Switch {
+        branches: Vec::new(),
+        default: None,
+    };
     for element in document {
         let (name, raw) = element.map_err(|_| Malformed)?;
         match name.as_str() {
             "branches" => {
                 let RawBsonRef::Array(branches) = raw else {
                     let found = Value::from_raw(raw).type_name();
-                    return failure(40061, format!("$switch expected an array for 'branches', found: {found}"));
+                    return failure(
+                        40061,
+                        format!("$switch expected an array for 'branches', found: {found}"),
+                    );
                 };
                 for branch in branches {
-                    switch.branches.push(parse_branch(parser, branch.map_err(|_| Malformed)?)?);
+                    switch
+                        .branches
+                        .push(parse_branch(parser, branch.map_err(|_| Malformed)?)?);
                 }
             }
             "default" => switch.default = Some(parser.operand(raw)?),
@@ -163,7 +191,10 @@ pub(super) fn parse_switch(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Resu
 fn parse_branch(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<(Node, Node), QueryError> {
     let RawBsonRef::Document(branch) = raw else {
         let found = Value::from_raw(raw).type_name();
-        return failure(40062, format!("$switch expected each branch to be an object, found: {found}"));
+        return failure(
+            40062,
+            format!("$switch expected each branch to be an object, found: {found}"),
+        );
     };
     let (mut case, mut then) = (None, None);
     for element in branch {
@@ -174,7 +205,11 @@ fn parse_branch(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<(Node, N
             other => return failure(40063, format!("$switch found an unknown argument to a branch: {other}")),
         }
     }
-    let Some(case) = case else { return failure(40064, "$switch requires each branch have a 'case' expression") };
-    let Some(then) = then else { return failure(40065, "$switch requires each branch have a 'then' expression.") };
+    let Some(case) = case else {
+        return failure(40064, "$switch requires each branch have a 'case' expression");
+    };
+    let Some(then) = then else {
+        return failure(40065, "$switch requires each branch have a 'then' expression.");
+    };
     Ok((case, then))
 }

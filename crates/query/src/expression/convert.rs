@@ -1,7 +1,7 @@
 //! Types: `$convert` and its short forms, `$type`, sizes, and the text of a value.
 
-use bson::oid::ObjectId;
 use bson::Decimal128;
+use bson::oid::ObjectId;
 use keys::Decimal;
 use keys::decimal::Rounding;
 use wire::ErrorCode;
@@ -13,7 +13,11 @@ use crate::value::number::Number;
 use crate::value::{Blob, Value};
 
 const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
-    Operator { name, arity: Arity::Exactly(1), apply: Apply::Unary(function) }
+    Operator {
+        name,
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(function),
+    }
 }
 
 /// The operators with positional arguments.
@@ -31,8 +35,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     unary("$toUUID", |_, value| short(value, Target::BinData)),
     unary("$binarySize", binary_size),
     unary("$bsonSize", bson_size),
-    unary("$tsSecond", |name, value| of_timestamp(name, value, 5687301, |time, _| time)),
-    unary("$tsIncrement", |name, value| of_timestamp(name, value, 5687302, |_, increment| increment)),
+    unary("$tsSecond", |name, value| {
+        of_timestamp(name, value, 5687301, |time, _| time)
+    }),
+    unary("$tsIncrement", |name, value| {
+        of_timestamp(name, value, 5687302, |_, increment| increment)
+    }),
 ];
 
 /// The operators with named arguments.
@@ -111,8 +119,26 @@ impl Target {
 
     fn of_number(number: i64) -> Option<Target> {
         const NAMES: [&str; 20] = [
-            "", "double", "string", "object", "array", "binData", "undefined", "objectId", "bool", "date", "null", "regex",
-            "dbPointer", "javascript", "symbol", "javascriptWithScope", "int", "timestamp", "long", "decimal",
+            "",
+            "double",
+            "string",
+            "object",
+            "array",
+            "binData",
+            "undefined",
+            "objectId",
+            "bool",
+            "date",
+            "null",
+            "regex",
+            "dbPointer",
+            "javascript",
+            "symbol",
+            "javascriptWithScope",
+            "int",
+            "timestamp",
+            "long",
+            "decimal",
         ];
         Target::of_name(NAMES.get(usize::try_from(number).ok()?)?)
     }
@@ -125,7 +151,11 @@ fn unconvertible<T>(message: String) -> Result<T, QueryError> {
 const NO_HANDLER: &str = "in $convert with no onError value";
 
 fn short<'a>(value: Value<'a>, target: Target) -> Computed<'a> {
-    if value.is_nullish() { Ok(Value::Null) } else { convert_to(&value, target) }
+    if value.is_nullish() {
+        Ok(Value::Null)
+    } else {
+        convert_to(&value, target)
+    }
 }
 
 fn convert<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
@@ -157,7 +187,13 @@ fn convert<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'
                 }
             },
             None => {
-                return failure(ErrorCode::FailedToParse.0, format!("$convert's 'to' argument must be a string or number, but is {}", other.type_name()));
+                return failure(
+                    ErrorCode::FailedToParse.0,
+                    format!(
+                        "$convert's 'to' argument must be a string or number, but is {}",
+                        other.type_name()
+                    ),
+                );
             }
         },
     };
@@ -169,7 +205,11 @@ fn convert<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'
 
 fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
     let unsupported = || {
-        unconvertible(format!("Unsupported conversion from {} to {} {NO_HANDLER}", value.type_name(), target.name()))
+        unconvertible(format!(
+            "Unsupported conversion from {} to {} {NO_HANDLER}",
+            value.type_name(),
+            target.name()
+        ))
     };
     match target {
         Target::Double => to_double(value).unwrap_or_else(unsupported),
@@ -223,14 +263,20 @@ fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
 }
 
 fn not_a_number<T>(text: &str) -> Result<T, QueryError> {
-    unconvertible(format!("Failed to parse number '{text}' {NO_HANDLER}: Did not consume whole string."))
+    unconvertible(format!(
+        "Failed to parse number '{text}' {NO_HANDLER}: Did not consume whole string."
+    ))
 }
 
 /// The double of numeric text; hexadecimal and spaces are refused.
 fn parse_double(text: &str) -> Option<f64> {
     let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let word = ["inf", "infinity", "nan"].iter().any(|word| bare.eq_ignore_ascii_case(word));
-    let digits = bare.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+    let word = ["inf", "infinity", "nan"]
+        .iter()
+        .any(|word| bare.eq_ignore_ascii_case(word));
+    let digits = bare
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
     if word || digits { text.parse().ok() } else { None }
 }
 
@@ -248,8 +294,13 @@ fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
             }
         }
         Value::String(text) => match parse_double(text) {
-            Some(double) if double.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit()) => Ok(Value::Double(double)),
-            Some(_) => unconvertible(format!("Failed to parse number '{}' {NO_HANDLER}: Out of range", &**text)),
+            Some(double) if double.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit()) => {
+                Ok(Value::Double(double))
+            }
+            Some(_) => unconvertible(format!(
+                "Failed to parse number '{}' {NO_HANDLER}: Out of range",
+                &**text
+            )),
             None => not_a_number(text),
         },
         other => Ok(Value::Double(Number::of(other)?.to_f64())),
@@ -270,7 +321,12 @@ fn to_decimal<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
 }
 
 fn to_integer<'a>(value: &Value<'a>, target: Target) -> Option<Computed<'a>> {
-    let overflow = || unconvertible(format!("Conversion would overflow target type {NO_HANDLER}: {}", value.render()));
+    let overflow = || {
+        unconvertible(format!(
+            "Conversion would overflow target type {NO_HANDLER}: {}",
+            value.render()
+        ))
+    };
     let whole = match value {
         Value::Boolean(on) => i64::from(*on),
         Value::Date(ms) if target == Target::Long => *ms,
@@ -281,24 +337,35 @@ fn to_integer<'a>(value: &Value<'a>, target: Target) -> Option<Computed<'a>> {
             }
             match text.parse() {
                 Ok(n) => n,
-                Err(_) => return Some(unconvertible(format!("Failed to parse number '{}' {NO_HANDLER}: Overflow", &**text))),
+                Err(_) => {
+                    return Some(unconvertible(format!(
+                        "Failed to parse number '{}' {NO_HANDLER}: Overflow",
+                        &**text
+                    )));
+                }
             }
         }
         other => {
             let number = Number::of(other)?;
             let double = number.to_f64();
             if number.is_nan() {
-                return Some(unconvertible(format!("Attempt to convert NaN value to integer type {NO_HANDLER}")));
+                return Some(unconvertible(format!(
+                    "Attempt to convert NaN value to integer type {NO_HANDLER}"
+                )));
             }
             let whole = match number {
                 Number::Int32(n) => Some(i64::from(n)),
                 Number::Int64(n) => Some(n),
                 Number::Double(n) if n.is_infinite() => {
-                    return Some(unconvertible(format!("Attempt to convert infinity value to integer type {NO_HANDLER}")));
+                    return Some(unconvertible(format!(
+                        "Attempt to convert infinity value to integer type {NO_HANDLER}"
+                    )));
                 }
                 Number::Double(_) => crate::value::number::exact_i64_of_f64(double.trunc()),
                 Number::Decimal(Decimal::Infinity { .. }) => {
-                    return Some(unconvertible(format!("Attempt to convert infinity value to integer type {NO_HANDLER}")));
+                    return Some(unconvertible(format!(
+                        "Attempt to convert infinity value to integer type {NO_HANDLER}"
+                    )));
                 }
                 Number::Decimal(n) => n.to_i64(Rounding::TowardZero),
             };
@@ -316,14 +383,23 @@ fn to_integer<'a>(value: &Value<'a>, target: Target) -> Option<Computed<'a>> {
 }
 
 fn to_date<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
-    let overflow = || unconvertible(format!("Conversion would overflow target type {NO_HANDLER}: {}", value.render()));
+    let overflow = || {
+        unconvertible(format!(
+            "Conversion would overflow target type {NO_HANDLER}: {}",
+            value.render()
+        ))
+    };
     Some(match value {
         Value::Date(_) => Ok(value.clone()),
         Value::ObjectId(id) => Ok(Value::Date(id.timestamp().timestamp_millis())),
         Value::Timestamp(timestamp) => Ok(Value::Date(i64::from(timestamp.time) * 1000)),
         Value::Int64(ms) => Ok(Value::Date(*ms)),
-        Value::Double(ms) => crate::value::number::exact_i64_of_f64(ms.trunc()).map_or_else(overflow, |ms| Ok(Value::Date(ms))),
-        Value::Decimal(ms) => Decimal::from(*ms).to_i64(Rounding::TowardZero).map_or_else(overflow, |ms| Ok(Value::Date(ms))),
+        Value::Double(ms) => {
+            crate::value::number::exact_i64_of_f64(ms.trunc()).map_or_else(overflow, |ms| Ok(Value::Date(ms)))
+        }
+        Value::Decimal(ms) => Decimal::from(*ms)
+            .to_i64(Rounding::TowardZero)
+            .map_or_else(overflow, |ms| Ok(Value::Date(ms))),
         Value::String(text) => parse_date(text).map(Value::Date),
         _ => return None,
     })
@@ -340,7 +416,12 @@ pub(super) fn text_of(value: &Value<'_>) -> Result<String, QueryError> {
         Value::Decimal(n) => n.to_string(),
         Value::Date(ms) => iso_text(*ms)?,
         Value::Timestamp(timestamp) => format!("Timestamp({}, {})", timestamp.time, timestamp.increment),
-        other => return failure(16007, format!("can't convert from BSON type {} to String", other.type_name())),
+        other => {
+            return failure(
+                16007,
+                format!("can't convert from BSON type {} to String", other.type_name()),
+            );
+        }
     })
 }
 
@@ -383,7 +464,10 @@ fn parse_uuid(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
 }
 
 fn binary_size<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {
@@ -391,7 +475,13 @@ fn binary_size<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {
         Value::String(text) => Ok(Value::Int32(text.len() as i32)),
         Value::Binary(_, bytes) => Ok(Value::Int32(bytes.len() as i32)),
         nullish if nullish.is_nullish() => Ok(Value::Null),
-        other => failure(51276, format!("$binarySize requires a string or BinData argument, found: {}", other.type_name())),
+        other => failure(
+            51276,
+            format!(
+                "$binarySize requires a string or BinData argument, found: {}",
+                other.type_name()
+            ),
+        ),
     }
 }
 
@@ -399,7 +489,10 @@ fn bson_size<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {
     match &value {
         Value::Document(document) => Ok(Value::Int32(document.as_bytes().len() as i32)),
         nullish if nullish.is_nullish() => Ok(Value::Null),
-        other => failure(31393, format!("$bsonSize requires a document input, found: {}", other.type_name())),
+        other => failure(
+            31393,
+            format!("$bsonSize requires a document input, found: {}", other.type_name()),
+        ),
     }
 }
 
@@ -407,6 +500,9 @@ fn of_timestamp<'a>(name: &str, value: Value<'a>, code: i32, part: fn(u32, u32) 
     match &value {
         Value::Timestamp(timestamp) => Ok(Value::Int64(i64::from(part(timestamp.time, timestamp.increment)))),
         nullish if nullish.is_nullish() => Ok(Value::Null),
-        other => failure(code, format!("Argument to {name} must be a timestamp, but is {}", other.type_name())),
+        other => failure(
+            code,
+            format!("Argument to {name} must be a timestamp, but is {}", other.type_name()),
+        ),
     }
 }

@@ -34,9 +34,9 @@ use vfs::Random;
 use crate::error::QueryError;
 use crate::value::{Comparer, DocumentValue, DocumentWriter, SharedDocument, Value};
 
-pub use path::FieldPath;
-pub(crate) use parse::{check_user_variable, render};
 use operator::{NamedOperator, Operator};
+pub(crate) use parse::{check_user_variable, render};
+pub use path::FieldPath;
 
 /// How deep expressions may nest.
 pub const DEPTH_MAX: usize = 200;
@@ -61,14 +61,22 @@ pub struct ExpressionContext {
 
 impl std::fmt::Debug for ExpressionContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExpressionContext").field("now_ms", &self.now_ms).finish_non_exhaustive()
+        f.debug_struct("ExpressionContext")
+            .field("now_ms", &self.now_ms)
+            .finish_non_exhaustive()
     }
 }
 
 impl ExpressionContext {
     /// A context without variables and with binary string order.
     pub fn new(now_ms: i64, random: Arc<dyn Random>) -> Self {
-        Self { now_ms, cluster_time: None, comparer: Comparer::default(), random, variables: Arc::new(Vec::new()) }
+        Self {
+            now_ms,
+            cluster_time: None,
+            comparer: Comparer::default(),
+            random,
+            variables: Arc::new(Vec::new()),
+        }
     }
 
     /// The same context with these variables in place of the old ones of the same names.
@@ -78,7 +86,10 @@ impl ExpressionContext {
             all.retain(|(old, _)| *old != name);
             all.push((name, value));
         }
-        Self { variables: Arc::new(all), ..self.clone() }
+        Self {
+            variables: Arc::new(all),
+            ..self.clone()
+        }
     }
 
     /// The variables of a command's `let` document: each is an expression without fields, evaluated now.
@@ -105,7 +116,10 @@ pub struct Evaluation<'a> {
 impl<'a> Evaluation<'a> {
     /// An evaluation on `root`.
     pub fn new(root: &'a RawDocument) -> Self {
-        Self { root, slots: Vec::new() }
+        Self {
+            root,
+            slots: Vec::new(),
+        }
     }
 }
 
@@ -121,14 +135,24 @@ pub(crate) enum Node {
     Constant(Value<'static>),
     Root,
     Field(FieldPath),
-    Variable { slot: usize, path: Option<FieldPath> },
+    Variable {
+        slot: usize,
+        path: Option<FieldPath>,
+    },
     Object(Vec<(Box<str>, Node)>),
     Array(Vec<Node>),
     And(Vec<Node>),
     Or(Vec<Node>),
     IfNull(Vec<Node>),
-    Call { operator: &'static Operator, comparer: Comparer, arguments: Vec<Node> },
-    Named { operator: &'static NamedOperator, arguments: Vec<Option<Node>> },
+    Call {
+        operator: &'static Operator,
+        comparer: Comparer,
+        arguments: Vec<Node>,
+    },
+    Named {
+        operator: &'static NamedOperator,
+        arguments: Vec<Option<Node>>,
+    },
     Special(Box<dyn Special>),
 }
 
@@ -164,17 +188,23 @@ impl Dependencies {
 impl Expression {
     /// Parses `raw` as an operand. Errors carry MongoDB's codes; an operator that exists but is not built is 238.
     pub fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Expression, QueryError> {
-        Ok(Expression { node: parse::parse_operand(raw, context)? })
+        Ok(Expression {
+            node: parse::parse_operand(raw, context)?,
+        })
     }
 
     /// An expression that is always `value`.
     pub fn constant(value: Value<'static>) -> Expression {
-        Expression { node: Node::Constant(value) }
+        Expression {
+            node: Node::Constant(value),
+        }
     }
 
     /// An expression that reads a field of the root document, given without `$`.
     pub fn field(path: &str) -> Result<Expression, QueryError> {
-        Ok(Expression { node: Node::Field(FieldPath::parse(path)?) })
+        Ok(Expression {
+            node: Node::Field(FieldPath::parse(path)?),
+        })
     }
 
     /// Computes the value on `evaluation`'s document.
@@ -267,7 +297,11 @@ impl Node {
                 }
                 Ok(last)
             }
-            Node::Call { operator, comparer, arguments } => operator.call(comparer, arguments, evaluation),
+            Node::Call {
+                operator,
+                comparer,
+                arguments,
+            } => operator.call(comparer, arguments, evaluation),
             Node::Named { operator, arguments } => operator.call(arguments, evaluation),
             Node::Special(special) => special.evaluate(evaluation),
         }
@@ -277,7 +311,9 @@ impl Node {
         match self {
             Node::Constant(_) | Node::Root | Node::Field(_) | Node::Variable { .. } => {}
             Node::Object(fields) => fields.iter().for_each(|(_, node)| visit(node)),
-            Node::Array(nodes) | Node::And(nodes) | Node::Or(nodes) | Node::IfNull(nodes) => nodes.iter().for_each(visit),
+            Node::Array(nodes) | Node::And(nodes) | Node::Or(nodes) | Node::IfNull(nodes) => {
+                nodes.iter().for_each(visit)
+            }
             Node::Call { arguments, .. } => arguments.iter().for_each(visit),
             Node::Named { arguments, .. } => arguments.iter().flatten().for_each(visit),
             Node::Special(special) => special.visit_children(visit),

@@ -12,9 +12,21 @@ use crate::value::{ArrayValue, DocumentValue, DocumentWriter, Text, Value};
 
 /// The operators of this module with positional arguments.
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator { name: "$mergeObjects", arity: Arity::Any, apply: Apply::Many(merge_objects) },
-    Operator { name: "$objectToArray", arity: Arity::Exactly(1), apply: Apply::Unary(object_to_array) },
-    Operator { name: "$arrayToObject", arity: Arity::Exactly(1), apply: Apply::Unary(array_to_object) },
+    Operator {
+        name: "$mergeObjects",
+        arity: Arity::Any,
+        apply: Apply::Many(merge_objects),
+    },
+    Operator {
+        name: "$objectToArray",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(object_to_array),
+    },
+    Operator {
+        name: "$arrayToObject",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(array_to_object),
+    },
 ];
 
 /// The operators of this module with named arguments.
@@ -49,13 +61,19 @@ pub(super) fn shorthand(
         return Ok(None);
     }
     if let RawBsonRef::Document(document) = raw
-        && !document.into_iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name.as_str().starts_with('$')))
+        && !document
+            .into_iter()
+            .next()
+            .is_some_and(|first| first.is_ok_and(|(name, _)| name.as_str().starts_with('$')))
     {
         return Ok(None);
     }
     let field = Some(parser.operand(raw)?);
     let input = Some(parser.operand(RawBsonRef::String("$$CURRENT"))?);
-    Ok(Some(Node::Named { operator, arguments: vec![field, input] }))
+    Ok(Some(Node::Named {
+        operator,
+        arguments: vec![field, input],
+    }))
 }
 
 /// Concatenates documents; a later field replaces an earlier one in its place.
@@ -95,7 +113,11 @@ fn merge_objects<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> 
             }
             return failure(
                 40400,
-                format!("$mergeObjects requires object inputs, but input {} is of type {}", operand.render(), operand.type_name()),
+                format!(
+                    "$mergeObjects requires object inputs, but input {} is of type {}",
+                    operand.render(),
+                    operand.type_name()
+                ),
             );
         };
         merged = Some(match merged {
@@ -110,7 +132,12 @@ fn object_to_array<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
     let document = match operand {
         Value::Document(document) => document,
         nullish if nullish.is_nullish() => return Ok(Value::Null),
-        other => return failure(40390, format!("$objectToArray requires an object input, found: {}", other.type_name())),
+        other => {
+            return failure(
+                40390,
+                format!("$objectToArray requires an object input, found: {}", other.type_name()),
+            );
+        }
     };
     let mut pairs = Vec::new();
     for element in Elements::new(&document) {
@@ -129,7 +156,12 @@ fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
     let array = match operand {
         Value::Array(array) => array,
         nullish if nullish.is_nullish() => return Ok(Value::Null),
-        other => return failure(40386, format!("$arrayToObject requires an array input, found: {}", other.type_name())),
+        other => {
+            return failure(
+                40386,
+                format!("$arrayToObject requires an array input, found: {}", other.type_name()),
+            );
+        }
     };
     let mut fields: Vec<(String, Value<'a>)> = Vec::new();
     let mut places = std::collections::HashMap::new();
@@ -151,7 +183,15 @@ fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
         let (name, value) = match &item {
             Value::Array(pair) => pair_of_array(pair)?,
             Value::Document(document) => pair_of_document(document, &item)?,
-            other => return failure(40398, format!("Unrecognised input type format for $arrayToObject: {}", other.type_name())),
+            other => {
+                return failure(
+                    40398,
+                    format!(
+                        "Unrecognised input type format for $arrayToObject: {}",
+                        other.type_name()
+                    ),
+                );
+            }
         };
         if name.contains('\0') {
             return failure(4940400, "Key field cannot contain an embedded null byte");
@@ -177,13 +217,19 @@ fn pair_of_array<'a>(pair: &ArrayValue<'a>) -> Result<(String, Value<'a>), Query
     let items = pair.to_vec()?;
     let given = items.len();
     let Ok([name, value]) = <[Value<'a>; 2]>::try_from(items) else {
-        return failure(40397, format!("$arrayToObject requires an array of size 2 arrays,found array of size: {given}"));
+        return failure(
+            40397,
+            format!("$arrayToObject requires an array of size 2 arrays,found array of size: {given}"),
+        );
     };
     match name.as_str() {
         Some(name) => Ok((name.to_owned(), value)),
         None => failure(
             40395,
-            format!("$arrayToObject requires an array of key-value pairs, where the key must be of type string. Found key type: {}", name.type_name()),
+            format!(
+                "$arrayToObject requires an array of key-value pairs, where the key must be of type string. Found key type: {}",
+                name.type_name()
+            ),
         ),
     }
 }
@@ -198,13 +244,19 @@ fn pair_of_document<'a>(document: &DocumentValue<'a>, item: &Value<'a>) -> Resul
     }
     let (name, value) = (item.get_field("k")?, item.get_field("v")?);
     if name.is_missing() || value.is_missing() {
-        return failure(40393, "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys");
+        return failure(
+            40393,
+            "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys",
+        );
     }
     match name.as_str() {
         Some(name) => Ok((name.to_owned(), value)),
         None => failure(
             40394,
-            format!("$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}", name.type_name()),
+            format!(
+                "$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}",
+                name.type_name()
+            ),
         ),
     }
 }
@@ -214,7 +266,10 @@ fn field_name<'v>(name: &str, code: i32, field: &'v Option<Value<'_>>) -> Result
         Some(field) => Ok(field),
         None => {
             let found = field.as_ref().map_or("missing", Value::type_name);
-            failure(code, format!("{name} requires 'field' to evaluate to type String, but got {found}"))
+            failure(
+                code,
+                format!("{name} requires 'field' to evaluate to type String, but got {found}"),
+            )
         }
     }
 }
@@ -234,7 +289,15 @@ fn replace_field<'a>(input: Value<'a>, field: &str, value: &Value<'a>, code: i32
     let document = match input {
         Value::Document(document) => document,
         nullish if nullish.is_nullish() => return Ok(Value::Null),
-        other => return failure(code, format!("{name} requires 'input' to evaluate to type Object, but got {}", other.type_name())),
+        other => {
+            return failure(
+                code,
+                format!(
+                    "{name} requires 'input' to evaluate to type Object, but got {}",
+                    other.type_name()
+                ),
+            );
+        }
     };
     let mut out = Vec::with_capacity(document.as_bytes().len() + 32);
     let mut writer = DocumentWriter::new(&mut out);
@@ -266,5 +329,11 @@ fn unset_field<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Com
     let Ok([field, Some(input)]) = <[Option<Value<'a>>; 2]>::try_from(arguments) else {
         return failure(ErrorCode::InternalError.0, "missing arguments to $unsetField");
     };
-    replace_field(input, field_name(name, 4161107, &field)?, &Value::Missing, 4161105, name)
+    replace_field(
+        input,
+        field_name(name, 4161107, &field)?,
+        &Value::Missing,
+        4161105,
+        name,
+    )
 }

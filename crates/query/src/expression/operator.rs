@@ -68,7 +68,9 @@ impl Operator {
             (Apply::Many(function), _) => function(self.name, evaluate_all(arguments, evaluation)?),
             (Apply::Compared(function), _) => function(self.name, comparer, evaluate_all(arguments, evaluation)?),
             // The arity was checked at parsing.
-            (Apply::Unary(_) | Apply::Binary(_), _) => failure(16020, format!("wrong argument count for {}", self.name)),
+            (Apply::Unary(_) | Apply::Binary(_), _) => {
+                failure(16020, format!("wrong argument count for {}", self.name))
+            }
         }
     }
 
@@ -77,7 +79,10 @@ impl Operator {
         match self.arity {
             Arity::Exactly(n) if n != given => failure(
                 16020,
-                format!("Expression {} takes exactly {n} arguments. {given} were passed in.", self.name),
+                format!(
+                    "Expression {} takes exactly {n} arguments. {given} were passed in.",
+                    self.name
+                ),
             ),
             Arity::Between(least, most) if given < least || given > most => failure(
                 28667,
@@ -108,7 +113,11 @@ impl fmt::Debug for NamedOperator {
 }
 
 impl NamedOperator {
-    pub(super) fn call<'a>(&'static self, arguments: &'a [Option<Node>], evaluation: &mut Evaluation<'a>) -> Computed<'a> {
+    pub(super) fn call<'a>(
+        &'static self,
+        arguments: &'a [Option<Node>],
+        evaluation: &mut Evaluation<'a>,
+    ) -> Computed<'a> {
         let mut values = Vec::with_capacity(arguments.len());
         for argument in arguments {
             values.push(match argument {

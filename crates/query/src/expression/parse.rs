@@ -16,7 +16,12 @@ use crate::value::{SharedDocument, Value};
 
 /// Parses an expression of `context` with nothing bound around it.
 pub(super) fn parse_operand(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Node, QueryError> {
-    Parser { context, bound: Vec::new(), depth: 0 }.operand(raw)
+    Parser {
+        context,
+        bound: Vec::new(),
+        depth: 0,
+    }
+    .operand(raw)
 }
 
 /// The state of parsing one expression.
@@ -31,7 +36,10 @@ impl Parser<'_> {
     /// Any expression in the place of an operand.
     pub(super) fn operand(&mut self, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
         if self.depth >= DEPTH_MAX {
-            return Err(QueryError::new(ErrorCode::Overflow, format!("expressions nest more than {DEPTH_MAX} levels")));
+            return Err(QueryError::new(
+                ErrorCode::Overflow,
+                format!("expressions nest more than {DEPTH_MAX} levels"),
+            ));
         }
         self.depth += 1;
         let node = match raw {
@@ -126,16 +134,30 @@ impl Parser<'_> {
                     return self.operator(name, raw);
                 }
                 if !fields.is_empty() {
-                    return failure(16410, format!("FieldPath field names may not start with '$'. Consider using $getField or $setField. Got: {name}"));
+                    return failure(
+                        16410,
+                        format!(
+                            "FieldPath field names may not start with '$'. Consider using $getField or $setField. Got: {name}"
+                        ),
+                    );
                 }
                 return failure(
                     15983,
-                    format!("an object representing an expression must have exactly one field: {}", render(document)),
+                    format!(
+                        "an object representing an expression must have exactly one field: {}",
+                        render(document)
+                    ),
                 );
             }
             check_part(name)?;
             if fields.iter().any(|(other, _): &(Box<str>, Node)| **other == *name) {
-                return failure(16406, format!("duplicate field name specified in object expression: {}", render(document)));
+                return failure(
+                    16406,
+                    format!(
+                        "duplicate field name specified in object expression: {}",
+                        render(document)
+                    ),
+                );
             }
             fields.push((Box::from(name), self.operand(raw)?));
         }
@@ -167,15 +189,25 @@ impl Parser<'_> {
         if let Some(operator) = operator::positional(name) {
             let arguments = self.arguments(raw)?;
             operator.check_arity(arguments.len())?;
-            return Ok(Node::Call { operator, comparer: self.context.comparer.clone(), arguments });
+            return Ok(Node::Call {
+                operator,
+                comparer: self.context.comparer.clone(),
+                arguments,
+            });
         }
         if let Some(operator) = operator::named(name) {
             return self.named(operator, raw);
         }
         if NOT_BUILT.contains(&name) {
-            return failure(ErrorCode::NotImplemented.0, format!("the expression {name} is not implemented"));
+            return failure(
+                ErrorCode::NotImplemented.0,
+                format!("the expression {name} is not implemented"),
+            );
         }
-        failure(ErrorCode::InvalidPipelineOperator.0, format!("Unrecognized expression '{name}'"))
+        failure(
+            ErrorCode::InvalidPipelineOperator.0,
+            format!("Unrecognized expression '{name}'"),
+        )
     }
 
     fn special(&mut self, name: &str, raw: RawBsonRef<'_>) -> Result<Option<Node>, QueryError> {
@@ -198,9 +230,10 @@ impl Parser<'_> {
     /// The arguments of a positional operator: an array's elements, or one operand.
     pub(super) fn arguments(&mut self, raw: RawBsonRef<'_>) -> Result<Vec<Node>, QueryError> {
         match raw {
-            RawBsonRef::Array(array) => {
-                array.into_iter().map(|item| self.operand(item.map_err(|_| Malformed)?)).collect()
-            }
+            RawBsonRef::Array(array) => array
+                .into_iter()
+                .map(|item| self.operand(item.map_err(|_| Malformed)?))
+                .collect(),
             other => Ok(vec![self.operand(other)?]),
         }
     }
@@ -215,7 +248,10 @@ impl Parser<'_> {
             let found = Value::from_raw(raw).type_name();
             return failure(
                 not_object,
-                format!("{} only supports an object as an argument, found {found}", operator.name),
+                format!(
+                    "{} only supports an object as an argument, found {found}",
+                    operator.name
+                ),
             );
         };
         let mut arguments: Vec<Option<Node>> = operator.fields.iter().map(|_| None).collect();
@@ -259,7 +295,12 @@ pub(super) fn named_fields<'r, const N: usize>(
         let (name, raw) = element.map_err(|_| Malformed)?;
         match names.iter().position(|known| *known == name.as_str()) {
             Some(index) => found[index] = Some(raw),
-            None => return failure(unknown, format!("Unrecognized parameter to {operator}: {}", name.as_str())),
+            None => {
+                return failure(
+                    unknown,
+                    format!("Unrecognized parameter to {operator}: {}", name.as_str()),
+                );
+            }
         }
     }
     Ok(found)
@@ -303,12 +344,19 @@ pub(crate) fn check_user_variable(name: &str) -> Result<(), QueryError> {
     match name.chars().next() {
         None => return bad("empty variable names are not allowed".to_owned()),
         Some(first) if !(first.is_ascii_lowercase() || !first.is_ascii()) => {
-            return bad(format!("'{name}' starts with an invalid character for a user variable name"));
+            return bad(format!(
+                "'{name}' starts with an invalid character for a user variable name"
+            ));
         }
         Some(_) => {}
     }
-    match name.chars().find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_') {
-        Some(invalid) => bad(format!("'{name}' contains an invalid character for a variable name: '{invalid}'")),
+    match name
+        .chars()
+        .find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_')
+    {
+        Some(invalid) => bad(format!(
+            "'{name}' contains an invalid character for a variable name: '{invalid}'"
+        )),
         None => Ok(()),
     }
 }

@@ -66,19 +66,27 @@ pub(crate) fn check_part(part: &str) -> Result<(), QueryError> {
         return failure(15998, "FieldPath field names may not be empty strings.");
     }
     if part.starts_with('$') {
-        return failure(16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField.");
+        return failure(
+            16410,
+            "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+        );
     }
     if part.contains('\0') {
         return failure(16411, "FieldPath field names may not contain '\\0'.");
     }
     if part.contains('.') {
-        return failure(16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.");
+        return failure(
+            16412,
+            "FieldPath field names may not contain '.'. Consider using $getField or $setField.",
+        );
     }
     Ok(())
 }
 
 fn walk<'a>(value: &Value<'a>, parts: &[Box<str>]) -> Result<Value<'a>, QueryError> {
-    let Some((first, rest)) = parts.split_first() else { return Ok(value.clone()) };
+    let Some((first, rest)) = parts.split_first() else {
+        return Ok(value.clone());
+    };
     match value {
         Value::Document(_) => {
             let field = value.get_field(first)?;

@@ -33,7 +33,11 @@ struct RegexNode {
 
 impl std::fmt::Debug for RegexNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}({:?}, {:?}, {:?})", self.name, self.input, self.regex, self.options)
+        write!(
+            f,
+            "{}({:?}, {:?}, {:?})",
+            self.name, self.input, self.regex, self.options
+        )
     }
 }
 
@@ -57,7 +61,14 @@ impl Special for RegexNode {
             Value::String(text) => Some(text),
             nullish if nullish.is_nullish() => None,
             other => {
-                return failure(51104, format!("{} needs 'input' to be of type string, but is {}", self.name, other.type_name()));
+                return failure(
+                    51104,
+                    format!(
+                        "{} needs 'input' to be of type string, but is {}",
+                        self.name,
+                        other.type_name()
+                    ),
+                );
             }
         };
         let (Some(text), Some(regex)) = (text, regex) else {
@@ -82,13 +93,19 @@ impl Special for RegexNode {
 }
 
 fn failed(error: pcre2::Error) -> QueryError {
-    QueryError::new(wire::ErrorCode(51156), format!("Error occurred while executing the regular expression: {error}"))
+    QueryError::new(
+        wire::ErrorCode(51156),
+        format!("Error occurred while executing the regular expression: {error}"),
+    )
 }
 
 /// The first match from a byte position on: its document, and its byte range.
 fn find_at<'a>(regex: &Regex, text: &str, from: usize) -> Result<Option<(Value<'a>, (usize, usize))>, QueryError> {
     let mut places = regex.capture_locations();
-    let Some(whole) = regex.captures_read_at(&mut places, text.as_bytes(), from).map_err(failed)? else {
+    let Some(whole) = regex
+        .captures_read_at(&mut places, text.as_bytes(), from)
+        .map_err(failed)?
+    else {
         return Ok(None);
     };
     let range = (whole.start(), whole.end());
@@ -100,7 +117,10 @@ fn find_at<'a>(regex: &Regex, text: &str, from: usize) -> Result<Option<(Value<'
     let before = text.get(..range.0).unwrap_or("").chars().count();
     let mut bytes = Vec::with_capacity(64);
     let mut writer = DocumentWriter::new(&mut bytes);
-    writer.append("match", &Value::String(Text::Borrowed(text.get(range.0..range.1).unwrap_or(""))));
+    writer.append(
+        "match",
+        &Value::String(Text::Borrowed(text.get(range.0..range.1).unwrap_or(""))),
+    );
     writer.append("idx", &Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
     writer.append("captures", &Value::array(captures)?);
     writer.finish();
@@ -111,10 +131,16 @@ fn find_all<'a>(regex: &Regex, text: &str) -> Computed<'a> {
     let mut found = Vec::new();
     let mut from = 0;
     while from <= text.len() {
-        let Some((document, (start, end))) = find_at(regex, text, from)? else { break };
+        let Some((document, (start, end))) = find_at(regex, text, from)? else {
+            break;
+        };
         found.push(document);
         // An empty match: go on behind the next code point.
-        from = if end > start { end } else { end + text[end..].chars().next().map_or(1, char::len_utf8) };
+        from = if end > start {
+            end
+        } else {
+            end + text[end..].chars().next().map_or(1, char::len_utf8)
+        };
     }
     Value::array(found)
 }
@@ -135,20 +161,32 @@ fn compile(name: &str, regex: &Value<'_>, options: Option<&Value<'_>>) -> Result
         Some(nullish) if nullish.is_nullish() => own_options,
         Some(Value::String(options)) => {
             if !own_options.is_empty() {
-                return failure(51107, format!("{name}: found regex option(s) specified in both 'regex' and 'option' fields"));
+                return failure(
+                    51107,
+                    format!("{name}: found regex option(s) specified in both 'regex' and 'option' fields"),
+                );
             }
             options.to_string()
         }
         Some(_) => return failure(51106, format!("{name} needs 'options' to be of type string")),
     };
     if pattern.contains('\0') {
-        return failure(51109, format!("{name}: regular expression cannot contain an embedded null byte"));
+        return failure(
+            51109,
+            format!("{name}: regular expression cannot contain an embedded null byte"),
+        );
     }
     if options.contains('\0') {
-        return failure(51110, format!("{name}: regular expression options cannot contain an embedded null byte"));
+        return failure(
+            51110,
+            format!("{name}: regular expression options cannot contain an embedded null byte"),
+        );
     }
     if pattern.len() > PATTERN_BYTES_MAX {
-        return failure(51111, format!("Invalid Regex in {name}: pattern of more than {PATTERN_BYTES_MAX} bytes"));
+        return failure(
+            51111,
+            format!("Invalid Regex in {name}: pattern of more than {PATTERN_BYTES_MAX} bytes"),
+        );
     }
     let mut builder = RegexBuilder::new();
     builder.utf(true).jit_if_available(true);
@@ -175,10 +213,20 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) ->
         "$regexFindAll" => ("$regexFindAll", Wanted::All),
         _ => ("$regexMatch", Wanted::Match),
     };
-    let not_object = (51103, format!("{name} expects an object of named arguments but found: {}", Value::from_raw(raw).type_name()));
+    let not_object = (
+        51103,
+        format!(
+            "{name} expects an object of named arguments but found: {}",
+            Value::from_raw(raw).type_name()
+        ),
+    );
     let [input, regex, options] = named_fields(name, raw, ["input", "regex", "options"], not_object, 31024)?;
-    let Some(input) = input else { return failure(31022, format!("{name} requires 'input' parameter")) };
-    let Some(regex) = regex else { return failure(31023, format!("{name} requires 'regex' parameter")) };
+    let Some(input) = input else {
+        return failure(31022, format!("{name} requires 'input' parameter"));
+    };
+    let Some(regex) = regex else {
+        return failure(31023, format!("{name} requires 'regex' parameter"));
+    };
     let input = parser.operand(input)?;
     let regex = parser.operand(regex)?;
     let options = options.map(|options| parser.operand(options)).transpose()?;
@@ -187,5 +235,12 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) ->
         (Node::Constant(regex), Some(Node::Constant(options))) => compile(name, regex, Some(options))?,
         _ => None,
     };
-    Ok(Node::Special(Box::new(RegexNode { name, wanted, input, regex, options, compiled })))
+    Ok(Node::Special(Box::new(RegexNode {
+        name,
+        wanted,
+        input,
+        regex,
+        options,
+        compiled,
+    })))
 }

@@ -41,8 +41,12 @@ impl Special for Let {
 pub(super) fn parse_let(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
     let not_object = (16874, "$let only supports an object as its argument".to_owned());
     let [variables, body] = named_fields("$let", raw, ["vars", "in"], not_object, 16875)?;
-    let Some(variables) = variables else { return failure(16876, "Missing 'vars' parameter to $let") };
-    let Some(body) = body else { return failure(16877, "Missing 'in' parameter to $let") };
+    let Some(variables) = variables else {
+        return failure(16876, "Missing 'vars' parameter to $let");
+    };
+    let Some(body) = body else {
+        return failure(16877, "Missing 'in' parameter to $let");
+    };
     let RawBsonRef::Document(variables) = variables else {
         return failure(10065, "invalid parameter: expected an object (vars)");
     };
@@ -74,7 +78,10 @@ fn parse_name<'r>(raw: Option<RawBsonRef<'r>>, default: &'r str) -> Result<&'r s
         }
         Some(other) => {
             let found = Value::from_raw(other).type_name();
-            failure(wire::ErrorCode::TypeMismatch.0, format!("wrong type for field (as) {found} != string"))
+            failure(
+                wire::ErrorCode::TypeMismatch.0,
+                format!("wrong type for field (as) {found} != string"),
+            )
         }
     }
 }
@@ -90,7 +97,12 @@ impl Special for Map {
         let input = match self.input.evaluate(evaluation)? {
             Value::Array(array) => array,
             nullish if nullish.is_nullish() => return Ok(Value::Null),
-            other => return failure(16883, format!("input to $map must be an array not {}", other.type_name())),
+            other => {
+                return failure(
+                    16883,
+                    format!("input to $map must be an array not {}", other.type_name()),
+                );
+            }
         };
         let mut mapped = Vec::new();
         for item in input.iter() {
@@ -108,8 +120,12 @@ impl Special for Map {
 pub(super) fn parse_map(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
     let not_object = (16878, "$map only supports an object as its argument".to_owned());
     let [input, name, body] = named_fields("$map", raw, ["input", "as", "in"], not_object, 16879)?;
-    let Some(input) = input else { return failure(16880, "Missing 'input' parameter to $map") };
-    let Some(body) = body else { return failure(16882, "Missing 'in' parameter to $map") };
+    let Some(input) = input else {
+        return failure(16880, "Missing 'input' parameter to $map");
+    };
+    let Some(body) = body else {
+        return failure(16882, "Missing 'in' parameter to $map");
+    };
     let name = parse_name(name, "this")?;
     let input = parser.operand(input)?;
     let body = parser.with_bound(&[name], |parser| parser.operand(body))?;
@@ -128,7 +144,12 @@ impl Special for Filter {
         let input = match self.input.evaluate(evaluation)? {
             Value::Array(array) => array,
             nullish if nullish.is_nullish() => return Ok(Value::Null),
-            other => return failure(28651, format!("input to $filter must be an array not {}", other.type_name())),
+            other => {
+                return failure(
+                    28651,
+                    format!("input to $filter must be an array not {}", other.type_name()),
+                );
+            }
         };
         let limit = match &self.limit {
             None => usize::MAX,
@@ -159,7 +180,13 @@ fn filter_limit(limit: &Value<'_>) -> Result<usize, QueryError> {
         return Ok(usize::MAX);
     }
     let Some(n) = Number::of(limit).and_then(Number::to_exact_i32) else {
-        return failure(327391, format!("$filter: limit must be represented as a 32-bit integral value: {}", limit.render()));
+        return failure(
+            327391,
+            format!(
+                "$filter: limit must be represented as a 32-bit integral value: {}",
+                limit.render()
+            ),
+        );
     };
     match usize::try_from(n) {
         Ok(n) if n > 0 => Ok(n),
@@ -171,13 +198,21 @@ pub(super) fn parse_filter(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Resu
     let not_object = (28646, "$filter only supports an object as its argument".to_owned());
     let [input, name, condition, limit] =
         named_fields("$filter", raw, ["input", "as", "cond", "limit"], not_object, 28647)?;
-    let Some(input) = input else { return failure(28648, "Missing 'input' parameter to $filter") };
-    let Some(condition) = condition else { return failure(28650, "Missing 'cond' parameter to $filter") };
+    let Some(input) = input else {
+        return failure(28648, "Missing 'input' parameter to $filter");
+    };
+    let Some(condition) = condition else {
+        return failure(28650, "Missing 'cond' parameter to $filter");
+    };
     let name = parse_name(name, "this")?;
     let input = parser.operand(input)?;
     let limit = limit.map(|limit| parser.operand(limit)).transpose()?;
     let condition = parser.with_bound(&[name], |parser| parser.operand(condition))?;
-    Ok(Node::Special(Box::new(Filter { input, condition, limit })))
+    Ok(Node::Special(Box::new(Filter {
+        input,
+        condition,
+        limit,
+    })))
 }
 
 #[derive(Debug)]
@@ -194,7 +229,10 @@ impl Special for Reduce {
             nullish if nullish.is_nullish() => return Ok(Value::Null),
             other => {
                 let found = other.type_name();
-                return failure(40080, format!("$reduce requires that 'input' be an array, found: {found}"));
+                return failure(
+                    40080,
+                    format!("$reduce requires that 'input' be an array, found: {found}"),
+                );
             }
         };
         let mut value = self.initial.evaluate(evaluation)?;
@@ -220,11 +258,20 @@ impl Special for Reduce {
 
 pub(super) fn parse_reduce(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
     let found = Value::from_raw(raw).type_name();
-    let not_object = (40075, format!("$reduce requires an object as an argument, found: {found}"));
+    let not_object = (
+        40075,
+        format!("$reduce requires an object as an argument, found: {found}"),
+    );
     let [input, initial, body] = named_fields("$reduce", raw, ["input", "initialValue", "in"], not_object, 40076)?;
-    let Some(input) = input else { return failure(40077, "$reduce requires 'input' to be specified") };
-    let Some(initial) = initial else { return failure(40078, "$reduce requires 'initialValue' to be specified") };
-    let Some(body) = body else { return failure(40079, "$reduce requires 'in' to be specified") };
+    let Some(input) = input else {
+        return failure(40077, "$reduce requires 'input' to be specified");
+    };
+    let Some(initial) = initial else {
+        return failure(40078, "$reduce requires 'initialValue' to be specified");
+    };
+    let Some(body) = body else {
+        return failure(40079, "$reduce requires 'in' to be specified");
+    };
     let input = parser.operand(input)?;
     let initial = parser.operand(initial)?;
     let body = parser.with_bound(&["value", "this"], |parser| parser.operand(body))?;
@@ -290,17 +337,29 @@ impl SortArray {
 
 pub(super) fn parse_sort_array(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
     let found = Value::from_raw(raw).type_name();
-    let not_object = (2942500, format!("$sortArray requires an object as an argument, found: {found}"));
+    let not_object = (
+        2942500,
+        format!("$sortArray requires an object as an argument, found: {found}"),
+    );
     let [input, order] = named_fields("$sortArray", raw, ["input", "sortBy"], not_object, 2942501)?;
-    let Some(input) = input else { return failure(2942502, "$sortArray requires 'input' to be specified") };
-    let Some(order) = order else { return failure(2942503, "$sortArray requires 'sortBy' to be specified") };
+    let Some(input) = input else {
+        return failure(2942502, "$sortArray requires 'input' to be specified");
+    };
+    let Some(order) = order else {
+        return failure(2942503, "$sortArray requires 'sortBy' to be specified");
+    };
     let comparer = parser.context.comparer.clone();
     let order = match order {
         RawBsonRef::Document(pattern) => ArrayOrder::Fields(SortPattern::parse(pattern, &comparer)?),
         other => match Number::of(&Value::from_raw(other)).and_then(Number::to_exact_i64) {
             Some(1) => ArrayOrder::Whole { descending: false },
             Some(-1) => ArrayOrder::Whole { descending: true },
-            _ => return failure(2942507, "Illegal sort specification: sortBy must be 1, -1 or a sort pattern"),
+            _ => {
+                return failure(
+                    2942507,
+                    "Illegal sort specification: sortBy must be 1, -1 or a sort pattern",
+                );
+            }
         },
     };
     let input = parser.operand(input)?;
@@ -320,7 +379,9 @@ impl std::fmt::Debug for Rand {
 impl Special for Rand {
     fn evaluate<'a>(&'a self, _: &mut Evaluation<'a>) -> Computed<'a> {
         // 53 random bits: every multiple of 2^-53 in [0, 1).
-        Ok(Value::Double((self.random.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)))
+        Ok(Value::Double(
+            (self.random.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64),
+        ))
     }
 
     fn visit_children(&self, _: &mut dyn FnMut(&Node)) {}
@@ -339,5 +400,7 @@ pub(super) fn parse_rand(parser: &Parser<'_>, raw: RawBsonRef<'_>) -> Result<Nod
     if !empty {
         return failure(3040501, "$rand does not currently accept arguments");
     }
-    Ok(Node::Special(Box::new(Rand { random: parser.context.random.clone() })))
+    Ok(Node::Special(Box::new(Rand {
+        random: parser.context.random.clone(),
+    })))
 }

@@ -11,7 +11,11 @@ const fn compared(
     arity: Arity,
     function: for<'a> fn(&'static str, &Comparer, Vec<Value<'a>>) -> Computed<'a>,
 ) -> Operator {
-    Operator { name, arity, apply: Apply::Compared(function) }
+    Operator {
+        name,
+        arity,
+        apply: Apply::Compared(function),
+    }
 }
 
 /// The operators of this module.
@@ -21,8 +25,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     compared("$setUnion", Arity::Any, set_union),
     compared("$setDifference", Arity::Exactly(2), set_difference),
     compared("$setIsSubset", Arity::Exactly(2), set_is_subset),
-    Operator { name: "$anyElementTrue", arity: Arity::Exactly(1), apply: Apply::Unary(any_element_true) },
-    Operator { name: "$allElementsTrue", arity: Arity::Exactly(1), apply: Apply::Unary(all_elements_true) },
+    Operator {
+        name: "$anyElementTrue",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(any_element_true),
+    },
+    Operator {
+        name: "$allElementsTrue",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(all_elements_true),
+    },
 ];
 
 /// The distinct elements with their key bytes.
@@ -56,14 +68,21 @@ fn array_of<'v, 'a>(value: Option<&'v Value<'a>>, code: i32, what: &str) -> Resu
 
 fn set_equals<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     if operands.len() < 2 {
-        return failure(17045, format!("$setEquals needs at least two arguments had: {}", operands.len()));
+        return failure(
+            17045,
+            format!("$setEquals needs at least two arguments had: {}", operands.len()),
+        );
     }
     let mut first = None;
     for (index, operand) in operands.iter().enumerate() {
         let Value::Array(array) = operand else {
             return failure(
                 17044,
-                format!("All operands of $setEquals must be arrays. {}-th argument is of type: {}", index + 1, operand.type_name()),
+                format!(
+                    "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
+                    index + 1,
+                    operand.type_name()
+                ),
             );
         };
         let keys = keys_of(array, comparer)?;
@@ -80,7 +99,11 @@ fn set_intersection<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Valu
         if operand.is_nullish() {
             return Ok(Value::Null);
         }
-        let array = array_of(Some(operand), 17047, "All operands of $setIntersection must be arrays: one")?;
+        let array = array_of(
+            Some(operand),
+            17047,
+            "All operands of $setIntersection must be arrays: one",
+        )?;
         common = Some(match common {
             None => distinct(array, comparer)?,
             Some(mut kept) => {
@@ -114,23 +137,49 @@ fn set_difference<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<
     if operands.iter().any(Value::is_nullish) {
         return Ok(Value::Null);
     }
-    let first = array_of(operands.first(), 17048, "both operands of $setDifference must be arrays. First argument")?;
-    let second = array_of(operands.get(1), 17049, "both operands of $setDifference must be arrays. Second argument")?;
+    let first = array_of(
+        operands.first(),
+        17048,
+        "both operands of $setDifference must be arrays. First argument",
+    )?;
+    let second = array_of(
+        operands.get(1),
+        17049,
+        "both operands of $setDifference must be arrays. Second argument",
+    )?;
     let taken = keys_of(second, comparer)?;
-    let left = distinct(first, comparer)?.into_iter().filter(|(key, _)| !taken.contains(key));
+    let left = distinct(first, comparer)?
+        .into_iter()
+        .filter(|(key, _)| !taken.contains(key));
     Value::array(left.map(|(_, value)| value).collect())
 }
 
 fn set_is_subset<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let first = array_of(operands.first(), 17046, "both operands of $setIsSubset must be arrays. First argument")?;
-    let second = array_of(operands.get(1), 17042, "both operands of $setIsSubset must be arrays. Second argument")?;
+    let first = array_of(
+        operands.first(),
+        17046,
+        "both operands of $setIsSubset must be arrays. First argument",
+    )?;
+    let second = array_of(
+        operands.get(1),
+        17042,
+        "both operands of $setIsSubset must be arrays. Second argument",
+    )?;
     let whole = keys_of(second, comparer)?;
-    Ok(Value::Boolean(keys_of(first, comparer)?.iter().all(|key| whole.contains(key))))
+    Ok(Value::Boolean(
+        keys_of(first, comparer)?.iter().all(|key| whole.contains(key)),
+    ))
 }
 
 fn any_element_true<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
     let Value::Array(array) = &operand else {
-        return failure(17041, format!("$anyElementTrue's argument must be an array, but is {}", operand.type_name()));
+        return failure(
+            17041,
+            format!(
+                "$anyElementTrue's argument must be an array, but is {}",
+                operand.type_name()
+            ),
+        );
     };
     for item in array.iter() {
         if item?.is_true() {
@@ -142,7 +191,13 @@ fn any_element_true<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
 
 fn all_elements_true<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
     let Value::Array(array) = &operand else {
-        return failure(17040, format!("$allElementsTrue's argument must be an array, but is {}", operand.type_name()));
+        return failure(
+            17040,
+            format!(
+                "$allElementsTrue's argument must be an array, but is {}",
+                operand.type_name()
+            ),
+        );
     };
     for item in array.iter() {
         if !item?.is_true() {

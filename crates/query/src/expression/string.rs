@@ -9,26 +9,66 @@ use crate::value::number::Number;
 
 /// The operators with positional arguments.
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator { name: "$concat", arity: Arity::Any, apply: Apply::Many(concat) },
-    Operator { name: "$toUpper", arity: Arity::Exactly(1), apply: Apply::Unary(|_, value| {
-        Ok(Value::string(text_of(&value)?.to_ascii_uppercase()))
-    }) },
-    Operator { name: "$toLower", arity: Arity::Exactly(1), apply: Apply::Unary(|_, value| {
-        Ok(Value::string(text_of(&value)?.to_ascii_lowercase()))
-    }) },
-    Operator { name: "$strcasecmp", arity: Arity::Exactly(2), apply: Apply::Binary(strcasecmp) },
-    Operator { name: "$substr", arity: Arity::Exactly(3), apply: Apply::Many(substr_bytes) },
-    Operator { name: "$substrBytes", arity: Arity::Exactly(3), apply: Apply::Many(substr_bytes) },
-    Operator { name: "$substrCP", arity: Arity::Exactly(3), apply: Apply::Many(substr_cp) },
-    Operator { name: "$strLenBytes", arity: Arity::Exactly(1), apply: Apply::Unary(|name, value| {
-        length(name, &value, 34473, str::len)
-    }) },
-    Operator { name: "$strLenCP", arity: Arity::Exactly(1), apply: Apply::Unary(|name, value| {
-        length(name, &value, 34471, |text| text.chars().count())
-    }) },
-    Operator { name: "$split", arity: Arity::Exactly(2), apply: Apply::Binary(split) },
-    Operator { name: "$indexOfBytes", arity: Arity::Between(2, 4), apply: Apply::Many(index_of_bytes) },
-    Operator { name: "$indexOfCP", arity: Arity::Between(2, 4), apply: Apply::Many(index_of_cp) },
+    Operator {
+        name: "$concat",
+        arity: Arity::Any,
+        apply: Apply::Many(concat),
+    },
+    Operator {
+        name: "$toUpper",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(|_, value| Ok(Value::string(text_of(&value)?.to_ascii_uppercase()))),
+    },
+    Operator {
+        name: "$toLower",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(|_, value| Ok(Value::string(text_of(&value)?.to_ascii_lowercase()))),
+    },
+    Operator {
+        name: "$strcasecmp",
+        arity: Arity::Exactly(2),
+        apply: Apply::Binary(strcasecmp),
+    },
+    Operator {
+        name: "$substr",
+        arity: Arity::Exactly(3),
+        apply: Apply::Many(substr_bytes),
+    },
+    Operator {
+        name: "$substrBytes",
+        arity: Arity::Exactly(3),
+        apply: Apply::Many(substr_bytes),
+    },
+    Operator {
+        name: "$substrCP",
+        arity: Arity::Exactly(3),
+        apply: Apply::Many(substr_cp),
+    },
+    Operator {
+        name: "$strLenBytes",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(|name, value| length(name, &value, 34473, str::len)),
+    },
+    Operator {
+        name: "$strLenCP",
+        arity: Arity::Exactly(1),
+        apply: Apply::Unary(|name, value| length(name, &value, 34471, |text| text.chars().count())),
+    },
+    Operator {
+        name: "$split",
+        arity: Arity::Exactly(2),
+        apply: Apply::Binary(split),
+    },
+    Operator {
+        name: "$indexOfBytes",
+        arity: Arity::Between(2, 4),
+        apply: Apply::Many(index_of_bytes),
+    },
+    Operator {
+        name: "$indexOfCP",
+        arity: Arity::Between(2, 4),
+        apply: Apply::Many(index_of_cp),
+    },
 ];
 
 const TRIM: &[(&str, bool)] = &[("input", true), ("chars", false)];
@@ -36,10 +76,30 @@ const REPLACE: &[(&str, bool)] = &[("input", true), ("find", true), ("replacemen
 
 /// The operators with named arguments.
 pub(super) const NAMED: &[NamedOperator] = &[
-    NamedOperator { name: "$trim", fields: TRIM, apply: |name, v| trim(name, v, true, true), codes: [50696, 50694, 50695] },
-    NamedOperator { name: "$ltrim", fields: TRIM, apply: |name, v| trim(name, v, true, false), codes: [50696, 50694, 50695] },
-    NamedOperator { name: "$rtrim", fields: TRIM, apply: |name, v| trim(name, v, false, true), codes: [50696, 50694, 50695] },
-    NamedOperator { name: "$replaceOne", fields: REPLACE, apply: |name, v| replace(name, v, 1), codes: [51751, 51750, 51749] },
+    NamedOperator {
+        name: "$trim",
+        fields: TRIM,
+        apply: |name, v| trim(name, v, true, true),
+        codes: [50696, 50694, 50695],
+    },
+    NamedOperator {
+        name: "$ltrim",
+        fields: TRIM,
+        apply: |name, v| trim(name, v, true, false),
+        codes: [50696, 50694, 50695],
+    },
+    NamedOperator {
+        name: "$rtrim",
+        fields: TRIM,
+        apply: |name, v| trim(name, v, false, true),
+        codes: [50696, 50694, 50695],
+    },
+    NamedOperator {
+        name: "$replaceOne",
+        fields: REPLACE,
+        apply: |name, v| replace(name, v, 1),
+        codes: [51751, 51750, 51749],
+    },
     NamedOperator {
         name: "$replaceAll",
         fields: REPLACE,
@@ -54,7 +114,12 @@ fn concat<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
         match operand {
             Value::String(text) => joined.push_str(text),
             nullish if nullish.is_nullish() => return Ok(Value::Null),
-            other => return failure(16702, format!("$concat only supports strings, not {}", other.type_name())),
+            other => {
+                return failure(
+                    16702,
+                    format!("$concat only supports strings, not {}", other.type_name()),
+                );
+            }
         }
         check_result_bytes(joined.len())?;
     }
@@ -79,12 +144,21 @@ fn substr_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a
     let name = if name == "$substr" { "$substrBytes" } else { name };
     let position = |value: &Value<'_>, code, what: &str| match Number::of(value) {
         Some(number) => Ok(number.to_f64() as i64),
-        None => failure(code, format!("{name}: {what} must be a numeric type (is BSON type {})", value.type_name())),
+        None => failure(
+            code,
+            format!(
+                "{name}: {what} must be a numeric type (is BSON type {})",
+                value.type_name()
+            ),
+        ),
     };
     let start = position(start, 16034, "starting index")?;
     let count = position(count, 16035, "length")?;
     let Ok(start) = usize::try_from(start) else {
-        return failure(50752, format!("{name}: starting index must be non-negative (got: {start})"));
+        return failure(
+            50752,
+            format!("{name}: starting index must be non-negative (got: {start})"),
+        );
     };
     let end = match usize::try_from(count) {
         Ok(count) => start.saturating_add(count).min(text.len()),
@@ -94,11 +168,17 @@ fn substr_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a
         return Ok(Value::borrowed_str(""));
     }
     if !text.is_char_boundary(start) {
-        return failure(28656, format!("{name}:  Invalid range, starting index is a UTF-8 continuation byte."));
+        return failure(
+            28656,
+            format!("{name}:  Invalid range, starting index is a UTF-8 continuation byte."),
+        );
     }
     match text.get(start..end) {
         Some(part) => Ok(Value::string(part)),
-        None => failure(28657, format!("{name}:  Invalid range, ending index is in the middle of a UTF-8 character.")),
+        None => failure(
+            28657,
+            format!("{name}:  Invalid range, ending index is in the middle of a UTF-8 character."),
+        ),
     }
 }
 
@@ -107,10 +187,22 @@ fn substr_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let text = text_of(text)?;
     let position = |value: &Value<'_>, codes: [i32; 3], what: &str| {
         let Some(number) = Number::of(value) else {
-            return failure(codes[0], format!("{name}: {what} must be a numeric type (is BSON type {})", value.type_name()));
+            return failure(
+                codes[0],
+                format!(
+                    "{name}: {what} must be a numeric type (is BSON type {})",
+                    value.type_name()
+                ),
+            );
         };
         let Some(n) = number.to_exact_i32() else {
-            return failure(codes[1], format!("{name}: {what} cannot be represented as a 32-bit integral value: {}", value.render()));
+            return failure(
+                codes[1],
+                format!(
+                    "{name}: {what} cannot be represented as a 32-bit integral value: {}",
+                    value.render()
+                ),
+            );
         };
         match usize::try_from(n) {
             Ok(n) => Ok(n),
@@ -128,7 +220,10 @@ fn length<'a>(name: &str, value: &Value<'a>, code: i32, measure: fn(&str) -> usi
             Ok(n) => Ok(Value::Int32(n)),
             Err(_) => failure(34470, "string length could not be represented as an int."),
         },
-        None => failure(code, format!("{name} requires a string argument, found: {}", value.type_name())),
+        None => failure(
+            code,
+            format!("{name} requires a string argument, found: {}", value.type_name()),
+        ),
     }
 }
 
@@ -139,13 +234,19 @@ fn split<'a>(_: &'static str, text: Value<'a>, separator: Value<'a>) -> Computed
     let Some(input) = text.as_str() else {
         return failure(
             40085,
-            format!("$split requires an expression that evaluates to a string as a first argument, found: {}", text.type_name()),
+            format!(
+                "$split requires an expression that evaluates to a string as a first argument, found: {}",
+                text.type_name()
+            ),
         );
     };
     let Some(separator) = separator.as_str() else {
         return failure(
             40086,
-            format!("$split requires an expression that evaluates to a string as a second argument, found: {}", separator.type_name()),
+            format!(
+                "$split requires an expression that evaluates to a string as a second argument, found: {}",
+                separator.type_name()
+            ),
         );
     };
     if separator.is_empty() {
@@ -164,7 +265,11 @@ pub(super) fn search_range(
         let Some(n) = Number::of(value).and_then(Number::to_exact_i32) else {
             return failure(
                 40096,
-                format!("{name} requires an integral {what} index, found a value of type: {}, with value: {}", value.type_name(), value.render()),
+                format!(
+                    "{name} requires an integral {what} index, found a value of type: {}, with value: {}",
+                    value.type_name(),
+                    value.render()
+                ),
             );
         };
         match usize::try_from(n) {
@@ -186,21 +291,38 @@ fn search_operands<'v>(
     operands: &'v [Value<'_>],
     codes: [i32; 2],
 ) -> Result<Option<(&'v str, &'v str)>, QueryError> {
-    let (first, second) = (operands.first().unwrap_or(&Value::Missing), operands.get(1).unwrap_or(&Value::Missing));
+    let (first, second) = (
+        operands.first().unwrap_or(&Value::Missing),
+        operands.get(1).unwrap_or(&Value::Missing),
+    );
     if first.is_nullish() {
         return Ok(None);
     }
     let Some(text) = first.as_str() else {
-        return failure(codes[0], format!("{name} requires a string as the first argument, found: {}", first.type_name()));
+        return failure(
+            codes[0],
+            format!(
+                "{name} requires a string as the first argument, found: {}",
+                first.type_name()
+            ),
+        );
     };
     let Some(pattern) = second.as_str() else {
-        return failure(codes[1], format!("{name} requires a string as the second argument, found: {}", second.type_name()));
+        return failure(
+            codes[1],
+            format!(
+                "{name} requires a string as the second argument, found: {}",
+                second.type_name()
+            ),
+        );
     };
     Ok(Some((text, pattern)))
 }
 
 fn index_of_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let Some((text, pattern)) = search_operands(name, &operands, [40091, 40092])? else { return Ok(Value::Null) };
+    let Some((text, pattern)) = search_operands(name, &operands, [40091, 40092])? else {
+        return Ok(Value::Null);
+    };
     let (start, end) = search_range(name, operands.get(2), operands.get(3))?;
     let end = end.unwrap_or(text.len()).min(text.len());
     if start > end {
@@ -210,30 +332,40 @@ fn index_of_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<
     let place = if pattern.is_empty() {
         Some(0)
     } else {
-        haystack.windows(pattern.len()).position(|window| window == pattern.as_bytes())
+        haystack
+            .windows(pattern.len())
+            .position(|window| window == pattern.as_bytes())
     };
     Ok(found(place.map(|place| place + start)))
 }
 
 fn index_of_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let Some((text, pattern)) = search_operands(name, &operands, [40093, 40094])? else { return Ok(Value::Null) };
+    let Some((text, pattern)) = search_operands(name, &operands, [40093, 40094])? else {
+        return Ok(Value::Null);
+    };
     let (start, end) = search_range(name, operands.get(2), operands.get(3))?;
     // Byte positions of the code points, and the end.
-    let places: Vec<usize> = text.char_indices().map(|(place, _)| place).chain([text.len()]).collect();
+    let places: Vec<usize> = text
+        .char_indices()
+        .map(|(place, _)| place)
+        .chain([text.len()])
+        .collect();
     let end = end.unwrap_or(places.len() - 1).min(places.len() - 1);
     if start > end {
         return Ok(Value::Int32(-1));
     }
     let place = (start..=end).find(|place| {
-        places.get(*place).is_some_and(|from| text[*from..places[end]].starts_with(pattern))
+        places
+            .get(*place)
+            .is_some_and(|from| text[*from..places[end]].starts_with(pattern))
     });
     Ok(found(place))
 }
 
 /// What `$trim` removes when not told: ASCII and Unicode spaces, and NUL.
 const SPACES: &[char] = &[
-    '\0', ' ', '\t', '\n', '\u{b}', '\u{c}', '\r', '\u{a0}', '\u{1680}', '\u{2000}', '\u{2001}', '\u{2002}', '\u{2003}',
-    '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}', '\u{200a}',
+    '\0', ' ', '\t', '\n', '\u{b}', '\u{c}', '\r', '\u{a0}', '\u{1680}', '\u{2000}', '\u{2001}', '\u{2002}',
+    '\u{2003}', '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}', '\u{200a}',
 ];
 
 fn trim<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, left: bool, right: bool) -> Computed<'a> {
@@ -246,7 +378,11 @@ fn trim<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, left: bool, right: bo
     let Some(text) = input.as_str() else {
         return failure(
             50699,
-            format!("{name} requires its input to be a string, got {} (of type {}) instead.", input.render(), input.type_name()),
+            format!(
+                "{name} requires its input to be a string, got {} (of type {}) instead.",
+                input.render(),
+                input.type_name()
+            ),
         );
     };
     let set: Vec<char> = match &chars {
@@ -257,7 +393,11 @@ fn trim<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, left: bool, right: bo
             None => {
                 return failure(
                     50700,
-                    format!("{name} requires 'chars' to be a string, got {} (of type {}) instead.", chars.render(), chars.type_name()),
+                    format!(
+                        "{name} requires 'chars' to be a string, got {} (of type {}) instead.",
+                        chars.render(),
+                        chars.type_name()
+                    ),
                 );
             }
         },
@@ -275,17 +415,25 @@ fn trim<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, left: bool, right: bo
 fn replace<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, most: usize) -> Computed<'a> {
     let mut null = false;
     let mut texts = Vec::with_capacity(3);
-    for (argument, (field, code)) in arguments.iter().zip([("input", 51746), ("find", 51745), ("replacement", 51744)]) {
+    for (argument, (field, code)) in arguments
+        .iter()
+        .zip([("input", 51746), ("find", 51745), ("replacement", 51744)])
+    {
         let value = argument.as_ref().unwrap_or(&Value::Missing);
         match value.as_str() {
             Some(text) => texts.push(text),
             None if value.is_nullish() => null = true,
             None => {
-                return failure(code, format!("{name} requires that '{field}' be a string, found: {}", value.render()));
+                return failure(
+                    code,
+                    format!("{name} requires that '{field}' be a string, found: {}", value.render()),
+                );
             }
         }
     }
-    let (false, [input, find, replacement]) = (null, &texts[..]) else { return Ok(Value::Null) };
+    let (false, [input, find, replacement]) = (null, &texts[..]) else {
+        return Ok(Value::Null);
+    };
     let replaced = match most {
         1 => input.replacen(find, replacement, 1),
         _ => input.replace(find, replacement),

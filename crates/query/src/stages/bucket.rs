@@ -18,9 +18,15 @@ fn push_group_and_sort(
     context: &ExpressionContext,
 ) -> Result<(), QueryError> {
     let group = RawDocumentBuf::from_bytes(group).map_err(|_| Malformed)?;
-    stages.push(StageSpec::Group(GroupSpec::parse(RawBsonRef::Document(&group), context)?));
+    stages.push(StageSpec::Group(GroupSpec::parse(
+        RawBsonRef::Document(&group),
+        context,
+    )?));
     let pattern = stage_document(sort.0, &Value::Int32(sort.1));
-    stages.push(StageSpec::Sort { pattern: SortPattern::parse(&pattern, &context.comparer)?, limit: None });
+    stages.push(StageSpec::Sort {
+        pattern: SortPattern::parse(&pattern, &context.comparer)?,
+        limit: None,
+    });
     Ok(())
 }
 
@@ -37,14 +43,27 @@ pub(super) fn parse_sort_by_count(
 ) -> Result<(), QueryError> {
     match raw {
         RawBsonRef::String(path) if path.starts_with('$') => {}
-        RawBsonRef::String(_) => return failure(40148, "the sortByCount field must be defined as a $-prefixed path or an expression inside an object"),
+        RawBsonRef::String(_) => {
+            return failure(
+                40148,
+                "the sortByCount field must be defined as a $-prefixed path or an expression inside an object",
+            );
+        }
         RawBsonRef::Document(document) => {
             let first = document.into_iter().next().transpose().map_err(|_| Malformed)?;
             if !first.is_some_and(|(name, _)| name.as_str().starts_with('$')) {
-                return failure(40147, "the sortByCount field must be defined as a $-prefixed path or an expression inside an object");
+                return failure(
+                    40147,
+                    "the sortByCount field must be defined as a $-prefixed path or an expression inside an object",
+                );
             }
         }
-        _ => return failure(40149, "the sortByCount field must be specified as a string or as an object"),
+        _ => {
+            return failure(
+                40149,
+                "the sortByCount field must be specified as a string or as an object",
+            );
+        }
     }
     let mut bytes = Vec::new();
     let mut writer = DocumentWriter::new(&mut bytes);
@@ -55,13 +74,21 @@ pub(super) fn parse_sort_by_count(
 }
 
 /// The constant that an option of `$bucket` must be.
-fn constant(raw: RawBsonRef<'_>, context: &ExpressionContext, code: i32, what: &str) -> Result<Value<'static>, QueryError> {
+fn constant(
+    raw: RawBsonRef<'_>,
+    context: &ExpressionContext,
+    code: i32,
+    what: &str,
+) -> Result<Value<'static>, QueryError> {
     let expression = Expression::parse(raw, context)?;
     if let Some(value) = expression.as_constant() {
         return Ok(value.clone());
     }
     let shown = Value::from_raw(raw).render();
-    failure(code, format!("The $bucket '{what}' must be a constant expression, but found expression: {shown}"))
+    failure(
+        code,
+        format!("The $bucket '{what}' must be a constant expression, but found expression: {shown}"),
+    )
 }
 
 pub(super) fn parse_bucket(
@@ -71,7 +98,10 @@ pub(super) fn parse_bucket(
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = raw else {
         let found = Value::from_raw(raw).type_name();
-        return failure(40201, format!("Argument to $bucket stage must be an object, but found type: {found}."));
+        return failure(
+            40201,
+            format!("Argument to $bucket stage must be an object, but found type: {found}."),
+        );
     };
     let (mut group_by, mut boundaries, mut default, mut output) = (None, None, None, None);
     for element in document {
@@ -81,14 +111,22 @@ pub(super) fn parse_bucket(
             ("groupBy", raw @ RawBsonRef::String(path)) if path.starts_with('$') => group_by = Some(raw),
             ("groupBy", other) => {
                 let shown = Value::from_raw(other).render();
-                return failure(40202, format!("The $bucket 'groupBy' field must be defined as a $-prefixed path or an expression, but found: {shown}."));
+                return failure(
+                    40202,
+                    format!(
+                        "The $bucket 'groupBy' field must be defined as a $-prefixed path or an expression, but found: {shown}."
+                    ),
+                );
             }
             ("boundaries", raw) => boundaries = Some(parse_boundaries(raw, context)?),
             ("default", raw) => default = Some(constant(raw, context, 40195, "default")?),
             ("output", raw @ RawBsonRef::Document(_)) => output = Some(raw),
             ("output", other) => {
                 let found = Value::from_raw(other).type_name();
-                return failure(40196, format!("The $bucket 'output' field must be an object, but found type: {found}."));
+                return failure(
+                    40196,
+                    format!("The $bucket 'output' field must be an object, but found type: {found}."),
+                );
             }
             (other, _) => return failure(40197, format!("Unrecognized option to $bucket: {other}.")),
         }
@@ -116,9 +154,15 @@ pub(super) fn parse_bucket(
 fn parse_boundaries(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Vec<Value<'static>>, QueryError> {
     let RawBsonRef::Array(array) = raw else {
         let found = Value::from_raw(raw).type_name();
-        return failure(40200, format!("The $bucket 'boundaries' field must be an array, but found type: {found}."));
+        return failure(
+            40200,
+            format!("The $bucket 'boundaries' field must be an array, but found type: {found}."),
+        );
     };
-    array.into_iter().map(|item| constant(item.map_err(|_| Malformed)?, context, 40191, "boundaries")).collect()
+    array
+        .into_iter()
+        .map(|item| constant(item.map_err(|_| Malformed)?, context, 40191, "boundaries"))
+        .collect()
 }
 
 fn check_boundaries(
@@ -127,24 +171,41 @@ fn check_boundaries(
     context: &ExpressionContext,
 ) -> Result<(), QueryError> {
     let [lowest, .., highest] = boundaries else {
-        return failure(40192, format!("The $bucket 'boundaries' field must have at least 2 values, but found {} value(s).", boundaries.len()));
+        return failure(
+            40192,
+            format!(
+                "The $bucket 'boundaries' field must have at least 2 values, but found {} value(s).",
+                boundaries.len()
+            ),
+        );
     };
     for pair in boundaries.windows(2) {
         let [low, high] = pair else { continue };
         if crate::value::type_rank(low) != crate::value::type_rank(high) {
             return failure(
                 40193,
-                format!("All values in the the 'boundaries' option to $bucket must have the same type. Found conflicting types {} and {}.", low.type_name(), high.type_name()),
+                format!(
+                    "All values in the the 'boundaries' option to $bucket must have the same type. Found conflicting types {} and {}.",
+                    low.type_name(),
+                    high.type_name()
+                ),
             );
         }
         if context.comparer.compare(low, high).is_ge() {
-            return failure(40194, "The 'boundaries' option to $bucket must be sorted, but elements are not in ascending order");
+            return failure(
+                40194,
+                "The 'boundaries' option to $bucket must be sorted, but elements are not in ascending order",
+            );
         }
     }
     let Some(default) = default else { return Ok(()) };
-    let inside = context.comparer.compare(default, lowest).is_ge() && context.comparer.compare(default, highest).is_lt();
+    let inside =
+        context.comparer.compare(default, lowest).is_ge() && context.comparer.compare(default, highest).is_lt();
     if inside {
-        return failure(40199, "The $bucket 'default' field must be less than the lowest boundary or greater than or equal to the highest boundary.");
+        return failure(
+            40199,
+            "The $bucket 'default' field must be less than the lowest boundary or greater than or equal to the highest boundary.",
+        );
     }
     Ok(())
 }

@@ -34,7 +34,11 @@ pub(super) struct MatchStage {
 
 impl MatchStage {
     pub(super) fn new(source: Box<dyn Stage>, matcher: Matcher) -> Self {
-        Self { source, matcher, checkpoint: Checkpoint::default() }
+        Self {
+            source,
+            matcher,
+            checkpoint: Checkpoint::default(),
+        }
     }
 }
 
@@ -79,7 +83,11 @@ pub(super) struct SkipStage {
 
 impl SkipStage {
     pub(super) fn new(source: Box<dyn Stage>, skip: u64) -> Self {
-        Self { source, left: skip, checkpoint: Checkpoint::default() }
+        Self {
+            source,
+            left: skip,
+            checkpoint: Checkpoint::default(),
+        }
     }
 }
 
@@ -105,7 +113,11 @@ pub(super) struct CountStage {
 
 impl CountStage {
     pub(super) fn new(source: Box<dyn Stage>, field: String) -> Self {
-        Self { source, field, done: false }
+        Self {
+            source,
+            field,
+            done: false,
+        }
     }
 }
 
@@ -122,7 +134,11 @@ impl Stage for CountStage {
         }
         self.done = true;
         // As MongoDB's: nothing in, nothing out.
-        if count == 0 { Ok(None) } else { count_document(&self.field, count).map(Some) }
+        if count == 0 {
+            Ok(None)
+        } else {
+            count_document(&self.field, count).map(Some)
+        }
     }
 }
 

@@ -45,9 +45,16 @@ impl GroupSpec {
                 fields.push((Box::from(name), parse_field(name, raw, context)?));
             }
         }
-        let Some(id) = id else { return failure(15955, "a group specification must include an _id") };
+        let Some(id) = id else {
+            return failure(15955, "a group specification must include an _id");
+        };
         let written = super::specification::stage_document("$group", &Value::from_raw(raw));
-        Ok(Self { written, id, fields, comparer: context.comparer.clone() })
+        Ok(Self {
+            written,
+            id,
+            fields,
+            comparer: context.comparer.clone(),
+        })
     }
 
     /// The stage as written.
@@ -68,7 +75,9 @@ impl GroupSpec {
     /// Adds the fields that are read.
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
         self.id.add_dependencies(dependencies);
-        self.fields.iter().for_each(|(_, accumulator)| accumulator.add_dependencies(dependencies));
+        self.fields
+            .iter()
+            .for_each(|(_, accumulator)| accumulator.add_dependencies(dependencies));
     }
 }
 
@@ -109,11 +118,18 @@ pub(super) struct GroupStage {
 
 impl GroupStage {
     pub(super) fn new(source: Box<dyn Stage>, spec: GroupSpec) -> Self {
-        Self { source, spec, results: None }
+        Self {
+            source,
+            spec,
+            results: None,
+        }
     }
 
     fn new_group(spec: &GroupSpec, id: Value<'static>) -> Group {
-        Group { id, states: spec.fields.iter().map(|(_, field)| field.start()).collect() }
+        Group {
+            id,
+            states: spec.fields.iter().map(|(_, field)| field.start()).collect(),
+        }
     }
 
     fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Group>, QueryError> {

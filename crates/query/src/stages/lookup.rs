@@ -57,7 +57,12 @@ fn stage_documents(array: &RawArray, stage: &str) -> Result<Vec<RawDocumentBuf>,
     for raw in array {
         match raw.map_err(|_| Malformed)? {
             RawBsonRef::Document(document) => stages.push(document.to_owned()),
-            _ => return failure(ErrorCode::TypeMismatch.0, format!("Each element of the 'pipeline' array of {stage} must be an object")),
+            _ => {
+                return failure(
+                    ErrorCode::TypeMismatch.0,
+                    format!("Each element of the 'pipeline' array of {stage} must be an object"),
+                );
+            }
         }
     }
     Ok(stages)
@@ -76,20 +81,30 @@ fn check_depth(depth: usize) -> Result<(), QueryError> {
 /// `"coll"` or `{db, coll}`.
 fn parse_from(raw: RawBsonRef<'_>) -> Result<ForeignName, QueryError> {
     match raw {
-        RawBsonRef::String(collection) => Ok(ForeignName { database: None, collection: Some(collection.to_owned()) }),
+        RawBsonRef::String(collection) => Ok(ForeignName {
+            database: None,
+            collection: Some(collection.to_owned()),
+        }),
         RawBsonRef::Document(document) => {
             let part = |name: &str| match document.get(name) {
                 Ok(Some(RawBsonRef::String(text))) => Some(text.to_owned()),
                 _ => None,
             };
             match (part("db"), part("coll")) {
-                (Some(db), Some(coll)) => Ok(ForeignName { database: Some(db), collection: Some(coll) }),
+                (Some(db), Some(coll)) => Ok(ForeignName {
+                    database: Some(db),
+                    collection: Some(coll),
+                }),
                 _ => bad("$lookup 'from' field must be a string or an object with 'db' and 'coll'"),
             }
         }
         other => {
             let value = Value::from_raw(other);
-            bad(format!("$lookup argument 'from: {}' must be a string, is type {}", value.render(), value.type_name()))
+            bad(format!(
+                "$lookup argument 'from: {}' must be a string, is type {}",
+                value.render(),
+                value.type_name()
+            ))
         }
     }
 }
@@ -100,7 +115,9 @@ impl LookupSpec {
         check_depth(depth + 1)?;
         let RawBsonRef::Document(document) = raw else {
             let found = Value::from_raw(raw).type_name();
-            return bad(format!("the $lookup stage specification must be an object, but found {found}"));
+            return bad(format!(
+                "the $lookup stage specification must be an object, but found {found}"
+            ));
         };
         let (mut from, mut local, mut foreign, mut target) = (None, None, None, None);
         let (mut variables, mut pipeline) = (Vec::new(), None);
@@ -111,28 +128,45 @@ impl LookupSpec {
                 ("pipeline", RawBsonRef::Array(array)) => pipeline = Some(stage_documents(array, "$lookup")?),
                 ("pipeline", other) => {
                     let found = Value::from_raw(other).type_name();
-                    return failure(ErrorCode::TypeMismatch.0, format!("'pipeline' option must be specified as an array, found {found}"));
+                    return failure(
+                        ErrorCode::TypeMismatch.0,
+                        format!("'pipeline' option must be specified as an array, found {found}"),
+                    );
                 }
                 ("let", RawBsonRef::Document(document)) => variables = parse_let(document, context)?,
                 ("let", other) => {
                     let value = Value::from_raw(other);
-                    return bad(format!("$lookup argument 'let: {}' must be an object, is type {}", value.render(), value.type_name()));
+                    return bad(format!(
+                        "$lookup argument 'let: {}' must be an object, is type {}",
+                        value.render(),
+                        value.type_name()
+                    ));
                 }
                 ("as", RawBsonRef::String(text)) => target = Some(FieldPath::parse(text)?),
                 ("localField", RawBsonRef::String(text)) => local = Some(FieldPath::parse(text)?),
                 ("foreignField", RawBsonRef::String(text)) => foreign = Some(FieldPath::parse(text)?.to_string()),
                 (field @ ("as" | "localField" | "foreignField"), other) => {
                     let value = Value::from_raw(other);
-                    return bad(format!("$lookup argument '{field}: {}' must be a string, is type {}", value.render(), value.type_name()));
+                    return bad(format!(
+                        "$lookup argument '{field}: {}' must be a string, is type {}",
+                        value.render(),
+                        value.type_name()
+                    ));
                 }
                 (other, _) => return bad(format!("unknown argument to $lookup: {other}")),
             }
         }
-        let Some(target) = target else { return bad("must specify 'as' field for a $lookup") };
+        let Some(target) = target else {
+            return bad("must specify 'as' field for a $lookup");
+        };
         let equality = match (local, foreign) {
             (Some(local), Some(foreign)) => Some((local, foreign)),
             (None, None) if pipeline.is_some() => None,
-            (None, None) => return bad("$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"),
+            (None, None) => {
+                return bad(
+                    "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified",
+                );
+            }
             _ => return bad("$lookup requires both or neither of 'localField' and 'foreignField' to be specified"),
         };
         if !variables.is_empty() && pipeline.is_none() {
@@ -184,7 +218,9 @@ fn add_name(name: &ForeignName, found: &mut Vec<(Option<String>, String)>) {
 }
 
 fn starts_with_documents(pipeline: &[RawDocumentBuf]) -> bool {
-    pipeline.first().is_some_and(|first| first.get("$documents").ok().flatten().is_some())
+    pipeline
+        .first()
+        .is_some_and(|first| first.get("$documents").ok().flatten().is_some())
 }
 
 fn parse_let(document: &RawDocument, context: &ExpressionContext) -> Result<Vec<(String, Expression)>, QueryError> {
@@ -237,11 +273,15 @@ impl UnionSpec {
             }
             other => {
                 let found = Value::from_raw(other).type_name();
-                return bad(format!("the $unionWith stage specification must be an object or string, but found {found}"));
+                return bad(format!(
+                    "the $unionWith stage specification must be an object or string, but found {found}"
+                ));
             }
         }
         if from.collection.is_none() && !starts_with_documents(&pipeline) {
-            return bad("$unionWith stage without explicit collection must have a pipeline with $documents as first stage");
+            return bad(
+                "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
+            );
         }
         let nested = check_pipeline(&pipeline, &[], context, depth + 1)?;
         Ok(Self {
@@ -277,7 +317,8 @@ fn equality_filter(field: &str, local: &Value<'_>) -> Result<RawDocumentBuf, Que
                 let mut branches = writer.array("$or");
                 for item in &items {
                     let equal = super::specification::stage_document("$eq", item);
-                    let branch = super::specification::stage_document(field, &Value::from_raw(RawBsonRef::Document(&equal)));
+                    let branch =
+                        super::specification::stage_document(field, &Value::from_raw(RawBsonRef::Document(&equal)));
                     branches.push(&Value::from_raw(RawBsonRef::Document(&branch)));
                 }
                 branches.finish();
@@ -307,7 +348,11 @@ pub(super) struct LookupStage {
 
 impl LookupStage {
     pub(super) fn new(source: Box<dyn Stage>, spec: LookupSpec) -> Self {
-        Self { source, spec, results: None }
+        Self {
+            source,
+            spec,
+            results: None,
+        }
     }
 
     fn find(&self, document: &SharedDocument, context: &mut StageContext<'_>) -> Result<Value<'static>, QueryError> {
@@ -342,7 +387,9 @@ impl LookupStage {
                 let name = spec.from.collection.as_deref().unwrap_or("$documents");
                 return failure(
                     4568,
-                    format!("Total size of documents in {name} matching pipeline's $lookup stage exceeds {STAGE_BYTES_MAX} bytes"),
+                    format!(
+                        "Total size of documents in {name} matching pipeline's $lookup stage exceeds {STAGE_BYTES_MAX} bytes"
+                    ),
                 );
             }
             found.push(Value::document(document));
@@ -353,7 +400,9 @@ impl LookupStage {
 
 impl Stage for LookupStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        let Some(document) = self.source.next(context)? else { return Ok(None) };
+        let Some(document) = self.source.next(context)? else {
+            return Ok(None);
+        };
         let found = match &self.results {
             Some(results) => results.clone(),
             None => self.find(&document, context)?,
@@ -375,7 +424,11 @@ pub(super) struct UnionStage {
 
 impl UnionStage {
     pub(super) fn new(source: Box<dyn Stage>, spec: UnionSpec) -> Self {
-        Self { source, spec, foreign: None }
+        Self {
+            source,
+            spec,
+            foreign: None,
+        }
     }
 }
 

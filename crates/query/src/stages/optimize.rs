@@ -77,7 +77,10 @@ fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionC
 }
 
 fn makes_one_of_each(stage: &StageSpec) -> bool {
-    matches!(stage, StageSpec::Project { .. } | StageSpec::ReplaceRoot { .. } | StageSpec::Lookup(_))
+    matches!(
+        stage,
+        StageSpec::Project { .. } | StageSpec::ReplaceRoot { .. } | StageSpec::Lookup(_)
+    )
 }
 
 fn conjuncts(matcher: &Matcher) -> Vec<MatchExpr> {
@@ -97,38 +100,55 @@ fn match_of(mut parts: Vec<MatchExpr>, context: &ExpressionContext) -> StageSpec
         }
     };
     let matcher = Matcher::from_expr(root, context.comparer.shared_collator());
-    StageSpec::Match { filter: matcher.to_document(), matcher }
+    StageSpec::Match {
+        filter: matcher.to_document(),
+        matcher,
+    }
 }
 
 /// The parts of a filter that may be tested before `stage`, and the others. `None` when there are no such parts.
 fn split(matcher: &Matcher, stage: &StageSpec) -> Option<(Vec<MatchExpr>, Vec<MatchExpr>)> {
     let touched: Vec<String> = match stage {
         StageSpec::Sort { limit: None, .. } => Vec::new(),
-        StageSpec::Project { changed: Some(changed), .. } => changed.clone(),
-        StageSpec::Unwind(unwind) => {
-            unwind.index().map(ToString::to_string).into_iter().chain([unwind.path().to_string()]).collect()
-        }
+        StageSpec::Project {
+            changed: Some(changed), ..
+        } => changed.clone(),
+        StageSpec::Unwind(unwind) => unwind
+            .index()
+            .map(ToString::to_string)
+            .into_iter()
+            .chain([unwind.path().to_string()])
+            .collect(),
         StageSpec::Lookup(lookup) => vec![lookup.target().to_string()],
         _ => return None,
     };
-    let (ahead, rest): (Vec<_>, Vec<_>) =
-        conjuncts(matcher).into_iter().partition(|part| is_independent(part, &touched, matcher));
+    let (ahead, rest): (Vec<_>, Vec<_>) = conjuncts(matcher)
+        .into_iter()
+        .partition(|part| is_independent(part, &touched, matcher));
     (!ahead.is_empty()).then_some((ahead, rest))
 }
 
 fn is_independent(part: &MatchExpr, touched: &[String], matcher: &Matcher) -> bool {
     let mut read = Dependencies::default();
-    add_filter_dependencies(&Matcher::from_expr(part.clone(), matcher.collator().cloned()), &mut read);
+    add_filter_dependencies(
+        &Matcher::from_expr(part.clone(), matcher.collator().cloned()),
+        &mut read,
+    );
     if touched.is_empty() {
         return true;
     }
-    !read.whole_document && read.paths.iter().all(|path| touched.iter().all(|other| !overlap(path, other)))
+    !read.whole_document
+        && read
+            .paths
+            .iter()
+            .all(|path| touched.iter().all(|other| !overlap(path, other)))
 }
 
 /// Whether one path is the other or leads into it.
 fn overlap(a: &str, b: &str) -> bool {
     let leads_into = |short: &str, long: &str| {
-        long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        long.strip_prefix(short)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     leads_into(a, b) || leads_into(b, a)
 }
@@ -148,7 +168,9 @@ fn limit_sort(stages: &mut Vec<StageSpec>, place: usize) {
         }
     }
     let Some((offset, wanted)) = wanted else { return };
-    let Some(StageSpec::Sort { limit, .. }) = stages.get_mut(place) else { return };
+    let Some(StageSpec::Sort { limit, .. }) = stages.get_mut(place) else {
+        return;
+    };
     *limit = Some(limit.map_or(wanted, |old| old.min(wanted)));
     if skipped == 0 {
         stages.remove(offset);

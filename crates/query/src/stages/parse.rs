@@ -58,10 +58,18 @@ pub(super) fn parse_array(array: &RawArray, context: &ExpressionContext, depth: 
     for raw in array {
         match raw.map_err(|_| Malformed)? {
             RawBsonRef::Document(stage) => push_stage(&mut stages, stage, context, depth)?,
-            _ => return failure(ErrorCode::TypeMismatch.0, "Each element of the 'pipeline' array must be an object"),
+            _ => {
+                return failure(
+                    ErrorCode::TypeMismatch.0,
+                    "Each element of the 'pipeline' array must be an object",
+                );
+            }
         }
     }
-    Ok(Pipeline { stages, context: context.clone() })
+    Ok(Pipeline {
+        stages,
+        context: context.clone(),
+    })
 }
 
 pub(super) fn parse_documents(
@@ -73,7 +81,10 @@ pub(super) fn parse_documents(
     for stage in documents {
         push_stage(&mut stages, stage, context, depth)?;
     }
-    Ok(Pipeline { stages, context: context.clone() })
+    Ok(Pipeline {
+        stages,
+        context: context.clone(),
+    })
 }
 
 fn push_stage(
@@ -84,16 +95,25 @@ fn push_stage(
 ) -> Result<(), QueryError> {
     let mut elements = stage.into_iter();
     let (Some(only), None) = (elements.next(), elements.next()) else {
-        return failure(40323, "A pipeline stage specification object must contain exactly one field.");
+        return failure(
+            40323,
+            "A pipeline stage specification object must contain exactly one field.",
+        );
     };
     let (name, raw) = only.map_err(|_| Malformed)?;
     let first = stages.is_empty();
     parse_stage(stages, name.as_str(), raw, context, depth)?;
     if stages.len() > STAGES_MAX {
-        return failure(7749501, format!("Pipeline length must be no longer than {STAGES_MAX} stages"));
+        return failure(
+            7749501,
+            format!("Pipeline length must be no longer than {STAGES_MAX} stages"),
+        );
     }
     if !first && matches!(stages.last(), Some(StageSpec::Initial { .. })) {
-        return failure(40602, format!("{} is only valid as the first stage in a pipeline.", name.as_str()));
+        return failure(
+            40602,
+            format!("{} is only valid as the first stage in a pipeline.", name.as_str()),
+        );
     }
     Ok(())
 }
@@ -121,8 +141,14 @@ fn parse_stage(
         "$lookup" => StageSpec::Lookup(Box::new(LookupSpec::parse(raw, context, depth)?)),
         "$unionWith" => StageSpec::Union(Box::new(UnionSpec::parse(raw, context, depth)?)),
         "$replaceRoot" => parse_replace_root(raw, written(), context)?,
-        "$replaceWith" => StageSpec::ReplaceRoot { written: written(), expression: Expression::parse(raw, context)? },
-        "$redact" => StageSpec::Redact { written: written(), expression: Expression::parse(raw, context)? },
+        "$replaceWith" => StageSpec::ReplaceRoot {
+            written: written(),
+            expression: Expression::parse(raw, context)?,
+        },
+        "$redact" => StageSpec::Redact {
+            written: written(),
+            expression: Expression::parse(raw, context)?,
+        },
         "$facet" => parse_facet(raw, context, depth)?,
         "$sortByCount" => return bucket::parse_sort_by_count(stages, raw, context),
         "$bucket" => return bucket::parse_bucket(stages, raw, context),
@@ -134,18 +160,26 @@ fn parse_stage(
 /// Initial stages, and names that are no stage of Tenon's.
 fn parse_other(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<StageSpec, QueryError> {
     if name == "$documents" {
-        let value = Expression::parse(raw, context)?.evaluate_on(&SharedDocument::empty())?.into_owned();
+        let value = Expression::parse(raw, context)?
+            .evaluate_on(&SharedDocument::empty())?
+            .into_owned();
         if !matches!(value, Value::Array(_)) {
             return failure(5858203, "an array of documents expected in $documents");
         }
-        return Ok(StageSpec::Initial { name: name.to_owned(), specification: stage_document("", &value) });
+        return Ok(StageSpec::Initial {
+            name: name.to_owned(),
+            specification: stage_document("", &value),
+        });
     }
     if INITIAL.contains(&name) {
         let specification = match raw {
             RawBsonRef::Document(document) => document.to_owned(),
             other => stage_document("", &Value::from_raw(other)),
         };
-        return Ok(StageSpec::Initial { name: name.to_owned(), specification });
+        return Ok(StageSpec::Initial {
+            name: name.to_owned(),
+            specification,
+        });
     }
     if NOT_BUILT.contains(&name) {
         return Err(QueryError::not_implemented(&format!("the stage {name}")));
@@ -153,7 +187,9 @@ fn parse_other(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> 
     if SEARCH.contains(&name) {
         return failure(
             ErrorCode::SearchNotEnabled.0,
-            format!("Using {name} and other search stages requires additional configuration that this server does not have."),
+            format!(
+                "Using {name} and other search stages requires additional configuration that this server does not have."
+            ),
         );
     }
     failure(40324, format!("Unrecognized pipeline stage name: '{name}'"))
@@ -163,7 +199,10 @@ fn parse_match(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Stage
     let RawBsonRef::Document(filter) = raw else {
         return failure(15959, "the match filter must be an expression in an object");
     };
-    Ok(StageSpec::Match { filter: filter.to_owned(), matcher: Matcher::parse(filter, context)? })
+    Ok(StageSpec::Match {
+        filter: filter.to_owned(),
+        matcher: Matcher::parse(filter, context)?,
+    })
 }
 
 fn parse_project(
@@ -175,11 +214,19 @@ fn parse_project(
         return failure(15969, "$project specification must be an object");
     };
     if document.is_empty() {
-        return failure(51272, "Invalid $project :: caused by :: projection specification must have at least one field");
+        return failure(
+            51272,
+            "Invalid $project :: caused by :: projection specification must have at least one field",
+        );
     }
     let projection = Projection::parse_project(document, context)?;
     let changed = projection_exclusions(document);
-    Ok(StageSpec::Project { name: "$project", written, projection, changed })
+    Ok(StageSpec::Project {
+        name: "$project",
+        written,
+        projection,
+        changed,
+    })
 }
 
 /// The paths that a `$project` leaves out, when leaving out is all it does.
@@ -209,7 +256,10 @@ fn parse_add_fields(
 ) -> Result<StageSpec, QueryError> {
     let RawBsonRef::Document(document) = raw else {
         let found = Value::from_raw(raw).type_name();
-        return failure(40272, format!("{name} specification stage must be an object, got {found}"));
+        return failure(
+            40272,
+            format!("{name} specification stage must be an object, got {found}"),
+        );
     };
     let projection = Projection::parse_add_fields(document, context)?;
     // Nested forms ({a: {b: 1}}) change parts of their top-level field: the first component says enough.
@@ -219,7 +269,12 @@ fn parse_add_fields(
         changed.push(path.as_str().to_owned());
     }
     let name = if name == "$set" { "$set" } else { "$addFields" };
-    Ok(StageSpec::Project { name, written, projection, changed: Some(changed) })
+    Ok(StageSpec::Project {
+        name,
+        written,
+        projection,
+        changed: Some(changed),
+    })
 }
 
 fn parse_unset(raw: RawBsonRef<'_>, written: RawDocumentBuf) -> Result<StageSpec, QueryError> {
@@ -230,11 +285,19 @@ fn parse_unset(raw: RawBsonRef<'_>, written: RawDocumentBuf) -> Result<StageSpec
             for item in array {
                 match item.map_err(|_| Malformed)? {
                     RawBsonRef::String(path) => paths.push(path),
-                    _ => return failure(31120, "$unset specification must be a string or an array containing only string values"),
+                    _ => {
+                        return failure(
+                            31120,
+                            "$unset specification must be a string or an array containing only string values",
+                        );
+                    }
                 }
             }
             if paths.is_empty() {
-                return failure(31119, "$unset specification must be a string or an array with at least one field");
+                return failure(
+                    31119,
+                    "$unset specification must be a string or an array with at least one field",
+                );
             }
         }
         _ => return failure(31002, "$unset specification must be a string or an array"),
@@ -244,14 +307,20 @@ fn parse_unset(raw: RawBsonRef<'_>, written: RawDocumentBuf) -> Result<StageSpec
     }
     let projection = Projection::parse_unset(raw)?;
     let changed = Some(paths.iter().map(|path| (*path).to_owned()).collect());
-    Ok(StageSpec::Project { name: "$unset", written, projection, changed })
+    Ok(StageSpec::Project {
+        name: "$unset",
+        written,
+        projection,
+        changed,
+    })
 }
 
 fn parse_sort(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<StageSpec, QueryError> {
     match raw {
-        RawBsonRef::Document(pattern) => {
-            Ok(StageSpec::Sort { pattern: SortPattern::parse(pattern, &context.comparer)?, limit: None })
-        }
+        RawBsonRef::Document(pattern) => Ok(StageSpec::Sort {
+            pattern: SortPattern::parse(pattern, &context.comparer)?,
+            limit: None,
+        }),
         _ => failure(15973, "the $sort key specification must be an object"),
     }
 }
@@ -266,11 +335,27 @@ fn parse_limit(raw: RawBsonRef<'_>) -> Result<StageSpec, QueryError> {
     match whole_number(raw) {
         Some(0) => failure(15958, "the limit must be positive"),
         Some(n) if n > 0 => Ok(StageSpec::Limit(n as u64)),
-        Some(_) => failure(5107201, format!("invalid argument to $limit stage: Expected a non-negative number in: $limit: {}", shown())),
-        None if Value::from_raw(raw).is_number() => {
-            failure(5107201, format!("invalid argument to $limit stage: Expected an integer: $limit: {}", shown()))
-        }
-        None => failure(5107201, format!("invalid argument to $limit stage: Expected a number in: $limit: {}", shown())),
+        Some(_) => failure(
+            5107201,
+            format!(
+                "invalid argument to $limit stage: Expected a non-negative number in: $limit: {}",
+                shown()
+            ),
+        ),
+        None if Value::from_raw(raw).is_number() => failure(
+            5107201,
+            format!(
+                "invalid argument to $limit stage: Expected an integer: $limit: {}",
+                shown()
+            ),
+        ),
+        None => failure(
+            5107201,
+            format!(
+                "invalid argument to $limit stage: Expected a number in: $limit: {}",
+                shown()
+            ),
+        ),
     }
 }
 
@@ -278,16 +363,34 @@ fn parse_skip(raw: RawBsonRef<'_>) -> Result<StageSpec, QueryError> {
     let shown = || Value::from_raw(raw).render();
     match whole_number(raw) {
         Some(n) if n >= 0 => Ok(StageSpec::Skip(n as u64)),
-        Some(_) => failure(5107200, format!("invalid argument to $skip stage: Expected a non-negative number in: $skip: {}", shown())),
-        None if Value::from_raw(raw).is_number() => {
-            failure(5107200, format!("invalid argument to $skip stage: Expected an integer: $skip: {}", shown()))
-        }
-        None => failure(5107200, format!("invalid argument to $skip stage: Expected a number in: $skip: {}", shown())),
+        Some(_) => failure(
+            5107200,
+            format!(
+                "invalid argument to $skip stage: Expected a non-negative number in: $skip: {}",
+                shown()
+            ),
+        ),
+        None if Value::from_raw(raw).is_number() => failure(
+            5107200,
+            format!(
+                "invalid argument to $skip stage: Expected an integer: $skip: {}",
+                shown()
+            ),
+        ),
+        None => failure(
+            5107200,
+            format!(
+                "invalid argument to $skip stage: Expected a number in: $skip: {}",
+                shown()
+            ),
+        ),
     }
 }
 
 fn parse_count(raw: RawBsonRef<'_>) -> Result<StageSpec, QueryError> {
-    let RawBsonRef::String(field) = raw else { return failure(40156, "the count field must be a non-empty string") };
+    let RawBsonRef::String(field) = raw else {
+        return failure(40156, "the count field must be a non-empty string");
+    };
     if field.is_empty() {
         return failure(40157, "the count field must be a non-empty string");
     }
@@ -303,7 +406,9 @@ fn parse_count(raw: RawBsonRef<'_>) -> Result<StageSpec, QueryError> {
     if field == "_id" {
         return failure(9039800, "the count field cannot be '_id'");
     }
-    Ok(StageSpec::Count { field: field.to_owned() })
+    Ok(StageSpec::Count {
+        field: field.to_owned(),
+    })
 }
 
 fn parse_sample(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<StageSpec, QueryError> {
@@ -325,7 +430,10 @@ fn parse_sample(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Stag
         };
     }
     match size {
-        Some(size) => Ok(StageSpec::Sample { size, context: context.clone() }),
+        Some(size) => Ok(StageSpec::Sample {
+            size,
+            context: context.clone(),
+        }),
         None => failure(28749, "$sample stage must specify a size"),
     }
 }
@@ -337,13 +445,22 @@ fn parse_replace_root(
 ) -> Result<StageSpec, QueryError> {
     let RawBsonRef::Document(document) = raw else {
         let found = Value::from_raw(raw).type_name();
-        return failure(40229, format!("expected an object as specification for $replaceRoot stage, got {found}"));
+        return failure(
+            40229,
+            format!("expected an object as specification for $replaceRoot stage, got {found}"),
+        );
     };
     let mut new_root = None;
     for element in document {
         let (name, raw) = element.map_err(|_| Malformed)?;
         if name.as_str() != "newRoot" {
-            return failure(40230, format!("unrecognized option to $replaceRoot stage: {}, only valid option is 'newRoot'.", name.as_str()));
+            return failure(
+                40230,
+                format!(
+                    "unrecognized option to $replaceRoot stage: {}, only valid option is 'newRoot'.",
+                    name.as_str()
+                ),
+            );
         }
         new_root = Some(Expression::parse(raw, context)?);
     }
@@ -356,10 +473,19 @@ fn parse_replace_root(
 fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -> Result<StageSpec, QueryError> {
     let RawBsonRef::Document(document) = raw else {
         let found = Value::from_raw(raw).render();
-        return failure(40169, format!("the $facet specification must be a non-empty object, but found: {found}"));
+        return failure(
+            40169,
+            format!("the $facet specification must be a non-empty object, but found: {found}"),
+        );
     };
     if document.is_empty() {
-        return failure(40169, format!("the $facet specification must be a non-empty object, but found: {}", render(document)));
+        return failure(
+            40169,
+            format!(
+                "the $facet specification must be a non-empty object, but found: {}",
+                render(document)
+            ),
+        );
     }
     if depth >= PIPELINE_DEPTH_MAX {
         return failure(ErrorCode::BadValue.0, "too many levels of nested pipelines");
@@ -374,12 +500,18 @@ fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -
         }
         let RawBsonRef::Array(array) = raw else {
             let found = Value::from_raw(raw).type_name();
-            return failure(40170, format!("arguments to $facet must be arrays, {name} is type {found}"));
+            return failure(
+                40170,
+                format!("arguments to $facet must be arrays, {name} is type {found}"),
+            );
         };
         let pipeline = parse_array(array, context, depth + 1)?;
         for stage in &pipeline.stages {
             if NOT_IN_FACET.contains(&stage.name()) || matches!(stage, StageSpec::Initial { .. }) {
-                return failure(40600, format!("{} is not allowed to be used within a $facet stage", stage.name()));
+                return failure(
+                    40600,
+                    format!("{} is not allowed to be used within a $facet stage", stage.name()),
+                );
             }
         }
         facets.push((name.to_owned(), pipeline));

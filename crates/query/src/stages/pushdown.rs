@@ -60,7 +60,9 @@ pub(super) fn take(stages: &mut Vec<StageSpec>) -> Pushdown {
     for stage in stages.iter() {
         let plain = pushdown.skip == 0 && pushdown.limit.is_none();
         match stage {
-            StageSpec::Match { filter, matcher } if taken == 0 => pushdown.filter = Some((filter.clone(), matcher.clone())),
+            StageSpec::Match { filter, matcher } if taken == 0 => {
+                pushdown.filter = Some((filter.clone(), matcher.clone()))
+            }
             StageSpec::Sort { pattern, limit } if plain && pushdown.sort.is_none() => {
                 pushdown.sort = Some(pattern.clone());
                 pushdown.limit = *limit;
@@ -85,7 +87,10 @@ pub(super) fn take(stages: &mut Vec<StageSpec>) -> Pushdown {
 
 fn count_only(stages: &[StageSpec]) -> Option<CountOnly> {
     match stages {
-        [StageSpec::Count { field }] => Some(CountOnly { id: None, fields: vec![field.clone()] }),
+        [StageSpec::Count { field }] => Some(CountOnly {
+            id: None,
+            fields: vec![field.clone()],
+        }),
         [StageSpec::Group(group)] => {
             let id = match group.id().as_constant()? {
                 Value::Missing => Value::Null,

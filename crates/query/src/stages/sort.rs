@@ -67,12 +67,23 @@ pub(super) struct SortStage {
 
 impl SortStage {
     pub(super) fn new(source: Box<dyn Stage>, pattern: SortPattern, limit: Option<u64>) -> Self {
-        Self { source, pattern, limit, sorted: None }
+        Self {
+            source,
+            pattern,
+            limit,
+            sorted: None,
+        }
     }
 
     fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Held>, QueryError> {
-        let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        if limit == usize::MAX { self.consume_all(context) } else { self.consume_top(context, limit) }
+        let limit = self
+            .limit
+            .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        if limit == usize::MAX {
+            self.consume_all(context)
+        } else {
+            self.consume_top(context, limit)
+        }
     }
 
     fn consume_all(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Held>, QueryError> {
@@ -82,7 +93,11 @@ impl SortStage {
             checkpoint.tick(context)?;
             let mut key = Vec::with_capacity(16);
             self.pattern.append_key(&document, &mut keys, &mut key)?;
-            let next = Held { key, arrival: held.len() as u64, document };
+            let next = Held {
+                key,
+                arrival: held.len() as u64,
+                document,
+            };
             bytes += next.bytes();
             if bytes > STAGE_BYTES_MAX {
                 return too_much_memory("Sort");
@@ -113,7 +128,11 @@ impl SortStage {
                     bytes -= worst.bytes();
                 }
             }
-            let next = Held { key: key.clone(), arrival, document };
+            let next = Held {
+                key: key.clone(),
+                arrival,
+                document,
+            };
             bytes += next.bytes();
             if bytes > STAGE_BYTES_MAX {
                 return too_much_memory("Sort");
@@ -142,7 +161,12 @@ pub(super) struct SampleStage {
 
 impl SampleStage {
     pub(super) fn new(source: Box<dyn Stage>, size: u64, random: Arc<dyn Random>) -> Self {
-        Self { source, size, random, chosen: None }
+        Self {
+            source,
+            size,
+            random,
+            chosen: None,
+        }
     }
 
     fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<SharedDocument>, QueryError> {

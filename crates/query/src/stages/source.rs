@@ -18,7 +18,9 @@ impl IteratorSource {
         I: IntoIterator<Item = SharedDocument>,
         I::IntoIter: Send + 'static,
     {
-        Self { documents: Box::new(documents.into_iter().map(Ok)) }
+        Self {
+            documents: Box::new(documents.into_iter().map(Ok)),
+        }
     }
 
     /// The elements of the array in the document `{"": [...]}`.
@@ -30,7 +32,12 @@ impl IteratorSource {
         for item in array.iter() {
             match item? {
                 Value::Document(document) => documents.push(document.to_shared()),
-                other => return failure(40228, format!("$documents: expected an object, found {}", other.type_name())),
+                other => {
+                    return failure(
+                        40228,
+                        format!("$documents: expected an object, found {}", other.type_name()),
+                    );
+                }
             }
         }
         Ok(Self::new(documents))

@@ -133,9 +133,9 @@ impl StageSpec {
     pub fn to_document(&self) -> RawDocumentBuf {
         match self {
             StageSpec::Match { filter, .. } => stage_document("$match", &document_value(filter)),
-            StageSpec::Project { written, .. } | StageSpec::ReplaceRoot { written, .. } | StageSpec::Redact { written, .. } => {
-                written.clone()
-            }
+            StageSpec::Project { written, .. }
+            | StageSpec::ReplaceRoot { written, .. }
+            | StageSpec::Redact { written, .. } => written.clone(),
             StageSpec::Sort { pattern, limit } => {
                 let sort = stage_document("sortKey", &document_value(pattern.document()));
                 let Some(limit) = limit else {
@@ -198,11 +198,15 @@ impl StageSpec {
                 true
             }
             StageSpec::Sort { pattern, .. } => {
-                dependencies.paths.extend(pattern.fields().map(|(path, _)| path.to_owned()));
+                dependencies
+                    .paths
+                    .extend(pattern.fields().map(|(path, _)| path.to_owned()));
                 true
             }
             StageSpec::Limit(_) | StageSpec::Skip(_) | StageSpec::Sample { .. } => true,
-            StageSpec::Project { projection, changed, .. } => {
+            StageSpec::Project {
+                projection, changed, ..
+            } => {
                 projection.add_dependencies(dependencies);
                 // Only an inclusion bounds what comes out.
                 changed.is_some()

@@ -19,13 +19,19 @@ pub(super) struct ProjectStage {
 
 impl ProjectStage {
     pub(super) fn new(source: Box<dyn Stage>, projection: Projection) -> Self {
-        Self { source, projection, capacity: 64 }
+        Self {
+            source,
+            projection,
+            capacity: 64,
+        }
     }
 }
 
 impl Stage for ProjectStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        let Some(document) = self.source.next(context)? else { return Ok(None) };
+        let Some(document) = self.source.next(context)? else {
+            return Ok(None);
+        };
         let mut out = Vec::with_capacity(self.capacity);
         self.projection.apply(&document, None, &mut out)?;
         self.capacity = out.len();
@@ -62,7 +68,9 @@ pub(crate) fn replace_root(expression: &Expression, document: &SharedDocument) -
 
 impl Stage for ReplaceRootStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        let Some(document) = self.source.next(context)? else { return Ok(None) };
+        let Some(document) = self.source.next(context)? else {
+            return Ok(None);
+        };
         replace_root(&self.expression, &document).map(Some)
     }
 }
@@ -75,7 +83,11 @@ pub(super) struct RedactStage {
 
 impl RedactStage {
     pub(super) fn new(source: Box<dyn Stage>, expression: Expression) -> Self {
-        Self { source, expression, checkpoint: Checkpoint::default() }
+        Self {
+            source,
+            expression,
+            checkpoint: Checkpoint::default(),
+        }
     }
 }
 
@@ -92,7 +104,10 @@ fn redact(expression: &Expression, level: &RawDocument, depth: usize) -> Result<
         _ => {
             return failure(
                 17053,
-                format!("$redact's expression should not return anything aside from the variables $$KEEP, $$DESCEND, and $$PRUNE, but returned {}", decision.render()),
+                format!(
+                    "$redact's expression should not return anything aside from the variables $$KEEP, $$DESCEND, and $$PRUNE, but returned {}",
+                    decision.render()
+                ),
             );
         }
     }
@@ -169,7 +184,11 @@ pub(super) struct FacetStage {
 
 impl FacetStage {
     pub(super) fn new(source: Box<dyn Stage>, facets: Vec<(String, Pipeline)>) -> Result<Self, QueryError> {
-        Ok(Self { source, facets, done: false })
+        Ok(Self {
+            source,
+            facets,
+            done: false,
+        })
     }
 
     fn run(&mut self, context: &mut StageContext<'_>) -> Result<SharedDocument, QueryError> {
@@ -177,7 +196,12 @@ impl FacetStage {
         let mut hold = |document: &SharedDocument| {
             bytes += document.as_bytes().len() + 48;
             if bytes > STAGE_BYTES_MAX {
-                return failure(4031700, format!("document constructed by $facet is {bytes} bytes, which exceeds the limit of {STAGE_BYTES_MAX} bytes"));
+                return failure(
+                    4031700,
+                    format!(
+                        "document constructed by $facet is {bytes} bytes, which exceeds the limit of {STAGE_BYTES_MAX} bytes"
+                    ),
+                );
             }
             Ok(())
         };

@@ -33,20 +33,38 @@ impl UnwindSpec {
                     match (name.as_str(), raw) {
                         ("path", RawBsonRef::String(text)) => path = Some(text),
                         ("path", _) => {
-                            return failure(28808, format!("expected a string as the path for $unwind stage, got {found}"));
+                            return failure(
+                                28808,
+                                format!("expected a string as the path for $unwind stage, got {found}"),
+                            );
                         }
                         ("preserveNullAndEmptyArrays", RawBsonRef::Boolean(on)) => preserve = on,
                         ("preserveNullAndEmptyArrays", _) => {
-                            return failure(28809, format!("expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage, got {found}"));
+                            return failure(
+                                28809,
+                                format!(
+                                    "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage, got {found}"
+                                ),
+                            );
                         }
                         ("includeArrayIndex", RawBsonRef::String(text)) if !text.is_empty() => {
                             if text.starts_with('$') {
-                                return failure(28822, format!("includeArrayIndex option to $unwind stage should not be prefixed with a '$': {text}"));
+                                return failure(
+                                    28822,
+                                    format!(
+                                        "includeArrayIndex option to $unwind stage should not be prefixed with a '$': {text}"
+                                    ),
+                                );
                             }
                             index = Some(FieldPath::parse(text)?);
                         }
                         ("includeArrayIndex", _) => {
-                            return failure(28810, format!("expected a non-empty string for the includeArrayIndex  option to $unwind stage, got {found}"));
+                            return failure(
+                                28810,
+                                format!(
+                                    "expected a non-empty string for the includeArrayIndex  option to $unwind stage, got {found}"
+                                ),
+                            );
                         }
                         (other, _) => return failure(28811, format!("unrecognized option to $unwind stage: {other}")),
                     }
@@ -54,15 +72,28 @@ impl UnwindSpec {
             }
             other => {
                 let found = Value::from_raw(other).type_name();
-                return failure(15981, format!("expected either a string or an object as specification for $unwind stage, got {found}"));
+                return failure(
+                    15981,
+                    format!("expected either a string or an object as specification for $unwind stage, got {found}"),
+                );
             }
         }
-        let Some(path) = path else { return failure(28812, "no path specified to $unwind stage") };
+        let Some(path) = path else {
+            return failure(28812, "no path specified to $unwind stage");
+        };
         let Some(path) = path.strip_prefix('$') else {
-            return failure(28818, format!("path option to $unwind stage should be prefixed with a '$': {path}"));
+            return failure(
+                28818,
+                format!("path option to $unwind stage should be prefixed with a '$': {path}"),
+            );
         };
         let written = super::specification::stage_document("$unwind", &Value::from_raw(raw));
-        Ok(Self { written, path: FieldPath::parse(path)?, index, preserve })
+        Ok(Self {
+            written,
+            path: FieldPath::parse(path)?,
+            index,
+            preserve,
+        })
     }
 
     /// The stage as written.
@@ -83,7 +114,9 @@ impl UnwindSpec {
 
 /// The value at a path through documents only.
 fn nested_value<'a>(document: &'a RawDocument, parts: &[Box<str>]) -> Result<Value<'a>, Malformed> {
-    let Some((first, rest)) = parts.split_first() else { return Ok(Value::Missing) };
+    let Some((first, rest)) = parts.split_first() else {
+        return Ok(Value::Missing);
+    };
     let mut value = Value::field(document, first)?;
     for part in rest {
         value = value.get_field(part)?;
@@ -101,7 +134,11 @@ pub(super) struct UnwindStage {
 
 impl UnwindStage {
     pub(super) fn new(source: Box<dyn Stage>, spec: UnwindSpec) -> Self {
-        Self { source, spec, current: None }
+        Self {
+            source,
+            spec,
+            current: None,
+        }
     }
 
     fn with_index(&self, document: SharedDocument, index: Value<'_>) -> Result<SharedDocument, QueryError> {
@@ -113,7 +150,9 @@ impl UnwindStage {
 
     /// The next element of the current array.
     fn next_element(&mut self) -> Result<Option<SharedDocument>, QueryError> {
-        let Some((document, items, next)) = &mut self.current else { return Ok(None) };
+        let Some((document, items, next)) = &mut self.current else {
+            return Ok(None);
+        };
         let Some(item) = items.get(*next) else {
             self.current = None;
             return Ok(None);
@@ -131,7 +170,9 @@ impl Stage for UnwindStage {
             if let Some(document) = self.next_element()? {
                 return Ok(Some(document));
             }
-            let Some(document) = self.source.next(context)? else { return Ok(None) };
+            let Some(document) = self.source.next(context)? else {
+                return Ok(None);
+            };
             let items = match nested_value(&document, self.spec.path.parts())? {
                 Value::Array(array) => {
                     if array.is_empty() {

@@ -48,7 +48,10 @@ impl<'a> Value<'a> {
             0x10 => Value::Int32(i32::from_le_bytes(fixed(bytes)?)),
             0x11 => {
                 let both = u64::from_le_bytes(fixed(bytes)?);
-                Value::Timestamp(Timestamp { time: (both >> 32) as u32, increment: both as u32 })
+                Value::Timestamp(Timestamp {
+                    time: (both >> 32) as u32,
+                    increment: both as u32,
+                })
             }
             0x12 => Value::Int64(i64::from_le_bytes(fixed(bytes)?)),
             0x13 => Value::Decimal(Decimal128::from_bytes(fixed(bytes)?)),
@@ -129,9 +132,10 @@ impl<'a> Value<'a> {
             Value::String(v) => RawBsonRef::String(v),
             Value::Symbol(v) => RawBsonRef::Symbol(v),
             Value::JavaScript(v) => RawBsonRef::JavaScriptCode(v),
-            Value::Binary(subtype, bytes) => {
-                RawBsonRef::Binary(bson::raw::RawBinaryRef { subtype: BinarySubtype::from(*subtype), bytes })
-            }
+            Value::Binary(subtype, bytes) => RawBsonRef::Binary(bson::raw::RawBinaryRef {
+                subtype: BinarySubtype::from(*subtype),
+                bytes,
+            }),
             Value::Document(v) => RawBsonRef::Document(v),
             Value::Other(v) => v.as_raw_bson_ref(),
         })

@@ -25,12 +25,16 @@ impl SharedDocument {
 
     /// A copy of `document`.
     pub fn copy_of(document: &RawDocument) -> Self {
-        Self { bytes: Bytes::copy_from_slice(document.as_bytes()) }
+        Self {
+            bytes: Bytes::copy_from_slice(document.as_bytes()),
+        }
     }
 
     /// The document without fields.
     pub fn empty() -> Self {
-        Self { bytes: Bytes::from_static(&[5, 0, 0, 0, 0]) }
+        Self {
+            bytes: Bytes::from_static(&[5, 0, 0, 0, 0]),
+        }
     }
 
     /// The bytes.
@@ -54,7 +58,9 @@ impl SharedDocument {
         let part = document.as_bytes();
         let (own, other) = (self.bytes.as_ptr_range(), part.as_ptr_range());
         if own.start <= other.start && other.end <= own.end {
-            SharedDocument { bytes: self.bytes.slice_ref(part) }
+            SharedDocument {
+                bytes: self.bytes.slice_ref(part),
+            }
         } else {
             SharedDocument::copy_of(document)
         }
@@ -71,7 +77,9 @@ impl Deref for SharedDocument {
 
 impl From<RawDocumentBuf> for SharedDocument {
     fn from(document: RawDocumentBuf) -> Self {
-        Self { bytes: Bytes::from(document.into_bytes()) }
+        Self {
+            bytes: Bytes::from(document.into_bytes()),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub use document::SharedDocument;
 pub use edit::with_path;
 pub use order::{CollatorRef, Comparer, type_rank};
 pub use sort::SortPattern;
-pub use write::{append_element_header, ArrayWriter, DocumentWriter};
+pub use write::{ArrayWriter, DocumentWriter, append_element_header};
 
 use crate::error::QueryError;
 use scan::{Elements, Malformed};
@@ -218,12 +218,18 @@ impl<'a> Value<'a> {
                 format!("an array computed by an expression nests more than {DEPTH_MAX} levels"),
             ));
         }
-        Ok(Value::Array(ArrayValue::List(Arc::new(List { items, depth: depth + 1 }))))
+        Ok(Value::Array(ArrayValue::List(Arc::new(List {
+            items,
+            depth: depth + 1,
+        }))))
     }
 
     /// The array without elements.
     pub fn empty_array() -> Value<'a> {
-        Value::Array(ArrayValue::List(Arc::new(List { items: Vec::new(), depth: 1 })))
+        Value::Array(ArrayValue::List(Arc::new(List {
+            items: Vec::new(),
+            depth: 1,
+        })))
     }
 
     /// A document value of computed bytes.
@@ -243,7 +249,10 @@ impl<'a> Value<'a> {
 
     /// Whether this is int32, int64, double or decimal128.
     pub fn is_number(&self) -> bool {
-        matches!(self, Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_))
+        matches!(
+            self,
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_)
+        )
     }
 
     /// The text of a string value.
@@ -275,7 +284,9 @@ impl<'a> Value<'a> {
         match self.as_raw().map(bson::Bson::try_from) {
             Some(Ok(value)) => value.to_string(),
             _ => match self.wrapped().iter().next() {
-                Some(Ok((_, raw))) => bson::Bson::try_from(raw).map_or_else(|_| "?".to_owned(), |value| value.to_string()),
+                Some(Ok((_, raw))) => {
+                    bson::Bson::try_from(raw).map_or_else(|_| "?".to_owned(), |value| value.to_string())
+                }
                 _ => "MISSING".to_owned(),
             },
         }
@@ -442,4 +453,3 @@ impl<'a> Iterator for ArrayIter<'a, '_> {
         }
     }
 }
-

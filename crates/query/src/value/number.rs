@@ -188,7 +188,13 @@ enum Widest {
 
 impl Default for Sum {
     fn default() -> Self {
-        Self { integers: 0, double: 0.0, compensation: 0.0, decimal: Decimal::ZERO, widest: Widest::Int32 }
+        Self {
+            integers: 0,
+            double: 0.0,
+            compensation: 0.0,
+            decimal: Decimal::ZERO,
+            widest: Widest::Int32,
+        }
     }
 }
 
@@ -216,7 +222,11 @@ impl Sum {
     fn add_double(&mut self, n: f64) {
         let total = self.double + n;
         // The part that rounding lost, from the operand that was larger.
-        let lost = if self.double.abs() >= n.abs() { (self.double - total) + n } else { (n - total) + self.double };
+        let lost = if self.double.abs() >= n.abs() {
+            (self.double - total) + n
+        } else {
+            (n - total) + self.double
+        };
         if lost.is_finite() {
             self.compensation += lost;
         }
@@ -251,7 +261,11 @@ impl Sum {
         };
         let doubles = self.double + self.compensation;
         let total = self.decimal + integers;
-        if doubles == 0.0 { total } else { total + Decimal::from_f64(doubles) }
+        if doubles == 0.0 {
+            total
+        } else {
+            total + Decimal::from_f64(doubles)
+        }
     }
 
     /// The sum in the widest type seen; int32 when nothing was added.

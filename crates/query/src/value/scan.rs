@@ -46,7 +46,9 @@ impl<'a> Elements<'a> {
     /// The elements of `document`.
     pub fn new(document: &'a RawDocument) -> Self {
         let bytes = document.as_bytes();
-        Self { rest: bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or(&[]) }
+        Self {
+            rest: bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or(&[]),
+        }
     }
 }
 

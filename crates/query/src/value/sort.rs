@@ -37,25 +37,41 @@ impl SortPattern {
             let (name, raw) = element.map_err(|_| Malformed)?;
             let direction = match raw {
                 RawBsonRef::Document(meta) if meta.get("$meta").ok().flatten().is_some() => {
-                    return Err(bad(ErrorCode::NotImplemented.0, "sorting by {$meta: ...} is not implemented"));
+                    return Err(bad(
+                        ErrorCode::NotImplemented.0,
+                        "sorting by {$meta: ...} is not implemented",
+                    ));
                 }
-                RawBsonRef::Document(_) => return Err(bad(17312, "$meta is the only expression supported by $sort right now")),
+                RawBsonRef::Document(_) => {
+                    return Err(bad(17312, "$meta is the only expression supported by $sort right now"));
+                }
                 other => Number::of(&Value::from_raw(other)),
             };
             let Some(direction) = direction else {
                 let shown = Value::from_raw(raw).render();
-                return Err(bad(15974, format!("Illegal key in $sort specification: {}: {shown}", name.as_str())));
+                return Err(bad(
+                    15974,
+                    format!("Illegal key in $sort specification: {}: {shown}", name.as_str()),
+                ));
             };
             let direction = match direction.to_exact_i64() {
                 Some(1) => 1,
                 Some(-1) => -1,
-                _ => return Err(bad(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)")),
+                _ => {
+                    return Err(bad(
+                        15975,
+                        "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+                    ));
+                }
             };
             if name.as_str().split('.').any(str::is_empty) {
                 return Err(bad(15998, "FieldPath field names may not be empty strings."));
             }
             if name.as_str().split('.').any(|part| part.starts_with('$')) {
-                return Err(bad(16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField."));
+                return Err(bad(
+                    16410,
+                    "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+                ));
             }
             normalised.append(name, direction);
         }
@@ -64,7 +80,10 @@ impl SortPattern {
         }
         let index = IndexPattern::parse(&normalised).map_err(|error| bad(ErrorCode::BadValue.0, error.to_string()))?;
         let collator = comparer.shared_collator();
-        Ok(SortPattern { extractor: KeyExtractor::new(index, false, collator), document: normalised })
+        Ok(SortPattern {
+            extractor: KeyExtractor::new(index, false, collator),
+            document: normalised,
+        })
     }
 
     /// The pattern as a document, values 1 or -1.
@@ -98,11 +117,19 @@ impl SortPattern {
     /// Whether the first `n` fields of both patterns, n being this one's length, are the same.
     pub fn is_prefix_of(&self, other: &SortPattern) -> bool {
         let (own, others) = (self.extractor.pattern().fields(), other.extractor.pattern().fields());
-        own.len() <= others.len() && own.iter().zip(others).all(|(a, b)| a.path() == b.path() && a.order() == b.order())
+        own.len() <= others.len()
+            && own
+                .iter()
+                .zip(others)
+                .all(|(a, b)| a.path() == b.path() && a.order() == b.order())
     }
 
     /// The paths sorted by, with their directions.
     pub fn fields(&self) -> impl Iterator<Item = (&str, FieldOrder)> {
-        self.extractor.pattern().fields().iter().map(|field| (field.path(), field.order()))
+        self.extractor
+            .pattern()
+            .fields()
+            .iter()
+            .map(|field| (field.path(), field.order()))
     }
 }

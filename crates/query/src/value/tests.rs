@@ -14,8 +14,14 @@ fn shared(document: &Document) -> SharedDocument {
 }
 
 fn every_type() -> Document {
-    let regex = Regex { pattern: bson::raw::cstr!("^a").into(), options: bson::raw::cstr!("i").into() };
-    let scoped = JavaScriptCodeWithScope { code: "f()".into(), scope: doc! {"x": 1} };
+    let regex = Regex {
+        pattern: bson::raw::cstr!("^a").into(),
+        options: bson::raw::cstr!("i").into(),
+    };
+    let scoped = JavaScriptCodeWithScope {
+        code: "f()".into(),
+        scope: doc! {"x": 1},
+    };
     doc! {
         "double": 1.5, "string": "text", "document": {"a": {"b": 1}}, "array": [1, [2, "x"]],
         "binary": Binary { subtype: BinarySubtype::Uuid, bytes: vec![7; 16] },
@@ -46,7 +52,11 @@ fn every_type_keeps_its_bytes() {
     let mut writer = DocumentWriter::new(&mut out);
     for (name, value) in &owned {
         let raw = document.get(*name).unwrap().unwrap();
-        assert_eq!(Comparer::default().compare(&Value::from_raw(raw), value), Ordering::Equal, "{name}");
+        assert_eq!(
+            Comparer::default().compare(&Value::from_raw(raw), value),
+            Ordering::Equal,
+            "{name}"
+        );
         writer.append(name, value);
     }
     writer.finish();
@@ -70,9 +80,13 @@ fn shared_parts_share_memory() {
     let document = shared(&doc! {"a": {"b": {"c": 1}}, "l": [{"x": 1}, {"x": 2}]});
     let value = Value::document(document.clone());
     let inner = value.get_field("a").unwrap().get_field("b").unwrap();
-    let Value::Document(DocumentValue::Shared(part)) = &inner else { panic!("not shared") };
+    let Value::Document(DocumentValue::Shared(part)) = &inner else {
+        panic!("not shared")
+    };
     assert!(document.bytes().as_ptr_range().contains(&part.bytes().as_ptr()));
-    let Value::Array(list) = value.get_field("l").unwrap() else { panic!("no array") };
+    let Value::Array(list) = value.get_field("l").unwrap() else {
+        panic!("no array")
+    };
     let second = list.get(1).unwrap().unwrap();
     assert!(matches!(second.get_field("x").unwrap(), Value::Int32(2)));
     assert_eq!(list.len().unwrap(), 2);
@@ -81,9 +95,16 @@ fn shared_parts_share_memory() {
 #[test]
 fn truth() {
     for (value, expected) in [
-        (Value::Missing, false), (Value::Null, false), (Value::Boolean(false), false), (Value::Int32(0), false),
-        (Value::Double(-0.0), false), (Value::Decimal("0.00".parse().unwrap()), false), (Value::Double(f64::NAN), true),
-        (Value::borrowed_str(""), true), (Value::empty_array(), true), (Value::Int64(2), true),
+        (Value::Missing, false),
+        (Value::Null, false),
+        (Value::Boolean(false), false),
+        (Value::Int32(0), false),
+        (Value::Double(-0.0), false),
+        (Value::Decimal("0.00".parse().unwrap()), false),
+        (Value::Double(f64::NAN), true),
+        (Value::borrowed_str(""), true),
+        (Value::empty_array(), true),
+        (Value::Int64(2), true),
     ] {
         assert_eq!(value.is_true(), expected, "{value:?}");
     }
@@ -98,32 +119,60 @@ fn setting_paths() {
     };
     assert_eq!(set("a.b", &Value::Int32(9)), doc! {"a": {"b": 9, "c": 2}, "d": 3});
     assert_eq!(set("a.b", &Value::Missing), doc! {"a": {"c": 2}, "d": 3});
-    assert_eq!(set("a.x.y", &Value::Int32(9)), doc! {"a": {"b": 1, "c": 2, "x": {"y": 9}}, "d": 3});
-    assert_eq!(set("d.e", &Value::Int32(9)), doc! {"a": {"b": 1, "c": 2}, "d": {"e": 9}});
+    assert_eq!(
+        set("a.x.y", &Value::Int32(9)),
+        doc! {"a": {"b": 1, "c": 2, "x": {"y": 9}}, "d": 3}
+    );
+    assert_eq!(
+        set("d.e", &Value::Int32(9)),
+        doc! {"a": {"b": 1, "c": 2}, "d": {"e": 9}}
+    );
     assert_eq!(set("z.z", &Value::Missing), doc! {"a": {"b": 1, "c": 2}, "d": 3});
-    assert_eq!(set("e", &Value::Null), doc! {"a": {"b": 1, "c": 2}, "d": 3, "e": Bson::Null});
+    assert_eq!(
+        set("e", &Value::Null),
+        doc! {"a": {"b": 1, "c": 2}, "d": 3, "e": Bson::Null}
+    );
 }
 
 fn key(pattern: Document, document: Document) -> Vec<u8> {
     let pattern = SortPattern::parse(&shared(&pattern), &Comparer::default()).unwrap();
     let mut key = Vec::new();
-    pattern.append_key_of_value(&Value::document(shared(&document)), &mut key).unwrap();
+    pattern
+        .append_key_of_value(&Value::document(shared(&document)), &mut key)
+        .unwrap();
     key
 }
 
 #[test]
 fn sort_keys_of_arrays_and_missing_fields() {
-    let rising = [doc! {"a": []}, doc! {}, doc! {"a": [5, 1]}, doc! {"a": 2}, doc! {"a": [3, 9]}, doc! {"a": "x"}];
+    let rising = [
+        doc! {"a": []},
+        doc! {},
+        doc! {"a": [5, 1]},
+        doc! {"a": 2},
+        doc! {"a": [3, 9]},
+        doc! {"a": "x"},
+    ];
     for pair in rising.windows(2) {
-        assert!(key(doc! {"a": 1}, pair[0].clone()) < key(doc! {"a": 1}, pair[1].clone()), "{pair:?}");
+        assert!(
+            key(doc! {"a": 1}, pair[0].clone()) < key(doc! {"a": 1}, pair[1].clone()),
+            "{pair:?}"
+        );
     }
     // Descending an array counts by its largest element.
     assert!(key(doc! {"a": -1}, doc! {"a": [3, 9]}) < key(doc! {"a": -1}, doc! {"a": 5}));
     // Two fields of the same array go together.
-    let both = key(doc! {"a.x": 1, "a.y": 1}, doc! {"a": [{"x": 1, "y": 5}, {"x": 2, "y": 0}]});
+    let both = key(
+        doc! {"a.x": 1, "a.y": 1},
+        doc! {"a": [{"x": 1, "y": 5}, {"x": 2, "y": 0}]},
+    );
     assert_eq!(both, key(doc! {"a.x": 1, "a.y": 1}, doc! {"a": {"x": 1, "y": 5}}));
     let code = |pattern: Document| {
-        SortPattern::parse(&shared(&pattern), &Comparer::default()).unwrap_err().code().unwrap().0
+        SortPattern::parse(&shared(&pattern), &Comparer::default())
+            .unwrap_err()
+            .code()
+            .unwrap()
+            .0
     };
     assert_eq!(code(doc! {}), 15976);
     assert_eq!(code(doc! {"a": 2}), 15975);
@@ -185,7 +234,8 @@ fn numbers() -> impl Strategy<Value = Value<'static>> {
         any::<i64>().prop_map(Value::Int64),
         any::<f64>().prop_map(Value::Double),
         "[a-z]{0,3}".prop_map(Value::string),
-        proptest::collection::vec(any::<i32>().prop_map(Value::Int32), 0..3).prop_map(|items| Value::array(items).unwrap()),
+        proptest::collection::vec(any::<i32>().prop_map(Value::Int32), 0..3)
+            .prop_map(|items| Value::array(items).unwrap()),
         Just(Value::Null),
         Just(Value::Missing),
     ]

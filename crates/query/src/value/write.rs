@@ -56,7 +56,10 @@ impl<'b> DocumentWriter<'b> {
     /// Starts an array called `name`.
     pub fn array(&mut self, name: &str) -> ArrayWriter<'_> {
         append_element_header(self.out, 0x04, name);
-        ArrayWriter { frame: DocumentWriter::new(self.out), next: 0 }
+        ArrayWriter {
+            frame: DocumentWriter::new(self.out),
+            next: 0,
+        }
     }
 
     /// Ends the frame.
@@ -132,7 +135,10 @@ impl Value<'_> {
             Value::Double(v) => scalar(0x01, &v.to_le_bytes()),
             Value::Decimal(v) => scalar(0x13, &v.bytes()),
             Value::Date(v) => scalar(0x09, &v.to_le_bytes()),
-            Value::Timestamp(v) => scalar(0x11, &((u64::from(v.time) << 32) | u64::from(v.increment)).to_le_bytes()),
+            Value::Timestamp(v) => scalar(
+                0x11,
+                &((u64::from(v.time) << 32) | u64::from(v.increment)).to_le_bytes(),
+            ),
             Value::ObjectId(v) => scalar(0x07, &v.bytes()),
             Value::Document(v) => scalar(0x03, v.as_bytes()),
             Value::Array(ArrayValue::Raw(v)) => scalar(0x04, v.as_bytes()),
@@ -154,7 +160,10 @@ impl Value<'_> {
             }
             Value::Array(ArrayValue::List(items)) => {
                 append_element_header(out, 0x04, name);
-                let mut array = ArrayWriter { frame: DocumentWriter::new(out), next: 0 };
+                let mut array = ArrayWriter {
+                    frame: DocumentWriter::new(out),
+                    next: 0,
+                };
                 items.iter().for_each(|item| array.push(item));
                 array.finish();
             }

@@ -26,7 +26,13 @@ pub(super) enum Unit {
 impl Unit {
     pub(super) fn parse(value: &Value<'_>, code: i32, operator: &str) -> Result<Unit, QueryError> {
         let Some(name) = value.as_str() else {
-            return failure(code, format!("{operator} requires 'unit' to be a string, but got {}", value.type_name()));
+            return failure(
+                code,
+                format!(
+                    "{operator} requires 'unit' to be a string, but got {}",
+                    value.type_name()
+                ),
+            );
         };
         Ok(match name {
             "year" => Unit::Months(12),
@@ -45,7 +51,15 @@ impl Unit {
 
 /// The weekday of a name ("mon" or "monday", in any case); 0 is Sunday.
 pub(super) fn parse_weekday(name: &str) -> Result<i64, QueryError> {
-    const NAMES: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+    const NAMES: [&str; 7] = [
+        "sunday",
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+    ];
     let lower = name.to_ascii_lowercase();
     match NAMES.iter().position(|full| *full == lower || full[..3] == lower) {
         Some(day) => Ok(day as i64),
@@ -58,7 +72,12 @@ pub(super) fn add(date: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64
     let in_days = |days: i64| {
         let local = zone.local(date);
         let (year, month, day) = date_of_day(local.day_number().checked_add(days).filter(|day| day.abs() < 1 << 40)?);
-        zone.utc_ms(Civil { year, month, day, ..local })
+        zone.utc_ms(Civil {
+            year,
+            month,
+            day,
+            ..local
+        })
     };
     match unit {
         Unit::Milliseconds(ms) => date.checked_add(amount.checked_mul(ms)?),
@@ -66,14 +85,21 @@ pub(super) fn add(date: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64
         Unit::Week => in_days(amount.checked_mul(7)?),
         Unit::Months(months) => {
             let local = zone.local(date);
-            let total = amount.checked_mul(months)?.checked_add(local.year * 12 + local.month - 1)?;
+            let total = amount
+                .checked_mul(months)?
+                .checked_add(local.year * 12 + local.month - 1)?;
             let (year, month) = (total.div_euclid(12), total.rem_euclid(12) + 1);
             if year.abs() > 300_000_000 {
                 return None;
             }
             // The last day of a shorter month.
             let day = local.day.min(days_in_month(year, month));
-            zone.utc_ms(Civil { year, month, day, ..local })
+            zone.utc_ms(Civil {
+                year,
+                month,
+                day,
+                ..local
+            })
         }
     }
 }
@@ -115,12 +141,22 @@ pub(super) fn truncate(date: i64, unit: Unit, size: i64, zone: &Zone, week_start
     let local = zone.local(date);
     let midnight = |day: i64| {
         let (year, month, day) = date_of_day(day);
-        zone.utc_ms(Civil { year, month, day, time: 0 })
+        zone.utc_ms(Civil {
+            year,
+            month,
+            day,
+            time: 0,
+        })
     };
     match unit {
         Unit::Milliseconds(ms) => {
             let offset = zone.offset_ms(date);
-            floor(date.checked_add(offset)?, origin_day * MS_PER_DAY, ms.checked_mul(size)?)?.checked_sub(offset)
+            floor(
+                date.checked_add(offset)?,
+                origin_day * MS_PER_DAY,
+                ms.checked_mul(size)?,
+            )?
+            .checked_sub(offset)
         }
         Unit::Day => midnight(floor(local.day_number(), origin_day, size)?),
         Unit::Week => {
@@ -129,7 +165,12 @@ pub(super) fn truncate(date: i64, unit: Unit, size: i64, zone: &Zone, week_start
         }
         Unit::Months(months) => {
             let month = floor(local.year * 12 + local.month - 1, 2000 * 12, months.checked_mul(size)?)?;
-            zone.utc_ms(Civil { year: month.div_euclid(12), month: month.rem_euclid(12) + 1, day: 1, time: 0 })
+            zone.utc_ms(Civil {
+                year: month.div_euclid(12),
+                month: month.rem_euclid(12) + 1,
+                day: 1,
+                time: 0,
+            })
         }
     }
 }

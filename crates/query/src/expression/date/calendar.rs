@@ -39,7 +39,11 @@ pub(super) fn date_of_day(number: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -60,12 +64,19 @@ impl Civil {
     /// Of milliseconds since 1970-01-01T00:00 on the same clock.
     pub(super) fn of_ms(ms: i64) -> Self {
         let (year, month, day) = date_of_day(ms.div_euclid(MS_PER_DAY));
-        Self { year, month, day, time: ms.rem_euclid(MS_PER_DAY) }
+        Self {
+            year,
+            month,
+            day,
+            time: ms.rem_euclid(MS_PER_DAY),
+        }
     }
 
     /// Milliseconds since 1970-01-01T00:00, when they fit.
     pub(super) fn to_ms(self) -> Option<i64> {
-        day_number(self.year, self.month, self.day).checked_mul(MS_PER_DAY)?.checked_add(self.time)
+        day_number(self.year, self.month, self.day)
+            .checked_mul(MS_PER_DAY)?
+            .checked_add(self.time)
     }
 
     pub(super) fn hour(self) -> i64 {

@@ -10,7 +10,18 @@ use crate::error::QueryError;
 use crate::expression::operator::failure;
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 
 /// The default of `$dateToString`, in UTC.
@@ -45,7 +56,12 @@ pub(super) fn format_date(ms: i64, zone: &Zone, format: &str) -> Result<String, 
             if (0..=9999).contains(&year) {
                 Ok((year, 4))
             } else {
-                failure(18537, format!("Could not convert date to string: date component was outside the supported range of 0-9999: {year}"))
+                failure(
+                    18537,
+                    format!(
+                        "Could not convert date to string: date component was outside the supported range of 0-9999: {year}"
+                    ),
+                )
             }
         };
         let (number, width) = match specifier {
@@ -160,7 +176,11 @@ impl<'t> Scanner<'t> {
     fn month_name(&mut self, full: bool) -> Option<i64> {
         for (index, name) in MONTHS.iter().enumerate() {
             let name = if full { name } else { &name[..3] };
-            if self.rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)) {
+            if self
+                .rest
+                .get(..name.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(name))
+            {
                 self.rest = &self.rest[name.len()..];
                 return Some(index as i64 + 1);
             }
@@ -170,7 +190,10 @@ impl<'t> Scanner<'t> {
 }
 
 fn parse_error<T>(text: &str, why: &str) -> Result<T, QueryError> {
-    failure(ErrorCode::ConversionFailure.0, format!("Error parsing date string '{text}'; {why}"))
+    failure(
+        ErrorCode::ConversionFailure.0,
+        format!("Error parsing date string '{text}'; {why}"),
+    )
 }
 
 /// The date of ISO 8601 text (also with a space for the `T`, and without separators); UTC when it names no offset.
@@ -189,7 +212,10 @@ pub(super) fn parse_iso(text: &str, zone: &Zone) -> Result<i64, QueryError> {
 }
 
 fn scan_iso(scanner: &mut Scanner<'_>) -> Option<Parsed> {
-    let mut parsed = Parsed { year: Some(scanner.number(4, 4)?), ..Parsed::default() };
+    let mut parsed = Parsed {
+        year: Some(scanner.number(4, 4)?),
+        ..Parsed::default()
+    };
     let separated = scanner.skip('-') || scanner.skip('/');
     parsed.month = Some(scanner.number(if separated { 1 } else { 2 }, 2)?);
     if separated {
@@ -208,7 +234,11 @@ fn scan_iso(scanner: &mut Scanner<'_>) -> Option<Parsed> {
     }
     let hour = scanner.number(2, 2)?;
     let separated = scanner.skip(':');
-    let minute = if separated || scanner.rest.starts_with(|c: char| c.is_ascii_digit()) { scanner.number(2, 2)? } else { 0 };
+    let minute = if separated || scanner.rest.starts_with(|c: char| c.is_ascii_digit()) {
+        scanner.number(2, 2)?
+    } else {
+        0
+    };
     let mut second = 0;
     let mut millisecond = 0;
     if scanner.skip(':') || (!separated && scanner.rest.starts_with(|c: char| c.is_ascii_digit())) {
@@ -223,12 +253,14 @@ fn scan_iso(scanner: &mut Scanner<'_>) -> Option<Parsed> {
     parsed.time = hour * MS_PER_HOUR + minute * MS_PER_MINUTE + second * MS_PER_SECOND + millisecond;
     scanner.skip(' ');
     if !scanner.rest.is_empty() {
-        parsed.offset = Some(if let Some(rest) = scanner.rest.strip_prefix("UTC").or(scanner.rest.strip_prefix("GMT")) {
-            scanner.rest = rest;
-            0
-        } else {
-            scanner.offset()?
-        });
+        parsed.offset = Some(
+            if let Some(rest) = scanner.rest.strip_prefix("UTC").or(scanner.rest.strip_prefix("GMT")) {
+                scanner.rest = rest;
+                0
+            } else {
+                scanner.offset()?
+            },
+        );
     }
     Some(parsed)
 }
@@ -250,7 +282,12 @@ pub(super) fn parse_format(text: &str, format: &str, zone: &Zone) -> Result<i64,
         };
         match scan_specifier(&mut scanner, &mut parsed, specifier) {
             Some(true) => {}
-            Some(false) => return failure(18536, format!("Invalid format character '%{specifier}' in format string")),
+            Some(false) => {
+                return failure(
+                    18536,
+                    format!("Invalid format character '%{specifier}' in format string"),
+                );
+            }
             None => return parse_error(text, &format!("the text does not match '%{specifier}'")),
         }
     }
@@ -313,7 +350,12 @@ fn resolve(text: &str, parsed: Parsed, zone: &Zone) -> Result<i64, QueryError> {
         (None, None) => return parse_error(text, "an incomplete date was given: a year is missing"),
     };
     let (year, month, day) = super::calendar::date_of_day(day);
-    let local = Civil { year, month, day, time: parsed.time };
+    let local = Civil {
+        year,
+        month,
+        day,
+        time: parsed.time,
+    };
     let zone = parsed.offset.map_or_else(|| zone.clone(), Zone::Fixed);
     match zone.utc_ms(local) {
         Some(ms) => Ok(ms),

@@ -27,13 +27,24 @@ use zone::Zone;
 pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$dateToString",
-        fields: &[("date", true), ("format", false), ("timezone", false), ("onNull", false)],
+        fields: &[
+            ("date", true),
+            ("format", false),
+            ("timezone", false),
+            ("onNull", false),
+        ],
         apply: date_to_string,
         codes: [18629, 18534, 18628],
     },
     NamedOperator {
         name: "$dateFromString",
-        fields: &[("dateString", true), ("format", false), ("timezone", false), ("onError", false), ("onNull", false)],
+        fields: &[
+            ("dateString", true),
+            ("format", false),
+            ("timezone", false),
+            ("onError", false),
+            ("onNull", false),
+        ],
         apply: date_from_string,
         codes: [40540, 40541, 40542],
     },
@@ -51,25 +62,47 @@ pub(super) const NAMED: &[NamedOperator] = &[
     },
     NamedOperator {
         name: "$dateAdd",
-        fields: &[("startDate", true), ("unit", true), ("amount", true), ("timezone", false)],
+        fields: &[
+            ("startDate", true),
+            ("unit", true),
+            ("amount", true),
+            ("timezone", false),
+        ],
         apply: |name, v| date_add(name, v, 1),
         codes: [5166400, 5166401, 5166402],
     },
     NamedOperator {
         name: "$dateSubtract",
-        fields: &[("startDate", true), ("unit", true), ("amount", true), ("timezone", false)],
+        fields: &[
+            ("startDate", true),
+            ("unit", true),
+            ("amount", true),
+            ("timezone", false),
+        ],
         apply: |name, v| date_add(name, v, -1),
         codes: [5166400, 5166401, 5166402],
     },
     NamedOperator {
         name: "$dateDiff",
-        fields: &[("startDate", true), ("endDate", true), ("unit", true), ("timezone", false), ("startOfWeek", false)],
+        fields: &[
+            ("startDate", true),
+            ("endDate", true),
+            ("unit", true),
+            ("timezone", false),
+            ("startOfWeek", false),
+        ],
         apply: date_diff,
         codes: [5166301, 5166302, 5166303],
     },
     NamedOperator {
         name: "$dateTrunc",
-        fields: &[("date", true), ("unit", true), ("binSize", false), ("timezone", false), ("startOfWeek", false)],
+        fields: &[
+            ("date", true),
+            ("unit", true),
+            ("binSize", false),
+            ("timezone", false),
+            ("startOfWeek", false),
+        ],
         apply: date_trunc,
         codes: [5439007, 5439008, 5439009],
     },
@@ -123,7 +156,9 @@ impl Special for DatePart {
                     Some(zone) => Some(zone.evaluate(evaluation)?),
                     None => None,
                 };
-                let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+                let Some(zone) = Zone::of_value(zone.as_ref())? else {
+                    return Ok(Value::Null);
+                };
                 computed = zone;
                 &computed
             }
@@ -145,7 +180,9 @@ impl Special for DatePart {
 
 /// Parses `$year` and its like: an operand, or `{date, timezone}`.
 pub(super) fn parse_part(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) -> Result<Option<Node>, QueryError> {
-    let Some((name, part)) = PARTS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
+    let Some((name, part)) = PARTS.iter().find(|(known, _)| *known == name) else {
+        return Ok(None);
+    };
     let (mut date, mut zone) = (None, None);
     match raw {
         RawBsonRef::Document(document) if !is_operator(document) => {
@@ -159,7 +196,10 @@ pub(super) fn parse_part(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_
             }
             if date.is_none() {
                 let given = super::parse::render(document);
-                return failure(40539, format!("missing 'date' argument to {name}, provided: {name}: {given}"));
+                return failure(
+                    40539,
+                    format!("missing 'date' argument to {name}, provided: {name}: {given}"),
+                );
             }
         }
         RawBsonRef::Array(_) => {
@@ -167,7 +207,10 @@ pub(super) fn parse_part(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_
             if operands.len() != 1 {
                 return failure(
                     40536,
-                    format!("{name} accepts exactly one argument if given an array, but was given {}", operands.len()),
+                    format!(
+                        "{name} accepts exactly one argument if given an array, but was given {}",
+                        operands.len()
+                    ),
                 );
             }
             date = operands.pop();
@@ -180,11 +223,20 @@ pub(super) fn parse_part(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_
         Some(_) => None,
     };
     let Some(date) = date else { return Ok(None) };
-    Ok(Some(Node::Special(Box::new(DatePart { name, part: *part, date, zone, known }))))
+    Ok(Some(Node::Special(Box::new(DatePart {
+        name,
+        part: *part,
+        date,
+        zone,
+        known,
+    }))))
 }
 
 fn is_operator(document: &bson::RawDocument) -> bool {
-    document.into_iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name.as_str().starts_with('$')))
+    document
+        .into_iter()
+        .next()
+        .is_some_and(|first| first.is_ok_and(|(name, _)| name.as_str().starts_with('$')))
 }
 
 /// The milliseconds of a date, timestamp or ObjectId.
@@ -193,7 +245,10 @@ fn date_ms(value: &Value<'_>) -> Result<i64, QueryError> {
         Value::Date(ms) => Ok(*ms),
         Value::Timestamp(timestamp) => Ok(i64::from(timestamp.time) * 1000),
         Value::ObjectId(id) => Ok(id.timestamp().timestamp_millis()),
-        other => failure(16006, format!("can't convert from BSON type {} to Date", other.type_name())),
+        other => failure(
+            16006,
+            format!("can't convert from BSON type {} to Date", other.type_name()),
+        ),
     }
 }
 
@@ -204,7 +259,9 @@ struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     fn new(values: Vec<Option<Value<'a>>>) -> Self {
-        Self { values: values.into_iter() }
+        Self {
+            values: values.into_iter(),
+        }
     }
 
     /// The next argument, `None` when not given.
@@ -220,8 +277,12 @@ impl<'a> Arguments<'a> {
 
 fn date_to_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
-    let (date, format, zone, on_null) =
-        (arguments.required(), arguments.optional(), arguments.optional(), arguments.optional());
+    let (date, format, zone, on_null) = (
+        arguments.required(),
+        arguments.optional(),
+        arguments.optional(),
+        arguments.optional(),
+    );
     let null = || Ok(on_null.clone().unwrap_or(Value::Null));
     if let Some(format) = &format
         && !format.is_nullish()
@@ -229,13 +290,19 @@ fn date_to_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Com
     {
         return failure(
             18533,
-            format!("$dateToString requires that 'format' be a string, found: {} with value {}", format.type_name(), format.render()),
+            format!(
+                "$dateToString requires that 'format' be a string, found: {} with value {}",
+                format.type_name(),
+                format.render()
+            ),
         );
     }
     if date.is_nullish() {
         return null();
     }
-    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::of_value(zone.as_ref())? else {
+        return Ok(Value::Null);
+    };
     let text = match &format {
         None => format::format_date(date_ms(&date)?, &zone, format::default_format(&zone))?,
         Some(format) => match format.as_str() {
@@ -255,7 +322,9 @@ fn date_from_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> C
         arguments.optional(),
         arguments.optional(),
     );
-    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::of_value(zone.as_ref())? else {
+        return Ok(Value::Null);
+    };
     if text.is_nullish() {
         return Ok(on_null.unwrap_or(Value::Null));
     }
@@ -266,12 +335,20 @@ fn date_from_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> C
         (Value::String(_), Some(format)) => {
             return failure(
                 40684,
-                format!("$dateFromString requires that 'format' be a string, found: {} with value {}", format.type_name(), format.render()),
+                format!(
+                    "$dateFromString requires that 'format' be a string, found: {} with value {}",
+                    format.type_name(),
+                    format.render()
+                ),
             );
         }
         (other, _) => failure(
             wire::ErrorCode::ConversionFailure.0,
-            format!("$dateFromString requires that 'dateString' be a string, found: {} with value {}", other.type_name(), other.render()),
+            format!(
+                "$dateFromString requires that 'dateString' be a string, found: {} with value {}",
+                other.type_name(),
+                other.render()
+            ),
         ),
     };
     match (parsed, on_error) {
@@ -286,20 +363,32 @@ fn overflow<T>(code: i32, name: &str) -> Result<T, QueryError> {
 
 fn date_add<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>, sign: i64) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
-    let (date, unit, amount, zone) =
-        (arguments.required(), arguments.required(), arguments.required(), arguments.optional());
+    let (date, unit, amount, zone) = (
+        arguments.required(),
+        arguments.required(),
+        arguments.required(),
+        arguments.optional(),
+    );
     if date.is_nullish() || unit.is_nullish() || amount.is_nullish() {
         return Ok(Value::Null);
     }
     let unit = Unit::parse(&unit, 5166404, name)?;
-    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::of_value(zone.as_ref())? else {
+        return Ok(Value::Null);
+    };
     let Ok(ms) = date_ms(&date) else {
-        return failure(5166403, format!("{name} requires startDate to be convertible to a date"));
+        return failure(
+            5166403,
+            format!("{name} requires startDate to be convertible to a date"),
+        );
     };
     let Some(amount) = Number::of(&amount).and_then(Number::to_exact_i64) else {
         return failure(5166405, format!("{name} expects integer amount of time units"));
     };
-    match amount.checked_mul(sign).and_then(|amount| arithmetic::add(ms, unit, amount, &zone)) {
+    match amount
+        .checked_mul(sign)
+        .and_then(|amount| arithmetic::add(ms, unit, amount, &zone))
+    {
         Some(ms) => Ok(Value::Date(ms)),
         None => overflow(5166406, name),
     }
@@ -311,7 +400,13 @@ fn week_start(value: Option<&Value<'_>>, code: i32, name: &str) -> Result<Option
         None => Ok(Some(0)),
         Some(Value::String(day)) => parse_weekday(day).map(Some),
         Some(nullish) if nullish.is_nullish() => Ok(None),
-        Some(other) => failure(code, format!("{name} requires 'startOfWeek' to be a string, but got {}", other.type_name())),
+        Some(other) => failure(
+            code,
+            format!(
+                "{name} requires 'startOfWeek' to be a string, but got {}",
+                other.type_name()
+            ),
+        ),
     }
 }
 
@@ -323,15 +418,30 @@ fn date_diff<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Compu
         return Ok(Value::Null);
     }
     let unit = Unit::parse(&unit, 5439013, name)?;
-    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::of_value(zone.as_ref())? else {
+        return Ok(Value::Null);
+    };
     let first_day = match unit {
         Unit::Week => week_start(first_day.as_ref(), 5439015, name)?,
         _ => Some(0),
     };
-    let Some(first_day) = first_day else { return Ok(Value::Null) };
+    let Some(first_day) = first_day else {
+        return Ok(Value::Null);
+    };
     let (Ok(from), Ok(to)) = (date_ms(&start), date_ms(&end)) else {
-        let which = if date_ms(&start).is_err() { ("startDate", &start) } else { ("endDate", &end) };
-        return failure(5166307, format!("{name} requires '{}' to be a date, but got {}", which.0, which.1.type_name()));
+        let which = if date_ms(&start).is_err() {
+            ("startDate", &start)
+        } else {
+            ("endDate", &end)
+        };
+        return failure(
+            5166307,
+            format!(
+                "{name} requires '{}' to be a date, but got {}",
+                which.0,
+                which.1.type_name()
+            ),
+        );
     };
     match arithmetic::difference(from, to, unit, &zone, first_day) {
         Some(count) => Ok(Value::Int64(count)),
@@ -352,18 +462,39 @@ fn date_trunc<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Comp
         Some(nullish) if nullish.is_nullish() => return Ok(Value::Null),
         Some(size) => match Number::of(&size).and_then(Number::to_exact_i64) {
             Some(size) if size > 0 => size,
-            Some(size) => return failure(5439018, format!("{name} requires 'binSize' to be greater than 0, but got value {size}")),
-            None => return failure(5439017, format!("{name} requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}", size.render(), size.type_name())),
+            Some(size) => {
+                return failure(
+                    5439018,
+                    format!("{name} requires 'binSize' to be greater than 0, but got value {size}"),
+                );
+            }
+            None => {
+                return failure(
+                    5439017,
+                    format!(
+                        "{name} requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
+                        size.render(),
+                        size.type_name()
+                    ),
+                );
+            }
         },
     };
-    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::of_value(zone.as_ref())? else {
+        return Ok(Value::Null);
+    };
     let first_day = match unit {
         Unit::Week => week_start(first_day.as_ref(), 5439015, name)?,
         _ => Some(0),
     };
-    let Some(first_day) = first_day else { return Ok(Value::Null) };
+    let Some(first_day) = first_day else {
+        return Ok(Value::Null);
+    };
     let Ok(ms) = date_ms(&date) else {
-        return failure(5439012, format!("{name} requires 'date' to be a date, but got {}", date.type_name()));
+        return failure(
+            5439012,
+            format!("{name} requires 'date' to be a date, but got {}", date.type_name()),
+        );
     };
     match arithmetic::truncate(ms, unit, size, &zone, first_day) {
         Some(ms) => Ok(Value::Date(ms)),

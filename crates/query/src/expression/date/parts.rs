@@ -17,12 +17,19 @@ pub(super) fn date_to_parts<'a>(_: &'static str, arguments: Vec<Option<Value<'a>
     if date.is_nullish() {
         return Ok(Value::Null);
     }
-    let Some(zone) = Zone::of_value(zone.as_ref())? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::of_value(zone.as_ref())? else {
+        return Ok(Value::Null);
+    };
     let iso = match iso {
         None => false,
         Some(Value::Boolean(iso)) => iso,
         Some(nullish) if nullish.is_nullish() => return Ok(Value::Null),
-        Some(other) => return failure(40521, format!("iso8601 must evaluate to a bool, found {}", other.type_name())),
+        Some(other) => {
+            return failure(
+                40521,
+                format!("iso8601 must evaluate to a bool, found {}", other.type_name()),
+            );
+        }
     };
     let local = zone.local(date_ms(&date)?);
     let mut bytes = Vec::with_capacity(128);
@@ -72,14 +79,27 @@ fn part(value: Option<&Value<'_>>, name: &str, default: i64) -> Result<Option<i6
         return Ok(None);
     }
     let Some(number) = Number::of(value).and_then(Number::to_exact_i64) else {
-        return failure(40515, format!("'{name}' must evaluate to an integer, found {} with value {}", value.type_name(), value.render()));
+        return failure(
+            40515,
+            format!(
+                "'{name}' must evaluate to an integer, found {} with value {}",
+                value.type_name(),
+                value.render()
+            ),
+        );
     };
     if matches!(name, "year" | "isoWeekYear") {
         if !(1..=9999).contains(&number) {
-            return failure(40523, format!("'{name}' must evaluate to an integer in the range 1 to 9999, found {number}"));
+            return failure(
+                40523,
+                format!("'{name}' must evaluate to an integer in the range 1 to 9999, found {number}"),
+            );
         }
     } else if !matches!(name, "second" | "millisecond") && !PART_RANGE.contains(&number) {
-        return failure(31034, format!("'{name}' must evaluate to a value in the range [-32768, 32767]; value {number} is not in range"));
+        return failure(
+            31034,
+            format!("'{name}' must evaluate to a value in the range [-32768, 32767]; value {number} is not in range"),
+        );
     }
     Ok(Some(number))
 }
@@ -89,12 +109,20 @@ pub(super) fn date_from_parts<'a>(name: &'static str, arguments: Vec<Option<Valu
     let natural = (0..3).any(|index| given(index).is_some());
     let iso = (3..6).any(|index| given(index).is_some());
     if natural && iso {
-        return failure(40489, format!("{name} does not allow mixing natural dates with ISO dates"));
+        return failure(
+            40489,
+            format!("{name} does not allow mixing natural dates with ISO dates"),
+        );
     }
     if given(0).is_none() && given(3).is_none() {
-        return failure(40516, format!("{name} requires either 'year' or 'isoWeekYear' to be present"));
+        return failure(
+            40516,
+            format!("{name} requires either 'year' or 'isoWeekYear' to be present"),
+        );
     }
-    let Some(zone) = Zone::of_value(given(10))? else { return Ok(Value::Null) };
+    let Some(zone) = Zone::of_value(given(10))? else {
+        return Ok(Value::Null);
+    };
     // Year, month, day; or year, week, weekday.
     let mut parts = [0_i64; 7];
     let first = if iso { 3 } else { 0 };
@@ -124,5 +152,10 @@ fn assemble([year, second_part, day, hour, minute, second, millisecond]: [i64; 7
         .checked_add(second.checked_mul(MS_PER_SECOND)?)?
         .checked_add(millisecond)?;
     let (year, month, day) = date_of_day(day.checked_add(time.div_euclid(MS_PER_DAY))?);
-    Some(Civil { year, month, day, time: time.rem_euclid(MS_PER_DAY) })
+    Some(Civil {
+        year,
+        month,
+        day,
+        time: time.rem_euclid(MS_PER_DAY),
+    })
 }

@@ -43,7 +43,10 @@ impl Zone {
             None => Ok(Some(Zone::Utc)),
             Some(Value::String(name)) => Zone::parse(name).map(Some),
             Some(nullish) if nullish.is_nullish() => Ok(None),
-            Some(other) => failure(40517, format!("timezone must evaluate to a string, found {}", other.type_name())),
+            Some(other) => failure(
+                40517,
+                format!("timezone must evaluate to a string, found {}", other.type_name()),
+            ),
         }
     }
 
@@ -75,7 +78,11 @@ impl Zone {
             Zone::Utc => Some(ms),
             Zone::Fixed(offset) => ms.checked_sub(*offset),
             Zone::Named(zone) => match civil_time(local) {
-                Some(time) => zone.to_ambiguous_timestamp(time).compatible().ok().map(Timestamp::as_millisecond),
+                Some(time) => zone
+                    .to_ambiguous_timestamp(time)
+                    .compatible()
+                    .ok()
+                    .map(Timestamp::as_millisecond),
                 None => ms.checked_sub(self.offset_ms(ms)),
             },
         }
@@ -111,6 +118,9 @@ pub(super) fn parse_offset(text: &str) -> Option<i64> {
         return None;
     }
     let hours: i64 = digits[..2].parse().ok()?;
-    let minutes: i64 = digits.get(2..).filter(|minutes| !minutes.is_empty()).map_or(Some(0), |minutes| minutes.parse().ok())?;
+    let minutes: i64 = digits
+        .get(2..)
+        .filter(|minutes| !minutes.is_empty())
+        .map_or(Some(0), |minutes| minutes.parse().ok())?;
     Some(sign * (hours * 60 + minutes) * MS_PER_MINUTE)
 }

@@ -7,7 +7,11 @@ fn elements_and_slices() {
     missing(doc! {"$arrayElemAt": [[1, 2, 3], 3]}, doc! {});
     missing(doc! {"$arrayElemAt": [[1, 2, 3], -4]}, doc! {});
     gives(doc! {"$arrayElemAt": [Bson::Null, 3]}, Bson::Null);
-    gives_on(doc! {"$arrayElemAt": ["$a", 1.0]}, doc! {"a": [{"x": 1}, {"x": 2}]}, doc! {"x": 2});
+    gives_on(
+        doc! {"$arrayElemAt": ["$a", 1.0]},
+        doc! {"a": [{"x": 1}, {"x": 2}]},
+        doc! {"x": 2},
+    );
     fails(doc! {"$arrayElemAt": ["a", 0]}, 28689);
     fails(doc! {"$arrayElemAt": [[1], "a"]}, 28690);
     fails(doc! {"$arrayElemAt": [[1], 1.5]}, 28691);
@@ -43,10 +47,16 @@ fn building() {
     fails(doc! {"$range": [0, 1, "a"]}, 34447);
     fails(doc! {"$range": [0, 1, 0]}, 34449);
     fails(doc! {"$range": [i32::MIN, i32::MAX]}, 146);
-    gives(doc! {"$zip": {"inputs": [[1, 2], ["a"]]}}, Bson::Array(vec![vec![Bson::from(1), "a".into()].into()]));
+    gives(
+        doc! {"$zip": {"inputs": [[1, 2], ["a"]]}},
+        Bson::Array(vec![vec![Bson::from(1), "a".into()].into()]),
+    );
     gives(
         doc! {"$zip": {"inputs": [[1, 2], ["a"]], "useLongestLength": true, "defaults": [0, "z"]}},
-        Bson::Array(vec![vec![Bson::from(1), "a".into()].into(), vec![Bson::from(2), "z".into()].into()]),
+        Bson::Array(vec![
+            vec![Bson::from(1), "a".into()].into(),
+            vec![Bson::from(2), "z".into()].into(),
+        ]),
     );
     gives(doc! {"$zip": {"inputs": [[1], Bson::Null]}}, Bson::Null);
     fails(doc! {"$zip": 1}, 34460);
@@ -113,27 +123,62 @@ fn sets() {
 
 #[test]
 fn objects() {
-    gives(doc! {"$mergeObjects": [{"a": 1, "b": 1}, Bson::Null, {"b": 2, "c": 3}]}, doc! {"a": 1, "b": 2, "c": 3});
+    gives(
+        doc! {"$mergeObjects": [{"a": 1, "b": 1}, Bson::Null, {"b": 2, "c": 3}]},
+        doc! {"a": 1, "b": 2, "c": 3},
+    );
     gives(doc! {"$mergeObjects": []}, doc! {});
-    gives_on(doc! {"$mergeObjects": "$a"}, doc! {"a": [{"x": 1}, {"y": 2}]}, doc! {"x": 1, "y": 2});
-    gives(doc! {"$objectToArray": {"a": 1, "b": [2]}}, vec![doc! {"k": "a", "v": 1}, doc! {"k": "b", "v": [2]}]);
-    gives(doc! {"$arrayToObject": [[{"k": "a", "v": 1}, {"k": "a", "v": 2}]]}, doc! {"a": 2});
-    gives(doc! {"$arrayToObject": {"$literal": [["a", 1], ["b", 2]]}}, doc! {"a": 1, "b": 2});
-    fails(doc! {"$arrayToObject": {"$literal": [["a", 1], {"k": "a", "v": 1}]}}, 40396);
-    fails(doc! {"$arrayToObject": {"$literal": [{"k": "a", "v": 1}, ["a", 1]]}}, 40391);
+    gives_on(
+        doc! {"$mergeObjects": "$a"},
+        doc! {"a": [{"x": 1}, {"y": 2}]},
+        doc! {"x": 1, "y": 2},
+    );
+    gives(
+        doc! {"$objectToArray": {"a": 1, "b": [2]}},
+        vec![doc! {"k": "a", "v": 1}, doc! {"k": "b", "v": [2]}],
+    );
+    gives(
+        doc! {"$arrayToObject": [[{"k": "a", "v": 1}, {"k": "a", "v": 2}]]},
+        doc! {"a": 2},
+    );
+    gives(
+        doc! {"$arrayToObject": {"$literal": [["a", 1], ["b", 2]]}},
+        doc! {"a": 1, "b": 2},
+    );
+    fails(
+        doc! {"$arrayToObject": {"$literal": [["a", 1], {"k": "a", "v": 1}]}},
+        40396,
+    );
+    fails(
+        doc! {"$arrayToObject": {"$literal": [{"k": "a", "v": 1}, ["a", 1]]}},
+        40391,
+    );
     fails(doc! {"$arrayToObject": {"$literal": [[1, 1]]}}, 40395);
     fails(doc! {"$arrayToObject": {"$literal": [["a"]]}}, 40397);
     fails(doc! {"$arrayToObject": {"$literal": [{"k": "a"}]}}, 40392);
     fails(doc! {"$arrayToObject": {"$literal": [{"k": 1, "v": 1}]}}, 40394);
     fails(doc! {"$arrayToObject": {"$literal": [1]}}, 40398);
     gives_on(doc! {"$getField": "a.b"}, doc! {"a.b": 5}, 5);
-    gives_on(doc! {"$getField": {"field": "$x", "input": {"$literal": {"$x": 1}}}}, doc! {"x": "$x"}, 1);
+    gives_on(
+        doc! {"$getField": {"field": "$x", "input": {"$literal": {"$x": 1}}}},
+        doc! {"x": "$x"},
+        1,
+    );
     missing(doc! {"$getField": {"field": "z", "input": {"a": 1}}}, doc! {});
     gives(doc! {"$getField": {"field": "z", "input": Bson::Null}}, Bson::Null);
     fails(doc! {"$getField": {"field": 1, "input": {}}}, 3041704);
-    gives(doc! {"$setField": {"field": "a.b", "input": {"x": 1}, "value": 2}}, doc! {"x": 1, "a.b": 2});
-    gives(doc! {"$setField": {"field": "x", "input": {"x": 1, "y": 1}, "value": "$$REMOVE"}}, doc! {"y": 1});
-    gives(doc! {"$unsetField": {"field": "x", "input": {"x": 1, "y": 1}}}, doc! {"y": 1});
+    gives(
+        doc! {"$setField": {"field": "a.b", "input": {"x": 1}, "value": 2}},
+        doc! {"x": 1, "a.b": 2},
+    );
+    gives(
+        doc! {"$setField": {"field": "x", "input": {"x": 1, "y": 1}, "value": "$$REMOVE"}},
+        doc! {"y": 1},
+    );
+    gives(
+        doc! {"$unsetField": {"field": "x", "input": {"x": 1, "y": 1}}},
+        doc! {"y": 1},
+    );
     fails(doc! {"$setField": {"field": "x", "input": 1, "value": 2}}, 4161105);
     fails(doc! {"$setField": {"field": "x", "input": {}}}, 4161102);
 }

@@ -8,8 +8,17 @@ const EVE: i64 = 1_483_223_415_125;
 #[test]
 fn parts() {
     let all = [
-        ("$year", 2016), ("$month", 12), ("$dayOfMonth", 31), ("$hour", 22), ("$minute", 30), ("$second", 15),
-        ("$millisecond", 125), ("$dayOfWeek", 7), ("$dayOfYear", 366), ("$week", 52), ("$isoWeek", 52),
+        ("$year", 2016),
+        ("$month", 12),
+        ("$dayOfMonth", 31),
+        ("$hour", 22),
+        ("$minute", 30),
+        ("$second", 15),
+        ("$millisecond", 125),
+        ("$dayOfWeek", 7),
+        ("$dayOfYear", 366),
+        ("$week", 52),
+        ("$isoWeek", 52),
         ("$isoDayOfWeek", 6),
     ];
     for (operator, expected) in all {
@@ -41,13 +50,24 @@ fn zones() {
     gives(hour("Europe/Berlin"), 23);
     gives(hour("America/New_York"), 17);
     gives(hour("Asia/Kathmandu"), 4);
-    gives_on(doc! {"$hour": {"date": "$d", "timezone": "$z"}}, doc! {"d": date(EVE), "z": "Asia/Tokyo"}, 7);
+    gives_on(
+        doc! {"$hour": {"date": "$d", "timezone": "$z"}},
+        doc! {"d": date(EVE), "z": "Asia/Tokyo"},
+        7,
+    );
     gives(doc! {"$year": {"date": date(EVE), "timezone": "Asia/Tokyo"}}, 2017);
     // Daylight saving: 2017-07-01T12:00Z.
-    gives(doc! {"$hour": {"date": date(1_498_910_400_000), "timezone": "Europe/Berlin"}}, 14);
+    gives(
+        doc! {"$hour": {"date": date(1_498_910_400_000), "timezone": "Europe/Berlin"}},
+        14,
+    );
     fails(hour("Nowhere/Land"), 40485);
     fails(hour("+1"), 40485);
-    fails_on(doc! {"$hour": {"date": "$d", "timezone": "$z"}}, doc! {"d": date(EVE), "z": 5}, 40517);
+    fails_on(
+        doc! {"$hour": {"date": "$d", "timezone": "$z"}},
+        doc! {"d": date(EVE), "z": 5},
+        40517,
+    );
 }
 
 #[test]
@@ -61,7 +81,10 @@ fn to_text() {
         doc! {"$dateToString": {"date": date(EVE), "format": "%H:%M %z %Z", "timezone": "Asia/Kathmandu"}},
         "04:15 +0545 +345",
     );
-    gives(doc! {"$dateToString": {"date": date(EVE), "format": "%z", "timezone": "-03:30"}}, "-0330");
+    gives(
+        doc! {"$dateToString": {"date": date(EVE), "format": "%z", "timezone": "-03:30"}},
+        "-0330",
+    );
     gives(doc! {"$dateToString": {"date": "$nothing", "onNull": "none"}}, "none");
     gives(doc! {"$dateToString": {"date": Bson::Null}}, Bson::Null);
     fails(doc! {"$dateToString": {"date": date(0), "format": "%n"}}, 18536);
@@ -77,25 +100,59 @@ fn to_text() {
 fn from_text() {
     let parse = |text: &str| doc! {"$dateFromString": {"dateString": text}};
     for text in [
-        "2016-12-31T22:30:15.125Z", "2016-12-31 22:30:15.125", "2016-12-31T22:30:15.125+00:00",
-        "2016-12-31T23:30:15.125+01:00", "20161231T223015.125Z", "2016-12-31T22:30:15.125 UTC", "2016-12-31T18:00:15.125-0430",
+        "2016-12-31T22:30:15.125Z",
+        "2016-12-31 22:30:15.125",
+        "2016-12-31T22:30:15.125+00:00",
+        "2016-12-31T23:30:15.125+01:00",
+        "20161231T223015.125Z",
+        "2016-12-31T22:30:15.125 UTC",
+        "2016-12-31T18:00:15.125-0430",
     ] {
         gives(parse(text), date(EVE));
     }
     gives(parse("2017-01-01"), date(NEW_YEAR_2017));
     gives(parse("2017-01-01T00:00"), date(NEW_YEAR_2017));
-    gives(doc! {"$dateFromString": {"dateString": "2016-12-31T23:30:15.125", "timezone": "Europe/Berlin"}}, date(EVE));
-    gives(doc! {"$dateFromString": {"dateString": "31.12.2016 22h", "format": "%d.%m.%Y %Hh"}}, date(1_483_221_600_000));
-    gives(doc! {"$dateFromString": {"dateString": "2016 52 7", "format": "%G %V %u"}}, date(NEW_YEAR_2017));
-    gives(doc! {"$dateFromString": {"dateString": "Jan 01 2017", "format": "%b %d %Y"}}, date(NEW_YEAR_2017));
-    gives(doc! {"$dateFromString": {"dateString": "2017 001", "format": "%Y %j"}}, date(NEW_YEAR_2017));
+    gives(
+        doc! {"$dateFromString": {"dateString": "2016-12-31T23:30:15.125", "timezone": "Europe/Berlin"}},
+        date(EVE),
+    );
+    gives(
+        doc! {"$dateFromString": {"dateString": "31.12.2016 22h", "format": "%d.%m.%Y %Hh"}},
+        date(1_483_221_600_000),
+    );
+    gives(
+        doc! {"$dateFromString": {"dateString": "2016 52 7", "format": "%G %V %u"}},
+        date(NEW_YEAR_2017),
+    );
+    gives(
+        doc! {"$dateFromString": {"dateString": "Jan 01 2017", "format": "%b %d %Y"}},
+        date(NEW_YEAR_2017),
+    );
+    gives(
+        doc! {"$dateFromString": {"dateString": "2017 001", "format": "%Y %j"}},
+        date(NEW_YEAR_2017),
+    );
     gives(doc! {"$dateFromString": {"dateString": "x", "onError": "bad"}}, "bad");
-    gives(doc! {"$dateFromString": {"dateString": Bson::Null, "onNull": "none"}}, "none");
-    for bad in ["2017-13-01", "2017-02-29", "2017-01-01T25:00", "", "01/02/03", "2017-01-01Tx", "2017-01-01T00:00+99x"] {
+    gives(
+        doc! {"$dateFromString": {"dateString": Bson::Null, "onNull": "none"}},
+        "none",
+    );
+    for bad in [
+        "2017-13-01",
+        "2017-02-29",
+        "2017-01-01T25:00",
+        "",
+        "01/02/03",
+        "2017-01-01Tx",
+        "2017-01-01T00:00+99x",
+    ] {
         fails(parse(bad), 241);
     }
     fails(doc! {"$dateFromString": {"dateString": 5}}, 241);
-    fails(doc! {"$dateFromString": {"dateString": "2017-01-01", "format": 5}}, 40684);
+    fails(
+        doc! {"$dateFromString": {"dateString": "2017-01-01", "format": 5}},
+        40684,
+    );
     fails(doc! {"$dateFromString": {"format": "%Y"}}, 40542);
     fails(doc! {"$dateFromString": {"dateString": "2017", "x": 1}}, 40541);
     fails(doc! {"$dateFromString": 1}, 40540);
@@ -112,10 +169,22 @@ fn to_and_from_parts() {
         doc! {"isoWeekYear": 2016, "isoWeek": 52, "isoDayOfWeek": 6, "hour": 22, "minute": 30, "second": 15, "millisecond": 125},
     );
     gives(doc! {"$dateFromParts": {"year": 2017}}, date(NEW_YEAR_2017));
-    gives(doc! {"$dateFromParts": {"year": 2016, "month": 13}}, date(NEW_YEAR_2017));
-    gives(doc! {"$dateFromParts": {"year": 2017, "day": 0, "hour": 24}}, date(NEW_YEAR_2017));
-    gives(doc! {"$dateFromParts": {"isoWeekYear": 2016, "isoWeek": 52, "isoDayOfWeek": 7}}, date(NEW_YEAR_2017));
-    gives(doc! {"$dateFromParts": {"year": 2017, "hour": 1, "timezone": "Europe/Berlin"}}, date(NEW_YEAR_2017));
+    gives(
+        doc! {"$dateFromParts": {"year": 2016, "month": 13}},
+        date(NEW_YEAR_2017),
+    );
+    gives(
+        doc! {"$dateFromParts": {"year": 2017, "day": 0, "hour": 24}},
+        date(NEW_YEAR_2017),
+    );
+    gives(
+        doc! {"$dateFromParts": {"isoWeekYear": 2016, "isoWeek": 52, "isoDayOfWeek": 7}},
+        date(NEW_YEAR_2017),
+    );
+    gives(
+        doc! {"$dateFromParts": {"year": 2017, "hour": 1, "timezone": "Europe/Berlin"}},
+        date(NEW_YEAR_2017),
+    );
     // Into the gap of 2017-03-26 in Berlin: an hour on.
     gives(
         doc! {"$dateFromParts": {"year": 2017, "month": 3, "day": 26, "hour": 2, "minute": 30, "timezone": "Europe/Berlin"}},
@@ -133,7 +202,8 @@ fn to_and_from_parts() {
 
 #[test]
 fn adding() {
-    let add = |ms: i64, unit: &str, amount: i64| doc! {"$dateAdd": {"startDate": date(ms), "unit": unit, "amount": amount}};
+    let add =
+        |ms: i64, unit: &str, amount: i64| doc! {"$dateAdd": {"startDate": date(ms), "unit": unit, "amount": amount}};
     gives(add(NEW_YEAR_2017, "day", -1), date(NEW_YEAR_2017 - 86_400_000));
     gives(add(NEW_YEAR_2017, "week", 1), date(NEW_YEAR_2017 + 7 * 86_400_000));
     gives(add(NEW_YEAR_2017, "hour", 2), date(NEW_YEAR_2017 + 7_200_000));
@@ -150,13 +220,25 @@ fn adding() {
         doc! {"$dateAdd": {"startDate": date(1_490_439_600_000), "unit": "day", "amount": 1, "timezone": "Europe/Berlin"}},
         date(1_490_439_600_000 + 23 * 3_600_000),
     );
-    gives(doc! {"$dateAdd": {"startDate": Bson::Null, "unit": "day", "amount": 1}}, Bson::Null);
+    gives(
+        doc! {"$dateAdd": {"startDate": Bson::Null, "unit": "day", "amount": 1}},
+        Bson::Null,
+    );
     fails(add(i64::MAX, "day", 1), 5166406);
     fails(add(0, "month", i64::MAX), 5166406);
     fails(add(0, "fortnight", 1), 9);
-    fails(doc! {"$dateAdd": {"startDate": "a", "unit": "day", "amount": 1}}, 5166403);
-    fails(doc! {"$dateAdd": {"startDate": date(0), "unit": 5, "amount": 1}}, 5166404);
-    fails(doc! {"$dateAdd": {"startDate": date(0), "unit": "day", "amount": 1.5}}, 5166405);
+    fails(
+        doc! {"$dateAdd": {"startDate": "a", "unit": "day", "amount": 1}},
+        5166403,
+    );
+    fails(
+        doc! {"$dateAdd": {"startDate": date(0), "unit": 5, "amount": 1}},
+        5166404,
+    );
+    fails(
+        doc! {"$dateAdd": {"startDate": date(0), "unit": "day", "amount": 1.5}},
+        5166405,
+    );
     fails(doc! {"$dateAdd": 1}, 5166400);
 }
 
@@ -164,7 +246,14 @@ fn adding() {
 fn differences() {
     let diff = |unit: &str| doc! {"$dateDiff": {"startDate": date(EVE), "endDate": date(NEW_YEAR_2017), "unit": unit}};
     for (unit, expected) in [
-        ("year", 1_i64), ("quarter", 1), ("month", 1), ("week", 1), ("day", 1), ("hour", 2), ("minute", 90), ("second", 5385),
+        ("year", 1_i64),
+        ("quarter", 1),
+        ("month", 1),
+        ("week", 1),
+        ("day", 1),
+        ("hour", 2),
+        ("minute", 90),
+        ("second", 5385),
         ("millisecond", 5_384_875),
     ] {
         gives(diff(unit), expected);
@@ -177,8 +266,14 @@ fn differences() {
         doc! {"$dateDiff": {"startDate": date(EVE), "endDate": date(NEW_YEAR_2017), "unit": "day", "timezone": "Asia/Tokyo"}},
         0_i64,
     );
-    gives(doc! {"$dateDiff": {"startDate": date(NEW_YEAR_2017), "endDate": date(EVE), "unit": "day"}}, -1_i64);
-    fails(doc! {"$dateDiff": {"startDate": "a", "endDate": date(0), "unit": "day"}}, 5166307);
+    gives(
+        doc! {"$dateDiff": {"startDate": date(NEW_YEAR_2017), "endDate": date(EVE), "unit": "day"}},
+        -1_i64,
+    );
+    fails(
+        doc! {"$dateDiff": {"startDate": "a", "endDate": date(0), "unit": "day"}},
+        5166307,
+    );
     fails(diff("eon"), 9);
     fails(
         doc! {"$dateDiff": {"startDate": date(0), "endDate": date(0), "unit": "week", "startOfWeek": "someday"}},
@@ -209,5 +304,8 @@ fn truncating() {
     fails(trunc("day", 0), 5439018);
     fails(doc! {"$dateTrunc": {"date": "a", "unit": "day"}}, 5439012);
     fails(doc! {"$dateTrunc": {"date": date(0), "unit": 1}}, 5439013);
-    fails(doc! {"$dateTrunc": {"date": date(0), "unit": "day", "binSize": "a"}}, 5439017);
+    fails(
+        doc! {"$dateTrunc": {"date": date(0), "unit": "day", "binSize": "a"}},
+        5439017,
+    );
 }

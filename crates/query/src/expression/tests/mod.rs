@@ -89,17 +89,67 @@ pub(super) fn date(ms: i64) -> Bson {
 #[test]
 fn operators_with_a_null_operand() {
     let unary = [
-        "$abs", "$ceil", "$floor", "$round", "$trunc", "$sqrt", "$exp", "$ln", "$log10", "$sin", "$cos", "$tan", "$asin",
-        "$acos", "$atan", "$sinh", "$cosh", "$tanh", "$asinh", "$acosh", "$atanh", "$degreesToRadians", "$bitNot",
-        "$first", "$last", "$reverseArray", "$toInt", "$toLong", "$toDouble", "$toDecimal", "$toBool", "$toDate",
-        "$toString", "$toObjectId", "$year", "$month", "$hour", "$objectToArray", "$arrayToObject", "$binarySize",
-        "$bsonSize", "$tsSecond",
+        "$abs",
+        "$ceil",
+        "$floor",
+        "$round",
+        "$trunc",
+        "$sqrt",
+        "$exp",
+        "$ln",
+        "$log10",
+        "$sin",
+        "$cos",
+        "$tan",
+        "$asin",
+        "$acos",
+        "$atan",
+        "$sinh",
+        "$cosh",
+        "$tanh",
+        "$asinh",
+        "$acosh",
+        "$atanh",
+        "$degreesToRadians",
+        "$bitNot",
+        "$first",
+        "$last",
+        "$reverseArray",
+        "$toInt",
+        "$toLong",
+        "$toDouble",
+        "$toDecimal",
+        "$toBool",
+        "$toDate",
+        "$toString",
+        "$toObjectId",
+        "$year",
+        "$month",
+        "$hour",
+        "$objectToArray",
+        "$arrayToObject",
+        "$binarySize",
+        "$bsonSize",
+        "$tsSecond",
     ];
     for operator in unary {
         gives(doc! {operator: Bson::Null}, Bson::Null);
         gives(doc! {operator: "$nothing"}, Bson::Null);
     }
-    let binary = ["$add", "$subtract", "$multiply", "$divide", "$mod", "$pow", "$log", "$atan2", "$concat", "$concatArrays", "$setUnion", "$bitAnd"];
+    let binary = [
+        "$add",
+        "$subtract",
+        "$multiply",
+        "$divide",
+        "$mod",
+        "$pow",
+        "$log",
+        "$atan2",
+        "$concat",
+        "$concatArrays",
+        "$setUnion",
+        "$bitAnd",
+    ];
     for operator in binary {
         gives(doc! {operator: [Bson::Null, 1]}, Bson::Null);
         gives(doc! {operator: ["$nothing", "$nothing"]}, Bson::Null);
@@ -109,12 +159,36 @@ fn operators_with_a_null_operand() {
 #[test]
 fn operators_with_a_wrong_type() {
     let text = [
-        ("$add", 14), ("$multiply", 14), ("$abs", 28765), ("$ceil", 28765), ("$floor", 28765), ("$sqrt", 28765),
-        ("$exp", 28765), ("$ln", 28765), ("$log10", 28765), ("$sin", 28765), ("$round", 51081), ("$trunc", 51081),
-        ("$size", 17124), ("$first", 28689), ("$last", 28689), ("$reverseArray", 34435), ("$concatArrays", 28664),
-        ("$objectToArray", 40390), ("$arrayToObject", 40386), ("$mergeObjects", 40400), ("$year", 16006),
-        ("$setUnion", 17043), ("$setIntersection", 17047), ("$anyElementTrue", 17041), ("$allElementsTrue", 17040),
-        ("$bitNot", 14), ("$bitAnd", 14), ("$bsonSize", 31393), ("$tsSecond", 5687301), ("$tsIncrement", 5687302),
+        ("$add", 14),
+        ("$multiply", 14),
+        ("$abs", 28765),
+        ("$ceil", 28765),
+        ("$floor", 28765),
+        ("$sqrt", 28765),
+        ("$exp", 28765),
+        ("$ln", 28765),
+        ("$log10", 28765),
+        ("$sin", 28765),
+        ("$round", 51081),
+        ("$trunc", 51081),
+        ("$size", 17124),
+        ("$first", 28689),
+        ("$last", 28689),
+        ("$reverseArray", 34435),
+        ("$concatArrays", 28664),
+        ("$objectToArray", 40390),
+        ("$arrayToObject", 40386),
+        ("$mergeObjects", 40400),
+        ("$year", 16006),
+        ("$setUnion", 17043),
+        ("$setIntersection", 17047),
+        ("$anyElementTrue", 17041),
+        ("$allElementsTrue", 17040),
+        ("$bitNot", 14),
+        ("$bitAnd", 14),
+        ("$bsonSize", 31393),
+        ("$tsSecond", 5687301),
+        ("$tsIncrement", 5687302),
     ];
     for (operator, code) in text {
         fails_on(doc! {operator: "$x"}, doc! {"x": "text"}, code);
@@ -127,7 +201,8 @@ fn operators_with_a_wrong_type() {
 
 #[test]
 fn paths_and_objects() {
-    let root = doc! {"a": {"b": 1, "c": [{"d": 1}, {"d": 2}, 5, {"e": 3}]}, "n": Bson::Null, "arr": [[{"x": 1}], {"x": 2}]};
+    let root =
+        doc! {"a": {"b": 1, "c": [{"d": 1}, {"d": 2}, 5, {"e": 3}]}, "n": Bson::Null, "arr": [[{"x": 1}], {"x": 2}]};
     gives_on("$a.b", root.clone(), 1);
     gives_on("$a.c.d", root.clone(), vec![1, 2]);
     gives_on("$arr.x", root.clone(), vec![2]);
@@ -137,8 +212,16 @@ fn paths_and_objects() {
     missing("$a.b.c", root.clone());
     gives_on("$n", root.clone(), Bson::Null);
     missing("$n.x", root.clone());
-    gives_on(doc! {"x": "$a.b", "y": "$zzz", "z": {"w": "$$REMOVE"}}, root.clone(), doc! {"x": 1, "z": {}});
-    gives_on(vec![Bson::from("$a.b"), Bson::from("$zzz")], root.clone(), vec![Bson::Int32(1), Bson::Null]);
+    gives_on(
+        doc! {"x": "$a.b", "y": "$zzz", "z": {"w": "$$REMOVE"}},
+        root.clone(),
+        doc! {"x": 1, "z": {}},
+    );
+    gives_on(
+        vec![Bson::from("$a.b"), Bson::from("$zzz")],
+        root.clone(),
+        vec![Bson::Int32(1), Bson::Null],
+    );
     gives_on("$$ROOT.a.b", root.clone(), 1);
     gives_on("$$CURRENT.a.b", root.clone(), 1);
     gives_on("$$ROOT", root.clone(), root);

@@ -12,8 +12,14 @@ fn choice() {
     gives(doc! {"$ifNull": ["$nothing", Bson::Null, 3]}, 3);
     gives(doc! {"$ifNull": [1, 2]}, 1);
     missing(doc! {"$ifNull": [Bson::Null, "$nothing"]}, doc! {});
-    gives(doc! {"$switch": {"branches": [{"case": false, "then": 1}, {"case": 1, "then": 2}], "default": 3}}, 2);
-    gives(doc! {"$switch": {"branches": [{"case": false, "then": 1}], "default": 3}}, 3);
+    gives(
+        doc! {"$switch": {"branches": [{"case": false, "then": 1}, {"case": 1, "then": 2}], "default": 3}},
+        2,
+    );
+    gives(
+        doc! {"$switch": {"branches": [{"case": false, "then": 1}], "default": 3}},
+        3,
+    );
     fails(doc! {"$switch": {"branches": [{"case": false, "then": 1}]}}, 40066);
     fails(doc! {"$switch": 1}, 40060);
     fails(doc! {"$switch": {"branches": 1}}, 40061);
@@ -27,14 +33,25 @@ fn choice() {
 
 #[test]
 fn variables() {
-    gives(doc! {"$let": {"vars": {"a": 1, "b": 2}, "in": {"$add": ["$$a", "$$b"]}}}, 3);
+    gives(
+        doc! {"$let": {"vars": {"a": 1, "b": 2}, "in": {"$add": ["$$a", "$$b"]}}},
+        3,
+    );
     // Bindings do not see each other, but do see what is around.
     gives(
         doc! {"$let": {"vars": {"a": 1}, "in": {"$let": {"vars": {"a": 2, "b": "$$a"}, "in": ["$$a", "$$b"]}}}},
         vec![2, 1],
     );
-    gives_on(doc! {"$let": {"vars": {"CURRENT": "$a"}, "in": "$b"}}, doc! {"a": {"b": 5}, "b": 1}, 5);
-    gives_on(doc! {"$let": {"vars": {"x": "$a"}, "in": "$$x.b"}}, doc! {"a": [{"b": 1}, {"b": 2}]}, vec![1, 2]);
+    gives_on(
+        doc! {"$let": {"vars": {"CURRENT": "$a"}, "in": "$b"}},
+        doc! {"a": {"b": 5}, "b": 1},
+        5,
+    );
+    gives_on(
+        doc! {"$let": {"vars": {"x": "$a"}, "in": "$$x.b"}},
+        doc! {"a": [{"b": 1}, {"b": 2}]},
+        vec![1, 2],
+    );
     fails(doc! {"$let": {"vars": {"A": 1}, "in": 1}}, 9);
     fails(doc! {"$let": {"vars": {"a-b": 1}, "in": 1}}, 9);
     fails(doc! {"$let": {"vars": {"a": 1, "b": "$$a"}, "in": 1}}, 17276);
@@ -47,7 +64,10 @@ fn variables() {
 
 #[test]
 fn over_elements() {
-    gives(doc! {"$map": {"input": [1, 2], "as": "x", "in": {"$multiply": ["$$x", 10]}}}, vec![10, 20]);
+    gives(
+        doc! {"$map": {"input": [1, 2], "as": "x", "in": {"$multiply": ["$$x", 10]}}},
+        vec![10, 20],
+    );
     gives(doc! {"$map": {"input": [1, 2], "in": "$$this"}}, vec![1, 2]);
     gives(doc! {"$map": {"input": [1], "in": "$nothing"}}, vec![Bson::Null]);
     gives(doc! {"$map": {"input": Bson::Null, "in": 1}}, Bson::Null);
@@ -56,8 +76,14 @@ fn over_elements() {
     fails(doc! {"$map": {"z": 1}}, 16879);
     fails(doc! {"$map": {"in": 1}}, 16880);
     fails(doc! {"$map": {"input": [1]}}, 16882);
-    gives(doc! {"$filter": {"input": [1, 5, 3], "as": "x", "cond": {"$gt": ["$$x", 2]}}}, vec![5, 3]);
-    gives(doc! {"$filter": {"input": [1, 5, 3], "cond": {"$gt": ["$$this", 2]}, "limit": 1}}, vec![5]);
+    gives(
+        doc! {"$filter": {"input": [1, 5, 3], "as": "x", "cond": {"$gt": ["$$x", 2]}}},
+        vec![5, 3],
+    );
+    gives(
+        doc! {"$filter": {"input": [1, 5, 3], "cond": {"$gt": ["$$this", 2]}, "limit": 1}},
+        vec![5],
+    );
     gives(doc! {"$filter": {"input": Bson::Null, "cond": 1}}, Bson::Null);
     fails(doc! {"$filter": {"input": "a", "cond": 1}}, 28651);
     fails(doc! {"$filter": 1}, 28646);
@@ -65,9 +91,15 @@ fn over_elements() {
     fails(doc! {"$filter": {"input": [1]}}, 28650);
     fails(doc! {"$filter": {"input": [1], "cond": 1, "limit": 0}}, 327392);
     fails(doc! {"$filter": {"input": [1], "cond": 1, "limit": "a"}}, 327391);
-    gives(doc! {"$reduce": {"input": [1, 2, 3], "initialValue": 0, "in": {"$add": ["$$value", "$$this"]}}}, 6);
+    gives(
+        doc! {"$reduce": {"input": [1, 2, 3], "initialValue": 0, "in": {"$add": ["$$value", "$$this"]}}},
+        6,
+    );
     gives(doc! {"$reduce": {"input": [], "initialValue": 7, "in": 1}}, 7);
-    gives(doc! {"$reduce": {"input": Bson::Null, "initialValue": 7, "in": 1}}, Bson::Null);
+    gives(
+        doc! {"$reduce": {"input": Bson::Null, "initialValue": 7, "in": 1}},
+        Bson::Null,
+    );
     fails(doc! {"$reduce": {"input": 1, "initialValue": 7, "in": 1}}, 40080);
     fails(doc! {"$reduce": 1}, 40075);
     fails(doc! {"$reduce": {"initialValue": 7, "in": 1}}, 40077);
@@ -76,14 +108,20 @@ fn over_elements() {
     // Scopes inside scopes.
     gives(
         doc! {"$map": {"input": [1, 2], "as": "a", "in": {"$map": {"input": [10, 20], "as": "b", "in": {"$add": ["$$a", "$$b"]}}}}},
-        Bson::Array(vec![vec![Bson::from(11), 21.into()].into(), vec![Bson::from(12), 22.into()].into()]),
+        Bson::Array(vec![
+            vec![Bson::from(11), 21.into()].into(),
+            vec![Bson::from(12), 22.into()].into(),
+        ]),
     );
 }
 
 #[test]
 fn results_stay_bounded() {
     // Arrays nested by computing.
-    fails(doc! {"$reduce": {"input": {"$range": [0, 1000]}, "initialValue": [], "in": ["$$value"]}}, 15);
+    fails(
+        doc! {"$reduce": {"input": {"$range": [0, 1000]}, "initialValue": [], "in": ["$$value"]}},
+        15,
+    );
     // Text doubled again and again.
     fails(
         doc! {"$reduce": {"input": {"$range": [0, 60]}, "initialValue": "x", "in": {"$concat": ["$$value", "$$value"]}}},
@@ -97,7 +135,9 @@ fn results_stay_bounded() {
 
 #[test]
 fn random_numbers_are_in_range() {
-    let Some(Bson::Double(n)) = evaluate(doc! {"$rand": {}}, &doc! {}).unwrap() else { panic!("no double") };
+    let Some(Bson::Double(n)) = evaluate(doc! {"$rand": {}}, &doc! {}).unwrap() else {
+        panic!("no double")
+    };
     assert!((0.0..1.0).contains(&n));
     fails(doc! {"$rand": 1}, 3040501);
 }

@@ -65,36 +65,81 @@ fn trimming_and_replacing() {
     fails(doc! {"$trim": {"chars": "a"}}, 50695);
     fails(doc! {"$trim": {"input": "a", "x": "a"}}, 50694);
     fails(doc! {"$trim": "a"}, 50696);
-    gives(doc! {"$replaceOne": {"input": "aXbX", "find": "X", "replacement": "-"}}, "a-bX");
-    gives(doc! {"$replaceAll": {"input": "aXbX", "find": "X", "replacement": "-"}}, "a-b-");
-    gives(doc! {"$replaceAll": {"input": Bson::Null, "find": "X", "replacement": "-"}}, Bson::Null);
-    fails(doc! {"$replaceOne": {"input": 1, "find": "X", "replacement": "-"}}, 51746);
-    fails(doc! {"$replaceOne": {"input": "a", "find": 1, "replacement": "-"}}, 51745);
-    fails(doc! {"$replaceOne": {"input": "a", "find": "a", "replacement": 1}}, 51744);
+    gives(
+        doc! {"$replaceOne": {"input": "aXbX", "find": "X", "replacement": "-"}},
+        "a-bX",
+    );
+    gives(
+        doc! {"$replaceAll": {"input": "aXbX", "find": "X", "replacement": "-"}},
+        "a-b-",
+    );
+    gives(
+        doc! {"$replaceAll": {"input": Bson::Null, "find": "X", "replacement": "-"}},
+        Bson::Null,
+    );
+    fails(
+        doc! {"$replaceOne": {"input": 1, "find": "X", "replacement": "-"}},
+        51746,
+    );
+    fails(
+        doc! {"$replaceOne": {"input": "a", "find": 1, "replacement": "-"}},
+        51745,
+    );
+    fails(
+        doc! {"$replaceOne": {"input": "a", "find": "a", "replacement": 1}},
+        51744,
+    );
 }
 
 #[test]
 fn regular_expressions() {
     let find = |regex: Bson| doc! {"$regexFind": {"input": "éa1b22", "regex": regex}};
-    gives(doc! {"$regexMatch": {"input": "Hello", "regex": "^h", "options": "i"}}, true);
+    gives(
+        doc! {"$regexMatch": {"input": "Hello", "regex": "^h", "options": "i"}},
+        true,
+    );
     gives(doc! {"$regexMatch": {"input": "Hello", "regex": "^h"}}, false);
     gives(doc! {"$regexMatch": {"input": Bson::Null, "regex": "^h"}}, false);
-    gives(find("([a-z])([0-9]+)".into()), doc! {"match": "a1", "idx": 1, "captures": ["a", "1"]});
-    gives(find("(x)?b".into()), doc! {"match": "b", "idx": 3, "captures": [Bson::Null]});
+    gives(
+        find("([a-z])([0-9]+)".into()),
+        doc! {"match": "a1", "idx": 1, "captures": ["a", "1"]},
+    );
+    gives(
+        find("(x)?b".into()),
+        doc! {"match": "b", "idx": 3, "captures": [Bson::Null]},
+    );
     gives(find("zzz".into()), Bson::Null);
     gives(
         doc! {"$regexFindAll": {"input": "a1b22", "regex": "[0-9]+"}},
-        vec![doc! {"match": "1", "idx": 1, "captures": []}, doc! {"match": "22", "idx": 3, "captures": []}],
+        vec![
+            doc! {"match": "1", "idx": 1, "captures": []},
+            doc! {"match": "22", "idx": 3, "captures": []},
+        ],
     );
     // Empty matches go on behind each code point.
-    let empty = evaluate(doc! {"$size": {"$regexFindAll": {"input": "éa", "regex": ""}}}, &doc! {}).unwrap();
+    let empty = evaluate(
+        doc! {"$size": {"$regexFindAll": {"input": "éa", "regex": ""}}},
+        &doc! {},
+    )
+    .unwrap();
     assert_eq!(empty, Some(3.into()));
     // A pattern from the document.
-    gives_on(doc! {"$regexMatch": {"input": "$s", "regex": "$p"}}, doc! {"s": "abc", "p": "b."}, true);
-    fails_on(doc! {"$regexMatch": {"input": "$s", "regex": "a"}}, doc! {"s": 1}, 51104);
+    gives_on(
+        doc! {"$regexMatch": {"input": "$s", "regex": "$p"}},
+        doc! {"s": "abc", "p": "b."},
+        true,
+    );
+    fails_on(
+        doc! {"$regexMatch": {"input": "$s", "regex": "a"}},
+        doc! {"s": 1},
+        51104,
+    );
     fails(doc! {"$regexMatch": {"input": "a", "regex": 1}}, 51105);
     fails(doc! {"$regexMatch": {"input": "a", "regex": "a", "options": 1}}, 51106);
-    fails(doc! {"$regexMatch": {"input": "a", "regex": "a", "options": "q"}}, 51108);
+    fails(
+        doc! {"$regexMatch": {"input": "a", "regex": "a", "options": "q"}},
+        51108,
+    );
     fails(doc! {"$regexMatch": {"input": "a", "regex": "("}}, 51111);
     fails(doc! {"$regexMatch": {"regex": "a"}}, 31022);
     fails(doc! {"$regexMatch": {"input": "a"}}, 31023);

@@ -17,7 +17,13 @@ fn type_names() {
         (Bson::Timestamp(Timestamp { time: 1, increment: 2 }), "timestamp"),
         (Bson::MinKey, "minKey"),
         (Bson::ObjectId(ObjectId::from_bytes([1; 12])), "objectId"),
-        (Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: vec![1] }), "binData"),
+        (
+            Bson::Binary(Binary {
+                subtype: BinarySubtype::Generic,
+                bytes: vec![1],
+            }),
+            "binData",
+        ),
     ];
     for (value, name) in all {
         gives_on(doc! {"$type": "$x"}, doc! {"x": value}, name);
@@ -44,19 +50,36 @@ fn conversions() {
     gives(doc! {"$toBool": 0}, false);
     gives(doc! {"$toDate": 1000_i64}, date(1000));
     gives(doc! {"$toDate": "2018-03-27T16:58:51.538Z"}, date(1_522_169_931_538));
-    gives(doc! {"$toDate": Bson::ObjectId(ObjectId::parse_str("5ab9cbfa31c2ab715d42129e").unwrap())}, date(1_522_125_818_000));
+    gives(
+        doc! {"$toDate": Bson::ObjectId(ObjectId::parse_str("5ab9cbfa31c2ab715d42129e").unwrap())},
+        date(1_522_125_818_000),
+    );
     gives(doc! {"$toString": date(1_522_169_931_538)}, "2018-03-27T16:58:51.538Z");
     gives(doc! {"$toString": 2.5}, "2.5");
     gives(doc! {"$toString": 1e20}, "1e+20");
     gives(doc! {"$toString": 1.0}, "1");
     gives(doc! {"$toString": dec("1.50")}, "1.50");
     gives(doc! {"$toString": true}, "true");
-    gives(doc! {"$toObjectId": "5ab9cbfa31c2ab715d42129e"}, ObjectId::parse_str("5ab9cbfa31c2ab715d42129e").unwrap());
+    gives(
+        doc! {"$toObjectId": "5ab9cbfa31c2ab715d42129e"},
+        ObjectId::parse_str("5ab9cbfa31c2ab715d42129e").unwrap(),
+    );
     for bad in [
-        doc! {"$toInt": "4.2"}, doc! {"$toInt": "0x10"}, doc! {"$toInt": " 1"}, doc! {"$toInt": 1e10},
-        doc! {"$toInt": f64::NAN}, doc! {"$toInt": f64::INFINITY}, doc! {"$toLong": 1e30}, doc! {"$toInt": date(1)},
-        doc! {"$toDouble": "0x1"}, doc! {"$toDouble": "1e999"}, doc! {"$toDate": 1}, doc! {"$toDate": "yesterday"},
-        doc! {"$toObjectId": "abc"}, doc! {"$toString": {"$literal": {"a": 1}}}, doc! {"$toBool": [[1]]},
+        doc! {"$toInt": "4.2"},
+        doc! {"$toInt": "0x10"},
+        doc! {"$toInt": " 1"},
+        doc! {"$toInt": 1e10},
+        doc! {"$toInt": f64::NAN},
+        doc! {"$toInt": f64::INFINITY},
+        doc! {"$toLong": 1e30},
+        doc! {"$toInt": date(1)},
+        doc! {"$toDouble": "0x1"},
+        doc! {"$toDouble": "1e999"},
+        doc! {"$toDate": 1},
+        doc! {"$toDate": "yesterday"},
+        doc! {"$toObjectId": "abc"},
+        doc! {"$toString": {"$literal": {"a": 1}}},
+        doc! {"$toBool": [[1]]},
     ] {
         fails(bad, 241);
     }
@@ -73,7 +96,10 @@ fn convert_with_handlers() {
     fails(doc! {"$convert": {"input": "5", "to": 99}}, 9);
     fails(doc! {"$convert": {"input": "5"}}, 9);
     fails(doc! {"$convert": {"input": 1, "to": "regex"}}, 241);
-    let uuid = Binary { subtype: BinarySubtype::Uuid, bytes: (0..16).collect() };
+    let uuid = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: (0..16).collect(),
+    };
     gives(doc! {"$toUUID": "00010203-0405-0607-0809-0a0b0c0d0e0f"}, uuid.clone());
     gives(doc! {"$toString": uuid}, "00010203-0405-0607-0809-0a0b0c0d0e0f");
 }
@@ -83,7 +109,10 @@ fn sizes_and_timestamps() {
     gives(doc! {"$binarySize": "é"}, 2);
     gives(doc! {"$bsonSize": {"$literal": {}}}, 5);
     fails(doc! {"$binarySize": 1}, 51276);
-    let stamp = Bson::Timestamp(Timestamp { time: 100, increment: 7 });
+    let stamp = Bson::Timestamp(Timestamp {
+        time: 100,
+        increment: 7,
+    });
     gives(doc! {"$tsSecond": stamp.clone()}, 100_i64);
     gives(doc! {"$tsIncrement": stamp}, 7_i64);
 }

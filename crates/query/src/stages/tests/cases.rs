@@ -1,0 +1,419 @@
+//! What each stage does.
+
+use super::*;
+
+#[test]
+fn match_limit_skip_count() {
+    let input = numbers(0..10);
+    gives(
+        &[doc! {"$match": {"x": 1}}, doc! {"$limit": 2}],
+        &input,
+        &[doc! {"_id": 1, "x": 1}, doc! {"_id": 4, "x": 1}],
+    );
+    gives(&[doc! {"$skip": 8_i64}], &input, &input[8..]);
+    gives(&[doc! {"$skip": 20}], &input, &[]);
+    gives(
+        &[
+            doc! {"$match": {"$expr": {"$gt": ["$_id", "$x"]}}},
+            doc! {"$count": "n"},
+        ],
+        &input,
+        &[doc! {"n": 7}],
+    );
+    gives(&[doc! {"$match": {"x": 9}}, doc! {"$count": "n"}], &input, &[]);
+}
+
+#[test]
+fn groups() {
+    let input = [
+        doc! {"k": 1, "v": 10},
+        doc! {"k": 1.0, "v": 20},
+        doc! {"k": "a", "v": 1},
+        doc! {"v": 5},
+        doc! {"k": Bson::Null, "v": 6},
+        doc! {"k": [1, 2]},
+        doc! {"k": [1, 2.0]},
+        doc! {"k": 1_i64},
+    ];
+    // 1, 1.0 and 1 (long) are one group under the first; missing and null are one.
+    gives(
+        &[doc! {"$group": {"_id": "$k", "n": {"$sum": 1}, "v": {"$sum": "$v"}, "f": {"$first": "$v"}}}],
+        &input,
+        &[
+            doc! {"_id": 1, "n": 3, "v": 30, "f": 10},
+            doc! {"_id": "a", "n": 1, "v": 1, "f": 1},
+            doc! {"_id": Bson::Null, "n": 2, "v": 11, "f": 5},
+            doc! {"_id": [1, 2], "n": 2, "v": 0, "f": Bson::Null},
+        ],
+    );
+    gives(
+        &[doc! {"$group": {"_id": Bson::Null, "n": {"$count": {}}}}],
+        &input,
+        &[doc! {"_id": Bson::Null, "n": 8}],
+    );
+    gives(&[doc! {"$group": {"_id": Bson::Null}}], &[], &[]);
+    gives(
+        &[
+            doc! {"$group": {"_id": {"k": "$k", "z": "$zzz"}, "all": {"$push": "$v"}}},
+            doc! {"$limit": 1},
+        ],
+        &input,
+        &[doc! {"_id": {"k": 1}, "all": [10, 20]}],
+    );
+    gives(
+        &[doc! {"$sortByCount": "$k"}, doc! {"$limit": 2}],
+        &input,
+        &[doc! {"_id": 1, "count": 3}, doc! {"_id": Bson::Null, "count": 2}],
+    );
+}
+
+#[test]
+fn buckets() {
+    let input = numbers(0..10);
+    gives(
+        &[doc! {"$bucket": {"groupBy": "$_id", "boundaries": [0, 3, 7], "default": "rest"}}],
+        &input,
+        &[
+            doc! {"_id": 0, "count": 3},
+            doc! {"_id": 3, "count": 4},
+            doc! {"_id": "rest", "count": 3},
+        ],
+    );
+    gives(
+        &[doc! {"$bucket": {"groupBy": "$_id", "boundaries": [0, 20], "output": {"most": {"$max": "$_id"}}}}],
+        &input,
+        &[doc! {"_id": 0, "most": 9}],
+    );
+    let code = |spec: Document| parse(&[doc! {"$bucket": spec}]).unwrap_err().code().unwrap().0;
+    assert_eq!(code(doc! {"groupBy": "$x"}), 40198);
+    assert_eq!(code(doc! {"groupBy": 1, "boundaries": [0, 1]}), 40202);
+    assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [0]}), 40192);
+    assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [0, "a"]}), 40193);
+    assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [1, 0]}), 40194);
+    assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [0, 5], "default": 3}), 40199);
+    assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [0, 5], "x": 3}), 40197);
+}
+
+#[test]
+fn sorting() {
+    let input = [
+        doc! {"_id": 0, "a": 2},
+        doc! {"_id": 1},
+        doc! {"_id": 2, "a": 1},
+        doc! {"_id": 3, "a": 2},
+        doc! {"_id": 4, "a": [0, 9]},
+    ];
+    let ids = |stages: &[Document]| {
+        run(stages, &input)
+            .iter()
+            .map(|d| d.get_i32("_id").unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&[doc! {"$sort": {"a": 1}}]), [1, 4, 2, 0, 3]);
+    assert_eq!(ids(&[doc! {"$sort": {"a": -1}}]), [4, 0, 3, 2, 1]);
+    assert_eq!(ids(&[doc! {"$sort": {"a": 1, "_id": -1}}]), [1, 4, 2, 3, 0]);
+    gives(
+        &[doc! {"$sort": {"a": 1}}, doc! {"$skip": 1}, doc! {"$limit": 2}],
+        &input,
+        &[doc! {"_id": 4, "a": [0, 9]}, doc! {"_id": 2, "a": 1}],
+    );
+}
+
+#[test]
+fn unwinding() {
+    let input = [
+        doc! {"_id": 0, "a": [1, 2], "z": 1},
+        doc! {"_id": 1, "a": []},
+        doc! {"_id": 2, "a": Bson::Null},
+        doc! {"_id": 3},
+        doc! {"_id": 4, "a": "x"},
+        doc! {"_id": 5, "a": [[7], {"b": 1}]},
+    ];
+    gives(
+        &[doc! {"$unwind": "$a"}],
+        &input,
+        &[
+            doc! {"_id": 0, "a": 1, "z": 1},
+            doc! {"_id": 0, "a": 2, "z": 1},
+            doc! {"_id": 4, "a": "x"},
+            doc! {"_id": 5, "a": [7]},
+            doc! {"_id": 5, "a": {"b": 1}},
+        ],
+    );
+    gives(
+        &[
+            doc! {"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": true, "includeArrayIndex": "i"}},
+            doc! {"$limit": 6},
+        ],
+        &input,
+        &[
+            doc! {"_id": 0, "a": 1, "z": 1, "i": 0_i64},
+            doc! {"_id": 0, "a": 2, "z": 1, "i": 1_i64},
+            doc! {"_id": 1, "i": Bson::Null},
+            doc! {"_id": 2, "a": Bson::Null, "i": Bson::Null},
+            doc! {"_id": 3, "i": Bson::Null},
+            doc! {"_id": 4, "a": "x", "i": Bson::Null},
+        ],
+    );
+    gives(
+        &[doc! {"$unwind": "$o.l"}],
+        &[doc! {"o": {"l": [1, 2], "k": 1}}, doc! {"o": [{"l": [1]}]}],
+        &[doc! {"o": {"l": 1, "k": 1}}, doc! {"o": {"l": 2, "k": 1}}],
+    );
+}
+
+#[test]
+fn reshaping() {
+    let input = [doc! {"_id": 1, "a": {"b": 2, "c": 3}, "d": [{"e": 1, "f": 2}]}];
+    gives(
+        &[doc! {"$project": {"a.b": 1}}],
+        &input,
+        &[doc! {"_id": 1, "a": {"b": 2}}],
+    );
+    gives(
+        &[doc! {"$project": {"_id": 0, "s": {"$add": ["$a.b", "$a.c"]}}}],
+        &input,
+        &[doc! {"s": 5}],
+    );
+    gives(
+        &[doc! {"$addFields": {"a.x": "$a.b", "y": 1}}],
+        &input,
+        &[doc! {"_id": 1, "a": {"b": 2, "c": 3, "x": 2}, "d": [{"e": 1, "f": 2}], "y": 1}],
+    );
+    gives(
+        &[doc! {"$set": {"d.e": 9}}, doc! {"$unset": ["a", "_id"]}],
+        &input,
+        &[doc! {"d": [{"e": 9, "f": 2}]}],
+    );
+    gives(
+        &[doc! {"$unset": "d.f"}, doc! {"$project": {"a": 0}}],
+        &input,
+        &[doc! {"_id": 1, "d": [{"e": 1}]}],
+    );
+    gives(
+        &[doc! {"$replaceRoot": {"newRoot": "$a"}}],
+        &input,
+        &[doc! {"b": 2, "c": 3}],
+    );
+    gives(
+        &[doc! {"$replaceWith": {"$mergeObjects": ["$a", {"z": "$_id"}]}}],
+        &input,
+        &[doc! {"b": 2, "c": 3, "z": 1}],
+    );
+    gives(
+        &[
+            doc! {"$addFields": {"a": "$$REMOVE"}},
+            doc! {"$project": {"_id": 1, "a": 1}},
+        ],
+        &input,
+        &[doc! {"_id": 1}],
+    );
+}
+
+#[test]
+fn redacting() {
+    let input = [doc! {"l": 1, "in": {"l": 5, "x": 1}, "all": [{"l": 1}, {"l": 9}, 3]}];
+    let redact = doc! {"$redact": {"$cond": [{"$gt": ["$l", 3]}, "$$PRUNE", "$$DESCEND"]}};
+    gives(&[redact], &input, &[doc! {"l": 1, "all": [{"l": 1}, 3]}]);
+    gives(&[doc! {"$redact": "$$KEEP"}], &input, &input);
+    gives(&[doc! {"$redact": "$$PRUNE"}], &input, &[]);
+}
+
+#[test]
+fn facets() {
+    gives(
+        &[
+            doc! {"$facet": {"n": [{"$count": "n"}], "low": [{"$match": {"_id": {"$lt": 1}}}], "none": []}},
+            doc! {"$unset": "none"},
+        ],
+        &numbers(0..4),
+        &[doc! {"n": [{"n": 4}], "low": [{"_id": 0, "x": 0}]}],
+    );
+    // Without input there is still one document.
+    gives(&[doc! {"$facet": {"a": []}}], &[], &[doc! {"a": []}]);
+}
+
+#[test]
+fn samples() {
+    let input = numbers(0..100);
+    let mut found = run(&[doc! {"$sample": {"size": 10}}], &input);
+    assert_eq!(found.len(), 10);
+    found.sort_by_key(|d| d.get_i32("_id").unwrap());
+    found.dedup();
+    assert_eq!(found.len(), 10, "no document twice");
+    assert_eq!(run(&[doc! {"$sample": {"size": 1000}}], &input).len(), 100);
+}
+
+#[test]
+fn documents_without_a_collection() {
+    let stages = [
+        doc! {"$documents": [{"a": 1}, {"a": {"$add": [1, 1]}}]},
+        doc! {"$match": {"a": 2}},
+    ];
+    assert_eq!(run(&stages, &numbers(0..3)), [doc! {"a": 2}]);
+    assert_eq!(parse(&stages).unwrap().initial().unwrap().0, "$documents");
+}
+
+fn orders() -> Memory {
+    let mut memory = Memory::default();
+    let items = vec![
+        doc! {"_id": 1, "k": "a", "n": 5},
+        doc! {"_id": 2, "k": "b", "n": 7},
+        doc! {"_id": 3},
+        doc! {"_id": 4, "k": ["a", "z"], "n": 1},
+    ];
+    memory.collections.insert("items".to_owned(), items);
+    memory
+}
+
+#[test]
+fn lookup_by_equality() {
+    let stage = doc! {"$lookup": {"from": "items", "localField": "k", "foreignField": "k", "as": "found"}};
+    let input = [doc! {"k": "a"}, doc! {"k": ["b", "z"]}, doc! {}, doc! {"k": "q"}];
+    let found = drain(parse(&[stage]).unwrap(), &input, &orders()).unwrap();
+    let ids = |document: &Document| {
+        let found = document.get_array("found").unwrap().iter();
+        found
+            .map(|item| item.as_document().unwrap().get_i32("_id").unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found.iter().map(ids).collect::<Vec<_>>(),
+        [vec![1, 4], vec![2, 4], vec![3], vec![]]
+    );
+}
+
+#[test]
+fn lookup_by_pipeline() {
+    let memory = orders();
+    let stage = doc! {"$lookup": {
+        "from": "items", "let": {"least": "$least"}, "as": "found.here",
+        "pipeline": [{"$match": {"$expr": {"$gte": ["$n", "$$least"]}}}, {"$project": {"_id": 1}}],
+    }};
+    let input = [doc! {"least": 5}, doc! {"least": 7}];
+    let found = drain(parse(&[stage]).unwrap(), &input, &memory).unwrap();
+    assert_eq!(
+        found[0].get_document("found").unwrap(),
+        &doc! {"here": [{"_id": 1}, {"_id": 2}]}
+    );
+    assert_eq!(found[1].get_document("found").unwrap(), &doc! {"here": [{"_id": 2}]});
+    assert_eq!(memory.opened.get(), 2);
+    // Both forms together, and a pipeline that is the same for every document: opened once.
+    let both = doc! {"$lookup": {
+        "from": "items", "localField": "k", "foreignField": "k", "pipeline": [{"$match": {"n": {"$gt": 2}}}], "as": "f",
+    }};
+    let found = drain(parse(&[both]).unwrap(), &[doc! {"k": "a"}], &memory).unwrap();
+    assert_eq!(found[0].get_array("f").unwrap().len(), 1);
+    memory.opened.set(0);
+    let same = doc! {"$lookup": {"from": "items", "pipeline": [{"$count": "n"}], "as": "f"}};
+    let found = drain(parse(&[same]).unwrap(), &numbers(0..5), &memory).unwrap();
+    assert_eq!(found.len(), 5);
+    assert_eq!(found[4].get("f").unwrap(), &array(vec![doc! {"n": 4}]));
+    assert_eq!(memory.opened.get(), 1);
+}
+
+#[test]
+fn unions() {
+    let stages = [
+        doc! {"$unionWith": {"coll": "items", "pipeline": [{"$match": {"_id": {"$lt": 3}}}, {"$project": {"_id": 1}}]}},
+    ];
+    let found = drain(parse(&stages).unwrap(), &[doc! {"_id": 9}], &orders()).unwrap();
+    assert_eq!(found, [doc! {"_id": 9}, doc! {"_id": 1}, doc! {"_id": 2}]);
+    assert_eq!(
+        parse(&stages).unwrap().foreign_collections(),
+        [(None, "items".to_owned())]
+    );
+}
+
+#[test]
+fn stages_move() {
+    let and = |stages: &[Document]| optimized(stages);
+    assert_eq!(and(&[doc! {"$limit": 5}, doc! {"$limit": 3}]), [doc! {"$limit": 3_i64}]);
+    assert_eq!(and(&[doc! {"$skip": 5}, doc! {"$skip": 3}]), [doc! {"$skip": 8_i64}]);
+    assert_eq!(and(&[doc! {"$match": {}}]), Vec::<Document>::new());
+    assert_eq!(
+        and(&[doc! {"$sort": {"a": 1}}, doc! {"$limit": 3}]),
+        [doc! {"$sort": {"sortKey": {"a": 1}, "limit": 3_i64}}]
+    );
+    let names = |stages: &[Document]| {
+        let found = optimized(stages).into_iter();
+        found
+            .map(|stage| stage.keys().next().unwrap().clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        names(&[doc! {"$sort": {"a": 1}}, doc! {"$match": {"b": 1}}]),
+        ["$match", "$sort"]
+    );
+    assert_eq!(
+        names(&[doc! {"$addFields": {"c": 1}}, doc! {"$match": {"b": 1}}]),
+        ["$match", "$addFields"]
+    );
+    assert_eq!(
+        names(&[doc! {"$addFields": {"b.c": 1}}, doc! {"$match": {"b": 1}}]),
+        ["$addFields", "$match"]
+    );
+    assert_eq!(
+        names(&[doc! {"$addFields": {"c": 1}}, doc! {"$match": {"b": 1, "c": 1}}]),
+        ["$match", "$addFields", "$match"]
+    );
+    assert_eq!(
+        names(&[doc! {"$unwind": "$a"}, doc! {"$match": {"b": 1}}]),
+        ["$match", "$unwind"]
+    );
+    assert_eq!(
+        names(&[doc! {"$unwind": "$a"}, doc! {"$match": {"a.x": 1}}]),
+        ["$unwind", "$match"]
+    );
+    assert_eq!(
+        names(&[doc! {"$project": {"a": 1}}, doc! {"$limit": 1}]),
+        ["$limit", "$project"]
+    );
+    assert_eq!(
+        names(&[doc! {"$limit": 1}, doc! {"$match": {"b": 1}}]),
+        ["$limit", "$match"]
+    );
+    // $expr on the whole document stays behind.
+    let whole = doc! {"$match": {"$expr": {"$eq": ["$$ROOT", {}]}}};
+    assert_eq!(names(&[doc! {"$addFields": {"c": 1}}, whole]), ["$addFields", "$match"]);
+}
+
+#[test]
+fn pushdowns() {
+    let mut pipeline = parse(&[
+        doc! {"$match": {"a": 1}},
+        doc! {"$sort": {"b": -1}},
+        doc! {"$skip": 2},
+        doc! {"$limit": 5},
+        doc! {"$group": {"_id": "$c", "n": {"$sum": "$d.e"}}},
+    ])
+    .unwrap();
+    pipeline.optimize();
+    let pushdown = pipeline.take_pushdown();
+    assert_eq!(Document::try_from(&pushdown.filter.unwrap().0).unwrap(), doc! {"a": 1});
+    assert_eq!(
+        Document::try_from(pushdown.sort.unwrap().document()).unwrap(),
+        doc! {"b": -1}
+    );
+    assert_eq!((pushdown.skip, pushdown.limit), (2, Some(5)));
+    assert_eq!(
+        pushdown.dependencies.paths.into_iter().collect::<Vec<_>>(),
+        ["c", "d.e"]
+    );
+    assert!(!pushdown.dependencies.whole_document);
+    assert!(pushdown.count.is_none());
+    assert_eq!(pipeline.stages().len(), 1);
+
+    let mut count = parse(&[doc! {"$match": {"a": 1}}, doc! {"$group": {"_id": 1, "n": {"$sum": 1}}}]).unwrap();
+    let pushdown = count.take_pushdown();
+    let result = pushdown.count.unwrap().document(7).unwrap().unwrap();
+    assert_eq!(Document::try_from(result.as_raw()).unwrap(), doc! {"_id": 1, "n": 7});
+
+    let mut sample = parse(&[doc! {"$sample": {"size": 3}}]).unwrap();
+    let pushdown = sample.take_pushdown();
+    assert_eq!(pushdown.sample, Some(3));
+    assert!(pushdown.dependencies.whole_document);
+    // Limit, then skip more than that: nothing.
+    let mut none = parse(&[doc! {"$limit": 3}, doc! {"$skip": 5}]).unwrap();
+    assert_eq!(none.take_pushdown().limit, Some(0));
+}

@@ -1,0 +1,114 @@
+#![allow(clippy::unwrap_used)]
+//! Pipelines over documents in memory.
+
+mod cases;
+mod properties;
+mod refusals;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use vfs::SeededRandom;
+
+use super::*;
+use crate::matcher::Matcher;
+
+/// Other collections, for `$lookup`.
+#[derive(Default)]
+pub(super) struct Memory {
+    collections: HashMap<String, Vec<Document>>,
+    opened: std::cell::Cell<usize>,
+}
+
+impl Execution for Memory {
+    fn check(&self) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn Stage>, QueryError> {
+        self.opened.set(self.opened.get() + 1);
+        let mut documents = Vec::new();
+        for document in request
+            .collection
+            .and_then(|name| self.collections.get(name))
+            .into_iter()
+            .flatten()
+        {
+            let document = shared(document);
+            let matches = match &request.filter {
+                None => true,
+                Some(filter) => Matcher::parse(filter, request.context)?.matches(&document)?,
+            };
+            if matches {
+                documents.push(document);
+            }
+        }
+        let pipeline = Pipeline::parse_stages(request.pipeline, request.context, request.depth)?;
+        pipeline.run(Box::new(IteratorSource::new(documents)))
+    }
+}
+
+pub(super) fn context() -> ExpressionContext {
+    ExpressionContext::new(0, Arc::new(SeededRandom::new(11)))
+}
+
+pub(super) fn shared(document: &Document) -> SharedDocument {
+    SharedDocument::from(RawDocumentBuf::try_from(document).unwrap())
+}
+
+pub(super) fn parse(stages: &[Document]) -> Result<Pipeline, QueryError> {
+    let raw: Vec<RawDocumentBuf> = stages
+        .iter()
+        .map(|stage| RawDocumentBuf::try_from(stage).unwrap())
+        .collect();
+    Pipeline::parse_stages(&raw, &context(), 0)
+}
+
+pub(super) fn drain(pipeline: Pipeline, input: &[Document], memory: &Memory) -> Result<Vec<Document>, QueryError> {
+    let source = IteratorSource::new(input.iter().map(shared).collect::<Vec<_>>());
+    let mut top = pipeline.run(Box::new(source))?;
+    let mut context = StageContext { execution: memory };
+    let mut found = Vec::new();
+    while let Some(document) = top.next(&mut context)? {
+        found.push(Document::try_from(document.as_raw()).unwrap());
+    }
+    assert!(top.next(&mut context)?.is_none(), "a stage that has ended stays so");
+    Ok(found)
+}
+
+pub(super) fn run(stages: &[Document], input: &[Document]) -> Vec<Document> {
+    drain(parse(stages).unwrap(), input, &Memory::default()).unwrap()
+}
+
+/// Checks the result, as written and optimised.
+#[track_caller]
+pub(super) fn gives(stages: &[Document], input: &[Document], expected: &[Document]) {
+    assert_eq!(run(stages, input), expected, "{stages:?}");
+    let mut optimized = parse(stages).unwrap();
+    optimized.optimize();
+    assert_eq!(
+        drain(optimized, input, &Memory::default()).unwrap(),
+        expected,
+        "{stages:?} optimised"
+    );
+}
+
+/// The stages after optimising.
+pub(super) fn optimized(stages: &[Document]) -> Vec<Document> {
+    let mut pipeline = parse(stages).unwrap();
+    pipeline.optimize();
+    pipeline
+        .to_documents()
+        .iter()
+        .map(|stage| Document::try_from(stage).unwrap())
+        .collect()
+}
+
+pub(super) fn numbers(values: std::ops::Range<i32>) -> Vec<Document> {
+    values.map(|n| doc! {"_id": n, "x": n % 3}).collect()
+}
+
+pub(super) fn array(documents: Vec<Document>) -> Bson {
+    Bson::Array(documents.into_iter().map(Bson::Document).collect())
+}

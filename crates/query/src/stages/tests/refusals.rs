@@ -1,0 +1,159 @@
+//! What cannot be parsed, with MongoDB's codes; and bounds.
+
+use super::*;
+
+#[track_caller]
+fn code(stage: Document, expected: i32) {
+    match parse(&[stage.clone()]) {
+        Ok(_) => panic!("{stage} is accepted"),
+        Err(error) => assert_eq!(error.code().unwrap().0, expected, "{stage}: {error}"),
+    }
+}
+
+#[test]
+fn names() {
+    code(doc! {"$nothing": 1}, 40324);
+    code(doc! {"match": {}}, 40324);
+    code(doc! {}, 40323);
+    code(doc! {"$match": {}, "$limit": 1}, 40323);
+    code(doc! {"$out": "x"}, 238);
+    code(doc! {"$setWindowFields": {}}, 238);
+    code(doc! {"$search": {}}, 31082);
+    let error = parse(&[doc! {"$nothing": 1}]).unwrap_err();
+    assert_eq!(error.to_string(), "Unrecognized pipeline stage name: '$nothing'");
+    let late = parse(&[doc! {"$limit": 1}, doc! {"$indexStats": {}}]).unwrap_err();
+    assert_eq!(late.code().unwrap().0, 40602);
+    assert_eq!(
+        parse(&[doc! {"$currentOp": {"allUsers": true}}])
+            .unwrap()
+            .initial()
+            .unwrap()
+            .0,
+        "$currentOp"
+    );
+}
+
+#[test]
+fn arguments() {
+    code(doc! {"$match": 1}, 15959);
+    code(doc! {"$project": 1}, 15969);
+    code(doc! {"$project": {}}, 51272);
+    code(doc! {"$addFields": 1}, 40272);
+    code(doc! {"$unset": 1}, 31002);
+    code(doc! {"$unset": []}, 31119);
+    code(doc! {"$unset": [1]}, 31120);
+    code(doc! {"$sort": 1}, 15973);
+    code(doc! {"$sort": {}}, 15976);
+    code(doc! {"$sort": {"a": 0}}, 15975);
+    code(doc! {"$limit": 0}, 15958);
+    code(doc! {"$limit": -1}, 5107201);
+    code(doc! {"$limit": "a"}, 5107201);
+    code(doc! {"$limit": 1.5}, 5107201);
+    code(doc! {"$skip": -1}, 5107200);
+    code(doc! {"$skip": "a"}, 5107200);
+    code(doc! {"$count": 1}, 40156);
+    code(doc! {"$count": ""}, 40157);
+    code(doc! {"$count": "$a"}, 40158);
+    code(doc! {"$count": "a.b"}, 40160);
+    code(doc! {"$sample": 1}, 28745);
+    code(doc! {"$sample": {"size": "a"}}, 28746);
+    code(doc! {"$sample": {"size": -1}}, 28747);
+    code(doc! {"$sample": {"x": 1}}, 28748);
+    code(doc! {"$sample": {}}, 28749);
+    code(doc! {"$replaceRoot": 1}, 40229);
+    code(doc! {"$replaceRoot": {"x": 1}}, 40230);
+    code(doc! {"$replaceRoot": {}}, 40231);
+    code(doc! {"$sortByCount": "a"}, 40148);
+    code(doc! {"$sortByCount": {"a": 1}}, 40147);
+    code(doc! {"$sortByCount": 1}, 40149);
+    code(doc! {"$documents": 1}, 5858203);
+}
+
+#[test]
+fn groups_and_unwinds() {
+    code(doc! {"$group": 1}, 15947);
+    code(doc! {"$group": {"n": {"$sum": 1}}}, 15955);
+    code(doc! {"$group": {"_id": 1, "n": 1}}, 40234);
+    code(doc! {"$group": {"_id": 1, "a.b": {"$sum": 1}}}, 40235);
+    code(doc! {"$group": {"_id": 1, "$a": {"$sum": 1}}}, 40236);
+    code(doc! {"$group": {"_id": 1, "a": {"$sum": 1, "$avg": 1}}}, 40238);
+    code(doc! {"$group": {"_id": 1, "a": {"$foo": 1}}}, 15952);
+    code(doc! {"$unwind": 1}, 15981);
+    code(doc! {"$unwind": {"path": 1}}, 28808);
+    code(doc! {"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": 1}}, 28809);
+    code(doc! {"$unwind": {"path": "$a", "includeArrayIndex": ""}}, 28810);
+    code(doc! {"$unwind": {"path": "$a", "x": 1}}, 28811);
+    code(doc! {"$unwind": {}}, 28812);
+    code(doc! {"$unwind": "a"}, 28818);
+    code(doc! {"$unwind": {"path": "$a", "includeArrayIndex": "$i"}}, 28822);
+}
+
+#[test]
+fn sub_pipelines() {
+    code(doc! {"$facet": 1}, 40169);
+    code(doc! {"$facet": {}}, 40169);
+    code(doc! {"$facet": {"a": 1}}, 40170);
+    code(doc! {"$facet": {"a": [{"$facet": {"b": []}}]}}, 40600);
+    code(doc! {"$facet": {"a": [{"$indexStats": {}}]}}, 40600);
+    for bad in [
+        doc! {"from": "c"},
+        doc! {"from": "c", "as": "x"},
+        doc! {"from": "c", "localField": "a", "as": "x"},
+        doc! {"localField": "a", "foreignField": "b", "as": "x"},
+        doc! {"from": 1, "pipeline": [], "as": "x"},
+        doc! {"from": "c", "pipeline": [], "as": "x", "zzz": 1},
+        doc! {"from": "c", "localField": 1, "foreignField": "b", "as": "x"},
+    ] {
+        code(doc! {"$lookup": bad}, 9);
+    }
+    code(
+        doc! {"$lookup": {"from": "c", "pipeline": [{"$zzz": 1}], "as": "x"}},
+        40324,
+    );
+    code(
+        doc! {"$lookup": {"from": "c", "pipeline": [{"$match": {"$expr": "$$v"}}], "as": "x"}},
+        17276,
+    );
+    code(doc! {"$unionWith": {"zzz": 1}}, 40415);
+    // Nesting is bounded.
+    let mut deep = doc! {"$limit": 1};
+    for _ in 0..25 {
+        deep = doc! {"$unionWith": {"coll": "c", "pipeline": [deep]}};
+    }
+    code(deep, 165);
+}
+
+#[test]
+fn bounds() {
+    let stages = vec![doc! {"$skip": 1}; STAGES_MAX + 1];
+    assert!(parse(&stages[..STAGES_MAX]).is_ok());
+    assert_eq!(parse(&stages).unwrap_err().code().unwrap().0, 7749501);
+    // 110 documents of 1 MiB do not fit into a blocking stage's 100 MiB.
+    let big = "x".repeat(1 << 20);
+    let input = vec![doc! {"s": big}; 110];
+    let failing = |stage: Document| {
+        drain(parse(&[stage]).unwrap(), &input, &Memory::default())
+            .unwrap_err()
+            .code()
+            .unwrap()
+            .0
+    };
+    assert_eq!(failing(doc! {"$sort": {"a": 1}}), 292);
+    assert_eq!(
+        failing(doc! {"$group": {"_id": Bson::Null, "all": {"$push": "$s"}}}),
+        292
+    );
+    assert_eq!(
+        run(&[doc! {"$sort": {"a": 1}}, doc! {"$limit": 3}], &input[..3]).len(),
+        3
+    );
+    let mut top = parse(&[doc! {"$sort": {"a": 1}}, doc! {"$limit": 3}]).unwrap();
+    top.optimize();
+    assert_eq!(drain(top, &input, &Memory::default()).unwrap().len(), 3);
+    let replace = drain(
+        parse(&[doc! {"$replaceRoot": {"newRoot": "$s"}}]).unwrap(),
+        &[doc! {"s": 1}],
+        &Memory::default(),
+    );
+    assert_eq!(replace.unwrap_err().code().unwrap().0, 40228);
+}
