@@ -2,7 +2,7 @@
 
 use super::context::{ExecContext, ExecState};
 use super::executor::{Body, PlanExecutor, Planned};
-use super::find::{expression_context, plan};
+use super::find::{Memory, expression_context, plan};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::sort_document;
 use super::stage::Flow;
@@ -27,7 +27,7 @@ pub fn aggregate(
 ) -> Result<PlanExecutor, QueryError> {
     let ns = match &request.ns {
         Some(ns) => ns.clone(),
-        None => Namespace::new(request.db, "$cmd.aggregate")?,
+        None => Namespace::of_command(request.db, "aggregate")?,
     };
     let (mut pipeline, base) = parse(context.storage, request)?;
     let db: Arc<str> = request.db.into();
@@ -47,7 +47,7 @@ pub fn aggregate(
             "{aggregate: 1} is not valid for a pipeline whose first stage reads a collection",
         ));
     };
-    let body = match open(*context, &base, &mut pipeline, request.hint)? {
+    let body = match open(*context, &base, &mut pipeline, request.hint, Memory::Use)? {
         Opened::Nothing => over(
             pipeline.run(Box::new(IteratorSource::new(Vec::new())))?,
             db,
@@ -116,6 +116,7 @@ fn open(
     base: &Namespace,
     pipeline: &mut Pipeline,
     hint: Option<Hint<'_>>,
+    memory: Memory,
 ) -> Result<Opened, QueryError> {
     pipeline.optimize();
     let pushdown = pipeline.take_pushdown();
@@ -123,7 +124,7 @@ fn open(
         return Ok(Opened::Nothing);
     };
     let count = pushdown.count.clone();
-    let planned = plan_pushdown(context, &guard, base, pushdown, hint)?;
+    let planned = plan_pushdown(context, &guard, base, pushdown, hint, memory)?;
     Ok(Opened::Plan(Box::new(planned), count))
 }
 
@@ -133,6 +134,7 @@ fn plan_pushdown(
     base: &Namespace,
     pushdown: Pushdown,
     hint: Option<Hint<'_>>,
+    memory: Memory,
 ) -> Result<Planned, QueryError> {
     let (filter_document, matcher) = match pushdown.filter {
         Some((document, matcher)) => (
@@ -168,7 +170,7 @@ fn plan_pushdown(
         hint,
         ..FindRequest::new(base.clone(), &filter_document)
     };
-    plan(context, guard, query, &request)
+    plan(context, guard, query, &request, memory)
 }
 
 /// Opens another collection for a stage.
@@ -188,7 +190,7 @@ pub(crate) fn open_foreign(
     }
     stages.extend(request.pipeline.iter().cloned());
     let mut pipeline = Pipeline::parse_stages(&stages, request.context, request.depth)?;
-    match open(context, &base, &mut pipeline, None)? {
+    match open(context, &base, &mut pipeline, None, Memory::Use)? {
         Opened::Nothing => pipeline.run(empty()),
         Opened::Plan(planned, count) => {
             let (source, _, planned) = PlanSource::new(*planned);
@@ -277,7 +279,7 @@ pub(crate) fn explain(
     let (mut pipeline, base) = parse(context.storage, request)?;
     let mut stages = Vec::new();
     if let Some(base) = base.filter(|_| pipeline.initial().is_none()) {
-        let opened = open(context, &base, &mut pipeline, request.hint)?;
+        let opened = open(context, &base, &mut pipeline, request.hint, Memory::Ignore)?;
         let document = match opened {
             Opened::Nothing => super::explain::missing(&base, &RawDocumentBuf::new(), verbosity),
             Opened::Plan(mut planned, ..) => super::explain::explain_planned_plain(context, &mut planned, verbosity)?,

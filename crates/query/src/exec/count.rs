@@ -2,7 +2,7 @@
 
 use super::context::ExecContext;
 use super::executor::Planned;
-use super::find::{expression_context, plan};
+use super::find::{Memory, expression_context, plan};
 use super::id_lookup::{IdLookup, plain_id};
 use super::stage::Flow;
 use crate::QueryError;
@@ -30,7 +30,7 @@ pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u6
         crate::plan::query::check_collation(request.collation)?;
         return Ok(trimmed(guard.map_or(0, |guard| guard.count()), request));
     }
-    let Some(mut planned) = plan_count(*context, guard.as_ref(), request)? else {
+    let Some(mut planned) = plan_count(*context, guard.as_ref(), request, Memory::Use)? else {
         return Ok(0);
     };
     drop(guard);
@@ -58,6 +58,7 @@ pub(crate) fn plan_count(
     context: ExecContext<'_>,
     guard: Option<&CollectionGuard>,
     request: &CountRequest<'_>,
+    memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
     let expressions = expression_context(context.storage, None)?;
     let find = as_find(request);
@@ -65,7 +66,9 @@ pub(crate) fn plan_count(
         count_only: true,
         ..Query::parse(&find, &expressions)?
     };
-    guard.map(|guard| plan(context, guard, query, &find)).transpose()
+    guard
+        .map(|guard| plan(context, guard, query, &find, memory))
+        .transpose()
 }
 
 fn as_find<'a>(request: &CountRequest<'a>) -> FindRequest<'a> {

@@ -5,7 +5,7 @@
 
 use super::context::ExecContext;
 use super::executor::Planned;
-use super::find::{expression_context, plan};
+use super::find::{Memory, expression_context, plan};
 use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
@@ -39,7 +39,7 @@ pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Res
         Err(error) => return Err(error.into()),
     };
     let mut values = DistinctValues::new(request.key)?;
-    let Some(mut planned) = plan_distinct(*context, guard.as_ref(), request)? else {
+    let Some(mut planned) = plan_distinct(*context, guard.as_ref(), request, Memory::Use)? else {
         return Ok(values.list);
     };
     drop(guard);
@@ -55,6 +55,7 @@ pub(crate) fn plan_distinct(
     context: ExecContext<'_>,
     guard: Option<&CollectionGuard>,
     request: &DistinctRequest<'_>,
+    memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
     let expressions = expression_context(context.storage, None)?;
     let find = FindRequest {
@@ -72,7 +73,7 @@ pub(crate) fn plan_distinct(
             guard.definition().clone(),
         )));
     }
-    Ok(Some(plan(context, guard, query, &find)?))
+    Ok(Some(plan(context, guard, query, &find, memory)?))
 }
 
 fn distinct_scan(

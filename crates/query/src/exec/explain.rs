@@ -5,7 +5,7 @@ use super::count::{is_metadata_count, plan_count, trimmed};
 use super::describe::{Detail, describe, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
-use super::find::find;
+use super::find::{Memory, find_with};
 use super::stage::Flow;
 use crate::QueryError;
 use crate::plan::planner::Planner;
@@ -98,7 +98,7 @@ fn explain_find(
     wrapper: Wrapper,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    let mut executor = find(&context, request)?;
+    let mut executor = find_with(&context, request, Memory::Ignore)?;
     match &mut executor.body {
         Body::Plan(planned) => explain_planned(context, planned, wrapper, verbosity),
         Body::Pipeline(_) => Err(QueryError::new(
@@ -295,7 +295,7 @@ fn explain_count(
         }
         return Ok(document);
     }
-    match plan_count(context, guard.as_ref(), request)? {
+    match plan_count(context, guard.as_ref(), request, Memory::Ignore)? {
         Some(mut planned) => explain_planned(context, &mut planned, Wrapper::Count, verbosity),
         None => Ok(missing(&request.ns, request.filter, verbosity)),
     }
@@ -309,7 +309,7 @@ fn explain_distinct(
     let guard = context
         .storage
         .collection(context.op, &request.ns, LockMode::IntentShared)?;
-    match plan_distinct(context, guard.as_ref(), request)? {
+    match plan_distinct(context, guard.as_ref(), request, Memory::Ignore)? {
         Some(mut planned) => explain_planned(context, &mut planned, Wrapper::None, verbosity),
         None => Ok(missing(&request.ns, request.filter, verbosity)),
     }

@@ -23,6 +23,22 @@ use wire::ErrorCode;
 /// Errors: what is wrong with the filter, sort, projection or hint (2 and others), a tailable request on a collection that
 /// is not capped.
 pub fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
+    find_with(context, request, Memory::Use)
+}
+
+/// Whether the plan cache is asked and told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Use,
+    /// `explain` races anew, to show all candidates.
+    Ignore,
+}
+
+pub(crate) fn find_with(
+    context: &ExecContext<'_>,
+    request: &FindRequest<'_>,
+    memory: Memory,
+) -> Result<PlanExecutor, QueryError> {
     let guard = match context
         .storage
         .collection(context.op, &request.ns, LockMode::IntentShared)
@@ -42,7 +58,7 @@ pub fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<Plan
             let query = Query::parse(request, &expressions)?;
             match guard {
                 None => Body::Nothing,
-                Some(guard) => Body::Plan(Box::new(plan(*context, &guard, query, request)?)),
+                Some(guard) => Body::Plan(Box::new(plan(*context, &guard, query, request, memory)?)),
             }
         }
     };
@@ -68,6 +84,7 @@ pub(crate) fn plan(
     guard: &CollectionGuard,
     query: Query,
     request: &FindRequest<'_>,
+    memory: Memory,
 ) -> Result<Planned, QueryError> {
     if query.tailable && guard.is_capped().is_none() {
         return Err(QueryError::bad_value(format!(
@@ -84,7 +101,8 @@ pub(crate) fn plan(
         let candidate = bounded_by_keys(&planner, &wish, request)?;
         return build(&planner, &candidate, guard);
     }
-    let shape = (wish == Wish::None).then(|| hash_shape(guard.uuid(), guard.version(), request));
+    let shape =
+        (wish == Wish::None && memory == Memory::Use).then(|| hash_shape(guard.uuid(), guard.version(), request));
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?))) {
         if let Some(candidate) = planner.candidate(&remembered.choice)? {
             let mut planned = build(&planner, &candidate, guard)?;

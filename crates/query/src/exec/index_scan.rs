@@ -8,7 +8,7 @@ use super::row::{Row, RowDocument, RowKey};
 use super::scan::GrowingBatch;
 use super::stage::{Flow, Ran, Receiver, StageCounters};
 use crate::QueryError;
-use crate::plan::encode::value_length;
+use crate::plan::encode::{first_field_is_missing, value_length};
 use crate::plan::index_bounds::{Check, IndexBounds};
 use crate::plan::interval::successor;
 use engine::{Direction, KeyRange};
@@ -224,8 +224,12 @@ impl IndexScan {
                     key: Some(key),
                 })?;
                 if let ScanKind::Distinct(fields) = self.kind {
-                    let target = self.behind_prefix(self.batch.key(i), fields);
-                    self.jump(target)?;
+                    let (pattern, key) = (self.index.pattern(), self.batch.key(i));
+                    // Behind a missing field may come a null under the same key.
+                    if !first_field_is_missing(pattern, key, self.batch.type_bits(i)) {
+                        let target = self.behind_prefix(key, fields);
+                        self.jump(target)?;
+                    }
                 }
                 if flow == Flow::Stop {
                     return Ok(Ran::Stopped);

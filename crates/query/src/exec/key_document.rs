@@ -90,18 +90,20 @@ impl KeyDocument {
 /// True when documents can be rebuilt from keys of these paths: none is nested deeper than one document, and no document
 /// comes up twice.
 pub(crate) fn can_nest<'p>(paths: impl Iterator<Item = &'p str>) -> bool {
-    let mut closed: Vec<&str> = Vec::new();
-    let mut last: Option<&str> = None;
+    let mut met: Vec<&str> = Vec::new();
+    let mut open: Option<&str> = None;
     for path in paths {
-        let (outer, rest) = path.split_once('.').unwrap_or((path, ""));
-        if rest.contains('.')
-            || (last != Some(outer) && closed.contains(&outer))
-            || (last == Some(outer) && rest.is_empty())
-        {
+        let (outer, nested) = match path.split_once('.') {
+            Some((outer, rest)) if !rest.contains('.') => (outer, true),
+            Some(_) => return false,
+            None => (path, false),
+        };
+        let continues = nested && open == Some(outer);
+        if !continues && met.contains(&outer) {
             return false;
         }
-        closed.push(outer);
-        last = Some(outer);
+        met.push(outer);
+        open = nested.then_some(outer);
     }
     true
 }

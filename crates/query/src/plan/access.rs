@@ -163,6 +163,14 @@ impl Access {
         )
     }
 
+    /// True when the index' own order, not just a value that is the same in all rows, gives this order.
+    pub(crate) fn orders(&self, sort: &[SortField]) -> bool {
+        let points: Vec<bool> = self.sets.iter().map(|set| set.single_point().is_some()).collect();
+        let pattern = self.index.pattern().fields();
+        let constant = |field: &SortField| (0..pattern.len()).any(|i| pattern[i].path() == field.path && points[i]);
+        !sort.iter().all(constant) && self.direction_with(sort, &points).is_some()
+    }
+
     /// The direction in which the scan gives rows in this order; `None` when it does not.
     pub(crate) fn direction_for(&self, sort: &[SortField]) -> Option<Direction> {
         let points: Vec<bool> = self.sets.iter().map(|set| set.single_point().is_some()).collect();

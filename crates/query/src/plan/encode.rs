@@ -4,7 +4,7 @@ use super::interval::{Interval, Intervals, successor};
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
-use keys::key::{Edge, KeyInterval};
+use keys::key::{Edge, KeyDecoder, KeyInterval};
 use keys::{FieldOrder, IndexPattern, KeyOrdering};
 use std::ops::Bound;
 
@@ -52,6 +52,12 @@ pub(crate) fn bracket(element_type: ElementType) -> Interval {
 pub(crate) fn value_length(pattern: &IndexPattern, field: usize, bytes: &[u8]) -> usize {
     let order = pattern.ordering().field(field);
     keys::key::value_length(bytes, order).unwrap_or(bytes.len())
+}
+
+/// True when the document of an index entry has no value for the first field; null has the same key.
+pub(crate) fn first_field_is_missing(pattern: &IndexPattern, key: &[u8], type_bits: &[u8]) -> bool {
+    let mut decoder = KeyDecoder::new(key, type_bits, pattern.ordering());
+    matches!(decoder.append_field("", &mut Vec::new()), Ok(false))
 }
 
 /// The values of a document in turn, as one encoded key of an index; `None` when the names are not the index' fields.

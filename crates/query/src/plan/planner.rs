@@ -266,7 +266,7 @@ impl Planner<'_> {
                 let complete = hinted || !index.sparse();
                 let wanted = hinted || sort.is_some_and(|sort| !sort.is_empty());
                 match Access::of(index, conjuncts, Unbounded::Allow).filter(|_| complete && wanted) {
-                    Some(access) if hinted || sort.is_some_and(|sort| access.direction_for(sort).is_some()) => access,
+                    Some(access) if hinted || sort.is_some_and(|sort| access.orders(sort)) => access,
                     _ => return Ok(()),
                 }
             }

@@ -1,0 +1,761 @@
+//! Plans, one behaviour at a time.
+
+use super::fixture::{Fixture, ns, plain};
+use crate::QueryError;
+use crate::exec::{
+    DocumentSink, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain, find,
+};
+use crate::plan::{
+    AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
+};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
+use std::collections::BTreeSet;
+use storage::RecordId;
+use wire::ErrorCode;
+
+fn empty() -> RawDocumentBuf {
+    RawDocumentBuf::new()
+}
+
+/// `{_id: i, a: i % 10, b: i % 7}` for `i` below `count`, with an index on `a` and one on `a, b`.
+fn numbers(count: i32) -> Fixture {
+    let fixture = Fixture::new(7);
+    fixture.create("c", empty());
+    fixture.index("c", rawdoc! { "a": 1 }, empty()).expect("indexed");
+    fixture
+        .index("c", rawdoc! { "a": 1, "b": -1 }, empty())
+        .expect("indexed");
+    for i in 0..count {
+        fixture
+            .insert("c", &rawdoc! { "_id": i, "a": i % 10, "b": i % 7 })
+            .expect("inserted");
+    }
+    fixture
+}
+
+fn start(fixture: &Fixture, request: &FindRequest<'_>) -> PlanExecutor {
+    fixture.with(|context| find(context, request)).expect("planned")
+}
+
+fn ids(fixture: &Fixture, request: &FindRequest<'_>) -> Vec<i32> {
+    let results = fixture.all(&mut start(fixture, request), 50);
+    results
+        .iter()
+        .map(|document| document.get_i32("_id").expect("an _id"))
+        .collect()
+}
+
+fn code(error: QueryError) -> i32 {
+    error.code().expect("a code of the language").0
+}
+
+fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
+    plain(
+        &fixture
+            .with(|context| explain(context, request, verbosity))
+            .expect("explained"),
+    )
+}
+
+fn winning(fixture: &Fixture, request: &FindRequest<'_>) -> Document {
+    let document = explained(fixture, &ExplainRequest::Find(request), Verbosity::QueryPlanner);
+    document
+        .get_document("queryPlanner")
+        .and_then(|planner| planner.get_document("winningPlan"))
+        .expect("a plan")
+        .clone()
+}
+
+/// `FETCH/IXSCAN`.
+fn stages(plan: &Document) -> String {
+    let mut names = vec![plan.get_str("stage").expect("a stage").to_owned()];
+    if let Ok(input) = plan.get_document("inputStage") {
+        names.push(stages(input));
+    }
+    if let Ok(inputs) = plan.get_array("inputStages") {
+        let inputs: Vec<String> = inputs
+            .iter()
+            .map(|input| stages(input.as_document().expect("a stage")))
+            .collect();
+        names.push(format!("({})", inputs.join(",")));
+    }
+    names.join("/")
+}
+
+#[test]
+fn executors_move_between_threads() {
+    fn check<T: Send + 'static>() {}
+    check::<PlanExecutor>();
+}
+
+#[test]
+fn an_id_is_looked_up_without_a_plan() {
+    let fixture = numbers(30);
+    let filter = rawdoc! { "_id": 7.0 };
+    let request = FindRequest::new(ns("c"), &filter);
+    let mut executor = start(&fixture, &request);
+    assert_eq!(executor.plan_summary(), "IDHACK");
+    assert_eq!(fixture.all(&mut executor, 10).len(), 1);
+    assert_eq!(executor.examined(), (1, 1));
+    assert_eq!(
+        ids(&fixture, &FindRequest::new(ns("c"), &rawdoc! { "_id": 31 })),
+        Vec::<i32>::new()
+    );
+    assert_eq!(
+        ids(
+            &fixture,
+            &FindRequest::new(ns("c"), &rawdoc! { "_id": { "$in": [3, 5, 99] } })
+        ),
+        [3, 5]
+    );
+    assert_eq!(ids(&fixture, &FindRequest::new(ns("none"), &filter)), Vec::<i32>::new());
+    let mut executor = start(&fixture, &request);
+    let record = fixture
+        .with(|context| executor.next_record(context))
+        .expect("found")
+        .expect("there");
+    assert_eq!(record.0, RecordId(8));
+    assert!(
+        fixture
+            .with(|context| executor.next_record(context))
+            .expect("ended")
+            .is_none()
+    );
+}
+
+#[test]
+fn plans_have_the_expected_stages() {
+    let fixture = numbers(200);
+    let plan = |filter: &RawDocument, sort: Option<&RawDocument>, projection: Option<&RawDocument>| {
+        stages(&winning(
+            &fixture,
+            &FindRequest {
+                sort,
+                projection,
+                ..FindRequest::new(ns("c"), filter)
+            },
+        ))
+    };
+    let cases: [(RawDocumentBuf, Option<RawDocumentBuf>, &str); 9] = [
+        (rawdoc! {}, None, "COLLSCAN"),
+        (rawdoc! { "_id": 4 }, None, "IDHACK"),
+        (rawdoc! { "b": 3 }, None, "COLLSCAN"),
+        (rawdoc! { "a": 3 }, None, "FETCH/IXSCAN"),
+        (rawdoc! { "b": 3 }, Some(rawdoc! { "b": 1 }), "SORT/COLLSCAN"),
+        (rawdoc! { "a": 3 }, Some(rawdoc! { "b": 1 }), "FETCH/IXSCAN"),
+        (
+            rawdoc! { "a": { "$in": [3, 4] } },
+            Some(rawdoc! { "b": 1 }),
+            "SORT_MERGE/(FETCH/IXSCAN,FETCH/IXSCAN)",
+        ),
+        (
+            rawdoc! { "$or": [{ "a": 3 }, { "_id": 5 }] },
+            None,
+            "FETCH/OR/(IXSCAN,IXSCAN)",
+        ),
+        (rawdoc! { "$or": [{ "a": 3 }, { "b": 5 }] }, None, "COLLSCAN"),
+    ];
+    for (filter, sort, wanted) in cases {
+        assert_eq!(plan(&filter, sort.as_deref(), None), wanted, "{filter:?} {sort:?}");
+    }
+    let bounds = winning(
+        &fixture,
+        &FindRequest::new(ns("c"), &rawdoc! { "a": 3, "b": { "$gt": 2 } }),
+    );
+    let scan = bounds.get_document("inputStage").expect("an input");
+    assert_eq!(
+        scan.get_document("indexBounds").expect("bounds"),
+        &doc! { "a": ["[3, 3]"], "b": ["[inf, 2)"] }
+    );
+    assert!(!bounds.contains_key("filter"), "the bounds are exact");
+}
+
+#[test]
+fn a_compound_index_is_skipped_through() {
+    let fixture = Fixture::new(1);
+    fixture.create("c", empty());
+    fixture
+        .index("c", rawdoc! { "a": 1, "b": 1 }, empty())
+        .expect("indexed");
+    for i in 0..2000 {
+        fixture
+            .insert("c", &rawdoc! { "_id": i, "a": i % 4, "b": i / 4 })
+            .expect("inserted");
+    }
+    let filter = rawdoc! { "a": { "$gte": 1 }, "b": 77 };
+    let request = FindRequest::new(ns("c"), &filter);
+    let mut executor = start(&fixture, &request);
+    assert_eq!(fixture.all(&mut executor, 10).len(), 3);
+    let (keys, _) = executor.examined();
+    assert!(keys < 20, "{keys} keys examined");
+}
+
+#[test]
+fn hints_name_an_index_or_are_refused() {
+    let fixture = numbers(50);
+    let filter = rawdoc! { "b": 3 };
+    let with = |hint| FindRequest {
+        hint: Some(hint),
+        ..FindRequest::new(ns("c"), &filter)
+    };
+    let key = rawdoc! { "a": 1, "b": -1 };
+    assert!(
+        start(&fixture, &with(Hint::Key(&key)))
+            .plan_summary()
+            .starts_with("IXSCAN { a: 1, b: -1 }")
+    );
+    let natural = rawdoc! { "$natural": -1 };
+    let down = ids(&fixture, &with(Hint::Key(&natural)));
+    assert!(down.len() > 1 && down.windows(2).all(|pair| pair[0] > pair[1]));
+    let unknown = rawdoc! { "z": 1 };
+    for hint in [Hint::Key(&unknown), Hint::Name("nothing")] {
+        let error = fixture
+            .with(|context| find(context, &with(hint)).map(|_| ()))
+            .expect_err("no such index");
+        assert!(
+            error
+                .to_string()
+                .contains("hint provided does not correspond to an existing index")
+        );
+        assert_eq!(code(error), 2);
+    }
+}
+
+#[test]
+fn min_and_max_bound_the_hinted_index() {
+    let fixture = numbers(100);
+    let (filter, key, min, max) = (empty(), rawdoc! { "a": 1 }, rawdoc! { "a": 3 }, rawdoc! { "a": 5 });
+    let request = FindRequest {
+        hint: Some(Hint::Key(&key)),
+        min: Some(&min),
+        max: Some(&max),
+        ..FindRequest::new(ns("c"), &filter)
+    };
+    let found = ids(&fixture, &request);
+    assert_eq!(found.len(), 20);
+    assert!(found.iter().all(|id| (3..5).contains(&(id % 10))));
+    let unhinted = FindRequest {
+        hint: None,
+        ..request.clone()
+    };
+    assert_eq!(
+        code(
+            fixture
+                .with(|context| find(context, &unhinted).map(|_| ()))
+                .expect_err("no hint")
+        ),
+        51173
+    );
+    let keys = FindRequest {
+        return_key: true,
+        show_record_id: true,
+        ..request
+    };
+    let first = fixture.all(&mut start(&fixture, &keys), 100).remove(0);
+    assert_eq!(plain(&first), doc! { "a": 3, "$recordId": 4_i64 });
+}
+
+#[test]
+fn a_refused_document_comes_again() {
+    struct Picky(Vec<i32>, bool);
+    impl DocumentSink for Picky {
+        fn push(&mut self, document: &RawDocument) -> SinkState {
+            self.1 = !self.1;
+            if self.1 {
+                return SinkState::Refused;
+            }
+            self.0.push(document.get_i32("_id").expect("an _id"));
+            SinkState::Continue
+        }
+    }
+    let fixture = numbers(9);
+    let filter = empty();
+    let request = FindRequest {
+        limit: Some(5),
+        ..FindRequest::new(ns("c"), &filter)
+    };
+    let mut executor = start(&fixture, &request);
+    let mut sink = Picky(Vec::new(), false);
+    while fixture
+        .with(|context| executor.next_documents(context, &mut sink))
+        .expect("results")
+        == ExecState::More
+    {}
+    assert_eq!(sink.0, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn untouched_documents_come_once_while_others_change() {
+    let fixture = Fixture::new(3);
+    fixture.create("c", empty());
+    fixture.index("c", rawdoc! { "a": 1 }, empty()).expect("indexed");
+    for i in 0..300 {
+        fixture
+            .insert("c", &rawdoc! { "_id": i, "a": (i * 37) % 300, "keep": i % 3 == 0 })
+            .expect("inserted");
+    }
+    let (all, by_index) = (empty(), rawdoc! { "a": { "$gte": 0 } });
+    for (round, filter) in [&all, &by_index, &all].into_iter().enumerate() {
+        let sort = rawdoc! { "a": -1 };
+        let request = FindRequest {
+            sort: (round == 2).then_some(&*sort),
+            ..FindRequest::new(ns("c"), filter)
+        };
+        let mut executor = start(&fixture, &request);
+        let mut seen = Vec::new();
+        let mut change = 0;
+        loop {
+            let mut batch = Vec::new();
+            let state = fixture.batch(&mut executor, 7, &mut batch);
+            seen.extend(
+                batch
+                    .iter()
+                    .filter(|d| d.get_bool("keep").expect("a mark"))
+                    .map(|d| d.get_i32("_id").expect("an _id")),
+            );
+            for _ in 0..9 {
+                change += 1;
+                let id = (change * 7) % 300;
+                if id % 3 != 0 {
+                    let record = RecordId(id as u64 + 1);
+                    fixture.replace(
+                        "c",
+                        record,
+                        &rawdoc! { "_id": id, "a": (change * 101) % 300, "keep": false },
+                    );
+                }
+            }
+            fixture
+                .insert(
+                    "c",
+                    &rawdoc! { "_id": 1000 * (round as i32 + 1) + change, "a": 5, "keep": false },
+                )
+                .expect("inserted");
+            if state != ExecState::More {
+                break;
+            }
+        }
+        let once: BTreeSet<i32> = seen.iter().copied().collect();
+        assert_eq!(once.len(), seen.len(), "round {round}: a document came twice");
+        assert_eq!(once, (0..300).filter(|i| i % 3 == 0).collect(), "round {round}");
+    }
+}
+
+#[test]
+fn writers_get_each_record_once_however_its_keys_move() {
+    let fixture = numbers(200);
+    let filter = rawdoc! { "a": { "$gte": 0 } };
+    let request = FindRequest {
+        for_write: true,
+        ..FindRequest::new(ns("c"), &filter)
+    };
+    let mut executor = start(&fixture, &request);
+    assert!(executor.plan_summary().starts_with("IXSCAN"));
+    let mut given = 0;
+    while let Some((record, document)) = fixture.with(|context| executor.next_record(context)).expect("records") {
+        let mut document = plain(RawDocument::from_bytes(&document).expect("stored"));
+        let a = document.get_i32("a").expect("a number");
+        document.insert("a", a + 1000);
+        fixture.replace("c", record, &RawDocumentBuf::try_from(&document).expect("encodable"));
+        given += 1;
+    }
+    assert_eq!(given, 200);
+}
+
+#[test]
+fn a_dropped_collection_or_index_kills_the_plan() {
+    let fixture = numbers(100);
+    let filter = rawdoc! { "a": { "$gte": 0 } };
+    let request = FindRequest::new(ns("c"), &filter);
+    let next = |executor: &mut PlanExecutor| {
+        let mut documents: Vec<RawDocumentBuf> = Vec::new();
+        fixture
+            .with(|context| executor.next_documents(context, &mut documents))
+            .map(|_| documents.len())
+    };
+    let mut by_index = start(&fixture, &request);
+    let mut scan = start(
+        &fixture,
+        &FindRequest {
+            filter: &empty(),
+            ..request.clone()
+        },
+    );
+    fixture.batch(&mut by_index, 5, &mut Vec::new());
+    fixture.batch(&mut scan, 5, &mut Vec::new());
+    let names: Vec<String> = fixture.storage.catalog().collection(&ns("c")).expect("there").indexes()[1..]
+        .iter()
+        .map(|index| index.name().to_owned())
+        .collect();
+    fixture
+        .storage
+        .drop_indexes(&fixture.op(), &ns("c"), &names)
+        .expect("dropped");
+    assert_eq!(
+        code(next(&mut by_index).expect_err("its index is gone")),
+        ErrorCode::QueryPlanKilled.0
+    );
+    fixture.batch(&mut scan, 5, &mut Vec::new());
+    fixture
+        .storage
+        .drop_collection(&fixture.op(), &ns("c"))
+        .expect("dropped");
+    assert_eq!(
+        code(next(&mut scan).expect_err("its collection is gone")),
+        ErrorCode::QueryPlanKilled.0
+    );
+    fixture.create("c", empty());
+    let mut scan = start(
+        &fixture,
+        &FindRequest {
+            filter: &empty(),
+            ..request
+        },
+    );
+    assert_eq!(next(&mut scan).expect("a new collection"), 0);
+}
+
+#[test]
+fn tailable_cursors_follow_a_capped_collection() {
+    let fixture = Fixture::new(5);
+    fixture.create("log", rawdoc! { "capped": true, "size": 4096_i64, "max": 5_i64 });
+    fixture.create("plain", empty());
+    let filter = empty();
+    let request = |name: &str| FindRequest {
+        tailable: true,
+        await_data: true,
+        ..FindRequest::new(ns(name), &filter)
+    };
+    let refused = fixture
+        .with(|context| find(context, &request("plain")).map(|_| ()))
+        .expect_err("not capped");
+    assert_eq!(code(refused), 2);
+    let mut documents = Vec::new();
+    let mut dead = start(&fixture, &request("log"));
+    assert_eq!(
+        fixture.batch(&mut dead, 10, &mut documents),
+        ExecState::Exhausted,
+        "nothing to tail"
+    );
+    for i in 0..3 {
+        fixture.insert("log", &rawdoc! { "_id": i }).expect("inserted");
+    }
+    let mut tail = start(&fixture, &request("log"));
+    let mut lost = start(&fixture, &request("log"));
+    assert_eq!(fixture.batch(&mut tail, 10, &mut documents), ExecState::CaughtUp);
+    assert_eq!(fixture.batch(&mut lost, 2, &mut Vec::new()), ExecState::More);
+    assert_eq!(documents.len(), 3);
+    let waited = fixture
+        .with(|context| tail.wait_for_data(context, std::time::Duration::ZERO))
+        .expect("waited");
+    assert!(!waited, "there is nothing new");
+    fixture.insert("log", &rawdoc! { "_id": 3 }).expect("inserted");
+    assert!(
+        fixture
+            .with(|context| tail.wait_for_data(context, std::time::Duration::ZERO))
+            .expect("waited")
+    );
+    assert_eq!(fixture.batch(&mut tail, 10, &mut documents), ExecState::CaughtUp);
+    assert_eq!(
+        documents.last().map(|document| plain(document)),
+        Some(doc! { "_id": 3 })
+    );
+    for i in 4..12 {
+        fixture.insert("log", &rawdoc! { "_id": i }).expect("inserted");
+    }
+    let mut rest: Vec<RawDocumentBuf> = Vec::new();
+    let error = fixture
+        .with(|context| lost.next_documents(context, &mut rest))
+        .expect_err("its place is gone");
+    assert_eq!(code(error), ErrorCode::CappedPositionLost.0);
+}
+
+#[test]
+fn counts_come_from_where_they_are_cheapest() {
+    let fixture = numbers(100);
+    let n = |filter: &RawDocument, skip: u64, limit: Option<u64>| {
+        let request = CountRequest {
+            skip,
+            limit,
+            ..CountRequest::new(ns("c"), filter)
+        };
+        fixture.with(|context| count(context, &request)).expect("counted")
+    };
+    assert_eq!(n(&empty(), 0, None), 100);
+    assert_eq!(n(&empty(), 90, Some(30)), 10);
+    assert_eq!(n(&rawdoc! { "a": 3 }, 0, None), 10);
+    assert_eq!(n(&rawdoc! { "a": 3 }, 2, Some(5)), 5);
+    assert_eq!(n(&rawdoc! { "_id": 3 }, 0, None), 1);
+    assert_eq!(n(&rawdoc! { "_id": 300 }, 0, None), 0);
+    assert_eq!(n(&rawdoc! { "b": 300 }, 0, None), 0);
+    let plan = |filter: &RawDocument| {
+        let request = CountRequest::new(ns("c"), filter);
+        let document = explained(&fixture, &ExplainRequest::Count(&request), Verbosity::ExecutionStats);
+        let stats = document.get_document("executionStats").expect("statistics");
+        let plan = document
+            .get_document("queryPlanner")
+            .and_then(|p| p.get_document("winningPlan"))
+            .expect("a plan");
+        (stages(plan), stats.get_i64("totalDocsExamined").expect("a figure"))
+    };
+    assert_eq!(plan(&empty()), ("RECORD_STORE_FAST_COUNT".to_owned(), 0));
+    assert_eq!(plan(&rawdoc! { "a": 3 }), ("COUNT/COUNT_SCAN".to_owned(), 0));
+    assert_eq!(plan(&rawdoc! { "b": 3 }), ("COUNT/COLLSCAN".to_owned(), 100));
+}
+
+#[test]
+fn distinct_skips_through_an_index() {
+    let fixture = numbers(1000);
+    let filter = empty();
+    let request = DistinctRequest::new(ns("c"), "a", &filter);
+    let values = fixture.with(|context| distinct(context, &request)).expect("values");
+    assert_eq!(values, (0..10).map(Bson::Int32).collect::<Vec<_>>());
+    let document = explained(&fixture, &ExplainRequest::Distinct(&request), Verbosity::ExecutionStats);
+    let stats = document.get_document("executionStats").expect("statistics");
+    assert_eq!(
+        stats
+            .get_document("executionStages")
+            .and_then(|s| s.get_str("stage"))
+            .ok(),
+        Some("DISTINCT_SCAN")
+    );
+    assert!(stats.get_i64("totalKeysExamined").expect("a figure") < 30);
+}
+
+#[test]
+fn explain_tells_what_ran() {
+    let fixture = numbers(100);
+    let filter = rawdoc! { "a": 3 };
+    let request = FindRequest::new(ns("c"), &filter);
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
+    let planner = document.get_document("queryPlanner").expect("a planner section");
+    assert_eq!(planner.get_str("namespace").ok(), Some("test.c"));
+    assert_eq!(
+        planner.get_document("parsedQuery").ok(),
+        Some(&doc! { "a": { "$eq": 3 } })
+    );
+    assert_eq!(planner.get_array("rejectedPlans").map(Vec::len).ok(), Some(1));
+    let stats = document.get_document("executionStats").expect("statistics");
+    for (name, wanted) in [("nReturned", 10), ("totalKeysExamined", 10), ("totalDocsExamined", 10)] {
+        assert_eq!(stats.get_i64(name).ok(), Some(wanted), "{name}");
+    }
+    assert_eq!(stats.get_array("allPlansExecution").map(Vec::len).ok(), Some(1));
+    let one = FindRequest {
+        limit: Some(1),
+        for_write: true,
+        ..request
+    };
+    for (kind, name) in [
+        (WriteKind::Update, "UPDATE/LIMIT/FETCH/IXSCAN"),
+        (WriteKind::Delete, "DELETE/LIMIT/FETCH/IXSCAN"),
+    ] {
+        let document = explained(&fixture, &ExplainRequest::Write(&one, kind), Verbosity::ExecutionStats);
+        let stats = document.get_document("executionStats").expect("statistics");
+        assert_eq!(stages(stats.get_document("executionStages").expect("stages")), name);
+    }
+    let count = fixture
+        .with(|context| count(context, &CountRequest::new(ns("c"), &filter)))
+        .expect("counted");
+    assert_eq!(count, 10, "explain changes nothing");
+}
+
+#[test]
+fn a_remembered_plan_is_used_while_it_serves() {
+    let fixture = Fixture::new(77);
+    fixture.create("c", empty());
+    fixture.index("c", rawdoc! { "a": 1 }, empty()).expect("indexed");
+    fixture.index("c", rawdoc! { "b": 1 }, empty()).expect("indexed");
+    for i in 0..2000 {
+        fixture
+            .insert("c", &rawdoc! { "_id": i, "a": i % 2, "b": i % 500 })
+            .expect("inserted");
+    }
+    let filter = rawdoc! { "a": 1, "b": 33 };
+    let request = FindRequest::new(ns("c"), &filter);
+    for _ in 0..2 {
+        let mut executor = start(&fixture, &request);
+        assert_eq!(executor.plan_summary(), "IXSCAN { b: 1 }");
+        assert_eq!(fixture.all(&mut executor, 100).len(), 4);
+    }
+    let collection = fixture.storage.catalog().collection(&ns("c")).expect("there");
+    let shape = crate::plan::shape::hash_shape(collection.uuid(), collection.version(), &request);
+    assert!(
+        crate::plan::cache::plan_cache().get(shape).is_some(),
+        "the winner is remembered"
+    );
+    let name = collection.indexes()[2].name().to_owned();
+    fixture
+        .storage
+        .drop_indexes(&fixture.op(), &ns("c"), &[name])
+        .expect("dropped");
+    assert_eq!(start(&fixture, &request).plan_summary(), "IXSCAN { a: 1 }");
+}
+
+fn aggregated(fixture: &Fixture, name: &str, stages: &[Document]) -> Vec<Document> {
+    let pipeline = array(stages);
+    let request = AggregateRequest::new(ns(name), "test", &pipeline);
+    let mut executor = fixture
+        .with(|context| aggregate(context, &request, None))
+        .expect("planned");
+    fixture
+        .all(&mut executor, 3)
+        .iter()
+        .map(|document| plain(document))
+        .collect()
+}
+
+fn array(stages: &[Document]) -> bson::RawArrayBuf {
+    let mut array = bson::RawArrayBuf::new();
+    stages
+        .iter()
+        .for_each(|stage| array.push(RawDocumentBuf::try_from(stage).expect("encodable")));
+    array
+}
+
+#[test]
+fn pipelines_start_from_a_plan() {
+    let fixture = numbers(100);
+    let found = aggregated(
+        &fixture,
+        "c",
+        &[
+            doc! { "$match": { "a": 3 } },
+            doc! { "$sort": { "_id": -1 } },
+            doc! { "$limit": 2 },
+        ],
+    );
+    assert_eq!(
+        found
+            .iter()
+            .map(|d| d.get_i32("_id").expect("an _id"))
+            .collect::<Vec<_>>(),
+        [93, 83]
+    );
+    let counted = aggregated(&fixture, "c", &[doc! { "$match": { "a": 3 } }, doc! { "$count": "n" }]);
+    assert_eq!(counted, [doc! { "n": 10 }]);
+    let grouped = aggregated(&fixture, "c", &[doc! { "$group": { "_id": 1, "n": { "$sum": 1 } } }]);
+    assert_eq!(grouped, [doc! { "_id": 1, "n": 100 }]);
+    assert_eq!(
+        aggregated(&fixture, "none", &[doc! { "$count": "n" }]),
+        Vec::<Document>::new()
+    );
+    let sums = [
+        doc! { "$match": { "a": { "$lt": 2 } } },
+        doc! { "$group": { "_id": "$a", "n": { "$sum": "$b" } } },
+        doc! { "$sort": { "_id": 1 } },
+    ];
+    let sum = |a: i32| (0..100).filter(|i| i % 10 == a).map(|i| i % 7).sum::<i32>();
+    assert_eq!(
+        aggregated(&fixture, "c", &sums),
+        [doc! { "_id": 0, "n": sum(0) }, doc! { "_id": 1, "n": sum(1) }]
+    );
+    let pipeline = array(&sums);
+    let request = AggregateRequest::new(ns("c"), "test", &pipeline);
+    let document = explained(&fixture, &ExplainRequest::Aggregate(&request), Verbosity::QueryPlanner);
+    let cursor = document.get_array("stages").expect("stages")[0]
+        .as_document()
+        .and_then(|s| s.get_document("$cursor").ok());
+    let plan = cursor.and_then(|c| {
+        c.get_document("queryPlanner")
+            .and_then(|p| p.get_document("winningPlan"))
+            .ok()
+    });
+    assert_eq!(stages(plan.expect("a plan")), "FETCH/IXSCAN");
+}
+
+#[test]
+fn lookup_uses_the_foreign_index() {
+    let fixture = numbers(50);
+    fixture.create("f", empty());
+    fixture.index("f", rawdoc! { "k": 1 }, empty()).expect("indexed");
+    for i in 0..200 {
+        fixture
+            .insert("f", &rawdoc! { "_id": i, "k": i % 50 })
+            .expect("inserted");
+    }
+    let join = doc! { "$lookup": { "from": "f", "localField": "_id", "foreignField": "k", "as": "found" } };
+    let found = aggregated(&fixture, "c", &[doc! { "$match": { "_id": { "$lt": 3 } } }, join]);
+    assert_eq!(found.len(), 3);
+    assert!(
+        found
+            .iter()
+            .all(|document| document.get_array("found").is_ok_and(|list| list.len() == 4)),
+        "{found:?}"
+    );
+    let sub = doc! { "$lookup": {
+        "from": "f",
+        "let": { "id": "$_id" },
+        "pipeline": [{ "$match": { "$expr": { "$eq": ["$k", "$$id"] } } }, { "$count": "n" }],
+        "as": "found",
+    } };
+    let found = aggregated(&fixture, "c", &[doc! { "$match": { "_id": 7 } }, sub]);
+    assert_eq!(
+        found[0].get_array("found").ok(),
+        Some(&vec![Bson::from(doc! { "n": 4 })])
+    );
+}
+
+#[test]
+fn views_are_read_through_their_pipelines() {
+    let fixture = numbers(100);
+    let view = |name: &str, on: &str, stages: &[Document]| {
+        fixture
+            .storage
+            .create_view(&fixture.op(), &ns(name), on, array(stages), &empty())
+            .expect("created");
+    };
+    view("v", "c", &[doc! { "$match": { "a": 3 } }]);
+    view("w", "v", &[doc! { "$match": { "b": { "$gte": 2 } } }]);
+    let wanted: Vec<i32> = (0..100).filter(|i| i % 10 == 3 && i % 7 >= 2).collect();
+    let filter = rawdoc! { "_id": { "$gt": 20 } };
+    let sort = rawdoc! { "_id": 1 };
+    let over_20: Vec<i32> = wanted.iter().copied().filter(|i| *i > 20).collect();
+    assert_eq!(
+        ids(
+            &fixture,
+            &FindRequest {
+                sort: Some(&sort),
+                ..FindRequest::new(ns("w"), &filter)
+            }
+        ),
+        over_20
+    );
+    assert_eq!(
+        ids(&fixture, &FindRequest::new(ns("w"), &rawdoc! { "_id": wanted[0] })),
+        wanted[..1]
+    );
+    let n = fixture
+        .with(|context| count(context, &CountRequest::new(ns("w"), &empty())))
+        .expect("counted");
+    assert_eq!(n, wanted.len() as u64);
+    let values = fixture
+        .with(|context| distinct(context, &DistinctRequest::new(ns("w"), "a", &empty())))
+        .expect("values");
+    assert_eq!(values, [Bson::Int32(3)]);
+    assert_eq!(
+        aggregated(&fixture, "w", &[doc! { "$count": "n" }]),
+        [doc! { "n": wanted.len() as i32 }]
+    );
+    let cycle = check_view(&fixture.storage, &ns("v"), "w", &[]).expect_err("w stands on v");
+    assert_eq!(code(cycle), ErrorCode::GraphContainsCycle.0);
+    check_view(&fixture.storage, &ns("x"), "w", &[doc! { "$match": {} }.into()]).expect("no cycle");
+}
+
+#[test]
+fn deleted_records_do_not_stop_a_scan() {
+    let fixture = numbers(60);
+    let filter = empty();
+    let mut executor = start(&fixture, &FindRequest::new(ns("c"), &filter));
+    let mut documents = Vec::new();
+    fixture.batch(&mut executor, 10, &mut documents);
+    for id in 5..30 {
+        fixture.delete("c", RecordId(id));
+    }
+    let rest = fixture.all(&mut executor, 100);
+    assert_eq!(
+        rest[0].get_i32("_id").ok(),
+        Some(29),
+        "the scan goes on behind what was deleted"
+    );
+    assert_eq!(documents.len() + rest.len(), 10 + 31);
+}

@@ -1,0 +1,5 @@
+//! Plans on real storage.
+
+mod cases;
+mod fixture;
+mod property;
