@@ -33,13 +33,40 @@ fn open(directory: Option<PathBuf>) -> Result<Arc<Storage>, Box<dyn std::error::
     )?)
 }
 
-fn measure(what: &str, times: i32, mut call: impl FnMut(i32)) {
-    let start = Instant::now();
+/// Runs `call` so many times and prints the time of each of its `steps`.
+fn measure(what: &str, times: i32, steps: i32, mut call: impl FnMut(i32)) {
+    let clock = SystemClock::new();
     (0..times).for_each(&mut call);
-    println!(
-        "{what:40} {:8.2} us",
-        start.elapsed().as_secs_f64() * 1e6 / f64::from(times)
-    );
+    let each = clock.monotonic().as_secs_f64() * 1e6 / f64::from(times) / f64::from(steps);
+    println!("{what:40} {each:8.2} us");
+}
+
+/// Several threads that update one document.
+fn hot_document(storage: &Arc<Storage>, ns: &Namespace, threads: u32, times: i32) {
+    let clock = SystemClock::new();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let op = Operation::new(Arc::new(SystemClock::new()), thread);
+                let guard = storage
+                    .collection(&op, ns, LockMode::IntentExclusive)
+                    .expect("locked")
+                    .expect("exists");
+                for _ in 0..times {
+                    let mut unit = storage.begin_write(&op);
+                    let old = unit
+                        .lock_record(&guard, storage::RecordId(1))
+                        .expect("locked")
+                        .expect("exists");
+                    let old = RawDocument::from_bytes(old.as_ref()).expect("ok");
+                    unit.update(&guard, storage::RecordId(1), old, old).expect("updated");
+                    unit.commit().expect("committed");
+                }
+            });
+        }
+    });
+    let each = clock.monotonic().as_secs_f64() * 1e6 / f64::from(times) / f64::from(threads);
+    println!("{:40} {each:8.2} us", format!("update one document, {threads} threads"));
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -127,6 +154,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         clock.monotonic().as_secs_f64() * 1e6 / rows as f64
     );
     drop(guard);
+    for threads in [1, 2, 8] {
+        hot_document(&storage, &ns, threads, 100_000 / threads as i32);
+    }
     storage.close(false)?;
     Ok(())
 }

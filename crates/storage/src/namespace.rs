@@ -22,14 +22,21 @@ impl Namespace {
     pub fn new(db: &str, collection: &str) -> Result<Self, StorageError> {
         check_database_name(db)?;
         check_collection_name(db, collection)?;
-        let mut full = String::with_capacity(db.len() + 1 + collection.len());
-        full.push_str(db);
-        full.push('.');
-        full.push_str(collection);
-        Ok(Self {
-            full: full.into(),
-            split: db.len() as u8,
-        })
+        Ok(Self::joined(&[db, ".", collection], db.len()))
+    }
+
+    /// What the cursor of a command that reads no collection is listed under: `db.$cmd.name`.
+    pub fn of_command(db: &str, command: &str) -> Result<Self, StorageError> {
+        check_database_name(db)?;
+        Ok(Self::joined(&[db, ".$cmd.", command], db.len()))
+    }
+
+    /// `db_bytes` is at most 63: the name has been checked.
+    fn joined(parts: &[&str], db_bytes: usize) -> Self {
+        Self {
+            full: parts.concat().into(),
+            split: db_bytes as u8,
+        }
     }
 
     /// Splits `database.collection` at the first dot. Errors as [`Namespace::new`].
