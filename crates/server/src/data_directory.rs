@@ -1,9 +1,11 @@
 //! The data directory: who uses it, which engine wrote it, and where things lie in it.
 //!
-//!     tenond.lock     locked while a server runs, holds its process id; empty after a clean end
-//!     storage.bson    engine and layout, written once; see `docs/formats/data-directory.md`
-//!     journal/        the log
-//!     <engine>/       the engine's files
+//! ```text
+//! tenond.lock     locked while a server runs, holds its process id; empty after a clean end
+//! storage.bson    engine and layout, written once; see docs/formats/data-directory.md
+//! journal/        the log
+//! <engine>/       the engine's files
+//! ```
 //!
 //! Invariant: nothing in the directory is changed before the lock is held and the metadata agrees.
 
