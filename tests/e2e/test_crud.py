@@ -122,7 +122,7 @@ def test_updates(db):
     assert db.c.find_one() == {
         "_id": 1,
         "n": 3,
-        "list": [8],
+        "list": [3, 8],
         "docs": [{"k": "a", "v": 2, "hit": True}, {"k": "b", "v": 21}],
         "renamed": 9,
         "bits": 6,

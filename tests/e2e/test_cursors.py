@@ -71,8 +71,11 @@ def test_tailing(db):
     writer = threading.Thread(target=later)
     writer.start()
     seen = []
-    while len(seen) < 47:
-        seen.extend(d["_id"] for d in [cursor.try_next()] if d)
+    while len(seen) < 47 and cursor.alive:
+        try:
+            seen.append(cursor.next()["_id"])
+        except StopIteration:
+            pass
     writer.join()
     assert seen == list(range(3, 50))
     assert cursor.alive

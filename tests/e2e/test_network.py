@@ -4,6 +4,8 @@ import resource
 import signal
 import socket
 
+from urllib.parse import quote_plus
+
 import pytest
 from pymongo import MongoClient
 from server import ENGINES, Server
@@ -26,7 +28,7 @@ def test_unix_socket(tmp_path):
     server.command = lambda: [part for part in command() if part != "--nounixsocket"]
     with server:
         path = tmp_path / f"mongodb-{server.port}.sock"
-        client = MongoClient(str(path), serverSelectionTimeoutMS=5000)
+        client = MongoClient(f"mongodb://{quote_plus(str(path))}", serverSelectionTimeoutMS=5000)
         assert client.admin.command("ping")["ok"] == 1
         client.close()
     assert not path.exists()

@@ -264,17 +264,7 @@ fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         if name == "cursors" {
             let mut listed = Vec::new();
             for id in arguments.array(name, value)? {
-                match id? {
-                    RawBsonRef::Int64(id) => listed.push(id),
-                    other => {
-                        return Err(crate::arguments::wrong_type(
-                            "killCursors",
-                            "cursors",
-                            other,
-                            "type 'long'",
-                        ));
-                    }
-                }
+                listed.push(arguments.integer("cursors", id?)?);
             }
             ids = Some(listed);
         }

@@ -43,6 +43,13 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .documents("documents")?
         .ok_or_else(|| crate::arguments::missing_field("insert", "documents"))?;
     check_batch(documents.len())?;
+    // A command of which nothing can be stored leaves no collection behind.
+    let known = call.server.storage.catalog().collection(&namespace).is_some();
+    let looked_at = if ordered { 1 } else { documents.len() };
+    if !known && !documents[..looked_at].iter().any(|document| prepare(call, document, true).is_ok()) {
+        refuse_all(call, reply, &documents[..looked_at]);
+        return Ok(());
+    }
     let guard = open_or_create(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let inserted = insert_all(call, &guard, &documents, ordered, keep_empty_timestamps, &mut errors);
@@ -56,6 +63,18 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.count("n", inserted as i64);
     errors.write(reply);
     Ok(())
+}
+
+/// Every document looked at has an error of its own.
+fn refuse_all(call: &Invocation<'_>, reply: &mut Reply<'_>, documents: &[&RawDocument]) {
+    let mut errors = WriteErrors::new();
+    for (index, document) in documents.iter().enumerate() {
+        if let Err(error) = prepare(call, document, true) {
+            errors.push(index, error);
+        }
+    }
+    reply.int32("n", 0);
+    errors.write(reply);
 }
 
 /// The bounds on the statements of one write command.
