@@ -489,3 +489,33 @@ fn a_key_beyond_the_engines_limit_is_refused_while_evaluating() {
         .unwrap();
     storage.assert_valid(&op, "c");
 }
+
+#[test]
+fn a_lock_taken_later_shows_what_was_committed_meanwhile() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage
+        .create_indexes(
+            &op,
+            &ns("c"),
+            &[index("u", rawdoc! { "u": 1 }, rawdoc! { "unique": true })],
+        )
+        .unwrap();
+    let ids = [1, 2].map(|id| storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap());
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    unit.lock_record(&guard, ids[0]).unwrap();
+    let other = machine.operation();
+    storage
+        .replace(&other, "c", ids[1], rawdoc! { "_id": 2, "u": 7 })
+        .unwrap();
+    let newest = unit.lock_record(&guard, ids[1]).unwrap().unwrap();
+    assert_eq!(parsed(&newest).get_i32("u").unwrap(), 7);
+    storage.put(&other, "c", rawdoc! { "_id": 3, "u": 8 }).unwrap();
+    let facts = duplicate(unit.insert(&guard, &rawdoc! { "_id": 4, "u": 8 }));
+    assert_eq!(facts.index, "u");
+    unit.insert(&guard, &rawdoc! { "_id": 4, "u": 2 }).unwrap();
+    unit.commit().unwrap();
+    drop(guard);
+    storage.assert_valid(&op, "c");
+}
