@@ -121,7 +121,7 @@ fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
                 }
             },
         };
-        total = total.add(number);
+        total = total.plus(number);
     }
     if date {
         date_of(total, "$add")
@@ -153,11 +153,11 @@ fn subtract<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
             None => failure(ErrorCode::Overflow.0, "date overflow in $subtract"),
         },
         (Value::Date(date), other) => match Number::of(other) {
-            Some(number) => date_of(Number::Int64(*date).subtract(number), "$subtract"),
+            Some(number) => date_of(Number::Int64(*date).minus(number), "$subtract"),
             None => mismatch(format!("can't $subtract {} from Date", other.type_name())),
         },
         _ => match (Number::of(&a), Number::of(&b)) {
-            (Some(a), Some(b)) => Ok(a.subtract(b).value()),
+            (Some(a), Some(b)) => Ok(a.minus(b).value()),
             _ => mismatch(format!("can't $subtract {} from {}", b.type_name(), a.type_name())),
         },
     }
@@ -167,7 +167,7 @@ fn multiply<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let mut product = Number::Int32(1);
     for operand in &operands {
         match Number::of(operand) {
-            Some(number) => product = product.multiply(number),
+            Some(number) => product = product.times(number),
             None if operand.is_nullish() => return Ok(Value::Null),
             None => {
                 return mismatch(format!(

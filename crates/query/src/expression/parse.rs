@@ -343,7 +343,7 @@ pub(crate) fn check_user_variable(name: &str) -> Result<(), QueryError> {
     let bad = |message: String| failure(ErrorCode::FailedToParse.0, message);
     match name.chars().next() {
         None => return bad("empty variable names are not allowed".to_owned()),
-        Some(first) if !(first.is_ascii_lowercase() || !first.is_ascii()) => {
+        Some(first) if first.is_ascii() && !first.is_ascii_lowercase() => {
             return bad(format!(
                 "'{name}' starts with an invalid character for a user variable name"
             ));

@@ -99,8 +99,11 @@ fn failed(error: pcre2::Error) -> QueryError {
     )
 }
 
-/// The first match from a byte position on: its document, and its byte range.
-fn find_at<'a>(regex: &Regex, text: &str, from: usize) -> Result<Option<(Value<'a>, (usize, usize))>, QueryError> {
+/// A match: its document, and its byte range.
+type Found<'a> = (Value<'a>, (usize, usize));
+
+/// The first match from a byte position on.
+fn find_at<'a>(regex: &Regex, text: &str, from: usize) -> Result<Option<Found<'a>>, QueryError> {
     let mut places = regex.capture_locations();
     let Some(whole) = regex
         .captures_read_at(&mut places, text.as_bytes(), from)

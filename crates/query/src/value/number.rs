@@ -146,17 +146,17 @@ impl Number {
     }
 
     /// The sum; an int64 that overflows becomes a double.
-    pub fn add(self, other: Number) -> Number {
+    pub fn plus(self, other: Number) -> Number {
         self.combine(other, i64::checked_add, |a, b| a + b, |a, b| a + b)
     }
 
     /// The difference; an int64 that overflows becomes a double.
-    pub fn subtract(self, other: Number) -> Number {
+    pub fn minus(self, other: Number) -> Number {
         self.combine(other, i64::checked_sub, |a, b| a - b, |a, b| a - b)
     }
 
     /// The product; an int64 that overflows becomes a double.
-    pub fn multiply(self, other: Number) -> Number {
+    pub fn times(self, other: Number) -> Number {
         self.combine(other, i64::checked_mul, |a, b| a * b, |a, b| a * b)
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[track_caller]
 fn code(stage: Document, expected: i32) {
-    match parse(&[stage.clone()]) {
+    match parse(std::slice::from_ref(&stage)) {
         Ok(_) => panic!("{stage} is accepted"),
         Err(error) => assert_eq!(error.code().unwrap().0, expected, "{stage}: {error}"),
     }
