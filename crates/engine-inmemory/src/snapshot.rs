@@ -4,8 +4,10 @@ use crate::key::Key;
 use crate::shared::Shared;
 use crate::table::{Span, Table, Visit};
 use bytes::Bytes;
-use engine::{Cursor, Direction, Estimate, FillLimits, KeyRange, Result, Rows, Seq, Snapshot, TableId};
-use std::ops::Bound;
+use engine::{
+    Cursor, Direction, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq, Snapshot, TableId,
+    estimate_by_sampling,
+};
 use std::sync::Arc;
 
 /// A view of all tables at a position, registered as open until it is dropped.
@@ -57,7 +59,7 @@ impl Snapshot for InMemorySnapshot {
         }))
     }
 
-    /// Walks the range, in proportion to its rows, unless it is the whole table and no splits are asked for.
+    /// Exact for a whole table when this is the newest view; otherwise counted or sampled.
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate> {
         let table = self.shared.with_table(table, self.seq, Arc::clone)?;
         if splits == 0 && *range == KeyRange::all() {
@@ -68,26 +70,43 @@ impl Snapshot for InMemorySnapshot {
                 split_keys: Vec::new(),
             });
         }
-        let mut estimate = Estimate::default();
-        table.scan(&mut Span::of(range), Direction::Forward, self.seq, |key, value| {
-            estimate.rows += 1;
-            estimate.bytes += (key.len() + value.len()) as u64;
-            Visit::More
+        let mut sampled = Sampled {
+            table: &table,
+            span: Span::of(range),
+            seq: self.seq,
+        };
+        estimate_by_sampling(&mut sampled, splits)
+    }
+}
+
+/// A range being estimated.
+struct Sampled<'a> {
+    table: &'a Table,
+    span: Span,
+    seq: Seq,
+}
+
+impl SampledRange for Sampled<'_> {
+    fn scan(&mut self, from: &[u8], visit: &mut dyn FnMut(&[u8], usize) -> Sampling) -> Result<()> {
+        let mut left = self.span.clone();
+        left.start_at(Key::new(from), Direction::Forward);
+        self.table.scan(&mut left, Direction::Forward, self.seq, |key, value| {
+            match visit(key.as_slice(), value.len()) {
+                Sampling::More => Visit::More,
+                Sampling::Enough => Visit::Enough,
+            }
         });
-        let parts = (splits as u64 + 1).min(estimate.rows.max(1));
-        let mut row = 0;
-        let rows = estimate.rows;
-        if parts > 1 {
-            table.scan(&mut Span::of(range), Direction::Forward, self.seq, |key, _| {
-                let part = estimate.split_keys.len() as u64 + 1;
-                if row == rows * part / parts {
-                    estimate.split_keys.push(key.as_slice().to_vec());
-                }
-                row += 1;
-                if part == parts { Visit::Enough } else { Visit::More }
+        Ok(())
+    }
+
+    fn last_key(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut last = None;
+        self.table
+            .scan(&mut self.span.clone(), Direction::Reverse, self.seq, |key, _| {
+                last = Some(key.as_slice().to_vec());
+                Visit::Enough
             });
-        }
-        Ok(estimate)
+        Ok(last)
     }
 }
 
@@ -104,30 +123,8 @@ struct InMemoryCursor {
 
 impl Cursor for InMemoryCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let key = Key::new(key);
         self.left = self.range.clone();
-        match self.direction {
-            Direction::Forward => {
-                let starts_after = match &self.range.lower {
-                    Bound::Included(lower) => *lower > key,
-                    Bound::Excluded(lower) => *lower >= key,
-                    Bound::Unbounded => false,
-                };
-                if !starts_after {
-                    self.left.lower = Bound::Included(key);
-                }
-            }
-            Direction::Reverse => {
-                let ends_before = match &self.range.upper {
-                    Bound::Included(upper) => *upper < key,
-                    Bound::Excluded(upper) => *upper <= key,
-                    Bound::Unbounded => false,
-                };
-                if !ends_before {
-                    self.left.upper = Bound::Included(key);
-                }
-            }
-        }
+        self.left.start_at(Key::new(key), self.direction);
         Ok(())
     }
 

@@ -2,11 +2,11 @@
 
 use crate::cursor::RocksCursor;
 use crate::error::rocks_error;
-use crate::estimate;
-use crate::layout::{PREFIX_BYTES, put_key, stored_range};
+use crate::estimate::RocksRange;
+use crate::layout::{PREFIX_BYTES, put_key, stored_key, stored_range};
 use crate::registry::Registry;
 use bytes::Bytes;
-use engine::{Cursor, Direction, Estimate, KeyRange, Result, Seq, Snapshot, TableId};
+use engine::{Cursor, Direction, Estimate, KeyRange, Result, Seq, Snapshot, TableId, estimate_by_sampling};
 use rocksdb::{DB, ReadOptions};
 use self_cell::self_cell;
 use std::cell::RefCell;
@@ -111,9 +111,15 @@ impl Snapshot for RocksSnapshot {
         self.registry.check(table)?;
         let (from, to) = stored_range(table, range);
         if from >= to {
-            Ok(Estimate::default())
-        } else {
-            estimate::estimate(self, &from, &to, splits)
+            return Ok(Estimate::default());
         }
+        let iterator = self.iterate(from, to, ReadOptions::default());
+        estimate_by_sampling(
+            &mut RocksRange {
+                prefix: stored_key(table, &[]),
+                iterator,
+            },
+            splits,
+        )
     }
 }

@@ -18,6 +18,7 @@ mod faults;
 mod fixture;
 mod lifecycle;
 mod maintenance;
+mod measure;
 mod model;
 mod points;
 mod ranges;
@@ -27,4 +28,5 @@ mod snapshots;
 mod space;
 
 pub use fixture::{Fixture, Site, run_all};
+pub use measure::measure;
 pub use real_site::RealSite;

@@ -4,6 +4,11 @@
 //! next. So whatever the engine holds in its own memory is lost; what it handed to the operating system is kept, synced or
 //! not. (Losing unsynced bytes as well takes the simulated file system, see `faults`.)
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "looks at an engine's files from outside the engine"
+)]
+
 use crate::fixture::Site;
 use engine::{Backup, CloseMode, Engine, Result};
 use std::fs;

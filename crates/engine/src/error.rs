@@ -88,9 +88,7 @@ impl EngineError {
             Self::NoSuchTable(_) | Self::Invalid { .. } => ErrorKind::Invalid,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                ErrorKind::OutOfSpace
-            }
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => ErrorKind::OutOfSpace,
             Self::Io { .. } => ErrorKind::Io,
             Self::Backend { kind, .. } => *kind,
             Self::Closed(_) => ErrorKind::Closed,

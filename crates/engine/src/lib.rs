@@ -11,6 +11,7 @@ mod error;
 mod info;
 mod range;
 mod rows;
+mod sampling;
 mod table;
 
 pub use batch::{Batch, Op};
@@ -18,6 +19,7 @@ pub use error::{EngineError, ErrorKind, Result};
 pub use info::{Capabilities, CheckpointCost, EngineInfo, LockGranularity};
 pub use range::{Direction, KeyRange, successor_of_prefix};
 pub use rows::{FillLimits, Rows};
+pub use sampling::{SampledRange, Sampling, estimate_by_sampling};
 pub use table::{Seq, TableId, TableKind, TableSpec};
 
 use bytes::Bytes;
@@ -72,12 +74,7 @@ pub trait Engine: Send + Sync {
     /// **must** see all of them. After a crash **either all or none** of them **must** be there, and all of them once a
     /// [`Engine::checkpoint`] that began after the return has succeeded. Unsorted or duplicate keys, a row beyond its limit,
     /// or a table that is not empty are `Invalid`; the table is then as it was and the engine goes on.
-    fn bulk_load(
-        &self,
-        table: TableId,
-        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
-        seq: Seq,
-    ) -> Result<u64>;
+    fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64>;
 
     /// Bytes a table takes, see [`TableStats`].
     fn table_stats(&self, table: TableId) -> Result<TableStats>;
@@ -106,12 +103,7 @@ pub trait Snapshot: Send + Sync {
 
     /// A cursor over a range of a table, standing before the first row in its direction. It keeps the snapshot alive, so
     /// that a plan can hold view and cursor side by side.
-    fn cursor(
-        self: Arc<Self>,
-        table: TableId,
-        range: KeyRange,
-        direction: Direction,
-    ) -> Result<Box<dyn Cursor>>;
+    fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>>;
 
     /// Estimated rows and bytes of a range, and up to `splits` sorted keys inside it that part it into about equal shares.
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate>;

@@ -198,8 +198,11 @@ pub(super) fn encode_row(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Splits the first row off: key, value, rest.
-pub(super) fn split_row(bytes: &[u8]) -> Result<(&[u8], &[u8], &[u8]), String> {
+/// A row's key and value, in the content of a block.
+pub(super) type RowBytes<'a> = (&'a [u8], &'a [u8]);
+
+/// Splits the first row off; what follows it comes second.
+pub(super) fn split_row(bytes: &[u8]) -> Result<(RowBytes<'_>, &[u8]), String> {
     let (head, rest) = bytes
         .split_first_chunk::<ROW_HEADER_BYTES>()
         .ok_or("a row's header is cut off")?;
@@ -209,7 +212,7 @@ pub(super) fn split_row(bytes: &[u8]) -> Result<(&[u8], &[u8], &[u8]), String> {
     let (value, rest) = rest
         .split_at_checked(u32_at(head, 4) as usize)
         .ok_or("a value is cut off")?;
-    Ok((key, value, rest))
+    Ok(((key, value), rest))
 }
 
 /// Content of the last block.
@@ -250,3 +253,6 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(*bytes[offset..].first_chunk().expect("offset lies in the array"))
 }
+
+#[cfg(test)]
+mod tests;

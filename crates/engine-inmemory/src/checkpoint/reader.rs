@@ -177,7 +177,7 @@ impl Growing {
     fn add(&mut self, mut content: &[u8]) -> std::result::Result<u64, String> {
         let before = self.rows.len();
         while !content.is_empty() {
-            let (key, value, rest) = split_row(content)?;
+            let ((key, value), rest) = split_row(content)?;
             let key = Key::new(key);
             if self.rows.last().is_some_and(|(last, _)| *last >= key) {
                 return Err(format!("keys of {:?} do not rise", self.id));
