@@ -5,7 +5,7 @@ import datetime
 import pytest
 from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, ReturnDocument, UpdateMany, UpdateOne
-from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, WriteError
+from pymongo.errors import BulkWriteError, ClientBulkWriteException, DuplicateKeyError, OperationFailure, WriteError
 
 
 def test_every_type_comes_back_as_it_went(db):
@@ -195,6 +195,26 @@ def test_bulk(db):
         db.c.insert_many([{"_id": 20}, {"_id": 20}, {"_id": 21}])
     assert error.value.details["nInserted"] == 1
     assert db.c.find_one({"_id": 21}) is None
+
+
+def test_client_bulk_write_on_several_collections(db, client):
+    result = client.bulk_write(
+        [
+            InsertOne({"_id": 1}, namespace=f"{db.name}.a"),
+            InsertOne({"_id": 1}, namespace=f"{db.name}.b"),
+            UpdateOne({"_id": 1}, {"$set": {"x": 1}}, namespace=f"{db.name}.a"),
+            UpdateOne({"_id": 5}, {"$set": {"x": 1}}, upsert=True, namespace=f"{db.name}.b"),
+            DeleteMany({"_id": 1}, namespace=f"{db.name}.b"),
+        ],
+        verbose_results=True,
+    )
+    counts = (result.inserted_count, result.matched_count, result.modified_count, result.upserted_count, result.deleted_count)
+    assert counts == (2, 1, 1, 1, 1)
+    assert result.update_results[3].upserted_id == 5
+    with pytest.raises(ClientBulkWriteException) as error:
+        client.bulk_write([InsertOne({"_id": i % 2}, namespace=f"{db.name}.c") for i in range(4)], ordered=False)
+    assert error.value.partial_result.inserted_count == 2
+    assert sorted((e["idx"], e["code"]) for e in error.value.write_errors) == [(2, 11000), (3, 11000)]
 
 
 def test_duplicate_key_text_is_what_programs_parse(db):

@@ -43,38 +43,38 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .documents("documents")?
         .ok_or_else(|| crate::arguments::missing_field("insert", "documents"))?;
     check_batch(documents.len())?;
-    // A command of which nothing can be stored leaves no collection behind.
-    let known = call.server.storage.catalog().collection(&namespace).is_some();
-    let looked_at = if ordered { 1 } else { documents.len() };
-    if !known && !documents[..looked_at].iter().any(|document| prepare(call, document, true).is_ok()) {
-        refuse_all(call, reply, &documents[..looked_at]);
-        return Ok(());
-    }
-    let guard = open_or_create(call, &namespace)?;
     let mut errors = WriteErrors::new();
-    let inserted = insert_all(call, &guard, &documents, ordered, keep_empty_timestamps, &mut errors);
-    let (inserted, failure) = inserted;
-    call.server.metrics.operations.insert.add(documents.len() as u64);
-    call.server.metrics.documents.inserted.add(inserted);
-    call.report.n_inserted = Some(inserted);
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
+    let inserted = insert_documents(call, &namespace, &documents, ordered, keep_empty_timestamps, &mut errors)?;
     reply.count("n", inserted as i64);
     errors.write(reply);
     Ok(())
 }
 
-/// Every document looked at has an error of its own.
-fn refuse_all(call: &Invocation<'_>, reply: &mut Reply<'_>, documents: &[&RawDocument]) {
-    let mut errors = WriteErrors::new();
-    for (index, document) in documents.iter().enumerate() {
-        if let Err(error) = prepare(call, document, true) {
-            errors.push(index, error);
+/// Inserts into a collection, which is made when it is not there; answers how many documents are in. Errors of single
+/// documents are collected; an error that ends the command is returned.
+pub fn insert_documents(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    documents: &[&RawDocument],
+    ordered: bool,
+    keep_empty_timestamps: bool,
+    errors: &mut WriteErrors,
+) -> Result<u64> {
+    call.server.metrics.operations.insert.add(documents.len() as u64);
+    // A command of which nothing can be stored leaves no collection behind.
+    if call.server.storage.catalog().collection(namespace).is_none() {
+        let looked_at = if ordered { &documents[..1] } else { documents };
+        let refused: Vec<_> = looked_at.iter().map_while(|document| prepare(call, document, true).err()).collect();
+        if refused.len() == looked_at.len() {
+            refused.into_iter().enumerate().for_each(|(index, error)| errors.push(index, error));
+            return Ok(0);
         }
     }
-    reply.int32("n", 0);
-    errors.write(reply);
+    let guard = open_or_create(call, namespace)?;
+    let (inserted, failure) = insert_all(call, &guard, documents, ordered, keep_empty_timestamps, errors);
+    call.server.metrics.documents.inserted.add(inserted);
+    call.report.n_inserted = Some(inserted);
+    failure.map_or(Ok(inserted), Err)
 }
 
 /// The bounds on the statements of one write command.

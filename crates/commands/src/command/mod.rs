@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod build_info;
+mod bulk_write;
 mod collections;
 mod current_op;
 mod cursor_commands;
@@ -35,6 +36,7 @@ use crate::table::Command;
 pub const ALL: &[&Command] = &[
     &aggregate::AGGREGATE,
     &build_info::BUILD_INFO,
+    &bulk_write::BULK_WRITE,
     &indexes::COLL_MOD,
     &maintenance::COLL_STATS,
     &maintenance::COMPACT,

@@ -22,14 +22,18 @@ impl WriteErrors {
         self.errors.push((index, error));
     }
 
+    /// The errors with the places of their statements, in order.
+    pub fn each(self) -> impl Iterator<Item = (usize, CommandError)> {
+        self.errors.into_iter()
+    }
+
     /// Appends `writeErrors`, if there are any.
     pub fn write(self, reply: &mut Reply<'_>) {
         if self.errors.is_empty() {
             return;
         }
         let entries = self
-            .errors
-            .into_iter()
+            .each()
             .map(|(index, error)| {
                 let mut entry = doc! { "index": index as i32, "code": error.code.0, "errmsg": error.message };
                 if let Some(extra) = error.extra {

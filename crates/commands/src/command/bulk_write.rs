@@ -1,0 +1,274 @@
+//! `bulkWrite`: inserts, updates and deletes on several collections in one command (since MongoDB 8.0).
+
+use super::find::{empty_document, hint, optional};
+use super::insert::{check_batch, insert_documents};
+use super::listing;
+use super::update::{Images, Statement, refuse_view};
+use super::write_result::{WriteErrors, is_fatal};
+use super::{delete, update};
+use crate::arguments::{Arguments, missing_field, unknown_field};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::table::Command;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, doc};
+use storage::Namespace;
+
+/// `bulkWrite`.
+pub const BULK_WRITE: Command =
+    Command::new("bulkWrite", "Writes to several collections.", OperationKind::Update, run).admin_only().api_version_1();
+
+/// One element of `ops`.
+enum Operation<'a> {
+    Insert { namespace: usize, document: &'a RawDocument },
+    Update { namespace: usize, statement: Statement<'a> },
+    Delete { namespace: usize, statement: Statement<'a> },
+}
+
+/// What the whole command did.
+#[derive(Default)]
+struct Totals {
+    inserted: u64,
+    matched: u64,
+    modified: u64,
+    upserted: u64,
+    deleted: u64,
+    errors: u64,
+    /// One document for each operation, in the order of `ops`.
+    results: Vec<Document>,
+}
+
+impl Totals {
+    fn succeeded(&mut self, index: usize, n: u64, rest: Document, errors_only: bool) {
+        if !errors_only {
+            let mut result = doc! { "ok": 1.0, "idx": index as i32, "n": n as i32 };
+            result.extend(rest);
+            self.results.push(result);
+        }
+    }
+
+    fn failed(&mut self, index: usize, error: CommandError) {
+        self.errors += 1;
+        let mut result = doc! { "ok": 0.0, "idx": index as i32, "code": error.code.0, "errmsg": error.message, "n": 0 };
+        if let Some(extra) = error.extra {
+            result.extend(*extra);
+        }
+        self.results.push(result);
+    }
+}
+
+fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let (mut ordered, mut errors_only, mut variables, mut batch) = (true, false, None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "ops" | "nsInfo" => {}
+            "ordered" => ordered = arguments.boolean(name, value)?,
+            "errorsOnly" => errors_only = arguments.boolean(name, value)?,
+            "bypassDocumentValidation" | "bypassEmptyTsReplacement" => drop(arguments.boolean(name, value)?),
+            "let" => variables = optional(arguments, name, value)?,
+            "cursor" => batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let namespaces = namespaces(call)?;
+    let documents = call.documents("ops")?.ok_or_else(|| missing_field("bulkWrite", "ops"))?;
+    check_batch(documents.len())?;
+    let operations: Vec<Operation<'_>> =
+        documents.iter().map(|document| parse(document, variables, namespaces.len())).collect::<Result<_>>()?;
+    let totals = carry_out(call, &namespaces, &operations, ordered, errors_only)?;
+    call.report.n_inserted = Some(totals.inserted);
+    call.report.n_matched = Some(totals.matched);
+    call.report.n_modified = Some(totals.modified);
+    call.report.n_deleted = Some(totals.deleted);
+    call.report.n_upserted = Some(totals.upserted);
+    let counts = [
+        ("nErrors", totals.errors),
+        ("nInserted", totals.inserted),
+        ("nMatched", totals.matched),
+        ("nModified", totals.modified),
+        ("nUpserted", totals.upserted),
+        ("nDeleted", totals.deleted),
+    ];
+    let results = totals.results.iter().map(RawDocumentBuf::try_from).collect::<std::result::Result<_, _>>()?;
+    listing::reply_with_cursor(call, reply, "admin.$cmd.bulkWrite".to_owned(), results, batch)?;
+    for (name, count) in counts {
+        reply.int32(name, count as i32);
+    }
+    Ok(())
+}
+
+fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {
+    let infos = call.documents("nsInfo")?.ok_or_else(|| missing_field("bulkWrite", "nsInfo"))?;
+    infos
+        .into_iter()
+        .map(|info| {
+            let mut namespace = None;
+            for element in info {
+                let (name, value) = element?;
+                match name.as_str() {
+                    "ns" => namespace = Some(Namespace::parse(Arguments::of("bulkWrite.nsInfo").string("ns", value)?)?),
+                    other => return Err(unknown_field("bulkWrite.nsInfo", other)),
+                }
+            }
+            namespace.ok_or_else(|| missing_field("bulkWrite.nsInfo", "ns"))
+        })
+        .collect()
+}
+
+fn parse<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>, namespaces: usize) -> Result<Operation<'a>> {
+    let arguments = Arguments::of("bulkWrite.ops");
+    let Some((kind, namespace)) = document.into_iter().next().transpose()? else {
+        return Err(CommandError::bad_value("an element of bulkWrite.ops is empty"));
+    };
+    let namespace = arguments.non_negative(kind.as_str(), namespace)? as usize;
+    if namespace >= namespaces {
+        return Err(CommandError::bad_value(format!("BulkWrite ops entry with invalid nsInfo index {namespace}")));
+    }
+    let mut inserted = None;
+    let mut statement = Statement {
+        filter: empty_document(),
+        change: RawBsonRef::Null,
+        constants: None,
+        array_filters: None,
+        multi: false,
+        upsert: false,
+        hint: None,
+        sort: None,
+        collation: None,
+        variables,
+    };
+    for element in document.into_iter().skip(1) {
+        let (name, value) = element?;
+        match (kind.as_str(), name.as_str()) {
+            ("insert", "document") => inserted = Some(arguments.document("document", value)?),
+            ("update" | "delete", "filter") => statement.filter = arguments.document("filter", value)?,
+            ("update" | "delete", "multi") => statement.multi = arguments.boolean("multi", value)?,
+            ("update" | "delete", "hint") => statement.hint = hint(value)?,
+            ("update" | "delete", "collation") => statement.collation = optional(arguments, "collation", value)?,
+            ("update", "updateMods") => statement.change = value,
+            ("update", "upsert") => statement.upsert = arguments.boolean("upsert", value)?,
+            ("update", "arrayFilters") => statement.array_filters = Some(arguments.array("arrayFilters", value)?),
+            ("update", "constants") => statement.constants = optional(arguments, "constants", value)?,
+            ("update", "sort") => statement.sort = optional(arguments, "sort", value)?,
+            (_, other) => return Err(unknown_field("bulkWrite.ops", other)),
+        }
+    }
+    match kind.as_str() {
+        "insert" => {
+            let document = inserted.ok_or_else(|| missing_field("bulkWrite.ops", "document"))?;
+            Ok(Operation::Insert { namespace, document })
+        }
+        "update" if matches!(statement.change, RawBsonRef::Null) => Err(missing_field("bulkWrite.ops", "updateMods")),
+        "update" => Ok(Operation::Update { namespace, statement }),
+        "delete" => Ok(Operation::Delete { namespace, statement }),
+        other => Err(unknown_field("bulkWrite.ops", other)),
+    }
+}
+
+fn carry_out(
+    call: &mut Invocation<'_>,
+    namespaces: &[Namespace],
+    operations: &[Operation<'_>],
+    ordered: bool,
+    errors_only: bool,
+) -> Result<Totals> {
+    let mut totals = Totals::default();
+    let mut next = 0;
+    while next < operations.len() && !(ordered && totals.errors > 0) {
+        let first = next;
+        next += 1;
+        match &operations[first] {
+            Operation::Insert { namespace, .. } => {
+                let mut documents = Vec::new();
+                while let Some(Operation::Insert { namespace: same, document }) = operations.get(first + documents.len()) {
+                    if same != namespace {
+                        break;
+                    }
+                    documents.push(*document);
+                }
+                next = first + documents.len();
+                insert_run(call, &namespaces[*namespace], &documents, first, ordered, errors_only, &mut totals)?;
+            }
+            Operation::Update { namespace, statement } => {
+                call.server.metrics.operations.update.add(1);
+                let namespace = &namespaces[*namespace];
+                let done = refuse_view(call, namespace).and_then(|()| update::run(call, namespace, statement, Images::None));
+                match done {
+                    Ok(done) => {
+                        totals.matched += done.matched;
+                        totals.modified += done.modified;
+                        let mut rest = doc! { "nModified": done.modified as i32 };
+                        let mut n = done.matched;
+                        if let Some(id) = done.upserted {
+                            totals.upserted += 1;
+                            n += 1;
+                            rest.insert("upserted", doc! { "_id": id });
+                        }
+                        totals.succeeded(first, n, rest, errors_only);
+                    }
+                    Err(error) if is_fatal(&error) => return Err(error),
+                    Err(error) => totals.failed(first, error),
+                }
+            }
+            Operation::Delete { namespace, statement } => {
+                call.server.metrics.operations.delete.add(1);
+                let namespace = &namespaces[*namespace];
+                let mut deleted = 0;
+                let done = refuse_view(call, namespace).and_then(|()| delete::run(call, namespace, statement, &mut deleted));
+                totals.deleted += deleted;
+                match done {
+                    Ok(_) => totals.succeeded(first, deleted, Document::new(), errors_only),
+                    Err(error) if is_fatal(&error) => return Err(error),
+                    Err(error) => totals.failed(first, error),
+                }
+            }
+        }
+    }
+    Ok(totals)
+}
+
+/// Inserts into one collection that follow each other go in together.
+fn insert_run(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    documents: &[&RawDocument],
+    first: usize,
+    ordered: bool,
+    errors_only: bool,
+    totals: &mut Totals,
+) -> Result<()> {
+    let mut errors = WriteErrors::new();
+    totals.inserted += insert_documents(call, namespace, documents, ordered, false, &mut errors)?;
+    let mut failures = errors.each().peekable();
+    for index in 0..documents.len() {
+        match failures.next_if(|(failed, _)| *failed == index) {
+            Some((_, error)) => {
+                totals.failed(first + index, error);
+                if ordered {
+                    break;
+                }
+            }
+            None => totals.succeeded(first + index, 1, Document::new(), errors_only),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::ErrorCode;
+
+    #[test]
+    fn results_carry_their_place() {
+        let mut totals = Totals::default();
+        totals.succeeded(0, 1, doc! { "nModified": 1 }, true);
+        totals.failed(1, CommandError::new(ErrorCode::DuplicateKey, "twice"));
+        assert_eq!(totals.results.len(), 1, "errorsOnly leaves successes out");
+        assert_eq!((totals.results[0].get_i32("idx").ok(), totals.results[0].get_i32("code").ok()), (Some(1), Some(11000)));
+    }
+}
