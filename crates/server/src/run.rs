@@ -119,6 +119,9 @@ fn log_panics(logger: Arc<Logger>) {
     }));
 }
 
+/// What steps 5 to 7 bring into being.
+type Serving = (Arc<commands::Server>, Arc<Pool<CommandService>>, Listeners);
+
 /// A server that serves.
 struct Running {
     logger: Arc<Logger>,
@@ -191,7 +194,7 @@ impl Running {
         logger: &Arc<Logger>,
         storage: Arc<Storage>,
         events: Sender<Event>,
-    ) -> Result<(Arc<commands::Server>, Arc<Pool<CommandService>>, Listeners), StartError> {
+    ) -> Result<Serving, StartError> {
         let net = |error: std::io::Error| StartError {
             code: exit::NET,
             error: error.into(),
