@@ -26,7 +26,10 @@ fn measure(name: &str, mut work: impl FnMut()) {
     for _ in 0..ROUNDS {
         work();
     }
-    println!("{name:<44} {:>6.0} ns", start.elapsed().as_nanos() as f64 / f64::from(ROUNDS));
+    println!(
+        "{name:<44} {:>6.0} ns",
+        start.elapsed().as_nanos() as f64 / f64::from(ROUNDS)
+    );
 }
 
 fn main() {
@@ -38,7 +41,11 @@ fn main() {
     document.insert("list", vec![1, 2, 3, 4]);
     document.insert("sub", doc! {"x": 1, "y": "text"});
     let raw_document = raw(&document);
-    println!("document of {} bytes, {} fields", raw_document.as_bytes().len(), document.len());
+    println!(
+        "document of {} bytes, {} fields",
+        raw_document.as_bytes().len(),
+        document.len()
+    );
     let context = ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(1)));
 
     for filter in [
@@ -86,11 +93,18 @@ fn main() {
     });
 
     let mut out = Vec::new();
-    for spec in [doc! {"a": 1, "n": 1}, doc! {"field1": 0}, doc! {"sub.x": 1}, doc! {"a": 1, "sum": {"$add": ["$a", "$n"]}}] {
+    for spec in [
+        doc! {"a": 1, "n": 1},
+        doc! {"field1": 0},
+        doc! {"sub.x": 1},
+        doc! {"a": 1, "sum": {"$add": ["$a", "$n"]}},
+    ] {
         let projection = Projection::parse(&raw(&spec), None, &context).expect("the projection is well-formed");
         measure(&format!("project {spec}"), || {
             out.clear();
-            projection.apply(black_box(&raw_document), None, &mut out).expect("projecting succeeds");
+            projection
+                .apply(black_box(&raw_document), None, &mut out)
+                .expect("projecting succeeds");
         });
     }
 }

@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
     pub(crate) fn tick(&self) -> Result<bool, QueryError> {
         let left = self.rows_left.get().saturating_sub(1);
         self.rows_left.set(left);
-        if left % ROWS_PER_CLOCK_READ != 0 {
+        if !left.is_multiple_of(ROWS_PER_CLOCK_READ) {
             return Ok(false);
         }
         self.context.op.check_now().map_err(storage::StorageError::from)?;

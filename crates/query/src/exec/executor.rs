@@ -93,10 +93,10 @@ impl Planned {
         counters.keys_examined.add(keys - self.counted.0);
         counters.docs_examined.add(docs - self.counted.1);
         self.counted = (keys, docs);
-        if result == Ran::Exhausted {
-            if let Some((shape, remembered)) = self.cached.take() {
-                crate::plan::cache::plan_cache().report(shape, remembered, keys + docs);
-            }
+        if result == Ran::Exhausted
+            && let Some((shape, remembered)) = self.cached.take()
+        {
+            crate::plan::cache::plan_cache().report(shape, remembered, keys + docs);
         }
         Ok(result)
     }

@@ -187,10 +187,10 @@ fn stats_section(returned: i64, time: Duration, (keys, docs): (u64, u64), stages
 }
 
 fn add_all_plans(document: &mut Document, plans: Vec<Bson>, verbosity: Verbosity) {
-    if verbosity == Verbosity::AllPlansExecution {
-        if let Ok(stats) = document.get_document_mut("executionStats") {
-            stats.insert("allPlansExecution", plans);
-        }
+    if verbosity == Verbosity::AllPlansExecution
+        && let Ok(stats) = document.get_document_mut("executionStats")
+    {
+        stats.insert("allPlansExecution", plans);
     }
 }
 

@@ -39,10 +39,10 @@ impl Fetch {
                     ..row
                 }
             };
-            if let Some(filter) = filter {
-                if !filter.matches(as_document(row.document.bytes())?)? {
-                    return Ok(Flow::Continue);
-                }
+            if let Some(filter) = filter
+                && !filter.matches(as_document(row.document.bytes())?)?
+            {
+                return Ok(Flow::Continue);
             }
             counters.advanced += 1;
             receive(row)

@@ -103,12 +103,12 @@ pub(crate) fn plan(
     }
     let shape =
         (wish == Wish::None && memory == Memory::Use).then(|| hash_shape(guard.uuid(), guard.version(), request));
-    if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?))) {
-        if let Some(candidate) = planner.candidate(&remembered.choice)? {
-            let mut planned = build(&planner, &candidate, guard)?;
-            planned.cached = Some((shape, remembered.works));
-            return Ok(planned);
-        }
+    if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))
+        && let Some(candidate) = planner.candidate(&remembered.choice)?
+    {
+        let mut planned = build(&planner, &candidate, guard)?;
+        planned.cached = Some((shape, remembered.works));
+        return Ok(planned);
     }
     let mut candidates = planner.candidates(&wish)?;
     if candidates.len() == 1 {

@@ -109,10 +109,11 @@ impl IndexScan {
         if !cursor.fill(&mut self.batch, self.batch_size.next())? {
             return Ok(false);
         }
-        if let (true, Resume::After(key, id)) = (reopened, &self.resume) {
-            if self.batch.key(0) == key.as_slice() && self.batch.id(0) == *id {
-                self.next = 1;
-            }
+        if let (true, Resume::After(key, id)) = (reopened, &self.resume)
+            && self.batch.key(0) == key.as_slice()
+            && self.batch.id(0) == *id
+        {
+            self.next = 1;
         }
         Ok(true)
     }

@@ -32,7 +32,8 @@ impl KeyDocument {
     }
 
     /// The document as far as the key tells: dotted fields in their documents. `None` when the key does not tell
-    /// everything (a missing nested field, arrays): then the record has to be read. Only for patterns whose fields with a
+    /// everything (a missing nested field, arrays): then the record has to be read. `_id` comes first, as in documents; the
+    /// other fields come in the index' order. Only for patterns whose fields with a
     /// common first part stand together, see [`can_nest`].
     pub(crate) fn nested(&mut self, key: RowKey<'_>) -> Result<Option<&[u8]>, QueryError> {
         if crate::plan::access::multikey_bits(key.index) != 0 {
@@ -43,6 +44,7 @@ impl KeyDocument {
         self.begin();
         // Documents that are open: first part of the path and where the length goes.
         let mut open: Option<(&str, usize)> = None;
+        let mut id_element = 0..0;
         for field in pattern.fields() {
             let (outer, name) = match field.path().split_once('.') {
                 Some((outer, name)) => (Some(outer), name),
@@ -60,16 +62,21 @@ impl KeyDocument {
                 open = Some((outer, self.buffer.len()));
                 self.buffer.extend_from_slice(&[0; 4]);
             }
+            let start = self.buffer.len();
             let present = decoder
                 .append_field(name, &mut self.buffer)
                 .map_err(|error| damaged(key, error))?;
             if !present && outer.is_some() {
                 return Ok(None);
             }
+            if outer.is_none() && name == "_id" {
+                id_element = start..self.buffer.len();
+            }
         }
         if let Some((_, start)) = open {
             self.end(start);
         }
+        self.buffer[4..id_element.end.max(4)].rotate_right(id_element.len());
         Ok(Some(self.end(0)))
     }
 

@@ -75,16 +75,16 @@ impl CollectionScan {
     }
 
     fn open(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
-        if let (true, Some(position)) = (self.tailable, self.position) {
-            if run.view.record(run.collection, position)?.is_none() {
-                return Err(QueryError::new(
-                    ErrorCode::CappedPositionLost,
-                    format!(
-                        "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({})",
-                        position.0
-                    ),
-                ));
-            }
+        if let (true, Some(position)) = (self.tailable, self.position)
+            && run.view.record(run.collection, position)?.is_none()
+        {
+            return Err(QueryError::new(
+                ErrorCode::CappedPositionLost,
+                format!(
+                    "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({})",
+                    position.0
+                ),
+            ));
         }
         let edge = self.position.map_or(Bound::Unbounded, Bound::Excluded);
         let (from, to) = match self.direction {

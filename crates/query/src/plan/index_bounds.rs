@@ -16,7 +16,13 @@ use std::ops::Bound;
 pub(crate) struct IndexBounds {
     fields: Vec<Intervals>,
     /// Whole keys: from the first, to before the second; instead of bounds by field.
-    keys: Option<(Option<Vec<u8>>, Option<Vec<u8>>)>,
+    keys: Option<KeyBounds>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KeyBounds {
+    start: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
 }
 
 /// What [`IndexBounds::check`] found.
@@ -40,7 +46,7 @@ impl IndexBounds {
     pub(crate) fn between(start: Option<Vec<u8>>, end: Option<Vec<u8>>) -> Self {
         Self {
             fields: Vec::new(),
-            keys: Some((start, end)),
+            keys: Some(KeyBounds { start, end }),
         }
     }
 
@@ -51,13 +57,13 @@ impl IndexBounds {
 
     /// True when no key can be inside.
     pub(crate) fn is_empty(&self) -> bool {
-        let reversed = matches!(&self.keys, Some((Some(start), Some(end))) if start >= end);
+        let reversed = matches!(&self.keys, Some(KeyBounds { start: Some(start), end: Some(end) }) if start >= end);
         reversed || self.fields.iter().any(Intervals::is_empty)
     }
 
     /// From the first to the last key that may be inside.
     pub(crate) fn range(&self) -> KeyRange {
-        if let Some((start, end)) = &self.keys {
+        if let Some(KeyBounds { start, end }) = &self.keys {
             let start = start.clone().map_or(Bound::Unbounded, Bound::Included);
             return KeyRange {
                 start,

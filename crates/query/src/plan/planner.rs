@@ -272,16 +272,16 @@ impl Planner<'_> {
             }
         };
         let direction = sort.map(|sort| access.direction_for(sort));
-        if let (Some(None), Some(sort)) = (direction, sort) {
-            if let Some((scans, direction)) = access.split_for(sort) {
-                let exact = access.exact;
-                candidates.push(Candidate {
-                    source: Source::Split(access, scans, direction),
-                    sorted: true,
-                    exact,
-                });
-                return Ok(());
-            }
+        if let (Some(None), Some(sort)) = (direction, sort)
+            && let Some((scans, direction)) = access.split_for(sort)
+        {
+            let exact = access.exact;
+            candidates.push(Candidate {
+                source: Source::Split(access, scans, direction),
+                sorted: true,
+                exact,
+            });
+            return Ok(());
         }
         let exact = access.exact;
         let (sorted, direction) = match direction {

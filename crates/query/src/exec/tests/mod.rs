@@ -2,4 +2,5 @@
 
 mod cases;
 mod fixture;
+mod generate;
 mod property;

@@ -1,0 +1,186 @@
+//! Random documents, index keys and filters.
+
+use super::fixture::pick;
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use vfs::{Random, SeededRandom};
+
+const PATHS: [&str; 8] = ["a", "b", "c", "d", "d.x", "d.y", "d.z.w", "e"];
+
+pub(super) fn raw(document: &Document) -> RawDocumentBuf {
+    RawDocumentBuf::try_from(document).expect("encodable")
+}
+
+fn scalar(random: &SeededRandom) -> Bson {
+    match pick(random, 22) {
+        0..=7 => Bson::Int32(pick(random, 6) as i32),
+        8 => Bson::Int64(pick(random, 6) as i64),
+        9 => Bson::Double(pick(random, 12) as f64 / 2.0),
+        10 => Bson::Double(f64::NAN),
+        11 => Bson::Double(f64::NEG_INFINITY),
+        12 | 13 => Bson::Null,
+        14 => Bson::Boolean(random.next_u64() & 1 == 1),
+        15..=17 => Bson::String(["", "a", "ab", "abc", "b", "ba"][pick(random, 6) as usize].to_owned()),
+        18 => Bson::DateTime(bson::DateTime::from_millis(pick(random, 4) as i64)),
+        19 => Bson::MinKey,
+        20 => Bson::MaxKey,
+        _ => Bson::ObjectId(bson::oid::ObjectId::from_bytes([pick(random, 3) as u8; 12])),
+    }
+}
+
+fn inner(random: &SeededRandom) -> Document {
+    let mut document = Document::new();
+    for name in ["x", "y"] {
+        if pick(random, 4) != 0 {
+            document.insert(name, value(random, 1));
+        }
+    }
+    if pick(random, 3) == 0 {
+        document.insert("z", doc! { "w": value(random, 1) });
+    }
+    document
+}
+
+fn value(random: &SeededRandom, depth: u32) -> Bson {
+    match pick(random, 12) {
+        0 | 1 if depth < 3 => {
+            let count = pick(random, 4);
+            Bson::Array((0..count).map(|_| value(random, depth + 1)).collect())
+        }
+        2 | 3 if depth < 2 => inner(random).into(),
+        _ => scalar(random),
+    }
+}
+
+pub(super) fn document(random: &SeededRandom, id: i32) -> Document {
+    let mut document = doc! { "_id": id };
+    for name in ["a", "b", "c", "e"] {
+        if pick(random, 5) != 0 {
+            document.insert(
+                name,
+                if pick(random, 3) == 0 {
+                    value(random, 0)
+                } else {
+                    scalar(random)
+                },
+            );
+        }
+    }
+    match pick(random, 4) {
+        0 => {}
+        1 => {
+            let count = pick(random, 4);
+            let items = (0..count).map(|_| {
+                if pick(random, 5) == 0 {
+                    scalar(random)
+                } else {
+                    inner(random).into()
+                }
+            });
+            document.insert("d", items.collect::<Vec<Bson>>());
+        }
+        _ => {
+            document.insert("d", inner(random));
+        }
+    }
+    document
+}
+
+pub(super) fn path(random: &SeededRandom) -> &'static str {
+    PATHS[pick(random, PATHS.len() as u64) as usize]
+}
+
+pub(super) fn key(random: &SeededRandom) -> Document {
+    let mut key = Document::new();
+    for _ in 0..=pick(random, 3) {
+        key.insert(path(random), if pick(random, 3) == 0 { -1 } else { 1 });
+    }
+    if pick(random, 4) == 0 {
+        key.insert("_id", 1);
+    }
+    key
+}
+
+/// Filters that indexes do much for: lists of values, branches on different fields, equality before a range.
+pub(super) fn indexable_filter(random: &SeededRandom) -> Document {
+    let number = |random: &SeededRandom| Bson::Int32(pick(random, 6) as i32);
+    let list = |random: &SeededRandom| -> Vec<Bson> { (0..=pick(random, 3)).map(|_| number(random)).collect() };
+    match pick(random, 4) {
+        0 => doc! { path(random): { "$in": list(random) } },
+        1 => doc! { path(random): { "$in": list(random) }, path(random): { "$gte": number(random) } },
+        2 => {
+            let branches: Vec<Document> = (0..2 + pick(random, 2))
+                .map(|_| doc! { path(random): number(random) })
+                .collect();
+            doc! { "$or": branches }
+        }
+        _ => doc! { path(random): number(random), path(random): { "$lt": number(random) } },
+    }
+}
+
+fn operators(random: &SeededRandom) -> Bson {
+    let operand = |random: &SeededRandom| {
+        if pick(random, 6) == 0 {
+            value(random, 1)
+        } else {
+            scalar(random)
+        }
+    };
+    let comparison = |random: &SeededRandom| ["$gt", "$gte", "$lt", "$lte"][pick(random, 4) as usize];
+    match pick(random, 16) {
+        0..=4 => operand(random),
+        5 => doc! { (comparison(random)): operand(random) }.into(),
+        6 => doc! { "$gte": pick(random, 4) as i32, "$lt": pick(random, 7) as i32 }.into(),
+        7 => {
+            let list: Vec<Bson> = (0..pick(random, 4)).map(|_| operand(random)).collect();
+            doc! { (["$in", "$nin"][pick(random, 2) as usize]): list }.into()
+        }
+        8 => doc! { "$ne": operand(random) }.into(),
+        9 => doc! { "$exists": random.next_u64() & 1 == 1 }.into(),
+        10 => doc! { "$not": { (comparison(random)): operand(random) } }.into(),
+        11 => Bson::RegularExpression(bson::Regex {
+            pattern: bson::raw::CString::try_from(["^a", "^ab", "b", "^(a|b)"][pick(random, 4) as usize])
+                .expect("no NUL"),
+            options: bson::raw::CString::try_from("").expect("no NUL"),
+        }),
+        12 => {
+            let name = ["number", "string", "null", "object", "array", "bool"][pick(random, 6) as usize];
+            doc! { "$type": name }.into()
+        }
+        13 => doc! { "$elemMatch": { (comparison(random)): operand(random), "$lt": pick(random, 7) as i32 } }.into(),
+        14 => doc! { "$all": [operand(random), operand(random)] }.into(),
+        _ => doc! { "$size": pick(random, 3) as i32 }.into(),
+    }
+}
+
+pub(super) fn filter(random: &SeededRandom, depth: u32) -> Document {
+    let mut filter = Document::new();
+    for _ in 0..pick(random, 4).max(u64::from(depth > 0)) {
+        match pick(random, 10) {
+            0 if depth < 2 => {
+                let branches: Vec<Document> = (0..=pick(random, 3)).map(|_| self::filter(random, depth + 1)).collect();
+                filter.insert(["$or", "$or", "$and", "$nor"][pick(random, 4) as usize], branches);
+            }
+            1 => {
+                let mut element = Document::new();
+                element.insert("x", operators(random));
+                if random.next_u64() & 1 == 1 {
+                    element.insert("y", operators(random));
+                }
+                filter.insert("d", doc! { "$elemMatch": element });
+            }
+            _ => {
+                filter.insert(path(random), operators(random));
+            }
+        }
+    }
+    filter
+}
+
+pub(super) fn partial(random: &SeededRandom) -> Document {
+    match pick(random, 4) {
+        0 => doc! { "b": { "$exists": true } },
+        1 => doc! { "a": { "$gte": 2 } },
+        2 => doc! { "a": { "$type": "number" } },
+        _ => doc! { "c": { "$lt": 4 }, "a": { "$in": [1, 2, 3] } },
+    }
+}
