@@ -27,8 +27,8 @@ if ! same "$TENON_CLIENTS/node.stamp" tests/clients/node/package.json tests/clie
 fi
 if ! same "$TENON_CLIENTS/java.stamp" tests/clients/java/pom.xml scripts/setup-tests.sh; then
     say "Java client packages (the Java driver, JUnit)"
-    # A run without tests fetches everything that a run with tests needs, the test runner's own parts included.
-    mvn --batch-mode --quiet -f tests/clients/java/pom.xml -Dtenon.build="$TENON_CLIENTS/java" \
-        -Dtest=none -Dsurefire.failIfNoSpecifiedTests=false test
+    # A run without a server fetches everything that a run with one needs, the test runner's own parts included.
+    TENON_URI="" mvn --batch-mode --quiet -f tests/clients/java/pom.xml -Dtenon.build="$TENON_CLIENTS/java" \
+        -Dmaven.test.failure.ignore=true test >"$TENON_CLIENTS/java.log" 2>&1 || { cat "$TENON_CLIENTS/java.log"; exit 1; }
     stamp "$TENON_CLIENTS/java.stamp" tests/clients/java/pom.xml scripts/setup-tests.sh
 fi

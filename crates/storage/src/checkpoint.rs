@@ -125,6 +125,8 @@ impl Storage {
         self.check_running()?;
         let start = self.env.clock.monotonic();
         let bytes_before = self.commit.lock().log_bytes;
+        // The log first: an engine ahead of it would make recovery give up the log's history.
+        self.log.flush().map_err(|error| self.log_error(error))?;
         let durable = self.engine.checkpoint().map_err(|error| self.checkpoint_error(error))?;
         self.log.purge(durable).map_err(|error| self.log_error(error))?;
         self.commit.lock().log_bytes -= bytes_before;
