@@ -230,22 +230,49 @@ impl<'a> Iterator for Elements<'a> {
 /// The lengths of the name and of the value of the element at the start of `rest`, which is not empty.
 #[inline]
 fn measure(rest: &[u8]) -> Option<(usize, usize)> {
-    let name_length = rest[1..].iter().position(|byte| *byte == 0)?;
+    let name_length = name_length(rest)?;
     let value = &rest[name_length + 2..];
     let size = value_size(rest[0], value)?;
     (size <= value.len()).then_some((name_length, size))
 }
 
-/// The first element of `document` called `name`.
+/// The first element of `document` called `name`, which has no zero byte in it.
 #[inline]
 pub fn find<'a>(document: &'a RawDocument, name: &[u8]) -> Result<Option<Element<'a>>, Malformed> {
-    for element in Elements::new(document) {
-        let element = element?;
-        if element.name() == name {
-            return Ok(Some(element));
+    let bytes = document.as_bytes();
+    let bytes_end = bytes.len() - 1;
+    let mut start = 4;
+    while start < bytes_end {
+        let rest = &bytes[start..bytes_end];
+        // Most names differ in length or early, so this is decided before the name's end is looked for.
+        let is_it = rest.get(name.len() + 1) == Some(&0) && rest[1..=name.len()] == *name;
+        let name_length = if is_it {
+            name.len()
+        } else {
+            name_length(rest).ok_or(Malformed)?
+        };
+        let value = &rest[name_length + 2..];
+        let size = value_size(rest[0], value)
+            .filter(|size| *size <= value.len())
+            .ok_or(Malformed)?;
+        let value_at = start + name_length + 2;
+        if is_it {
+            return Ok(Some(Element {
+                document,
+                start,
+                value_at,
+                end: value_at + size,
+            }));
         }
+        start = value_at + size;
     }
     Ok(None)
+}
+
+/// The length of the name of the element at the start of `rest`, which is not empty.
+#[inline]
+fn name_length(rest: &[u8]) -> Option<usize> {
+    rest[1..].iter().position(|byte| *byte == 0)
 }
 
 /// A document or array being written at the end of a buffer. [`Frame::finish`] must be called, or the frame is unusable.

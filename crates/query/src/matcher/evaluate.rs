@@ -84,12 +84,12 @@ fn matches_path(
 /// Whether a field that is not there passes.
 fn passes_missing(test: &Test) -> bool {
     match test {
-        Test::Compare { op, value } => match (value.element_type(), op) {
+        Test::Compare { op, value } => matches!(
+            (value.element_type(), op),
             (ElementType::Null, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte)
-            | (ElementType::MinKey, CompareOp::Gt | CompareOp::Gte)
-            | (ElementType::MaxKey, CompareOp::Lt | CompareOp::Lte) => true,
-            _ => false,
-        },
+                | (ElementType::MinKey, CompareOp::Gt | CompareOp::Gte)
+                | (ElementType::MaxKey, CompareOp::Lt | CompareOp::Lte)
+        ),
         Test::In(list) => list.has_null,
         _ => false,
     }

@@ -284,14 +284,14 @@ fn overflow(operator: &str, element: Element<'_>, around: &Surroundings<'_>) -> 
 fn sum(a: Number, b: Number, element: Element<'_>, around: &Surroundings<'_>) -> Result<Number, QueryError> {
     match integers(a, b, i64::checked_add) {
         Some(result) => result.ok_or_else(|| overflow("$inc", element, around)),
-        None => Ok(a.add(b)),
+        None => Ok(a.plus(b)),
     }
 }
 
 fn product(a: Number, b: Number, element: Element<'_>, around: &Surroundings<'_>) -> Result<Number, QueryError> {
     match integers(a, b, i64::checked_mul) {
         Some(result) => result.ok_or_else(|| overflow("$mul", element, around)),
-        None => Ok(a.multiply(b)),
+        None => Ok(a.times(b)),
     }
 }
 

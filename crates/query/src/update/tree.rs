@@ -211,12 +211,7 @@ impl Branch {
         Ok(())
     }
 
-    /// Whether there is any child.
-    pub(super) fn is_empty(&self) -> bool {
-        self.fields.is_empty() && self.elements.is_empty()
-    }
-
-    /// The names of the fields and their nodes.
+    /// The children's nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.fields
             .iter()
