@@ -34,9 +34,14 @@ pub(super) fn matches(
             Ok(true)
         }
         MatchExpr::Or(parts) => {
+            let before = details.as_deref().copied();
             for part in parts {
                 if matches(part, document, collator, details.as_deref_mut())? {
                     return Ok(true);
+                }
+                // A conjunction may have found an element before it failed.
+                if let (Some(details), Some(before)) = (details.as_deref_mut(), before) {
+                    *details = before;
                 }
             }
             Ok(false)

@@ -696,6 +696,8 @@ fn details_tell_the_outermost_index() {
         Some(1)
     );
     assert_eq!(index(doc! {"a": 7}, doc! {"a": 7}), None);
+    let failed_branch = doc! {"$or": [{"a": 7, "b": 1}, {"c": 1}]};
+    assert_eq!(index(failed_branch, doc! {"a": [7], "c": 1}), None);
     assert_eq!(index(doc! {"a": {"$ne": 7}}, doc! {"a": [1]}), None);
 }
 
