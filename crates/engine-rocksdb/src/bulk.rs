@@ -71,7 +71,7 @@ impl<'a> BulkFiles<'a> {
                 writer.put(&stored, &value).map_err(rocks_error("bulk load"))?;
                 before = Some(key);
                 self.rows += 1;
-                if self.rows % 1024 == 0 && writer.file_size() >= FILE_BYTES_AIM {
+                if self.rows.is_multiple_of(1024) && writer.file_size() >= FILE_BYTES_AIM {
                     break;
                 }
             }
