@@ -80,7 +80,7 @@ class Server:
         return f"mongodb://127.0.0.1:{self.port}/?{options}"
 
     def client(self, **options):
-        client = MongoClient("127.0.0.1", self.port, serverSelectionTimeoutMS=10000, **options)
+        client = MongoClient("127.0.0.1", self.port, **{"serverSelectionTimeoutMS": 10000, **options})
         self.clients.append(client)
         return client
 

@@ -129,6 +129,8 @@ def run(engine, rounds, seed, directory, options=()):
             check(client.t, writers)
         except AssertionError as error:
             raise AssertionError(f"round {number}, seed {seed}: {error}\n{server.tail()}") from error
+        # A client that gives up soon: it is to notice the kill, not to wait for the next start.
+        client = server.client(serverSelectionTimeoutMS=200, retryReads=False, retryWrites=False)
         collection = client.t.get_collection("work", write_concern=WriteConcern(j=True))
         stop = threading.Event()
         threads = [
