@@ -1,6 +1,6 @@
 //! What reading costs: CPU time per operation of look-ups, hot shapes of queries and scans on the in-memory engine.
 //!
-//! `cargo run --release -p query --example query_cost`
+//! `cargo run --release -p query --example query_cost [part of a name]`
 
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
@@ -21,6 +21,11 @@ impl DocumentSink for Bytes {
         self.0 += document.as_bytes().len();
         SinkState::Continue
     }
+}
+
+/// A number below `below`, far from those of neighbouring `i`.
+fn scattered(i: i32, below: i32) -> i32 {
+    (i64::from(i) * 7919 % i64::from(below)) as i32
 }
 
 fn main() {
@@ -77,7 +82,11 @@ fn main() {
         while executor.next_documents(&context, &mut sink).expect("results") == ExecState::More {}
         sink.0
     };
+    let only = std::env::args().nth(1).unwrap_or_default();
     let measure = |name: &str, times: i32, one: &mut dyn FnMut(i32) -> usize| {
+        if !name.contains(&only) {
+            return;
+        }
         (0..times / 10).for_each(|i| assert!(one(i) > 0, "{name} found something"));
         let start = clock.monotonic();
         let bytes: usize = (0..times).map(&mut *one).sum();
@@ -85,7 +94,10 @@ fn main() {
         println!("{name:<40} {each:>12.0} ns  ({} bytes each)", bytes / times as usize);
     };
     measure("find {_id: x}", 500_000, &mut |i| {
-        run(&FindRequest::new(ns.clone(), &rawdoc! { "_id": i * 7919 % DOCUMENTS }))
+        run(&FindRequest::new(
+            ns.clone(),
+            &rawdoc! { "_id": scattered(i, DOCUMENTS) },
+        ))
     });
     measure("view.find_unique + record", 500_000, &mut |i| {
         let guard = storage
@@ -93,7 +105,7 @@ fn main() {
             .expect("locked")
             .expect("there");
         let mut key = Vec::with_capacity(16);
-        let id = bson::raw::RawBsonRef::Int32(i * 7919 % DOCUMENTS);
+        let id = bson::raw::RawBsonRef::Int32(scattered(i, DOCUMENTS));
         keys::key::encode_value(&mut key, id, keys::FieldOrder::Ascending, None);
         let view = storage.read().expect("a view");
         let record = view.find_unique(guard.id_index(), &key).expect("read").expect("there");
@@ -104,18 +116,18 @@ fn main() {
     measure("find {a: x}, 10 documents", 100_000, &mut |i| {
         run(&FindRequest::new(
             ns.clone(),
-            &rawdoc! { "a": i * 7919 % (DOCUMENTS / 10) },
+            &rawdoc! { "a": scattered(i, DOCUMENTS / 10) },
         ))
     });
     measure("find {a: x} limit 1", 100_000, &mut |i| {
-        let filter = rawdoc! { "a": i * 7919 % (DOCUMENTS / 10) };
+        let filter = rawdoc! { "a": scattered(i, DOCUMENTS / 10) };
         run(&FindRequest {
             limit: Some(1),
             ..FindRequest::new(ns.clone(), &filter)
         })
     });
     measure("count {a: x}", 100_000, &mut |i| {
-        let filter = rawdoc! { "a": i * 7919 % (DOCUMENTS / 10) };
+        let filter = rawdoc! { "a": scattered(i, DOCUMENTS / 10) };
         let context = ExecContext {
             storage: &storage,
             op: &op,

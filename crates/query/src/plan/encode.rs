@@ -7,6 +7,7 @@ use bson::spec::ElementType;
 use keys::key::{Edge, KeyDecoder, KeyInterval};
 use keys::{FieldOrder, IndexPattern, KeyOrdering};
 use std::ops::Bound;
+use std::sync::LazyLock;
 
 /// The ascending encoding of a value.
 pub(crate) fn encode(value: RawBsonRef<'_>) -> Vec<u8> {
@@ -20,14 +21,17 @@ pub(crate) fn point(value: RawBsonRef<'_>) -> Interval {
     Interval::point(encode(value))
 }
 
+static EVERYTHING: LazyLock<Interval> =
+    LazyLock::new(|| Interval::range(encode(RawBsonRef::MinKey), successor(&encode(RawBsonRef::MaxKey))));
+
 /// Every value.
 pub(crate) fn everything() -> Interval {
-    Interval::range(encode(RawBsonRef::MinKey), successor(&encode(RawBsonRef::MaxKey)))
+    EVERYTHING.clone()
 }
 
 /// True for the set of every value.
 pub(crate) fn is_everything(set: &Intervals) -> bool {
-    matches!(set.list(), [only] if *only == everything())
+    matches!(set.list(), [only] if *only == *EVERYTHING)
 }
 
 /// Every value of the type that this value has. Numbers are one type; NaN lies at their front.
