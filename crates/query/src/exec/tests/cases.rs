@@ -759,3 +759,36 @@ fn deleted_records_do_not_stop_a_scan() {
     );
     assert_eq!(documents.len() + rest.len(), 10 + 31);
 }
+
+#[test]
+fn fields_below_one_array_are_bound_together_only_inside_one_element() {
+    let fixture = Fixture::new(9);
+    fixture.create("c", empty());
+    fixture
+        .index("c", rawdoc! { "d.x": 1, "d.y": 1 }, empty())
+        .expect("indexed");
+    fixture
+        .insert(
+            "c",
+            &rawdoc! { "_id": 1, "d": [{ "x": 1, "y": 2 }, { "x": 3, "y": 4 }] },
+        )
+        .expect("inserted");
+    let bounds = |filter: &RawDocument| {
+        let plan = winning(&fixture, &FindRequest::new(ns("c"), filter));
+        let scan = plan.get_document("inputStage").expect("an input");
+        scan.get_document("indexBounds").expect("bounds").clone()
+    };
+    let apart = rawdoc! { "d.x": 1, "d.y": 4 };
+    assert_eq!(bounds(&apart), doc! { "d.x": ["[1, 1]"], "d.y": ["[MinKey, MaxKey]"] });
+    assert_eq!(ids(&fixture, &FindRequest::new(ns("c"), &apart)), [1]);
+    let together = rawdoc! { "d": { "$elemMatch": { "x": 1, "y": 4 } } };
+    assert_eq!(bounds(&together), doc! { "d.x": ["[1, 1]"], "d.y": ["[4, 4]"] });
+    assert_eq!(ids(&fixture, &FindRequest::new(ns("c"), &together)), Vec::<i32>::new());
+    assert_eq!(
+        ids(
+            &fixture,
+            &FindRequest::new(ns("c"), &rawdoc! { "d": { "$elemMatch": { "x": 3, "y": 4 } } })
+        ),
+        [1]
+    );
+}
