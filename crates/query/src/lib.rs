@@ -21,6 +21,7 @@ pub mod plan;
 
 pub use error::{CodedError, QueryError};
 pub use exec::{
-    DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain, find,
+    DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
+    find,
 };
 pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};

@@ -30,7 +30,11 @@ fn root() -> Result<PathBuf> {
 
 fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
     println!("cargo {}", arguments.join(" "));
-    let status = Command::new("cargo").args(arguments).current_dir(root).status().context("cannot start cargo")?;
+    let status = Command::new("cargo")
+        .args(arguments)
+        .current_dir(root)
+        .status()
+        .context("cannot start cargo")?;
     if !status.success() {
         bail!("cargo {} failed", arguments.join(" "));
     }
@@ -58,6 +62,9 @@ fn verify(root: &Path, tests: bool) -> Result<()> {
 }
 
 fn fix(root: &Path) -> Result<()> {
-    cargo(root, &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--all-targets"])?;
+    cargo(
+        root,
+        &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--all-targets"],
+    )?;
     cargo(root, &["fmt", "--all"])
 }

@@ -21,7 +21,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("engine-rocksdb", &["engine", "vfs", "codec"]),
     ("storage", &["oplog", "engine", "vfs", "codec", "keys"]),
     ("query", &["storage", "oplog", "engine", "vfs", "keys", "wire"]),
-    ("commands", &["query", "storage", "oplog", "engine", "vfs", "keys", "wire"]),
+    (
+        "commands",
+        &["query", "storage", "oplog", "engine", "vfs", "keys", "wire"],
+    ),
 ];
 
 /// Fails on the first kind of untidiness found, naming every place.
@@ -35,7 +38,9 @@ pub fn check(root: &Path) -> Result<()> {
             complaints.push(format!("{shown}: {lines} lines, more than {FILE_LINES_MAX}"));
         }
         for (number, line) in text.lines().enumerate() {
-            let unfinished = ["todo!(", "unimplemented!(", "dbg!("].iter().find(|word| line.contains(**word));
+            let unfinished = ["todo!(", "unimplemented!(", "dbg!("]
+                .iter()
+                .find(|word| line.contains(**word));
             if let Some(word) = unfinished.filter(|_| !path.ends_with("xtask/src/tidy.rs")) {
                 complaints.push(format!("{shown}:{}: {word}", number + 1));
             }
@@ -49,7 +54,11 @@ pub fn check(root: &Path) -> Result<()> {
             }
         }
     }
-    if complaints.is_empty() { Ok(()) } else { bail!("untidy:\n{}", complaints.join("\n")) }
+    if complaints.is_empty() {
+        Ok(())
+    } else {
+        bail!("untidy:\n{}", complaints.join("\n"))
+    }
 }
 
 /// Names under `[dependencies]` of a manifest.
@@ -88,7 +97,10 @@ pub fn print_lines(root: &Path) -> Result<()> {
     let mut lines: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for path in sources(&root.join("crates"))? {
         let relative = path.strip_prefix(root.join("crates")).unwrap_or(&path);
-        let name = relative.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+        let name = relative
+            .components()
+            .next()
+            .map(|part| part.as_os_str().to_string_lossy().into_owned());
         let text = fs::read_to_string(&path)?;
         let shown = relative.to_string_lossy();
         let of_tests = shown.contains("/tests") || shown.contains("tests.rs") || shown.contains("/examples/");
@@ -103,7 +115,9 @@ pub fn print_lines(root: &Path) -> Result<()> {
     for (name, (code, tests)) in &lines {
         println!("{name:<18}{code:>8}{tests:>8}");
     }
-    let (code, tests) = lines.values().fold((0, 0), |sum, (code, tests)| (sum.0 + code, sum.1 + tests));
+    let (code, tests) = lines
+        .values()
+        .fold((0, 0), |sum, (code, tests)| (sum.0 + code, sum.1 + tests));
     println!("{:<18}{code:>8}{tests:>8}", "all");
     Ok(())
 }

@@ -17,14 +17,29 @@ use bson::{Document, doc};
 use storage::Namespace;
 
 /// `bulkWrite`.
-pub const BULK_WRITE: Command =
-    Command::new("bulkWrite", "Writes to several collections.", OperationKind::Update, run).admin_only().api_version_1();
+pub const BULK_WRITE: Command = Command::new(
+    "bulkWrite",
+    "Writes to several collections.",
+    OperationKind::Update,
+    run,
+)
+.admin_only()
+.api_version_1();
 
 /// One element of `ops`.
 enum Operation<'a> {
-    Insert { namespace: usize, document: &'a RawDocument },
-    Update { namespace: usize, statement: Statement<'a> },
-    Delete { namespace: usize, statement: Statement<'a> },
+    Insert {
+        namespace: usize,
+        document: &'a RawDocument,
+    },
+    Update {
+        namespace: usize,
+        statement: Statement<'a>,
+    },
+    Delete {
+        namespace: usize,
+        statement: Statement<'a>,
+    },
 }
 
 /// What the whole command did.
@@ -75,10 +90,14 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let namespaces = namespaces(call)?;
-    let documents = call.documents("ops")?.ok_or_else(|| missing_field("bulkWrite", "ops"))?;
+    let documents = call
+        .documents("ops")?
+        .ok_or_else(|| missing_field("bulkWrite", "ops"))?;
     check_batch(documents.len())?;
-    let operations: Vec<Operation<'_>> =
-        documents.iter().map(|document| parse(document, variables, namespaces.len())).collect::<Result<_>>()?;
+    let operations: Vec<Operation<'_>> = documents
+        .iter()
+        .map(|document| parse(document, variables, namespaces.len()))
+        .collect::<Result<_>>()?;
     let totals = carry_out(call, &namespaces, &operations, ordered, errors_only)?;
     call.report.n_inserted = Some(totals.inserted);
     call.report.n_matched = Some(totals.matched);
@@ -93,7 +112,11 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ("nUpserted", totals.upserted),
         ("nDeleted", totals.deleted),
     ];
-    let results = totals.results.iter().map(RawDocumentBuf::try_from).collect::<std::result::Result<_, _>>()?;
+    let results = totals
+        .results
+        .iter()
+        .map(RawDocumentBuf::try_from)
+        .collect::<std::result::Result<_, _>>()?;
     listing::reply_with_cursor(call, reply, "admin.$cmd.bulkWrite".to_owned(), results, batch)?;
     for (name, count) in counts {
         reply.int32(name, count as i32);
@@ -102,7 +125,9 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {
-    let infos = call.documents("nsInfo")?.ok_or_else(|| missing_field("bulkWrite", "nsInfo"))?;
+    let infos = call
+        .documents("nsInfo")?
+        .ok_or_else(|| missing_field("bulkWrite", "nsInfo"))?;
     infos
         .into_iter()
         .map(|info| {
@@ -110,7 +135,11 @@ fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {
             for element in info {
                 let (name, value) = element?;
                 match name.as_str() {
-                    "ns" => namespace = Some(Namespace::parse(Arguments::of("bulkWrite.nsInfo").string("ns", value)?)?),
+                    "ns" => {
+                        namespace = Some(Namespace::parse(
+                            Arguments::of("bulkWrite.nsInfo").string("ns", value)?,
+                        )?)
+                    }
                     other => return Err(unknown_field("bulkWrite.nsInfo", other)),
                 }
             }
@@ -119,14 +148,20 @@ fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {
         .collect()
 }
 
-fn parse<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>, namespaces: usize) -> Result<Operation<'a>> {
+fn parse<'a>(
+    document: &'a RawDocument,
+    variables: Option<&'a RawDocument>,
+    namespaces: usize,
+) -> Result<Operation<'a>> {
     let arguments = Arguments::of("bulkWrite.ops");
     let Some((kind, namespace)) = document.into_iter().next().transpose()? else {
         return Err(CommandError::bad_value("an element of bulkWrite.ops is empty"));
     };
     let namespace = arguments.non_negative(kind.as_str(), namespace)? as usize;
     if namespace >= namespaces {
-        return Err(CommandError::bad_value(format!("BulkWrite ops entry with invalid nsInfo index {namespace}")));
+        return Err(CommandError::bad_value(format!(
+            "BulkWrite ops entry with invalid nsInfo index {namespace}"
+        )));
     }
     let mut inserted = None;
     let mut statement = Statement {
@@ -184,19 +219,32 @@ fn carry_out(
         match &operations[first] {
             Operation::Insert { namespace, .. } => {
                 let mut documents = Vec::new();
-                while let Some(Operation::Insert { namespace: same, document }) = operations.get(first + documents.len()) {
+                while let Some(Operation::Insert {
+                    namespace: same,
+                    document,
+                }) = operations.get(first + documents.len())
+                {
                     if same != namespace {
                         break;
                     }
                     documents.push(*document);
                 }
                 next = first + documents.len();
-                insert_run(call, &namespaces[*namespace], &documents, first, ordered, errors_only, &mut totals)?;
+                insert_run(
+                    call,
+                    &namespaces[*namespace],
+                    &documents,
+                    first,
+                    ordered,
+                    errors_only,
+                    &mut totals,
+                )?;
             }
             Operation::Update { namespace, statement } => {
                 call.server.metrics.operations.update.add(1);
                 let namespace = &namespaces[*namespace];
-                let done = refuse_view(call, namespace).and_then(|()| update::run(call, namespace, statement, Images::None));
+                let done =
+                    refuse_view(call, namespace).and_then(|()| update::run(call, namespace, statement, Images::None));
                 match done {
                     Ok(done) => {
                         totals.matched += done.matched;
@@ -218,7 +266,8 @@ fn carry_out(
                 call.server.metrics.operations.delete.add(1);
                 let namespace = &namespaces[*namespace];
                 let mut deleted = 0;
-                let done = refuse_view(call, namespace).and_then(|()| delete::run(call, namespace, statement, &mut deleted));
+                let done =
+                    refuse_view(call, namespace).and_then(|()| delete::run(call, namespace, statement, &mut deleted));
                 totals.deleted += deleted;
                 match done {
                     Ok(_) => totals.succeeded(first, deleted, Document::new(), errors_only),
@@ -269,6 +318,12 @@ mod tests {
         totals.succeeded(0, 1, doc! { "nModified": 1 }, true);
         totals.failed(1, CommandError::new(ErrorCode::DuplicateKey, "twice"));
         assert_eq!(totals.results.len(), 1, "errorsOnly leaves successes out");
-        assert_eq!((totals.results[0].get_i32("idx").ok(), totals.results[0].get_i32("code").ok()), (Some(1), Some(11000)));
+        assert_eq!(
+            (
+                totals.results[0].get_i32("idx").ok(),
+                totals.results[0].get_i32("code").ok()
+            ),
+            (Some(1), Some(11000))
+        );
     }
 }

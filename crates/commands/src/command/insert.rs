@@ -44,7 +44,14 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .ok_or_else(|| crate::arguments::missing_field("insert", "documents"))?;
     check_batch(documents.len())?;
     let mut errors = WriteErrors::new();
-    let inserted = insert_documents(call, &namespace, &documents, ordered, keep_empty_timestamps, &mut errors)?;
+    let inserted = insert_documents(
+        call,
+        &namespace,
+        &documents,
+        ordered,
+        keep_empty_timestamps,
+        &mut errors,
+    )?;
     reply.count("n", inserted as i64);
     errors.write(reply);
     Ok(())
@@ -64,9 +71,15 @@ pub fn insert_documents(
     // A command of which nothing can be stored leaves no collection behind.
     if call.server.storage.catalog().collection(namespace).is_none() {
         let looked_at = if ordered { &documents[..1] } else { documents };
-        let refused: Vec<_> = looked_at.iter().map_while(|document| prepare(call, document, true).err()).collect();
+        let refused: Vec<_> = looked_at
+            .iter()
+            .map_while(|document| prepare(call, document, true).err())
+            .collect();
         if refused.len() == looked_at.len() {
-            refused.into_iter().enumerate().for_each(|(index, error)| errors.push(index, error));
+            refused
+                .into_iter()
+                .enumerate()
+                .for_each(|(index, error)| errors.push(index, error));
             return Ok(0);
         }
     }
