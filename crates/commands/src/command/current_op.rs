@@ -121,7 +121,7 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
             "microsecs_running": running.as_micros() as i64,
             "op": kind,
             "ns": &current.namespace,
-            "command": command.map_or_else(|| doc! { "$truncated": current.command }, |command| command),
+            "command": command.unwrap_or_else(|| doc! { "$truncated": current.command }),
             "numYields": operation.counters().yields.get() as i32,
             "locks": locks_document(operation.counters()),
             "waitingForLock": false,

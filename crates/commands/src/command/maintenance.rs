@@ -182,8 +182,8 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
         "indexSizes": index_sizes,
         "scaleFactor": scale,
     };
-    if stats.count > 0 {
-        document.insert("avgObjSize", (stats.data_bytes / stats.count) as i64);
+    if let Some(average) = stats.data_bytes.checked_div(stats.count) {
+        document.insert("avgObjSize", average as i64);
     }
     if let Some(limits) = &stats.capped {
         document.insert("max", limits.max_documents.map_or(0, |max| max as i64));
