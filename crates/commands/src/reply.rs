@@ -187,7 +187,7 @@ impl<'b> Reply<'b> {
     /// Adds a document to the array that is open, as its element `index`.
     pub fn element(&mut self, index: usize, document: &RawDocument) {
         self.buffer.push(ElementType::EmbeddedDocument as u8);
-        push_decimal(self.buffer, index);
+        query::raw::append_decimal(self.buffer, index);
         self.buffer.push(0);
         self.buffer.extend_from_slice(document.as_bytes());
     }
@@ -212,21 +212,6 @@ impl<'b> Reply<'b> {
             self.close_one();
         }
     }
-}
-
-/// Appends a number in decimal without an intermediate string.
-fn push_decimal(buffer: &mut Vec<u8>, mut number: usize) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    buffer.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `bulkWrite`: inserts, updates and deletes on several collections in one command (since MongoDB 8.0).
 
-use super::find::{empty_document, hint, optional};
+use super::find::{hint, optional};
 use super::insert::{check_batch, insert_documents};
 use super::listing;
 use super::update::{Images, Statement, refuse_view};
@@ -164,18 +164,7 @@ fn parse<'a>(
         )));
     }
     let mut inserted = None;
-    let mut statement = Statement {
-        filter: empty_document(),
-        change: RawBsonRef::Null,
-        constants: None,
-        array_filters: None,
-        multi: false,
-        upsert: false,
-        hint: None,
-        sort: None,
-        collation: None,
-        variables,
-    };
+    let mut statement = Statement::new(variables);
     for element in document.into_iter().skip(1) {
         let (name, value) = element?;
         match (kind.as_str(), name.as_str()) {

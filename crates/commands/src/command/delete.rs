@@ -10,7 +10,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::table::Command;
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::RawDocument;
 use bytes::Bytes;
 use query::matcher::Matcher;
 use storage::{Namespace, StorageError};
@@ -65,18 +65,7 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>) -> Result<Statement<'a>> {
     let arguments = Arguments::of("delete.deletes");
     let (mut filter, mut limit) = (None, None);
-    let mut statement = Statement {
-        filter: document,
-        change: RawBsonRef::Null,
-        constants: None,
-        array_filters: None,
-        multi: false,
-        upsert: false,
-        hint: None,
-        sort: None,
-        collation: None,
-        variables,
-    };
+    let mut statement = Statement::new(variables);
     for element in document {
         let (name, value) = element?;
         match name.as_str() {

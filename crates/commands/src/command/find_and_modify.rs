@@ -1,6 +1,6 @@
 //! `findAndModify`.
 
-use super::find::{empty_document, hint, optional};
+use super::find::{hint, optional};
 use super::update::{Images, Statement, refuse_view};
 use super::{delete, update};
 use crate::error::{CommandError, Result};
@@ -40,18 +40,7 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
     let arguments = call.arguments();
     let mut change = None;
     let mut parsed = FindAndModify {
-        statement: Statement {
-            filter: empty_document(),
-            change: RawBsonRef::Null,
-            constants: None,
-            array_filters: None,
-            multi: false,
-            upsert: false,
-            hint: None,
-            sort: None,
-            collation: None,
-            variables: None,
-        },
+        statement: Statement::new(None),
         remove: false,
         new: false,
         fields: None,

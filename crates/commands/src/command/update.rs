@@ -1,6 +1,6 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
-use super::find::{hint, optional};
+use super::find::{empty_document, hint, optional};
 use super::insert::{check_batch, open_or_create};
 use super::write_result::{WriteErrors, is_fatal};
 use crate::arguments::{Arguments, missing_field, unknown_field};
@@ -46,6 +46,24 @@ pub struct Statement<'a> {
     pub collation: Option<&'a RawDocument>,
     /// `let` of the command.
     pub variables: Option<&'a RawDocument>,
+}
+
+impl<'a> Statement<'a> {
+    /// All documents, one of them, nothing changed: what parsing starts from.
+    pub fn new(variables: Option<&'a RawDocument>) -> Self {
+        Self {
+            filter: empty_document(),
+            change: RawBsonRef::Null,
+            constants: None,
+            array_filters: None,
+            multi: false,
+            upsert: false,
+            hint: None,
+            sort: None,
+            collation: None,
+            variables,
+        }
+    }
 }
 
 /// What a statement did.
@@ -131,18 +149,7 @@ pub fn refuse_view(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
 pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>) -> Result<Statement<'a>> {
     let arguments = Arguments::of("update.updates");
     let (mut filter, mut change) = (None, None);
-    let mut statement = Statement {
-        filter: document,
-        change: RawBsonRef::Null,
-        constants: None,
-        array_filters: None,
-        multi: false,
-        upsert: false,
-        hint: None,
-        sort: None,
-        collation: None,
-        variables,
-    };
+    let mut statement = Statement::new(variables);
     for element in document {
         let (name, value) = element?;
         match name.as_str() {

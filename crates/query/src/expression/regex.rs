@@ -3,16 +3,14 @@
 //! A constant pattern is compiled once, at parsing. Positions in results count code points.
 
 use bson::{RawBson, RawBsonRef};
-use pcre2::bytes::{Regex, RegexBuilder};
+use pcre2::bytes::Regex;
 
 use super::operator::{Computed, failure};
 use super::parse::{Parser, named_fields};
 use super::{Evaluation, Node, Special, finished_document};
 use crate::error::QueryError;
+use crate::matcher::regex::{PATTERN_BYTES_MAX, RegexFault};
 use crate::value::{DocumentWriter, Text, Value};
-
-/// Longest pattern, in bytes.
-const PATTERN_BYTES_MAX: usize = 32_764;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
@@ -185,27 +183,14 @@ fn compile(name: &str, regex: &Value<'_>, options: Option<&Value<'_>>) -> Result
             format!("{name}: regular expression options cannot contain an embedded null byte"),
         );
     }
-    if pattern.len() > PATTERN_BYTES_MAX {
-        return failure(
+    match crate::matcher::regex::compile(&pattern, &options) {
+        Ok(regex) => Ok(Some(regex)),
+        Err(RegexFault::TooLong) => failure(
             51111,
             format!("Invalid Regex in {name}: pattern of more than {PATTERN_BYTES_MAX} bytes"),
-        );
-    }
-    let mut builder = RegexBuilder::new();
-    builder.utf(true).jit_if_available(true);
-    for option in options.chars() {
-        match option {
-            'i' => builder.caseless(true),
-            'm' => builder.multi_line(true),
-            's' => builder.dotall(true),
-            'x' => builder.extended(true),
-            'u' => builder.utf(true),
-            other => return failure(51108, format!("{name} invalid flag in regex options: {other}")),
-        };
-    }
-    match builder.build(&pattern) {
-        Ok(regex) => Ok(Some(regex)),
-        Err(error) => failure(51111, format!("Invalid Regex in {name}: {error}")),
+        ),
+        Err(RegexFault::Option(other)) => failure(51108, format!("{name} invalid flag in regex options: {other}")),
+        Err(RegexFault::Syntax(error)) => failure(51111, format!("Invalid Regex in {name}: {error}")),
     }
 }
 

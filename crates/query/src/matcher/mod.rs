@@ -11,7 +11,7 @@ mod compile;
 mod evaluate;
 mod number;
 mod parse;
-mod regex;
+pub(crate) mod regex;
 mod serialize;
 mod tree;
 

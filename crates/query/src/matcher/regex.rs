@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bson::raw::RawRegexRef;
+use pcre2::bytes::{Regex, RegexBuilder};
 use wire::ErrorCode;
 
 use crate::QueryError;
@@ -13,42 +14,62 @@ use crate::raw::{Constant, Element};
 pub struct RegexTest {
     pattern: Box<str>,
     options: Box<str>,
-    compiled: Arc<pcre2::bytes::Regex>,
+    compiled: Arc<Regex>,
 }
 
 /// Longest pattern accepted, in bytes, as MongoDB's.
-const PATTERN_BYTES_MAX: usize = 32_764;
+pub(crate) const PATTERN_BYTES_MAX: usize = 32_764;
+
+/// Why a pattern cannot be compiled; the places that take patterns word it in their own ways.
+pub(crate) enum RegexFault {
+    /// Longer than [`PATTERN_BYTES_MAX`].
+    TooLong,
+    /// An option outside `imsxu`.
+    Option(char),
+    /// PCRE2's own words.
+    Syntax(String),
+}
+
+/// Compiles a pattern with options out of `imsxu`.
+pub(crate) fn compile(pattern: &str, options: &str) -> Result<Regex, RegexFault> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err(RegexFault::TooLong);
+    }
+    let mut builder = RegexBuilder::new();
+    builder.utf(true).jit_if_available(true);
+    for option in options.chars() {
+        match option {
+            'i' => builder.caseless(true),
+            'm' => builder.multi_line(true),
+            's' => builder.dotall(true),
+            'x' => builder.extended(true),
+            'u' => builder.utf(true),
+            other => return Err(RegexFault::Option(other)),
+        };
+    }
+    builder.build(pattern).map_err(|error| RegexFault::Syntax(error.to_string()))
+}
 
 impl RegexTest {
     /// Compiles a pattern with options out of `imsxu`.
     pub fn new(pattern: &str, options: &str) -> Result<Self, QueryError> {
-        if pattern.len() > PATTERN_BYTES_MAX {
-            let message = format!("Regular expression is invalid: pattern of more than {PATTERN_BYTES_MAX} bytes");
-            return Err(QueryError::new(ErrorCode(51091), message));
-        }
         if pattern.contains('\0') {
             return Err(QueryError::bad_value(
                 "Regular expression cannot contain an embedded null byte",
             ));
         }
-        let mut builder = pcre2::bytes::RegexBuilder::new();
-        builder.utf(true).jit_if_available(true);
-        for option in options.chars() {
-            match option {
-                'i' => builder.caseless(true),
-                'm' => builder.multi_line(true),
-                's' => builder.dotall(true),
-                'x' => builder.extended(true),
-                'u' => builder.utf(true),
-                other => {
-                    let message = format!("invalid flag in regex options: {other}");
-                    return Err(QueryError::new(ErrorCode(51108), message));
-                }
-            };
-        }
-        let compiled = builder
-            .build(pattern)
-            .map_err(|error| QueryError::new(ErrorCode(51091), format!("Regular expression is invalid: {error}")))?;
+        let compiled = compile(pattern, options).map_err(|fault| match fault {
+            RegexFault::TooLong => QueryError::new(
+                ErrorCode(51091),
+                format!("Regular expression is invalid: pattern of more than {PATTERN_BYTES_MAX} bytes"),
+            ),
+            RegexFault::Option(other) => {
+                QueryError::new(ErrorCode(51108), format!("invalid flag in regex options: {other}"))
+            }
+            RegexFault::Syntax(error) => {
+                QueryError::new(ErrorCode(51091), format!("Regular expression is invalid: {error}"))
+            }
+        })?;
         Ok(Self {
             pattern: pattern.into(),
             options: options.into(),
