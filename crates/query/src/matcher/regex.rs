@@ -47,7 +47,9 @@ pub(crate) fn compile(pattern: &str, options: &str) -> Result<Regex, RegexFault>
             other => return Err(RegexFault::Option(other)),
         };
     }
-    builder.build(pattern).map_err(|error| RegexFault::Syntax(error.to_string()))
+    builder
+        .build(pattern)
+        .map_err(|error| RegexFault::Syntax(error.to_string()))
 }
 
 impl RegexTest {
