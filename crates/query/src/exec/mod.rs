@@ -1,6 +1,6 @@
 //! Execution: plans run against storage.
 //!
-//! [`find`], [`aggregate`], [`count`], [`distinct`] and [`explain`] are what the command layer calls. A [`PlanExecutor`]
+//! [`find()`], [`aggregate()`], [`count()`], [`distinct()`] and [`explain()`] are what the command layer calls. A [`PlanExecutor`]
 //! lives as long as a client's cursor and pins nothing between calls. Inside, rows are pushed through a tree of stages
 //! straight from the batches they are read in.
 
