@@ -213,3 +213,23 @@ def test_sessions(client, db):
     with client.start_session() as session:
         db.c.insert_one({"_id": 1}, session=session)
         assert db.c.find_one(session=session) == {"_id": 1}
+
+
+def test_commands_as_the_database_tools_send_them(db, client):
+    """The sequences of mongorestore and mongodump, field by field, from their traces."""
+    id_index = {"key": {"_id": 1}, "name": "_id_", "ns": f"{db.name}.c", "v": 2}
+    db.command({"create": "c", "idIndex": id_index, "capped": True, "size": 100_000})
+    db.command(
+        {"insert": "c", "ordered": False, "bypassEmptyTsReplacement": True, "writeConcern": {"w": "majority"}, "documents": [{"_id": i} for i in range(300)]}
+    )
+    built = db.command(
+        {"createIndexes": "c", "ignoreUnknownIndexOptions": True, "indexes": [{"key": {"a": 1}, "name": "a_1", "ns": f"{db.name}.c", "unknownOption": 1}]}
+    )
+    assert (built["numIndexesBefore"], built["numIndexesAfter"]) == (1, 2)
+    [listed] = db.command({"listCollections": 1, "filter": {}, "cursor": {}})["cursor"]["firstBatch"]
+    assert listed["options"] == {"capped": True, "size": 100_096} and listed["idIndex"]["name"] == "_id_"
+    assert db.command({"count": "c"})["n"] == 300
+    indexes = db.command({"listIndexes": "c", "cursor": {}})["cursor"]["firstBatch"]
+    assert [index["name"] for index in indexes] == ["_id_", "a_1"]
+    assert len(list(db.c.find({}).hint([("$natural", 1)]))) == 300
+    assert isinstance(client.admin.command("top")["totals"], dict)
