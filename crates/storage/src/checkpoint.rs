@@ -1,7 +1,7 @@
 //! Checkpoints, closing, and the background threads.
 //!
 //! A checkpoint makes the engine's published state durable and lets the log drop what it no longer needs. Its cost is the
-//! engine's to say: where it grows with all data, checkpoints wait until the log has grown by half of that.
+//! engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
 
 use crate::storage::Storage;
 use crate::{Interrupted, KillFlag, StorageError};
@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Engines whose checkpoints write everything get none before the log has grown by this.
-const ALL_DATA_LOG_BYTES_MIN: u64 = 64 << 20;
+/// Engines whose checkpoints write everything get none before the log has grown by this: some seconds of replay, and while
+/// data are loaded each byte is then written about twice instead of once for every small step.
+const ALL_DATA_LOG_BYTES_MIN: u64 = 512 << 20;
 
 /// Wakes and stops a background thread.
 #[derive(Default)]
@@ -110,7 +111,7 @@ impl Storage {
                     .iter()
                     .map(|collection| collection.data_bytes())
                     .sum();
-                ALL_DATA_LOG_BYTES_MIN.max(data / 2)
+                ALL_DATA_LOG_BYTES_MIN.max(data)
             }
             CheckpointCost::Never => u64::MAX,
         };
