@@ -195,6 +195,7 @@ def test_what_is_not_there_says_so(client, db):
         (client.admin, {"replSetGetStatus": 1}, 76),
         (db, {"find": "c", "nonesuch": 1}, 40415),
         (db, {"find": "c", "limit": "x"}, 14),
+        (db, {"drop": "c", "collectionUUID": uuid.uuid4().bytes}, 40415),
         (db, {"find": 5}, 73),
         (db, {"listDatabases": 1}, 13),
         (db, {"insert": "c", "documents": []}, 16),

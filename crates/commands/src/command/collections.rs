@@ -271,7 +271,7 @@ pub fn refuse_system(namespace: &Namespace) -> Result<()> {
 
 fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
-    call.for_each_field(|name, _| Ok(name == "collectionUUID"))?;
+    call.for_each_field(|_, _| Ok(false))?;
     if namespace.collection().starts_with("system.")
         && namespace.collection() != "system.js"
         && namespace.collection() != "system.profile"
@@ -304,7 +304,7 @@ fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         match name {
             "to" => to = Some(parse_full(arguments.string(name, value)?)?),
             "dropTarget" => drop_target = arguments.boolean(name, value)?,
-            "stayTemp" | "collectionUUID" => {}
+            "stayTemp" => {}
             _ => return Ok(false),
         }
         Ok(true)

@@ -67,8 +67,6 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         held.push(barrier);
         reply.string("info", "now locked against writes, use db.fsyncUnlock() to unlock");
         reply.int64("lockCount", held.len() as i64);
-    } else {
-        reply.int32("numFiles", 1);
     }
     Ok(())
 }

@@ -302,7 +302,7 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         if name == "index" {
             target = Some(value);
         }
-        Ok(name == "index" || name == "collectionUUID")
+        Ok(name == "index")
     })?;
     let target = target.ok_or_else(|| crate::arguments::missing_field("dropIndexes", "index"))?;
     let storage = call.server.storage.clone();
