@@ -1,0 +1,6 @@
+//! The `btree` engine: ordered trees of immutable pages, kept in memory and written to checksummed blocks.
+
+// Until the tree above the pages calls them.
+#![allow(dead_code)]
+
+mod page;
