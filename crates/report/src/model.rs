@@ -1,0 +1,358 @@
+//! What a session of measurements found: plain data, as it stands in the file.
+//!
+//! Totals are kept, rates are derived: a run has bytes and microseconds, and methods divide. `None` and empty columns
+//! mean "not known on this machine or for this server", never zero. Times are seconds from the run's start unless a
+//! name says otherwise; latencies are nanoseconds; sizes are bytes.
+//!
+//! Names that the page knows, so that it can draw the sources' tables:
+//!
+//! | workload | phases | operations |
+//! |---|---|---|
+//! | `book` | `insert`, `read` (one [`Iteration`] per full read); `clients`, `search`, `filter` | `insert`, `read`, ... |
+//! | `linkbench` | `load`, `query` | as published: `addNode`, `updateNode`, `getNode`, `updateLink`, `getLinkList`, ... |
+//! | `iibench` | `insert` | `insert`, `query` |
+//! | `ycsb` | `load`, `a` ... `f` | `read`, `update`, `insert`, `scan`, `readModifyWrite` |
+//! | `scan` | `cold`, `cached` (one [`Iteration`] per scan) | `scan` |
+//!
+//! Other names are shown in the general tables and charts.
+
+use crate::Latency;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the file's format that this crate writes and reads.
+pub const FORMAT: u64 = 1;
+
+/// Everything that one call of the tool measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    /// [`FORMAT`].
+    pub format: u64,
+    /// Name and version of the tool, such as `tenon 0.1.0`.
+    pub tool: String,
+    /// When it began, in milliseconds since 1970 UTC.
+    pub started_ms: i64,
+    /// How it was called.
+    pub command_line: Vec<String>,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What was measured, in the order in which it was.
+    pub runs: Vec<Run>,
+}
+
+/// Where a session ran. An empty text or zero means "not known".
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// Processors that the tool may use.
+    pub cores: u32,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Name and version of the kernel.
+    pub kernel: String,
+    /// Kind of the file system under the data.
+    pub file_system: String,
+    /// The device under it, such as `/dev/nvme0n1 (ssd)`.
+    pub disk: String,
+}
+
+/// One phase of one workload against one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Name of the workload.
+    pub workload: String,
+    /// Name of its phase.
+    pub phase: String,
+    /// What was measured.
+    pub configuration: Configuration,
+    /// What decides the amount and kind of work, such as `scale` or `indexes`. Runs are comparable only when these are
+    /// equal.
+    pub parameters: BTreeMap<String, String>,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// Number of the repetition, from 0.
+    #[serde(default)]
+    pub repetition: u32,
+    /// Connections that worked at once.
+    pub clients: u32,
+    /// Who decides when an operation starts.
+    pub pacing: Pacing,
+    /// When it began, in milliseconds since 1970 UTC.
+    pub started_ms: i64,
+    /// How long was measured, without warming.
+    pub seconds: f64,
+    /// What the clients did, by name.
+    pub operations: BTreeMap<String, Operation>,
+    /// What happened in each second.
+    #[serde(default)]
+    pub series: Series,
+    /// Parts of the run that were timed each, such as full reads.
+    #[serde(default)]
+    pub iterations: Vec<Iteration>,
+    /// Processor time of the server, user and system, in microseconds.
+    pub server_cpu_us: Option<u64>,
+    /// Processor time of the load generator in microseconds.
+    pub generator_cpu_us: Option<u64>,
+    /// Bytes that the server fetched from storage.
+    pub read_bytes: Option<u64>,
+    /// Reads of the storage device.
+    pub read_requests: Option<u64>,
+    /// Bytes that the server sent to storage, until all of the run was durable when the measurement waited for that.
+    pub written_bytes: Option<u64>,
+    /// Bytes of the documents that the clients wrote, for write amplification.
+    pub document_bytes: Option<u64>,
+    /// Bytes of the data directory at the end; after the server's stop when this run stopped it.
+    pub file_bytes: Option<u64>,
+    /// The most memory that the server held.
+    pub rss_peak_bytes: Option<u64>,
+    /// The server's checkpoints. `None`: the server does not tell.
+    pub checkpoints: Option<Vec<Span>>,
+    /// Times of little throughput, see [`crate::stalls`].
+    #[serde(default)]
+    pub stalls: Vec<Span>,
+    /// From the server's start to its first answer, when this run began with it.
+    pub start_seconds: Option<f64>,
+    /// From asking the server to stop to its end, when this run ended with it.
+    pub stop_seconds: Option<f64>,
+    /// Further figures by name, such as `consistentReadShare`.
+    #[serde(default)]
+    pub figures: BTreeMap<String, f64>,
+    /// What was not possible, in sentences.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// What was measured: a server and how it was set up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Configuration {
+    /// Its name in tables and charts, unique in a session.
+    pub label: String,
+    /// The storage engine.
+    pub engine: String,
+    /// Options that tell it from others, by name.
+    pub options: BTreeMap<String, String>,
+    /// Name and version of the server, such as `tenond 0.1.0 (git 0123abc)`.
+    pub server_version: String,
+    /// The configuration file that the server was started with; empty for a server that was running.
+    #[serde(default)]
+    pub yaml: String,
+}
+
+/// Who decides when an operation starts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "loop", rename_all = "camelCase")]
+pub enum Pacing {
+    /// Each client starts the next operation when the last one was answered.
+    Closed,
+    /// Operations start by the clock; latency counts from when they should have started.
+    #[serde(rename_all = "camelCase")]
+    Open {
+        /// Operations per second of all clients.
+        rate: f64,
+    },
+}
+
+/// Operations of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    /// Operations that were answered without an error. A command with many documents counts each of them.
+    pub count: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Time of one command, which may carry many operations. `None` when it was not measured.
+    pub latency: Option<Latency>,
+}
+
+/// What happened in each interval: columns of equal length, or empty ones when that is not known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Series {
+    /// Length of an interval in seconds. The last one may have been shorter; it is then left out of the columns.
+    pub interval_seconds: f64,
+    /// Operations of each kind.
+    pub operations: BTreeMap<String, Vec<u64>>,
+    /// Processor time of the server in microseconds.
+    pub server_cpu_us: Vec<u64>,
+    /// Memory of the server at the interval's end.
+    pub rss_bytes: Vec<u64>,
+    /// Bytes that the server fetched from storage.
+    pub read_bytes: Vec<u64>,
+    /// Bytes that the server sent to storage.
+    pub written_bytes: Vec<u64>,
+    /// Bytes in the engine's cache that are not on disk yet, at the interval's end.
+    pub dirty_bytes: Vec<u64>,
+    /// Bytes in the engine's cache at the interval's end.
+    pub cache_bytes: Vec<u64>,
+}
+
+/// A stretch of time in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Span {
+    /// When it began.
+    pub at_seconds: f64,
+    /// How long it lasted.
+    pub seconds: f64,
+}
+
+/// A part of a run that was timed by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Iteration {
+    /// How long it took.
+    pub seconds: f64,
+    /// The system's page cache had been dropped, and the server's cache was empty, before it.
+    pub cold: bool,
+    /// Documents or operations in it.
+    pub operations: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum Outcome {
+    /// As it was meant to.
+    Complete,
+    /// The user stopped it; what is there was measured until then.
+    Interrupted,
+    /// Something broke; what is there was measured until then.
+    Failed {
+        /// What broke, in a sentence.
+        message: String,
+    },
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self {
+            interval_seconds: 1.0,
+            operations: BTreeMap::new(),
+            server_cpu_us: Vec::new(),
+            rss_bytes: Vec::new(),
+            read_bytes: Vec::new(),
+            written_bytes: Vec::new(),
+            dirty_bytes: Vec::new(),
+            cache_bytes: Vec::new(),
+        }
+    }
+}
+
+impl Series {
+    /// Operations of all kinds per interval.
+    pub fn total(&self) -> Vec<u64> {
+        let points = self.operations.values().map(Vec::len).max().unwrap_or(0);
+        let mut total = vec![0u64; points];
+        for column in self.operations.values() {
+            for (sum, count) in total.iter_mut().zip(column) {
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        total
+    }
+}
+
+impl Session {
+    /// A session without runs.
+    pub fn new(tool: impl Into<String>, started_ms: i64, command_line: Vec<String>, machine: Machine) -> Self {
+        Self {
+            format: FORMAT,
+            tool: tool.into(),
+            started_ms,
+            command_line,
+            machine,
+            runs: Vec::new(),
+        }
+    }
+}
+
+impl Run {
+    /// A run of which nothing has been measured yet.
+    pub fn new(workload: impl Into<String>, phase: impl Into<String>, configuration: Configuration) -> Self {
+        Self {
+            workload: workload.into(),
+            phase: phase.into(),
+            configuration,
+            parameters: BTreeMap::new(),
+            seed: 0,
+            repetition: 0,
+            clients: 1,
+            pacing: Pacing::Closed,
+            started_ms: 0,
+            seconds: 0.0,
+            operations: BTreeMap::new(),
+            series: Series::default(),
+            iterations: Vec::new(),
+            server_cpu_us: None,
+            generator_cpu_us: None,
+            read_bytes: None,
+            read_requests: None,
+            written_bytes: None,
+            document_bytes: None,
+            file_bytes: None,
+            rss_peak_bytes: None,
+            checkpoints: None,
+            stalls: Vec::new(),
+            start_seconds: None,
+            stop_seconds: None,
+            figures: BTreeMap::new(),
+            notes: Vec::new(),
+            outcome: Outcome::Complete,
+        }
+    }
+
+    /// Operations of all kinds that succeeded.
+    pub fn count(&self) -> u64 {
+        self.operations
+            .values()
+            .map(|operation| operation.count)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Operations of all kinds that failed.
+    pub fn errors(&self) -> u64 {
+        self.operations
+            .values()
+            .map(|operation| operation.errors)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Operations per second.
+    pub fn rate(&self) -> Option<f64> {
+        (self.seconds > 0.0 && self.count() > 0).then(|| self.count() as f64 / self.seconds)
+    }
+
+    /// A total divided by the operations.
+    pub fn per_operation(&self, total: Option<u64>) -> Option<f64> {
+        let count = self.count();
+        total.filter(|_| count > 0).map(|total| total as f64 / count as f64)
+    }
+
+    /// Processor time of the server per operation in microseconds.
+    pub fn server_cpu_us_per_operation(&self) -> Option<f64> {
+        self.per_operation(self.server_cpu_us)
+    }
+
+    /// Processor time of the load generator per operation in microseconds.
+    pub fn generator_cpu_us_per_operation(&self) -> Option<f64> {
+        self.per_operation(self.generator_cpu_us)
+    }
+
+    /// Bytes sent to storage per byte of documents that clients wrote.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let documents = self.document_bytes.filter(|&bytes| bytes > 0)?;
+        Some(self.written_bytes? as f64 / documents as f64)
+    }
+
+    /// True when it ended as it was meant to.
+    pub fn is_complete(&self) -> bool {
+        self.outcome == Outcome::Complete
+    }
+}
