@@ -205,12 +205,12 @@ fn check_latency(place: &str, latency: &Latency) -> Result<()> {
 
 fn check_series(place: &str, series: &Series) -> Result<()> {
     positive(&format!("{place}.intervalSeconds"), series.interval_seconds)?;
-    limit(
-        place,
-        "operations",
-        series.operations.len() as u64,
-        limits::OPERATIONS_MAX as u64,
-    )?;
+    for kinds in [&series.operations, &series.latency_p99_ns] {
+        limit(place, "operations", kinds.len() as u64, limits::OPERATIONS_MAX as u64)?;
+        for name in kinds.keys() {
+            text(place, name)?;
+        }
+    }
     let others = [
         &series.server_cpu_us,
         &series.rss_bytes,
@@ -223,15 +223,13 @@ fn check_series(place: &str, series: &Series) -> Result<()> {
     for column in series
         .operations
         .values()
+        .chain(series.latency_p99_ns.values())
         .chain(others.into_iter().filter(|column| !column.is_empty()))
     {
         limit(place, "points", column.len() as u64, limits::POINTS_MAX as u64)?;
         if *points.get_or_insert(column.len()) != column.len() {
             return invalid(place, "the columns are not equally long".to_owned());
         }
-    }
-    for name in series.operations.keys() {
-        text(place, name)?;
     }
     Ok(())
 }

@@ -179,6 +179,9 @@ pub struct Series {
     pub interval_seconds: f64,
     /// Operations of each kind.
     pub operations: BTreeMap<String, Vec<u64>>,
+    /// The latency in nanoseconds that 99 % of the interval's commands of each kind did not exceed; 0 without commands.
+    /// It tells how sure the whole run's percentiles are.
+    pub latency_p99_ns: BTreeMap<String, Vec<u64>>,
     /// Processor time of the server in microseconds.
     pub server_cpu_us: Vec<u64>,
     /// Memory of the server at the interval's end.
@@ -235,6 +238,7 @@ impl Default for Series {
         Self {
             interval_seconds: 1.0,
             operations: BTreeMap::new(),
+            latency_p99_ns: BTreeMap::new(),
             server_cpu_us: Vec::new(),
             rss_bytes: Vec::new(),
             read_bytes: Vec::new(),
