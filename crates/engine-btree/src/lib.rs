@@ -3,4 +3,5 @@
 // Until the tree above the pages calls them.
 #![allow(dead_code)]
 
+mod budget;
 mod page;

@@ -3,6 +3,22 @@
 //! A page knows no blocks, no codec and no versions: it is an immutable sorted run of cells. Raw bytes come from disk and
 //! are not trusted: decoding checks every length and the order of all keys, and answers [`PageDamage`] when they are wrong.
 
+mod bytes;
 mod damage;
+mod inner;
+mod key_parts;
+mod large;
+mod leaf;
+mod leaf_builder;
+mod leaf_format;
 
+pub(crate) use bytes::shortest_separator;
 pub(crate) use damage::PageDamage;
+pub(crate) use inner::{InnerPage, LEVEL_MAX, SEPARATOR_BYTES_MAX, Separators, decode_inner, encode_inner};
+pub(crate) use key_parts::KeyParts;
+pub(crate) use large::{EncodedAddr, LARGE_CHUNK_BYTES, LargeRef};
+pub(crate) use leaf::{CellValue, LEAF_ROW_BYTES_MAX, LeafImage, NewValue};
+pub(crate) use leaf_builder::LeafBuilder;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! A leaf in memory: rows in key order, immutable, made for searching.
+//!
+//! `data` holds the prefix that all keys share, then the cells in key order. A cell is: one byte `suffix length * 2 +
+//! is-large` (`LONG_SUFFIX` in the upper seven bits: the length follows in four bytes), the key's suffix, the value.
+//! `index` holds the heads of all suffixes ([`head_u32`]), then the offsets of all cells, then the length of `data`.
+//!
+//! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset and
+//! length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
+
+use super::bytes::{common_prefix, head_u32, read_u32};
+use super::{KeyParts, LargeRef, LeafBuilder};
+use crate::budget::good_size;
+use bytes::Bytes;
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// In the upper seven bits of a cell's first byte: the suffix's length does not fit there.
+pub(super) const LONG_SUFFIX: usize = 0x7f;
+
+/// Largest sum of key and value bytes of a leaf, so that offsets fit into 32 bits and hostile pages stay small. Four of the
+/// longest rows a leaf can hold.
+pub(crate) const LEAF_ROW_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct LeafImage {
+    data: Bytes,
+    index: Box<[u32]>,
+    prefix_len: usize,
+    row_bytes: usize,
+}
+
+/// The value of a row as its cell holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CellValue<'a> {
+    /// The value's place in [`LeafImage::data`].
+    Inline(Range<usize>),
+    /// It lies outside the leaf.
+    Large(LargeRef<'a>),
+}
+
+/// A value on its way into a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewValue<'a> {
+    /// Kept in the leaf.
+    Inline(&'a [u8]),
+    /// Kept outside the leaf.
+    Large(LargeRef<'a>),
+}
+
+impl<'a> NewValue<'a> {
+    /// Bytes the cell takes for it.
+    pub(crate) fn cell_bytes(&self) -> &'a [u8] {
+        match self {
+            NewValue::Inline(value) => value,
+            NewValue::Large(large) => large.cell(),
+        }
+    }
+
+    pub(super) fn is_large(&self) -> bool {
+        matches!(self, NewValue::Large(_))
+    }
+}
+
+/// A cell's pieces, as places in `data`.
+struct Cell {
+    suffix_start: usize,
+    value_start: usize,
+    is_large: bool,
+}
+
+impl LeafImage {
+    pub(crate) fn empty() -> Self {
+        Self::from_parts(Bytes::new(), Box::new([0]), 0, 0)
+    }
+
+    /// From parts that keep the module's invariants.
+    pub(super) fn from_parts(data: Bytes, index: Box<[u32]>, prefix_len: usize, row_bytes: usize) -> Self {
+        Self {
+            data,
+            index,
+            prefix_len,
+            row_bytes,
+        }
+    }
+
+    /// An image of rows in strictly rising order. For many, keep a [`LeafBuilder`].
+    pub(crate) fn from_rows<'a>(rows: impl IntoIterator<Item = (&'a [u8], NewValue<'a>)>) -> Self {
+        let mut builder = LeafBuilder::new();
+        for (key, value) in rows {
+            builder.push(KeyParts::from(key), value);
+        }
+        builder.finish()
+    }
+
+    /// Number of rows.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.index.len() / 2
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes on the heap, as the allocator rounds them, with the `Arc` an image lives in.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        const ARC_COUNTS: usize = 2 * size_of::<usize>();
+        const BYTES_SHARED: usize = 3 * size_of::<usize>();
+        good_size(self.data.len())
+            + good_size(size_of_val(&*self.index))
+            + good_size(size_of::<Self>() + ARC_COUNTS)
+            + good_size(BYTES_SHARED)
+    }
+
+    /// Keys and cell values as if stored plainly: the measure for splits and merges.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Where values lie; `data.slice(range)` shares one without copying.
+    pub(crate) fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// The prefix that all keys share.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.data[..self.prefix_len]
+    }
+
+    fn heads(&self) -> &[u32] {
+        &self.index[..self.len()]
+    }
+
+    fn offsets(&self) -> &[u32] {
+        &self.index[self.len()..]
+    }
+
+    #[inline]
+    fn cell(&self, index: usize) -> Cell {
+        let start = self.offsets()[index] as usize;
+        let first = usize::from(self.data[start]);
+        let (suffix_len, suffix_start) = match first >> 1 {
+            LONG_SUFFIX => (read_u32(&self.data[start + 1..]) as usize, start + 5),
+            short => (short, start + 1),
+        };
+        Cell {
+            suffix_start,
+            value_start: suffix_start + suffix_len,
+            is_large: first & 1 != 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn suffix(&self, index: usize) -> &[u8] {
+        let cell = self.cell(index);
+        &self.data[cell.suffix_start..cell.value_start]
+    }
+
+    /// The row of `key`, or where it would stand. As `binary_search`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        let Some((head, rest)) = key.split_at_checked(self.prefix_len) else {
+            // Shorter than the prefix: before all rows or after all, never among them.
+            return Err(if key > self.prefix() { self.len() } else { 0 });
+        };
+        match head.cmp(self.prefix()) {
+            Ordering::Less => Err(0),
+            Ordering::Greater => Err(self.len()),
+            Ordering::Equal => self.find_suffix(rest),
+        }
+    }
+
+    #[inline]
+    fn find_suffix(&self, suffix: &[u8]) -> Result<usize, usize> {
+        let heads = self.heads();
+        let wanted = head_u32(suffix);
+        let mut low = heads.partition_point(|&head| head < wanted);
+        let mut high = match heads.get(low) {
+            Some(&head) if head == wanted => match heads.get(low + 1) {
+                Some(&next) if next == wanted => low + heads[low..].partition_point(|&head| head == wanted),
+                _ => low + 1,
+            },
+            _ => return Err(low),
+        };
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.suffix(middle).cmp(suffix) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+
+    /// First row at or after `key`.
+    pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
+        self.find(key).unwrap_or_else(|index| index)
+    }
+
+    /// Key of row `index`. Panics past the end.
+    pub(crate) fn key(&self, index: usize) -> KeyParts<'_> {
+        KeyParts {
+            prefix: self.prefix(),
+            suffix: self.suffix(index),
+        }
+    }
+
+    /// Value of row `index`. Panics past the end.
+    pub(crate) fn value(&self, index: usize) -> CellValue<'_> {
+        self.row(index).1
+    }
+
+    /// Key and value of row `index`. Panics past the end.
+    #[inline]
+    pub(crate) fn row(&self, index: usize) -> (KeyParts<'_>, CellValue<'_>) {
+        let cell = self.cell(index);
+        let key = KeyParts {
+            prefix: self.prefix(),
+            suffix: &self.data[cell.suffix_start..cell.value_start],
+        };
+        let place = cell.value_start..self.offsets()[index + 1] as usize;
+        let value = if cell.is_large {
+            CellValue::Large(LargeRef::trusted(&self.data[place]))
+        } else {
+            CellValue::Inline(place)
+        };
+        (key, value)
+    }
+
+    /// Key and value of row `index`, to put them into another leaf. Panics past the end.
+    #[inline]
+    pub(crate) fn row_to_copy(&self, index: usize) -> (KeyParts<'_>, NewValue<'_>) {
+        let (key, value) = self.row(index);
+        let value = match value {
+            CellValue::Inline(place) => NewValue::Inline(&self.data[place]),
+            CellValue::Large(large) => NewValue::Large(large),
+        };
+        (key, value)
+    }
+
+    /// The first row before which rows of at least `left_bytes` lie, so that both sides of a split there have rows. At
+    /// least two rows.
+    pub(crate) fn split_point(&self, left_bytes: usize) -> usize {
+        assert!(self.len() >= 2, "nothing to split");
+        let mut before = 0;
+        for index in 0..self.len() - 1 {
+            let (key, value) = self.row_to_copy(index);
+            before += key.len() + value.cell_bytes().len();
+            if before >= left_bytes {
+                return index + 1;
+            }
+        }
+        self.len() - 1
+    }
+
+    /// The module's invariants; for tests and debug builds.
+    pub(crate) fn check_invariants(&self) {
+        assert_eq!(self.index.len(), 2 * self.len() + 1, "heads, offsets, end");
+        assert_eq!(self.offsets()[self.len()] as usize, self.data.len(), "the end");
+        let mut row_bytes = 0;
+        for index in 0..self.len() {
+            let (key, value) = self.row_to_copy(index);
+            row_bytes += key.len() + value.cell_bytes().len();
+            assert_eq!(self.heads()[index], head_u32(key.suffix), "head of row {index}");
+            assert!(index == 0 || self.suffix(index - 1) < key.suffix, "row {index} out of order");
+            if let NewValue::Large(large) = value {
+                assert!(LargeRef::from_cell(large.cell()).is_some(), "large value of row {index}");
+            }
+        }
+        assert_eq!(self.row_bytes, row_bytes, "row bytes");
+        match self.len() {
+            0 => assert_eq!(self.data.len(), 0, "an empty leaf"),
+            1 => assert!(self.suffix(0).is_empty(), "one key is all prefix"),
+            rows => assert_eq!(common_prefix(self.suffix(0), self.suffix(rows - 1)), 0, "the longest prefix"),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Makes leaf images from rows in rising order.
+//!
+//! The prefix common to all keys is known only when the last row is in; rows are therefore gathered whole and moved once.
+//! The buffers are kept from one image to the next.
+
+use super::bytes::{common_prefix, head_u32};
+use super::leaf::{LEAF_ROW_BYTES_MAX, LONG_SUFFIX};
+use super::{KeyParts, LeafImage, NewValue};
+use bytes::Bytes;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct LeafBuilder {
+    /// Keys and values, one row after the other.
+    rows: Vec<u8>,
+    places: Vec<Place>,
+    offsets: Vec<u32>,
+}
+
+/// Where a row lies in `rows`.
+struct Place {
+    start: u32,
+    key_len: u32,
+    is_large: bool,
+}
+
+impl LeafBuilder {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of rows gathered.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Keys and cell values gathered, as [`LeafImage::row_bytes`] counts.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The last key pushed.
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        let last = self.places.len().checked_sub(1)?;
+        Some(self.key(last))
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        let place = &self.places[index];
+        &self.rows[place.start as usize..][..place.key_len as usize]
+    }
+
+    /// Adds a row above all others. Panics when the leaf would pass [`LEAF_ROW_BYTES_MAX`]: callers finish a leaf long
+    /// before, at the size they aim for.
+    #[inline]
+    pub(crate) fn push(&mut self, key: KeyParts<'_>, value: NewValue<'_>) {
+        debug_assert!(
+            self.last_key().is_none_or(|last| key.cmp(last).is_gt()),
+            "keys must rise"
+        );
+        let start = self.rows.len();
+        let value_bytes = value.cell_bytes();
+        let end = start + key.len() + value_bytes.len();
+        assert!(end <= LEAF_ROW_BYTES_MAX, "a leaf of {end} bytes");
+        self.rows.reserve(end - start);
+        key.append_to(&mut self.rows);
+        self.rows.extend_from_slice(value_bytes);
+        self.places.push(Place {
+            start: start as u32,
+            key_len: key.len() as u32,
+            is_large: value.is_large(),
+        });
+    }
+
+    /// Adds row `index` of another leaf, above all others.
+    #[inline]
+    pub(crate) fn push_from(&mut self, leaf: &LeafImage, index: usize) {
+        let (key, value) = leaf.row_to_copy(index);
+        self.push(key, value);
+    }
+
+    /// The image of the rows gathered; the builder is empty again.
+    pub(crate) fn finish(&mut self) -> LeafImage {
+        let Some(last) = self.places.len().checked_sub(1) else {
+            return LeafImage::empty();
+        };
+        let prefix_len = common_prefix(self.key(0), self.key(last));
+        let mut index = Vec::with_capacity(2 * self.places.len() + 1);
+        let mut data = Vec::with_capacity(self.data_bytes(prefix_len));
+        data.extend_from_slice(&self.rows[..prefix_len]);
+
+        self.offsets.clear();
+        let ends = self.places[1..].iter().map(|place| place.start as usize).chain([self.rows.len()]);
+        for (place, end) in self.places.iter().zip(ends) {
+            self.offsets.push(data.len() as u32);
+            let suffix_len = place.key_len as usize - prefix_len;
+            put_cell_start(&mut data, suffix_len, place.is_large);
+            // Suffix and value lie side by side here as there.
+            let cell = &self.rows[place.start as usize + prefix_len..end];
+            index.push(head_u32(&cell[..suffix_len]));
+            data.extend_from_slice(cell);
+        }
+        index.extend_from_slice(&self.offsets);
+        index.push(data.len() as u32);
+
+        let image = LeafImage::from_parts(
+            Bytes::from(data.into_boxed_slice()),
+            index.into_boxed_slice(),
+            prefix_len,
+            self.rows.len(),
+        );
+        self.rows.clear();
+        self.places.clear();
+        image
+    }
+
+    /// Length of the image's data, exactly, so that it need not grow.
+    fn data_bytes(&self, prefix_len: usize) -> usize {
+        let starts: usize = self
+            .places
+            .iter()
+            .map(|place| cell_start_bytes(place.key_len as usize - prefix_len))
+            .sum();
+        prefix_len + starts + self.rows.len() - prefix_len * self.places.len()
+    }
+}
+
+/// Bytes before a cell's suffix.
+fn cell_start_bytes(suffix_len: usize) -> usize {
+    if suffix_len < LONG_SUFFIX { 1 } else { 5 }
+}
+
+/// Appends what lies before a cell's suffix.
+#[inline(always)]
+pub(super) fn put_cell_start(data: &mut Vec<u8>, suffix_len: usize, is_large: bool) {
+    if suffix_len < LONG_SUFFIX {
+        data.push((suffix_len << 1) as u8 | u8::from(is_large));
+    } else {
+        data.push((LONG_SUFFIX << 1) as u8 | u8::from(is_large));
+        data.extend_from_slice(&(suffix_len as u32).to_le_bytes());
+    }
+}

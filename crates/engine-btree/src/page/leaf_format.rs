@@ -1,0 +1,161 @@
+//! The raw bytes of a leaf, `docs/formats/btree-pages.md`: a header, the common prefix, then each row as the difference to
+//! the key before it.
+//!
+//! One image has one encoding: whatever decodes, encodes to the same bytes again.
+
+use super::bytes::{Reader, common_prefix, head_u32, put_varint};
+use super::leaf::LEAF_ROW_BYTES_MAX;
+use super::leaf_builder::put_cell_start;
+use super::{LargeRef, LeafImage, NewValue, PageDamage};
+use ::bytes::Bytes;
+
+/// First byte of every page.
+pub(super) const FORMAT_VERSION: u8 = 1;
+/// Second byte: what the page is.
+pub(super) const KIND_LEAF: u8 = 1;
+/// Version, kind, two reserved bytes, rows, bytes of all rows, bytes of the prefix.
+pub(super) const LEAF_HEADER_BYTES: usize = 16;
+/// Three lengths of at least one byte each.
+pub(super) const ROW_BYTES_MIN: usize = 3;
+
+impl LeafImage {
+    /// Appends the raw bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let prefix = self.prefix();
+        out.reserve(LEAF_HEADER_BYTES + self.data().len() + self.len() * (ROW_BYTES_MIN + 1));
+        out.extend_from_slice(&[FORMAT_VERSION, KIND_LEAF, 0, 0]);
+        for number in [self.len(), self.row_bytes(), prefix.len()] {
+            out.extend_from_slice(&(number as u32).to_le_bytes());
+        }
+        out.extend_from_slice(prefix);
+        let mut previous: &[u8] = &[];
+        for index in 0..self.len() {
+            let (key, value) = self.row_to_copy(index);
+            let shared = common_prefix(previous, key.suffix);
+            let value_bytes = value.cell_bytes();
+            put_varint(out, shared as u64);
+            put_varint(out, (key.suffix.len() - shared) as u64);
+            put_varint(out, (value_bytes.len() as u64) << 1 | u64::from(matches!(value, NewValue::Large(_))));
+            out.extend_from_slice(&key.suffix[shared..]);
+            out.extend_from_slice(value_bytes);
+            previous = key.suffix;
+        }
+    }
+
+    /// Reads raw bytes, all of them.
+    pub(crate) fn decode(raw: &[u8]) -> Result<Self, PageDamage> {
+        let mut reader = Reader::new(raw);
+        let header = LeafHeader::read(&mut reader)?;
+        let prefix = reader.take(header.prefix_len)?;
+        let rows = header.rows;
+        if rows > reader.left() / ROW_BYTES_MIN {
+            return Err(reader.damage("more rows than bytes"));
+        }
+        let mut index = vec![0; 2 * rows + 1].into_boxed_slice();
+        let (heads, offsets) = index.split_at_mut(rows);
+        // No more than the header says and not much more than there is, whatever the header says.
+        let mut data = Vec::with_capacity(header.data_bytes_about().min(raw.len().saturating_mul(4)));
+        data.extend_from_slice(prefix);
+
+        let mut row_bytes = 0;
+        let mut previous = data.len()..data.len();
+        for row in 0..rows {
+            let shared = reader.varint()?;
+            let unshared = reader.varint()?;
+            let value = reader.varint()?;
+            let (value_len, is_large) = (value >> 1, value & 1 != 0);
+            // All three stay below 2^35, so the sums hold.
+            let added = reader.take(unshared + value_len)?;
+            check_order(&data[previous.clone()], shared, &added[..unshared], row == 0)
+                .map_err(|rule| PageDamage::new(reader.at(), rule))?;
+            if is_large && LargeRef::from_cell(&added[unshared..]).is_none() {
+                return Err(reader.damage("a large value's cell"));
+            }
+            row_bytes += prefix.len() + shared + added.len();
+            if row_bytes > header.row_bytes {
+                return Err(reader.damage("more bytes than the header says"));
+            }
+            offsets[row] = data.len() as u32;
+            put_cell_start(&mut data, shared + unshared, is_large);
+            let suffix_start = data.len();
+            data.extend_from_within(previous.start..previous.start + shared);
+            data.extend_from_slice(added);
+            previous = suffix_start..suffix_start + shared + unshared;
+            heads[row] = head_u32(&data[previous.clone()]);
+        }
+        if reader.left() > 0 {
+            return Err(reader.damage("bytes after the last row"));
+        }
+        if row_bytes != header.row_bytes {
+            return Err(reader.damage("fewer bytes than the header says"));
+        }
+        offsets[rows] = data.len() as u32;
+        let image = Self::from_parts(Bytes::from(data.into_boxed_slice()), index, header.prefix_len, row_bytes);
+        match image.is_prefix_longest() {
+            true => Ok(image),
+            false => Err(reader.damage("the prefix is not the longest")),
+        }
+    }
+
+    fn is_prefix_longest(&self) -> bool {
+        match self.len() {
+            0 => self.prefix().is_empty(),
+            1 => self.suffix(0).is_empty(),
+            rows => common_prefix(self.suffix(0), self.suffix(rows - 1)) == 0,
+        }
+    }
+}
+
+/// A suffix that shares exactly `shared` bytes with the one before and goes on with `unshared` lies above it, and shares no
+/// more.
+#[inline(always)]
+pub(super) fn check_order(
+    previous: &[u8],
+    shared: usize,
+    unshared: &[u8],
+    is_first: bool,
+) -> Result<(), &'static str> {
+    let rises = match previous.get(shared) {
+        Some(replaced) => unshared.first() > Some(replaced),
+        None => shared == previous.len() && (is_first || !unshared.is_empty()),
+    };
+    if rises { Ok(()) } else { Err("keys do not rise") }
+}
+
+struct LeafHeader {
+    rows: usize,
+    row_bytes: usize,
+    prefix_len: usize,
+}
+
+impl LeafHeader {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, PageDamage> {
+        if reader.u8()? != FORMAT_VERSION {
+            return Err(reader.damage("an unknown format version"));
+        }
+        if reader.u8()? != KIND_LEAF {
+            return Err(reader.damage("no leaf"));
+        }
+        if reader.take(2)? != [0, 0] {
+            return Err(reader.damage("reserved bytes are not zero"));
+        }
+        let header = Self {
+            rows: reader.u32()? as usize,
+            row_bytes: reader.u32()? as usize,
+            prefix_len: reader.u32()? as usize,
+        };
+        if header.row_bytes > LEAF_ROW_BYTES_MAX {
+            return Err(reader.damage("a leaf beyond its limit"));
+        }
+        if header.prefix_len > header.row_bytes {
+            return Err(reader.damage("a prefix longer than its rows"));
+        }
+        Ok(header)
+    }
+
+    /// Length of the image's data when no suffix is long.
+    fn data_bytes_about(&self) -> usize {
+        let prefixes = self.rows.saturating_mul(self.prefix_len);
+        self.prefix_len + self.rows + self.row_bytes.saturating_sub(prefixes)
+    }
+}

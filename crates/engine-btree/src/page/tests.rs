@@ -1,0 +1,284 @@
+//! Pages against sorted maps, and against bytes that lie.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+type Rows = BTreeMap<Vec<u8>, Row>;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Row {
+    Inline(Vec<u8>),
+    Large(Vec<u8>),
+}
+
+impl Row {
+    fn as_new(&self) -> NewValue<'_> {
+        match self {
+            Row::Inline(value) => NewValue::Inline(value),
+            Row::Large(cell) => NewValue::Large(LargeRef::from_cell(cell).expect("made by encode")),
+        }
+    }
+}
+
+fn image_of(rows: &Rows) -> LeafImage {
+    let image = LeafImage::from_rows(rows.iter().map(|(key, row)| (key.as_slice(), row.as_new())));
+    image.check_invariants();
+    image
+}
+
+fn rows_of(image: &LeafImage) -> Rows {
+    let row = |index| {
+        let key = image.key(index).to_vec();
+        match image.value(index) {
+            CellValue::Inline(place) => (key, Row::Inline(image.data().slice(place).to_vec())),
+            CellValue::Large(large) => (key, Row::Large(large.cell().to_vec())),
+        }
+    };
+    (0..image.len()).map(row).collect()
+}
+
+fn encoded(image: &LeafImage) -> Vec<u8> {
+    let mut raw = Vec::new();
+    image.encode(&mut raw);
+    raw
+}
+
+/// Few letters, so that prefixes, equal heads and zero bytes are common; sometimes longer than a short suffix.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let letters = prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 0..12);
+    (prop::sample::select(vec![0usize, 0, 0, 3, 130, 300]), letters).prop_map(|(run, letters)| {
+        let mut key = vec![b'k'; run];
+        key.extend(letters);
+        key
+    })
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 0..300).prop_map(Row::Inline),
+        1 => (1usize..engine::VALUE_BYTES_MAX).prop_map(|total| {
+            let addresses = vec![[7; 12]; total.div_ceil(LARGE_CHUNK_BYTES)];
+            Row::Large(LargeRef::encode(total, &addresses))
+        }),
+    ]
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    (prop::collection::btree_map(key(), row(), 0..60), prop::collection::vec(any::<u8>(), 0..9)).prop_map(
+        |(rows, prefix)| rows.into_iter().map(|(key, row)| ([prefix.clone(), key].concat(), row)).collect(),
+    )
+}
+
+proptest! {
+    #[test]
+    fn leaves_hold_what_was_put_in(rows in rows(), probes in prop::collection::vec(key(), 0..40)) {
+        let image = image_of(&rows);
+        prop_assert_eq!(&rows_of(&image), &rows);
+        let plain: usize = rows.iter().map(|(key, row)| key.len() + row.as_new().cell_bytes().len()).sum();
+        prop_assert_eq!(image.row_bytes(), plain);
+
+        let keys: Vec<_> = rows.keys().cloned().collect();
+        let cut = |key: &Vec<u8>| key[..key.len() / 2].to_vec();
+        let extended = |key: &Vec<u8>| [key.as_slice(), &[0]].concat();
+        let near = keys.iter().map(cut).chain(keys.iter().map(extended)).chain(keys.iter().cloned());
+        for probe in probes.into_iter().chain(near) {
+            prop_assert_eq!(image.find(&probe), keys.binary_search(&probe), "{:?}", probe);
+            for index in 0..keys.len() {
+                prop_assert_eq!(image.key(index).cmp(&probe), keys[index].cmp(&probe));
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_come_back_from_their_bytes(rows in rows()) {
+        let image = image_of(&rows);
+        let raw = encoded(&image);
+        let again = LeafImage::decode(&raw).expect("its own bytes");
+        again.check_invariants();
+        prop_assert_eq!(rows_of(&again), rows);
+        prop_assert_eq!(again.row_bytes(), image.row_bytes());
+        prop_assert_eq!(again.memory_bytes(), image.memory_bytes());
+        prop_assert_eq!(encoded(&again), raw);
+    }
+
+    #[test]
+    fn rows_go_from_leaf_to_leaf(rows in rows(), at in any::<prop::sample::Index>()) {
+        let image = image_of(&rows);
+        let cut = at.index(image.len() + 1);
+        let mut builder = LeafBuilder::new();
+        let mut halves = Vec::new();
+        for part in [0..cut, cut..image.len()] {
+            part.for_each(|index| builder.push_from(&image, index));
+            halves.push(builder.finish());
+            prop_assert!(builder.is_empty());
+        }
+        halves.iter().for_each(LeafImage::check_invariants);
+        prop_assert_eq!(halves[0].row_bytes() + halves[1].row_bytes(), image.row_bytes());
+        let mut joined = rows_of(&halves[0]);
+        joined.extend(rows_of(&halves[1]));
+        prop_assert_eq!(joined, rows);
+    }
+
+    #[test]
+    fn separators_lie_between(mut a in key(), mut b in key()) {
+        prop_assume!(a != b);
+        if a > b {
+            std::mem::swap(&mut a, &mut b);
+        }
+        let separator = shortest_separator(&a, &b);
+        prop_assert!(a < separator && separator <= b);
+        // No shorter string lies there: one that does would be a prefix of `b`, or below `a`.
+        for shorter in (0..separator.len()).map(|length| &b[..length]) {
+            prop_assert!(shorter <= a.as_slice());
+        }
+    }
+
+    #[test]
+    fn inner_pages_come_back(keys in prop::collection::btree_set(key(), 0..60), level in 1..=LEVEL_MAX, probes in prop::collection::vec(key(), 0..40)) {
+        let keys: Vec<_> = keys.into_iter().filter(|key| !key.is_empty()).collect();
+        let separators = Separators::from_keys(&keys);
+        separators.check_invariants();
+        prop_assert_eq!(separators.key_bytes(), keys.iter().map(Vec::len).sum::<usize>());
+        let children: Vec<EncodedAddr> = (0..=keys.len()).map(|number| [number as u8; 12]).collect();
+        let mut raw = Vec::new();
+        encode_inner(level, &separators, &children, &mut raw);
+        let page = decode_inner(&raw).expect("its own bytes");
+        page.separators.check_invariants();
+        prop_assert_eq!(page.level, level);
+        prop_assert_eq!(&page.children, &children);
+        prop_assert_eq!(page.separators.iter().map(KeyParts::to_vec).collect::<Vec<_>>(), keys.clone());
+        for probe in probes.iter().chain(&keys) {
+            let child = keys.iter().filter(|key| *key <= probe).count();
+            prop_assert_eq!(page.separators.child_for(probe), child, "{:?}", probe);
+        }
+    }
+
+    #[test]
+    fn separators_are_replaced(keys in prop::collection::btree_set(key(), 1..40), at in any::<prop::sample::Index>()) {
+        let keys: Vec<_> = keys.into_iter().filter(|key| !key.is_empty()).collect();
+        prop_assume!(!keys.is_empty());
+        let (from, to) = (at.index(keys.len()), (at.index(keys.len()) + 3).min(keys.len()));
+        let without = [&keys[..from], &keys[to..]].concat();
+        let fewer = Separators::from_keys(&keys).with_replaced::<&[u8]>(from..to, &[]);
+        prop_assert_eq!(fewer.iter().map(KeyParts::to_vec).collect::<Vec<_>>(), without);
+        let again = fewer.with_replaced(from..from, &keys[from..to]);
+        prop_assert_eq!(again.iter().map(KeyParts::to_vec).collect::<Vec<_>>(), keys);
+    }
+
+    #[test]
+    fn any_bytes_are_a_page_or_an_error(mut raw in prop::collection::vec(any::<u8>(), 0..200), kind in 1u8..3) {
+        if raw.len() > 2 {
+            raw[..2].copy_from_slice(&[1, kind]);
+        }
+        demand_page_or_error(&raw);
+    }
+}
+
+/// Whatever decodes is a sound page with exactly these bytes.
+fn demand_page_or_error(raw: &[u8]) -> bool {
+    let leaf = LeafImage::decode(raw).is_ok_and(|image| {
+        image.check_invariants();
+        assert_eq!(encoded(&image), raw, "one image, one encoding");
+        true
+    });
+    let inner = decode_inner(raw).is_ok_and(|page| {
+        page.separators.check_invariants();
+        let mut again = Vec::new();
+        encode_inner(page.level, &page.separators, &page.children, &mut again);
+        assert_eq!(again, raw, "one page, one encoding");
+        true
+    });
+    assert!(!(leaf && inner), "one kind");
+    leaf || inner
+}
+
+fn small_pages() -> Vec<Vec<u8>> {
+    let inline = |text: &str| Row::Inline(text.as_bytes().to_vec());
+    let large = Row::Large(LargeRef::encode(300_000, &[[1; 12], [2; 12]]));
+    let long = [b"apple".as_slice(), &[b'x'; 140]].concat();
+    let leaves = [
+        Rows::new(),
+        Rows::from([(b"only".to_vec(), inline("one"))]),
+        Rows::from([
+            (b"apple".to_vec(), inline("1")),
+            (b"apples".to_vec(), inline("")),
+            (long, large),
+            (b"april".to_vec(), inline(&"v".repeat(90))),
+        ]),
+    ];
+    let mut pages: Vec<_> = leaves.iter().map(|rows| encoded(&image_of(rows))).collect();
+    for keys in [&[][..], &["m"], &["tenon", "tens", "tent", "tenth"]] {
+        let children: Vec<EncodedAddr> = (0..=keys.len()).map(|number| [number as u8 + 1; 12]).collect();
+        let mut raw = Vec::new();
+        encode_inner(1, &Separators::from_keys(keys), &children, &mut raw);
+        pages.push(raw);
+    }
+    pages
+}
+
+#[test]
+fn patched_pages_are_pages_or_errors() {
+    let (mut sound, mut refused) = (0, 0);
+    for page in small_pages() {
+        assert!(demand_page_or_error(&page));
+        for at in 0..page.len() {
+            for byte in 0..=255 {
+                let mut patched = page.clone();
+                patched[at] = byte;
+                *(if demand_page_or_error(&patched) { &mut sound } else { &mut refused }) += 1;
+            }
+        }
+    }
+    assert!(sound > 1000 && refused > 10_000, "{sound} sound, {refused} refused");
+}
+
+#[test]
+fn cut_and_extended_pages_are_refused() {
+    for page in small_pages() {
+        for length in 0..page.len() {
+            assert!(!demand_page_or_error(&page[..length]), "{length} of {} bytes", page.len());
+        }
+        assert!(!demand_page_or_error(&[page.as_slice(), &[0]].concat()));
+    }
+}
+
+#[test]
+fn headers_that_promise_much_allocate_little() {
+    // Four billion rows, or as many children, in a few bytes.
+    for kind in [1, 2] {
+        let mut raw = vec![1, kind, kind - 1, 0];
+        raw.extend_from_slice(&u32::MAX.to_le_bytes());
+        raw.extend_from_slice(&[0; 64]);
+        assert!(!demand_page_or_error(&raw));
+    }
+}
+
+#[test]
+fn a_leaf_of_one_row_of_the_longest_key() {
+    let key = vec![9; engine::KEY_BYTES_MAX];
+    let image = LeafImage::from_rows([(key.as_slice(), NewValue::Inline(b"v"))]);
+    let again = LeafImage::decode(&encoded(&image)).expect("its own bytes");
+    assert_eq!(again.find(&key), Ok(0));
+    assert_eq!(again.find(&key[1..]), Err(0));
+    assert!(again.memory_bytes() < key.len() + 10_000);
+}
+
+#[test]
+fn splits_leave_rows_on_both_sides() {
+    let rows: Rows = (0..10u8).map(|key| (vec![key], Row::Inline(vec![0; 99]))).collect();
+    let image = image_of(&rows);
+    assert_eq!(image.split_point(0), 1);
+    assert_eq!(image.split_point(500), 5);
+    assert_eq!(image.split_point(501), 6);
+    assert_eq!(image.split_point(usize::MAX), 9);
+}
+
+#[test]
+fn index_entries_take_little_memory() {
+    let keys: Vec<Vec<u8>> = (0..600u32).map(|n| [b"prefix".as_slice(), &(n * 7919).to_be_bytes(), &[5; 30]].concat()).collect();
+    let image = LeafImage::from_rows(keys.iter().map(|key| (key.as_slice(), NewValue::Inline(b""))));
+    let plain: usize = keys.iter().map(Vec::len).sum();
+    let of_heap = image.data().len() + 4 * (2 * image.len() + 1);
+    assert!(of_heap <= plain + 10 * keys.len(), "{of_heap} for {plain}");
+}
