@@ -1,15 +1,27 @@
-//! Results of measurements: the [`Session`] of runs and its file, and what is made of it.
+//! Results of measurements: the [`Session`] of runs and its file, and what is made of it: [`csv`], [`compare`].
+//!
 //!
 //! It starts no server, parses no argument and reads no clock: whoever measures fills a [`Session`] and hands it over.
 
+mod compare;
+mod csv;
 mod error;
+mod experiment;
 mod file;
 mod latency;
 pub mod limits;
+pub mod measure;
 mod model;
+pub mod noise;
+pub mod number;
 mod stalls;
+pub mod verdict;
 
+pub use compare::{Comparison, Line, TOLERANCE, compare};
+pub use csv::csv;
 pub use error::{Error, Result};
+pub use experiment::{Experiment, Pool, Work, labels};
+pub use file::write_whole;
 pub use latency::Latency;
 pub use model::{Configuration, FORMAT, Iteration, Machine, Operation, Outcome, Pacing, Run, Series, Session, Span};
 pub use stalls::stalls;

@@ -1,0 +1,226 @@
+//! Two sessions made at different times: what became better or worse, with noise taken into account.
+
+use crate::measure::{Measure, Verdict};
+use crate::noise::{Basis, Estimate, Ratio};
+use crate::{Experiment, Session, number};
+use std::fmt::Write as _;
+
+pub use crate::measure::TOLERANCE;
+
+/// What came of comparing two sessions.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// When the older one began, in milliseconds since 1970 UTC.
+    pub before_ms: i64,
+    /// When the newer one began.
+    pub after_ms: i64,
+    /// Differences below this share are none.
+    pub tolerance: f64,
+    /// One line per work, configuration and measure that both have.
+    pub lines: Vec<Line>,
+    /// What could not be compared, or only with care, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// One figure before and after.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Workload and phase.
+    pub work: String,
+    /// Clients, pacing and parameters.
+    pub detail: String,
+    /// Label of the configuration.
+    pub configuration: String,
+    /// The measure.
+    pub measure: Measure,
+    /// The figure of the older session.
+    pub before: Estimate,
+    /// The figure of the newer session.
+    pub after: Estimate,
+    /// After divided by before; `None` when one of them is zero.
+    pub ratio: Option<Ratio>,
+    /// What the newer figure is.
+    pub verdict: Verdict,
+}
+
+/// Compares `after` with `before`. A difference below the tolerance (a share such as [`TOLERANCE`]) is none.
+pub fn compare(before: &Session, after: &Session, tolerance: f64) -> Comparison {
+    let mut comparison = Comparison {
+        before_ms: before.started_ms,
+        after_ms: after.started_ms,
+        tolerance,
+        lines: Vec::new(),
+        notes: notes_of_machines(before, after),
+    };
+    let of_before = Experiment::all(before);
+    let of_after = Experiment::all(after);
+    for old in &of_before {
+        let new = of_after.iter().find(|new| new.work == old.work);
+        match new {
+            Some(new) => comparison.add(old, new),
+            None => comparison.note(format!(
+                "{} ({}) is only in the older one.",
+                old.work.name(),
+                old.work.detail()
+            )),
+        }
+    }
+    for new in &of_after {
+        if !of_before.iter().any(|old| old.work == new.work) {
+            comparison.note(format!(
+                "{} ({}) is only in the newer one.",
+                new.work.name(),
+                new.work.detail()
+            ));
+        }
+    }
+    comparison
+}
+
+impl Comparison {
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn add(&mut self, old: &Experiment, new: &Experiment) {
+        let work = old.work.name();
+        for before in &old.pools {
+            let label = &before.configuration.label;
+            let Some(after) = new.pool(label) else {
+                self.note(format!("{work}: {label} is only in the older one."));
+                continue;
+            };
+            if before.configuration.engine != after.configuration.engine
+                || before.configuration.options != after.configuration.options
+            {
+                self.note(format!("{label} is set up differently in the two."));
+            }
+            for (pool, which) in [(before, "older"), (after, "newer")] {
+                if let Some(crate::Outcome::Failed { message }) = pool.failed.first().map(|run| &run.outcome) {
+                    self.note(format!("{work}: {label} failed in the {which} one: {message}"));
+                }
+            }
+            let measures = Measure::of(before);
+            for measure in measures.into_iter().filter(|measure| measure.comparable(before, after)) {
+                let (Some(of_before), Some(of_after)) = (measure.estimate(before), measure.estimate(after)) else {
+                    continue;
+                };
+                let (ratio, verdict) = measure.judge(&of_after, &of_before, self.tolerance);
+                self.lines.push(Line {
+                    work: work.clone(),
+                    detail: old.work.detail(),
+                    configuration: label.clone(),
+                    measure,
+                    before: of_before,
+                    after: of_after,
+                    ratio,
+                    verdict,
+                });
+            }
+        }
+        for after in &new.pools {
+            let label = &after.configuration.label;
+            if old.pool(label).is_none() {
+                self.note(format!("{work}: {label} is only in the newer one."));
+            }
+        }
+    }
+
+    /// Lines with a verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.lines.iter().filter(|line| line.verdict == verdict).count()
+    }
+
+    /// True when something became worse: a check in CI fails by this.
+    pub fn is_worse(&self) -> bool {
+        self.count(Verdict::Worse) > 0
+    }
+
+    /// The counts in a sentence.
+    pub fn summary(&self) -> String {
+        let counts = [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Unclear];
+        let counts = counts.map(|verdict| format!("{} {}", self.count(verdict), verdict.word()));
+        format!("{} figures compared: {}.", self.lines.len(), counts.join(", "))
+    }
+
+    /// All of it as text for a terminal.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut work = None;
+        for line in &self.lines {
+            let title = format!("{} ({}) {}", line.work, line.detail, line.configuration);
+            if work.as_ref() != Some(&title) {
+                let _ = write!(
+                    text,
+                    "\n{title}\n{:<28} {:>12} {:>12} {:>8} {:>18}  verdict\n",
+                    "measure", "before", "after", "ratio", "99 % interval"
+                );
+                work = Some(title);
+            }
+            text.push_str(&line.text());
+        }
+        for note in &self.notes {
+            let _ = write!(text, "\nnote: {note}");
+        }
+        let _ = write!(
+            text,
+            "\n{}\nDifferences below {} are called the same.\n",
+            self.summary(),
+            number::percent(self.tolerance)
+        );
+        text
+    }
+}
+
+impl Line {
+    fn text(&self) -> String {
+        let ratio = self.ratio.map_or("-".to_owned(), |ratio| number::ratio(ratio.value));
+        let verdict = match self.verdict {
+            Verdict::Worse => "WORSE",
+            other => other.word(),
+        };
+        format!(
+            "{:<28} {:>12} {:>12} {:>8} {:>18}  {verdict}\n",
+            self.measure.name(),
+            self.measure.show(self.before.value),
+            self.measure.show(self.after.value),
+            ratio,
+            self.interval(),
+        )
+    }
+
+    /// The interval of the ratio; with a tilde when its noise was not measured.
+    pub fn interval(&self) -> String {
+        let assumed = [self.before.basis, self.after.basis].contains(&Basis::Assumed);
+        let mark = if assumed { "~" } else { "" };
+        self.ratio.map_or("-".to_owned(), |ratio| {
+            format!("{mark}{:.2} to {:.2}", ratio.low, ratio.high)
+        })
+    }
+}
+
+fn notes_of_machines(before: &Session, after: &Session) -> Vec<String> {
+    let (a, b) = (&before.machine, &after.machine);
+    let texts = [
+        ("processor", &a.cpu, &b.cpu),
+        ("kernel", &a.kernel, &b.kernel),
+        ("file system", &a.file_system, &b.file_system),
+        ("disk", &a.disk, &b.disk),
+    ];
+    let mut notes: Vec<String> = texts
+        .into_iter()
+        .filter(|(_, before, after)| before != after)
+        .map(|(name, before, after)| format!("Another {name}: {before} before, {after} after."))
+        .collect();
+    if (a.cores, a.memory_bytes) != (b.cores, b.memory_bytes) {
+        let machine = |cores, memory| format!("{cores} processors and {}", number::bytes(memory as f64));
+        notes.push(format!(
+            "Another machine: {} before, {} after.",
+            machine(a.cores, a.memory_bytes),
+            machine(b.cores, b.memory_bytes)
+        ));
+    }
+    notes
+}

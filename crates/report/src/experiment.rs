@@ -1,0 +1,145 @@
+//! Which runs belong together: the same work on several configurations, and repetitions of it on one.
+
+use crate::{Configuration, Outcome, Pacing, Run, Session, number};
+use std::collections::BTreeMap;
+
+/// What makes two runs the same work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work<'a> {
+    /// The workload.
+    pub workload: &'a str,
+    /// Its phase.
+    pub phase: &'a str,
+    /// What decides the amount and kind of work.
+    pub parameters: &'a BTreeMap<String, String>,
+    /// Connections that worked at once.
+    pub clients: u32,
+    /// Who decided when an operation started.
+    pub pacing: Pacing,
+}
+
+/// Repetitions of one work on one configuration.
+#[derive(Clone, Debug)]
+pub struct Pool<'a> {
+    /// What was measured.
+    pub configuration: &'a Configuration,
+    /// The repetitions that measured something, in order.
+    pub runs: Vec<&'a Run>,
+    /// The repetitions that failed: what they measured is not of the work.
+    pub failed: Vec<&'a Run>,
+}
+
+/// One work on all configurations that did it.
+#[derive(Clone, Debug)]
+pub struct Experiment<'a> {
+    /// What was done.
+    pub work: Work<'a>,
+    /// By whom, in the order of the session.
+    pub pools: Vec<Pool<'a>>,
+}
+
+impl<'a> Work<'a> {
+    /// The work of a run.
+    pub fn of(run: &'a Run) -> Self {
+        Self {
+            workload: &run.workload,
+            phase: &run.phase,
+            parameters: &run.parameters,
+            clients: run.clients,
+            pacing: run.pacing,
+        }
+    }
+
+    /// Workload and phase.
+    pub fn name(&self) -> String {
+        format!("{}, {}", self.workload, self.phase)
+    }
+
+    /// What else tells it from other works, in words.
+    pub fn detail(&self) -> String {
+        let clients = match self.clients {
+            1 => "1 client".to_owned(),
+            clients => format!("{clients} clients"),
+        };
+        let pacing = match self.pacing {
+            Pacing::Closed => "closed loop".to_owned(),
+            Pacing::Open { rate } => format!("open loop at {}/s", number::short(rate)),
+        };
+        let parameters = self.parameters.iter().map(|(name, value)| format!("{name} {value}"));
+        [clients, pacing]
+            .into_iter()
+            .chain(parameters)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+impl<'a> Experiment<'a> {
+    /// The experiments of a session in the order of their first runs.
+    pub fn all(session: &'a Session) -> Vec<Self> {
+        let mut experiments: Vec<Self> = Vec::new();
+        for run in &session.runs {
+            let work = Work::of(run);
+            let index = experiments.iter().position(|experiment| experiment.work == work);
+            let index = index.unwrap_or_else(|| {
+                experiments.push(Self {
+                    work,
+                    pools: Vec::new(),
+                });
+                experiments.len() - 1
+            });
+            experiments[index].add(run);
+        }
+        experiments
+    }
+
+    fn add(&mut self, run: &'a Run) {
+        let same = |pool: &&mut Pool<'a>| pool.configuration.label == run.configuration.label;
+        let pool = match self.pools.iter_mut().find(same) {
+            Some(pool) => pool,
+            None => {
+                self.pools.push(Pool {
+                    configuration: &run.configuration,
+                    runs: Vec::new(),
+                    failed: Vec::new(),
+                });
+                self.pools.last_mut().expect("it was just added")
+            }
+        };
+        match run.outcome {
+            Outcome::Failed { .. } => pool.failed.push(run),
+            Outcome::Complete | Outcome::Interrupted => pool.runs.push(run),
+        }
+    }
+
+    /// The runs of one configuration.
+    pub fn pool(&self, label: &str) -> Option<&Pool<'a>> {
+        self.pools.iter().find(|pool| pool.configuration.label == label)
+    }
+}
+
+impl Pool<'_> {
+    /// Names of the operations of all repetitions, the most frequent first.
+    pub fn operations(&self) -> Vec<&str> {
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for (name, operation) in self.runs.iter().flat_map(|run| &run.operations) {
+            let count = counts.entry(name).or_default();
+            *count = count.saturating_add(operation.count);
+        }
+        let mut names: Vec<_> = counts.into_iter().collect();
+        names.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+        names.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+/// Labels of the configurations of a session in the order of their first runs.
+pub fn labels(session: &Session) -> Vec<&str> {
+    let mut labels = Vec::new();
+    for run in &session.runs {
+        let label = run.configuration.label.as_str();
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    labels
+}

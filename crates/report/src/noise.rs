@@ -1,0 +1,316 @@
+//! How sure a figure is, and whether two figures differ.
+//!
+//! The noise of a mean over time comes from the method of *batch means* (R. W. Conway, "Some tactical problems in
+//! digital simulation", Management Science 10, 1963; A. M. Law and J. S. Carson, Operations Research 27, 1979):
+//! neighbouring seconds are not independent, so the series is cut into batches that nearly are, and the spread of the
+//! batches' means gives the standard error of the whole mean. Details:
+//!
+//! 1. A figure is a ratio of sums, such as CPU per operation. Each interval's error is `numerator - ratio *
+//!    denominator`, relative to the mean numerator.
+//! 2. A straight line is taken off the errors: throughput that falls while data grows is no noise.
+//! 3. Up to 20 batches of at least three intervals; five batches at least, or the noise is not known.
+//! 4. With [`REPETITIONS_MIN`] repetitions each of them is one batch. With fewer, nothing shows how much two runs of
+//!    the same differ, and [`RUN_TO_RUN`] is added.
+//! 5. Two figures are compared by the logarithm of their ratio, with Student's distribution and the degrees of freedom
+//!    of B. L. Welch (Biometrika 34, 1947), at 99 %: a report has many comparisons.
+
+/// Batches of one run.
+const BATCHES: std::ops::RangeInclusive<usize> = 5..=20;
+/// Intervals of the shortest batch.
+const BATCH_INTERVALS_MIN: usize = 3;
+/// Repetitions from which their own spread is used.
+pub const REPETITIONS_MIN: usize = 4;
+/// Standard error that is added when too few repetitions show it.
+pub const RUN_TO_RUN: f64 = 0.02;
+/// Two-sided 99 % quantiles of Student's distribution by degrees of freedom; 2.576 beyond.
+const STUDENT_99: [(f64, f64); 17] = [
+    (1.0, 63.657),
+    (2.0, 9.925),
+    (3.0, 5.841),
+    (4.0, 4.604),
+    (5.0, 4.032),
+    (6.0, 3.707),
+    (7.0, 3.499),
+    (8.0, 3.355),
+    (9.0, 3.250),
+    (10.0, 3.169),
+    (12.0, 3.055),
+    (15.0, 2.947),
+    (20.0, 2.845),
+    (30.0, 2.750),
+    (60.0, 2.660),
+    (120.0, 2.617),
+    (f64::INFINITY, 2.576),
+];
+
+/// Where a figure's noise comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Basis {
+    /// The spread of so many batches of seconds.
+    Batches(usize),
+    /// The spread of so many repetitions.
+    Repetitions(usize),
+    /// Nothing was measured; the share that is usual for such a figure.
+    Assumed,
+}
+
+/// A figure and its noise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The figure.
+    pub value: f64,
+    /// Its standard error as a share of it.
+    pub error: f64,
+    /// Degrees of freedom of the error.
+    pub freedom: f64,
+    /// Where the error comes from.
+    pub basis: Basis,
+}
+
+/// Two columns of a series whose sums' ratio is a figure.
+pub struct Columns {
+    /// What is counted.
+    pub numerator: Vec<f64>,
+    /// What it is divided by.
+    pub denominator: Vec<f64>,
+}
+
+impl Estimate {
+    /// A figure whose noise nothing shows.
+    pub fn assumed(value: f64, error: f64) -> Self {
+        Self {
+            value,
+            error,
+            freedom: f64::INFINITY,
+            basis: Basis::Assumed,
+        }
+    }
+
+    /// A figure of repetitions, with the noise of their series or of themselves, or else the one that is usual.
+    pub fn new(value: f64, repetitions: &[f64], series: &[Columns], usual: f64) -> Self {
+        if repetitions.len() >= REPETITIONS_MIN {
+            let error = relative_error_of_mean(repetitions);
+            let freedom = repetitions.len() as f64 - 1.0;
+            return Self {
+                value,
+                error,
+                freedom,
+                basis: Basis::Repetitions(repetitions.len()),
+            };
+        }
+        let batches: Vec<f64> = series.iter().flat_map(batch_errors).collect();
+        if batches.is_empty() {
+            return Self::assumed(value, usual);
+        }
+        let within = standard_error(&batches);
+        let freedom = batches.len() as f64 - 1.0;
+        let error = within.hypot(RUN_TO_RUN);
+        // Welch's formula with one part of no known freedom.
+        let freedom = if within > 0.0 {
+            freedom * (error / within).powi(4)
+        } else {
+            f64::INFINITY
+        };
+        Self {
+            value,
+            error,
+            freedom,
+            basis: Basis::Batches(batches.len()),
+        }
+    }
+}
+
+/// The 99 % interval of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The ratio.
+    pub value: f64,
+    /// It is hardly smaller than this.
+    pub low: f64,
+    /// It is hardly larger than this.
+    pub high: f64,
+}
+
+impl Ratio {
+    /// `a` divided by `b`; `None` when one of them is not positive.
+    pub fn of(a: &Estimate, b: &Estimate) -> Option<Self> {
+        let value = a.value / b.value;
+        if !(a.value > 0.0 && b.value > 0.0 && value.is_finite() && value > 0.0) {
+            return None;
+        }
+        let variance = a.error.powi(2) + b.error.powi(2);
+        let parts = a.error.powi(4) / a.freedom + b.error.powi(4) / b.freedom;
+        let freedom = if parts > 0.0 {
+            variance.powi(2) / parts
+        } else {
+            f64::INFINITY
+        };
+        let reach = (student_99(freedom) * variance.sqrt()).min(20.0).exp();
+        Some(Self {
+            value,
+            low: value / reach,
+            high: value * reach,
+        })
+    }
+
+    /// The ratio the other way round.
+    pub fn inverse(self) -> Self {
+        Self {
+            value: 1.0 / self.value,
+            low: 1.0 / self.high,
+            high: 1.0 / self.low,
+        }
+    }
+}
+
+/// Relative errors of the means of a run's batches; none when it was too short.
+fn batch_errors(columns: &Columns) -> Vec<f64> {
+    let points = columns.numerator.len().min(columns.denominator.len());
+    let numerator = &columns.numerator[..points];
+    let denominator = &columns.denominator[..points];
+    let sum: f64 = numerator.iter().sum();
+    let divided_by: f64 = denominator.iter().sum();
+    let batches = (points / BATCH_INTERVALS_MIN).min(*BATCHES.end());
+    if batches < *BATCHES.start() || sum <= 0.0 || divided_by <= 0.0 {
+        return Vec::new();
+    }
+    let ratio = sum / divided_by;
+    let mean = sum / points as f64;
+    let mut errors: Vec<f64> = numerator
+        .iter()
+        .zip(denominator)
+        .map(|(n, d)| (n - ratio * d) / mean)
+        .collect();
+    remove_line(&mut errors);
+    let batch = |index: usize| &errors[index * points / batches..(index + 1) * points / batches];
+    (0..batches).map(|index| mean_of(batch(index))).collect()
+}
+
+/// Takes the line of least squares off the values.
+fn remove_line(values: &mut [f64]) {
+    let middle = (values.len() as f64 - 1.0) / 2.0;
+    let mean = mean_of(values);
+    let (mut product, mut square) = (0.0, 0.0);
+    for (index, value) in values.iter().enumerate() {
+        let x = index as f64 - middle;
+        product += x * (value - mean);
+        square += x * x;
+    }
+    let slope = if square > 0.0 { product / square } else { 0.0 };
+    for (index, value) in values.iter_mut().enumerate() {
+        *value -= mean + slope * (index as f64 - middle);
+    }
+}
+
+fn mean_of(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The standard error of the mean of independent values.
+fn standard_error(values: &[f64]) -> f64 {
+    let mean = mean_of(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let count = values.len() as f64;
+    if count < 2.0 {
+        0.0
+    } else {
+        (squares / (count - 1.0) / count).sqrt()
+    }
+}
+
+fn relative_error_of_mean(values: &[f64]) -> f64 {
+    let mean = mean_of(values);
+    if mean > 0.0 { standard_error(values) / mean } else { 0.0 }
+}
+
+/// The quantile for the degrees of freedom, or for the next lower ones in the table, which is wider.
+fn student_99(freedom: f64) -> f64 {
+    let row = STUDENT_99.iter().rev().find(|row| row.0 <= freedom);
+    row.unwrap_or(&STUDENT_99[0]).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::{Random, SeededRandom};
+
+    /// Throughput of `points` seconds around `mean` with a share of noise, of which a part is left over from the second before.
+    fn series(random: &SeededRandom, points: usize, mean: f64, share: f64, memory: f64) -> Columns {
+        let mut state = 0.0;
+        let numerator = (0..points).map(|_| {
+            let uniform = random.next_u64() as f64 / u64::MAX as f64;
+            state = memory * state + (uniform - 0.5) * 3.46 * share * (1.0f64 - memory * memory).sqrt();
+            mean * (1.0 + state)
+        });
+        Columns {
+            numerator: numerator.collect(),
+            denominator: vec![1.0; points],
+        }
+    }
+
+    fn estimate(columns: Columns) -> Estimate {
+        let value = mean_of(&columns.numerator);
+        Estimate::new(value, &[value], &[columns], 0.1)
+    }
+
+    #[test]
+    fn the_interval_holds_the_truth_nearly_always() {
+        let random = SeededRandom::new(7);
+        let mut held = 0;
+        for _ in 0..400 {
+            let a = estimate(series(&random, 120, 1000.0, 0.2, 0.5));
+            let b = estimate(series(&random, 120, 1000.0, 0.2, 0.5));
+            let ratio = Ratio::of(&a, &b).expect("both are positive");
+            held += usize::from(ratio.low <= 1.0 && 1.0 <= ratio.high);
+        }
+        assert!(held >= 392, "seed 7: {held} of 400 intervals hold 1");
+    }
+
+    #[test]
+    fn a_clear_difference_is_outside_the_interval() {
+        let random = SeededRandom::new(8);
+        let a = estimate(series(&random, 60, 1300.0, 0.1, 0.3));
+        let b = estimate(series(&random, 60, 1000.0, 0.1, 0.3));
+        let ratio = Ratio::of(&a, &b).expect("both are positive");
+        assert!(ratio.low > 1.1 && ratio.high < 1.6, "seed 8: {ratio:?}");
+        let inverse = ratio.inverse();
+        assert!(inverse.high < 1.0 && (inverse.value * ratio.value - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_steady_fall_is_no_noise() {
+        let falling = |points: usize| (0..points).map(|i| 2000.0 - 10.0 * i as f64).collect::<Vec<_>>();
+        let columns = Columns {
+            numerator: falling(100),
+            denominator: vec![1.0; 100],
+        };
+        let found = estimate(columns);
+        assert!((found.error - RUN_TO_RUN).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.basis, Basis::Batches(20));
+    }
+
+    #[test]
+    fn short_runs_have_the_usual_noise() {
+        let random = SeededRandom::new(9);
+        assert_eq!(estimate(series(&random, 14, 10.0, 0.1, 0.0)).basis, Basis::Assumed);
+        assert_eq!(estimate(series(&random, 15, 10.0, 0.1, 0.0)).basis, Basis::Batches(5));
+    }
+
+    #[test]
+    fn repetitions_show_their_own_noise() {
+        let found = Estimate::new(100.0, &[90.0, 110.0, 100.0, 100.0], &[], 0.5);
+        assert_eq!(found.basis, Basis::Repetitions(4));
+        assert!((found.error - 0.0408).abs() < 0.001, "{found:?}");
+        assert_eq!(student_99(found.freedom), 5.841);
+        assert_eq!(student_99(0.5), 63.657);
+        assert_eq!(student_99(1e9), 2.617);
+        assert_eq!(student_99(f64::INFINITY), 2.576);
+    }
+
+    #[test]
+    fn there_is_no_ratio_to_nothing() {
+        let some = Estimate::assumed(1.0, 0.1);
+        assert_eq!(Ratio::of(&some, &Estimate::assumed(0.0, 0.1)), None);
+        assert_eq!(Ratio::of(&Estimate::assumed(0.0, 0.1), &some), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! Which configuration is best by which measure, by how much, and how sure that is.
+
+use crate::Experiment;
+use crate::experiment::Pool;
+use crate::measure::{Measure, TOLERANCE, Verdict};
+use crate::noise::{Basis, Estimate, Ratio};
+use crate::number;
+
+/// All configurations of an experiment by one measure.
+#[derive(Clone, Debug)]
+pub struct Standing<'a> {
+    /// The measure.
+    pub measure: Measure,
+    /// Label and figure of each configuration, the best first.
+    pub places: Vec<Place<'a>>,
+    /// How many of the first places are not told apart.
+    pub leaders: usize,
+}
+
+/// One configuration in a [`Standing`].
+#[derive(Clone, Debug)]
+pub struct Place<'a> {
+    /// Its label.
+    pub label: &'a str,
+    /// Its figure.
+    pub estimate: Estimate,
+    /// How much better the best one is (above 1 means better); `None` for the best one itself, and beside zero.
+    pub behind: Option<Ratio>,
+    /// What the best one is, compared with it.
+    pub verdict: Verdict,
+}
+
+impl<'a> Standing<'a> {
+    /// The standings of an experiment in which two configurations or more can be compared.
+    pub fn all(experiment: &Experiment<'a>) -> Vec<Self> {
+        let mut measures: Vec<Measure> = Vec::new();
+        for measure in experiment.pools.iter().flat_map(Measure::of) {
+            if !measures.contains(&measure) {
+                measures.push(measure);
+            }
+        }
+        measures.sort_by_key(|measure| rank(measure));
+        measures
+            .into_iter()
+            .filter_map(|measure| Self::of(experiment, measure))
+            .collect()
+    }
+
+    /// The standing by one measure.
+    pub fn of(experiment: &Experiment<'a>, measure: Measure) -> Option<Self> {
+        let first = experiment.pools.first()?;
+        let comparable = |pool: &&Pool| measure.comparable(first, pool);
+        if !experiment.pools.iter().all(|pool| comparable(&pool)) {
+            return None;
+        }
+        let figure = |pool: &Pool<'a>| Some((pool.configuration.label.as_str(), measure.estimate(pool)?));
+        let mut figures: Vec<_> = experiment.pools.iter().filter_map(figure).collect();
+        if figures.len() < 2 {
+            return None;
+        }
+        figures.sort_by(|a, b| {
+            let order = a.1.value.total_cmp(&b.1.value);
+            if measure.more_is_better() {
+                order.reverse()
+            } else {
+                order
+            }
+        });
+        let best = figures[0].1;
+        let places: Vec<Place> = figures
+            .into_iter()
+            .enumerate()
+            .map(|(index, (label, estimate))| {
+                if index == 0 {
+                    return Place {
+                        label,
+                        estimate,
+                        behind: None,
+                        verdict: Verdict::Same,
+                    };
+                }
+                let (ratio, verdict) = measure.judge(&best, &estimate, TOLERANCE);
+                let behind = ratio.map(|ratio| {
+                    if measure.more_is_better() {
+                        ratio
+                    } else {
+                        ratio.inverse()
+                    }
+                });
+                Place {
+                    label,
+                    estimate,
+                    behind,
+                    verdict,
+                }
+            })
+            .collect();
+        let leaders = places
+            .iter()
+            .take_while(|place| place.verdict != Verdict::Better)
+            .count();
+        Some(Self {
+            measure,
+            places,
+            leaders,
+        })
+    }
+
+    /// The one best configuration, when there is one.
+    pub fn winner(&self) -> Option<&Place<'a>> {
+        (self.leaders == 1).then(|| &self.places[0])
+    }
+
+    /// It in a sentence, such as `btree: 12,345/s, 1.42x better than rocksdb (99 % sure of 1.30x to 1.55x)`.
+    pub fn sentence(&self) -> String {
+        let best = &self.places[0];
+        let value = self.measure.show(best.estimate.value);
+        if self.leaders == self.places.len() {
+            let unclear = self.places.iter().any(|place| place.verdict == Verdict::Unclear);
+            let why = if unclear {
+                "the noise is larger than the differences"
+            } else {
+                "no difference that matters"
+            };
+            return format!(
+                "no winner: {why} ({} to {})",
+                value,
+                self.measure.show(self.worst().estimate.value)
+            );
+        }
+        let next = &self.places[self.leaders];
+        let lead = match next.behind {
+            Some(ratio) => format!(
+                "{} better than {} {}",
+                number::ratio(ratio.value),
+                next.label,
+                sureness(&best.estimate, &next.estimate, ratio)
+            ),
+            None => format!("against {} of {}", self.measure.show(next.estimate.value), next.label),
+        };
+        let names: Vec<_> = self.places[..self.leaders].iter().map(|place| place.label).collect();
+        match names.as_slice() {
+            [one] => format!("{one}: {value}, {lead}"),
+            many => format!("{} share the lead at about {value}, {lead}", and(many)),
+        }
+    }
+
+    fn worst(&self) -> &Place<'a> {
+        self.places.last().expect("a standing has two places")
+    }
+}
+
+/// The order of measures in texts.
+fn rank(measure: &Measure) -> (usize, usize) {
+    match measure {
+        Measure::Throughput => (0, 0),
+        Measure::Cold => (1, 0),
+        Measure::Cached => (2, 0),
+        Measure::P99(_) => (3, 0),
+        Measure::ServerCpu => (4, 0),
+        Measure::Read => (5, 0),
+        Measure::Written => (6, 0),
+        Measure::Size => (7, 0),
+        Measure::Memory => (8, 0),
+        Measure::Start => (9, 0),
+        Measure::Stop => (10, 0),
+    }
+}
+
+fn sureness(a: &Estimate, b: &Estimate, ratio: Ratio) -> String {
+    let interval = format!("{} to {}", number::ratio(ratio.low), number::ratio(ratio.high));
+    if a.basis == Basis::Assumed || b.basis == Basis::Assumed {
+        format!("({interval} with the usual noise; none was measured)")
+    } else {
+        format!("(99 % sure of {interval})")
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn and(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
