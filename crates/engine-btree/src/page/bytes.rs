@@ -91,26 +91,25 @@ pub(super) fn read_u32(bytes: &[u8]) -> u32 {
 /// First four bytes, big endian, zero padded: orders as the bytes do, but for ties.
 #[inline(always)]
 pub(super) fn head_u32(bytes: &[u8]) -> u32 {
-    match bytes.first_chunk::<4>() {
-        Some(head) => u32::from_be_bytes(*head),
-        None => {
-            let mut head = [0; 4];
-            head[..bytes.len()].copy_from_slice(bytes);
-            u32::from_be_bytes(head)
-        }
+    match *bytes {
+        [a, b, c, d, ..] => u32::from_be_bytes([a, b, c, d]),
+        [a, b, c] => u32::from_be_bytes([a, b, c, 0]),
+        [a, b] => u32::from_be_bytes([a, b, 0, 0]),
+        [a] => u32::from_be_bytes([a, 0, 0, 0]),
+        [] => 0,
     }
 }
 
 /// First eight bytes, big endian, zero padded.
 #[inline(always)]
 pub(super) fn head_u64(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk::<8>() {
-        Some(head) => u64::from_be_bytes(*head),
-        None => {
-            let mut head = [0; 8];
-            head[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(head)
+    match (bytes.first_chunk::<8>(), bytes.last_chunk::<4>()) {
+        (Some(head), _) => u64::from_be_bytes(*head),
+        // Four to seven bytes: the first four and the last four, which agree where they overlap.
+        (None, Some(last)) => {
+            u64::from(head_u32(bytes)) << 32 | u64::from(u32::from_be_bytes(*last)) << (64 - 8 * bytes.len())
         }
+        (None, None) => u64::from(head_u32(bytes)) << 32,
     }
 }
 

@@ -5,8 +5,9 @@
 
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
 use super::leaf_format::{FORMAT_VERSION, check_order};
-use super::{EncodedAddr, KeyParts, PageDamage};
+use super::{KeyParts, PageDamage};
 use crate::budget::good_size;
+use blocks::BlockAddr;
 
 /// Second byte of an inner page.
 pub(super) const KIND_INNER: u8 = 2;
@@ -35,7 +36,11 @@ impl Separators {
         let mut ends = Vec::new();
         for key in keys {
             key.append_to(&mut plain);
-            assert!(plain.len() <= SEPARATOR_BYTES_MAX, "separators of {} bytes", plain.len());
+            assert!(
+                plain.len() <= SEPARATOR_BYTES_MAX,
+                "separators of {} bytes",
+                plain.len()
+            );
             ends.push(plain.len());
         }
         let Some(last) = ends.len().checked_sub(1) else {
@@ -112,7 +117,11 @@ impl Separators {
     pub(crate) fn with_replaced<K: AsRef<[u8]>>(&self, replaced: std::ops::Range<usize>, keys: &[K]) -> Self {
         let before = (0..replaced.start).map(|index| self.get(index));
         let after = (replaced.end..self.len()).map(|index| self.get(index));
-        Self::from_iter(before.chain(keys.iter().map(|key| KeyParts::from(key.as_ref()))).chain(after))
+        Self::from_iter(
+            before
+                .chain(keys.iter().map(|key| KeyParts::from(key.as_ref())))
+                .chain(after),
+        )
     }
 
     /// Number of separators at or below `key`: the child that holds it.
@@ -157,8 +166,15 @@ impl Separators {
         assert_eq!(self.offsets[self.len()] as usize, self.data.len(), "the end");
         for index in 0..self.len() {
             assert!(self.get(index).len() > 0, "separator {index} is empty");
-            assert_eq!(self.heads[index], head_u64(self.suffix(index)), "head of separator {index}");
-            assert!(index == 0 || self.suffix(index - 1) < self.suffix(index), "separator {index} out of order");
+            assert_eq!(
+                self.heads[index],
+                head_u64(self.suffix(index)),
+                "head of separator {index}"
+            );
+            assert!(
+                index == 0 || self.suffix(index - 1) < self.suffix(index),
+                "separator {index} out of order"
+            );
         }
     }
 }
@@ -170,11 +186,11 @@ pub(crate) struct InnerPage {
     pub(crate) level: u8,
     pub(crate) separators: Separators,
     /// One more than separators.
-    pub(crate) children: Vec<EncodedAddr>,
+    pub(crate) children: Vec<BlockAddr>,
 }
 
 /// Appends the raw bytes of an inner page.
-pub(crate) fn encode_inner(level: u8, separators: &Separators, children: &[EncodedAddr], out: &mut Vec<u8>) {
+pub(crate) fn encode_inner(level: u8, separators: &Separators, children: &[BlockAddr], out: &mut Vec<u8>) {
     assert_eq!(children.len(), separators.len() + 1, "a separator between two children");
     assert!((1..=LEVEL_MAX).contains(&level), "level {level}");
     let prefix = separators.prefix();
@@ -183,7 +199,7 @@ pub(crate) fn encode_inner(level: u8, separators: &Separators, children: &[Encod
     for number in [children.len(), separators.key_bytes(), prefix.len()] {
         out.extend_from_slice(&(number as u32).to_le_bytes());
     }
-    out.extend_from_slice(children.as_flattened());
+    children.iter().for_each(|address| address.encode(out));
     out.extend_from_slice(prefix);
     let mut previous: &[u8] = &[];
     for key in separators.iter() {
@@ -197,7 +213,6 @@ pub(crate) fn encode_inner(level: u8, separators: &Separators, children: &[Encod
 
 /// Reads the raw bytes of an inner page, all of them.
 pub(crate) fn decode_inner(raw: &[u8]) -> Result<InnerPage, PageDamage> {
-    const ADDR_BYTES: usize = size_of::<EncodedAddr>();
     let mut reader = Reader::new(raw);
     if reader.u8()? != FORMAT_VERSION {
         return Err(reader.damage("an unknown format version"));
@@ -221,8 +236,11 @@ pub(crate) fn decode_inner(raw: &[u8]) -> Result<InnerPage, PageDamage> {
     if key_bytes > SEPARATOR_BYTES_MAX {
         return Err(reader.damage("separators beyond their limit"));
     }
-    let (children, _) = reader.take(child_count.saturating_mul(ADDR_BYTES))?.as_chunks::<ADDR_BYTES>();
-    let children = children.to_vec();
+    let addresses = reader.take(child_count.saturating_mul(BlockAddr::ENCODED_BYTES))?;
+    let children = addresses.chunks_exact(BlockAddr::ENCODED_BYTES).map(BlockAddr::decode);
+    let Some(children) = children.collect::<Option<Vec<_>>>() else {
+        return Err(reader.damage("an address that cannot be"));
+    };
     let prefix = reader.take(prefix_len)?;
     let separators = decode_separators(&mut reader, child_count - 1, key_bytes, prefix)?;
     if reader.left() > 0 {

@@ -37,6 +37,9 @@ impl<'a> KeyParts<'a> {
 
 impl<'a> From<&'a [u8]> for KeyParts<'a> {
     fn from(key: &'a [u8]) -> Self {
-        Self { prefix: &[], suffix: key }
+        Self {
+            prefix: &[],
+            suffix: key,
+        }
     }
 }

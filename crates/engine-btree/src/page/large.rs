@@ -4,15 +4,13 @@
 //! included. Nothing else, so the total length tells the cell's length.
 
 use super::bytes::read_u32;
-
-/// A block's address as cells and inner pages store it.
-pub(crate) type EncodedAddr = [u8; 12];
+use blocks::BlockAddr;
 
 /// Raw bytes of a large value in one block; its last block holds what is left.
 pub(crate) const LARGE_CHUNK_BYTES: usize = 256 * 1024;
 
 const TOTAL_BYTES: usize = 4;
-const ADDR_BYTES: usize = size_of::<EncodedAddr>();
+const ADDR_BYTES: usize = BlockAddr::ENCODED_BYTES;
 
 /// Where a large value lies: the checked bytes of its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +28,10 @@ impl<'a> LargeRef<'a> {
         let total = large.total_bytes();
         let is_sound = total > 0
             && total <= engine::VALUE_BYTES_MAX
-            && cell.len() == TOTAL_BYTES + total.div_ceil(LARGE_CHUNK_BYTES) * ADDR_BYTES;
+            && cell.len() == TOTAL_BYTES + total.div_ceil(LARGE_CHUNK_BYTES) * ADDR_BYTES
+            && cell[TOTAL_BYTES..]
+                .chunks_exact(ADDR_BYTES)
+                .all(|bytes| BlockAddr::decode(bytes).is_some());
         is_sound.then_some(large)
     }
 
@@ -40,12 +41,19 @@ impl<'a> LargeRef<'a> {
     }
 
     /// The bytes of a cell, as [`LargeRef::from_cell`] takes them. One address for each chunk of a value that is not empty.
-    pub(crate) fn encode(total_bytes: usize, addresses: &[EncodedAddr]) -> Vec<u8> {
-        assert_eq!(addresses.len(), total_bytes.div_ceil(LARGE_CHUNK_BYTES), "one address for each chunk");
-        assert!(total_bytes > 0 && total_bytes <= engine::VALUE_BYTES_MAX, "{total_bytes} bytes");
-        let mut cell = Vec::with_capacity(TOTAL_BYTES + size_of_val(addresses));
+    pub(crate) fn encode(total_bytes: usize, addresses: &[BlockAddr]) -> Vec<u8> {
+        assert_eq!(
+            addresses.len(),
+            total_bytes.div_ceil(LARGE_CHUNK_BYTES),
+            "one address for each chunk"
+        );
+        assert!(
+            total_bytes > 0 && total_bytes <= engine::VALUE_BYTES_MAX,
+            "{total_bytes} bytes"
+        );
+        let mut cell = Vec::with_capacity(TOTAL_BYTES + addresses.len() * ADDR_BYTES);
         cell.extend_from_slice(&(total_bytes as u32).to_le_bytes());
-        cell.extend_from_slice(addresses.as_flattened());
+        addresses.iter().for_each(|address| address.encode(&mut cell));
         cell
     }
 
@@ -59,8 +67,8 @@ impl<'a> LargeRef<'a> {
     }
 
     /// Addresses of its chunks, in order.
-    pub(crate) fn addresses(&self) -> impl ExactSizeIterator<Item = EncodedAddr> + 'a {
-        let (addresses, _) = self.cell[TOTAL_BYTES..].as_chunks::<ADDR_BYTES>();
-        addresses.iter().copied()
+    pub(crate) fn addresses(&self) -> impl ExactSizeIterator<Item = BlockAddr> + 'a {
+        let addresses = self.cell[TOTAL_BYTES..].chunks_exact(ADDR_BYTES);
+        addresses.map(|bytes| BlockAddr::decode(bytes).expect("checked when the cell came in"))
     }
 }

@@ -7,11 +7,12 @@
 //! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset and
 //! length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
 
-use super::bytes::{common_prefix, head_u32, read_u32};
+use super::bytes::{common_prefix, head_u32, head_u64, read_u32};
 use super::{KeyParts, LargeRef, LeafBuilder};
 use crate::budget::good_size;
 use bytes::Bytes;
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 /// In the upper seven bits of a cell's first byte: the suffix's length does not fit there.
@@ -63,10 +64,11 @@ impl<'a> NewValue<'a> {
 }
 
 /// A cell's pieces, as places in `data`.
-struct Cell {
-    suffix_start: usize,
-    value_start: usize,
-    is_large: bool,
+pub(super) struct Cell {
+    pub(super) suffix_start: usize,
+    pub(super) value_start: usize,
+    pub(super) end: usize,
+    pub(super) is_large: bool,
 }
 
 impl LeafImage {
@@ -137,8 +139,8 @@ impl LeafImage {
     }
 
     #[inline]
-    fn cell(&self, index: usize) -> Cell {
-        let start = self.offsets()[index] as usize;
+    pub(super) fn cell(&self, index: usize) -> Cell {
+        let [start, end] = [self.offsets()[index], self.offsets()[index + 1]].map(|offset| offset as usize);
         let first = usize::from(self.data[start]);
         let (suffix_len, suffix_start) = match first >> 1 {
             LONG_SUFFIX => (read_u32(&self.data[start + 1..]) as usize, start + 5),
@@ -147,6 +149,7 @@ impl LeafImage {
         Cell {
             suffix_start,
             value_start: suffix_start + suffix_len,
+            end,
             is_large: first & 1 != 0,
         }
     }
@@ -175,21 +178,41 @@ impl LeafImage {
     fn find_suffix(&self, suffix: &[u8]) -> Result<usize, usize> {
         let heads = self.heads();
         let wanted = head_u32(suffix);
-        let mut low = heads.partition_point(|&head| head < wanted);
-        let mut high = match heads.get(low) {
-            Some(&head) if head == wanted => match heads.get(low + 1) {
-                Some(&next) if next == wanted => low + heads[low..].partition_point(|&head| head == wanted),
-                _ => low + 1,
-            },
-            _ => return Err(low),
-        };
+        let low = heads.partition_point(|&head| head < wanted);
+        if heads.get(low) != Some(&wanted) {
+            return Err(low);
+        }
+        if heads.get(low + 1) != Some(&wanted) {
+            return match self.suffix(low).cmp(suffix) {
+                Ordering::Less => Err(low + 1),
+                Ordering::Equal => Ok(low),
+                Ordering::Greater => Err(low),
+            };
+        }
+        let high = low + heads[low..].partition_point(|&head| head == wanted);
+        self.find_among_ties(suffix, low, high)
+    }
+
+    /// Among rows of equal heads: by the next eight bytes, and by whole suffixes where those tie, too.
+    fn find_among_ties(&self, suffix: &[u8], low: usize, high: usize) -> Result<usize, usize> {
+        let tail_head = |suffix: &[u8]| head_u64(suffix.get(size_of::<u32>()..).unwrap_or_default());
+        let wanted = tail_head(suffix);
+        let (mut first, mut rows) = (low, high - low);
+        while rows > 0 {
+            let half = rows / 2;
+            let is_less = tail_head(self.suffix(first + half)) < wanted;
+            first = select_unpredictable(is_less, first + half + 1, first);
+            rows = select_unpredictable(is_less, rows - half - 1, half);
+        }
+        // Nearly always decided at once.
+        let (mut low, mut high, mut middle) = (first, high, first);
         while low < high {
-            let middle = low + (high - low) / 2;
             match self.suffix(middle).cmp(suffix) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Ok(middle),
                 Ordering::Greater => high = middle,
             }
+            middle = low + (high - low) / 2;
         }
         Err(low)
     }
@@ -220,7 +243,7 @@ impl LeafImage {
             prefix: self.prefix(),
             suffix: &self.data[cell.suffix_start..cell.value_start],
         };
-        let place = cell.value_start..self.offsets()[index + 1] as usize;
+        let place = cell.value_start..cell.end;
         let value = if cell.is_large {
             CellValue::Large(LargeRef::trusted(&self.data[place]))
         } else {
@@ -264,16 +287,26 @@ impl LeafImage {
             let (key, value) = self.row_to_copy(index);
             row_bytes += key.len() + value.cell_bytes().len();
             assert_eq!(self.heads()[index], head_u32(key.suffix), "head of row {index}");
-            assert!(index == 0 || self.suffix(index - 1) < key.suffix, "row {index} out of order");
+            assert!(
+                index == 0 || self.suffix(index - 1) < key.suffix,
+                "row {index} out of order"
+            );
             if let NewValue::Large(large) = value {
-                assert!(LargeRef::from_cell(large.cell()).is_some(), "large value of row {index}");
+                assert!(
+                    LargeRef::from_cell(large.cell()).is_some(),
+                    "large value of row {index}"
+                );
             }
         }
         assert_eq!(self.row_bytes, row_bytes, "row bytes");
         match self.len() {
             0 => assert_eq!(self.data.len(), 0, "an empty leaf"),
             1 => assert!(self.suffix(0).is_empty(), "one key is all prefix"),
-            rows => assert_eq!(common_prefix(self.suffix(0), self.suffix(rows - 1)), 0, "the longest prefix"),
+            rows => assert_eq!(
+                common_prefix(self.suffix(0), self.suffix(rows - 1)),
+                0,
+                "the longest prefix"
+            ),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::bytes::{common_prefix, head_u32};
 use super::leaf::{LEAF_ROW_BYTES_MAX, LONG_SUFFIX};
+use super::sink::Sink;
 use super::{KeyParts, LeafImage, NewValue};
 use bytes::Bytes;
 
@@ -12,7 +13,7 @@ use bytes::Bytes;
 #[derive(Default)]
 pub(crate) struct LeafBuilder {
     /// Keys and values, one row after the other.
-    rows: Vec<u8>,
+    rows: Sink,
     places: Vec<Place>,
     offsets: Vec<u32>,
 }
@@ -51,7 +52,7 @@ impl LeafBuilder {
 
     fn key(&self, index: usize) -> &[u8] {
         let place = &self.places[index];
-        &self.rows[place.start as usize..][..place.key_len as usize]
+        &self.rows.bytes()[place.start as usize..][..place.key_len as usize]
     }
 
     /// Adds a row above all others. Panics when the leaf would pass [`LEAF_ROW_BYTES_MAX`]: callers finish a leaf long
@@ -62,25 +63,40 @@ impl LeafBuilder {
             self.last_key().is_none_or(|last| key.cmp(last).is_gt()),
             "keys must rise"
         );
-        let start = self.rows.len();
         let value_bytes = value.cell_bytes();
-        let end = start + key.len() + value_bytes.len();
-        assert!(end <= LEAF_ROW_BYTES_MAX, "a leaf of {end} bytes");
-        self.rows.reserve(end - start);
-        key.append_to(&mut self.rows);
-        self.rows.extend_from_slice(value_bytes);
-        self.places.push(Place {
-            start: start as u32,
-            key_len: key.len() as u32,
-            is_large: value.is_large(),
-        });
+        self.begin_row(key.len(), value_bytes.len(), value.is_large());
+        self.rows.put(key.prefix);
+        self.rows.put(key.suffix);
+        self.rows.put(value_bytes);
     }
 
     /// Adds row `index` of another leaf, above all others.
     #[inline]
     pub(crate) fn push_from(&mut self, leaf: &LeafImage, index: usize) {
-        let (key, value) = leaf.row_to_copy(index);
-        self.push(key, value);
+        debug_assert!(
+            self.last_key().is_none_or(|last| leaf.key(index).cmp(last).is_gt()),
+            "keys must rise"
+        );
+        let cell = leaf.cell(index);
+        let prefix_len = leaf.prefix().len();
+        let suffix_len = cell.value_start - cell.suffix_start;
+        self.begin_row(prefix_len + suffix_len, cell.end - cell.value_start, cell.is_large);
+        self.rows.put_from(leaf.data(), 0, prefix_len);
+        // Suffix and value lie side by side.
+        self.rows
+            .put_from(leaf.data(), cell.suffix_start, cell.end - cell.suffix_start);
+    }
+
+    #[inline(always)]
+    fn begin_row(&mut self, key_len: usize, value_len: usize, is_large: bool) {
+        let start = self.rows.len();
+        let end = start + key_len + value_len;
+        assert!(end <= LEAF_ROW_BYTES_MAX, "a leaf of {end} bytes");
+        self.places.push(Place {
+            start: start as u32,
+            key_len: key_len as u32,
+            is_large,
+        });
     }
 
     /// The image of the rows gathered; the builder is empty again.
@@ -90,19 +106,23 @@ impl LeafBuilder {
         };
         let prefix_len = common_prefix(self.key(0), self.key(last));
         let mut index = Vec::with_capacity(2 * self.places.len() + 1);
-        let mut data = Vec::with_capacity(self.data_bytes(prefix_len));
-        data.extend_from_slice(&self.rows[..prefix_len]);
+        let mut data = Sink::with_room(self.data_bytes(prefix_len));
+        let rows = self.rows.bytes();
+        data.put_from(rows, 0, prefix_len);
 
         self.offsets.clear();
-        let ends = self.places[1..].iter().map(|place| place.start as usize).chain([self.rows.len()]);
+        let ends = self.places[1..]
+            .iter()
+            .map(|place| place.start as usize)
+            .chain([rows.len()]);
         for (place, end) in self.places.iter().zip(ends) {
             self.offsets.push(data.len() as u32);
             let suffix_len = place.key_len as usize - prefix_len;
             put_cell_start(&mut data, suffix_len, place.is_large);
             // Suffix and value lie side by side here as there.
-            let cell = &self.rows[place.start as usize + prefix_len..end];
-            index.push(head_u32(&cell[..suffix_len]));
-            data.extend_from_slice(cell);
+            let suffix_start = place.start as usize + prefix_len;
+            index.push(head_u32(&rows[suffix_start..suffix_start + suffix_len]));
+            data.put_from(rows, suffix_start, end - suffix_start);
         }
         index.extend_from_slice(&self.offsets);
         index.push(data.len() as u32);
@@ -136,11 +156,11 @@ fn cell_start_bytes(suffix_len: usize) -> usize {
 
 /// Appends what lies before a cell's suffix.
 #[inline(always)]
-pub(super) fn put_cell_start(data: &mut Vec<u8>, suffix_len: usize, is_large: bool) {
+pub(super) fn put_cell_start(data: &mut Sink, suffix_len: usize, is_large: bool) {
     if suffix_len < LONG_SUFFIX {
-        data.push((suffix_len << 1) as u8 | u8::from(is_large));
+        data.put_byte((suffix_len << 1) as u8 | u8::from(is_large));
     } else {
-        data.push((LONG_SUFFIX << 1) as u8 | u8::from(is_large));
-        data.extend_from_slice(&(suffix_len as u32).to_le_bytes());
+        data.put_byte((LONG_SUFFIX << 1) as u8 | u8::from(is_large));
+        data.put(&(suffix_len as u32).to_le_bytes());
     }
 }

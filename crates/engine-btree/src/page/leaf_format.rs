@@ -3,9 +3,10 @@
 //!
 //! One image has one encoding: whatever decodes, encodes to the same bytes again.
 
-use super::bytes::{Reader, common_prefix, head_u32, put_varint};
+use super::bytes::{Reader, common_prefix, head_u64, put_varint};
 use super::leaf::LEAF_ROW_BYTES_MAX;
 use super::leaf_builder::put_cell_start;
+use super::sink::Sink;
 use super::{LargeRef, LeafImage, NewValue, PageDamage};
 use ::bytes::Bytes;
 
@@ -35,7 +36,10 @@ impl LeafImage {
             let value_bytes = value.cell_bytes();
             put_varint(out, shared as u64);
             put_varint(out, (key.suffix.len() - shared) as u64);
-            put_varint(out, (value_bytes.len() as u64) << 1 | u64::from(matches!(value, NewValue::Large(_))));
+            put_varint(
+                out,
+                (value_bytes.len() as u64) << 1 | u64::from(matches!(value, NewValue::Large(_))),
+            );
             out.extend_from_slice(&key.suffix[shared..]);
             out.extend_from_slice(value_bytes);
             previous = key.suffix;
@@ -54,10 +58,12 @@ impl LeafImage {
         let mut index = vec![0; 2 * rows + 1].into_boxed_slice();
         let (heads, offsets) = index.split_at_mut(rows);
         // No more than the header says and not much more than there is, whatever the header says.
-        let mut data = Vec::with_capacity(header.data_bytes_about().min(raw.len().saturating_mul(4)));
-        data.extend_from_slice(prefix);
+        let mut data = Sink::with_room(header.data_bytes_about().min(raw.len().saturating_mul(4)));
+        data.put(prefix);
 
         let mut row_bytes = 0;
+        // The first bytes of the suffix before, so as not to read what was written a moment ago.
+        let mut head = 0u64;
         let mut previous = data.len()..data.len();
         for row in 0..rows {
             let shared = reader.varint()?;
@@ -65,8 +71,9 @@ impl LeafImage {
             let value = reader.varint()?;
             let (value_len, is_large) = (value >> 1, value & 1 != 0);
             // All three stay below 2^35, so the sums hold.
+            let added_start = reader.at();
             let added = reader.take(unshared + value_len)?;
-            check_order(&data[previous.clone()], shared, &added[..unshared], row == 0)
+            check_order(&data.bytes()[previous.clone()], shared, &added[..unshared], row == 0)
                 .map_err(|rule| PageDamage::new(reader.at(), rule))?;
             if is_large && LargeRef::from_cell(&added[unshared..]).is_none() {
                 return Err(reader.damage("a large value's cell"));
@@ -78,10 +85,15 @@ impl LeafImage {
             offsets[row] = data.len() as u32;
             put_cell_start(&mut data, shared + unshared, is_large);
             let suffix_start = data.len();
-            data.extend_from_within(previous.start..previous.start + shared);
-            data.extend_from_slice(added);
+            if shared <= size_of_val(&head) {
+                data.put_part(head.to_be_bytes(), shared);
+            } else {
+                data.put_again(previous.start, shared);
+            }
+            data.put_from(raw, added_start, added.len());
             previous = suffix_start..suffix_start + shared + unshared;
-            heads[row] = head_u32(&data[previous.clone()]);
+            head = extend_head(head, shared, || head_inside(raw, added_start, unshared));
+            heads[row] = (head >> 32) as u32;
         }
         if reader.left() > 0 {
             return Err(reader.damage("bytes after the last row"));
@@ -90,7 +102,12 @@ impl LeafImage {
             return Err(reader.damage("fewer bytes than the header says"));
         }
         offsets[rows] = data.len() as u32;
-        let image = Self::from_parts(Bytes::from(data.into_boxed_slice()), index, header.prefix_len, row_bytes);
+        let image = Self::from_parts(
+            Bytes::from(data.into_boxed_slice()),
+            index,
+            header.prefix_len,
+            row_bytes,
+        );
         match image.is_prefix_longest() {
             true => Ok(image),
             false => Err(reader.damage("the prefix is not the longest")),
@@ -109,17 +126,34 @@ impl LeafImage {
 /// A suffix that shares exactly `shared` bytes with the one before and goes on with `unshared` lies above it, and shares no
 /// more.
 #[inline(always)]
-pub(super) fn check_order(
-    previous: &[u8],
-    shared: usize,
-    unshared: &[u8],
-    is_first: bool,
-) -> Result<(), &'static str> {
+pub(super) fn check_order(previous: &[u8], shared: usize, unshared: &[u8], is_first: bool) -> Result<(), &'static str> {
     let rises = match previous.get(shared) {
         Some(replaced) => unshared.first() > Some(replaced),
         None => shared == previous.len() && (is_first || !unshared.is_empty()),
     };
     if rises { Ok(()) } else { Err("keys do not rise") }
+}
+
+/// Head of a suffix that shares `shared` bytes with one of head `previous`, and goes on with bytes of head `rest`.
+#[inline(always)]
+fn extend_head(previous: u64, shared: usize, rest: impl FnOnce() -> u64) -> u64 {
+    match shared {
+        0 => rest(),
+        1..8 => previous & (u64::MAX << (64 - 8 * shared)) | rest() >> (8 * shared),
+        _ => previous,
+    }
+}
+
+/// [`head_u64`] of `length` bytes of `raw` that begin at `start`, without a jump that depends on `length`.
+#[inline(always)]
+fn head_inside(raw: &[u8], start: usize, length: usize) -> u64 {
+    match raw[start..].first_chunk::<8>() {
+        Some(bytes) => {
+            let bits_beyond = 64 - 8 * length.min(8) as u32;
+            u64::from_be_bytes(*bytes) & u64::MAX.checked_shl(bits_beyond).unwrap_or(0)
+        }
+        None => head_u64(&raw[start..start + length]),
+    }
 }
 
 struct LeafHeader {

@@ -11,12 +11,13 @@ mod large;
 mod leaf;
 mod leaf_builder;
 mod leaf_format;
+mod sink;
 
 pub(crate) use bytes::shortest_separator;
 pub(crate) use damage::PageDamage;
 pub(crate) use inner::{InnerPage, LEVEL_MAX, SEPARATOR_BYTES_MAX, Separators, decode_inner, encode_inner};
 pub(crate) use key_parts::KeyParts;
-pub(crate) use large::{EncodedAddr, LARGE_CHUNK_BYTES, LargeRef};
+pub(crate) use large::{LARGE_CHUNK_BYTES, LargeRef};
 pub(crate) use leaf::{CellValue, LEAF_ROW_BYTES_MAX, LeafImage, NewValue};
 pub(crate) use leaf_builder::LeafBuilder;
 

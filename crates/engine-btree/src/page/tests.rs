@@ -1,6 +1,7 @@
 //! Pages against sorted maps, and against bytes that lie.
 
 use super::*;
+use blocks::BlockAddr;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -19,6 +20,11 @@ impl Row {
             Row::Large(cell) => NewValue::Large(LargeRef::from_cell(cell).expect("made by encode")),
         }
     }
+}
+
+/// An address that no byte of repeats, but for its number.
+fn address(number: u8) -> BlockAddr {
+    BlockAddr::decode(&[number, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]).expect("twelve bytes")
 }
 
 fn image_of(rows: &Rows) -> LeafImage {
@@ -58,16 +64,22 @@ fn row() -> impl Strategy<Value = Row> {
     prop_oneof![
         4 => prop::collection::vec(any::<u8>(), 0..300).prop_map(Row::Inline),
         1 => (1usize..engine::VALUE_BYTES_MAX).prop_map(|total| {
-            let addresses = vec![[7; 12]; total.div_ceil(LARGE_CHUNK_BYTES)];
+            let addresses = vec![address(7); total.div_ceil(LARGE_CHUNK_BYTES)];
             Row::Large(LargeRef::encode(total, &addresses))
         }),
     ]
 }
 
 fn rows() -> impl Strategy<Value = Rows> {
-    (prop::collection::btree_map(key(), row(), 0..60), prop::collection::vec(any::<u8>(), 0..9)).prop_map(
-        |(rows, prefix)| rows.into_iter().map(|(key, row)| ([prefix.clone(), key].concat(), row)).collect(),
+    (
+        prop::collection::btree_map(key(), row(), 0..60),
+        prop::collection::vec(any::<u8>(), 0..9),
     )
+        .prop_map(|(rows, prefix)| {
+            rows.into_iter()
+                .map(|(key, row)| ([prefix.clone(), key].concat(), row))
+                .collect()
+        })
 }
 
 proptest! {
@@ -140,7 +152,7 @@ proptest! {
         let separators = Separators::from_keys(&keys);
         separators.check_invariants();
         prop_assert_eq!(separators.key_bytes(), keys.iter().map(Vec::len).sum::<usize>());
-        let children: Vec<EncodedAddr> = (0..=keys.len()).map(|number| [number as u8; 12]).collect();
+        let children: Vec<_> = (0..=keys.len()).map(|number| address(number as u8)).collect();
         let mut raw = Vec::new();
         encode_inner(level, &separators, &children, &mut raw);
         let page = decode_inner(&raw).expect("its own bytes");
@@ -195,7 +207,7 @@ fn demand_page_or_error(raw: &[u8]) -> bool {
 
 fn small_pages() -> Vec<Vec<u8>> {
     let inline = |text: &str| Row::Inline(text.as_bytes().to_vec());
-    let large = Row::Large(LargeRef::encode(300_000, &[[1; 12], [2; 12]]));
+    let large = Row::Large(LargeRef::encode(300_000, &[address(1), address(2)]));
     let long = [b"apple".as_slice(), &[b'x'; 140]].concat();
     let leaves = [
         Rows::new(),
@@ -209,7 +221,7 @@ fn small_pages() -> Vec<Vec<u8>> {
     ];
     let mut pages: Vec<_> = leaves.iter().map(|rows| encoded(&image_of(rows))).collect();
     for keys in [&[][..], &["m"], &["tenon", "tens", "tent", "tenth"]] {
-        let children: Vec<EncodedAddr> = (0..=keys.len()).map(|number| [number as u8 + 1; 12]).collect();
+        let children: Vec<_> = (0..=keys.len()).map(|number| address(number as u8)).collect();
         let mut raw = Vec::new();
         encode_inner(1, &Separators::from_keys(keys), &children, &mut raw);
         pages.push(raw);
@@ -226,7 +238,11 @@ fn patched_pages_are_pages_or_errors() {
             for byte in 0..=255 {
                 let mut patched = page.clone();
                 patched[at] = byte;
-                *(if demand_page_or_error(&patched) { &mut sound } else { &mut refused }) += 1;
+                *(if demand_page_or_error(&patched) {
+                    &mut sound
+                } else {
+                    &mut refused
+                }) += 1;
             }
         }
     }
@@ -237,7 +253,11 @@ fn patched_pages_are_pages_or_errors() {
 fn cut_and_extended_pages_are_refused() {
     for page in small_pages() {
         for length in 0..page.len() {
-            assert!(!demand_page_or_error(&page[..length]), "{length} of {} bytes", page.len());
+            assert!(
+                !demand_page_or_error(&page[..length]),
+                "{length} of {} bytes",
+                page.len()
+            );
         }
         assert!(!demand_page_or_error(&[page.as_slice(), &[0]].concat()));
     }
@@ -276,7 +296,9 @@ fn splits_leave_rows_on_both_sides() {
 
 #[test]
 fn index_entries_take_little_memory() {
-    let keys: Vec<Vec<u8>> = (0..600u32).map(|n| [b"prefix".as_slice(), &(n * 7919).to_be_bytes(), &[5; 30]].concat()).collect();
+    let keys: Vec<Vec<u8>> = (0..600u32)
+        .map(|n| [b"prefix".as_slice(), &(n * 7919).to_be_bytes(), &[5; 30]].concat())
+        .collect();
     let image = LeafImage::from_rows(keys.iter().map(|key| (key.as_slice(), NewValue::Inline(b""))));
     let plain: usize = keys.iter().map(Vec::len).sum();
     let of_heap = image.data().len() + 4 * (2 * image.len() + 1);
