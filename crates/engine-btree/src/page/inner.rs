@@ -15,8 +15,8 @@ pub(super) const KIND_INNER: u8 = 2;
 pub(super) const INNER_HEADER_BYTES: usize = 16;
 /// Highest level; leaves are level 0. With two children a page it would hold more leaves than there are addresses.
 pub(crate) const LEVEL_MAX: u8 = 48;
-/// Largest sum of separator bytes of an inner page: room for four of the longest keys.
-pub(crate) const SEPARATOR_BYTES_MAX: usize = 72 * 1024 * 1024;
+/// Largest sum of separator bytes of an inner page: what hostile bytes can make a reader allocate.
+pub(crate) const SEPARATOR_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Rising keys that part the children of an inner page.
 #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ use std::ops::Range;
 /// In the upper seven bits of a cell's first byte: the suffix's length does not fit there.
 pub(super) const LONG_SUFFIX: usize = 0x7f;
 
-/// Largest sum of key and value bytes of a leaf, so that offsets fit into 32 bits and hostile pages stay small. Four of the
-/// longest rows a leaf can hold.
+/// Largest sum of key and cell value bytes of a leaf: offsets fit into 32 bits, and hostile bytes cannot make a reader
+/// allocate more.
 pub(crate) const LEAF_ROW_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// See the module.

@@ -22,4 +22,6 @@ pub(crate) use leaf::{CellValue, LEAF_ROW_BYTES_MAX, LeafImage, NewValue};
 pub(crate) use leaf_builder::LeafBuilder;
 
 #[cfg(test)]
+mod layout_tests;
+#[cfg(test)]
 mod tests;

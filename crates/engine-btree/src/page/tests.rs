@@ -23,7 +23,7 @@ impl Row {
 }
 
 /// An address that no byte of repeats, but for its number.
-fn address(number: u8) -> BlockAddr {
+pub(super) fn address(number: u8) -> BlockAddr {
     BlockAddr::decode(&[number, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]).expect("twelve bytes")
 }
 

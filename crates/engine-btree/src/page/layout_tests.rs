@@ -1,0 +1,73 @@
+//! What the pages' formats look like, against a checked-in file: a change of format shows in review.
+
+use super::inner::{INNER_HEADER_BYTES, KIND_INNER};
+use super::leaf_format::{FORMAT_VERSION, KIND_LEAF, LEAF_HEADER_BYTES, ROW_BYTES_MIN};
+use super::tests::address;
+use super::*;
+use std::fmt::Write;
+
+const SNAPSHOT: &str = include_str!("../../tests/page-layout.snapshot");
+
+fn dump(out: &mut String, name: &str, raw: &[u8]) {
+    writeln!(out, "{name} {} bytes", raw.len()).expect("a string");
+    for line in raw.chunks(16) {
+        let hex: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = line
+            .iter()
+            .map(|&byte| if byte.is_ascii_graphic() { byte as char } else { '.' });
+        writeln!(out, "  {:47} {}", hex.join(" "), text.collect::<String>()).expect("a string");
+    }
+}
+
+fn layout() -> String {
+    let mut out = String::new();
+    for (name, number) in [
+        ("page.version", usize::from(FORMAT_VERSION)),
+        ("leaf.kind", usize::from(KIND_LEAF)),
+        ("leaf.header.bytes", LEAF_HEADER_BYTES),
+        ("leaf.row.bytes.min", ROW_BYTES_MIN),
+        ("leaf.row_bytes.max", LEAF_ROW_BYTES_MAX),
+        ("large.chunk.bytes", LARGE_CHUNK_BYTES),
+        ("large.total.max", engine::VALUE_BYTES_MAX),
+        ("inner.kind", usize::from(KIND_INNER)),
+        ("inner.header.bytes", INNER_HEADER_BYTES),
+        ("inner.level.max", usize::from(LEVEL_MAX)),
+        ("inner.key_bytes.max", SEPARATOR_BYTES_MAX),
+        ("address.bytes", blocks::BlockAddr::ENCODED_BYTES),
+    ] {
+        writeln!(out, "{name} {number}").expect("a string");
+    }
+
+    let large = LargeRef::encode(300_000, &[address(1), address(2)]);
+    let large = LargeRef::from_cell(&large).expect("made by encode");
+    let long_key = [b"apple ".as_slice(), &[b'y'; 130]].concat();
+    let leaf = LeafImage::from_rows([
+        (b"apple pie".as_slice(), NewValue::Inline(b"one")),
+        (b"apple pies", NewValue::Inline(b"")),
+        (b"apple tart", NewValue::Large(large)),
+        (&long_key, NewValue::Inline(&[b'v'; 70])),
+    ]);
+    let mut raw = Vec::new();
+    leaf.encode(&mut raw);
+    dump(&mut out, "leaf", &raw);
+
+    raw.clear();
+    let separators = Separators::from_keys(&["tenon", "tens", "tenth"]);
+    encode_inner(
+        1,
+        &separators,
+        &[address(1), address(2), address(3), address(4)],
+        &mut raw,
+    );
+    dump(&mut out, "inner", &raw);
+    out
+}
+
+#[test]
+fn the_layout_is_as_checked_in() {
+    let layout = layout();
+    assert!(
+        layout == SNAPSHOT,
+        "the format changed; if that is meant, tests/page-layout.snapshot is now:\n{layout}"
+    );
+}
