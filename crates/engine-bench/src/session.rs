@@ -1,0 +1,159 @@
+//! A session: every run in a process of its own, subjects in turn, so that what changes on the machine meets all alike.
+
+use crate::machine::{Machine, drop_page_cache, load};
+use crate::outcome::Outcome;
+use crate::report::{Report, compare, run_line};
+use crate::spec::RunSpec;
+use crate::subject::{SubjectKind, wiredtiger_version};
+use crate::ticker::Ticker;
+use crate::workload::Workload;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Above this load of the last minute, times are not to be trusted.
+pub const LOAD_MAX: f64 = 0.5;
+/// Between two looks at the page cache of data that shall not be in it.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// The allocator that mongod is linked with, where Debian puts it.
+const TCMALLOC: &[&str] = &[
+    "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4",
+    "/usr/lib/aarch64-linux-gnu/libtcmalloc_minimal.so.4",
+];
+
+/// What to measure.
+pub struct Plan {
+    /// Workloads, in order.
+    pub workloads: Vec<Workload>,
+    /// Subjects, in order.
+    pub subjects: Vec<SubjectKind>,
+    /// Runs of each.
+    pub pairs: usize,
+    /// What all runs share; workload, subject and directory are filled in.
+    pub template: RunSpec,
+}
+
+/// Makes all runs and compares them. A run that fails is reported and left out; a session without any run is an error.
+pub fn run(plan: &Plan) -> Result<Report> {
+    let home = &plan.template.directory;
+    let machine = Machine::describe(home);
+    let mut notes = notes(plan, &machine);
+    for note in &notes {
+        eprintln!("note: {note}");
+    }
+    let (mut runs, mut failures) = (Vec::new(), Vec::new());
+    for &workload in &plan.workloads {
+        for pair in 0..plan.pairs {
+            for &subject in &plan.subjects {
+                let spec = RunSpec {
+                    workload,
+                    subject,
+                    seed: plan.template.seed.wrapping_add(pair as u64),
+                    ..plan.template.clone()
+                };
+                match run_one(spec) {
+                    Ok(mut outcome) => {
+                        outcome.pair = pair;
+                        println!("{}", run_line(&outcome));
+                        runs.push(outcome);
+                    }
+                    Err(error) => {
+                        let failure = format!("{workload} {subject} #{pair}: {error:#}");
+                        eprintln!("failed: {failure}");
+                        failures.push(failure);
+                    }
+                }
+            }
+        }
+    }
+    if runs.is_empty() {
+        bail!("no run succeeded");
+    }
+    let load = load();
+    notes.push(format!("load of the last minute at the end: {load}, the runs' own included"));
+    Ok(Report {
+        format: 1,
+        version: env!("CARGO_PKG_VERSION").into(),
+        wiredtiger: wiredtiger_version(),
+        machine,
+        command: std::env::args().collect(),
+        configuration: serde_json::to_value(&plan.template).context("the configuration as JSON")?,
+        notes,
+        comparisons: compare(&runs),
+        runs,
+        failures,
+    })
+}
+
+fn notes(plan: &Plan, machine: &Machine) -> Vec<String> {
+    let mut notes = Vec::new();
+    if machine.load > LOAD_MAX {
+        notes.push(format!(
+            "the machine is busy: load {} of at most {LOAD_MAX}; times and rates are not to be trusted, CPU per operation less so",
+            machine.load
+        ));
+    }
+    notes.push(match &plan.template.memory_group {
+        Some(group) => format!("memory is limited by {}", group.display()),
+        None => "no memory limit (--cgroup): pages of files larger than the cache are dropped from the page cache four \
+                 times a second instead"
+            .into(),
+    });
+    if plan.subjects.iter().any(|subject| subject.engine().is_none()) {
+        notes.push(match tcmalloc() {
+            Some(path) => format!("WiredTiger runs with mongod's allocator, {path}"),
+            None => "WiredTiger runs with the C library's allocator: libtcmalloc-minimal4 is not installed".into(),
+        });
+    }
+    notes
+}
+
+fn tcmalloc() -> Option<&'static str> {
+    TCMALLOC.iter().copied().find(|path| Path::new(path).exists())
+}
+
+/// One run: a directory, one process (two for W19), and nothing left behind.
+fn run_one(mut spec: RunSpec) -> Result<Outcome> {
+    let directory = tempfile::Builder::new()
+        .prefix("engine-bench-")
+        .tempdir_in(&spec.directory)
+        .with_context(|| format!("making a folder in {}", spec.directory.display()))?;
+    spec.directory = directory.path().to_owned();
+    let _sweeper = if spec.workload.exceeds_cache() && spec.memory_group.is_none() {
+        Some(start_sweeper(spec.directory.clone())?)
+    } else {
+        None
+    };
+    if spec.workload == Workload::W19 {
+        spec.recover = false;
+        run_process(&spec)?;
+        spec.recover = true;
+    }
+    run_process(&spec)
+}
+
+fn start_sweeper(directory: PathBuf) -> Result<Ticker> {
+    Ticker::start("cache-sweeper", SWEEP_INTERVAL, move || {
+        drop_page_cache(&directory, false);
+    })
+}
+
+/// Starts this program again for one run, and reads the outcome from its output.
+fn run_process(spec: &RunSpec) -> Result<Outcome> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut command = Command::new(program);
+    command.arg("--run").arg(serde_json::to_string(spec).context("the run as JSON")?);
+    if let (None, Some(allocator)) = (spec.subject.engine(), tcmalloc()) {
+        command.env("LD_PRELOAD", allocator);
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting a run")?;
+    if !output.status.success() {
+        bail!("the run's process ended with {}", output.status);
+    }
+    serde_json::from_slice(&output.stdout).context("reading the run's outcome")
+}

@@ -1,0 +1,106 @@
+//! Arithmetic of the reports: medians, ratios with their spread, time below half the median rate.
+
+use crate::driver::SLICE;
+
+/// The middle of sorted values; the mean of the two middle ones of an even number. `None` without values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// A ratio of medians.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// Median of ours over median of theirs.
+    pub value: f64,
+    /// The smallest ratio of two runs of the same pair.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+}
+
+/// The ratio of two series of runs, paired by position. `None` when one of them has no median or theirs is 0.
+pub fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
+    let value = median(ours)? / median(theirs)?;
+    let pairs = ours.iter().zip(theirs).map(|(a, b)| a / b).filter(|ratio| ratio.is_finite());
+    let (low, high) = pairs.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ratio| {
+        (low.min(ratio), high.max(ratio))
+    });
+    (value.is_finite() && low <= high).then_some(Ratio { value, low, high })
+}
+
+/// Seconds in slices with less than half the median slice's operations. The last slice, which is cut, does not count.
+pub fn slow_seconds(slices: &[u64]) -> f64 {
+    let whole = whole_slices(slices);
+    let half = median(&whole).unwrap_or(0.0) / 2.0;
+    whole.iter().filter(|&&count| count < half).count() as f64 * SLICE.as_secs_f64()
+}
+
+/// The smallest rate of any window of so many slices, in operations per second; of the whole when it is shorter.
+pub fn worst_rate(slices: &[u64], window: usize) -> f64 {
+    let whole = whole_slices(slices);
+    let window = window.clamp(1, whole.len().max(1));
+    let worst = whole.windows(window).map(|part| part.iter().sum::<f64>()).fold(f64::INFINITY, f64::min);
+    if worst.is_finite() {
+        worst / (window as f64 * SLICE.as_secs_f64())
+    } else {
+        0.0
+    }
+}
+
+/// The rate over the last `part` (0 to 1) of the time.
+pub fn rate_at_end(slices: &[u64], part: f64) -> f64 {
+    let whole = whole_slices(slices);
+    let from = (whole.len() as f64 * (1.0 - part)) as usize;
+    let tail = &whole[from.min(whole.len().saturating_sub(1))..];
+    tail.iter().sum::<f64>() / (tail.len().max(1) as f64 * SLICE.as_secs_f64())
+}
+
+fn whole_slices(slices: &[u64]) -> Vec<f64> {
+    let whole = match slices {
+        [whole @ .., _cut] if !whole.is_empty() => whole,
+        all => all,
+    };
+    whole.iter().map(|&count| count as f64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, f64::NAN, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn ratios_are_of_medians_with_the_spread_of_pairs() {
+        let found = ratio(&[20.0, 30.0, 22.0], &[10.0, 10.0, 11.0]).unwrap();
+        assert!((found.value - 2.2).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.low, found.high), (2.0, 3.0));
+        assert_eq!(ratio(&[1.0], &[]), None);
+        assert_eq!(ratio(&[1.0], &[0.0]), None);
+    }
+
+    #[test]
+    fn slow_time_and_worst_windows() {
+        // The last slice is cut off by the end of the phase.
+        let slices = [100, 100, 40, 100, 0, 100, 100, 3];
+        assert!((slow_seconds(&slices) - 0.2).abs() < 1e-9);
+        assert_eq!(worst_rate(&slices, 1), 0.0);
+        assert!((worst_rate(&slices, 3) - (40.0 + 100.0) / 0.3).abs() < 1e-6);
+        assert!((worst_rate(&[50, 1], 10) - 500.0).abs() < 1e-6);
+        assert_eq!(worst_rate(&[], 1), 0.0);
+        assert!((rate_at_end(&[100, 100, 100, 20, 20, 9], 0.4) - 200.0).abs() < 1e-6);
+        assert_eq!(rate_at_end(&[], 0.5), 0.0);
+    }
+}

@@ -1,0 +1,352 @@
+//! An engine of Tenon with the one log in front, as the storage layer drives it: one entry per transaction is appended,
+//! applied and published under a short mutex; the log is flushed by its own thread, or by the caller that asks for it.
+//!
+//! Document locks live above the engines and are not part of this. Index entries are not logged, as in the storage layer:
+//! recovery makes them from the record's id.
+
+use super::counting::CountingFs;
+use super::entry::{EntryOp, EntryWriter, read_entry};
+use super::{Counters, Durability, Layout, Replayed, Scanned, Session, SessionError, SessionResult, Subject, Table, TableUse};
+use crate::data::index_key;
+use crate::spec::RunSpec;
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::{Bytes, BytesMut};
+use engine::{
+    Batch, CloseMode, Direction, Engine, EngineError, FillLimits, KeyRange, Maintenance, Rows, Seq, Snapshot, TableId,
+    TableKind, TableSpec,
+};
+use oplog::{Log, LogError, LogOptions};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use vfs::Env;
+
+/// The engines of Tenon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// Everything in memory.
+    InMemory,
+    /// RocksDB.
+    Rocksdb,
+    /// The default engine.
+    Btree,
+}
+
+impl EngineKind {
+    /// Whether it is in this build.
+    pub fn is_built(self) -> bool {
+        match self {
+            Self::InMemory => true,
+            Self::Rocksdb => cfg!(feature = "rocksdb"),
+            Self::Btree => false,
+        }
+    }
+
+    fn open(self, env: &Env, directory: &Path, spec: &RunSpec) -> Result<Arc<dyn Engine>> {
+        env.fs.create_directory_all(directory)?;
+        match self {
+            Self::InMemory => {
+                let options = engine_inmemory::InMemoryOptions::default();
+                Ok(Arc::new(engine_inmemory::InMemoryEngine::open(env, directory, options)?))
+            }
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => {
+                let options = engine_rocksdb::RocksOptions {
+                    cache_size_bytes: spec.cache_bytes,
+                    compression: spec.codec.name().into(),
+                    ..engine_rocksdb::RocksOptions::default()
+                };
+                Ok(Arc::new(engine_rocksdb::RocksEngine::open(env, directory, options)?))
+            }
+            other => bail!("{other:?} is not in this build (it was asked for {} bytes of cache)", spec.cache_bytes),
+        }
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct TenonSubject {
+    engine: Arc<dyn Engine>,
+    log: Log,
+    files: Arc<CountingFs>,
+    /// Held from `append` to `publish`.
+    commit: Mutex<()>,
+    compressor: &'static str,
+    replayed: Replayed,
+}
+
+impl TenonSubject {
+    pub fn open(kind: EngineKind, layout: &Layout, spec: &RunSpec) -> Result<Self> {
+        let files = Arc::new(CountingFs::new());
+        let env = Env {
+            fs: files.clone(),
+            clock: Arc::new(vfs::SystemClock::new()),
+            random: Arc::new(vfs::SystemRandom::new()),
+        };
+        let engine = kind.open(&env, &layout.data, spec)?;
+        let durable = engine.durable_seq();
+        let log = Log::open(&env, LogOptions::new(&layout.log), durable)?;
+        let mut subject = Self {
+            engine,
+            log,
+            files,
+            commit: Mutex::new(()),
+            compressor: spec.codec.name(),
+            replayed: Replayed::default(),
+        };
+        subject.replayed = subject.replay(durable)?;
+        Ok(subject)
+    }
+
+    /// Applies what the log has after the engine's mark.
+    fn replay(&self, durable: Seq) -> Result<Replayed> {
+        let mut indexes: Vec<Table> = Vec::new();
+        for (id, spec) in self.engine.tables()? {
+            if spec.kind == TableKind::Index {
+                indexes.push(id.0 - 1);
+            }
+        }
+        let mut replayed = Replayed::default();
+        let mut batch = Batch::new();
+        for entry in self.log.read(durable.next())? {
+            let (seq, entry) = entry?;
+            read_entry(&entry, &mut |op| {
+                match op {
+                    EntryOp::Create(table, table_use) => {
+                        batch.create_table(table_id(table), self.table_spec(table, table_use));
+                        if table_use == TableUse::Index {
+                            indexes.push(table);
+                        }
+                    }
+                    EntryOp::Put(table, key, value) => {
+                        batch.put(table_id(table), entry.slice_ref(key), entry.slice_ref(value));
+                        for index in &indexes {
+                            let key = index_key(u64::from_be_bytes(*key), *index);
+                            batch.put(table_id(*index), key.to_vec(), Bytes::new());
+                        }
+                    }
+                    EntryOp::Delete(table, key) => batch.delete(table_id(table), entry.slice_ref(key)),
+                }
+                Ok(())
+            })?;
+            self.engine.apply(&batch, seq)?;
+            self.engine.publish(seq);
+            batch.clear();
+            replayed.entries += 1;
+        }
+        Ok(replayed)
+    }
+
+    fn table_spec(&self, table: Table, table_use: TableUse) -> TableSpec {
+        TableSpec {
+            kind: match table_use {
+                TableUse::Records => TableKind::Records,
+                TableUse::Index => TableKind::Index,
+            },
+            name: format!("bench.t{table}"),
+            compressor: Some(self.compressor.into()),
+        }
+    }
+
+    /// Log, engine, visibility: one transaction at a time.
+    fn commit(&self, entry: &[u8], batch: &Batch) -> Result<Seq> {
+        self.log.wait_for_room()?;
+        let _commit = self.commit.lock();
+        let seq = self.log.append(&[entry])?;
+        self.engine.apply(batch, seq)?;
+        self.engine.publish(seq);
+        Ok(seq)
+    }
+}
+
+/// Ids begin at 1.
+fn table_id(table: Table) -> TableId {
+    TableId(table + 1)
+}
+
+impl Subject for TenonSubject {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(TenonSession {
+            subject: self,
+            snapshot: None,
+            batch: Batch::new(),
+            entry: EntryWriter::default(),
+            arena: BytesMut::with_capacity(64 * 1024),
+            rows: Rows::new(),
+        }))
+    }
+
+    fn create_table(&self, table: Table, table_use: TableUse) -> Result<()> {
+        let mut entry = EntryWriter::default();
+        entry.create(table, table_use);
+        let mut batch = Batch::new();
+        batch.create_table(table_id(table), self.table_spec(table, table_use));
+        self.commit(entry.finish(), &batch)?;
+        Ok(())
+    }
+
+    fn bulk_load(&self, table: Table, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
+        let seq = self.log.last_seq();
+        let loaded = self.engine.bulk_load(table_id(table), rows, seq)?;
+        self.engine.publish(seq);
+        Ok(loaded)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.log.flush()?;
+        let durable = self.engine.checkpoint()?;
+        self.log.purge(durable)?;
+        Ok(())
+    }
+
+    fn flush_log(&self) -> Result<()> {
+        self.log.flush()?;
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        match self.engine.maintain(&Maintenance::Compact(None)) {
+            Ok(_) => Ok(()),
+            Err(EngineError::Unsupported { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn table_bytes(&self, table: Table) -> Result<u64> {
+        Ok(self.engine.table_stats(table_id(table))?.storage_bytes)
+    }
+
+    fn counters(&self) -> Result<Counters> {
+        Ok(Counters {
+            log_bytes: self.log.stats().written_bytes,
+            syncs: self.files.syncs(),
+        })
+    }
+
+    fn replayed(&self) -> Replayed {
+        self.replayed
+    }
+
+    fn close(&self) -> Result<()> {
+        self.log.flush()?;
+        self.engine.close(CloseMode::Checkpoint)?;
+        self.log.close().context("closing the log")
+    }
+}
+
+struct TenonSession<'s> {
+    subject: &'s TenonSubject,
+    snapshot: Option<Arc<dyn Snapshot>>,
+    batch: Batch,
+    entry: EntryWriter,
+    /// Keys and values of the batch; its memory comes back when the batch is cleared.
+    arena: BytesMut,
+    rows: Rows,
+}
+
+impl TenonSession<'_> {
+    fn snapshot(&mut self) -> SessionResult<&Arc<dyn Snapshot>> {
+        if self.snapshot.is_none() {
+            self.snapshot = Some(self.subject.engine.snapshot()?);
+        }
+        Ok(self.snapshot.as_ref().expect("taken above"))
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Bytes {
+        self.arena.extend_from_slice(bytes);
+        self.arena.split().freeze()
+    }
+
+    fn forget(&mut self) {
+        self.snapshot = None;
+        self.batch.clear();
+        self.entry.clear();
+    }
+}
+
+/// Record tables have 8-byte keys; index entries are longer and not logged.
+fn is_record(key: &[u8]) -> bool {
+    key.len() == 8
+}
+
+impl Session for TenonSession<'_> {
+    fn begin(&mut self) -> SessionResult<()> {
+        self.forget();
+        Ok(())
+    }
+
+    fn get(&mut self, table: Table, key: &[u8], value: &mut Vec<u8>) -> SessionResult<bool> {
+        let found = self.snapshot()?.get(table_id(table), key)?;
+        value.clear();
+        if let Some(found) = &found {
+            value.extend_from_slice(found);
+        }
+        Ok(found.is_some())
+    }
+
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> SessionResult<()> {
+        if is_record(key) {
+            self.entry.put(table, key, value);
+        }
+        let (key, value) = (self.keep(key), self.keep(value));
+        self.batch.put(table_id(table), key, value);
+        Ok(())
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) -> SessionResult<()> {
+        if is_record(key) {
+            self.entry.delete(table, key);
+        }
+        let key = self.keep(key);
+        self.batch.delete(table_id(table), key);
+        Ok(())
+    }
+
+    fn scan(&mut self, table: Table) -> SessionResult<Scanned> {
+        let snapshot = self.snapshot()?.clone();
+        let mut cursor = snapshot.cursor(table_id(table), KeyRange::all(), Direction::Forward)?;
+        let mut scanned = Scanned::default();
+        while cursor.fill(&mut self.rows, FillLimits::default())? {
+            scanned.rows += self.rows.len() as u64;
+            for row in 0..self.rows.len() {
+                let value = self.rows.value(row);
+                scanned.value_bytes += value.len() as u64;
+                scanned.sum += u64::from(value.first().copied().unwrap_or(0));
+            }
+        }
+        Ok(scanned)
+    }
+
+    fn commit(&mut self, durability: Durability) -> SessionResult<()> {
+        self.snapshot = None;
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let entry = self.entry.finish();
+        if entry.is_empty() {
+            return Err(anyhow!("index entries without their record cannot be recovered").into());
+        }
+        let seq = self.subject.commit(entry, &self.batch)?;
+        self.forget();
+        if durability == Durability::Synced {
+            self.subject.log.wait_durable(seq)?;
+        }
+        Ok(())
+    }
+
+    fn abandon(&mut self) -> SessionResult<()> {
+        self.forget();
+        Ok(())
+    }
+}
+
+impl From<EngineError> for SessionError {
+    fn from(error: EngineError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<LogError> for SessionError {
+    fn from(error: LogError) -> Self {
+        Self::Failed(error.into())
+    }
+}

@@ -1,0 +1,336 @@
+//! What workloads share: opening a subject with its background threads, loading, phases, and the figures of every run.
+
+use crate::Outcome;
+use crate::data::{Numbers, fill_value, index_key, record_key};
+use crate::driver::{Limits, Operation, Pace, Phase, drive, own_cost_us};
+use crate::machine::{Usage, disk_bytes, join_memory_group, peak_resident_bytes};
+use crate::spec::RunSpec;
+use crate::subject::{Durability, Layout, Scanned, Session, Subject, Table, TableUse, open, transact};
+use crate::ticker::Ticker;
+use anyhow::{Result, bail};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The table of the documents.
+pub const RECORDS: Table = 0;
+/// Rows per transaction of a load that is not measured.
+pub const LOAD_BATCH: u64 = 100;
+/// Clients of an open loop ask for this share of what the closed loop reached.
+const OPEN_SHARE: f64 = 0.7;
+
+/// A run in progress. Invariant: `subject` is open unless a workload has closed it on purpose.
+pub struct Bench {
+    /// What to do; `cache_bytes` is what subjects are opened with.
+    pub spec: RunSpec,
+    /// What was found so far.
+    pub outcome: Outcome,
+    subject: Option<Arc<dyn Subject>>,
+    checkpointer: Option<Ticker>,
+    checkpoints_ms: Arc<Mutex<Vec<f64>>>,
+    watcher: Option<Ticker>,
+    data_peak: Arc<AtomicU64>,
+    resident_before: u64,
+}
+
+impl Bench {
+    /// Prepares a run; opens nothing yet.
+    pub fn new(spec: RunSpec) -> Result<Self> {
+        let mut outcome = Outcome {
+            workload: spec.workload,
+            subject: spec.subject,
+            pair: 0,
+            seed: spec.seed,
+            figures: BTreeMap::new(),
+            slices: Vec::new(),
+            notes: Vec::new(),
+        };
+        if let Some(group) = &spec.memory_group {
+            let cache = if spec.workload.exceeds_cache() {
+                spec.small_cache_bytes
+            } else {
+                spec.cache_bytes
+            };
+            if let Err(error) = join_memory_group(group, cache + cache / 2) {
+                outcome.notes.push(format!("no memory limit: {error:#}"));
+            }
+        }
+        Ok(Self {
+            spec,
+            outcome,
+            subject: None,
+            checkpointer: None,
+            checkpoints_ms: Arc::default(),
+            watcher: None,
+            data_peak: Arc::default(),
+            resident_before: peak_resident_bytes(),
+        })
+    }
+
+    /// Where the subject keeps its files.
+    pub fn layout(&self) -> Layout {
+        self.spec.subject.layout(&self.spec.directory)
+    }
+
+    /// Opens the subject, with checkpoints in the background when asked.
+    pub fn open(&mut self, background: Background) -> Result<Arc<dyn Subject>> {
+        let subject = open(&self.spec)?;
+        self.subject = Some(subject.clone());
+        if background == Background::Checkpoints {
+            let (checkpointed, times) = (subject.clone(), self.checkpoints_ms.clone());
+            let interval = Duration::from_secs_f64(self.spec.checkpoint_seconds);
+            self.checkpointer = Some(Ticker::start("checkpointer", interval, move || {
+                let start = Instant::now();
+                match checkpointed.checkpoint() {
+                    Ok(()) => times.lock().push(start.elapsed().as_secs_f64() * 1e3),
+                    Err(error) => eprintln!("a checkpoint failed: {error:#}"),
+                }
+            })?);
+        }
+        let (data, peak) = (self.layout().data, self.data_peak.clone());
+        self.watcher = Some(Ticker::start("size-watcher", Duration::from_secs(1), move || {
+            peak.fetch_max(disk_bytes(&data), Ordering::Relaxed);
+        })?);
+        Ok(subject)
+    }
+
+    /// Closes the subject with a last checkpoint; all other users must have let go of it.
+    pub fn close(&mut self) -> Result<()> {
+        self.checkpointer = None;
+        self.watcher = None;
+        match self.subject.take() {
+            Some(subject) => subject.close(),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the subject, creates its tables and fills them with `rows` rows; a checkpoint ends it.
+    pub fn open_loaded(&mut self, background: Background, rows: u64, indexes: u32) -> Result<Arc<dyn Subject>> {
+        let subject = self.open(background)?;
+        self.create_tables(&*subject, indexes)?;
+        self.load(&*subject, rows, indexes)?;
+        subject.checkpoint()?;
+        Ok(subject)
+    }
+
+    /// The table of documents, and index tables 1, 2, ...
+    pub fn create_tables(&self, subject: &dyn Subject, indexes: u32) -> Result<()> {
+        subject.create_table(RECORDS, TableUse::Records)?;
+        for index in 1..=indexes {
+            subject.create_table(index, TableUse::Index)?;
+        }
+        Ok(())
+    }
+
+    /// Inserts rows `0..rows` in order, in batches.
+    pub fn load(&self, subject: &dyn Subject, rows: u64, indexes: u32) -> Result<()> {
+        let mut session = subject.session()?;
+        let mut inserter = Inserter::new(&self.spec, indexes, 0, 1);
+        while inserter.next_row() < rows {
+            let batch = LOAD_BATCH.min(rows - inserter.next_row());
+            inserter.insert(&mut *session, batch, Durability::Buffered)?;
+        }
+        Ok(())
+    }
+
+    /// Walks the table once; it must have so many rows.
+    pub fn warm(&self, subject: &dyn Subject, rows: u64) -> Result<()> {
+        let scanned = scan_once(&mut *subject.session()?)?;
+        if scanned.rows != rows {
+            bail!("{} rows after loading {rows}", scanned.rows);
+        }
+        Ok(())
+    }
+
+    /// A closed loop, whose figures become the run's, and an open loop at 70 % of its rate if the run has one.
+    pub fn measure<'a>(
+        &mut self,
+        subject: &dyn Subject,
+        limits: Limits<'_>,
+        make: &(dyn Fn(usize) -> Operation<'a> + Sync),
+    ) -> Result<Phase> {
+        let cost = own_cost_us(subject)?;
+        self.outcome.set("driver_us_per_op", cost);
+        let threads = self.spec.threads;
+        let counters = subject.counters()?;
+        let closed = drive(subject, threads, limits, Pace::Closed, make)?;
+        self.outcome.set_closed(&closed);
+        let operations = closed.operations.max(1) as f64;
+        let syncs = subject.counters()?.syncs - counters.syncs;
+        self.outcome.set("syncs", syncs as f64);
+        // What a checkpoint still has to write belongs to the operations before it.
+        let closing = self.checkpoint(subject)?;
+        let written = closed.usage.written_bytes + closing.written_bytes;
+        self.outcome.set("written_b_per_op_closed", written as f64 / operations);
+        let cpu = closed.usage.cpu + closing.cpu;
+        self.outcome.set("cpu_us_per_op_closed", cpu.as_secs_f64() * 1e6 / operations);
+        if self.spec.open_loop {
+            let rate = closed.calls as f64 / closed.seconds.max(1e-9) * OPEN_SHARE;
+            let limits = Limits::seconds(self.spec.seconds);
+            let open = drive(subject, threads, limits, Pace::Open { rate }, make)?;
+            self.outcome.set_open(&open);
+        }
+        Ok(closed)
+    }
+
+    /// A checkpoint that is waited for, as the figure `checkpoint_ms`; answers what it used.
+    pub fn checkpoint(&mut self, subject: &dyn Subject) -> Result<Usage> {
+        let (before, start) = (Usage::now(), Instant::now());
+        subject.checkpoint()?;
+        self.outcome.set("checkpoint_ms", start.elapsed().as_secs_f64() * 1e3);
+        Ok(Usage::now().since(&before))
+    }
+
+    /// The figures every run has.
+    pub fn finish(mut self) -> Result<Outcome> {
+        let layout = self.layout();
+        self.checkpointer = None;
+        self.watcher = None;
+        let log = disk_bytes(&layout.log);
+        let mut data = disk_bytes(&layout.data);
+        if layout.log.starts_with(&layout.data) {
+            data -= log.min(data);
+        }
+        let peak = self.data_peak.load(Ordering::Relaxed).max(data);
+        let resident = peak_resident_bytes();
+        let grown = resident.saturating_sub(self.resident_before);
+        let checkpoints = std::mem::take(&mut *self.checkpoints_ms.lock());
+        let outcome = &mut self.outcome;
+        outcome.set("data_mib", mib(data));
+        outcome.set("data_peak_mib", mib(peak));
+        outcome.set("log_mib", mib(log));
+        outcome.set("rss_peak_mib", mib(resident));
+        outcome.set("rss_over_cache", grown as f64 / self.spec.cache_bytes.max(1) as f64);
+        outcome.set("checkpoints", checkpoints.len() as f64);
+        if let Some(longest) = checkpoints.iter().copied().reduce(f64::max) {
+            outcome.set("checkpoint_max_ms", longest);
+        }
+        Ok(self.outcome)
+    }
+}
+
+/// Whether a subject is opened with checkpoints in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// Every `checkpoint_seconds`.
+    Checkpoints,
+    /// The workload says when.
+    Nothing,
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
+}
+
+/// Walks the table of documents in a transaction of its own.
+pub fn scan_once(session: &mut dyn Session) -> Result<Scanned> {
+    session.begin()?;
+    let scanned = session.scan(RECORDS)?;
+    session.commit(Durability::Buffered)?;
+    Ok(scanned)
+}
+
+/// Inserts rows in the order of their ids: thread `first` of `step` inserts every `step`-th one.
+pub struct Inserter {
+    next: u64,
+    step: u64,
+    indexes: u32,
+    value_bytes: usize,
+    value: Vec<u8>,
+    numbers: Numbers,
+}
+
+impl Inserter {
+    /// See the type.
+    pub fn new(spec: &RunSpec, indexes: u32, first: u64, step: u64) -> Self {
+        Self {
+            next: first,
+            step,
+            indexes,
+            value_bytes: spec.value_bytes,
+            value: Vec::with_capacity(spec.value_bytes),
+            numbers: Numbers::new(spec.seed ^ first),
+        }
+    }
+
+    /// The row that comes next.
+    pub fn next_row(&self) -> u64 {
+        self.next
+    }
+
+    /// Inserts so many rows in one transaction.
+    pub fn insert(&mut self, session: &mut dyn Session, rows: u64, durability: Durability) -> Result<u64> {
+        let first = self.next;
+        transact(session, durability, |session| {
+            for row in (first..).step_by(self.step as usize).take(rows as usize) {
+                fill_value(&mut self.value, self.value_bytes, row, &mut self.numbers);
+                session.put(RECORDS, &record_key(row), &self.value)?;
+                for index in 1..=self.indexes {
+                    session.put(index, &index_key(row, index), &[])?;
+                }
+            }
+            Ok(())
+        })?;
+        self.next += rows * self.step;
+        Ok(rows)
+    }
+}
+
+/// Reads or updates rows at random.
+pub struct Picker {
+    rows: u64,
+    value_bytes: usize,
+    found: Vec<u8>,
+    value: Vec<u8>,
+    numbers: Numbers,
+}
+
+impl Picker {
+    /// Among `0..rows`; each thread picks its own.
+    pub fn new(spec: &RunSpec, rows: u64, thread: usize) -> Self {
+        Self {
+            rows,
+            value_bytes: spec.value_bytes,
+            found: Vec::with_capacity(spec.value_bytes),
+            value: Vec::with_capacity(spec.value_bytes),
+            numbers: Numbers::new(spec.seed.wrapping_mul(31).wrapping_add(thread as u64)),
+        }
+    }
+
+    /// Whether a coin shows heads.
+    pub fn coin(&mut self) -> bool {
+        self.numbers.next() & 1 == 1
+    }
+
+    /// Reads one row, which must be there and hold its own id.
+    pub fn read(&mut self, session: &mut dyn Session) -> Result<u64> {
+        let row = self.numbers.below(self.rows);
+        session.begin()?;
+        let is_there = session.get(RECORDS, &record_key(row), &mut self.found)?;
+        session.commit(Durability::Buffered)?;
+        self.check(row, is_there)?;
+        Ok(1)
+    }
+
+    /// Reads one row and replaces its value.
+    pub fn update(&mut self, session: &mut dyn Session) -> Result<u64> {
+        let row = self.numbers.below(self.rows);
+        fill_value(&mut self.value, self.value_bytes, row, &mut self.numbers);
+        let mut is_there = false;
+        transact(session, Durability::Buffered, |session| {
+            is_there = session.get(RECORDS, &record_key(row), &mut self.found)?;
+            session.put(RECORDS, &record_key(row), &self.value)
+        })?;
+        self.check(row, is_there)?;
+        Ok(1)
+    }
+
+    fn check(&self, row: u64, is_there: bool) -> Result<()> {
+        if !is_there || !self.found.starts_with(&row.to_le_bytes()) || self.found.len() != self.value_bytes {
+            bail!("row {row} of {} has {} bytes: {:02x?}", self.rows, self.found.len(), self.found.get(..8));
+        }
+        Ok(())
+    }
+}
