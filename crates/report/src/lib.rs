@@ -1,5 +1,5 @@
-//! Results of measurements: the [`Session`] of runs and its file, and what is made of it: [`csv`], [`compare`].
-//!
+//! Results of measurements: the [`Session`] of runs and its file, and what is made of it: [`csv()`], [`compare()`] and
+//! a page for people, [`html`].
 //!
 //! It starts no server, parses no argument and reads no clock: whoever measures fills a [`Session`] and hands it over.
 
@@ -8,6 +8,7 @@ mod csv;
 mod error;
 mod experiment;
 mod file;
+pub mod html;
 mod latency;
 pub mod limits;
 pub mod measure;

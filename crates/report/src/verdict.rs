@@ -39,7 +39,7 @@ impl<'a> Standing<'a> {
                 measures.push(measure);
             }
         }
-        measures.sort_by_key(|measure| rank(measure));
+        measures.sort_by_key(rank);
         measures
             .into_iter()
             .filter_map(|measure| Self::of(experiment, measure))

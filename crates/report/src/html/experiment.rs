@@ -1,0 +1,395 @@
+//! One work on all configurations: its winners, charts and tables.
+
+use super::charts::{Bar, Charts, LineOf, Size, Unit, line_of, passes_of, percentiles_domain};
+use super::workload::bars;
+use super::{Page, or_dash};
+use crate::experiment::Pool;
+use crate::measure::Measure;
+use crate::verdict::Standing;
+use crate::{Experiment, Outcome, Run, Series, number};
+use maud::{Markup, html};
+
+/// Operations with a chart of their own; the table has all.
+const PERCENTILE_CHARTS_MAX: usize = 10;
+/// Passes from which they make a line.
+const PASSES_LINE_MIN: usize = 3;
+
+/// The part of the page about one experiment.
+pub fn section(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
+    let work = &experiment.work;
+    let labels = experiment.pools.iter().map(|pool| pool.configuration.label.as_str());
+    html! {
+        article {
+            h3 { (work.name()) }
+            p.lead { (work.detail()) }
+            (failures(experiment))
+            (winners(experiment))
+            @if experiment.pools.len() > 1 { (page.legend(labels)) }
+            (time_lines(page, experiment, charts))
+            (passes(page, experiment, charts))
+            (costs(page, experiment, charts))
+            (latencies(page, experiment, charts))
+            (figures(page, experiment))
+            (operations(page, experiment))
+            (more_time_lines(page, experiment, charts))
+        }
+    }
+}
+
+/// What failed or was interrupted here.
+fn failures(experiment: &Experiment) -> Markup {
+    let failed: Vec<(&str, &str)> = experiment
+        .pools
+        .iter()
+        .flat_map(|pool| pool.failed.iter().chain(&pool.runs))
+        .filter_map(|run| match &run.outcome {
+            Outcome::Complete => None,
+            Outcome::Interrupted => Some((
+                run.configuration.label.as_str(),
+                "was interrupted; the figures are of what was done by then.",
+            )),
+            Outcome::Failed { message } => Some((run.configuration.label.as_str(), message.as_str())),
+        })
+        .collect();
+    html! {
+        @if !failed.is_empty() {
+            div.warning role="note" { @for (label, message) in &failed { p { strong { (label) } ": " (message) } } }
+        }
+    }
+}
+
+fn winners(experiment: &Experiment) -> Markup {
+    let standings = Standing::all(experiment);
+    let (clear, open): (Vec<_>, Vec<_>) = standings
+        .iter()
+        .partition(|standing| standing.leaders < standing.places.len());
+    let open: Vec<String> = open.iter().map(|standing| standing.measure.name()).collect();
+    html! {
+        @if !clear.is_empty() {
+            ul { @for standing in &clear { li { strong { (capital(&standing.measure.name())) } " – " (standing.sentence()) } } }
+        }
+        @if !open.is_empty() && experiment.pools.len() > 1 {
+            p.soft.small { "No winner by: " (open.join(", ")) "." }
+        }
+    }
+}
+
+/// The first letter large.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// One line per configuration of a column of its first repetition.
+fn lines(
+    page: &Page,
+    experiment: &Experiment,
+    column: impl Fn(&Series) -> Vec<u64>,
+    scale: impl Fn(&Series) -> f64,
+) -> Vec<LineOf> {
+    let line = |pool: &Pool| {
+        let run = pool.runs.first()?;
+        let label = &pool.configuration.label;
+        Some(line_of(
+            label,
+            page.color(label),
+            &run.series,
+            &column(&run.series),
+            scale(&run.series),
+        ))
+    };
+    experiment.pools.iter().filter_map(line).collect()
+}
+
+fn time_lines(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
+    let per_second = |series: &Series| 1.0 / series.interval_seconds;
+    let caption = caption(experiment);
+    if experiment.work.workload == "iibench" {
+        let of = |name: &'static str| move |series: &Series| series.operations.get(name).cloned().unwrap_or_default();
+        let queries = lines(page, experiment, of("query"), per_second);
+        let any_query = queries
+            .iter()
+            .any(|line| line.points.iter().any(|point| point[1] > 0.0));
+        return html! {
+            (charts.over_time("Inserts per second", &caption, Unit::Number, Size::Wide, lines(page, experiment, of("insert"), per_second)))
+            @if any_query { (charts.over_time("Queries per second", "", Unit::Number, Size::Wide, queries)) }
+        };
+    }
+    charts.over_time(
+        "Operations per second",
+        &caption,
+        Unit::Number,
+        Size::Wide,
+        lines(page, experiment, Series::total, per_second),
+    )
+}
+
+fn caption(experiment: &Experiment) -> String {
+    let repetitions = experiment.pools.iter().map(|pool| pool.runs.len()).max().unwrap_or(0);
+    let stalled = experiment.pools.iter().filter_map(|pool| {
+        let run = pool.runs.first()?;
+        let seconds: f64 = run.stalls.iter().map(|span| span.seconds).sum();
+        (seconds > 0.0).then(|| format!("{} {}", pool.configuration.label, number::seconds(seconds)))
+    });
+    let stalled: Vec<_> = stalled.collect();
+    let mut caption = String::from(
+        "Seconds since the measurement began. The band shows the least and the most where several seconds share a point.",
+    );
+    if repetitions > 1 {
+        caption.push_str(" The first repetition is shown.");
+    }
+    if !stalled.is_empty() {
+        caption.push_str(&format!(" Stalled, below half of the median: {}.", stalled.join(", ")));
+    }
+    caption
+}
+
+fn passes(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
+    let has_passes = experiment
+        .pools
+        .iter()
+        .flat_map(|pool| &pool.runs)
+        .any(|run| !run.iterations.is_empty());
+    // The book's reads are its figure 10.1, above.
+    if !has_passes || (experiment.work.workload == "book" && experiment.work.phase == "read") {
+        return html! {};
+    }
+    let line = |pool: &Pool| {
+        Some(passes_of(
+            &pool.configuration.label,
+            page.color(&pool.configuration.label),
+            pool.runs.first()?,
+        ))
+    };
+    let of_passes: Vec<_> = experiment
+        .pools
+        .iter()
+        .filter_map(line)
+        .filter(|line| line.points.len() >= PASSES_LINE_MIN)
+        .collect();
+    html! {
+        (charts.over_passes("Seconds per pass", "", of_passes))
+        div.grid {
+            (charts.bars("Cold pass", "The page cache was dropped and the server's cache was empty.", Unit::Seconds, bars(page, experiment, &Measure::Cold)))
+            (charts.bars("Cached pass", "The mean of all passes that were not cold.", Unit::Seconds, bars(page, experiment, &Measure::Cached)))
+        }
+    }
+}
+
+/// Bars: what an operation costs, and what is kept.
+fn costs(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
+    let with = |pool: &Pool, parts: Vec<f64>| {
+        let label = pool.configuration.label.clone();
+        Bar {
+            color: page.color(&label),
+            label,
+            parts,
+        }
+    };
+    let mean = |pool: &Pool, figure: &dyn Fn(&Run) -> Option<f64>| {
+        let values: Vec<f64> = pool.runs.iter().filter_map(|run| figure(run)).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let cpu = experiment.pools.iter().filter_map(|pool| {
+        let server = mean(pool, &Run::server_cpu_us_per_operation)? / 1e6;
+        let generator = mean(pool, &Run::generator_cpu_us_per_operation);
+        Some(with(
+            pool,
+            std::iter::once(server).chain(generator.map(|us| us / 1e6)).collect(),
+        ))
+    });
+    let cpu = cpu.collect();
+    let amplification = experiment
+        .pools
+        .iter()
+        .filter_map(|pool| Some(with(pool, vec![mean(pool, &Run::write_amplification)?])))
+        .collect();
+    html! {
+        div.grid {
+            (charts.bars("Processor time per operation", "The server, then (lighter) the load generator.", Unit::Seconds, cpu))
+            (charts.bars("Bytes written per operation", "", Unit::Bytes, bars(page, experiment, &Measure::Written)))
+            (charts.bars("Write amplification", "Bytes sent to storage per byte of documents.", Unit::Number, amplification))
+            (charts.bars("Bytes read per operation", "", Unit::Bytes, bars(page, experiment, &Measure::Read)))
+            (charts.bars("Size on disk", "", Unit::Bytes, bars(page, experiment, &Measure::Size)))
+            (charts.bars("Peak memory", "", Unit::Bytes, bars(page, experiment, &Measure::Memory)))
+        }
+    }
+}
+
+/// The operations of all configurations, the most frequent of the first one first.
+fn operation_names<'a>(experiment: &'a Experiment) -> Vec<&'a str> {
+    let mut names: Vec<&'a str> = Vec::new();
+    for name in experiment.pools.iter().flat_map(|pool| pool.operations()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn latencies(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
+    let pools: Vec<(usize, &Pool)> = experiment
+        .pools
+        .iter()
+        .map(|pool| (page.color(&pool.configuration.label), pool))
+        .collect();
+    let timed = |name: &&str| {
+        experiment.pools.iter().flat_map(|pool| &pool.runs).any(|run| {
+            run.operations
+                .get(*name)
+                .is_some_and(|operation| operation.latency.is_some())
+        })
+    };
+    let names: Vec<&str> = operation_names(experiment)
+        .into_iter()
+        .filter(timed)
+        .take(PERCENTILE_CHARTS_MAX)
+        .collect();
+    if names.is_empty() {
+        return html! {};
+    }
+    let domain = percentiles_domain(&names, &pools);
+    html! {
+        h4 { "Latency: the time that a share of the commands did not exceed" }
+        div.grid { @for name in &names { (charts.percentiles(name, domain, &pools)) } }
+    }
+}
+
+/// The figures of the whole run, one line per configuration.
+fn figures(page: &Page, experiment: &Experiment) -> Markup {
+    let measures = [
+        Measure::Throughput,
+        Measure::ServerCpu,
+        Measure::Read,
+        Measure::Written,
+        Measure::Size,
+        Measure::Memory,
+        Measure::Start,
+        Measure::Stop,
+    ];
+    let known = |measure: &&Measure| experiment.pools.iter().any(|pool| measure.estimate(pool).is_some());
+    let measures: Vec<&Measure> = measures.iter().filter(known).collect();
+    let names: std::collections::BTreeSet<&String> = experiment
+        .pools
+        .iter()
+        .flat_map(|pool| &pool.runs)
+        .flat_map(|run| run.figures.keys())
+        .collect();
+    html! {
+        div.scroll {
+            table {
+                caption { "The whole run" }
+                thead { tr {
+                    th.name scope="col" { "configuration" }
+                    th scope="col" { "operations" }
+                    th scope="col" { "errors" }
+                    th scope="col" { "seconds" }
+                    @for measure in &measures { th scope="col" { (measure.name()) } }
+                    th scope="col" { "write amplification" }
+                    th scope="col" { "generator CPU share" }
+                    th scope="col" { "checkpoints" }
+                    th scope="col" { "stalled" }
+                    @for name in &names { th scope="col" { (name) } }
+                } }
+                tbody { @for pool in &experiment.pools {
+                    @if let Some(run) = pool.runs.first() {
+                        tr {
+                            th.name scope="row" { (page.chip(&pool.configuration.label)) @if pool.runs.len() > 1 { small { "mean of " (pool.runs.len()) } } }
+                            td { (number::count(run.count())) }
+                            td { (number::count(run.errors())) }
+                            td { (number::short(run.seconds)) }
+                            @for measure in &measures { td { (or_dash(measure.estimate(pool).map(|estimate| measure.show(estimate.value)))) } }
+                            td { (or_dash(run.write_amplification().map(number::short))) }
+                            td { (or_dash(generator_share(run).map(number::percent))) }
+                            td { (or_dash(run.checkpoints.as_ref().map(|spans| spans.len().to_string()))) }
+                            td { (number::seconds(run.stalls.iter().map(|span| span.seconds).sum())) }
+                            @for name in &names { td { (or_dash(run.figures.get(*name).map(|value| number::short(*value)))) } }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+/// The load generator's part of the processor time of both.
+fn generator_share(run: &Run) -> Option<f64> {
+    let (generator, server) = (run.generator_cpu_us? as f64, run.server_cpu_us? as f64);
+    (generator + server > 0.0).then(|| generator / (generator + server))
+}
+
+/// Latencies of all operations, one line per operation and configuration.
+fn operations(page: &Page, experiment: &Experiment) -> Markup {
+    let names = operation_names(experiment);
+    if names.is_empty() {
+        return html! {};
+    }
+    html! {
+        details.print {
+            summary { "Operations and their latencies" }
+            div.scroll { table {
+                thead { tr {
+                    th.name scope="col" { "operation" }
+                    th.left scope="col" { "configuration" }
+                    @for head in ["count", "errors", "per second", "mean", "p50", "p90", "p95", "p99", "p99.9", "p99.99", "max"] { th scope="col" { (head) } }
+                } }
+                tbody { @for name in &names { @for pool in &experiment.pools {
+                    @if let Some((run, operation)) = pool.runs.first().and_then(|run| Some((run, run.operations.get(*name)?))) {
+                        tr {
+                            th.name scope="row" { (name) }
+                            td.left { (page.chip(&pool.configuration.label)) }
+                            td { (number::count(operation.count)) }
+                            td { (number::count(operation.errors)) }
+                            td { @if run.seconds > 0.0 { (number::short(operation.count as f64 / run.seconds)) } @else { "–" } }
+                            @match &operation.latency {
+                                Some(latency) => {
+                                    td { (number::seconds(latency.mean_ns / 1e9)) }
+                                    @for ns in [latency.p50_ns, latency.p90_ns, latency.p95_ns, latency.p99_ns, latency.p999_ns, latency.p9999_ns, latency.max_ns] {
+                                        td { (number::seconds(ns as f64 / 1e9)) }
+                                    }
+                                }
+                                None => { @for _ in 0..8 { td { "–" } } }
+                            }
+                        }
+                    }
+                } } }
+            } }
+        }
+    }
+}
+
+fn more_time_lines(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
+    let per_second = |series: &Series| 1.0 / series.interval_seconds;
+    let processors = |series: &Series| 1e-6 / series.interval_seconds;
+    let now = |_: &Series| 1.0;
+    let has_any = experiment.pools.iter().filter_map(|pool| pool.runs.first()).any(|run| {
+        let series = &run.series;
+        let columns = [
+            &series.server_cpu_us,
+            &series.rss_bytes,
+            &series.read_bytes,
+            &series.written_bytes,
+            &series.dirty_bytes,
+            &series.cache_bytes,
+        ];
+        columns.iter().any(|column| column.len() > 1)
+    });
+    if !has_any {
+        return html! {};
+    }
+    html! {
+        details {
+            summary.screen { "Processor, storage and memory over time" }
+            div.grid {
+                (charts.over_time("Processors used by the server", "", Unit::Number, Size::Small, lines(page, experiment, |series| series.server_cpu_us.clone(), processors)))
+                (charts.over_time("Bytes written per second", "", Unit::Bytes, Size::Small, lines(page, experiment, |series| series.written_bytes.clone(), per_second)))
+                (charts.over_time("Bytes read per second", "", Unit::Bytes, Size::Small, lines(page, experiment, |series| series.read_bytes.clone(), per_second)))
+                (charts.over_time("Memory of the server", "", Unit::Bytes, Size::Small, lines(page, experiment, |series| series.rss_bytes.clone(), now)))
+                (charts.over_time("Bytes in the engine's cache", "", Unit::Bytes, Size::Small, lines(page, experiment, |series| series.cache_bytes.clone(), now)))
+                (charts.over_time("Bytes not yet on disk", "", Unit::Bytes, Size::Small, lines(page, experiment, |series| series.dirty_bytes.clone(), now)))
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The verdict in words, and who wins what at a glance.
+
+use super::Page;
+use super::experiment::capital;
+use crate::experiment::Pool;
+use crate::measure::{Measure, TOLERANCE, Verdict};
+use crate::verdict::{Standing, and};
+use crate::{Experiment, number};
+use maud::{Markup, html};
+
+/// The part of the page that comes first.
+pub fn section(page: &Page) -> Markup {
+    let experiments = Experiment::all(page.session);
+    let compared = experiments.iter().any(|experiment| experiment.pools.len() > 1);
+    let incomplete = page.session.runs.iter().filter(|run| !run.is_complete()).count();
+    html! {
+        section.verdict id="verdict" {
+            h2 { "Verdict" }
+            @if incomplete > 0 {
+                div.warning role="note" { p {
+                    strong { "This report is partial: " } (incomplete) " of " (page.session.runs.len()) " runs did not end as they were meant to."
+                } }
+            }
+            @if page.session.runs.is_empty() {
+                p { "Nothing was measured." }
+            } @else if compared {
+                (headlines(page, &experiments))
+                (matrix(page, &experiments))
+                p.small.soft {
+                    "A name is given where one configuration is better than every other by more than the noise and by more than "
+                    (number::percent(TOLERANCE)) "; the figure says how much better than the next. "
+                    "“Shared”: the first ones are not told apart. “None”: no two are. “–”: not measured, or not of equal work."
+                }
+            } @else {
+                p { "Only one configuration was measured, so that nothing is compared here." }
+            }
+        }
+    }
+}
+
+/// The measures of the summary, by name: a p99 is that of the most frequent operation.
+fn columns(experiment: &Experiment) -> Vec<(&'static str, Option<Measure>)> {
+    let busiest = experiment
+        .pools
+        .first()
+        .and_then(|pool: &Pool| pool.operations().first().map(|name| Measure::P99((*name).to_owned())));
+    let passes = experiment
+        .pools
+        .iter()
+        .flat_map(|pool| &pool.runs)
+        .any(|run| run.iterations.iter().any(|pass| pass.cold));
+    vec![
+        ("Throughput", Some(Measure::Throughput)),
+        ("Cold pass", passes.then_some(Measure::Cold)),
+        ("p99 latency", busiest),
+        ("Server CPU", Some(Measure::ServerCpu)),
+        ("Bytes written", Some(Measure::Written)),
+        ("Bytes read", Some(Measure::Read)),
+        ("Size on disk", Some(Measure::Size)),
+        ("Peak memory", Some(Measure::Memory)),
+    ]
+}
+
+/// The standings of all experiments by the summary's measures.
+fn standings<'a>(experiments: &[Experiment<'a>]) -> Vec<Vec<(&'static str, Option<Standing<'a>>)>> {
+    let standing = |experiment: &Experiment<'a>, measure: Option<Measure>| Standing::of(experiment, measure?);
+    experiments
+        .iter()
+        .map(|experiment| {
+            columns(experiment)
+                .into_iter()
+                .map(|(name, measure)| (name, standing(experiment, measure)))
+                .collect()
+        })
+        .collect()
+}
+
+/// One sentence per measure over all experiments.
+fn headlines(page: &Page, experiments: &[Experiment]) -> Markup {
+    let rows = standings(experiments);
+    let names: Vec<&str> = rows
+        .first()
+        .map(|row| row.iter().map(|(name, _)| *name).collect())
+        .unwrap_or_default();
+    let sentence = |index: usize| {
+        let column: Vec<&Standing> = rows.iter().filter_map(|row| row[index].1.as_ref()).collect();
+        headline(page, &column)
+    };
+    html! {
+        ul.headlines {
+            @for (index, name) in names.iter().enumerate() {
+                @if let Some(sentence) = sentence(index) { li { strong { (name) } " " (sentence) } }
+            }
+        }
+    }
+}
+
+/// Who wins how many of the experiments, and where by how much.
+fn headline(page: &Page, column: &[&Standing]) -> Option<Markup> {
+    let total = column.len();
+    if total == 0 {
+        return None;
+    }
+    if let [only] = column {
+        return Some(html! { (capital(&only.sentence())) });
+    }
+    let mut wins: Vec<(&str, Vec<f64>)> = page.labels.iter().map(|label| (*label, Vec::new())).collect();
+    for winner in column
+        .iter()
+        .filter_map(|standing| standing.winner().map(|place| (place, standing)))
+    {
+        let (place, standing) = winner;
+        let lead = standing.places[1].behind.map_or(f64::INFINITY, |ratio| ratio.value);
+        if let Some(entry) = wins.iter_mut().find(|entry| entry.0 == place.label) {
+            entry.1.push(lead);
+        }
+    }
+    wins.retain(|entry| !entry.1.is_empty());
+    wins.sort_by_key(|entry| std::cmp::Reverse(entry.1.len()));
+    let decided: usize = wins.iter().map(|entry| entry.1.len()).sum();
+    let phrases: Vec<String> = wins
+        .iter()
+        .enumerate()
+        .map(|(index, (label, leads))| {
+            let verb = if index == 0 { " wins" } else { "" };
+            format!("{label}{verb} {} of {total} ({})", leads.len(), spread(leads))
+        })
+        .collect();
+    let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
+    Some(match (decided, total - decided) {
+        (0, _) => html! { "nobody wins alone in any of " (total) "." },
+        (_, 0) => html! { (and(&phrases)) "." },
+        (_, open) => html! { (and(&phrases)) "; " (open) " without a single winner." },
+    })
+}
+
+/// The least and the most of some leads.
+fn spread(leads: &[f64]) -> String {
+    let least = leads.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = leads.iter().copied().fold(0.0, f64::max);
+    match (least.is_finite(), most.is_finite()) {
+        (false, _) => "others have more than none".to_owned(),
+        (true, false) => format!("{} and more", number::ratio(least)),
+        (true, true) if leads.len() == 1 || number::ratio(least) == number::ratio(most) => number::ratio(least),
+        (true, true) => format!("{} to {}", number::ratio(least), number::ratio(most)),
+    }
+}
+
+/// Experiments down, measures across.
+fn matrix(page: &Page, experiments: &[Experiment]) -> Markup {
+    let rows = standings(experiments);
+    let used = |index: usize| rows.iter().any(|row| row[index].1.is_some());
+    let names: Vec<(usize, &str)> = rows
+        .first()
+        .map(|row| {
+            row.iter()
+                .map(|(name, _)| *name)
+                .enumerate()
+                .filter(|(index, _)| used(*index))
+                .collect()
+        })
+        .unwrap_or_default();
+    html! {
+        div.scroll { table {
+            caption { "Who wins what" }
+            thead { tr {
+                th.name scope="col" { "workload" }
+                @for (_, name) in &names { th.left scope="col" { (name) } }
+            } }
+            tbody { @for (experiment, row) in experiments.iter().zip(&rows) {
+                tr {
+                    th.name scope="row" { (experiment.work.name()) small { (experiment.work.detail()) } }
+                    @for (index, _) in &names { td.left { (cell(page, row[*index].1.as_ref())) } }
+                }
+            } }
+        } }
+    }
+}
+
+fn cell(page: &Page, standing: Option<&Standing>) -> Markup {
+    let Some(standing) = standing else {
+        return html! { "–" };
+    };
+    if let Some(winner) = standing.winner() {
+        let lead = standing.places[1].behind.map(|ratio| number::ratio(ratio.value));
+        return html! { (page.chip(winner.label)) small { @if let Some(lead) = lead { (lead) " better" } @else { "next has more than none" } } };
+    }
+    if standing.leaders == standing.places.len() {
+        let unclear = standing.places.iter().any(|place| place.verdict == Verdict::Unclear);
+        return html! { span.soft { "none" } small { @if unclear { "within the noise" } @else { "no difference" } } };
+    }
+    let leaders: Vec<&str> = standing.places[..standing.leaders]
+        .iter()
+        .map(|place| place.label)
+        .collect();
+    html! { span.soft { "shared" } small { (and(&leaders)) } }
+}
