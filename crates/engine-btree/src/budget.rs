@@ -1,4 +1,155 @@
-//! What memory the engine takes, and how much it may take.
+//! What memory the engine takes, how much it may take, and how long writers wait when it takes too much.
+//!
+//! Owners report what they allocate and free, as the allocator rounds it ([`good_size`]). The last twentieth of the limit is
+//! a *reserve*: eviction keeps it free, and what reaches into it makes writers wait a little, in proportion. Readers never
+//! wait. Nothing here waits, evicts or reads a clock: it is arithmetic, for those who do.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What memory is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Leaf images.
+    Images,
+    /// Entries and versions that are not yet part of an image.
+    Deltas,
+    /// Inner pages and what hangs at them.
+    Inner,
+}
+
+const USES: usize = 3;
+/// The reserve is one part in so many of the limit.
+const RESERVE_PART: u64 = 20;
+/// Dirty bytes from which on write-back hurries, in percent of the limit.
+const DIRTY_PERCENT_MAX: u64 = 60;
+/// Longest wait of one call: what the engine's interface allows.
+pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
+/// Bytes written back in a second, until it was measured.
+const RATE_AT_START: u64 = 64 << 20;
+/// Weight of a new measurement of the rate: one part in so many.
+const RATE_SMOOTHING: u64 = 8;
+
+/// See the module.
+pub(crate) struct Budget {
+    limit: AtomicU64,
+    /// By [`Use`]. A sum may be below zero for a moment, when a free is counted before its allocation.
+    used: [AtomicI64; USES],
+    /// Of all that, what differs from disk.
+    dirty: AtomicI64,
+    /// Bytes written back in a second, as measured lately.
+    rate: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self {
+            limit: AtomicU64::new(limit_bytes),
+            used: Default::default(),
+            dirty: AtomicI64::new(0),
+            rate: AtomicU64::new(RATE_AT_START),
+        }
+    }
+
+    /// Bytes that may be used, the reserve included.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit; what is above a lower one is for eviction to see.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Reports bytes allocated, or freed when negative.
+    pub(crate) fn add(&self, purpose: Use, bytes: isize) {
+        self.used[purpose as usize].fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// Reports bytes that became dirty, or clean when negative.
+    pub(crate) fn add_dirty(&self, bytes: isize) {
+        self.dirty.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// Bytes in use for one purpose.
+    pub(crate) fn used(&self, purpose: Use) -> u64 {
+        not_negative(&self.used[purpose as usize])
+    }
+
+    /// Bytes in use.
+    pub(crate) fn total(&self) -> u64 {
+        self.used.iter().map(not_negative).sum()
+    }
+
+    /// Bytes in use that differ from disk.
+    pub(crate) fn dirty(&self) -> u64 {
+        not_negative(&self.dirty)
+    }
+
+    fn reserve(&self) -> u64 {
+        self.limit() / RESERVE_PART
+    }
+
+    /// Bytes up to which nobody evicts and nobody waits.
+    pub(crate) fn target(&self) -> u64 {
+        self.limit() - self.reserve()
+    }
+
+    /// Bytes to evict so that the reserve is free.
+    pub(crate) fn excess(&self) -> u64 {
+        self.total().saturating_sub(self.target())
+    }
+
+    /// Dirty bytes to write back soon, whatever the pace of checkpoints.
+    pub(crate) fn dirty_excess(&self) -> u64 {
+        let most = u128::from(self.limit()) * u128::from(DIRTY_PERCENT_MAX) / 100;
+        self.dirty().saturating_sub(most as u64)
+    }
+
+    /// True when eviction or write-back should run at the usual priority: the reserve is half gone, or too much is dirty.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.excess() > self.reserve() / 2 || self.dirty_excess() > 0
+    }
+
+    /// Takes in that `bytes` were written back in `elapsed`.
+    pub(crate) fn note_write_back(&self, bytes: u64, elapsed: Duration) {
+        let nanos = elapsed.as_nanos().max(1);
+        let measured = u128::from(bytes) * 1_000_000_000 / nanos;
+        let measured = u64::try_from(measured).unwrap_or(u64::MAX).max(1);
+        let smooth = |old: u64| old - old / RATE_SMOOTHING + measured / RATE_SMOOTHING;
+        // Two at once may lose one measurement, which is one of many.
+        self.rate.store(smooth(self.rate()).max(1), Ordering::Relaxed);
+    }
+
+    /// Bytes written back in a second, as measured lately; never 0.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    /// How long the writer of `bytes` waits.
+    ///
+    /// With `p` the part of the reserve that is gone, `bytes / rate * p / (1 - p)`: nothing up to the target; at half the
+    /// reserve one writer is as fast as the disk; any number of writers find a `p` below 1 at which all of them together are.
+    /// Beyond, or where that is longer, [`DELAY_MAX`].
+    pub(crate) fn delay_for(&self, bytes: u64) -> Option<Duration> {
+        let gone = self.excess();
+        if gone == 0 || bytes == 0 {
+            return None;
+        }
+        let left = self.reserve().saturating_sub(gone);
+        if left == 0 {
+            return Some(DELAY_MAX);
+        }
+        let write_nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate());
+        let nanos = write_nanos.saturating_mul(u128::from(gone)) / u128::from(left);
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        Some(Duration::from_nanos(nanos).min(DELAY_MAX)).filter(|delay| !delay.is_zero())
+    }
+}
+
+fn not_negative(sum: &AtomicI64) -> u64 {
+    u64::try_from(sum.load(Ordering::Relaxed)).unwrap_or(0)
+}
 
 /// What the allocator (mimalloc) really hands out for `bytes`: steps of 16 bytes up to 128, then four sizes per doubling up
 /// to 64 KiB, then whole pages.
@@ -12,5 +163,166 @@ pub(crate) fn good_size(bytes: usize) -> usize {
         1..=SMALL_MAX => bytes.next_multiple_of(STEP_SMALL),
         _ if bytes <= CLASSES_MAX => bytes.next_multiple_of(bytes.next_power_of_two() / 8),
         _ => bytes.saturating_add(PAGE - 1) / PAGE * PAGE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// 100 MiB, of which 5 are the reserve, and a disk of 100 MiB a second.
+    fn budget(used_mib: u64) -> Budget {
+        let budget = Budget::new(100 * MIB);
+        budget.add(Use::Images, (used_mib * MIB) as isize);
+        budget.rate.store(100 * MIB, Ordering::Relaxed);
+        budget
+    }
+
+    #[test]
+    fn nobody_waits_below_the_target() {
+        for used in [0, 50, 95] {
+            let budget = budget(used);
+            assert_eq!(budget.delay_for(u64::MAX), None, "{used} MiB");
+            assert_eq!(budget.excess(), 0);
+            assert!(!budget.is_pressing());
+        }
+        let budget = budget(95);
+        budget.add(Use::Inner, 1);
+        assert_eq!(budget.excess(), 1);
+        assert_eq!(budget.delay_for(0), None);
+        assert!(
+            budget
+                .delay_for(MIB)
+                .is_some_and(|delay| delay < Duration::from_micros(1))
+        );
+    }
+
+    #[test]
+    fn the_wait_grows_with_the_deficit_up_to_its_cap() {
+        let wait = |used_tenths: u64, bytes| {
+            let budget = budget(0);
+            budget.add(Use::Deltas, (used_tenths * MIB / 10) as isize);
+            budget.delay_for(bytes).expect("in the reserve")
+        };
+        let kib_100 = 100 << 10;
+        // Half of the reserve: as long as the disk takes for these bytes, a thousandth of its second.
+        let one = Duration::from_nanos(976_562);
+        assert_eq!(wait(975, kib_100), one);
+        // A fifth: a quarter of that. Four fifths: four times.
+        assert_eq!(wait(960, kib_100), one / 4);
+        assert_eq!(wait(990, kib_100), one * 4);
+        // Twice the bytes wait twice as long.
+        assert_eq!(wait(975, 2 * kib_100), one * 2 + Duration::from_nanos(1));
+        for (used, bytes) in [
+            (999, kib_100),
+            (975, 100 * MIB),
+            (1000, 1),
+            (1001, 1),
+            (5000, 1),
+            (975, u64::MAX),
+        ] {
+            assert_eq!(wait(used, bytes), DELAY_MAX, "{used} {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_nothing_waits_and_does_not_divide_by_zero() {
+        let budget = Budget::new(0);
+        assert_eq!(budget.delay_for(1), None);
+        budget.add(Use::Images, 1);
+        assert_eq!(budget.delay_for(1), Some(DELAY_MAX));
+        assert_eq!(budget.excess(), 1);
+        budget.set_limit(u64::MAX);
+        assert_eq!((budget.excess(), budget.dirty_excess()), (0, 0));
+    }
+
+    #[test]
+    fn the_rate_follows_the_disk() {
+        let budget = budget(0);
+        for _ in 0..100 {
+            budget.note_write_back(10 * MIB, Duration::from_millis(500));
+        }
+        assert!((19 * MIB..=21 * MIB).contains(&budget.rate()), "{}", budget.rate());
+        budget.note_write_back(0, Duration::from_secs(1));
+        assert!(budget.rate() < 19 * MIB);
+        for _ in 0..1000 {
+            budget.note_write_back(0, Duration::MAX);
+        }
+        assert!(
+            (1..100).contains(&budget.rate()),
+            "slow, but never 0: {}",
+            budget.rate()
+        );
+        for _ in 0..1000 {
+            budget.note_write_back(u64::MAX, Duration::ZERO);
+        }
+        assert!(budget.rate() > u64::MAX / 2, "no overflow: {}", budget.rate());
+    }
+
+    #[test]
+    fn sums_by_use() {
+        let budget = budget(0);
+        budget.add(Use::Images, 10);
+        budget.add(Use::Deltas, 20);
+        budget.add(Use::Inner, 30);
+        budget.add(Use::Deltas, -5);
+        assert_eq!(
+            [Use::Images, Use::Deltas, Use::Inner].map(|purpose| budget.used(purpose)),
+            [10, 15, 30]
+        );
+        assert_eq!(budget.total(), 55);
+        // Freed before it was counted: for a moment less than nothing, never a huge number.
+        budget.add(Use::Inner, -100);
+        assert_eq!((budget.used(Use::Inner), budget.total()), (0, 25));
+        budget.add(Use::Inner, 70);
+        assert_eq!(budget.total(), 25);
+    }
+
+    #[test]
+    fn dirt_presses_from_three_fifths_on() {
+        let budget = budget(70);
+        budget.add_dirty((60 * MIB) as isize);
+        assert_eq!((budget.dirty_excess(), budget.is_pressing()), (0, false));
+        budget.add_dirty(1);
+        assert_eq!((budget.dirty_excess(), budget.is_pressing()), (1, true));
+        budget.add_dirty(-(MIB as isize));
+        assert!(!budget.is_pressing());
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_allocator() {
+        let sizes = [
+            (0, 0),
+            (1, 16),
+            (16, 16),
+            (17, 32),
+            (65, 80),
+            (113, 128),
+            (128, 128),
+            (129, 160),
+            (192, 192),
+            (193, 224),
+            (256, 256),
+            (257, 320),
+            (1000, 1024),
+            (1025, 1280),
+            (15_487, 16_384),
+            (16_385, 20_480),
+            (65_536, 65_536),
+            (65_537, 69_632),
+            (usize::MAX, usize::MAX / 4096 * 4096),
+        ];
+        for (bytes, taken) in sizes {
+            assert_eq!(good_size(bytes), taken, "{bytes}");
+        }
+        for bytes in 1..200_000 {
+            let taken = good_size(bytes);
+            assert!(
+                taken >= bytes && good_size(taken) == taken && taken <= bytes + bytes / 4 + 16,
+                "{bytes}: {taken}"
+            );
+        }
     }
 }

@@ -96,8 +96,8 @@ proptest! {
         let near = keys.iter().map(cut).chain(keys.iter().map(extended)).chain(keys.iter().cloned());
         for probe in probes.into_iter().chain(near) {
             prop_assert_eq!(image.find(&probe), keys.binary_search(&probe), "{:?}", probe);
-            for index in 0..keys.len() {
-                prop_assert_eq!(image.key(index).cmp(&probe), keys[index].cmp(&probe));
+            for (index, key) in keys.iter().enumerate() {
+                prop_assert_eq!(image.key(index).cmp(&probe), key.cmp(&probe));
             }
         }
     }
