@@ -11,19 +11,34 @@
 //! Invariant: a sector that the last durable checkpoint (or a pinned one) refers to is neither written nor cut off.
 
 mod address;
+mod bits;
 mod block;
+mod checkpoint;
+mod directory;
 mod error;
+mod limits;
+mod open;
+mod pin;
+mod read;
+mod salvage;
+mod space;
+mod stats;
 mod store;
+mod superblock;
+mod verify;
+mod volume;
 mod writer;
+
+#[cfg(test)]
+mod format_tests;
 
 pub use address::{BlockAddr, VolumeId};
 pub use block::BlockKind;
 pub use error::{BlockError, Result};
-pub use store::{
-    BlockStore, CheckpointRoot, PinnedCheckpoint, Purpose, ReadScratch, Referenced, SalvagedBlock, StoreOptions,
-    StoreStats, Urgency, VolumeStats,
-};
+pub use limits::SECTOR_BYTES;
+pub use pin::PinnedCheckpoint;
+pub use read::ReadScratch;
+pub use salvage::SalvagedBlock;
+pub use stats::{StoreStats, VolumeStats};
+pub use store::{BlockStore, CheckpointRoot, Purpose, Referenced, StoreOptions, Urgency};
 pub use writer::RunWriter;
-
-/// Unit of allocation, in bytes: what disks write whole.
-pub const SECTOR_BYTES: usize = 512;

@@ -1,13 +1,29 @@
-//! The store's interface.
+//! The store: its volumes, and what happens to the space in them.
+//!
+//! Locks, in the order in which they are taken: `checkpoint` (a commit from start to end), `creation` (volumes made and
+//! removed), `superblocks` (the last step of a commit, and pinning), a volume's growth lock, `state`. The first four are
+//! held across file calls, each because the next one to want it must not go on before those calls have ended; `state` and
+//! the map of volumes never are.
 
-use crate::{BlockAddr, BlockKind, Result, RunWriter, VolumeId};
+use crate::checkpoint::{MetaTree, Superblocks};
+use crate::directory::check_name;
+use crate::limits::ROOT_BYTES_MAX;
+use crate::space::{Mark, Phase, SpaceMap};
+use crate::stats::{Counters, add};
+use crate::superblock::VolumeHeader;
+use crate::volume::Volume;
+use crate::{BlockAddr, BlockError, Result, RunWriter, SECTOR_BYTES, VolumeId};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
+use vfs::{Access, FileSystem};
 
 /// How a store is made.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Length of a segment: a power of two from 32 KiB to 16 MiB. Fixed when the store is created; an existing one keeps its own.
+    /// Length of a segment: a power of two from 32 KiB to 16 MiB; no block is longer. Fixed when the store is made; an
+    /// existing one keeps its own.
     pub segment_bytes: u32,
 }
 
@@ -31,7 +47,7 @@ pub struct CheckpointRoot {
 /// Which checkpoint a new block belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// The running one; when none runs, the next.
+    /// The running one; when none runs, the next. (Once a commit has fixed the running one's map: the one after.)
     Checkpoint,
     /// The one after the running one; when none runs, the next.
     Later,
@@ -51,217 +67,262 @@ pub enum Referenced {
 pub enum Urgency {
     /// A little, where it pays.
     Background,
-    /// All that makes the files shorter.
+    /// All that makes the files shorter, as far as there is room to move to. Repeat with a checkpoint between.
     Compact,
 }
 
-/// Counters of one volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VolumeStats {
-    /// Length of the file.
-    pub file_bytes: u64,
-    /// Bytes of blocks that the running or next checkpoint refers to.
-    pub used_bytes: u64,
-    /// Bytes that can be written to now.
-    pub free_bytes: u64,
-    /// Bytes that become free with a later checkpoint or when a pin goes, and those that writers have reserved.
-    pub waiting_bytes: u64,
+/// A checkpoint between its beginning and its end.
+pub(crate) struct Running {
+    pub number: u64,
+    /// Its map is fixed.
+    pub settling: bool,
 }
 
-/// Counters of the store since it was opened, and the space of its volumes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreStats {
-    /// All volumes together.
-    pub total: VolumeStats,
-    /// Each volume.
-    pub volumes: Vec<(VolumeId, VolumeStats)>,
-    /// Blocks written, the store's own included.
-    pub blocks_written: u64,
-    /// Their bytes on disk.
-    pub bytes_written: u64,
-    /// Blocks read.
-    pub blocks_read: u64,
-    /// Their bytes on disk.
-    pub bytes_read: u64,
-    /// Syncs of files.
-    pub syncs: u64,
-    /// Number of the last durable checkpoint, 0 for none.
-    pub checkpoint: u64,
+/// Everything in memory that changes together.
+pub(crate) struct State {
+    pub spaces: BTreeMap<VolumeId, SpaceMap>,
+    pub names: HashMap<String, VolumeId>,
+    /// Volumes to be removed if they are still empty.
+    pub removing: BTreeSet<VolumeId>,
+    pub next_volume: u32,
+    pub running: Option<Running>,
+    /// The number begun last.
+    pub last_number: u64,
+    pub durable_number: u64,
+    pub durable_seq: u64,
+    /// The volumes that the durable checkpoint's directory lists.
+    pub durable_volumes: Vec<VolumeId>,
+    pub pins: u32,
+    /// Blocks appended and not flushed, by the checkpoint they belong to.
+    pub unflushed: BTreeMap<u64, u64>,
+    /// Those of them that were appended for the running checkpoint while it ran.
+    pub unflushed_running: u64,
 }
 
-/// Buffers and contexts that reading uses again and again; one for each thread.
-#[derive(Default)]
-pub struct ReadScratch {}
-
-/// A block that [`BlockStore::salvage_scan`] found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SalvagedBlock {
-    /// The file it was found in.
-    pub path: PathBuf,
-    /// The volume it was written to.
-    pub volume: VolumeId,
-    /// Where it lies.
-    pub addr: BlockAddr,
-    /// What it holds.
-    pub kind: BlockKind,
-    /// Whose it is.
-    pub owner: u32,
-    /// The checkpoint it was written for: of two with the same content, the newer one wins.
-    pub checkpoint: u64,
-    /// Its bytes, decompressed.
-    pub raw: Vec<u8>,
-}
-
-/// A durable checkpoint whose files stay fit for copying while this lives: see [`BlockStore::pin`].
-pub struct PinnedCheckpoint {}
-
-impl PinnedCheckpoint {
-    /// Number of the checkpoint; 0 when nothing is durable yet.
-    pub fn number(&self) -> u64 {
-        todo!()
+impl State {
+    pub fn phase(&self) -> Phase {
+        match &self.running {
+            None => Phase::Idle,
+            Some(running) if running.settling => Phase::Settling,
+            Some(_) => Phase::Running,
+        }
     }
 
-    /// What was passed to [`BlockStore::commit_checkpoint`].
-    pub fn seq(&self) -> u64 {
-        todo!()
-    }
-
-    /// The files, relative to the store's directory, and how many of their bytes to copy. A directory that holds these copies
-    /// (and nothing else) is a store with that checkpoint. Empty when nothing is durable yet.
-    pub fn files(&self) -> Vec<(PathBuf, u64)> {
-        todo!()
+    /// What a block appended now belongs to, and the number of that checkpoint.
+    pub fn mark(&self, purpose: Purpose) -> (Mark, u64) {
+        match &self.running {
+            None => (Mark::Next, self.last_number + 1),
+            Some(running) if purpose == Purpose::Checkpoint && !running.settling => (Mark::Running, running.number),
+            Some(running) => (Mark::Later, running.number + 1),
+        }
     }
 }
 
-/// The block store; see the crate's documentation. Any number of threads may use it.
-pub struct BlockStore {}
+/// The block store; see the crate's documentation. Any number of threads may use it. Dropping it writes nothing.
+pub struct BlockStore {
+    /// For the writers that its methods make.
+    pub(crate) this: Weak<BlockStore>,
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) directory: PathBuf,
+    pub(crate) segment_sectors: u32,
+    pub(crate) store_id: u64,
+    pub(crate) volumes: RwLock<HashMap<VolumeId, Arc<Volume>>>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) checkpoint: Mutex<MetaTree>,
+    pub(crate) creation: Mutex<()>,
+    pub(crate) superblocks: Mutex<Superblocks>,
+    pub(crate) counters: Counters,
+    pub(crate) closed: OnceLock<String>,
+}
 
 impl BlockStore {
     /// Longest root of a checkpoint.
-    pub const ROOT_BYTES_MAX: usize = 2048;
+    pub const ROOT_BYTES_MAX: usize = ROOT_BYTES_MAX;
+    /// Longest block before compression, where segments are long enough.
+    pub const RAW_BYTES_MAX: usize = crate::limits::RAW_BYTES_MAX;
 
-    /// Opens the store in `directory` (which exists), or makes one. The root is that of the last durable checkpoint, `None`
-    /// before the first. Reads superblock, directory and maps; never blocks of data.
-    pub fn open(
-        _env: &vfs::Env,
-        _directory: &Path,
-        _options: StoreOptions,
-    ) -> Result<(Arc<BlockStore>, Option<CheckpointRoot>)> {
-        todo!()
+    /// Length of a segment in bytes.
+    pub fn segment_bytes(&self) -> u32 {
+        self.segment_sectors * SECTOR_BYTES as u32
     }
 
     /// The volume of that name, made when missing: file `<name>/data.blocks`, and `main.blocks` for the empty name. It is
     /// there after a crash once a checkpoint has become durable.
-    pub fn volume(&self, _name: &str) -> Result<VolumeId> {
-        todo!()
+    pub fn volume(&self, name: &str) -> Result<VolumeId> {
+        self.check_open()?;
+        let _creating = self.creation.lock();
+        let id = {
+            let mut state = self.state.lock();
+            if let Some(id) = state.names.get(name).copied() {
+                state.removing.remove(&id);
+                return Ok(id);
+            }
+            check_name(name).map_err(|reason| BlockError::Invalid {
+                operation: "create a volume",
+                reason,
+            })?;
+            VolumeId(state.next_volume)
+        };
+        let volume = Arc::new(self.create_volume(id, name)?);
+        self.volumes.write().insert(id, volume);
+        let mut state = self.state.lock();
+        state.next_volume += 1;
+        state.spaces.insert(id, SpaceMap::new(self.segment_sectors));
+        state.names.insert(name.to_owned(), id);
+        Ok(id)
+    }
+
+    fn create_volume(&self, id: VolumeId, name: &str) -> Result<Volume> {
+        let path = volume_path(&self.directory, name);
+        let parent = &path.parent().unwrap_or(&self.directory).to_owned();
+        vfs::create_directory_durably(&*self.fs, parent).map_err(BlockError::io("create", parent))?;
+        let file = self
+            .fs
+            .open(&path, Access::OpenOrCreate)
+            .map_err(BlockError::io("create", &path))?;
+        // A file of that name is what a crash left of a volume that no checkpoint knows.
+        file.set_len(0).map_err(BlockError::io("empty", &path))?;
+        let volume = Volume::new(id, name, path, file, 0);
+        let header = VolumeHeader {
+            segment_bytes: self.segment_bytes(),
+            store: self.store_id,
+            volume: id,
+        };
+        volume.write(&header.encode(), 0)?;
+        self.fs
+            .sync_directory(parent)
+            .map_err(BlockError::io("sync", parent))
+            .map_err(|error| self.close_after(error))?;
+        Ok(volume)
     }
 
     /// The name of a volume.
-    pub fn volume_name(&self, _volume: VolumeId) -> Option<String> {
-        todo!()
+    pub fn volume_name(&self, volume: VolumeId) -> Option<String> {
+        Some(self.volumes.read().get(&volume)?.name.clone())
     }
 
-    /// Removes a volume to which no block belongs any more; false (and nothing is done) when one does. The file goes after the
-    /// next durable checkpoint. Until then [`BlockStore::volume`] brings it back.
-    pub fn remove_volume_if_empty(&self, _volume: VolumeId) -> Result<bool> {
-        todo!()
+    /// Removes a volume to which no block belongs any more; false (and nothing is done) when one does, or when it is the main
+    /// one. The file goes after the next durable checkpoint without a pin. Until then [`BlockStore::volume`], or a block
+    /// that is appended, brings the volume back.
+    pub fn remove_volume_if_empty(&self, volume: VolumeId) -> Result<bool> {
+        self.check_open()?;
+        let mut state = self.state.lock();
+        let empty = state.spaces.get(&volume).is_some_and(SpaceMap::is_empty);
+        let removes = empty && volume != VolumeId::MAIN;
+        if removes {
+            state.removing.insert(volume);
+        }
+        Ok(removes)
     }
 
-    /// A writer of blocks; one for each thread that writes. It holds reserved space until it is dropped.
-    pub fn writer(self: &Arc<Self>, _volume: VolumeId, _purpose: Purpose) -> RunWriter {
-        todo!()
-    }
-
-    /// Reads a block that was flushed: its raw bytes. Place, kind, owner and checksum are checked.
-    pub fn read(
-        &self,
-        _volume: VolumeId,
-        _addr: &BlockAddr,
-        _owner: u32,
-        _kind: BlockKind,
-        _scratch: &mut ReadScratch,
-    ) -> Result<Vec<u8>> {
-        todo!()
-    }
-
-    /// Reads many blocks, those near each other with one call of the file (up to 1 MiB). `each` gets the index in `addrs` and
-    /// the result, in the order of the file.
-    pub fn read_run(
-        &self,
-        _volume: VolumeId,
-        _addrs: &[BlockAddr],
-        _owner: u32,
-        _kind: BlockKind,
-        _scratch: &mut ReadScratch,
-        _each: impl FnMut(usize, Result<Vec<u8>>),
-    ) {
-        todo!()
+    /// A writer of blocks; one for each thread that writes. It holds reserved space until it is dropped. A volume that does
+    /// not exist makes every append `Invalid`.
+    pub fn writer(self: &Arc<Self>, volume: VolumeId, purpose: Purpose) -> RunWriter {
+        RunWriter::new(self, volume, Some(purpose))
     }
 
     /// Gives a block back. With [`Referenced::No`] its space can be used at once when neither the running nor the durable
     /// checkpoint refers to it; when the durable one does, after the running (or next) one is durable. With
     /// [`Referenced::ByRunningCheckpoint`], after the checkpoint that follows the running one is durable. What the running
-    /// checkpoint does not refer to must be freed before [`BlockStore::commit_checkpoint`]: it records what is used.
-    /// An address that is not in use is ignored and counted.
-    pub fn free(&self, _volume: VolumeId, _addr: BlockAddr, _referenced: Referenced) {
-        todo!()
+    /// checkpoint does not refer to must be freed before [`BlockStore::commit_checkpoint`]: that records what is used.
+    ///
+    /// The block must have been flushed, and nobody may read it any more. An address that is not in use is ignored and
+    /// counted. After the store has closed this does nothing.
+    pub fn free(&self, volume: VolumeId, addr: BlockAddr, referenced: Referenced) {
+        if self.check_open().is_err() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let phase = state.phase();
+        let freed = state
+            .spaces
+            .get_mut(&volume)
+            .is_some_and(|space| space.free(addr.sector(), addr.sectors(), referenced, phase));
+        if !freed {
+            add(&self.counters.ignored_frees, 1);
+        }
     }
 
     /// Moves a block from the running checkpoint to the one after it: for a block that was appended before
-    /// [`BlockStore::begin_checkpoint`] and found its place in the owner's structures only after it.
-    pub fn postpone(&self, _volume: VolumeId, _addr: BlockAddr) {
-        todo!()
-    }
-
-    /// Draws the line: see [`Purpose`]. Returns the number of the checkpoint that now runs. Panics when one runs already.
-    ///
-    /// Blocks belong by the time of [`RunWriter::append`], not of the flush.
-    pub fn begin_checkpoint(&self) -> u64 {
-        todo!()
-    }
-
-    /// Makes the running checkpoint durable. Every block that belongs to it must have been flushed. Writes the maps, syncs each
-    /// volume written to, writes a superblock, syncs it. After an error that is not `Closed` the checkpoint still runs:
-    /// commit again, or [`BlockStore::abandon_checkpoint`]. A sync or superblock that fails closes the store.
-    pub fn commit_checkpoint(&self, _seq: u64, _root: &[u8]) -> Result<()> {
-        todo!()
-    }
-
-    /// Gives the running checkpoint up. The durable one stays; the blocks written for the abandoned one with
-    /// [`Purpose::Checkpoint`] are freed (**the owner must not refer to them any more**), and all others that are alive belong
-    /// to the next one.
-    pub fn abandon_checkpoint(&self) {
-        todo!()
-    }
-
-    /// Pins the durable checkpoint for a hot copy: while it lives its blocks are not reused and no file is made shorter.
-    pub fn pin(self: &Arc<Self>) -> PinnedCheckpoint {
-        todo!()
+    /// [`BlockStore::begin_checkpoint`] and found its place in the owner's structures only after it, so that the running
+    /// checkpoint does not refer to it. Does nothing while none runs.
+    pub fn postpone(&self, volume: VolumeId, addr: BlockAddr) {
+        let mut state = self.state.lock();
+        if state.phase() == Phase::Running {
+            let postponed = state
+                .spaces
+                .get_mut(&volume)
+                .is_some_and(|space| space.postpone(addr.sector(), addr.sectors()));
+            if !postponed {
+                add(&self.counters.ignored_frees, 1);
+            }
+        }
     }
 
     /// True when the block lies where [`BlockStore::plan_relocation`] wants room: the owner shall write it anew and free it.
-    pub fn wants_move(&self, _volume: VolumeId, _addr: &BlockAddr) -> bool {
-        todo!()
+    pub fn wants_move(&self, volume: VolumeId, addr: &BlockAddr) -> bool {
+        let state = self.state.lock();
+        state
+            .spaces
+            .get(&volume)
+            .is_some_and(|space| space.is_evacuating(addr.sector()))
     }
 
-    /// Chooses the segments to be emptied, anew. Good after each checkpoint. Returns the bytes of the blocks to move.
-    pub fn plan_relocation(&self, _urgency: Urgency) -> u64 {
-        todo!()
+    /// Chooses the segments to be emptied, anew: sparse ones, and those at the end of a file that could be shorter. Good after
+    /// each checkpoint. Returns the bytes of the blocks to be moved, the store's own (which it moves itself) not counted.
+    pub fn plan_relocation(&self, urgency: Urgency) -> u64 {
+        let mut state = self.state.lock();
+        let sectors: u64 = state
+            .spaces
+            .values_mut()
+            .map(|space| space.plan_evacuation(urgency == Urgency::Compact))
+            .sum();
+        sectors * SECTOR_BYTES as u64
     }
 
-    /// Counters.
-    pub fn stats(&self) -> StoreStats {
-        todo!()
+    /// `Closed` after a failure that leaves in doubt what is durable.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.get() {
+            None => Ok(()),
+            Some(reason) => Err(BlockError::Closed(reason.clone())),
+        }
     }
 
-    /// Compares the blocks the owner refers to (those of the running or next checkpoint) with what is marked as used: a
-    /// sentence for each overlap, each block not marked, each run of sectors marked for nothing.
-    pub fn verify(&self, _referenced: impl Iterator<Item = (VolumeId, BlockAddr)>) -> Vec<String> {
-        todo!()
+    /// Closes the store for an error, and passes the error on.
+    pub(crate) fn close_after(&self, error: BlockError) -> BlockError {
+        // Only the first reason counts.
+        let _ = self.closed.set(error.to_string());
+        error
     }
 
-    /// Finds every block whose header and checksum are right, whatever superblocks and maps say.
-    pub fn salvage_scan(_env: &vfs::Env, _directory: &Path, _each: &mut dyn FnMut(SalvagedBlock)) -> Result<()> {
-        todo!()
+    pub(crate) fn find_volume(&self, volume: VolumeId) -> Result<Arc<Volume>> {
+        self.volumes
+            .read()
+            .get(&volume)
+            .cloned()
+            .ok_or_else(|| BlockError::Invalid {
+                operation: "use a volume",
+                reason: format!("{volume:?} does not exist"),
+            })
     }
+
+    /// All volumes, by their ids.
+    pub(crate) fn all_volumes(&self) -> Vec<Arc<Volume>> {
+        let mut volumes: Vec<_> = self.volumes.read().values().cloned().collect();
+        volumes.sort_by_key(|volume| volume.id);
+        volumes
+    }
+}
+
+/// Path of a volume's file relative to the store's directory.
+pub(crate) fn volume_file(name: &str) -> PathBuf {
+    if name.is_empty() {
+        PathBuf::from("main.blocks")
+    } else {
+        Path::new(name).join("data.blocks")
+    }
+}
+
+pub(crate) fn volume_path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(volume_file(name))
 }

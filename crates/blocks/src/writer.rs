@@ -1,33 +1,323 @@
 //! Appending blocks.
+//!
+//! A writer reserves runs of sectors and fills them one after the other; blocks wait in its buffer, in the form they have on
+//! disk, until a flush (or a full buffer) writes each contiguous stretch with one call.
 
-use crate::{BlockAddr, BlockKind, Result};
-use codec::Codec;
+use crate::block::{BLOCK_HEADER_BYTES, BlockHeader};
+use crate::limits::{IO_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
+use crate::space::Mark;
+use crate::stats::add;
+use crate::volume::Volume;
+use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Purpose, Result, SECTOR_BYTES, VolumeId};
+use codec::{Codec, Compressor};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Appends blocks one after the other, in long runs, so that what is appended together is read together.
 ///
 /// Dropping it gives back what was not flushed.
-pub struct RunWriter {}
+pub struct RunWriter {
+    store: Arc<BlockStore>,
+    id: VolumeId,
+    volume: Option<Arc<Volume>>,
+    /// `None` for the store's own blocks.
+    purpose: Option<Purpose>,
+    /// Reserved sectors that are not used yet.
+    run: Range<u64>,
+    /// Blocks in the form they have on disk.
+    buffer: Vec<u8>,
+    /// Where the parts of the buffer go.
+    stretches: Vec<Stretch>,
+    /// Blocks appended since the last flush.
+    pending: Vec<Pending>,
+    compressors: Vec<(Codec, i32, Compressor)>,
+}
+
+/// Contiguous sectors, and the part of the buffer that goes there.
+struct Stretch {
+    sector: u64,
+    buffer: Range<usize>,
+}
+
+/// Contiguous blocks of the same fate.
+struct Pending {
+    sector: u64,
+    sectors: u32,
+    blocks: u64,
+    mark: Mark,
+    checkpoint: u64,
+}
 
 impl RunWriter {
-    /// Appends a block of `raw` bytes, compressed where that saves a sector, and returns its address. It **must not be read
-    /// or referred to on disk before [`RunWriter::flush`]** has returned. `level` is the codec's own default when `None`.
-    ///
-    /// `Invalid` (too long for a segment, unknown level) changes nothing. After any other error all addresses handed out
-    /// since the last successful [`RunWriter::flush`] are void: they must be neither read nor freed.
-    pub fn append(
-        &mut self,
-        _kind: BlockKind,
-        _owner: u32,
-        _codec: Codec,
-        _level: Option<i32>,
-        _raw: &[u8],
-    ) -> Result<BlockAddr> {
-        todo!()
+    pub(crate) fn new(store: &Arc<BlockStore>, id: VolumeId, purpose: Option<Purpose>) -> Self {
+        Self {
+            volume: store.find_volume(id).ok(),
+            store: store.clone(),
+            id,
+            purpose,
+            run: 0..0,
+            buffer: Vec::new(),
+            stretches: Vec::new(),
+            pending: Vec::new(),
+            compressors: Vec::new(),
+        }
     }
 
-    /// Writes everything appended, with one call of the file for each contiguous run of up to about 1 MiB. Nothing is
-    /// synced: [`crate::BlockStore::commit_checkpoint`] does that. After an error see [`RunWriter::append`].
+    /// Appends a block of `raw` bytes, compressed where that saves a sector, and returns its address. It **must not be read,
+    /// freed or referred to on disk before [`RunWriter::flush`]** has returned: its bytes may still be in the writer. `level`
+    /// is the codec's own default when `None`.
+    ///
+    /// `Invalid` (too long for a segment, a level the codec has not, a volume that is gone) changes nothing. After any other
+    /// error all addresses handed out since the last successful [`RunWriter::flush`] are void: they must be neither read nor
+    /// freed; the writer can be used again.
+    pub fn append(
+        &mut self,
+        kind: BlockKind,
+        owner: u32,
+        codec: Codec,
+        level: Option<i32>,
+        raw: &[u8],
+    ) -> Result<BlockAddr> {
+        let result = self.store.check_open();
+        result.map_err(|error| self.fail(error))?;
+        let start = self.buffer.len();
+        let placed = self.encode(codec, level, raw).and_then(|(codec, stored_bytes)| {
+            let sectors = (self.buffer.len() - start) / SECTOR_BYTES;
+            let (sector, checkpoint) = self.place(sectors)?;
+            let header = BlockHeader {
+                kind,
+                codec,
+                owner,
+                volume: self.id,
+                raw_bytes: raw.len() as u32,
+                stored_bytes: stored_bytes as u32,
+                sector,
+                checkpoint,
+            };
+            let crc = header.seal(&mut self.buffer[start..]);
+            Ok(BlockAddr::new(sector, sectors as u16, crc))
+        });
+        let addr = match placed {
+            Ok(addr) => addr,
+            Err(error) => {
+                self.buffer.truncate(start);
+                return Err(error);
+            }
+        };
+        let end = self.buffer.len();
+        match self.stretches.last_mut() {
+            Some(last)
+                if last.sector + (last.buffer.len() / SECTOR_BYTES) as u64 == addr.sector()
+                    && last.buffer.len() < IO_BYTES_MAX =>
+            {
+                last.buffer.end = end;
+            }
+            _ => self.stretches.push(Stretch {
+                sector: addr.sector(),
+                buffer: start..end,
+            }),
+        }
+        if end >= IO_BYTES_MAX {
+            self.write_out()?;
+        }
+        Ok(addr)
+    }
+
+    /// Appends room for the header, the stored bytes and zeros up to the sector's end to the buffer.
+    fn encode(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<(Codec, usize)> {
+        if raw.len() > RAW_BYTES_MAX {
+            return Err(too_long(raw.len(), RAW_BYTES_MAX));
+        }
+        let header_end = self.buffer.len() + BLOCK_HEADER_BYTES;
+        self.buffer.resize(header_end, 0);
+        let mut stored_as = codec;
+        if codec != Codec::None {
+            let compressor = find_compressor(&mut self.compressors, codec, level)?;
+            let compressed = compressor.compress(raw, &mut self.buffer).map_err(invalid_codec)?;
+            let sectors = |bytes: usize| (BLOCK_HEADER_BYTES + bytes).div_ceil(SECTOR_BYTES);
+            if sectors(compressed) >= sectors(raw.len()) {
+                self.buffer.truncate(header_end);
+                stored_as = Codec::None;
+            }
+        }
+        if stored_as == Codec::None {
+            self.buffer.extend_from_slice(raw);
+        }
+        let stored_bytes = self.buffer.len() - header_end;
+        let start = header_end - BLOCK_HEADER_BYTES;
+        let block_bytes = (self.buffer.len() - start).next_multiple_of(SECTOR_BYTES);
+        if block_bytes / SECTOR_BYTES > (self.store.segment_sectors as usize).min(usize::from(u16::MAX)) {
+            return Err(too_long(
+                stored_bytes,
+                self.store.segment_bytes() as usize - BLOCK_HEADER_BYTES,
+            ));
+        }
+        self.buffer.resize(start + block_bytes, 0);
+        Ok((stored_as, stored_bytes))
+    }
+
+    /// Takes sectors for a block: the first one, and the number of the checkpoint it belongs to.
+    fn place(&mut self, sectors: usize) -> Result<(u64, u64)> {
+        let mut state = self.store.state.lock();
+        let (mark, checkpoint) = match self.purpose {
+            Some(purpose) => state.mark(purpose),
+            None => (Mark::Own, state.last_number),
+        };
+        let Some(space) = state.spaces.get_mut(&self.id) else {
+            return Err(BlockError::Invalid {
+                operation: "append a block",
+                reason: format!("{:?} does not exist", self.id),
+            });
+        };
+        if self.run.end - self.run.start < sectors as u64 {
+            release_run(space, &mut self.run);
+            let segment = self.store.segment_sectors;
+            let want = (space.sums().segments * u64::from(segment) / 16)
+                .clamp(RUN_SECTORS_MIN, RUN_SECTORS_MAX)
+                .min(u64::from(segment)) as u32;
+            let min = sectors as u32;
+            self.run = space.reserve(min, want.max(min), Some(self.run.start).filter(|start| *start > 0));
+        }
+        let sector = self.run.start;
+        self.run.start += sectors as u64;
+        space.mark(sector, sectors as u32, mark);
+        if mark != Mark::Own {
+            state.removing.remove(&self.id);
+            *state.unflushed.entry(checkpoint).or_default() += 1;
+            state.unflushed_running += u64::from(mark == Mark::Running);
+        }
+        match self.pending.last_mut() {
+            Some(last)
+                if last.sector + u64::from(last.sectors) == sector
+                    && last.mark == mark
+                    && last.checkpoint == checkpoint
+                    && last.sectors + sectors as u32 <= self.store.segment_sectors
+                    && sector % u64::from(self.store.segment_sectors) != 0 =>
+            {
+                last.sectors += sectors as u32;
+                last.blocks += 1;
+            }
+            _ => self.pending.push(Pending {
+                sector,
+                sectors: sectors as u32,
+                blocks: 1,
+                mark,
+                checkpoint,
+            }),
+        }
+        Ok((sector, checkpoint))
+    }
+
+    /// Writes everything appended, with one call of the file for each contiguous stretch of up to about 1 MiB. Nothing is
+    /// synced: [`BlockStore::commit_checkpoint`] does that. After an error see [`RunWriter::append`].
     pub fn flush(&mut self) -> Result<()> {
-        todo!()
+        let result = self.store.check_open();
+        result.map_err(|error| self.fail(error))?;
+        self.write_out()?;
+        let mut state = self.store.state.lock();
+        for pending in self.pending.drain(..) {
+            settle_count(&mut state, &pending);
+            add(&self.store.counters.blocks_written, pending.blocks);
+            let bytes = u64::from(pending.sectors) * SECTOR_BYTES as u64;
+            add(&self.store.counters.bytes_written, bytes);
+        }
+        Ok(())
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        if let Some(volume) = &self.volume {
+            let write = |stretch: &Stretch| {
+                volume.write(
+                    &self.buffer[stretch.buffer.clone()],
+                    stretch.sector * SECTOR_BYTES as u64,
+                )
+            };
+            let result = self.stretches.iter().try_for_each(write);
+            result.map_err(|error| self.fail(error))?;
+        }
+        self.buffer.clear();
+        self.stretches.clear();
+        Ok(())
+    }
+
+    /// Gives back all that was not flushed.
+    fn fail(&mut self, error: BlockError) -> BlockError {
+        self.void_pending();
+        error
+    }
+
+    fn void_pending(&mut self) {
+        self.buffer.clear();
+        self.stretches.clear();
+        let mut state = self.store.state.lock();
+        for pending in self.pending.drain(..) {
+            settle_count(&mut state, &pending);
+            if let Some(space) = state.spaces.get_mut(&self.id) {
+                space.void(pending.sector, pending.sectors, pending.mark);
+            }
+        }
+    }
+}
+
+impl Drop for RunWriter {
+    fn drop(&mut self) {
+        self.void_pending();
+        if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {
+            release_run(space, &mut self.run);
+        }
+    }
+}
+
+fn release_run(space: &mut crate::space::SpaceMap, run: &mut Range<u64>) {
+    if !run.is_empty() {
+        space.release(run.start, (run.end - run.start) as u32, false);
+        // The start stays: the next run best lies right behind.
+        run.end = run.start;
+    }
+}
+
+fn settle_count(state: &mut crate::store::State, pending: &Pending) {
+    if pending.mark == Mark::Own {
+        return;
+    }
+    if let Some(count) = state.unflushed.get_mut(&pending.checkpoint) {
+        *count -= pending.blocks;
+        if *count == 0 {
+            state.unflushed.remove(&pending.checkpoint);
+        }
+    }
+    if pending.mark == Mark::Running {
+        state.unflushed_running -= pending.blocks;
+    }
+}
+
+fn find_compressor(
+    compressors: &mut Vec<(Codec, i32, Compressor)>,
+    codec: Codec,
+    level: Option<i32>,
+) -> Result<&mut Compressor> {
+    let level = level.unwrap_or(codec.default_level());
+    let at = match compressors.iter().position(|(c, l, _)| (*c, *l) == (codec, level)) {
+        Some(at) => at,
+        None => {
+            let compressor = Compressor::with_level(codec, level).map_err(invalid_codec)?;
+            compressors.push((codec, level, compressor));
+            compressors.len() - 1
+        }
+    };
+    Ok(&mut compressors[at].2)
+}
+
+fn invalid_codec(error: codec::CodecError) -> BlockError {
+    BlockError::Invalid {
+        operation: "compress a block",
+        reason: error.to_string(),
+    }
+}
+
+fn too_long(bytes: usize, bound: usize) -> BlockError {
+    BlockError::Invalid {
+        operation: "append a block",
+        reason: format!("{bytes} bytes are more than {bound}"),
     }
 }

@@ -1,0 +1,24 @@
+//! Bounds, and why they are what they are.
+
+/// Unit of allocation, in bytes: what disks write whole.
+pub const SECTOR_BYTES: usize = 512;
+/// Longest root of a checkpoint: it lies in the superblock's 4 KiB, behind the other fields.
+pub(crate) const ROOT_BYTES_MAX: usize = 2048;
+/// Longest block before compression: what a reader allocates for a block whose checksum is right.
+pub(crate) const RAW_BYTES_MAX: usize = 32 << 20;
+/// Shortest segment: its map is whole words, and the volume's head fits in.
+pub(crate) const SEGMENT_BYTES_MIN: u32 = 32 << 10;
+/// Longest segment: a block's length in sectors fits into 16 bits.
+pub(crate) const SEGMENT_BYTES_MAX: u32 = 16 << 20;
+/// Longest name of a volume, as file systems have it for a directory.
+pub(crate) const VOLUME_NAME_BYTES_MAX: usize = 255;
+/// Bytes collected before they are written, and most bytes read with one call.
+pub(crate) const IO_BYTES_MAX: usize = 1 << 20;
+/// Bytes between two blocks that are read for nothing rather than read apart.
+pub(crate) const READ_GAP_BYTES_MAX: u64 = 32 << 10;
+/// Least and greatest step in which a file grows.
+pub(crate) const GROWTH_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(8 << 20);
+/// Shortest run a writer reserves, in sectors, where there is room.
+pub(crate) const RUN_SECTORS_MIN: u64 = 64;
+/// Longest run a writer reserves, in sectors.
+pub(crate) const RUN_SECTORS_MAX: u64 = 2048;

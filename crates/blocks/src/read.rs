@@ -1,0 +1,224 @@
+//! Reading blocks, one or many, with every check.
+
+use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, block_crc, mismatch};
+use crate::limits::{IO_BYTES_MAX, READ_GAP_BYTES_MAX};
+use crate::stats::add;
+use crate::volume::Volume;
+use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
+use codec::Decompressor;
+use std::io::ErrorKind;
+
+/// Buffers and contexts that reading uses again and again; one for each thread.
+#[derive(Default)]
+pub struct ReadScratch {
+    buffer: Vec<u8>,
+    order: Vec<u32>,
+    decompressor: Decompressor,
+}
+
+impl BlockStore {
+    /// Reads a block that was flushed: its raw bytes. Checksum, place, kind and owner are checked.
+    pub fn read(
+        &self,
+        volume: VolumeId,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        scratch: &mut ReadScratch,
+    ) -> Result<Vec<u8>> {
+        self.check_open()?;
+        let volume = self.find_volume(volume)?;
+        self.read_at(&volume, addr, owner, kind, scratch)
+    }
+
+    pub(crate) fn read_at(
+        &self,
+        volume: &Volume,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        scratch: &mut ReadScratch,
+    ) -> Result<Vec<u8>> {
+        let ReadScratch {
+            buffer, decompressor, ..
+        } = scratch;
+        let bytes = filled(buffer, addr.bytes() as usize);
+        read_bytes(volume, bytes, addr.sector())?;
+        self.count_read(addr);
+        open_block(volume, addr, owner, kind, bytes, decompressor)
+    }
+
+    /// Reads many blocks, those near each other with one call of the file (up to 1 MiB). `each` gets the index in `addrs` and
+    /// the result, in the order of the file.
+    pub fn read_run(
+        &self,
+        volume: VolumeId,
+        addrs: &[BlockAddr],
+        owner: u32,
+        kind: BlockKind,
+        scratch: &mut ReadScratch,
+        mut each: impl FnMut(usize, Result<Vec<u8>>),
+    ) {
+        let volume = match self.check_open().and_then(|()| self.find_volume(volume)) {
+            Ok(volume) => volume,
+            Err(_) => {
+                for index in 0..addrs.len() {
+                    let again = self.check_open().and_then(|()| self.find_volume(volume));
+                    each(
+                        index,
+                        again.and_then(|volume| self.read_at(&volume, &addrs[index], owner, kind, scratch)),
+                    );
+                }
+                return;
+            }
+        };
+        let mut order = std::mem::take(&mut scratch.order);
+        order.clear();
+        order.extend(0..addrs.len() as u32);
+        order.sort_by_key(|index| addrs[*index as usize].sector());
+        let mut rest = &order[..];
+        while let Some(first) = rest.first() {
+            let start = addrs[*first as usize].sector();
+            let mut end = addrs[*first as usize].end();
+            let fits = |index: &u32| {
+                let addr = &addrs[*index as usize];
+                let gap = addr.sector().saturating_sub(end) * SECTOR_BYTES as u64;
+                let fits = gap <= READ_GAP_BYTES_MAX
+                    && (addr.end().max(end) - start) * SECTOR_BYTES as u64 <= IO_BYTES_MAX as u64;
+                if fits {
+                    end = end.max(addr.end());
+                }
+                !fits
+            };
+            let count = 1 + rest[1..].iter().position(fits).unwrap_or(rest.len() - 1);
+            let (group, after) = rest.split_at(count);
+            rest = after;
+            if count == 1 {
+                let index = *first as usize;
+                each(index, self.read_at(&volume, &addrs[index], owner, kind, scratch));
+                continue;
+            }
+            let ReadScratch {
+                buffer, decompressor, ..
+            } = scratch;
+            let bytes = filled(buffer, (end - start) as usize * SECTOR_BYTES);
+            if read_bytes(&volume, bytes, start).is_ok() {
+                for index in group {
+                    let addr = &addrs[*index as usize];
+                    self.count_read(addr);
+                    let at = (addr.sector() - start) as usize * SECTOR_BYTES;
+                    let block = &mut bytes[at..at + addr.bytes() as usize];
+                    each(
+                        *index as usize,
+                        open_block(&volume, addr, owner, kind, block, decompressor),
+                    );
+                }
+            } else {
+                // One by one tells which of them cannot be read.
+                for index in group {
+                    let index = *index as usize;
+                    each(index, self.read_at(&volume, &addrs[index], owner, kind, scratch));
+                }
+            }
+        }
+        scratch.order = order;
+    }
+
+    fn count_read(&self, addr: &BlockAddr) {
+        add(&self.counters.blocks_read, 1);
+        add(&self.counters.bytes_read, addr.bytes());
+    }
+}
+
+/// The first `bytes` of a buffer that only grows.
+fn filled(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if buffer.len() < bytes {
+        buffer.resize(bytes, 0);
+    }
+    &mut buffer[..bytes]
+}
+
+fn read_bytes(volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<()> {
+    let wanted = bytes.len();
+    match volume.file.read_exact_at(bytes, sector * SECTOR_BYTES as u64) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(damaged(
+            volume,
+            sector,
+            mismatch("length", format!("{wanted} bytes"), "the end of the file"),
+        )),
+        result => result.map_err(BlockError::io("read", &volume.path)),
+    }
+}
+
+pub(crate) fn damaged(volume: &Volume, sector: u64, (what, expected, found): Mismatch) -> BlockError {
+    BlockError::Damaged {
+        path: volume.path.clone(),
+        sector,
+        what,
+        expected,
+        found,
+    }
+}
+
+fn open_block(
+    volume: &Volume,
+    addr: &BlockAddr,
+    owner: u32,
+    kind: BlockKind,
+    bytes: &[u8],
+    decompressor: &mut Decompressor,
+) -> Result<Vec<u8>> {
+    check_block(volume.id, addr, owner, kind, bytes)
+        .and_then(|header| decompress(&header, bytes, decompressor))
+        .map_err(|mismatch| damaged(volume, addr.sector(), mismatch))
+}
+
+/// The checksum first: it alone says whether the fields are true, and it tells a block that was written here earlier, or
+/// never, from the one that is wanted.
+fn check_block(
+    volume: VolumeId,
+    addr: &BlockAddr,
+    owner: u32,
+    kind: BlockKind,
+    bytes: &[u8],
+) -> std::result::Result<BlockHeader, Mismatch> {
+    let crc = block_crc(bytes);
+    if crc != addr.crc() {
+        return Err(mismatch(
+            "checksum",
+            format!("{:08x}", addr.crc()),
+            format!("{crc:08x}"),
+        ));
+    }
+    let header = bytes
+        .first_chunk::<BLOCK_HEADER_BYTES>()
+        .ok_or_else(|| mismatch("length", BLOCK_HEADER_BYTES, bytes.len()))
+        .and_then(BlockHeader::decode)?;
+    let stored = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let fields = [
+        ("stored checksum", u64::from(crc), u64::from(stored)),
+        ("own volume", u64::from(volume.0), u64::from(header.volume.0)),
+        ("own sector", addr.sector(), header.sector),
+        ("length in sectors", u64::from(addr.sectors()), header.sectors() as u64),
+        ("kind", kind as u64, header.kind as u64),
+        ("owner", u64::from(owner), u64::from(header.owner)),
+    ];
+    match fields.into_iter().find(|(_, expected, found)| expected != found) {
+        Some((what, expected, found)) => Err(mismatch(what, expected, found)),
+        None => Ok(header),
+    }
+}
+
+/// `bytes` are the whole block, as long as the header says.
+pub(crate) fn decompress(
+    header: &BlockHeader,
+    bytes: &[u8],
+    decompressor: &mut Decompressor,
+) -> std::result::Result<Vec<u8>, Mismatch> {
+    let stored = &bytes[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + header.stored_bytes as usize];
+    let mut raw = Vec::with_capacity(header.raw_bytes as usize);
+    decompressor
+        .decompress(header.codec, stored, header.raw_bytes as usize, &mut raw)
+        .map_err(|error| mismatch("content", "compressed bytes", error))?;
+    Ok(raw)
+}

@@ -1,0 +1,137 @@
+//! Finding blocks when nothing says where they are.
+
+use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, block_crc, u32_at};
+use crate::limits::{IO_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::open::volume_files;
+use crate::read::decompress;
+use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
+use codec::Decompressor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfs::{Access, Env, File};
+
+/// A block that [`BlockStore::salvage_scan`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SalvagedBlock {
+    /// The file it was found in.
+    pub path: PathBuf,
+    /// The volume it was written to.
+    pub volume: VolumeId,
+    /// Where it lies.
+    pub addr: BlockAddr,
+    /// What it holds.
+    pub kind: BlockKind,
+    /// Whose it is.
+    pub owner: u32,
+    /// The checkpoint it was written for: of two with the same content, the newer one wins. A block of a checkpoint newer than
+    /// the durable one may be among others of its time that were lost.
+    pub checkpoint: u64,
+    /// Its bytes, decompressed.
+    pub raw: Vec<u8>,
+}
+
+impl BlockStore {
+    /// Finds every block whose header and checksum are right and that lies where its header says, whatever superblocks and
+    /// maps say; freed blocks that nothing has overwritten are among them. Reads all files from start to end; what cannot be
+    /// read is passed over.
+    pub fn salvage_scan(env: &Env, directory: &Path, each: &mut dyn FnMut(SalvagedBlock)) -> Result<()> {
+        for path in volume_files(env, directory)? {
+            let file = env
+                .fs
+                .open(&path, Access::Read)
+                .map_err(BlockError::io("open", &path))?;
+            let length = file.len().map_err(BlockError::io("measure", &path))?;
+            let mut scan = Scan {
+                path,
+                file,
+                chunk: vec![0; IO_BYTES_MAX],
+                chunk_start: 0,
+                chunk_bytes: 0,
+                block: Vec::new(),
+                decompressor: Decompressor::new(),
+            };
+            let mut sector = 0;
+            while sector * (SECTOR_BYTES as u64) < length && sector < BlockAddr::SECTOR_END {
+                match scan.block_at(sector) {
+                    Some(found) => {
+                        sector = found.addr.end();
+                        each(found);
+                    }
+                    None => sector += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Scan {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    /// A part of the file that is read ahead.
+    chunk: Vec<u8>,
+    chunk_start: u64,
+    chunk_bytes: usize,
+    block: Vec<u8>,
+    decompressor: Decompressor,
+}
+
+impl Scan {
+    fn block_at(&mut self, sector: u64) -> Option<SalvagedBlock> {
+        let offset = sector * SECTOR_BYTES as u64;
+        let at = self.load(offset)?;
+        let head: &[u8; BLOCK_HEADER_BYTES] = self.chunk[at..self.chunk_bytes].first_chunk()?;
+        if head[4..6] != BLOCK_MAGIC {
+            return None;
+        }
+        let header = BlockHeader::decode(head)
+            .ok()
+            .filter(|header| header.sector == sector)?;
+        let crc = u32_at(head, 0);
+        let bytes = header.sectors() * SECTOR_BYTES;
+        if bytes > SEGMENT_BYTES_MAX as usize {
+            return None;
+        }
+        let block = match self.chunk[..self.chunk_bytes].get(at..at + bytes) {
+            Some(block) => block,
+            None => {
+                self.block.resize(bytes, 0);
+                self.file.read_exact_at(&mut self.block, offset).ok()?;
+                &self.block
+            }
+        };
+        if block_crc(block) != crc {
+            return None;
+        }
+        let raw = decompress(&header, block, &mut self.decompressor).ok()?;
+        Some(SalvagedBlock {
+            path: self.path.clone(),
+            volume: header.volume,
+            addr: BlockAddr::new(sector, u16::try_from(header.sectors()).ok()?, crc),
+            kind: header.kind,
+            owner: header.owner,
+            checkpoint: header.checkpoint,
+            raw,
+        })
+    }
+
+    /// The place in the chunk of an offset, once at least a sector from there is in it.
+    fn load(&mut self, offset: u64) -> Option<usize> {
+        let inside = |scan: &Self| {
+            let at = usize::try_from(offset.checked_sub(scan.chunk_start)?).ok()?;
+            (at + SECTOR_BYTES <= scan.chunk_bytes).then_some(at)
+        };
+        if let Some(at) = inside(self) {
+            return Some(at);
+        }
+        (self.chunk_start, self.chunk_bytes) = (offset, 0);
+        while self.chunk_bytes < self.chunk.len() {
+            let read_from = offset + self.chunk_bytes as u64;
+            match self.file.read_at(&mut self.chunk[self.chunk_bytes..], read_from) {
+                Ok(count) if count > 0 => self.chunk_bytes += count,
+                _ => break,
+            }
+        }
+        inside(self)
+    }
+}

@@ -1,0 +1,674 @@
+//! The sectors of one volume: which are taken, by what, and until when. In memory, no I/O.
+//!
+//! Each segment has two maps of bits: `busy`, the sectors that must not be handed out, and `map`, those that the
+//! checkpoint to become durable next refers to. While these are not the whole truth, [`Extra`] holds the rest; it exists for
+//! the segments something happened to since the last durable checkpoint.
+//!
+//! Invariants, see [`SpaceMap::check_invariants`]: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map` and
+//! `later` have nothing in common; `dropped` and `running` are parts of `map`. Busy and in none of these are the volume's
+//! head, the store's own blocks, and what writers have reserved.
+
+use crate::bits;
+use crate::store::Referenced;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Sectors at the start of each volume that hold superblocks or the volume's header.
+pub(crate) const HEAD_SECTORS: u32 = 16;
+/// Segments looked at for a hole, the emptiest first.
+const CANDIDATES: usize = 8;
+/// The same when the file should rather not grow.
+const CANDIDATES_HARD: usize = 64;
+/// The file grows freely while less than one part in so many is free.
+const GROWTH_SHARE: u64 = 10;
+
+/// What a new block belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    /// The next checkpoint, while none runs.
+    Next,
+    /// The running checkpoint.
+    Running,
+    /// The checkpoint after the running one.
+    Later,
+    /// The store's own: not in the map.
+    Own,
+}
+
+/// How far the running checkpoint is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// None runs.
+    Idle,
+    /// Its blocks are being written and freed.
+    Running,
+    /// Its map is fixed.
+    Settling,
+}
+
+#[derive(Clone)]
+struct Extra {
+    /// Sectors the last durable checkpoint refers to.
+    durable: Box<[u64]>,
+    /// Those that belong to the checkpoint after the running one.
+    later: Box<[u64]>,
+    /// Those of `map` that the checkpoint after the running one does not refer to.
+    dropped: Box<[u64]>,
+    /// Those of `map` written for the running checkpoint.
+    running: Box<[u64]>,
+    /// Free but for a pin.
+    withheld: Box<[u64]>,
+}
+
+struct Segment {
+    busy: Box<[u64]>,
+    map: Box<[u64]>,
+    extra: Option<Box<Extra>>,
+    /// Sectors not busy.
+    free: u32,
+    /// Sectors in `map` or `later`.
+    live: u32,
+    evacuating: bool,
+}
+
+impl Segment {
+    fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_with(|| {
+            let none = vec![0; self.map.len()].into_boxed_slice();
+            Box::new(Extra {
+                durable: self.map.clone(),
+                later: none.clone(),
+                dropped: none.clone(),
+                running: none.clone(),
+                withheld: none,
+            })
+        })
+    }
+
+    fn recount(&mut self, sectors: u32) {
+        self.free = sectors - bits::count(&self.busy);
+        self.live = bits::count(&self.map) + self.extra.as_ref().map_or(0, |extra| bits::count(&extra.later));
+    }
+
+    fn longest_hole(&self) -> Range<usize> {
+        bits::runs(&self.busy, false)
+            .max_by_key(|run| (run.len(), Reverse(run.start)))
+            .unwrap_or(0..0)
+    }
+}
+
+/// The sectors of one volume.
+pub(crate) struct SpaceMap {
+    segment_sectors: u32,
+    segments: Vec<Segment>,
+    /// Segments with free sectors that may be handed out, by their number.
+    by_free: BTreeSet<(u32, Reverse<u32>)>,
+    /// Segments that have an `Extra`.
+    touched: BTreeSet<u32>,
+    evacuating: u32,
+    free_sectors: u64,
+    live_sectors: u64,
+}
+
+/// Sums of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpaceSums {
+    pub segments: u64,
+    pub free_sectors: u64,
+    pub live_sectors: u64,
+}
+
+impl SpaceMap {
+    /// A volume that holds only its head.
+    pub fn new(segment_sectors: u32) -> Self {
+        let mut space = Self {
+            segment_sectors,
+            segments: Vec::new(),
+            by_free: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            evacuating: 0,
+            free_sectors: 0,
+            live_sectors: 0,
+        };
+        space.grow_to(1);
+        space.occupy(0, HEAD_SECTORS);
+        space
+    }
+
+    pub fn sums(&self) -> SpaceSums {
+        SpaceSums {
+            segments: self.segments.len() as u64,
+            free_sectors: self.free_sectors,
+            live_sectors: self.live_sectors,
+        }
+    }
+
+    fn grow_to(&mut self, segments: usize) {
+        let words = self.segment_sectors as usize / 64;
+        while self.segments.len() < segments {
+            let number = self.segments.len() as u32;
+            self.segments.push(Segment {
+                busy: vec![0; words].into_boxed_slice(),
+                map: vec![0; words].into_boxed_slice(),
+                extra: None,
+                free: self.segment_sectors,
+                live: 0,
+                evacuating: false,
+            });
+            self.by_free.insert((self.segment_sectors, Reverse(number)));
+            self.free_sectors += u64::from(self.segment_sectors);
+        }
+    }
+
+    /// Segment and range of bits of a block; `None` when it lies in no one segment.
+    fn locate(&self, sector: u64, sectors: u32) -> Option<(usize, Range<usize>)> {
+        let length = u64::from(self.segment_sectors);
+        let start = (sector % length) as usize;
+        let range = start..start + sectors as usize;
+        (range.end <= length as usize).then_some(((sector / length) as usize, range))
+    }
+
+    /// Like `locate`, and the segment exists.
+    fn find(&self, sector: u64, sectors: u32) -> Option<(usize, Range<usize>)> {
+        self.locate(sector, sectors)
+            .filter(|(segment, _)| *segment < self.segments.len())
+    }
+
+    /// Changes a segment and keeps the sums. All changes of segments go through here.
+    fn change<T>(&mut self, number: usize, work: impl FnOnce(&mut Segment) -> T) -> T {
+        let sectors = self.segment_sectors;
+        let segment = &mut self.segments[number];
+        let (free, live, evacuating) = (segment.free, segment.live, segment.evacuating);
+        let result = work(segment);
+        debug_assert_eq!(segment.free, sectors - bits::count(&segment.busy));
+        if segment.extra.is_some() {
+            self.touched.insert(number as u32);
+        } else {
+            self.touched.remove(&(number as u32));
+        }
+        if (segment.free, segment.evacuating) != (free, evacuating) {
+            if !evacuating && free > 0 {
+                self.by_free.remove(&(free, Reverse(number as u32)));
+            }
+            if !segment.evacuating && segment.free > 0 {
+                self.by_free.insert((segment.free, Reverse(number as u32)));
+            }
+        }
+        self.free_sectors = self.free_sectors - u64::from(free) + u64::from(segment.free);
+        self.live_sectors = self.live_sectors - u64::from(live) + u64::from(segment.live);
+        self.evacuating = self.evacuating - u32::from(evacuating) + u32::from(segment.evacuating);
+        result
+    }
+
+    /// Takes sectors that are free. False when they are not, or lie in no one segment.
+    pub fn occupy(&mut self, sector: u64, sectors: u32) -> bool {
+        let Some((number, range)) = self.locate(sector, sectors) else {
+            return false;
+        };
+        self.grow_to(number + 1);
+        if bits::any(&self.segments[number].busy, range.clone()) {
+            return false;
+        }
+        self.change(number, |segment| {
+            bits::set(&mut segment.busy, range);
+            segment.free -= sectors;
+        });
+        true
+    }
+
+    /// Gives back sectors that belong to no checkpoint: reserved ones, and the store's own when `withhold` is false or they
+    /// were never durable.
+    pub fn release(&mut self, sector: u64, sectors: u32, withhold: bool) {
+        let Some((number, range)) = self.find(sector, sectors) else {
+            return;
+        };
+        debug_assert!(bits::all(&self.segments[number].busy, range.clone()));
+        self.change(number, |segment| {
+            if withhold {
+                bits::set(&mut segment.extra().withheld, range);
+            } else {
+                bits::clear(&mut segment.busy, range);
+                segment.free += sectors;
+            }
+        });
+        self.settle_evacuation(number);
+    }
+
+    /// Reserves a run of `min` to `want` sectors, right after `after` if that is free, else where there is much room.
+    pub fn reserve(&mut self, min: u32, want: u32, after: Option<u64>) -> Range<u64> {
+        debug_assert!(0 < min && min <= want && want <= self.segment_sectors);
+        let found = self.find_hole(min, want, after).unwrap_or_else(|| {
+            let number = self.segments.len();
+            self.grow_to(number + 1);
+            (number, 0..want as usize)
+        });
+        let (number, hole) = found;
+        let hole = hole.start..hole.end.min(hole.start + want as usize);
+        let start = number as u64 * u64::from(self.segment_sectors) + hole.start as u64;
+        let run = start..start + hole.len() as u64;
+        self.change(number, |segment| {
+            segment.free -= hole.len() as u32;
+            bits::set(&mut segment.busy, hole);
+        });
+        run
+    }
+
+    fn find_hole(&self, min: u32, want: u32, after: Option<u64>) -> Option<(usize, Range<usize>)> {
+        let good = min.max(want / 4) as usize;
+        if let Some((number, at)) = after.and_then(|after| self.find(after, 0)) {
+            let segment = &self.segments[number];
+            if !segment.evacuating {
+                let end = bits::next(&segment.busy, at.start, true);
+                if end - at.start >= min as usize {
+                    return Some((number, at.start..end));
+                }
+                let hole = segment.longest_hole();
+                if hole.len() >= good {
+                    return Some((number, hole));
+                }
+            }
+        }
+        let holes = || {
+            self.by_free
+                .iter()
+                .rev()
+                .take_while(|(free, _)| *free >= min)
+                .map(|(_, Reverse(number))| (*number as usize, self.segments[*number as usize].longest_hole()))
+        };
+        if let Some(found) = holes().take(CANDIDATES).find(|(_, hole)| hole.len() >= good) {
+            return Some(found);
+        }
+        let sectors = self.segments.len() as u64 * u64::from(self.segment_sectors);
+        if self.free_sectors * GROWTH_SHARE < sectors {
+            return None;
+        }
+        holes()
+            .take(CANDIDATES_HARD)
+            .find(|(_, hole)| hole.len() >= min as usize)
+    }
+
+    /// Marks reserved sectors as a block.
+    pub fn mark(&mut self, sector: u64, sectors: u32, mark: Mark) {
+        let (number, range) = self.find(sector, sectors).expect("a reserved run lies in one segment");
+        if mark == Mark::Own {
+            return;
+        }
+        self.change(number, |segment| {
+            segment.live += sectors;
+            let extra = segment.extra();
+            match mark {
+                Mark::Later => return bits::set(&mut extra.later, range),
+                Mark::Running => bits::set(&mut extra.running, range.clone()),
+                Mark::Next | Mark::Own => {}
+            }
+            bits::set(&mut segment.map, range);
+        });
+    }
+
+    /// Takes back a block that was never written.
+    pub fn void(&mut self, sector: u64, sectors: u32, mark: Mark) {
+        if mark != Mark::Own {
+            let Some((number, range)) = self.find(sector, sectors) else {
+                return;
+            };
+            self.change(number, |segment| {
+                segment.live -= sectors;
+                let extra = segment.extra();
+                bits::clear(&mut extra.later, range.clone());
+                bits::clear(&mut extra.running, range.clone());
+                bits::clear(&mut extra.dropped, range.clone());
+                bits::clear(&mut segment.map, range);
+            });
+        }
+        self.release(sector, sectors, false);
+    }
+
+    /// Moves a block from the running checkpoint to the one after it.
+    pub fn postpone(&mut self, sector: u64, sectors: u32) -> bool {
+        let Some((number, range)) = self.find(sector, sectors).filter(|(number, range)| {
+            let segment = &self.segments[*number];
+            let taken =
+                |extra: &Extra| bits::any(&extra.durable, range.clone()) || bits::any(&extra.dropped, range.clone());
+            bits::all(&segment.map, range.clone()) && segment.extra.as_deref().is_some_and(|extra| !taken(extra))
+        }) else {
+            return false;
+        };
+        self.change(number, |segment| {
+            let extra = segment.extra();
+            bits::clear(&mut extra.running, range.clone());
+            bits::set(&mut extra.later, range.clone());
+            bits::clear(&mut segment.map, range);
+        });
+        true
+    }
+
+    /// See [`crate::BlockStore::free`]; false when the sectors are not one checkpoint's blocks.
+    pub fn free(&mut self, sector: u64, sectors: u32, referenced: Referenced, phase: Phase) -> bool {
+        let Some((number, range)) = self.find(sector, sectors) else {
+            return false;
+        };
+        let segment = &self.segments[number];
+        let in_later = segment
+            .extra
+            .as_deref()
+            .is_some_and(|extra| bits::all(&extra.later, range.clone()));
+        let dropped = segment
+            .extra
+            .as_deref()
+            .is_some_and(|extra| bits::any(&extra.dropped, range.clone()));
+        if !in_later && (dropped || !bits::all(&segment.map, range.clone())) {
+            return false;
+        }
+        let kept = match phase {
+            Phase::Idle => false,
+            Phase::Running => referenced == Referenced::ByRunningCheckpoint,
+            Phase::Settling => true,
+        };
+        self.change(number, |segment| {
+            let extra = segment.extra();
+            if in_later {
+                bits::clear(&mut extra.later, range.clone());
+            } else if kept {
+                return bits::set(&mut extra.dropped, range);
+            } else {
+                bits::clear(&mut extra.running, range.clone());
+            }
+            let waits = bits::any(&extra.durable, range.clone());
+            if !in_later {
+                bits::clear(&mut segment.map, range.clone());
+            }
+            segment.live -= sectors;
+            if !waits {
+                bits::clear(&mut segment.busy, range);
+                segment.free += sectors;
+            }
+        });
+        self.settle_evacuation(number);
+        true
+    }
+
+    /// The running checkpoint is durable.
+    pub fn settle(&mut self, withhold: bool) {
+        self.finish(|segment| {
+            let Some(extra) = segment.extra.as_deref_mut() else {
+                return;
+            };
+            for word in 0..segment.map.len() {
+                let gone = extra.durable[word] & !segment.map[word];
+                if withhold {
+                    extra.withheld[word] |= gone;
+                } else {
+                    segment.busy[word] &= !gone;
+                }
+                extra.durable[word] = segment.map[word];
+                segment.map[word] = segment.map[word] & !extra.dropped[word] | extra.later[word];
+            }
+        });
+    }
+
+    /// The running checkpoint will never be durable.
+    pub fn abandon(&mut self) {
+        self.finish(|segment| {
+            let Some(extra) = segment.extra.as_deref_mut() else {
+                return;
+            };
+            for word in 0..segment.map.len() {
+                let gone = extra.running[word] | extra.dropped[word];
+                segment.busy[word] &= !(gone & !extra.durable[word]);
+                segment.map[word] = segment.map[word] & !gone | extra.later[word];
+            }
+        });
+    }
+
+    /// No pin is left.
+    pub fn release_withheld(&mut self) {
+        for number in self.touched.clone() {
+            let sectors = self.segment_sectors;
+            self.change(number as usize, |segment| {
+                if let Some(extra) = segment.extra.as_deref_mut() {
+                    for (busy, withheld) in segment.busy.iter_mut().zip(&mut extra.withheld) {
+                        *busy &= !std::mem::take(withheld);
+                    }
+                }
+                drop_extra(segment);
+                segment.recount(sectors);
+            });
+            self.settle_evacuation(number as usize);
+        }
+    }
+
+    fn finish(&mut self, work: impl Fn(&mut Segment)) {
+        for number in self.touched.clone() {
+            let sectors = self.segment_sectors;
+            self.change(number as usize, |segment| {
+                work(segment);
+                if let Some(extra) = segment.extra.as_deref_mut() {
+                    extra.later.fill(0);
+                    extra.dropped.fill(0);
+                    extra.running.fill(0);
+                }
+                drop_extra(segment);
+                segment.recount(sectors);
+            });
+            self.settle_evacuation(number as usize);
+        }
+    }
+
+    /// An emptied segment may be handed out again.
+    fn settle_evacuation(&mut self, number: usize) {
+        let segment = &self.segments[number];
+        if segment.evacuating && segment.free == self.segment_sectors {
+            self.change(number, |segment| segment.evacuating = false);
+        }
+    }
+
+    /// Segments whose `map` differs from the durable one.
+    pub fn changed_segments(&self) -> impl Iterator<Item = u32> + '_ {
+        self.touched.iter().copied().filter(|number| {
+            let segment = &self.segments[*number as usize];
+            segment
+                .extra
+                .as_deref()
+                .is_some_and(|extra| extra.durable != segment.map)
+        })
+    }
+
+    /// Appends the `map` of a segment, little endian; zeros past the last one.
+    pub fn encode_map(&self, number: u32, out: &mut Vec<u8>) {
+        match self.segments.get(number as usize) {
+            Some(segment) => out.extend(segment.map.iter().flat_map(|word| word.to_le_bytes())),
+            None => out.resize(out.len() + self.segment_sectors as usize / 8, 0),
+        }
+    }
+
+    /// Takes over the durable map of a segment, at opening. False when it marks sectors taken already.
+    pub fn decode_map(&mut self, number: u32, bytes: &[u8]) -> bool {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        self.grow_to(number as usize + 1);
+        let sectors = self.segment_sectors;
+        self.change(number as usize, |segment| {
+            for (at, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+                let word = u64::from_le_bytes(*word);
+                if segment.busy[at] & word != 0 {
+                    return false;
+                }
+                segment.busy[at] |= word;
+                segment.map[at] = word;
+            }
+            segment.recount(sectors);
+            true
+        })
+    }
+
+    /// One past the last busy sector.
+    pub fn busy_end(&self) -> u64 {
+        let last = self
+            .segments
+            .iter()
+            .rposition(|segment| segment.free < self.segment_sectors)
+            .unwrap_or(0);
+        last as u64 * u64::from(self.segment_sectors) + bits::end(&self.segments[last].busy) as u64
+    }
+
+    /// Forgets free segments at the end.
+    pub fn trim(&mut self) {
+        while let Some(last) = self.segments.last()
+            && self.segments.len() > 1
+            && last.free == self.segment_sectors
+            && last.extra.is_none()
+        {
+            let number = self.segments.len() - 1;
+            // By `change`, so that an evacuation is over and the sums are right.
+            self.change(number, |segment| segment.evacuating = false);
+            self.by_free.remove(&(self.segment_sectors, Reverse(number as u32)));
+            self.free_sectors -= u64::from(self.segment_sectors);
+            self.segments.pop();
+        }
+    }
+
+    pub fn is_evacuating(&self, sector: u64) -> bool {
+        self.evacuating > 0
+            && self
+                .find(sector, 0)
+                .is_some_and(|(number, _)| self.segments[number].evacuating)
+    }
+
+    pub fn has_evacuation(&self) -> bool {
+        self.evacuating > 0
+    }
+
+    /// Chooses anew which segments to empty. `live` sectors to be moved are the result.
+    pub fn plan_evacuation(&mut self, compact: bool) -> u64 {
+        for number in 0..self.segments.len() {
+            if self.segments[number].evacuating {
+                self.change(number, |segment| segment.evacuating = false);
+            }
+        }
+        let length = u64::from(self.segment_sectors);
+        let total = self.segments.len() as u64 * length;
+        // Room for the blocks to be moved must be found in what stays.
+        let (share, budget) = if compact {
+            (20, self.free_sectors)
+        } else {
+            (8, (self.free_sectors / 2).min((total / 8).max(2 * length)))
+        };
+        if self.segments.len() < 2 || self.free_sectors * share < total {
+            return 0;
+        }
+        let mut chosen = Vec::new();
+        // What the file could be, with some room to work in.
+        let aim = self.live_sectors + self.live_sectors / if compact { 32 } else { 4 } + length;
+        let aim = usize::try_from(aim.div_ceil(length)).unwrap_or(usize::MAX);
+        if aim < self.segments.len() {
+            chosen.extend((aim..self.segments.len()).rev());
+        }
+        let mut sparse: Vec<usize> = (1..aim.min(self.segments.len()))
+            .filter(|number| {
+                let segment = &self.segments[*number];
+                segment.live > 0 && segment.live * 2 < self.segment_sectors
+            })
+            .collect();
+        sparse.sort_by_key(|number| self.segments[*number].live);
+        chosen.extend(sparse);
+        let (mut moved, mut lost) = (0, 0);
+        for number in chosen {
+            let segment = &self.segments[number];
+            let (live, free) = (u64::from(segment.live), u64::from(segment.free));
+            if moved + live > budget || moved + live + lost + free > self.free_sectors {
+                break;
+            }
+            moved += live;
+            lost += free;
+            if live > 0 || free < length {
+                self.change(number, |segment| segment.evacuating = true);
+            }
+        }
+        moved
+    }
+
+    /// Calls `each` for every run of sectors (from, to) that belongs to the running or next checkpoint.
+    pub fn live_words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.segments.iter().flat_map(|segment| {
+            (0..segment.map.len())
+                .map(|word| segment.map[word] | segment.extra.as_ref().map_or(0, |extra| extra.later[word]))
+        })
+    }
+
+    /// True when no block belongs to the running, the next or the one after.
+    pub fn is_empty(&self) -> bool {
+        self.live_sectors == 0
+    }
+
+    /// True when sectors are free.
+    #[cfg(test)]
+    pub fn is_free(&self, sector: u64, sectors: u32) -> bool {
+        self.find(sector, sectors)
+            .is_none_or(|(number, range)| !bits::any(&self.segments[number].busy, range))
+    }
+
+    /// Panics when an invariant does not hold. Slow.
+    #[cfg(test)]
+    pub fn check_invariants(&self) {
+        let (mut free, mut live, mut evacuating) = (0, 0, 0);
+        for (number, segment) in self.segments.iter().enumerate() {
+            assert_eq!(
+                segment.free,
+                self.segment_sectors - bits::count(&segment.busy),
+                "segment {number}"
+            );
+            assert_eq!(self.touched.contains(&(number as u32)), segment.extra.is_some());
+            let listed = self.by_free.contains(&(segment.free, Reverse(number as u32)));
+            assert_eq!(listed, segment.free > 0 && !segment.evacuating, "segment {number}");
+            free += u64::from(segment.free);
+            live += u64::from(segment.live);
+            evacuating += u32::from(segment.evacuating);
+            let mut counted = bits::count(&segment.map);
+            for word in 0..segment.map.len() {
+                let (busy, map) = (segment.busy[word], segment.map[word]);
+                assert_eq!(map & !busy, 0, "segment {number}: the map is part of what is busy");
+                if let Some(extra) = &segment.extra {
+                    let busy_parts = extra.durable[word] | extra.later[word] | extra.withheld[word];
+                    assert_eq!(busy_parts & !busy, 0, "segment {number}");
+                    assert_eq!(extra.later[word] & (map | extra.durable[word]), 0, "segment {number}");
+                    assert_eq!(
+                        (extra.dropped[word] | extra.running[word]) & !map,
+                        0,
+                        "segment {number}"
+                    );
+                    assert_eq!(extra.withheld[word] & (map | extra.later[word]), 0, "segment {number}");
+                    counted += extra.later[word].count_ones();
+                }
+            }
+            assert_eq!(segment.live, counted, "segment {number}");
+        }
+        assert_eq!(
+            (free, live, evacuating),
+            (self.free_sectors, self.live_sectors, self.evacuating)
+        );
+        let usable = self
+            .segments
+            .iter()
+            .filter(|segment| segment.free > 0 && !segment.evacuating);
+        assert_eq!(self.by_free.len(), usable.count());
+    }
+}
+
+/// Drops the extra maps where they say nothing more.
+fn drop_extra(segment: &mut Segment) {
+    let plain = |extra: &Extra| {
+        extra.durable == segment.map
+            && [&extra.later, &extra.dropped, &extra.running, &extra.withheld]
+                .iter()
+                .all(|words| bits::is_zero(words))
+    };
+    if segment.extra.as_deref().is_some_and(plain) {
+        segment.extra = None;
+    }
+}
+
+#[cfg(test)]
+#[path = "space_tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+//! The superblock and the header of the other volumes. Described in `docs/formats/btree-blocks.md`.
+
+use crate::block::{Mismatch, mismatch, u32_at, u64_at};
+use crate::limits::{ROOT_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::{BlockAddr, VolumeId};
+
+pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
+pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"TENONBLK";
+pub(crate) const SUPERBLOCK_VERSION: u32 = 1;
+pub(crate) const SUPERBLOCK_ROOT_OFFSET: usize = 64;
+pub(crate) const VOLUME_HEADER_BYTES: usize = 512;
+pub(crate) const VOLUME_MAGIC: [u8; 8] = *b"TENONVOL";
+
+/// What makes a checkpoint durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Superblock {
+    pub segment_bytes: u32,
+    /// Random, chosen when the store is made: files of another store are told by it.
+    pub store: u64,
+    /// 0 says that there is no checkpoint yet.
+    pub number: u64,
+    pub seq: u64,
+    pub directory: Option<BlockAddr>,
+    pub root: Vec<u8>,
+}
+
+impl Superblock {
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
+        bytes[12..16].copy_from_slice(&SUPERBLOCK_VERSION.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[20..24].copy_from_slice(&(self.root.len() as u32).to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.store.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.number.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.seq.to_le_bytes());
+        let mut address = Vec::with_capacity(BlockAddr::ENCODED_BYTES);
+        encode_address(self.directory, &mut address);
+        bytes[48..60].copy_from_slice(&address);
+        bytes[SUPERBLOCK_ROOT_OFFSET..SUPERBLOCK_ROOT_OFFSET + self.root.len()].copy_from_slice(&self.root);
+        let crc = crc32c::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, Mismatch> {
+        check_start(bytes, &SUPERBLOCK_MAGIC)?;
+        let segment_bytes = u32_at(bytes, 16);
+        check_segment_bytes(segment_bytes)?;
+        let root_bytes = u32_at(bytes, 20) as usize;
+        if root_bytes > ROOT_BYTES_MAX {
+            return Err(mismatch(
+                "root's length",
+                format!("at most {ROOT_BYTES_MAX}"),
+                root_bytes,
+            ));
+        }
+        let root_end = SUPERBLOCK_ROOT_OFFSET + root_bytes;
+        if u32_at(bytes, 60) != 0 || bytes[root_end..].iter().any(|byte| *byte != 0) {
+            return Err(mismatch("reserved", "zeros", "other bytes"));
+        }
+        Ok(Self {
+            segment_bytes,
+            store: u64_at(bytes, 24),
+            number: u64_at(bytes, 32),
+            seq: u64_at(bytes, 40),
+            directory: BlockAddr::decode(&bytes[48..60]),
+            root: bytes[SUPERBLOCK_ROOT_OFFSET..root_end].to_vec(),
+        })
+    }
+}
+
+/// Start of the file of a volume other than the main one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct VolumeHeader {
+    pub segment_bytes: u32,
+    pub store: u64,
+    pub volume: VolumeId,
+}
+
+impl VolumeHeader {
+    pub fn encode(&self) -> [u8; VOLUME_HEADER_BYTES] {
+        let mut bytes = [0; VOLUME_HEADER_BYTES];
+        bytes[..8].copy_from_slice(&VOLUME_MAGIC);
+        bytes[12..16].copy_from_slice(&SUPERBLOCK_VERSION.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.volume.0.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.store.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8; VOLUME_HEADER_BYTES]) -> Result<Self, Mismatch> {
+        check_start(bytes, &VOLUME_MAGIC)?;
+        if bytes[32..].iter().any(|byte| *byte != 0) {
+            return Err(mismatch("reserved", "zeros", "other bytes"));
+        }
+        Ok(Self {
+            segment_bytes: u32_at(bytes, 16),
+            store: u64_at(bytes, 24),
+            volume: VolumeId(u32_at(bytes, 20)),
+        })
+    }
+}
+
+/// Magic, checksum and version of either.
+fn check_start(bytes: &[u8], magic: &[u8; 8]) -> Result<(), Mismatch> {
+    if bytes[..8] != *magic {
+        return Err(mismatch(
+            "magic",
+            format!("{magic:02x?}"),
+            format!("{:02x?}", &bytes[..8]),
+        ));
+    }
+    let (computed, found) = (crc32c::crc32c(&bytes[12..]), u32_at(bytes, 8));
+    if computed != found {
+        return Err(mismatch("checksum", format!("{computed:08x}"), format!("{found:08x}")));
+    }
+    match u32_at(bytes, 12) {
+        SUPERBLOCK_VERSION => Ok(()),
+        version => Err(mismatch("format version", SUPERBLOCK_VERSION, version)),
+    }
+}
+
+pub(crate) fn check_segment_bytes(bytes: u32) -> Result<(), Mismatch> {
+    if bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) {
+        Ok(())
+    } else {
+        Err(mismatch(
+            "length of a segment",
+            format!("a power of two from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"),
+            bytes,
+        ))
+    }
+}
+
+/// Zeros where there is none.
+pub(crate) fn encode_address(address: Option<BlockAddr>, out: &mut Vec<u8>) {
+    match address {
+        Some(address) => address.encode(out),
+        None => out.resize(out.len() + BlockAddr::ENCODED_BYTES, 0),
+    }
+}

@@ -1,0 +1,113 @@
+//! The file of a volume: its length ahead of the writes, and whether it must be synced. Knows nothing of what lies where.
+
+use crate::limits::GROWTH_BYTES;
+use crate::{BlockError, Result, VolumeId};
+use parking_lot::Mutex;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vfs::File;
+
+/// An open volume.
+pub(crate) struct Volume {
+    pub id: VolumeId,
+    pub name: String,
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+    /// Written to since the last sync. Set after the write, taken before the sync.
+    dirty: AtomicBool,
+    /// Bytes reserved in the file; what is written lies below.
+    length: AtomicU64,
+    /// Held while the length changes, file calls included: who finds it taken needs the very space that is being made.
+    growth: Mutex<()>,
+}
+
+impl Volume {
+    pub fn new(id: VolumeId, name: &str, path: PathBuf, file: Arc<dyn File>, length: u64) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            path,
+            file,
+            dirty: AtomicBool::new(false),
+            length: AtomicU64::new(length),
+            growth: Mutex::new(()),
+        }
+    }
+
+    pub fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// The step in which a file of that length grows, and the slack it is left.
+    fn step(length: u64) -> u64 {
+        (length / 32).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end())
+    }
+
+    fn aim(end: u64) -> u64 {
+        (end + Self::step(end)).next_multiple_of(*GROWTH_BYTES.start())
+    }
+
+    /// Writes at an offset, having reserved the space.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.reserve(offset + bytes.len() as u64)?;
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(BlockError::io("write to", &self.path))?;
+        self.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn reserve(&self, end: u64) -> Result<()> {
+        if end <= self.length() {
+            return Ok(());
+        }
+        let _growing = self.growth.lock();
+        let length = self.length();
+        if end <= length {
+            return Ok(());
+        }
+        let mut aim = Self::aim(end);
+        let mut result = self.file.allocate(length, aim - length);
+        if result
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::StorageFull)
+        {
+            // The last bytes of a full disk, without anything ahead.
+            aim = end;
+            result = self.file.allocate(length, aim - length);
+        }
+        result.map_err(BlockError::io("reserve space in", &self.path))?;
+        self.length.store(aim, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives back space at the end. `busy_end` tells the bytes in use, `None` when the file must stay; it is called with the
+    /// growth lock held and must itself take the lock under which space is handed out: what is handed out later lies beyond
+    /// the new length, and waits in `reserve` until the file is cut.
+    pub fn shrink(&self, busy_end: impl FnOnce(&dyn Fn(u64) -> bool) -> bool) {
+        let _growing = self.growth.lock();
+        let lower = |end: u64| {
+            let aim = Self::aim(end);
+            let shrinks = self.length() > aim + Self::step(end);
+            if shrinks {
+                self.length.store(aim, Ordering::Release);
+            }
+            shrinks
+        };
+        if busy_end(&lower) {
+            // A file that stays too long is no harm: the next time may succeed, and reserving what is there costs little.
+            let _ = self.file.set_len(self.length());
+        }
+    }
+
+    /// Syncs what was written; true when there was something.
+    pub fn sync(&self) -> Result<bool> {
+        if !self.dirty.swap(false, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        self.file.sync_data().map_err(BlockError::io("sync", &self.path))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,391 @@
+//! What each call promises, one by one.
+
+use crate::owner::{DIRECTORY, Owner, content, disk, env, open};
+use blocks::{BlockKind, BlockStore, Purpose, ReadScratch, Referenced, StoreOptions, VolumeId};
+use codec::Codec;
+use engine::ErrorKind;
+use std::path::Path;
+use vfs::{Fault, FaultKind, FileSystem};
+
+fn length(fs: &vfs::SimulatedFs, name: &str) -> u64 {
+    let path = Path::new(DIRECTORY).join(name);
+    fs.open(&path, vfs::Access::Read).unwrap().len().unwrap()
+}
+
+#[test]
+fn what_is_appended_is_read_with_every_codec() {
+    let fs = disk(1);
+    let (store, root) = open(&fs).unwrap();
+    assert_eq!(root, None);
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    let mut scratch = ReadScratch::default();
+    for codec in Codec::ALL {
+        for bytes in [0, 1, 471, 472, 473, 5_000, 40_000] {
+            let flat = vec![3; bytes];
+            for raw in [content(1, 1, bytes), flat] {
+                let addr = writer.append(BlockKind::Large, 9, codec, None, &raw).unwrap();
+                writer.flush().unwrap();
+                let read = store
+                    .read(VolumeId::MAIN, &addr, 9, BlockKind::Large, &mut scratch)
+                    .unwrap();
+                assert_eq!(read, raw);
+                let plain_sectors = (bytes + 40).div_ceil(512) as u32;
+                assert!(addr.sectors() <= plain_sectors);
+                if codec != Codec::None && bytes == 40_000 && raw[0] == 3 && raw[1] == 3 {
+                    assert!(addr.sectors() < 10, "{codec} compresses");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_block_is_only_read_as_what_it_is() {
+    let (store, _) = open(&disk(1)).unwrap();
+    let other = store.volume("other").unwrap();
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    let addr = writer.append(BlockKind::Leaf, 9, Codec::None, None, b"abc").unwrap();
+    writer.flush().unwrap();
+    let mut scratch = ReadScratch::default();
+    let mut kind_of = |volume, owner, kind| {
+        let result = store.read(volume, &addr, owner, kind, &mut scratch);
+        result.map_err(|error| error.kind())
+    };
+    assert_eq!(kind_of(VolumeId::MAIN, 9, BlockKind::Leaf), Ok(b"abc".to_vec()));
+    assert_eq!(kind_of(VolumeId::MAIN, 8, BlockKind::Leaf), Err(ErrorKind::Corrupt));
+    assert_eq!(kind_of(VolumeId::MAIN, 9, BlockKind::Inner), Err(ErrorKind::Corrupt));
+    assert_eq!(kind_of(other, 9, BlockKind::Leaf), Err(ErrorKind::Corrupt));
+    assert_eq!(kind_of(VolumeId(77), 9, BlockKind::Leaf), Err(ErrorKind::Invalid));
+}
+
+#[test]
+fn many_are_read_with_few_calls() {
+    let (store, _) = open(&disk(1)).unwrap();
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    let addrs: Vec<_> = (0..200)
+        .map(|id| {
+            let raw = content(id, 1, 700 * (id as usize % 9));
+            writer.append(BlockKind::Leaf, 9, Codec::None, None, &raw).unwrap()
+        })
+        .collect();
+    writer.flush().unwrap();
+    // Backwards, with one of a wrong checksum.
+    let mut wanted: Vec<_> = addrs.iter().rev().copied().collect();
+    let mut encoded = Vec::new();
+    wanted[50].encode(&mut encoded);
+    encoded[11] ^= 1;
+    wanted[50] = blocks::BlockAddr::decode(&encoded).unwrap();
+    let mut seen = [false; 200];
+    let mut scratch = ReadScratch::default();
+    store.read_run(
+        VolumeId::MAIN,
+        &wanted,
+        9,
+        BlockKind::Leaf,
+        &mut scratch,
+        |index, result| {
+            assert!(!std::mem::replace(&mut seen[index], true));
+            let id = 199 - index as u64;
+            match result {
+                Ok(raw) => assert_eq!(raw, content(id, 1, 700 * (id as usize % 9))),
+                Err(error) => assert_eq!((index, error.kind()), (50, ErrorKind::Corrupt)),
+            }
+        },
+    );
+    assert_eq!(seen, [true; 200]);
+}
+
+#[test]
+fn blocks_and_levels_out_of_bounds_change_nothing() {
+    let (store, _) = open(&disk(1)).unwrap();
+    let before = store.stats().total;
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    let mut append = |codec, level, bytes: usize| {
+        let result = writer.append(BlockKind::Leaf, 9, codec, level, &content(1, 1, bytes));
+        result.map(|addr| addr.bytes()).map_err(|error| error.kind())
+    };
+    let longest = (64 << 10) - 40;
+    assert_eq!(append(Codec::None, None, longest + 1), Err(ErrorKind::Invalid));
+    assert_eq!(append(Codec::Zstd, Some(99), 10), Err(ErrorKind::Invalid));
+    assert_eq!(append(Codec::Zlib, None, longest), Ok(64 << 10));
+    drop(writer);
+    assert_eq!(
+        store.stats().total.used_bytes,
+        before.used_bytes,
+        "what is not flushed is given back"
+    );
+    assert!(
+        store
+            .writer(VolumeId(5), Purpose::Later)
+            .append(BlockKind::Leaf, 9, Codec::None, None, b"")
+            .is_err()
+    );
+    for bytes in [0, 1000, 16 << 10, 32 << 20] {
+        let options = StoreOptions { segment_bytes: bytes };
+        let error = BlockStore::open(&env(&disk(2)), Path::new(DIRECTORY), options)
+            .err()
+            .unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{bytes}");
+    }
+}
+
+#[test]
+fn an_empty_store_is_small_and_checkpoints_sync_twice() {
+    let fs = disk(1);
+    let options = StoreOptions::default();
+    let (store, _) = BlockStore::open(&env(&fs), Path::new(DIRECTORY), options.clone()).unwrap();
+    let mut owner = Owner::new(store);
+    owner.checkpoint().unwrap();
+    assert!(length(&fs, "main.blocks") < 256 << 10);
+    let before = owner.store.stats();
+    let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+    owner.put(&mut writer, VolumeId::MAIN, 0, 5000).unwrap();
+    owner.checkpoint().unwrap();
+    assert_eq!(owner.store.stats().syncs - before.syncs, 2);
+    let (store, root) = BlockStore::open(&env(&fs), Path::new(DIRECTORY), options).unwrap();
+    assert_eq!(root.map(|root| (root.number, root.seq)), Some((2, 10)));
+    assert_eq!(store.segment_bytes(), 1 << 20);
+}
+
+#[test]
+fn space_comes_back_when_the_last_checkpoint_that_needs_it_is_gone() {
+    let (store, _) = open(&disk(1)).unwrap();
+    let block = |purpose| {
+        let mut writer = store.writer(VolumeId::MAIN, purpose);
+        let addr = writer
+            .append(BlockKind::Leaf, 9, Codec::None, None, &[1; 3000])
+            .unwrap();
+        writer.flush().unwrap();
+        addr
+    };
+    let free_bytes = || {
+        let stats = store.stats().total;
+        stats.free_bytes
+    };
+    let freed = |addr, referenced| {
+        let before = free_bytes();
+        store.free(VolumeId::MAIN, addr, referenced);
+        free_bytes() - before
+    };
+    let commit = || {
+        let before = free_bytes();
+        store.commit_checkpoint(0, &[]).unwrap();
+        free_bytes() as i64 - before as i64
+    };
+    // Maps and directory take the same space each time but the first.
+    store.begin_checkpoint();
+    commit();
+    // It keeps the map from becoming empty.
+    let anchor = block(Purpose::Later);
+    let durable = block(Purpose::Later);
+    let both = block(Purpose::Later);
+    store.begin_checkpoint();
+    commit();
+    store.begin_checkpoint();
+    let usual = commit();
+    let size = durable.bytes();
+    assert_eq!(
+        freed(block(Purpose::Later), Referenced::No),
+        size,
+        "never durable, none runs"
+    );
+    assert_eq!(freed(durable, Referenced::No), 0, "the durable checkpoint refers to it");
+    let born = block(Purpose::Checkpoint);
+    store.begin_checkpoint();
+    let running = block(Purpose::Checkpoint);
+    let later = block(Purpose::Later);
+    assert_eq!(freed(later, Referenced::No), size, "no checkpoint refers to it");
+    assert_eq!(freed(born, Referenced::No), size, "nor to this one");
+    assert_eq!(freed(running, Referenced::ByRunningCheckpoint), 0);
+    assert_eq!(freed(both, Referenced::ByRunningCheckpoint), 0);
+    assert_eq!(commit(), usual + size as i64, "what only the one before needed");
+    store.begin_checkpoint();
+    assert_eq!(
+        commit(),
+        usual + 2 * size as i64,
+        "what the one before needed, and no later one"
+    );
+    assert_eq!(store.stats().ignored_frees, 0);
+    store.free(VolumeId::MAIN, both, Referenced::No);
+    assert_eq!(store.stats().ignored_frees, 1, "freed twice");
+    let referenced = std::iter::once((VolumeId::MAIN, anchor));
+    assert_eq!(store.verify(referenced), Vec::<String>::new());
+}
+
+#[test]
+fn an_abandoned_checkpoint_leaves_nothing() {
+    let fs = disk(1);
+    let mut owner = Owner::new(open(&fs).unwrap().0);
+    let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+    for id in 0..20 {
+        owner.put(&mut writer, VolumeId::MAIN, id, 2000).unwrap();
+    }
+    owner.checkpoint().unwrap();
+    owner.begin();
+    let kept = owner.blocks.clone();
+    // Written for the checkpoint, as a copy: the owner's own blocks stay where they are.
+    let mut only = owner.store.writer(VolumeId::MAIN, Purpose::Checkpoint);
+    only.append(BlockKind::Leaf, 7, Codec::None, None, &[1; 9000]).unwrap();
+    only.flush().unwrap();
+    for id in 5..10 {
+        owner.put(&mut writer, VolumeId::MAIN, id, 3000).unwrap();
+    }
+    owner.forget(0);
+    owner.store.abandon_checkpoint();
+    owner.cut = None;
+    owner.check();
+    let (old, root) = Owner::recover(&fs);
+    assert_eq!(
+        (old.blocks, root.unwrap().number),
+        (kept, 1),
+        "the durable one is whole"
+    );
+    owner.checkpoint().unwrap();
+    owner.check();
+    let (new, root) = Owner::recover(&fs);
+    assert_eq!((new.blocks, root.unwrap().number), (owner.blocks, 3));
+}
+
+#[test]
+fn a_block_can_be_postponed() {
+    let fs = disk(1);
+    let mut owner = Owner::new(open(&fs).unwrap().0);
+    let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+    let addr = writer.append(BlockKind::Leaf, 7, Codec::None, None, b"late").unwrap();
+    assert_eq!(
+        owner.store.commit_checkpoint(0, &[]).unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+    owner.begin();
+    assert_eq!(
+        owner.store.commit_checkpoint(0, &[]).unwrap_err().kind(),
+        ErrorKind::Invalid,
+        "a block of the checkpoint is not flushed"
+    );
+    writer.flush().unwrap();
+    owner.store.postpone(VolumeId::MAIN, addr);
+    owner.commit(0).unwrap();
+    // A crash finds a checkpoint that does not know the block.
+    Owner::recover(&fs.after_crash(3));
+    owner.checkpoint().unwrap();
+    let (store, _) = open(&fs).unwrap();
+    let mut scratch = ReadScratch::default();
+    let read = store.read(VolumeId::MAIN, &addr, 7, BlockKind::Leaf, &mut scratch);
+    assert_eq!(read.unwrap(), b"late");
+    assert_eq!(
+        store.verify(std::iter::once((VolumeId::MAIN, addr))).len(),
+        1,
+        "the catalog is left over"
+    );
+}
+
+#[test]
+fn volumes_come_and_go() {
+    let fs = disk(1);
+    let mut owner = Owner::new(open(&fs).unwrap().0);
+    let store = owner.store.clone();
+    assert_eq!(store.volume("").unwrap(), VolumeId::MAIN);
+    let (a, b) = (store.volume("a").unwrap(), store.volume("b").unwrap());
+    assert_eq!(store.volume("a").unwrap(), a);
+    assert_ne!(a, b);
+    for name in ["..", ".", "x/y", "\0", &"n".repeat(256)] {
+        assert_eq!(store.volume(name).unwrap_err().kind(), ErrorKind::Invalid, "{name:?}");
+    }
+    let mut writer = store.writer(a, Purpose::Later);
+    owner.put(&mut writer, a, 0, 3000).unwrap();
+    drop(writer);
+    owner.checkpoint().unwrap();
+    assert!(!store.remove_volume_if_empty(a).unwrap());
+    assert!(!store.remove_volume_if_empty(VolumeId::MAIN).unwrap());
+    assert!(store.remove_volume_if_empty(b).unwrap());
+    owner.forget(0);
+    assert!(store.remove_volume_if_empty(a).unwrap());
+    assert_eq!(store.volume("b").unwrap(), b, "back to life");
+    let path = |name: &str| Path::new(DIRECTORY).join(name).join("data.blocks");
+    assert!(fs.exists(&path("a")).unwrap());
+    owner.checkpoint().unwrap();
+    assert!(!fs.exists(&path("a")).unwrap());
+    assert!(fs.exists(&path("b")).unwrap());
+    let again = store.volume("a").unwrap();
+    assert!(again != a && again != b, "ids are not used again");
+    drop(store);
+    // No checkpoint knows the new one.
+    let (owner, _) = Owner::recover(&fs);
+    assert!(!fs.exists(&path("a")).unwrap());
+    assert_eq!(owner.store.volume("b").unwrap(), b);
+    assert_eq!(owner.store.volume_name(b), Some("b".to_owned()));
+}
+
+#[test]
+fn a_failed_sync_closes_the_store() {
+    for skip in 0..2 {
+        let fs = disk(1);
+        let mut owner = Owner::new(open(&fs).unwrap().0);
+        let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+        owner.put(&mut writer, VolumeId::MAIN, 0, 3000).unwrap();
+        owner.checkpoint().unwrap();
+        owner.put(&mut writer, VolumeId::MAIN, 1, 3000).unwrap();
+        fs.inject(Fault::new(FaultKind::SyncError).after(skip));
+        assert_eq!(owner.checkpoint().unwrap_err().kind(), ErrorKind::Io);
+        let held = owner.blocks[&0];
+        assert_eq!(held.read(&owner.store, 0).unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(writer.flush().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(
+            owner.store.commit_checkpoint(0, &[]).unwrap_err().kind(),
+            ErrorKind::Closed
+        );
+        assert_eq!(owner.store.volume("x").unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(owner.store.pin().err().unwrap().kind(), ErrorKind::Closed);
+        let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+        assert_eq!(
+            owner.put(&mut writer, VolumeId::MAIN, 2, 10).unwrap_err().kind(),
+            ErrorKind::Closed
+        );
+        fs.restart();
+        let (found, root) = Owner::recover(&fs);
+        assert!(found.blocks.contains_key(&0), "skip {skip}");
+        assert!([1, 2].contains(&root.unwrap().number));
+    }
+}
+
+#[test]
+fn a_full_disk_harms_nothing_durable() {
+    let fs = disk(1);
+    let mut owner = Owner::new(open(&fs).unwrap().0);
+    let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+    for id in 0..10 {
+        owner.put(&mut writer, VolumeId::MAIN, id, 9000).unwrap();
+    }
+    owner.checkpoint().unwrap();
+    let durable = owner.blocks.clone();
+    let mut refused = 0;
+    for room in (0..300_000).step_by(10_007) {
+        fs.set_free_bytes(Some(room));
+        // Bytes taken ahead come first.
+        let full = (0..200).find_map(|round| owner.put(&mut writer, VolumeId::MAIN, 1000 + round, 9000).err());
+        let full = full.expect("the disk is full some time");
+        assert_eq!(full.kind(), ErrorKind::OutOfSpace);
+        owner.check();
+        owner.begin();
+        if let Err(error) = owner.commit(owner.next_id) {
+            assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+            refused += 1;
+            owner.store.abandon_checkpoint();
+        }
+        owner.cut = None;
+        let (found, _) = Owner::recover(&fs.after_crash(room));
+        for (id, held) in &durable {
+            assert_eq!(found.blocks.get(id), Some(held), "room {room}");
+        }
+        if refused > 0 {
+            break;
+        }
+        for id in 1000..1200 {
+            owner.forget(id);
+        }
+        fs.set_free_bytes(None);
+        owner.checkpoint().unwrap();
+        owner.checkpoint().unwrap();
+    }
+    assert!(refused > 0, "a checkpoint found no room");
+}
