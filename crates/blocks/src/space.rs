@@ -19,9 +19,9 @@ pub(crate) const HEAD_SECTORS: u32 = 16;
 /// Segments looked at for a hole, the emptiest first.
 const CANDIDATES: usize = 8;
 /// The same when the file should rather not grow.
-const CANDIDATES_HARD: usize = 64;
+const CANDIDATES_HARD: usize = 1024;
 /// The file grows freely while less than one part in so many is free.
-const GROWTH_SHARE: u64 = 10;
+const GROWTH_SHARE: u64 = 20;
 
 /// What a new block belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +69,8 @@ struct Segment {
     free: u32,
     /// Sectors in `map` or `later`.
     live: u32,
+    /// No hole is longer; exact when somebody has looked since sectors became free.
+    hole_max: u32,
     evacuating: bool,
 }
 
@@ -154,6 +156,7 @@ impl SpaceMap {
                 extra: None,
                 free: self.segment_sectors,
                 live: 0,
+                hole_max: self.segment_sectors,
                 evacuating: false,
             });
             self.by_free.insert((self.segment_sectors, Reverse(number)));
@@ -182,6 +185,9 @@ impl SpaceMap {
         let (free, live, evacuating) = (segment.free, segment.live, segment.evacuating);
         let result = work(segment);
         debug_assert_eq!(segment.free, sectors - bits::count(&segment.busy));
+        if segment.free > free {
+            segment.hole_max = segment.free;
+        }
         if segment.extra.is_some() {
             self.touched.insert(number as u32);
         } else {
@@ -238,7 +244,8 @@ impl SpaceMap {
     /// Reserves a run of `min` to `want` sectors, right after `after` if that is free, else where there is much room.
     pub fn reserve(&mut self, min: u32, want: u32, after: Option<u64>) -> Range<u64> {
         debug_assert!(0 < min && min <= want && want <= self.segment_sectors);
-        let found = self.find_hole(min, want, after).unwrap_or_else(|| {
+        let found = self.find_hole(min, want, after);
+        let found = found.unwrap_or_else(|| {
             let number = self.segments.len();
             self.grow_to(number + 1);
             (number, 0..want as usize)
@@ -254,8 +261,8 @@ impl SpaceMap {
         run
     }
 
-    fn find_hole(&self, min: u32, want: u32, after: Option<u64>) -> Option<(usize, Range<usize>)> {
-        let good = min.max(want / 4) as usize;
+    fn find_hole(&mut self, min: u32, want: u32, after: Option<u64>) -> Option<(usize, Range<usize>)> {
+        let good = min.max(want / 4);
         if let Some((number, at)) = after.and_then(|after| self.find(after, 0)) {
             let segment = &self.segments[number];
             if !segment.evacuating {
@@ -263,29 +270,47 @@ impl SpaceMap {
                 if end - at.start >= min as usize {
                     return Some((number, at.start..end));
                 }
-                let hole = segment.longest_hole();
-                if hole.len() >= good {
+                if let Some(hole) = self.hole_of(number, good) {
                     return Some((number, hole));
                 }
             }
         }
-        let holes = || {
-            self.by_free
-                .iter()
-                .rev()
-                .take_while(|(free, _)| *free >= min)
-                .map(|(_, Reverse(number))| (*number as usize, self.segments[*number as usize].longest_hole()))
-        };
-        if let Some(found) = holes().take(CANDIDATES).find(|(_, hole)| hole.len() >= good) {
+        if let Some(found) = self.emptiest_hole(good, CANDIDATES) {
             return Some(found);
         }
         let sectors = self.segments.len() as u64 * u64::from(self.segment_sectors);
         if self.free_sectors * GROWTH_SHARE < sectors {
             return None;
         }
-        holes()
-            .take(CANDIDATES_HARD)
-            .find(|(_, hole)| hole.len() >= min as usize)
+        self.emptiest_hole(min, CANDIDATES_HARD)
+    }
+
+    /// The longest hole of the emptiest segment that has one of at least `min` sectors.
+    fn emptiest_hole(&mut self, min: u32, candidates: usize) -> Option<(usize, Range<usize>)> {
+        // Looking at a segment changes no key.
+        let by_free = std::mem::take(&mut self.by_free);
+        let found = by_free
+            .iter()
+            .rev()
+            .take_while(|(free, _)| *free >= min)
+            .take(candidates)
+            .find_map(|(_, Reverse(number))| {
+                let number = *number as usize;
+                Some((number, self.hole_of(number, min)?))
+            });
+        self.by_free = by_free;
+        found
+    }
+
+    /// The longest hole of a segment, if it has at least `min` sectors.
+    fn hole_of(&mut self, number: usize, min: u32) -> Option<Range<usize>> {
+        let segment = &mut self.segments[number];
+        if segment.hole_max < min {
+            return None;
+        }
+        let hole = segment.longest_hole();
+        segment.hole_max = hole.len() as u32;
+        (segment.hole_max >= min).then_some(hole)
     }
 
     /// Marks reserved sectors as a block.
@@ -553,22 +578,30 @@ impl SpaceMap {
         let (share, budget) = if compact {
             (20, self.free_sectors)
         } else {
-            (8, (self.free_sectors / 2).min((total / 8).max(2 * length)))
+            (8, (self.free_sectors / 2).min((total / 16).max(2 * length)))
         };
         if self.segments.len() < 2 || self.free_sectors * share < total {
             return 0;
         }
         let mut chosen = Vec::new();
         // What the file could be, with some room to work in.
-        let aim = self.live_sectors + self.live_sectors / if compact { 32 } else { 4 } + length;
+        let aim = self.live_sectors + self.live_sectors / if compact { 32 } else { 6 } + length;
         let aim = usize::try_from(aim.div_ceil(length)).unwrap_or(usize::MAX);
         if aim < self.segments.len() {
-            chosen.extend((aim..self.segments.len()).rev());
+            let tail = (aim..self.segments.len()).rev();
+            // Those are not emptier than others: a few at a time.
+            chosen.extend(tail.take(if compact {
+                usize::MAX
+            } else {
+                2 + self.segments.len() / 128
+            }));
         }
-        let mut sparse: Vec<usize> = (1..aim.min(self.segments.len()))
+        // Half empty ones always pay; others when much is free, and yet perhaps nowhere enough for a long block.
+        let quarters = if self.free_sectors * 6 > total { 3 } else { 2 };
+        let mut sparse: Vec<usize> = (1..self.segments.len() - chosen.len())
             .filter(|number| {
                 let segment = &self.segments[*number];
-                segment.live > 0 && segment.live * 2 < self.segment_sectors
+                segment.live > 0 && u64::from(segment.live) * 4 < length * quarters
             })
             .collect();
         sparse.sort_by_key(|number| self.segments[*number].live);
@@ -600,13 +633,6 @@ impl SpaceMap {
     /// True when no block belongs to the running, the next or the one after.
     pub fn is_empty(&self) -> bool {
         self.live_sectors == 0
-    }
-
-    /// True when sectors are free.
-    #[cfg(test)]
-    pub fn is_free(&self, sector: u64, sectors: u32) -> bool {
-        self.find(sector, sectors)
-            .is_none_or(|(number, range)| !bits::any(&self.segments[number].busy, range))
     }
 
     /// Panics when an invariant does not hold. Slow.

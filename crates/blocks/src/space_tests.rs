@@ -1,1 +1,257 @@
+//! The map of space against a naive model: for each sector, who needs it and until when.
 
+use super::*;
+use vfs::{Random, SeededRandom, SystemRandom};
+
+/// What the model knows of a block: the first and the last checkpoint that refers to it.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    sector: u64,
+    sectors: u32,
+    born: u64,
+    last: Option<u64>,
+    for_running: bool,
+}
+
+struct Model {
+    space: SpaceMap,
+    lives: Vec<Life>,
+    durable: u64,
+    /// The number begun last.
+    number: u64,
+    running: bool,
+    settling: bool,
+    withheld: Vec<Life>,
+    pinned: bool,
+}
+
+impl Model {
+    fn phase(&self) -> Phase {
+        match (self.running, self.settling) {
+            (false, _) => Phase::Idle,
+            (true, false) => Phase::Running,
+            (true, true) => Phase::Settling,
+        }
+    }
+
+    /// Blocks whose sectors must not be handed out: a durable, running or later checkpoint refers to them.
+    fn needed(&self) -> impl Iterator<Item = &Life> {
+        let durable = self.durable;
+        self.lives
+            .iter()
+            .filter(move |life| life.last.is_none_or(|last| last >= durable && last >= life.born))
+    }
+
+    fn append(&mut self, random: &SeededRandom) {
+        let sectors = 1 + (random.next_u64() % 40) as u32;
+        let want = (sectors + 24).min(self.space.segment_sectors);
+        let run = self.space.reserve(sectors, want, None);
+        for life in self.needed().chain(&self.withheld) {
+            let end = life.sector + u64::from(life.sectors);
+            assert!(
+                run.end <= life.sector || end <= run.start,
+                "{run:?} is needed by {life:?}"
+            );
+        }
+        let rest = run.end - run.start - u64::from(sectors);
+        if rest > 0 {
+            self.space.release(run.start + u64::from(sectors), rest as u32, false);
+        }
+        let for_running = self.phase() == Phase::Running && random.next_u64().is_multiple_of(2);
+        let (mark, born) = match (self.running, for_running) {
+            (false, _) => (Mark::Next, self.number + 1),
+            (true, true) => (Mark::Running, self.number),
+            (true, false) => (Mark::Later, self.number + 1),
+        };
+        self.space.mark(run.start, sectors, mark);
+        self.lives.push(Life {
+            sector: run.start,
+            sectors,
+            born,
+            last: None,
+            for_running,
+        });
+    }
+
+    fn free(&mut self, random: &SeededRandom) {
+        let phase = self.phase();
+        let number = self.number;
+        let alive: Vec<usize> = (0..self.lives.len())
+            .filter(|at| self.lives[*at].last.is_none())
+            .collect();
+        let Some(at) = alive.get(random.next_u64() as usize % alive.len().max(1)) else {
+            return;
+        };
+        let life = &mut self.lives[*at];
+        let by_running = random.next_u64().is_multiple_of(2);
+        let kept = life.born <= number && (phase == Phase::Settling || phase == Phase::Running && by_running);
+        life.last = Some(match phase {
+            Phase::Idle => number,
+            _ if kept => number,
+            _ => number - 1,
+        });
+        let referenced = match by_running {
+            true => Referenced::ByRunningCheckpoint,
+            false => Referenced::No,
+        };
+        let life = *life;
+        assert!(
+            self.space.free(life.sector, life.sectors, referenced, phase),
+            "{life:?}"
+        );
+        assert!(
+            !self.space.free(life.sector, life.sectors, referenced, phase),
+            "twice: {life:?}"
+        );
+    }
+
+    fn end_checkpoint(&mut self, random: &SeededRandom) {
+        self.running = false;
+        self.settling = false;
+        if random.next_u64().is_multiple_of(4) {
+            self.space.abandon();
+            let (number, durable) = (self.number, self.durable);
+            // It never was: what was written for it is gone, what it alone kept is free.
+            for life in &mut self.lives {
+                if life.for_running && life.born == number {
+                    life.last = Some(0);
+                }
+                if life.last == Some(number) {
+                    life.last = Some(if life.born <= durable { durable } else { 0 });
+                }
+            }
+            // Others that were born for it belong to the next one.
+            for life in &mut self.lives {
+                if life.born == number && life.last.is_none() {
+                    life.born = number + 1;
+                }
+            }
+        } else {
+            self.space.settle(self.pinned);
+            let before = self.durable;
+            self.durable = self.number;
+            if self.pinned {
+                let gone = |life: &&Life| {
+                    life.born <= before && life.last.is_some_and(|last| last >= before && last < self.number)
+                };
+                self.withheld.extend(self.lives.iter().filter(gone).copied());
+            }
+        }
+        let durable = self.durable;
+        self.lives
+            .retain(|life| life.last.is_none_or(|last| last >= durable && last >= life.born));
+    }
+
+    /// Sectors of needed blocks and of the head are busy, all others free.
+    fn check(&self) {
+        self.space.check_invariants();
+        let mut busy = u64::from(HEAD_SECTORS);
+        for life in self.needed().chain(&self.withheld) {
+            busy += u64::from(life.sectors);
+            let (number, range) = self.space.find(life.sector, life.sectors).expect("inside");
+            assert!(bits::all(&self.space.segments[number].busy, range), "{life:?}");
+        }
+        let total = self.space.segments.len() as u64 * u64::from(self.space.segment_sectors);
+        assert_eq!(total - self.space.free_sectors, busy, "nothing else is busy");
+    }
+}
+
+#[test]
+fn random_lives_agree_with_the_model() {
+    let seed = SystemRandom::new().next_u64();
+    println!("seed {seed}");
+    let random = SeededRandom::new(seed);
+    for _ in 0..20 {
+        let mut model = Model {
+            space: SpaceMap::new(128),
+            lives: Vec::new(),
+            durable: 0,
+            number: 0,
+            running: false,
+            settling: false,
+            withheld: Vec::new(),
+            pinned: false,
+        };
+        for _ in 0..600 {
+            match random.next_u64() % 16 {
+                0..7 => model.append(&random),
+                7..12 => model.free(&random),
+                12 if !model.running => {
+                    model.number += 1;
+                    model.running = true;
+                }
+                12 => model.settling = true,
+                13 if model.running => model.end_checkpoint(&random),
+                14 if model.pinned => {
+                    model.pinned = false;
+                    model.withheld.clear();
+                    model.space.release_withheld();
+                }
+                14 => model.pinned = random.next_u64().is_multiple_of(3),
+                15 => {
+                    model.space.plan_evacuation(random.next_u64().is_multiple_of(2));
+                    if !model.pinned {
+                        model.space.trim();
+                    }
+                }
+                _ => {}
+            }
+            model.check();
+        }
+        assert!(model.durable > 0 && !model.lives.is_empty());
+    }
+}
+
+#[test]
+fn a_block_lies_in_one_segment() {
+    let mut space = SpaceMap::new(128);
+    for sectors in [100, 100, 128, 1, 27, 28] {
+        let run = space.reserve(sectors, sectors, None);
+        assert_eq!(run.start / 128, (run.end - 1) / 128);
+        space.mark(run.start, sectors, Mark::Next);
+    }
+    assert!(!space.occupy(120, 16), "over the edge");
+    assert!(!space.free(120, 16, Referenced::No, Phase::Idle));
+    assert!(!space.free(1 << 40, 16, Referenced::No, Phase::Idle), "past the end");
+    space.check_invariants();
+}
+
+#[test]
+fn emptied_segments_are_handed_out_again() {
+    let mut space = SpaceMap::new(128);
+    let runs: Vec<_> = (0..40).map(|_| space.reserve(32, 32, None)).collect();
+    for run in &runs {
+        space.mark(run.start, 32, Mark::Next);
+    }
+    // Durable, so that their space comes back with the next checkpoint only.
+    space.settle(false);
+    let segments = space.segments.len();
+    for run in runs
+        .iter()
+        .skip(1)
+        .step_by(4)
+        .chain(runs.iter().skip(2).step_by(4))
+        .chain(runs.iter().skip(3).step_by(4))
+    {
+        assert!(space.free(run.start, 32, Referenced::No, Phase::Idle));
+    }
+    space.settle(false);
+    assert!(space.plan_evacuation(true) > 0);
+    let moving: Vec<_> = runs
+        .iter()
+        .step_by(4)
+        .filter(|run| space.is_evacuating(run.start))
+        .collect();
+    assert!(!moving.is_empty());
+    for run in moving {
+        let new = space.reserve(32, 32, None);
+        assert!(!space.is_evacuating(new.start));
+        space.mark(new.start, 32, Mark::Next);
+        assert!(space.free(run.start, 32, Referenced::No, Phase::Idle));
+    }
+    space.settle(false);
+    assert!(!space.has_evacuation());
+    space.trim();
+    assert!(space.segments.len() < segments);
+    space.check_invariants();
+}

@@ -24,6 +24,8 @@ pub struct RunWriter {
     purpose: Option<Purpose>,
     /// Reserved sectors that are not used yet.
     run: Range<u64>,
+    /// What was left of a run when a block did not fit: a shorter one may.
+    spare: Range<u64>,
     /// Blocks in the form they have on disk.
     buffer: Vec<u8>,
     /// Where the parts of the buffer go.
@@ -56,6 +58,7 @@ impl RunWriter {
             id,
             purpose,
             run: 0..0,
+            spare: 0..0,
             buffer: Vec::new(),
             stretches: Vec::new(),
             pending: Vec::new(),
@@ -169,8 +172,18 @@ impl RunWriter {
                 reason: format!("{:?} does not exist", self.id),
             });
         };
-        if self.run.end - self.run.start < sectors as u64 {
-            release_run(space, &mut self.run);
+        let length = sectors as u64;
+        let fits_spare = self.spare.end - self.spare.start >= length;
+        if !fits_spare && self.run.end - self.run.start < length {
+            if self.run.end - self.run.start > self.spare.end - self.spare.start {
+                std::mem::swap(&mut self.spare, &mut self.run);
+                // The next run best lies right behind the last one.
+                let end = self.spare.end;
+                release_run(space, &mut self.run);
+                self.run = end..end;
+            } else {
+                release_run(space, &mut self.run);
+            }
             let segment = self.store.segment_sectors;
             let want = (space.sums().segments * u64::from(segment) / 16)
                 .clamp(RUN_SECTORS_MIN, RUN_SECTORS_MAX)
@@ -178,8 +191,9 @@ impl RunWriter {
             let min = sectors as u32;
             self.run = space.reserve(min, want.max(min), Some(self.run.start).filter(|start| *start > 0));
         }
-        let sector = self.run.start;
-        self.run.start += sectors as u64;
+        let from = if fits_spare { &mut self.spare } else { &mut self.run };
+        let sector = from.start;
+        from.start += length;
         space.mark(sector, sectors as u32, mark);
         if mark != Mark::Own {
             state.removing.remove(&self.id);
@@ -264,6 +278,7 @@ impl Drop for RunWriter {
         self.void_pending();
         if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {
             release_run(space, &mut self.run);
+            release_run(space, &mut self.spare);
         }
     }
 }

@@ -29,9 +29,14 @@ pub fn disk(seed: u64) -> SimulatedFs {
 }
 
 pub fn open(fs: &SimulatedFs) -> Result<(Arc<BlockStore>, Option<CheckpointRoot>), BlockError> {
-    let options = StoreOptions {
-        segment_bytes: 64 << 10,
-    };
+    open_with(fs, 64 << 10)
+}
+
+pub fn open_with(
+    fs: &SimulatedFs,
+    segment_bytes: u32,
+) -> Result<(Arc<BlockStore>, Option<CheckpointRoot>), BlockError> {
+    let options = StoreOptions { segment_bytes };
     BlockStore::open(&env(fs), Path::new(DIRECTORY), options)
 }
 
