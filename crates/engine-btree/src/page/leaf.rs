@@ -12,7 +12,6 @@ use super::{KeyParts, LargeRef, LeafBuilder};
 use crate::budget::good_size;
 use bytes::Bytes;
 use std::cmp::Ordering;
-use std::hint::select_unpredictable;
 use std::ops::Range;
 
 /// In the upper seven bits of a cell's first byte: the suffix's length does not fit there.
@@ -194,25 +193,20 @@ impl LeafImage {
     }
 
     /// Among rows of equal heads: by the next eight bytes, and by whole suffixes where those tie, too.
+    /// Jumps, unlike the search of heads: guessing ahead beats waiting for each cell in turn.
     fn find_among_ties(&self, suffix: &[u8], low: usize, high: usize) -> Result<usize, usize> {
         let tail_head = |suffix: &[u8]| head_u64(suffix.get(size_of::<u32>()..).unwrap_or_default());
         let wanted = tail_head(suffix);
-        let (mut first, mut rows) = (low, high - low);
-        while rows > 0 {
-            let half = rows / 2;
-            let is_less = tail_head(self.suffix(first + half)) < wanted;
-            first = select_unpredictable(is_less, first + half + 1, first);
-            rows = select_unpredictable(is_less, rows - half - 1, half);
-        }
-        // Nearly always decided at once.
-        let (mut low, mut high, mut middle) = (first, high, first);
+        let (mut low, mut high) = (low, high);
         while low < high {
-            match self.suffix(middle).cmp(suffix) {
+            let middle = low + (high - low) / 2;
+            let candidate = self.suffix(middle);
+            let order = tail_head(candidate).cmp(&wanted);
+            match order.then_with(|| candidate.cmp(suffix)) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Ok(middle),
                 Ordering::Greater => high = middle,
             }
-            middle = low + (high - low) / 2;
         }
         Err(low)
     }
