@@ -13,11 +13,16 @@ FEATURES :=
 else
 FEATURES := --features rocksdb
 endif
+ENGINE_BENCH_FEATURES := $(FEATURES)
 
 DATA ?= ./data
 PORT ?= 27017
 
-.PHONY: help run build test verify fix bench book docs soak clean-cache
+# Size of the data and seconds of each phase of `make bench`.
+BENCH_SCALE ?= 0.2
+BENCH_SECONDS ?= 8
+
+.PHONY: help run build test verify fix bench engine-bench book docs soak clean-cache
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,9 +47,17 @@ verify: ## Formatting, lints, documentation (changes nothing)
 fix: ## Format and apply what clippy can
 	cargo run -q -p xtask -- fix
 
-bench: build ## Speed of both engines, server CPU per operation
-	cargo build --release -p bench
-	$(CARGO_TARGET_DIR)/release/tenon-bench --tenond $(TENOND) $(BENCH)
+bench: build ## book, linkbench, iibench and ycsb on every engine, small; a report; BENCH="--io-bound", BENCH_SCALE=2
+	cargo build --release -p tenon
+	@mkdir -p $(CACHE)/bench
+	$(CARGO_TARGET_DIR)/release/tenon bench all --scale $(BENCH_SCALE) --duration $(BENCH_SECONDS) --warm-up 1 --insert-seconds 40 \
+	    --json $(CACHE)/bench/bench.json --csv $(CACHE)/bench/bench.csv --report $(CACHE)/bench/report.html $(BENCH)
+
+engine-bench: ## Storage engines side by side, WiredTiger included; ENGINE_BENCH="--only W1,W3 --rows 1000000"
+	@scripts/setup-build.sh
+	@scripts/setup-engine-bench.sh
+	cargo build --release -p engine-bench $(ENGINE_BENCH_FEATURES)
+	$(CARGO_TARGET_DIR)/release/engine-bench --json $(CACHE)/engine-bench.json $(ENGINE_BENCH)
 
 book: build ## The scripts of MongoDB in Action, chapter 10, for every engine in the build: tables 10.3 to 10.5
 	@scripts/setup-tests.sh

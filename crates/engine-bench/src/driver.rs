@@ -133,7 +133,11 @@ pub fn drive<'a>(
         let start = Instant::now();
         let shares: Vec<Result<Share>> = clients
             .into_iter()
-            .map(|client| client.join().unwrap_or_else(|_| Err(anyhow!("a client thread panicked"))))
+            .map(|client| {
+                client
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow!("a client thread panicked")))
+            })
             .collect();
         (start, Usage::now().since(&before), shares)
     });
@@ -200,7 +204,9 @@ fn run_client(
         }
         share.calls += 1;
         share.operations += done;
-        share.latency.saturating_record(share.ended.duration_since(due).as_nanos() as u64);
+        share
+            .latency
+            .saturating_record(share.ended.duration_since(due).as_nanos() as u64);
         let slice = (share.ended.duration_since(start).as_nanos() / SLICE.as_nanos()) as usize;
         if slice >= share.slices.len() {
             share.slices.resize(slice + 1, 0);
@@ -212,7 +218,7 @@ fn run_client(
 
 /// What the driver itself costs per call: an operation that does nothing, in microseconds of CPU.
 pub fn own_cost_us(subject: &dyn Subject) -> Result<f64> {
-    const CALLS: u64 = 200_000;
+    const CALLS: u64 = 50_000;
     let limits = Limits {
         seconds: 10.0,
         calls: CALLS,

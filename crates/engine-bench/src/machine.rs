@@ -82,7 +82,10 @@ pub fn drop_page_cache(directory: &Path, sync: bool) -> usize {
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
         Ok(())
     };
-    files_below(directory).iter().filter(|path| drop_one(path).is_err()).count()
+    files_below(directory)
+        .iter()
+        .filter(|path| drop_one(path).is_err())
+        .count()
 }
 
 /// Limits the memory of this process, page cache included, by a cgroup that the user prepared and may write to (version 1 or

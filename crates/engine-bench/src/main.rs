@@ -39,7 +39,7 @@ struct Arguments {
     #[arg(long, default_value_t = 256)]
     cache: u64,
     /// Cache of the workloads with four times as much data, in MiB.
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 64)]
     small_cache: u64,
     /// Length of a value.
     #[arg(long, default_value_t = 256)]

@@ -65,7 +65,12 @@ pub struct Comparison {
 
 /// The line of a run.
 pub fn run_line(outcome: &Outcome) -> String {
-    let mut line = format!("{:<4} {:<17} #{}", outcome.workload.to_string(), outcome.subject.name(), outcome.pair);
+    let mut line = format!(
+        "{:<4} {:<17} #{}",
+        outcome.workload.to_string(),
+        outcome.subject.name(),
+        outcome.pair
+    );
     for name in line_figures(outcome.workload) {
         if let Some(value) = outcome.figures.get(*name) {
             let _ = write!(line, "  {name} {}", number(*value));
@@ -85,12 +90,26 @@ fn line_figures(workload: Workload) -> &'static [&'static str] {
         Workload::W10 => &["b_per_entry", "settled_b_per_entry"],
         Workload::W11 => &["stored_over_loaded", "peak_over_loaded"],
         Workload::W12 => &["checkpoint_ms", "p99_us_outside", "p99_us_during"],
-        Workload::W14 => &["ops_per_s_one", "p99_us_one", "ops_per_s_many", "p99_us_many", "raw_syncs_per_s"],
+        Workload::W14 => &[
+            "ops_per_s_one",
+            "p99_us_one",
+            "ops_per_s_many",
+            "p99_us_many",
+            "raw_syncs_per_s",
+        ],
         Workload::W15 => &["log_b_per_op"],
         Workload::W16 => &["build_s", "cpu_us_per_op", "stored_b_per_entry"],
         Workload::W18 => &["rss_over_cache", "rss_peak_mib", "ops_per_s"],
         Workload::W19 => &["recovery_s", "ops_per_s", "log_read_mib"],
-        _ => &["ops_per_s", "cpu_us_per_op", "written_b_per_op_closed", "read_b_per_op", "p99_us", "p999_us", "max_us"],
+        _ => &[
+            "ops_per_s",
+            "cpu_us_per_op",
+            "written_b_per_op_closed",
+            "read_b_per_op",
+            "p99_us",
+            "p999_us",
+            "max_us",
+        ],
     }
 }
 
@@ -195,7 +214,11 @@ fn baseline_series(runs: &[Outcome], target: &Target, baseline: Baseline) -> Opt
         Some((*kind, median(&values)?, values))
     });
     let better = found.reduce(|best, next| {
-        if (next.1 > best.1) == target.goal.more_is_better() { next } else { best }
+        if (next.1 > best.1) == target.goal.more_is_better() {
+            next
+        } else {
+            best
+        }
     })?;
     Some((better.0, better.2))
 }
@@ -218,11 +241,19 @@ pub fn ratio_table(rows: &[Comparison]) -> String {
             number(row.ours),
             row.baseline.map_or("-", SubjectKind::name),
             row.theirs.map_or("-".into(), number),
-            if is_ratio { format!("{:.2}", row.ratio) } else { "-".into() },
+            if is_ratio {
+                format!("{:.2}", row.ratio)
+            } else {
+                "-".into()
+            },
             number(row.low),
             number(row.high),
             row.goal,
-            if row.subject == SubjectKind::Btree { &row.verdict } else { "" },
+            if row.subject == SubjectKind::Btree {
+                &row.verdict
+            } else {
+                ""
+            },
         );
     }
     table
@@ -239,7 +270,10 @@ pub fn median_table(runs: &[Outcome]) -> String {
                     cells.push(format!("{figure} {}", number(middle)));
                 }
             }
-            let count = runs.iter().filter(|run| run.workload == workload && run.subject == subject).count();
+            let count = runs
+                .iter()
+                .filter(|run| run.workload == workload && run.subject == subject)
+                .count();
             if !cells.is_empty() {
                 let _ = writeln!(table, "| {workload} | {subject} | {count} | {} |", cells.join(", "));
             }
@@ -282,12 +316,21 @@ mod tests {
         let row = |workload| rows.iter().find(|row| row.workload == workload).unwrap();
         let inserts = row(Workload::W1);
         assert_eq!(inserts.baseline, Some(WiredTigerTuned));
-        assert!((inserts.ratio - 301.0 / 150.0).abs() < 1e-9 && inserts.verdict == "met", "{inserts:?}");
+        assert!(
+            (inserts.ratio - 301.0 / 150.0).abs() < 1e-9 && inserts.verdict == "met",
+            "{inserts:?}"
+        );
         assert!((inserts.low - 2.0).abs() < 1e-9);
         let entries = row(Workload::W10);
-        assert_eq!((entries.baseline, entries.verdict.as_str()), (Some(WiredTiger), "first version"));
+        assert_eq!(
+            (entries.baseline, entries.verdict.as_str()),
+            (Some(WiredTiger), "first version")
+        );
         let table = ratio_table(&rows);
-        assert!(table.contains("| W1 | sequential insert | ops_per_s | btree | 301 | wiredtiger-tuned | 150 | 2.01 |"), "{table}");
+        assert!(
+            table.contains("| W1 | sequential insert | ops_per_s | btree | 301 | wiredtiger-tuned | 150 | 2.01 |"),
+            "{table}"
+        );
     }
 
     #[test]

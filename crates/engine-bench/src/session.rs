@@ -71,7 +71,9 @@ pub fn run(plan: &Plan) -> Result<Report> {
         bail!("no run succeeded");
     }
     let load = load();
-    notes.push(format!("load of the last minute at the end: {load}, the runs' own included"));
+    notes.push(format!(
+        "load of the last minute at the end: {load}, the runs' own included"
+    ));
     Ok(Report {
         format: 1,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -96,9 +98,11 @@ fn notes(plan: &Plan, machine: &Machine) -> Vec<String> {
     }
     notes.push(match &plan.template.memory_group {
         Some(group) => format!("memory is limited by {}", group.display()),
-        None => "no memory limit (--cgroup): pages of files larger than the cache are dropped from the page cache four \
+        None => {
+            "no memory limit (--cgroup): pages of files larger than the cache are dropped from the page cache four \
                  times a second instead"
-            .into(),
+                .into()
+        }
     });
     if plan.subjects.iter().any(|subject| subject.engine().is_none()) {
         notes.push(match tcmalloc() {
@@ -143,7 +147,9 @@ fn start_sweeper(directory: PathBuf) -> Result<Ticker> {
 fn run_process(spec: &RunSpec) -> Result<Outcome> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new(program);
-    command.arg("--run").arg(serde_json::to_string(spec).context("the run as JSON")?);
+    command
+        .arg("--run")
+        .arg(serde_json::to_string(spec).context("the run as JSON")?);
     if let (None, Some(allocator)) = (spec.subject.engine(), tcmalloc()) {
         command.env("LD_PRELOAD", allocator);
     }

@@ -28,7 +28,11 @@ pub struct Ratio {
 /// The ratio of two series of runs, paired by position. `None` when one of them has no median or theirs is 0.
 pub fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     let value = median(ours)? / median(theirs)?;
-    let pairs = ours.iter().zip(theirs).map(|(a, b)| a / b).filter(|ratio| ratio.is_finite());
+    let pairs = ours
+        .iter()
+        .zip(theirs)
+        .map(|(a, b)| a / b)
+        .filter(|ratio| ratio.is_finite());
     let (low, high) = pairs.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ratio| {
         (low.min(ratio), high.max(ratio))
     });
@@ -46,7 +50,10 @@ pub fn slow_seconds(slices: &[u64]) -> f64 {
 pub fn worst_rate(slices: &[u64], window: usize) -> f64 {
     let whole = whole_slices(slices);
     let window = window.clamp(1, whole.len().max(1));
-    let worst = whole.windows(window).map(|part| part.iter().sum::<f64>()).fold(f64::INFINITY, f64::min);
+    let worst = whole
+        .windows(window)
+        .map(|part| part.iter().sum::<f64>())
+        .fold(f64::INFINITY, f64::min);
     if worst.is_finite() {
         worst / (window as f64 * SLICE.as_secs_f64())
     } else {

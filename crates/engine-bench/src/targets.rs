@@ -80,13 +80,7 @@ pub struct Target {
     pub goal: Goal,
 }
 
-const fn at(
-    workload: Workload,
-    figure: &'static str,
-    baseline: Baseline,
-    first: Option<Goal>,
-    goal: Goal,
-) -> Target {
+const fn at(workload: Workload, figure: &'static str, baseline: Baseline, first: Option<Goal>, goal: Goal) -> Target {
     Target {
         workload,
         figure,

@@ -76,10 +76,7 @@ impl EntryWriter {
 }
 
 /// Hands each operation of an entry to `visit`.
-pub(super) fn read_entry<'e>(
-    entry: &'e [u8],
-    visit: &mut dyn FnMut(EntryOp<'e>) -> Result<()>,
-) -> Result<()> {
+pub(super) fn read_entry<'e>(entry: &'e [u8], visit: &mut dyn FnMut(EntryOp<'e>) -> Result<()>) -> Result<()> {
     let (header, mut rest) = entry.split_first_chunk::<HEADER_BYTES>().context("entry header")?;
     if header[0] != VERSION {
         bail!("entry version {}, {VERSION} expected", header[0]);
@@ -137,9 +134,16 @@ mod tests {
         })
         .unwrap();
         assert_eq!(seen.len(), 4);
-        assert!(seen[2].starts_with("Put(0, [0, 0, 0, 0, 0, 0, 0, 7], [118"), "{}", seen[2]);
+        assert!(
+            seen[2].starts_with("Put(0, [0, 0, 0, 0, 0, 0, 0, 7], [118"),
+            "{}",
+            seen[2]
+        );
         for length in 0..entry.len() {
-            assert!(read_entry(&entry[..length], &mut |_| Ok(())).is_err(), "cut to {length}");
+            assert!(
+                read_entry(&entry[..length], &mut |_| Ok(())).is_err(),
+                "cut to {length}"
+            );
         }
         writer.clear();
         assert!(writer.finish().is_empty());

@@ -263,15 +263,8 @@ impl Handle {
         let mut result = Ok(());
         for (key, value) in rows {
             // SAFETY: see above.
-            result = check(unsafe {
-                wts_bulk_put(
-                    self.raw.as_ptr(),
-                    key.as_ptr(),
-                    key.len(),
-                    value.as_ptr(),
-                    value.len(),
-                )
-            });
+            result =
+                check(unsafe { wts_bulk_put(self.raw.as_ptr(), key.as_ptr(), key.len(), value.as_ptr(), value.len()) });
             if result.is_err() {
                 break;
             }

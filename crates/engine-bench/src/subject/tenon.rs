@@ -6,7 +6,9 @@
 
 use super::counting::CountingFs;
 use super::entry::{EntryOp, EntryWriter, read_entry};
-use super::{Counters, Durability, Layout, Replayed, Scanned, Session, SessionError, SessionResult, Subject, Table, TableUse};
+use super::{
+    Counters, Durability, Layout, Replayed, Scanned, Session, SessionError, SessionResult, Subject, Table, TableUse,
+};
 use crate::data::index_key;
 use crate::spec::RunSpec;
 use anyhow::{Context, Result, anyhow, bail};
@@ -47,7 +49,9 @@ impl EngineKind {
         match self {
             Self::InMemory => {
                 let options = engine_inmemory::InMemoryOptions::default();
-                Ok(Arc::new(engine_inmemory::InMemoryEngine::open(env, directory, options)?))
+                Ok(Arc::new(engine_inmemory::InMemoryEngine::open(
+                    env, directory, options,
+                )?))
             }
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => {
@@ -58,7 +62,10 @@ impl EngineKind {
                 };
                 Ok(Arc::new(engine_rocksdb::RocksEngine::open(env, directory, options)?))
             }
-            other => bail!("{other:?} is not in this build (it was asked for {} bytes of cache)", spec.cache_bytes),
+            other => bail!(
+                "{other:?} is not in this build (it was asked for {} bytes of cache)",
+                spec.cache_bytes
+            ),
         }
     }
 }

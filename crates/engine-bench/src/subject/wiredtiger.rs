@@ -5,7 +5,10 @@
 //! WiredTiger instead of flushing the log the way mongod does.
 
 use super::ffi::{Code, Database, Handle, version};
-use super::{Counters, Durability, Layout, Replayed, Scanned, Session, SessionError, SessionResult, Subject, SubjectKind, Table, TableUse};
+use super::{
+    Counters, Durability, Layout, Replayed, Scanned, Session, SessionError, SessionResult, Subject, SubjectKind, Table,
+    TableUse,
+};
 use crate::machine::disk_bytes;
 use crate::spec::RunSpec;
 use crate::ticker::Ticker;
@@ -39,7 +42,7 @@ impl WiredTigerSubject {
         std::fs::create_dir_all(&layout.log).with_context(|| format!("creating {}", layout.log.display()))?;
         let home = layout.data.to_str().context("the directory's name is not UTF-8")?;
         let config = connection_config(spec.cache_bytes, spec.codec, tuned)?;
-        let database = Database::open(home, &config).with_context(|| version())?;
+        let database = Database::open(home, &config).with_context(version)?;
         let flusher = Arc::new(Flusher {
             handle: Mutex::new(database.session()?),
             rounds: AtomicU64::new(0),
@@ -98,9 +101,11 @@ fn table_config(table_use: TableUse, codec: Codec, tuned: bool) -> String {
             "type=file,memory_page_max=10m,split_pct=90,leaf_value_max=64MB,checksum=on,leaf_page_max=16k,\
              block_compressor={compressor},key_format=q,value_format=u,log=(enabled=true)"
         ),
-        (TableUse::Index, _) => "type=file,internal_page_max=16k,leaf_page_max=16k,checksum=on,prefix_compression=true,\
+        (TableUse::Index, _) => {
+            "type=file,internal_page_max=16k,leaf_page_max=16k,checksum=on,prefix_compression=true,\
              block_compressor=,key_format=u,value_format=u,log=(enabled=true)"
-            .into(),
+                .into()
+        }
     }
 }
 

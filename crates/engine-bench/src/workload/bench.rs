@@ -89,9 +89,9 @@ impl Bench {
                 }
             })?);
         }
-        let (data, peak) = (self.layout().data, self.data_peak.clone());
+        let (layout, peak) = (self.layout(), self.data_peak.clone());
         self.watcher = Some(Ticker::start("size-watcher", Duration::from_secs(1), move || {
-            peak.fetch_max(disk_bytes(&data), Ordering::Relaxed);
+            peak.fetch_max(data_bytes(&layout), Ordering::Relaxed);
         })?);
         Ok(subject)
     }
@@ -165,7 +165,8 @@ impl Bench {
         let written = closed.usage.written_bytes + closing.written_bytes;
         self.outcome.set("written_b_per_op_closed", written as f64 / operations);
         let cpu = closed.usage.cpu + closing.cpu;
-        self.outcome.set("cpu_us_per_op_closed", cpu.as_secs_f64() * 1e6 / operations);
+        self.outcome
+            .set("cpu_us_per_op_closed", cpu.as_secs_f64() * 1e6 / operations);
         if self.spec.open_loop {
             let rate = closed.calls as f64 / closed.seconds.max(1e-9) * OPEN_SHARE;
             let limits = Limits::seconds(self.spec.seconds);
@@ -188,11 +189,7 @@ impl Bench {
         let layout = self.layout();
         self.checkpointer = None;
         self.watcher = None;
-        let log = disk_bytes(&layout.log);
-        let mut data = disk_bytes(&layout.data);
-        if layout.log.starts_with(&layout.data) {
-            data -= log.min(data);
-        }
+        let (data, log) = (data_bytes(&layout), disk_bytes(&layout.log));
         let peak = self.data_peak.load(Ordering::Relaxed).max(data);
         let resident = peak_resident_bytes();
         let grown = resident.saturating_sub(self.resident_before);
@@ -218,6 +215,13 @@ pub enum Background {
     Checkpoints,
     /// The workload says when.
     Nothing,
+}
+
+/// What the tables take on disk, the log left out wherever it lies.
+pub fn data_bytes(layout: &Layout) -> u64 {
+    let inside = layout.log.starts_with(&layout.data);
+    let log = if inside { disk_bytes(&layout.log) } else { 0 };
+    disk_bytes(&layout.data).saturating_sub(log)
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -301,7 +305,7 @@ impl Picker {
 
     /// Whether a coin shows heads.
     pub fn coin(&mut self) -> bool {
-        self.numbers.next() & 1 == 1
+        self.numbers.draw() & 1 == 1
     }
 
     /// Reads one row, which must be there and hold its own id.
@@ -329,7 +333,12 @@ impl Picker {
 
     fn check(&self, row: u64, is_there: bool) -> Result<()> {
         if !is_there || !self.found.starts_with(&row.to_le_bytes()) || self.found.len() != self.value_bytes {
-            bail!("row {row} of {} has {} bytes: {:02x?}", self.rows, self.found.len(), self.found.get(..8));
+            bail!(
+                "row {row} of {} has {} bytes: {:02x?}",
+                self.rows,
+                self.found.len(),
+                self.found.get(..8)
+            );
         }
         Ok(())
     }

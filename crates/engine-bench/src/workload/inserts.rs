@@ -71,7 +71,9 @@ pub fn log_bytes(bench: &mut Bench) -> Result<()> {
     }
     subject.flush_log()?;
     let bytes = subject.counters()?.log_bytes - before.log_bytes;
-    bench.outcome.set("log_b_per_op", bytes as f64 / bench.spec.rows.max(1) as f64);
+    bench
+        .outcome
+        .set("log_b_per_op", bytes as f64 / bench.spec.rows.max(1) as f64);
     Ok(())
 }
 

@@ -68,6 +68,9 @@ pub fn bulk_build(bench: &mut Bench) -> Result<()> {
     outcome.set("build_s", seconds);
     outcome.set("ops_per_s", rows as f64 / seconds);
     outcome.set("cpu_us_per_op", usage.cpu.as_secs_f64() * 1e6 / rows.max(1) as f64);
-    outcome.set("stored_b_per_entry", subject.table_bytes(1)? as f64 / rows.max(1) as f64);
+    outcome.set(
+        "stored_b_per_entry",
+        subject.table_bytes(1)? as f64 / rows.max(1) as f64,
+    );
     Ok(())
 }

@@ -63,7 +63,9 @@ impl Workload {
     /// Every workload.
     pub const ALL: [Workload; 18] = {
         use Workload::*;
-        [W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19]
+        [
+            W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19,
+        ]
     };
 
     /// Those of the short set.

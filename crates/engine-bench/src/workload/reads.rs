@@ -56,7 +56,10 @@ pub fn scans(bench: &mut Bench) -> Result<()> {
     bench.close()?;
     let kept = drop_page_cache(&bench.spec.directory, true);
     if kept > 0 {
-        bench.outcome.notes.push(format!("{kept} files stayed in the page cache"));
+        bench
+            .outcome
+            .notes
+            .push(format!("{kept} files stayed in the page cache"));
     }
     let subject = bench.open(Background::Nothing)?;
     let mut session = subject.session()?;
@@ -64,10 +67,20 @@ pub fn scans(bench: &mut Bench) -> Result<()> {
     let scanned = scan_once(&mut *session)?;
     let seconds = start.elapsed().as_secs_f64();
     let usage = Usage::now().since(&before);
-    ensure!(scanned.rows == rows, "{} rows of table {RECORDS}, {rows} expected", scanned.rows);
+    ensure!(
+        scanned.rows == rows,
+        "{} rows of table {RECORDS}, {rows} expected",
+        scanned.rows
+    );
     bench.outcome.set("cold_rows_per_s", rows as f64 / seconds);
-    bench.outcome.set("cold_mb_per_s", scanned.value_bytes as f64 / seconds / 1e6);
-    bench.outcome.set("cold_cpu_us_per_row", usage.cpu.as_secs_f64() * 1e6 / rows as f64);
-    bench.outcome.set("cold_read_b_per_row", usage.read_bytes as f64 / rows as f64);
+    bench
+        .outcome
+        .set("cold_mb_per_s", scanned.value_bytes as f64 / seconds / 1e6);
+    bench
+        .outcome
+        .set("cold_cpu_us_per_row", usage.cpu.as_secs_f64() * 1e6 / rows as f64);
+    bench
+        .outcome
+        .set("cold_read_b_per_row", usage.read_bytes as f64 / rows as f64);
     Ok(())
 }

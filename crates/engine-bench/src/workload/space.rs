@@ -1,7 +1,6 @@
 //! W9, W10, W11: what data takes on disk.
 
-use super::bench::{Background, Bench, Picker, RECORDS};
-use crate::machine::disk_bytes;
+use super::bench::{Background, Bench, Picker, RECORDS, data_bytes};
 use anyhow::Result;
 use codec::Codec;
 
@@ -19,34 +18,33 @@ pub fn rows(bench: &mut Bench) -> Result<()> {
         {
             let subject = bench.open_loaded(Background::Nothing, rows, 0)?;
             bench.checkpoint(&*subject)?;
-            let checkpointed = data_bytes(bench);
-            bench.outcome.set(format!("b_per_row_{}", codec.name()), checkpointed as f64 / rows as f64);
+            let checkpointed = data_bytes(&bench.layout());
+            bench
+                .outcome
+                .set(format!("b_per_row_{}", codec.name()), checkpointed as f64 / rows as f64);
             subject.settle()?;
-            let settled = data_bytes(bench);
-            bench.outcome.set(format!("settled_b_per_row_{}", codec.name()), settled as f64 / rows as f64);
+            let settled = data_bytes(&bench.layout());
+            bench.outcome.set(
+                format!("settled_b_per_row_{}", codec.name()),
+                settled as f64 / rows as f64,
+            );
         }
         bench.close()?;
     }
     Ok(())
 }
 
-fn data_bytes(bench: &Bench) -> u64 {
-    let layout = bench.layout();
-    let log = if layout.log.starts_with(&layout.data) {
-        disk_bytes(&layout.log)
-    } else {
-        0
-    };
-    disk_bytes(&layout.data).saturating_sub(log)
-}
-
 /// W10: a load with one index.
 pub fn index_entries(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.rows;
     let subject = bench.open_loaded(Background::Nothing, rows, 1)?;
-    bench.outcome.set("b_per_entry", subject.table_bytes(1)? as f64 / rows as f64);
+    bench
+        .outcome
+        .set("b_per_entry", subject.table_bytes(1)? as f64 / rows as f64);
     subject.settle()?;
-    bench.outcome.set("settled_b_per_entry", subject.table_bytes(1)? as f64 / rows as f64);
+    bench
+        .outcome
+        .set("settled_b_per_entry", subject.table_bytes(1)? as f64 / rows as f64);
     let records = subject.table_bytes(RECORDS)?;
     bench.outcome.set("b_per_row", records as f64 / rows as f64);
     Ok(())
@@ -57,18 +55,18 @@ pub fn after_updates(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.rows;
     let subject = bench.open_loaded(Background::Checkpoints, rows, 0)?;
     subject.settle()?;
-    let loaded = data_bytes(bench).max(1) as f64;
+    let loaded = data_bytes(&bench.layout()).max(1) as f64;
     let mut session = subject.session()?;
     let mut picker = Picker::new(&bench.spec, rows, 0);
     let mut peak = 0;
     for update in 0..rows * 3 {
         picker.update(&mut *session)?;
         if update % 65_536 == 0 {
-            peak = peak.max(data_bytes(bench));
+            peak = peak.max(data_bytes(&bench.layout()));
         }
     }
     bench.checkpoint(&*subject)?;
-    let updated = data_bytes(bench);
+    let updated = data_bytes(&bench.layout());
     let outcome = &mut bench.outcome;
     outcome.set("stored_over_loaded", updated as f64 / loaded);
     outcome.set("peak_over_loaded", peak.max(updated) as f64 / loaded);
