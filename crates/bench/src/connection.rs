@@ -1,121 +1,218 @@
-//! A blocking connection: one request out, one reply in, every reply checked.
+//! A blocking connection for what is not measured: setting up, asking for counters, stopping.
 //!
-//! Invariant: `buffer[..filled]` is what was received of the reply that is being read; it is empty between requests.
+//! Invariant of [`Incoming`]: `buffer[..filled]` is what was received of one reply; nothing is received beyond its end.
 
-use crate::messages::Request;
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::{Doing, Error, Result};
+use crate::message::Message;
 use bson::raw::{RawBsonRef, RawDocument};
-use std::io::{Read, Write};
+use bson::{Document, rawdoc};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{HEADER_BYTES, Header, OpCode};
 
 /// Flags and section kind of an OP_MSG, before its body.
 const BODY_AT: usize = HEADER_BYTES + 4 + 1;
 
 /// A server that takes longer than this for one operation is broken, not slow.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Connecting to a server of this machine or network takes no longer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Opens a socket to a server; nothing is sent.
+pub fn connect(address: SocketAddr, read_timeout: Duration) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).doing(format!("connecting to {address}"))?;
+    stream.set_nodelay(true).doing("switching Nagle's algorithm off")?;
+    stream
+        .set_read_timeout(Some(read_timeout))
+        .and_then(|()| stream.set_write_timeout(Some(REPLY_TIMEOUT)))
+        .doing("setting the timeouts of a connection")?;
+    Ok(stream)
+}
+
+/// A reply that is being received.
+#[derive(Debug, Default)]
+pub struct Incoming {
+    buffer: Vec<u8>,
+    filled: usize,
+    length: usize,
+}
+
+/// What one look at a socket brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The reply is there.
+    Whole,
+    /// Some of it.
+    Part,
+    /// Nothing within the socket's timeout.
+    Nothing,
+}
+
+impl Incoming {
+    /// Reads once from a socket.
+    pub fn receive(&mut self, stream: &mut TcpStream) -> Result<Received> {
+        if self.buffer.is_empty() {
+            self.buffer.resize(16 * 1024, 0);
+        }
+        let received = match stream.read(&mut self.buffer[self.filled..]) {
+            Ok(0) => {
+                let source = std::io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection");
+                return Err(source).doing("receiving a reply");
+            }
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(Received::Nothing);
+            }
+            Err(error) => return Err(error).doing("receiving a reply"),
+        };
+        self.filled += received;
+        if self.length == 0 && self.filled >= HEADER_BYTES {
+            self.length = self.reply_length()?;
+            if self.buffer.len() < self.length {
+                self.buffer.resize(self.length, 0);
+            }
+        }
+        match self.length {
+            0 => Ok(Received::Part),
+            length if self.filled < length => Ok(Received::Part),
+            length if self.filled == length => Ok(Received::Whole),
+            length => Err(Error::Protocol(format!(
+                "{} bytes more than the reply",
+                self.filled - length
+            ))),
+        }
+    }
+
+    fn reply_length(&self) -> Result<usize> {
+        let protocol = |error: String| Error::Protocol(error);
+        let bytes = self
+            .buffer
+            .first_chunk()
+            .ok_or_else(|| protocol("no header".to_owned()))?;
+        let header = Header::parse(bytes).map_err(|error| protocol(error.to_string()))?;
+        if header.op_code != OpCode::Msg || header.length < BODY_AT {
+            return Err(protocol(format!("{:?} of {} bytes", header.op_code, header.length)));
+        }
+        Ok(header.length)
+    }
+
+    /// The body of a whole reply.
+    pub fn body(&self) -> Result<&RawDocument> {
+        let bytes = self.buffer.get(BODY_AT..self.length).unwrap_or_default();
+        RawDocument::from_bytes(bytes).map_err(|error| Error::Protocol(error.to_string()))
+    }
+
+    /// Makes room for the next reply.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+        self.length = 0;
+    }
+}
+
+/// True when a reply says `ok: 1`.
+pub fn is_ok(reply: &RawDocument) -> bool {
+    matches!(
+        reply.get("ok"),
+        Ok(Some(RawBsonRef::Double(1.0) | RawBsonRef::Int32(1)))
+    )
+}
+
+/// The error of a reply that is not ok, or that has write errors.
+pub fn refusal(command: &str, reply: &RawDocument) -> Error {
+    let first_write_error = reply
+        .get_array("writeErrors")
+        .ok()
+        .and_then(|errors| errors.get_document(0).ok());
+    let source = first_write_error.unwrap_or(reply);
+    Error::Refused {
+        command: command.to_owned(),
+        code: source.get_i32("code").unwrap_or(0),
+        message: source.get_str("errmsg").unwrap_or("no message").to_owned(),
+    }
+}
 
 /// A connection to the server.
+#[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    buffer: Vec<u8>,
+    incoming: Incoming,
+    message: Message,
 }
 
 impl Connection {
     /// Connects; nothing is sent.
     pub fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-        stream.set_nodelay(true).context("switching Nagle's algorithm off")?;
-        stream
-            .set_read_timeout(Some(REPLY_TIMEOUT))
-            .context("setting the read timeout")?;
         Ok(Self {
-            stream,
-            buffer: Vec::new(),
+            stream: connect(address, REPLY_TIMEOUT)?,
+            incoming: Incoming::default(),
+            message: Message::new(u128::from(address.port()) << 64 | 0x7465_6E6F_6E5F_6261),
         })
     }
 
     /// Sends a request and returns the body of the reply, whatever it says.
-    pub fn call(&mut self, request: &Request) -> Result<&RawDocument> {
-        // Grown on first use, so that an idle connection costs the generator little.
-        if self.buffer.is_empty() {
-            self.buffer.resize(16 * 1024, 0);
-        }
-        self.stream.write_all(request.bytes()).context("sending a request")?;
-        let mut filled = 0;
-        let mut length = HEADER_BYTES;
-        while filled < length {
-            let received = self
-                .stream
-                .read(&mut self.buffer[filled..])
-                .context("receiving a reply")?;
-            ensure!(received > 0, "the server closed the connection");
-            let knew_length = filled >= HEADER_BYTES;
-            filled += received;
-            if !knew_length && filled >= HEADER_BYTES {
-                length = self.reply_length()?;
-                if self.buffer.len() < length {
-                    self.buffer.resize(length, 0);
+    pub fn call(&mut self, request: &Message) -> Result<&RawDocument> {
+        Self::exchange(&mut self.stream, &mut self.incoming, request.bytes())?;
+        self.incoming.body()
+    }
+
+    /// Sends a request that gets no reply.
+    pub fn send(&mut self, request: &Message) -> Result<()> {
+        self.stream.write_all(request.bytes()).doing("sending a request")
+    }
+
+    fn exchange(stream: &mut TcpStream, incoming: &mut Incoming, request: &[u8]) -> Result<()> {
+        incoming.clear();
+        stream.write_all(request).doing("sending a request")?;
+        let began = Instant::now();
+        loop {
+            match incoming.receive(stream)? {
+                Received::Whole => return Ok(()),
+                Received::Nothing if began.elapsed() >= REPLY_TIMEOUT => {
+                    return Err(Error::NoReply {
+                        seconds: REPLY_TIMEOUT.as_secs(),
+                    });
                 }
+                Received::Part | Received::Nothing => {}
             }
         }
-        ensure!(
-            filled == length,
-            "the server sent {} bytes more than its reply",
-            filled - length
-        );
-        RawDocument::from_bytes(&self.buffer[BODY_AT..length]).context("the reply's body")
     }
 
-    fn reply_length(&self) -> Result<usize> {
-        let bytes = self.buffer.first_chunk().context("a reply is longer than its header")?;
-        let header = Header::parse(bytes).context("the reply's header")?;
-        ensure!(
-            header.op_code == OpCode::Msg,
-            "the reply is no OP_MSG but {:?}",
-            header.op_code
-        );
-        ensure!(header.length >= BODY_AT, "the reply has {} bytes", header.length);
-        Ok(header.length)
+    /// Runs a command; a reply that is not `ok: 1`, or has write errors, is an error.
+    pub fn run(&mut self, database: &str, command: &RawDocument) -> Result<Document> {
+        self.message.whole(command, database);
+        Self::exchange(&mut self.stream, &mut self.incoming, self.message.bytes())?;
+        let reply = self.incoming.body()?;
+        if !is_ok(reply) || matches!(reply.get("writeErrors"), Ok(Some(_))) {
+            return Err(refusal(&command_name(command), reply));
+        }
+        Document::try_from(reply).map_err(|error| Error::Protocol(error.to_string()))
     }
 
-    /// Sends a request whose reply must say `ok: 1`.
-    pub fn call_ok(&mut self, request: &Request) -> Result<&RawDocument> {
-        let reply = self.call(request)?;
-        match reply.get("ok") {
-            Ok(Some(RawBsonRef::Double(1.0))) => Ok(reply),
-            _ => bail!("the server refused: {reply:?} {:?}", reply.get_str("errmsg")),
+    /// Says hello, as drivers do first.
+    pub fn hello(&mut self) -> Result<Document> {
+        self.run("admin", &rawdoc! { "hello": 1 })
+    }
+
+    /// Removes a database; one that is not there is fine.
+    pub fn drop_database(&mut self, database: &str) -> Result<()> {
+        self.run(database, &rawdoc! { "dropDatabase": 1 }).map(drop)
+    }
+
+    /// Makes everything durable, and writes what engines have not written yet. A server without the command goes on.
+    pub fn flush(&mut self) -> Result<()> {
+        match self.run("admin", &rawdoc! { "fsync": 1 }) {
+            Ok(_) | Err(Error::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
+}
 
-    /// Keeps it open and gives its memory back.
-    pub fn into_idle(self) -> TcpStream {
-        self.stream
-    }
-
-    /// A read that must find one document.
-    pub fn read_one(&mut self, request: &Request) -> Result<()> {
-        let reply = self.call_ok(request)?;
-        let batch = reply
-            .get_document("cursor")
-            .and_then(|cursor| cursor.get_array("firstBatch"));
-        ensure!(
-            batch.is_ok_and(|batch| !batch.is_empty()),
-            "a document that was loaded is not found"
-        );
-        Ok(())
-    }
-
-    /// A write that must affect so many documents.
-    pub fn write(&mut self, request: &Request, documents: usize) -> Result<()> {
-        let reply = self.call_ok(request)?;
-        let count = reply.get_i32("n");
-        ensure!(
-            count.as_ref().is_ok_and(|n| *n as usize == documents) && matches!(reply.get("writeErrors"), Ok(None)),
-            "a write of {documents} documents affected {count:?}, writeErrors: {:?}",
-            reply.get_array("writeErrors")
-        );
-        Ok(())
-    }
+fn command_name(command: &RawDocument) -> String {
+    command
+        .iter_elements()
+        .next()
+        .and_then(std::result::Result::ok)
+        .map_or_else(String::new, |element| element.key().as_str().to_owned())
 }

@@ -1,19 +1,32 @@
-//! Load generator for the server's speed figures, over the wire protocol only.
+//! Measures servers from outside: load over the wire protocol, and what the system says about the server's process.
 //!
-//! It starts a server per engine on fresh data, drives it from blocking threads in a closed loop, and reads what that
-//! cost the server from `/proc`. The generator shares the machine with the server, so operations per second say more
-//! about the machine; CPU time per operation is the figure to compare. It knows nothing of the server's insides.
+//! It starts a server for each configuration on fresh data, or takes one that is running; drives it by a workload in a closed or an
+//! open loop; and puts what it saw into [`report::Session`]. It knows nothing of the server's insides.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "a client program: time and files are the machine's own"
 )]
 
+pub mod actor;
+pub mod configuration;
 pub mod connection;
-pub mod messages;
-pub mod options;
-pub mod process;
-pub mod report;
+pub mod context;
+pub mod driver;
+mod error;
+pub mod experiment;
+pub mod interrupt;
+pub mod limits;
+pub mod measure;
+pub mod message;
+pub mod permutation;
+pub mod procfs;
+pub mod random;
 pub mod responder;
-pub mod run;
-pub mod session;
+pub mod server;
+pub mod subject;
+mod watch;
+pub mod workload;
+pub mod zipf;
+
+pub use error::{Doing, Error, Result};

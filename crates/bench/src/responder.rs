@@ -1,101 +1,185 @@
-//! A server that stores nothing: it answers every request of the generator at once.
+//! A server that stores nothing: it answers every request of the generator at once, from one thread, with replies made beforehand.
 //!
-//! For tests of the generator, and to see what sockets alone cost on a machine: the floor below every server's figures
-//! (`examples/null_server.rs`). One thread per connection, no care for anything but well-formed requests.
+//! For tests of the generator, and to see what sockets and the generator alone cost on a machine: the floor below every
+//! server's figures (`examples/responder.rs`). It checks no more than it needs to know which reply to send.
 
-use anyhow::{Context, Result, bail};
-use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf};
+use crate::error::{Doing, Error, Result};
+use bson::raw::{RawArrayBuf, RawDocumentBuf};
 use bson::rawdoc;
-use std::io::{Read, Write};
+use rustix::event::epoll;
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::thread;
-use wire::{Form, HEADER_BYTES, Header, Message, MsgFlags};
+use wire::{HEADER_BYTES, Header};
 
-/// Room for a small request on each thread; documents lie on the heap.
-const STACK_BYTES: usize = 256 * 1024;
+/// Flags and section kind of an OP_MSG, before its body.
+const BODY_AT: usize = HEADER_BYTES + 4 + 1;
+/// The listener among the connections.
+const LISTENER: u64 = u64::MAX;
+/// Bytes of the document that every read finds.
+const DOCUMENT_BYTES: usize = 1100;
 
-/// Makes the reply to a command with its document sequences.
-pub type Answer = dyn Fn(&RawDocument, &[(&str, &[u8])]) -> RawDocumentBuf + Send + Sync;
-
-/// Accepts connections for ever, each on a thread of its own. Returns when accepting fails.
-pub fn serve(listener: &TcpListener, answer: &Arc<Answer>) -> Result<()> {
-    loop {
-        let (stream, _) = listener.accept().context("accepting a connection")?;
-        stream.set_nodelay(true).context("switching Nagle's algorithm off")?;
-        let answer = Arc::clone(answer);
-        // A connection that ends, or sends nonsense, ends its thread and nothing else.
-        let serve = move || drop(serve_connection(stream, &*answer));
-        thread::Builder::new()
-            .stack_size(STACK_BYTES)
-            .spawn(serve)
-            .context("starting a thread")?;
-    }
+struct Peer {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    filled: usize,
 }
 
-fn serve_connection(mut stream: TcpStream, answer: &Answer) -> Result<()> {
-    let (mut message, mut out) = (vec![0; 16 * 1024], Vec::new());
-    let mut filled = 0;
-    loop {
-        while filled < HEADER_BYTES {
-            filled += receive(&mut stream, &mut message[filled..])?;
+/// Replies by the kind of command.
+struct Replies {
+    found: Vec<u8>,
+    ok: Vec<u8>,
+    hello: Vec<u8>,
+}
+
+fn encoded(body: &RawDocumentBuf) -> Vec<u8> {
+    let mut bytes = vec![0; BODY_AT];
+    bytes.extend_from_slice(body.as_bytes());
+    let length = bytes.len() as u32;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    bytes[12..14].copy_from_slice(&2013u16.to_le_bytes());
+    bytes
+}
+
+impl Replies {
+    fn new() -> Self {
+        let mut batch = RawArrayBuf::new();
+        batch.push(rawdoc! { "text": "x".repeat(DOCUMENT_BYTES) });
+        let found = rawdoc! { "cursor": { "firstBatch": batch, "id": 0_i64, "ns": "none.none" }, "ok": 1.0 };
+        let hello = rawdoc! {
+            "isWritablePrimary": true, "maxWireVersion": 21, "version": "none", "pid": 0_i64,
+            "storageEngine": { "name": "none" }, "ok": 1.0,
+        };
+        Self {
+            found: encoded(&found),
+            ok: encoded(&rawdoc! { "ok": 1.0 }),
+            hello: encoded(&hello),
         }
-        let header = Header::parse(message.first_chunk().context("it was received")?)?;
-        if message.len() < header.length {
-            message.resize(header.length, 0);
-        }
-        while filled < header.length {
-            filled += receive(&mut stream, &mut message[filled..header.length])?;
-        }
+    }
+
+    /// Sends the reply to a whole message.
+    fn answer(&self, message: &[u8], out: &mut Vec<u8>) {
         out.clear();
-        wire::begin(Form::Msg { checksum: false }, &mut out);
-        match Message::parse(&header, &message[..header.length]) {
-            Ok(Message::Msg(request)) => {
-                out.extend_from_slice(answer(request.body, request.sequences.as_slice()).as_bytes());
+        let name_at = BODY_AT + 5;
+        let name = message
+            .get(name_at..)
+            .unwrap_or_default()
+            .split(|byte| *byte == 0)
+            .next();
+        match name.unwrap_or_default() {
+            b"find" | b"aggregate" => out.extend_from_slice(&self.found),
+            b"insert" | b"update" | b"delete" => {
+                let n = documents_of(message) as i32;
+                out.extend_from_slice(&encoded(&rawdoc! { "n": n, "nModified": n, "ok": 1.0 }));
             }
-            other => bail!("only OP_MSG is answered, not {other:?}"),
+            b"hello" | b"buildInfo" | b"serverStatus" => out.extend_from_slice(&self.hello),
+            _ => out.extend_from_slice(&self.ok),
         }
-        wire::finish(
-            Form::Msg { checksum: false },
-            &mut out,
-            0,
-            1,
-            header.request_id,
-            MsgFlags(0),
-        )?;
-        stream.write_all(&out).context("sending a reply")?;
-        message.copy_within(header.length..filled, 0);
-        filled -= header.length;
+        // "In reply to", as clients may check it.
+        out[8..12].copy_from_slice(&message[4..8]);
     }
 }
 
-fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<usize> {
-    match stream.read(buffer).context("receiving a request")? {
-        0 => bail!("the connection has ended"),
-        received => Ok(received),
+/// Documents in the sequence behind the body.
+fn documents_of(message: &[u8]) -> usize {
+    let length = |at: usize| {
+        let bytes = message.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    };
+    let Some(body) = length(BODY_AT) else { return 0 };
+    let Some(name_at) = BODY_AT.checked_add(body).map(|at| at + 1 + 4) else {
+        return 0;
+    };
+    let name = message
+        .get(name_at..)
+        .unwrap_or_default()
+        .iter()
+        .position(|byte| *byte == 0);
+    let Some(mut at) = name.map(|name| name_at + name + 1) else {
+        return 0;
+    };
+    let mut count = 0;
+    while let Some(size) = length(at).filter(|size| *size >= 5) {
+        at += size;
+        count += 1;
+    }
+    count
+}
+
+/// Serves for ever. Returns when the system refuses to.
+pub fn serve(listener: &TcpListener) -> Result<()> {
+    let replies = Replies::new();
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("making an epoll")?;
+    let readable = epoll::EventFlags::IN;
+    epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), readable).doing("watching a listener")?;
+    let mut peers: HashMap<u64, Peer> = HashMap::new();
+    let mut next = 0;
+    let mut out = Vec::new();
+    let mut events = [epoll::Event {
+        flags: epoll::EventFlags::empty(),
+        data: epoll::EventData::new_u64(0),
+    }; 64];
+    loop {
+        let count = match epoll::wait(&epoll, &mut events, None) {
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error).doing("waiting for requests"),
+        };
+        for event in &events[..count] {
+            let key = event.data.u64();
+            if key == LISTENER {
+                let (stream, _) = listener.accept().doing("accepting a connection")?;
+                stream.set_nodelay(true).doing("switching Nagle's algorithm off")?;
+                epoll::add(&epoll, &stream, epoll::EventData::new_u64(next), readable)
+                    .doing("watching a connection")?;
+                let buffer = vec![0; 4096];
+                peers.insert(
+                    next,
+                    Peer {
+                        stream,
+                        buffer,
+                        filled: 0,
+                    },
+                );
+                next += 1;
+                continue;
+            }
+            let ended = peers
+                .get_mut(&key)
+                .is_none_or(|peer| peer.serve(&replies, &mut out).is_err());
+            if ended {
+                // Closing a socket takes it out of the epoll.
+                peers.remove(&key);
+            }
+        }
     }
 }
 
-/// What a server would say to the generator's commands if it had all documents ever asked for.
-pub fn affirm(body: &RawDocument, sequences: &[(&str, &[u8])]) -> RawDocumentBuf {
-    let name = body
-        .iter_elements()
-        .next()
-        .and_then(Result::ok)
-        .map_or("", |element| element.key().as_str());
-    match name {
-        "find" => {
-            let mut batch = RawArrayBuf::new();
-            batch.push(rawdoc! { "text": "x".repeat(1000) });
-            rawdoc! { "cursor": { "firstBatch": batch, "id": 0_i64, "ns": "none.none" }, "ok": 1.0 }
+impl Peer {
+    /// Reads once, and answers when a message is complete. An error ends the connection.
+    fn serve(&mut self, replies: &Replies, out: &mut Vec<u8>) -> Result<()> {
+        let received = match self.stream.read(&mut self.buffer[self.filled..]) {
+            Ok(0) => return Err(Error::Protocol("the connection has ended".to_owned())),
+            Ok(received) => received,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error).doing("receiving a request"),
+        };
+        self.filled += received;
+        let Some(header) = self.buffer[..self.filled].first_chunk::<HEADER_BYTES>() else {
+            return Ok(());
+        };
+        let length = Header::parse(header)
+            .map_err(|error| Error::Protocol(error.to_string()))?
+            .length;
+        if self.buffer.len() < length {
+            self.buffer.resize(length, 0);
         }
-        "update" => rawdoc! { "n": 1, "nModified": 1, "ok": 1.0 },
-        "insert" => {
-            let documents = sequences
-                .first()
-                .map_or(0, |(_, bytes)| bytes.len() / crate::messages::DOCUMENT_BYTES);
-            rawdoc! { "n": documents as i32, "ok": 1.0 }
+        if self.filled < length {
+            return Ok(());
         }
-        _ => rawdoc! { "ok": 1.0 },
+        replies.answer(&self.buffer[..length], out);
+        self.filled = 0;
+        self.stream.write_all(out).doing("sending a reply")
     }
 }

@@ -1,0 +1,287 @@
+//! What is measured: engines of the server's build with a few options, or configuration files of the user.
+//!
+//! Which engines there are is the server's answer. What is known here is only under which name an engine takes its cache size
+//! and its compressor; an engine without such an option is measured without it, and the report says so.
+
+use crate::error::{Doing, Error, Result};
+use crate::server::Build;
+use serde_yaml_ng::{Mapping, Value};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A configuration file longer than this is none.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// One configuration, not started yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Its name in tables and charts.
+    pub label: String,
+    /// The engine as given; empty for the server's default.
+    pub engine: String,
+    /// Options by their dotted names.
+    pub options: BTreeMap<String, String>,
+    /// The user's file, instead of one that is made from the options.
+    pub file: Option<PathBuf>,
+    /// What was asked for and is not possible, in sentences.
+    pub notes: Vec<String>,
+}
+
+impl Setup {
+    /// An engine with its defaults.
+    pub fn engine(name: &str) -> Self {
+        Self {
+            label: name.to_owned(),
+            engine: name.to_owned(),
+            options: BTreeMap::new(),
+            file: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reads `engine` or `engine:compressor`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (engine, compressor) = match text.split_once(':') {
+            None => (text, None),
+            Some((engine, compressor)) => (engine, Some(compressor)),
+        };
+        if engine.is_empty() || compressor.is_some_and(str::is_empty) {
+            return Err(Error::Choice(format!(
+                "{text:?} is no engine, and no engine:compressor"
+            )));
+        }
+        let setup = Self::engine(engine);
+        Ok(match compressor {
+            None => setup,
+            Some(compressor) => setup.with_compressor(compressor),
+        })
+    }
+
+    /// A configuration file. The label is its name.
+    pub fn file(path: &Path) -> Result<Self> {
+        let size = fs::metadata(path).doing(format!("reading {}", path.display()))?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(Error::Choice(format!("{} has {size} bytes", path.display())));
+        }
+        let text = fs::read_to_string(path).doing(format!("reading {}", path.display()))?;
+        let parsed: Value =
+            serde_yaml_ng::from_str(&text).map_err(|error| Error::Choice(format!("{}: {error}", path.display())))?;
+        let mut options = BTreeMap::new();
+        flatten("", &parsed, &mut options);
+        let label = path
+            .file_stem()
+            .map_or("configuration".into(), |stem| stem.to_string_lossy());
+        Ok(Self {
+            label: label.into_owned(),
+            engine: options.get("storage.engine").cloned().unwrap_or_default(),
+            options: options
+                .into_iter()
+                .filter(|(name, _)| name.starts_with("storage.") && name != "storage.dbPath")
+                .collect(),
+            file: Some(fs::canonicalize(path).doing(format!("finding {}", path.display()))?),
+            notes: Vec::new(),
+        })
+    }
+
+    /// With a compressor for documents.
+    pub fn with_compressor(mut self, compressor: &str) -> Self {
+        match compressor_option(&self.engine) {
+            Some(option) => {
+                self.options.insert(option.to_owned(), compressor.to_owned());
+                self.label = format!("{}-{compressor}", self.label);
+            }
+            None => self.notes.push(format!(
+                "the compressor {compressor} has no effect: {} has no such option",
+                self.engine
+            )),
+        }
+        self
+    }
+
+    /// With a cache of so many bytes, unless the configuration is a file.
+    pub fn with_cache(mut self, bytes: u64) -> Self {
+        match cache_option(&self.engine) {
+            _ if self.file.is_some() => self
+                .notes
+                .push("the cache size is that of the configuration file".to_owned()),
+            Some(option) => {
+                let gigabytes = bytes as f64 / f64::from(1u32 << 30);
+                self.options.insert(option.to_owned(), format!("{gigabytes:.4}"));
+            }
+            None => self
+                .notes
+                .push(format!("no limit on the cache: {} has no such option", self.engine)),
+        }
+        self
+    }
+
+    /// True when documents of this engine lie in files compressed by choice.
+    pub fn takes_compressor(&self) -> bool {
+        self.file.is_none() && compressor_option(&self.engine).is_some()
+    }
+
+    /// The configuration file's text.
+    pub fn yaml(&self) -> Result<String> {
+        if let Some(path) = &self.file {
+            return fs::read_to_string(path).doing(format!("reading {}", path.display()));
+        }
+        let mut root = Mapping::new();
+        if !self.engine.is_empty() {
+            insert(&mut root, "storage.engine", Value::from(self.engine.as_str()));
+        }
+        for (name, value) in &self.options {
+            let value = serde_yaml_ng::from_str(value).unwrap_or_else(|_| Value::from(value.as_str()));
+            insert(&mut root, name, value);
+        }
+        serde_yaml_ng::to_string(&root).map_err(|error| Error::Choice(error.to_string()))
+    }
+}
+
+fn insert(mapping: &mut Mapping, name: &str, value: Value) {
+    match name.split_once('.') {
+        None => drop(mapping.insert(Value::from(name), value)),
+        Some((head, rest)) => {
+            let inner = mapping
+                .entry(Value::from(head))
+                .or_insert_with(|| Value::Mapping(Mapping::new()));
+            if let Value::Mapping(inner) = inner {
+                insert(inner, rest, value);
+            }
+        }
+    }
+}
+
+fn flatten(prefix: &str, value: &Value, out: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Mapping(mapping) => {
+            for (name, value) in mapping {
+                let name = name.as_str().unwrap_or_default();
+                let full = if prefix.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{prefix}.{name}")
+                };
+                flatten(&full, value, out);
+            }
+        }
+        Value::String(text) => drop(out.insert(prefix.to_owned(), text.clone())),
+        other => {
+            let text = serde_yaml_ng::to_string(other).unwrap_or_default();
+            out.insert(prefix.to_owned(), text.trim().to_owned());
+        }
+    }
+}
+
+fn cache_option(engine: &str) -> Option<&'static str> {
+    match engine {
+        "rocksdb" => Some("storage.rocksdb.cacheSizeGB"),
+        "btree" | "wiredTiger" => Some("storage.wiredTiger.engineConfig.cacheSizeGB"),
+        _ => None,
+    }
+}
+
+fn compressor_option(engine: &str) -> Option<&'static str> {
+    match engine {
+        "rocksdb" => Some("storage.rocksdb.compression"),
+        "btree" | "wiredTiger" => Some("storage.wiredTiger.collectionConfig.blockCompressor"),
+        _ => None,
+    }
+}
+
+/// The configurations of a choice: engines and files; all engines of the build when nothing was chosen.
+pub fn choose(engines: &[String], files: &[PathBuf], build: &Build) -> Result<Vec<Setup>> {
+    let mut setups = Vec::new();
+    for name in engines {
+        setups.push(Setup::parse(name)?);
+    }
+    for path in files {
+        setups.push(Setup::file(path)?);
+    }
+    if setups.is_empty() {
+        setups.extend(build.engines.iter().map(|name| Setup::engine(name)));
+    }
+    if setups.is_empty() {
+        return Err(Error::Choice(
+            "the server does not name its engines: choose with --engines or --configs".to_owned(),
+        ));
+    }
+    make_labels_unique(&mut setups);
+    Ok(setups)
+}
+
+/// Results are told apart by their labels.
+fn make_labels_unique(setups: &mut [Setup]) {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for setup in setups {
+        let times = seen.entry(setup.label.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            setup.label = format!("{} ({times})", setup.label);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_and_compressors_become_files() {
+        let setup = Setup::parse("rocksdb:zlib")
+            .expect("it is well formed")
+            .with_cache(512 << 20);
+        assert_eq!(setup.label, "rocksdb-zlib");
+        let yaml = setup.yaml().expect("it can be written");
+        let read: Value = serde_yaml_ng::from_str(&yaml).expect("it is YAML");
+        assert_eq!(read["storage"]["engine"], "rocksdb");
+        assert_eq!(read["storage"]["rocksdb"]["compression"], "zlib");
+        assert_eq!(read["storage"]["rocksdb"]["cacheSizeGB"], 0.5);
+        assert!(Setup::parse("rocksdb:").is_err() && Setup::parse("").is_err());
+    }
+
+    #[test]
+    fn what_an_engine_cannot_do_is_said() {
+        let setup = Setup::parse("inMemory:zlib")
+            .expect("it is well formed")
+            .with_cache(1 << 30);
+        assert_eq!(setup.label, "inMemory");
+        assert_eq!(setup.notes.len(), 2, "{:?}", setup.notes);
+        assert!(setup.options.is_empty());
+    }
+
+    #[test]
+    fn the_build_decides_when_nothing_is_chosen() {
+        let build = Build {
+            version: String::new(),
+            engines: vec!["a".to_owned(), "b".to_owned()],
+        };
+        let labels = |engines: &[String]| -> Vec<String> {
+            let setups = choose(engines, &[], &build).expect("there are some");
+            setups.into_iter().map(|setup| setup.label).collect()
+        };
+        assert_eq!(labels(&[]), ["a", "b"]);
+        assert_eq!(labels(&["b".to_owned(), "b".to_owned()]), ["b", "b (2)"]);
+        assert!(choose(&[], &[], &Build::default()).is_err());
+    }
+
+    #[test]
+    fn files_are_read_for_their_storage_options() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("mine.conf");
+        fs::write(
+            &path,
+            "storage:\n  dbPath: ./x\n  engine: wiredTiger\n  journal: {enabled: true}\n",
+        )
+        .expect("written");
+        let setup = Setup::file(&path).expect("it is YAML");
+        assert_eq!((setup.label.as_str(), setup.engine.as_str()), ("mine", "wiredTiger"));
+        assert_eq!(
+            setup.options.get("storage.journal.enabled").map(String::as_str),
+            Some("true")
+        );
+        assert!(!setup.options.contains_key("storage.dbPath"));
+        fs::write(&path, "storage: [").expect("written");
+        assert!(Setup::file(&path).is_err());
+    }
+}

@@ -1,0 +1,508 @@
+//! Drives a server from few threads: each waits for many connections at once, so that the generator's own cost per
+//! operation stays small.
+//!
+//! Closed loop: a client starts its next operation when the last one was answered. Open loop: operations are due at the ticks of a
+//! Poisson process, whether or not a client is free; latency counts from when an operation was due, so that a server that
+//! stands still is seen by all operations that should have run meanwhile (no coordinated omission).
+//!
+//! Sockets block. A thread reads only from sockets that the kernel called readable, and from its only one directly.
+//!
+//! Invariant: the phase only goes forward, so a thread that has seen `Stop` is never asked to go on.
+
+use crate::actor::{Actor, Progress};
+use crate::connection::{Incoming, REPLY_TIMEOUT, Received, connect};
+use crate::error::{Doing, Error, Result};
+use crate::message::Message;
+use crate::random::Random;
+use hdrhistogram::Histogram;
+use report::Pacing;
+use rustix::event::epoll;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Between two looks at whether the run is over.
+const LOOK: Duration = Duration::from_millis(100);
+/// Operations that are under way when a run ends have so long.
+const DRAIN: Duration = Duration::from_secs(10);
+/// More refused operations of one thread end the run: something is wrong with the set-up.
+pub const ERRORS_MAX: u64 = 100;
+/// The timer among the connections.
+const TIMER: u64 = u64::MAX;
+/// The longest latency that is told apart from longer ones.
+const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+
+/// What decides the driver's part of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Names of the operations.
+    pub names: &'static [&'static str],
+    /// When operations start.
+    pub pacing: Pacing,
+    /// For the times of an open loop.
+    pub seed: u64,
+}
+
+/// What the threads tell while they work.
+#[derive(Debug)]
+pub struct Shared {
+    phase: AtomicU8,
+    threads: Vec<Counters>,
+}
+
+/// Written by one thread, read by others.
+#[derive(Debug)]
+struct Counters {
+    counts: Vec<AtomicU64>,
+    errors: Vec<AtomicU64>,
+    document_bytes: AtomicU64,
+    ended: AtomicBool,
+    failed: AtomicBool,
+}
+
+const WARM_UP: u8 = 0;
+const RECORD: u8 = 1;
+const STOP: u8 = 2;
+
+/// A look at the counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Successful operations by kind.
+    pub operations: Vec<u64>,
+    /// Failed ones.
+    pub errors: Vec<u64>,
+    /// Bytes of documents written.
+    pub document_bytes: u64,
+}
+
+impl Counts {
+    /// All operations.
+    pub fn total(&self) -> u64 {
+        self.operations.iter().sum()
+    }
+}
+
+impl Shared {
+    /// For so many threads; nothing is recorded yet.
+    pub fn new(threads: usize, operations: usize) -> Self {
+        let zeros = || (0..operations).map(|_| AtomicU64::new(0)).collect();
+        let counters = |_| Counters {
+            counts: zeros(),
+            errors: zeros(),
+            document_bytes: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        };
+        Self {
+            phase: AtomicU8::new(WARM_UP),
+            threads: (0..threads).map(counters).collect(),
+        }
+    }
+
+    /// Threads shall record from now on, if they have not been stopped.
+    pub fn record(&self) {
+        self.phase.fetch_max(RECORD, Ordering::Relaxed);
+    }
+
+    /// Threads shall end.
+    pub fn stop(&self) {
+        self.phase.fetch_max(STOP, Ordering::Relaxed);
+    }
+
+    /// True when an error has ended a thread.
+    pub fn any_failed(&self) -> bool {
+        self.threads.iter().any(|thread| thread.failed.load(Ordering::Relaxed))
+    }
+
+    /// True when all threads have ended, by having nothing left to do or by an error.
+    pub fn all_ended(&self) -> bool {
+        self.threads.iter().all(|thread| thread.ended.load(Ordering::Relaxed))
+    }
+
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Relaxed)
+    }
+
+    /// What has been recorded up to now.
+    pub fn counts(&self) -> Counts {
+        let kinds = self.threads.first().map_or(0, |thread| thread.counts.len());
+        let mut counts = Counts {
+            operations: vec![0; kinds],
+            errors: vec![0; kinds],
+            document_bytes: 0,
+        };
+        for thread in &self.threads {
+            for kind in 0..kinds {
+                counts.operations[kind] += thread.counts[kind].load(Ordering::Relaxed);
+                counts.errors[kind] += thread.errors[kind].load(Ordering::Relaxed);
+            }
+            counts.document_bytes += thread.document_bytes.load(Ordering::Relaxed);
+        }
+        counts
+    }
+}
+
+/// What one thread recorded.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Latencies in nanoseconds by kind of operation.
+    pub latencies: Vec<Histogram<u64>>,
+    /// The first error that the server answered.
+    pub first_error: Option<String>,
+    /// What ended the thread before its time. What it recorded until then counts.
+    pub failure: Option<Error>,
+}
+
+enum State {
+    Idle,
+    Waiting { operation: usize, began: Instant },
+    Finished,
+}
+
+struct Client {
+    stream: TcpStream,
+    incoming: Incoming,
+    message: Message,
+    actor: Box<dyn Actor>,
+    state: State,
+    /// When the request that waits for its reply was sent, to notice silence.
+    sent: Instant,
+}
+
+/// The times at which operations are due.
+struct Schedule {
+    random: Random,
+    mean_s: f64,
+    next: Instant,
+    timer: OwnedFd,
+    armed: bool,
+    idle: VecDeque<usize>,
+}
+
+/// One thread of the driver with its clients.
+pub struct Worker<'s> {
+    plan: &'s Plan,
+    shared: &'s Shared,
+    index: usize,
+    clients: Vec<Client>,
+    epoll: Option<OwnedFd>,
+    schedule: Option<Schedule>,
+    latencies: Vec<Histogram<u64>>,
+    errors: u64,
+    first_error: Option<String>,
+    waiting: usize,
+}
+
+impl<'s> Worker<'s> {
+    /// Connects a thread's clients.
+    pub fn connect(
+        plan: &'s Plan,
+        shared: &'s Shared,
+        index: usize,
+        address: SocketAddr,
+        actors: Vec<Box<dyn Actor>>,
+    ) -> Result<Self> {
+        let mut clients = Vec::with_capacity(actors.len());
+        for (number, actor) in actors.into_iter().enumerate() {
+            let session = (u128::from(plan.seed) << 64) | ((index as u128) << 32) | number as u128;
+            clients.push(Client {
+                stream: connect(address, LOOK)?,
+                incoming: Incoming::default(),
+                message: Message::new(session),
+                actor,
+                state: State::Idle,
+                sent: Instant::now(),
+            });
+        }
+        let schedule = match plan.pacing {
+            Pacing::Closed => None,
+            Pacing::Open { rate } => Some(Schedule::new(
+                plan,
+                rate / shared.threads.len() as f64,
+                index,
+                clients.len(),
+            )?),
+        };
+        let epoll = match (&schedule, clients.len()) {
+            (None, 1) => None,
+            _ => Some(watch(&clients, schedule.as_ref())?),
+        };
+        let latencies = plan
+            .names
+            .iter()
+            .map(|_| Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are in order"))
+            .collect();
+        Ok(Self {
+            plan,
+            shared,
+            index,
+            clients,
+            epoll,
+            schedule,
+            latencies,
+            errors: 0,
+            first_error: None,
+            waiting: 0,
+        })
+    }
+
+    /// Works until the run is over or there is nothing left to do.
+    pub fn run(mut self) -> Recorded {
+        let failure = self.work().err();
+        let counters = &self.shared.threads[self.index];
+        counters.failed.store(failure.is_some(), Ordering::Relaxed);
+        counters.ended.store(true, Ordering::Relaxed);
+        Recorded {
+            latencies: self.latencies,
+            first_error: self.first_error,
+            failure,
+        }
+    }
+
+    fn work(&mut self) -> Result<()> {
+        let now = Instant::now();
+        if self.schedule.is_none() {
+            for client in 0..self.clients.len() {
+                self.start(client, now, now)?;
+            }
+        }
+        let mut events = Vec::with_capacity(self.clients.len() + 1);
+        let mut stop_seen: Option<Instant> = None;
+        let mut last_look = now;
+        loop {
+            self.start_due()?;
+            let any = self.wait(&mut events)?;
+            for event in events.drain(..) {
+                if event != TIMER {
+                    self.receive(event as usize)?;
+                }
+            }
+            if self.shared.phase() == STOP {
+                let since = stop_seen.get_or_insert_with(Instant::now);
+                if self.waiting == 0 || since.elapsed() > DRAIN {
+                    return Ok(());
+                }
+            } else if self.waiting == 0
+                && self
+                    .clients
+                    .iter()
+                    .all(|client| matches!(client.state, State::Finished))
+            {
+                return Ok(());
+            }
+            if !any || last_look.elapsed() > LOOK {
+                last_look = Instant::now();
+                self.look_for_silence(last_look)?;
+            }
+        }
+    }
+
+    /// Fills in which clients can be read from. False when none can for a while.
+    fn wait(&self, events: &mut Vec<u64>) -> Result<bool> {
+        let Some(epoll) = &self.epoll else {
+            events.push(0);
+            return Ok(true);
+        };
+        let mut ready: [epoll::Event; 64] = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 64];
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK.as_nanos() as i64,
+        };
+        let count = match epoll::wait(epoll, &mut ready, Some(&timeout)) {
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => return Err(error).doing("waiting for replies"),
+        };
+        events.extend(ready[..count].iter().map(|event| event.data.u64()));
+        Ok(count > 0)
+    }
+
+    fn receive(&mut self, index: usize) -> Result<()> {
+        let client = &mut self.clients[index];
+        if !matches!(client.state, State::Waiting { .. }) && self.epoll.is_none() {
+            return Ok(());
+        }
+        if client.incoming.receive(&mut client.stream)? != Received::Whole {
+            return Ok(());
+        }
+        let State::Waiting { operation, began } = client.state else {
+            return Err(Error::Protocol("a reply to no request".to_owned()));
+        };
+        let reply = client.incoming.body()?;
+        let progress = match client.actor.advance(reply, &mut client.message) {
+            Ok(Progress::Next) => {
+                client.incoming.clear();
+                client.sent = Instant::now();
+                return client
+                    .stream
+                    .write_all(client.message.bytes())
+                    .doing("sending a request");
+            }
+            other => other,
+        };
+        client.incoming.clear();
+        client.state = State::Idle;
+        self.waiting -= 1;
+        let now = Instant::now();
+        match progress {
+            Ok(Progress::Next) => {}
+            Ok(Progress::Done { count, document_bytes }) => self.record(operation, count, document_bytes, now - began),
+            Err(error @ Error::Refused { .. }) => self.refused(operation, error)?,
+            Err(error) => return Err(error),
+        }
+        match &mut self.schedule {
+            None => self.start(index, now, now),
+            Some(schedule) => {
+                schedule.idle.push_back(index);
+                Ok(())
+            }
+        }
+    }
+
+    /// Starts a client's next operation, unless the run is over.
+    fn start(&mut self, index: usize, began: Instant, now: Instant) -> Result<()> {
+        let client = &mut self.clients[index];
+        if self.shared.phase() == STOP {
+            return Ok(());
+        }
+        match client.actor.begin(&mut client.message) {
+            None => {
+                client.state = State::Finished;
+                Ok(())
+            }
+            Some(operation) => {
+                client.state = State::Waiting { operation, began };
+                client.sent = now;
+                self.waiting += 1;
+                client
+                    .stream
+                    .write_all(client.message.bytes())
+                    .doing("sending a request")
+            }
+        }
+    }
+
+    /// Open loop: gives what is due to clients that are free, and sets the timer for what comes next.
+    fn start_due(&mut self) -> Result<()> {
+        while let Some(schedule) = &mut self.schedule {
+            if schedule.idle.is_empty() || self.shared.phase() == STOP {
+                return schedule.disarm();
+            }
+            let now = Instant::now();
+            if schedule.next > now {
+                return schedule.arm(now);
+            }
+            let due = schedule.advance();
+            if let Some(index) = schedule.idle.pop_front() {
+                self.start(index, due, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, operation: usize, count: u64, document_bytes: u64, took: Duration) {
+        if self.shared.phase() != RECORD {
+            return;
+        }
+        let counters = &self.shared.threads[self.index];
+        add(&counters.counts[operation], count);
+        add(&counters.document_bytes, document_bytes);
+        self.latencies[operation].saturating_record(took.as_nanos() as u64);
+    }
+
+    fn refused(&mut self, operation: usize, error: Error) -> Result<()> {
+        self.errors += 1;
+        add(&self.shared.threads[self.index].errors[operation], 1);
+        self.first_error
+            .get_or_insert_with(|| format!("{}: {error}", self.plan.names[operation]));
+        if self.errors > ERRORS_MAX { Err(error) } else { Ok(()) }
+    }
+
+    fn look_for_silence(&self, now: Instant) -> Result<()> {
+        let silent = |client: &Client| {
+            matches!(client.state, State::Waiting { .. }) && now.saturating_duration_since(client.sent) > REPLY_TIMEOUT
+        };
+        if self.clients.iter().any(silent) {
+            return Err(Error::NoReply {
+                seconds: REPLY_TIMEOUT.as_secs(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// One thread writes each counter, so that no atomic addition is needed.
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+fn watch(clients: &[Client], schedule: Option<&Schedule>) -> Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("making an epoll")?;
+    for (index, client) in clients.iter().enumerate() {
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::add(&epoll, &client.stream, data, epoll::EventFlags::IN).doing("watching a connection")?;
+    }
+    if let Some(schedule) = schedule {
+        let data = epoll::EventData::new_u64(TIMER);
+        epoll::add(&epoll, &schedule.timer, data, epoll::EventFlags::IN).doing("watching a timer")?;
+    }
+    Ok(epoll)
+}
+
+impl Schedule {
+    fn new(plan: &Plan, rate: f64, thread: usize, clients: usize) -> Result<Self> {
+        let timer =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).doing("making a timer")?;
+        let mut schedule = Self {
+            random: Random::of_part(plan.seed, thread as u64),
+            mean_s: 1.0 / rate,
+            next: Instant::now(),
+            timer,
+            armed: false,
+            idle: (0..clients).collect(),
+        };
+        schedule.advance();
+        Ok(schedule)
+    }
+
+    /// Returns when the next operation is due, and goes on to the one after it.
+    fn advance(&mut self) -> Instant {
+        let due = self.next;
+        self.next += Duration::from_secs_f64(self.random.exponential() * self.mean_s);
+        due
+    }
+
+    fn arm(&mut self, now: Instant) -> Result<()> {
+        self.armed = true;
+        self.set((self.next - now).max(Duration::from_nanos(1)))
+    }
+
+    /// A timer that has rung rings on until it is set again.
+    fn disarm(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.armed) {
+            self.set(Duration::ZERO)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn set(&self, wait: Duration) -> Result<()> {
+        let value = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec {
+                tv_sec: wait.as_secs() as i64,
+                tv_nsec: i64::from(wait.subsec_nanos()),
+            },
+        };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)
+            .map(drop)
+            .doing("setting a timer")
+    }
+}

@@ -1,0 +1,173 @@
+//! All that one call measures: each workload on each configuration, one after the other.
+//!
+//! A configuration that fails does not keep the others from being measured. Ctrl-C ends everything.
+
+use crate::configuration::Setup;
+use crate::context::Context;
+use crate::error::{Doing, Error, Result};
+use crate::limits::Wanted;
+use crate::measure::outcome;
+use crate::subject::Subject;
+use crate::workload::Workload;
+use report::{Configuration, Run};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// What is measured.
+pub enum Target {
+    /// A server that is running.
+    Running {
+        /// Where.
+        uri: String,
+        /// Leave the databases there.
+        keep: bool,
+    },
+    /// Servers of our own, one per configuration.
+    Own(Own),
+}
+
+/// Servers of our own.
+pub struct Own {
+    /// The server's program.
+    pub program: PathBuf,
+    /// The configurations.
+    pub setups: Vec<Setup>,
+    /// Where the data directories are made; removed at the end.
+    pub directory: TempDir,
+    /// Do not remove the data of a configuration after measuring it.
+    pub keep: bool,
+    /// Limits that the system shall put on each.
+    pub limits: Wanted,
+}
+
+/// Makes the directory that all data of this call goes into.
+pub fn data_directory(parent: Option<&Path>) -> Result<TempDir> {
+    let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
+    fs::create_dir_all(&parent).doing(format!("making {}", parent.display()))?;
+    tempfile::Builder::new()
+        .prefix("tenon-bench-")
+        .tempdir_in(&parent)
+        .doing(format!("making a directory in {}", parent.display()))
+}
+
+/// How everything went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All runs are complete.
+    Complete,
+    /// At least one run failed.
+    SomeFailed,
+    /// The user stopped it.
+    Interrupted,
+}
+
+/// Measures everything. An error means that results cannot be kept.
+pub fn run(context: &mut Context, workloads: &[Workload], target: &Target) -> Result<Ended> {
+    let mut ended = Ended::Complete;
+    for workload in workloads {
+        let setups = match target {
+            Target::Running { uri, .. } => vec![(uri.clone(), None)],
+            Target::Own(own) => {
+                let setups = workload.setups(&own.setups, &context.options);
+                setups
+                    .into_iter()
+                    .map(|setup| (setup.label.clone(), Some(setup)))
+                    .collect()
+            }
+        };
+        for (label, setup) in setups {
+            context.say(&format!("{label}: {}", workload.name()));
+            let first = context.session.runs.len();
+            let result = match (target, &setup) {
+                (Target::Own(own), Some(setup)) => measure_own(context, workload, own, setup),
+                (Target::Running { uri, keep }, _) => measure_running(context, workload, uri, *keep),
+                (Target::Own(_), None) => Ok(()),
+            };
+            match result {
+                Ok(()) => {}
+                Err(error @ Error::Report(_)) => return Err(error),
+                Err(Error::Interrupted) => return Ok(Ended::Interrupted),
+                Err(error) => {
+                    ended = Ended::SomeFailed;
+                    keep_failure(context, workload, label, setup.as_ref(), first, &error)?;
+                }
+            }
+        }
+    }
+    Ok(ended)
+}
+
+/// An error that no run tells of gets a run of its own.
+fn keep_failure(
+    context: &mut Context,
+    workload: &Workload,
+    label: String,
+    setup: Option<&Setup>,
+    first: usize,
+    error: &Error,
+) -> Result<()> {
+    let told = matches!(error, Error::Kept(_)) && context.session.runs.len() > first;
+    if !told {
+        let configuration = Configuration {
+            label: label.clone(),
+            engine: setup.map(|setup| setup.engine.clone()).unwrap_or_default(),
+            options: setup.map(|setup| setup.options.clone()).unwrap_or_default(),
+            ..Configuration::default()
+        };
+        let mut run = Run::new(workload.name(), "start", configuration);
+        run.seed = context.options.seed;
+        run.outcome = outcome(error);
+        context.session.runs.push(run);
+        context.write()?;
+    }
+    if let Some(report::Outcome::Failed { message }) = context.session.runs.last().map(|run| &run.outcome) {
+        context.say(&format!("{label}: {} FAILED: {message}", workload.name()));
+    }
+    Ok(())
+}
+
+fn measure_own(context: &mut Context, workload: &Workload, own: &Own, setup: &Setup) -> Result<()> {
+    context.interrupt.check()?;
+    let name: String = setup
+        .label
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let directory = own.directory.path().join(format!("{}-{name}", workload.name()));
+    let first = context.session.runs.len();
+    let result = (|| {
+        let mut subject = Subject::start(&own.program, setup, &directory, own.limits, &context.interrupt)?;
+        let start_time = subject.start_time();
+        workload.run(context, &mut subject)?;
+        let stop_time = subject.stop()?;
+        // A workload that stops and starts its server tells of that itself.
+        let runs = context.session.runs.get_mut(first..).unwrap_or_default();
+        if let Some(run) = runs.first_mut()
+            && run.start_seconds.is_none()
+        {
+            run.start_seconds = start_time.map(|time| time.as_secs_f64());
+        }
+        if let (Some(run), Some(time)) = (runs.last_mut(), stop_time) {
+            run.stop_seconds = Some(time.as_secs_f64());
+        }
+        context.write()
+    })();
+    if directory.exists() && !own.keep {
+        fs::remove_dir_all(&directory).doing(format!("removing {}", directory.display()))?;
+    }
+    result
+}
+
+fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: bool) -> Result<()> {
+    let mut subject = Subject::attach(uri)?;
+    workload.run(context, &mut subject)?;
+    if keep {
+        return Ok(());
+    }
+    let mut connection = subject.connect()?;
+    for database in workload.databases() {
+        connection.drop_database(database)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,476 @@
+//! One run: clients at work, looked at every second.
+//!
+//! Numbered steps: 1. the threads connect and warm up; 2. counters are read, the threads told to record; 3. every second the
+//! counters are read again, until the time is over, the work is done, or something ends the run; 4. the threads are told to
+//! stop; 5. what was written is made durable, so that it counts; 6. all is put into one [`Run`].
+//!
+//! Whatever goes wrong, what was measured until then is in the run, and the run says how it ended.
+
+use crate::actor::Actor;
+use crate::context::Context;
+use crate::driver::{Counts, Plan, Recorded, Shared, Worker};
+use crate::error::{Error, Result};
+use crate::limits;
+use crate::procfs::{self, Usage};
+use crate::subject::Subject;
+use crate::watch::Watch;
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+use report::{Latency, Operation, Outcome, Pacing, Run, Series};
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One point of a series.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between two looks at whether something ended the run.
+const LOOK: Duration = Duration::from_millis(50);
+/// A disk with less left is about to be full; stopping now leaves room for the results.
+const DISK_LEFT_MIN: u64 = 64 << 20;
+
+/// What is done in a run.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// The workload's name.
+    pub workload: &'static str,
+    /// The phase's name.
+    pub phase: String,
+    /// Names of the operations.
+    pub names: &'static [&'static str],
+    /// When operations start.
+    pub pacing: Pacing,
+    /// Before recording; not for work that ends by itself.
+    pub warm_up: Duration,
+    /// How long is recorded; `None`: until the work is done.
+    pub duration: Option<Duration>,
+    /// How much work there is, when that is known.
+    pub expected: Option<u64>,
+    /// What makes runs comparable.
+    pub parameters: BTreeMap<String, String>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Operations that a command counts for, so that a rate is that of operations.
+    pub batch: u64,
+    /// Drop the pages of the server's files every second: an I/O-bound run on a machine with much memory.
+    pub drop_pages: bool,
+}
+
+impl Phase {
+    /// Work that ends by itself, in a closed loop.
+    pub fn work(workload: &'static str, phase: &str, names: &'static [&'static str], expected: Option<u64>) -> Self {
+        Self {
+            workload,
+            phase: phase.to_owned(),
+            names,
+            pacing: Pacing::Closed,
+            warm_up: Duration::ZERO,
+            duration: None,
+            expected,
+            parameters: BTreeMap::new(),
+            seed: 0,
+            batch: 1,
+            drop_pages: false,
+        }
+    }
+
+    /// Work for the time and at the pace that the user chose.
+    pub fn timed(
+        workload: &'static str,
+        phase: &str,
+        names: &'static [&'static str],
+        context: &Context,
+        duration: Duration,
+    ) -> Self {
+        Self {
+            pacing: context.options.pacing(),
+            warm_up: context.options.warm_up,
+            duration: Some(context.options.duration.unwrap_or(duration)),
+            ..Self::work(workload, phase, names, None)
+        }
+    }
+
+    /// Adds a parameter.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.parameters.insert(name.to_owned(), value.to_string());
+        self
+    }
+}
+
+/// All counters at one moment.
+#[derive(Clone, Debug)]
+struct Look {
+    at: Instant,
+    server: Option<Usage>,
+    own: Option<Usage>,
+    disk_reads: Option<u64>,
+}
+
+impl Look {
+    fn now(subject: &Subject) -> Self {
+        Self {
+            at: Instant::now(),
+            server: subject.pid().and_then(|pid| procfs::usage(pid).ok()),
+            own: procfs::usage(std::process::id()).ok(),
+            disk_reads: subject.data().and_then(procfs::disk_reads),
+        }
+    }
+}
+
+/// Runs a phase with one client per actor. The result is not kept yet.
+pub fn measure(context: &Context, subject: &mut Subject, phase: &Phase, actors: Vec<Box<dyn Actor>>) -> Run {
+    let mut run = Run::new(phase.workload, phase.phase.as_str(), subject.configuration.clone());
+    run.parameters.clone_from(&phase.parameters);
+    run.parameters
+        .insert("scale".to_owned(), context.options.scale.to_string());
+    run.seed = context.options.seed;
+    run.clients = actors.len() as u32;
+    run.pacing = phase.pacing;
+    run.started_ms = procfs::now_ms();
+    run.notes.clone_from(&subject.notes);
+    if let Err(error) = measure_into(&mut run, context, subject, phase, actors) {
+        run.outcome = outcome(&error);
+    }
+    run
+}
+
+/// How a run ended that an error ended.
+pub fn outcome(error: &Error) -> Outcome {
+    if matches!(error, Error::Interrupted) {
+        return Outcome::Interrupted;
+    }
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        message += &format!(": {inner}");
+        source = inner.source();
+    }
+    Outcome::Failed { message }
+}
+
+fn measure_into(
+    run: &mut Run,
+    context: &Context,
+    subject: &mut Subject,
+    phase: &Phase,
+    actors: Vec<Box<dyn Actor>>,
+) -> Result<()> {
+    let plan = Plan {
+        names: phase.names,
+        pacing: match phase.pacing {
+            Pacing::Closed => Pacing::Closed,
+            Pacing::Open { rate } => Pacing::Open {
+                rate: rate / phase.batch as f64,
+            },
+        },
+        seed: phase.seed ^ context.options.seed,
+    };
+    let threads = context.options.threads(actors.len());
+    let shared = Shared::new(threads, phase.names.len());
+    let address = subject.address();
+    let watch = Watch::start(address);
+    let mut parts: Vec<Vec<Box<dyn Actor>>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, actor) in actors.into_iter().enumerate() {
+        parts[index % threads].push(actor);
+    }
+    let title = format!("{} {} {}", subject.configuration.label, phase.workload, phase.phase);
+    let bar = context.bar(
+        &title,
+        phase.duration.map(|time| time.as_millis() as u64).or(phase.expected),
+    );
+    thread::scope(|scope| {
+        let mut connected = Vec::with_capacity(threads);
+        for (index, part) in parts.into_iter().enumerate() {
+            connected.push(Worker::connect(&plan, &shared, index, address, part)?);
+        }
+        let workers: Vec<_> = connected
+            .into_iter()
+            .map(|worker| scope.spawn(move || worker.run()))
+            .collect();
+        let mut ended = warm_up(context, subject, phase, &shared);
+        let before = Look::now(subject);
+        shared.record();
+        let mut series = Sampler::new(phase, &before);
+        if ended.is_ok() {
+            ended = observe(context, subject, phase, &shared, &watch, &mut series, &bar);
+        }
+        let counts = shared.counts();
+        let after = Look::now(subject);
+        shared.stop();
+        bar.finish_and_clear();
+        let recorded: Vec<Recorded> = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("a thread of the driver does not panic"))
+            .collect();
+        series.finish(run, phase, &watch);
+        fill(run, phase, &counts, &before, &after);
+        let failure = combine(run, phase, &counts, recorded);
+        ended = match failure {
+            // A dead server shows as a broken connection first; its end says more.
+            Some(error) => Err(subject_error(subject).unwrap_or(error)),
+            None => ended,
+        };
+        ended?;
+        settle(run, subject, &before, &after)
+    })
+}
+
+/// A server that has died may need a moment until its process is gone.
+fn subject_error(subject: &mut Subject) -> Option<Error> {
+    for _ in 0..20 {
+        if let Err(error) = subject.check() {
+            return Some(error);
+        }
+        thread::sleep(LOOK);
+    }
+    None
+}
+
+fn warm_up(context: &Context, subject: &mut Subject, phase: &Phase, shared: &Shared) -> Result<()> {
+    let end = Instant::now() + phase.warm_up;
+    while Instant::now() < end && !shared.any_failed() {
+        context.interrupt.check()?;
+        subject.check()?;
+        thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}
+
+/// Looks at the run until it is over.
+fn observe(
+    context: &Context,
+    subject: &mut Subject,
+    phase: &Phase,
+    shared: &Shared,
+    watch: &Watch,
+    series: &mut Sampler,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let start = series.start;
+    let end = phase.duration.map(|duration| start + duration);
+    let mut tick = start + INTERVAL;
+    loop {
+        context.interrupt.check()?;
+        let now = Instant::now();
+        let counts = shared.counts();
+        if now >= tick {
+            series.sample(subject, &counts, watch);
+            tick += INTERVAL;
+            if phase.drop_pages
+                && let Some(data) = subject.data()
+            {
+                limits::drop_file_pages(data);
+            }
+            subject.check()?;
+            check_disk(subject)?;
+        }
+        if end.is_some_and(|end| now >= end) || shared.all_ended() || shared.any_failed() {
+            return Ok(());
+        }
+        let elapsed = now.duration_since(start);
+        let total = counts.total();
+        bar.set_position(if end.is_some() {
+            elapsed.as_millis() as u64
+        } else {
+            total
+        });
+        bar.set_message(format!("{:.0}/s", series.last_rate));
+        let next = tick.min(end.unwrap_or(tick));
+        // Work that is done soon is noticed soon, so that its time is right.
+        let look = if phase.expected.is_none() {
+            LOOK
+        } else {
+            Duration::from_millis(2)
+        };
+        thread::sleep(next.saturating_duration_since(Instant::now()).min(look));
+    }
+}
+
+fn check_disk(subject: &Subject) -> Result<()> {
+    let Some(directory) = subject.data() else { return Ok(()) };
+    match procfs::available_bytes(directory) {
+        Some(available_bytes) if available_bytes < DISK_LEFT_MIN => Err(Error::DiskFull {
+            directory: directory.to_path_buf(),
+            available_bytes,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn difference(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    Some(after?.saturating_sub(before?))
+}
+
+fn cpu_us(usage: Option<Usage>) -> Option<u64> {
+    usage.map(|usage| usage.cpu.as_micros() as u64)
+}
+
+fn fill(run: &mut Run, phase: &Phase, counts: &Counts, before: &Look, after: &Look) {
+    run.seconds = after.at.duration_since(before.at).as_secs_f64();
+    run.server_cpu_us = difference(cpu_us(before.server), cpu_us(after.server));
+    run.generator_cpu_us = difference(cpu_us(before.own), cpu_us(after.own));
+    run.read_bytes = difference(
+        before.server.and_then(|usage| usage.read_bytes),
+        after.server.and_then(|usage| usage.read_bytes),
+    );
+    run.read_requests = difference(before.disk_reads, after.disk_reads);
+    run.document_bytes = (counts.document_bytes > 0).then_some(counts.document_bytes);
+    if let (Some(server), Some(own)) = (run.server_cpu_us, run.generator_cpu_us) {
+        let share = own as f64 / (server + own).max(1) as f64;
+        run.figures.insert("generatorCpuShare".to_owned(), share);
+    }
+    if let Pacing::Open { rate } = phase.pacing {
+        let reached = counts.total() as f64 / run.seconds.max(1e-9);
+        if reached < rate * 0.95 {
+            run.notes.push(format!(
+                "{reached:.0} operations a second instead of {rate:.0}: the server does not keep up, or there are too few clients"
+            ));
+        }
+    }
+}
+
+/// Puts latencies and errors in. Returns what ended a thread before its time.
+fn combine(run: &mut Run, phase: &Phase, counts: &Counts, recorded: Vec<Recorded>) -> Option<Error> {
+    let mut failure = None;
+    let mut latencies: Vec<Option<Histogram<u64>>> = vec![None; phase.names.len()];
+    for thread in recorded {
+        for (sum, latency) in latencies.iter_mut().zip(thread.latencies) {
+            match sum {
+                None => *sum = Some(latency),
+                // Histograms of equal bounds always add up.
+                Some(sum) => sum.add(&latency).expect("the bounds are equal"),
+            }
+        }
+        if let Some(error) = thread.first_error {
+            run.notes.push(format!("first refused operation: {error}"));
+        }
+        failure = failure.or(thread.failure);
+    }
+    for (index, name) in phase.names.iter().enumerate() {
+        let (count, errors) = (counts.operations[index], counts.errors[index]);
+        if count + errors == 0 {
+            continue;
+        }
+        run.operations.insert(
+            (*name).to_owned(),
+            Operation {
+                count,
+                errors,
+                latency: latencies[index].as_ref().and_then(Latency::from_histogram),
+            },
+        );
+    }
+    failure
+}
+
+/// What was written may still be in memory only: flushing makes it count. Then sizes are taken.
+fn settle(run: &mut Run, subject: &mut Subject, before: &Look, after: &Look) -> Result<()> {
+    if run.document_bytes.is_some() {
+        subject.connect()?.flush()?;
+    }
+    let server = match subject.pid() {
+        Some(pid) => Some(procfs::usage(pid)?),
+        None => after.server,
+    };
+    run.written_bytes = difference(
+        before.server.and_then(|usage| usage.written_bytes),
+        server.and_then(|usage| usage.written_bytes),
+    );
+    run.file_bytes = match subject.data() {
+        Some(data) => Some(procfs::directory_bytes(data)),
+        None => None,
+    };
+    Ok(())
+}
+
+/// Makes the series.
+struct Sampler {
+    start: Instant,
+    /// Operations of each kind, in the phase's order.
+    columns: Vec<Vec<u64>>,
+    series: Series,
+    last: Look,
+    last_counts: Counts,
+    last_rate: f64,
+    rss_peak: u64,
+}
+
+impl Sampler {
+    fn new(phase: &Phase, before: &Look) -> Self {
+        Self {
+            start: before.at,
+            columns: vec![Vec::new(); phase.names.len()],
+            series: Series {
+                interval_seconds: INTERVAL.as_secs_f64(),
+                ..Series::default()
+            },
+            last: before.clone(),
+            last_counts: Counts {
+                operations: vec![0; phase.names.len()],
+                ..Counts::default()
+            },
+            last_rate: 0.0,
+            rss_peak: before.server.map_or(0, |usage| usage.resident_bytes),
+        }
+    }
+
+    fn sample(&mut self, subject: &Subject, counts: &Counts, watch: &Watch) {
+        let look = Look::now(subject);
+        let now = counts.operations.iter().zip(&self.last_counts.operations);
+        let deltas: Vec<u64> = now.map(|(now, last)| now - last).collect();
+        let elapsed = look.at.duration_since(self.last.at).as_secs_f64();
+        self.last_rate = deltas.iter().sum::<u64>() as f64 / elapsed.max(1e-9);
+        for (column, delta) in self.columns.iter_mut().zip(&deltas) {
+            column.push(*delta);
+        }
+        if let (Some(now), Some(last)) = (look.server, self.last.server) {
+            self.rss_peak = self.rss_peak.max(now.resident_bytes);
+            let cpu = now.cpu.saturating_sub(last.cpu);
+            self.series.server_cpu_us.push(cpu.as_micros() as u64);
+            self.series.rss_bytes.push(now.resident_bytes);
+            if let Some(bytes) = difference(last.read_bytes, now.read_bytes) {
+                self.series.read_bytes.push(bytes);
+            }
+            if let Some(bytes) = difference(last.written_bytes, now.written_bytes) {
+                self.series.written_bytes.push(bytes);
+            }
+        }
+        let cache = watch.cache();
+        self.series.cache_bytes.push(cache.bytes);
+        self.series.dirty_bytes.push(cache.dirty_bytes);
+        self.last = look;
+        self.last_counts = counts.clone();
+    }
+
+    fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch) {
+        let mut series = std::mem::take(&mut self.series);
+        series.operations = phase
+            .names
+            .iter()
+            .zip(std::mem::take(&mut self.columns))
+            .filter(|(_, column)| column.iter().any(|count| *count > 0))
+            .map(|(name, column)| ((*name).to_owned(), column))
+            .collect();
+        let points = series.cache_bytes.len();
+        for column in [
+            &mut series.server_cpu_us,
+            &mut series.rss_bytes,
+            &mut series.read_bytes,
+            &mut series.written_bytes,
+        ] {
+            // A column with holes, of a server that died, says nothing about when.
+            if column.len() != points {
+                column.clear();
+            }
+        }
+        for column in [&mut series.cache_bytes, &mut series.dirty_bytes] {
+            if column.iter().all(|bytes| *bytes == 0) {
+                column.clear();
+            }
+        }
+        run.stalls = report::stalls(&series);
+        run.series = series;
+        run.checkpoints = watch.checkpoints(self.start);
+        run.rss_peak_bytes = (self.rss_peak > 0).then_some(self.rss_peak);
+    }
+}

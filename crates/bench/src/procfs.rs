@@ -1,0 +1,203 @@
+//! What processes, disks and this machine say about themselves in `/proc` and `/sys`.
+//!
+//! CPU time is that of all threads, those that ended included; bytes are those that went to and came from storage.
+
+use crate::error::{Doing, Error, Result};
+use report::Machine;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a process has used up to now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// User and system time of all threads.
+    pub cpu: Duration,
+    /// Bytes fetched from storage; `None` without the right to look.
+    pub read_bytes: Option<u64>,
+    /// Bytes of pages made dirty in the page cache, or written past it.
+    pub written_bytes: Option<u64>,
+    /// Resident memory.
+    pub resident_bytes: u64,
+}
+
+/// What a process has used.
+pub fn usage(pid: u32) -> Result<Usage> {
+    let read = |name: &str| {
+        let path = format!("/proc/{pid}/{name}");
+        fs::read_to_string(&path).doing(format!("reading {path}"))
+    };
+    let unclear = |name: &str| Error::Protocol(format!("/proc/{pid}/{name} has other fields"));
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    let cpu = parse_cpu_ticks(&read("stat")?).ok_or_else(|| unclear("stat"))?;
+    let pages = parse_resident_pages(&read("statm")?).ok_or_else(|| unclear("statm"))?;
+    let io = read("io").unwrap_or_default();
+    Ok(Usage {
+        cpu: Duration::from_nanos(cpu * (1_000_000_000 / ticks)),
+        read_bytes: parse_io(&io, "read_bytes:"),
+        written_bytes: parse_io(&io, "write_bytes:"),
+        resident_bytes: pages * rustix::param::page_size() as u64,
+    })
+}
+
+/// `utime` and `stime`, fields 14 and 15. The name in parentheses may hold anything, so count from its end.
+fn parse_cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some(ticks()? + ticks()?)
+}
+
+fn parse_resident_pages(statm: &str) -> Option<u64> {
+    statm.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn parse_io(io: &str, name: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+}
+
+/// Bytes that files of a directory take on the disk, those below it included.
+pub fn directory_bytes(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => directory_bytes(&entry.path()),
+            // A file may go while others are counted.
+            Ok(metadata) => metadata.blocks() * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// Bytes that are free on the disk of a directory.
+pub fn available_bytes(directory: &Path) -> Option<u64> {
+    let status = rustix::fs::statvfs(directory).ok()?;
+    Some(status.f_bavail * status.f_frsize)
+}
+
+/// Reads that the disk of a directory has completed, whoever asked for them.
+pub fn disk_reads(directory: &Path) -> Option<u64> {
+    let device = fs::metadata(directory).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    parse_disk_reads(&fs::read_to_string("/proc/diskstats").ok()?, major, minor)
+}
+
+fn parse_disk_reads(diskstats: &str, major: u32, minor: u32) -> Option<u64> {
+    diskstats.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let found = fields.next()?.parse() == Ok(major) && fields.next()?.parse() == Ok(minor);
+        found.then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+/// The machine, with the file system under a directory.
+pub fn machine(directory: Option<&Path>) -> Machine {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let value = |text: &str, name: &str| {
+        text.lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.split_once(':'))
+            .map(|(_, value)| value.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let kib: u64 = value(&text("/proc/meminfo"), "MemTotal")
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap_or(0);
+    let (file_system, disk) = directory.map(mount_of).unwrap_or_default();
+    Machine {
+        cpu: value(&text("/proc/cpuinfo"), "model name"),
+        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+        memory_bytes: kib * 1024,
+        kernel: format!(
+            "{} {}",
+            text("/proc/sys/kernel/ostype").trim(),
+            text("/proc/sys/kernel/osrelease").trim()
+        ),
+        file_system,
+        disk,
+    }
+}
+
+/// File system and device of the longest mount point that a directory is below.
+fn mount_of(directory: &Path) -> (String, String) {
+    let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (device, point, kind) = (fields.next()?, fields.next()?, fields.next()?);
+            directory
+                .starts_with(point)
+                .then(|| (point.len(), kind.to_owned(), device.to_owned()))
+        })
+        .max_by_key(|(length, ..)| *length)
+        .map(|(_, kind, device)| (kind, device))
+        .unwrap_or_default()
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}
+
+/// Lets this process open as many files as the system allows, for many connections. Returns how many.
+pub fn raise_open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+    .unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_proc() {
+        let stat = "7 (a) b (c) R 1 7 7 0 -1 0 98 0 0 0 250 17 0 0 20 0 1 0 3 4 5";
+        assert_eq!(parse_cpu_ticks(stat), Some(267));
+        assert_eq!(parse_cpu_ticks("7 (a) R 1"), None);
+        assert_eq!(parse_resident_pages("100 42 3 4 0 6 0"), Some(42));
+        let io = "rchar: 1\nread_bytes: 5\nwrite_bytes: 8192\ncancelled_write_bytes: 4\n";
+        assert_eq!(parse_io(io, "write_bytes:"), Some(8192));
+        assert_eq!(parse_io(io, "read_bytes:"), Some(5));
+        let disks = " 254 0 vda 17 2 3 4 5\n 254 1 vda1 99 2 3 4\n";
+        assert_eq!(parse_disk_reads(disks, 254, 1), Some(99));
+        assert_eq!(parse_disk_reads(disks, 8, 1), None);
+    }
+
+    #[test]
+    fn this_process_and_machine_are_seen() {
+        assert!(usage(std::process::id()).expect("it is there").resident_bytes > 0);
+        let machine = machine(Some(&std::env::temp_dir()));
+        assert!(
+            machine.cores > 0 && machine.memory_bytes > 0 && !machine.file_system.is_empty(),
+            "{machine:?}"
+        );
+    }
+
+    #[test]
+    fn sizes_of_directories_are_added_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::create_dir(directory.path().join("inner")).expect("made");
+        fs::write(directory.path().join("inner/a"), vec![1; 100_000]).expect("written");
+        fs::write(directory.path().join("b"), vec![1; 100_000]).expect("written");
+        rustix::fs::sync();
+        assert!((200_000..400_000).contains(&directory_bytes(directory.path())));
+    }
+}

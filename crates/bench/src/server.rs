@@ -1,0 +1,321 @@
+//! A server's process: starting it on a data directory, restarting and stopping it, and noticing that it has died.
+//!
+//! It runs in a process group of its own, so that a Ctrl-C for the tool does not reach it, and never outlives the value
+//! that stands for it.
+
+use crate::connection::Connection;
+use crate::error::{Doing, Error, Result};
+use crate::interrupt::Interrupt;
+use crate::limits::{ControlGroup, Wanted};
+use rustix::process::{Pid, Signal};
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server that does not answer by then will not. Recovery of a large log counts.
+const START_TIMEOUT: Duration = Duration::from_secs(600);
+/// A server that has not ended by then is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(300);
+/// Between two looks at whether something has happened: the resolution of start-up and shutdown times.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Another program may take a free port before the server does.
+const PORTS_TRIED: usize = 3;
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct ServerCommand {
+    /// The program: `tenond`, or any that takes mongod's options.
+    pub program: PathBuf,
+    /// Its name in messages and results.
+    pub label: String,
+    /// A configuration file; `--dbpath`, `--port`, `--bind_ip` and `--logpath` are given beside it.
+    pub config: Option<PathBuf>,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// A directory of its own: data in `data`, its log in `server.log`.
+    pub directory: PathBuf,
+    /// Limits that the system shall put on it.
+    pub limits: Wanted,
+}
+
+impl ServerCommand {
+    /// The data directory.
+    pub fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> PathBuf {
+        self.directory.join("server.log")
+    }
+
+    /// The command line for a port.
+    pub fn line(&self, port: u16) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(config) = &self.config {
+            command.arg("--config").arg(config);
+        }
+        command
+            .arg("--dbpath")
+            .arg(self.data())
+            .args(["--bind_ip", "127.0.0.1", "--port", &port.to_string()])
+            .arg("--logpath")
+            .arg(self.log())
+            .args(["--logappend", "--nounixsocket"])
+            .args(&self.arguments);
+        command
+    }
+
+    /// Removes and makes the data directory.
+    pub fn make_fresh(&self) -> Result<()> {
+        let data = self.data();
+        if data.exists() {
+            fs::remove_dir_all(&data).doing(format!("removing {}", data.display()))?;
+        }
+        fs::create_dir_all(&data).doing(format!("making {}", data.display()))
+    }
+}
+
+/// A running server. Dropping it kills it; the data stays.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    address: SocketAddr,
+    label: String,
+    log: PathBuf,
+    /// From starting the program to its first answer.
+    pub start_time: Duration,
+    /// What could not be done, in sentences.
+    pub notes: Vec<String>,
+    /// Removed when the child is gone: fields are dropped in this order.
+    _group: Option<ControlGroup>,
+}
+
+impl ServerProcess {
+    /// Starts a server on the data that is there, on a port that must be free, and waits until it answers.
+    pub fn start_on(command: &ServerCommand, port: u16, interrupt: &Interrupt) -> Result<Self> {
+        Self::start_once(command, (Ipv4Addr::LOCALHOST, port).into(), interrupt)
+    }
+
+    /// Starts a server on the data that is there, on any free port, and waits until it answers.
+    pub fn start(command: &ServerCommand, interrupt: &Interrupt) -> Result<Self> {
+        let mut tries = 1;
+        loop {
+            match Self::start_once(command, free_address()?, interrupt) {
+                Err(Error::ServerDied { log, .. }) if log.contains("ddress already in use") && tries < PORTS_TRIED => {
+                    tries += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn start_once(command: &ServerCommand, address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
+        let data = command.data();
+        fs::create_dir_all(&data).doing(format!("making {}", data.display()))?;
+        let output_path = command.directory.join("output.txt");
+        let output = File::create(&output_path).doing(format!("making {}", output_path.display()))?;
+        let mut notes = Vec::new();
+        let group = if command.limits.any() {
+            ControlGroup::new(command.limits, &data)
+                .map_err(|reason| notes.push(format!("no limit on memory or disk: {reason}")))
+                .ok()
+        } else {
+            None
+        };
+        let start = Instant::now();
+        let child = command
+            .line(address.port())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().doing("sharing a file")?)
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .doing(format!("starting {}", command.program.display()))?;
+        // From here on dropping it ends the child.
+        let mut server = Self {
+            child,
+            address,
+            label: command.label.clone(),
+            log: command.log(),
+            start_time: Duration::ZERO,
+            notes,
+            _group: None,
+        };
+        if let Some(group) = group {
+            if let Err(reason) = group.add(server.pid()) {
+                server.notes.push(format!("no limit on memory or disk: {reason}"));
+            }
+            server._group = Some(group);
+        }
+        server.wait_until_answering(start, &output_path, interrupt)?;
+        Ok(server)
+    }
+
+    fn wait_until_answering(&mut self, start: Instant, output: &Path, interrupt: &Interrupt) -> Result<()> {
+        while start.elapsed() < START_TIMEOUT {
+            interrupt.check()?;
+            if let Some(status) = self.child.try_wait().doing("looking after the server")? {
+                let words = [last_lines(output), last_lines(&self.log)];
+                return Err(Error::ServerDied {
+                    label: self.label.clone(),
+                    what: format!("did not start ({status})"),
+                    log: words.join("\n").trim().to_owned(),
+                });
+            }
+            if Connection::open(self.address).is_ok_and(|mut connection| connection.hello().is_ok()) {
+                self.start_time = start.elapsed();
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Err(Error::ServerDied {
+            label: self.label.clone(),
+            what: format!("does not answer {} s after its start", START_TIMEOUT.as_secs()),
+            log: last_lines(&self.log),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error when it has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait().doing("looking after the server")? {
+            None => Ok(()),
+            Some(status) => Err(Error::ServerDied {
+                label: self.label.clone(),
+                what: format!("has ended by itself ({status})"),
+                log: last_lines(&self.log),
+            }),
+        }
+    }
+
+    /// Asks it to end (SIGTERM), waits, and returns how long it took.
+    pub fn stop(mut self) -> Result<Duration> {
+        let start = Instant::now();
+        self.check()?;
+        let pid = Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, Signal::TERM).doing("asking the server to end")?;
+        let status = self.wait_for_end(start)?;
+        // A program that does not handle the signal ends by it, which is an end as well.
+        if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
+            return Ok(start.elapsed());
+        }
+        Err(Error::ServerDied {
+            label: self.label.clone(),
+            what: format!("did not end in an orderly way ({status})"),
+            log: last_lines(&self.log),
+        })
+    }
+
+    fn wait_for_end(&mut self, start: Instant) -> Result<ExitStatus> {
+        while start.elapsed() < STOP_TIMEOUT {
+            if let Some(status) = self.child.try_wait().doing("waiting for the server to end")? {
+                return Ok(status);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Err(Error::ServerDied {
+            label: self.label.clone(),
+            what: format!("does not end in {} s and was killed", STOP_TIMEOUT.as_secs()),
+            log: last_lines(&self.log),
+        })
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Both fail when it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An address of this machine that nobody listens on at the moment.
+pub fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("looking for a free port")?;
+    listener.local_addr().doing("looking for a free port")
+}
+
+fn last_lines(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(8 * 1024)..]);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
+/// What the build of a server says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Build {
+    /// Name and version.
+    pub version: String,
+    /// Its storage engines; the first is the default. Empty when it does not say.
+    pub engines: Vec<String>,
+}
+
+/// Asks a server program for its version and engines.
+pub fn build_of(program: &Path) -> Result<Build> {
+    let output = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .doing(format!("starting {}", program.display()))?;
+    Ok(parse_version(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn parse_version(text: &str) -> Build {
+    let engines = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Storage engines: "))
+        .map(|list| list.split(',').map(|name| name.trim().to_owned()).collect());
+    Build {
+        version: text.lines().next().unwrap_or_default().replacen(" version v", " ", 1),
+        engines: engines.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_at_once_is_an_error_that_shows_its_words() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let command = ServerCommand {
+            program: "/bin/echo".into(),
+            label: "echo".to_owned(),
+            config: None,
+            arguments: vec!["no such engine".to_owned()],
+            directory: directory.path().to_path_buf(),
+            limits: Wanted::default(),
+        };
+        let error = ServerProcess::start(&command, &Interrupt::new())
+            .expect_err("echo serves nobody")
+            .to_string();
+        assert!(
+            error.contains("did not start") && error.contains("no such engine"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn versions_name_engines() {
+        let text =
+            "tenond version v0.1.0\nAnnounces itself to clients as: 8.0.12\nStorage engines: rocksdb, inMemory\n";
+        let build = parse_version(text);
+        assert_eq!(build.version, "tenond 0.1.0");
+        assert_eq!(build.engines, ["rocksdb", "inMemory"]);
+        assert_eq!(parse_version("db version v4.0.28\n").engines, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,79 @@
+//! The workloads. Each measures one subject and keeps its runs in the context.
+
+pub mod book;
+mod full_read;
+pub mod iibench;
+pub mod linkbench;
+mod load;
+pub mod scan;
+pub mod ycsb;
+
+use crate::configuration::Setup;
+use crate::context::{Context, Options};
+use crate::error::Result;
+use crate::subject::Subject;
+pub use load::{Load, MakeDocument};
+
+/// A workload with what it was told.
+#[derive(Clone, Debug)]
+pub enum Workload {
+    /// "MongoDB in Action", chapter 10.
+    Book(book::Choices),
+    /// Facebook's social graph.
+    Linkbench(linkbench::Choices),
+    /// Inserts into secondary indexes.
+    Iibench(iibench::Choices),
+    /// YCSB's core workloads.
+    Ycsb(ycsb::Choices),
+    /// Reading whole collections.
+    Scan(scan::Choices),
+}
+
+impl Workload {
+    /// The name in commands and results.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Workload::Book(_) => "book",
+            Workload::Linkbench(_) => "linkbench",
+            Workload::Iibench(_) => "iibench",
+            Workload::Ycsb(_) => "ycsb",
+            Workload::Scan(_) => "scan",
+        }
+    }
+
+    /// Databases that it makes, for removal from a server that stays.
+    pub fn databases(&self) -> &'static [&'static str] {
+        match self {
+            Workload::Book(_) => &[book::DATABASE],
+            Workload::Linkbench(_) => &[linkbench::DATABASE],
+            Workload::Iibench(_) => &[iibench::DATABASE],
+            Workload::Ycsb(_) => &[ycsb::DATABASE],
+            Workload::Scan(_) => &[scan::DATABASE],
+        }
+    }
+
+    /// The configurations to measure, made from those that were chosen.
+    pub fn setups(&self, chosen: &[Setup], options: &Options) -> Vec<Setup> {
+        let with_cache = |setup: Setup| match options.cache_bytes {
+            Some(bytes) => setup.with_cache(bytes),
+            None => setup,
+        };
+        let setups = match self {
+            Workload::Book(choices) => choices.setups(chosen),
+            Workload::Scan(choices) => choices.setups(chosen),
+            _ => chosen.to_vec(),
+        };
+        setups.into_iter().map(with_cache).collect()
+    }
+
+    /// Measures a subject.
+    pub fn run(&self, context: &mut Context, subject: &mut Subject) -> Result<()> {
+        match self {
+            Workload::Book(choices) => book::run(context, subject, choices),
+            Workload::Linkbench(choices) => linkbench::run(context, subject, choices),
+            Workload::Iibench(choices) => iibench::run(context, subject, choices),
+            Workload::Ycsb(choices) => ycsb::run(context, subject, choices),
+            Workload::Scan(choices) => scan::run(context, subject, choices),
+        }
+    }
+}

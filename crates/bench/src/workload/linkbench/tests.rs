@@ -1,0 +1,151 @@
+//! The mix, and what the commands say.
+
+use super::request::{Client, MIX};
+use super::*;
+use crate::message::Message;
+use bson::RawDocument;
+use std::collections::HashMap;
+
+fn client(indexes: Indexes) -> Client {
+    let graph = Arc::new(Graph::new(10_000, 3));
+    Client::new(&graph, indexes, &Arc::new(AtomicU64::new(10_001)), &Arc::default(), 0)
+}
+
+#[test]
+fn operations_are_as_frequent_as_published() {
+    assert!((MIX.iter().sum::<f64>() - 100.0).abs() < 1e-5);
+    let published = [
+        ("addNode", 2.5732789),
+        ("updateNode", 7.366437),
+        ("deleteNode", 1.0115914),
+        ("getNode", 12.9326683),
+        ("addLink", 8.9886601),
+        ("deleteLink", 2.9907664),
+        ("updateLink", 8.0122125),
+        ("countLinks", 4.8863567),
+        ("getLink", 0.5261142),
+        ("getLinkList", 50.7119145),
+    ];
+    let mut client = client(Indexes::Covering);
+    let mut message = Message::new(0);
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    let draws = 200_000;
+    for _ in 0..draws {
+        let operation = client.begin(&mut message).expect("there is always more to do");
+        *counts.entry(NAMES[operation]).or_default() += 1;
+    }
+    // Pearson's chi-squared with 9 degrees of freedom: 27.9 is exceeded once in a thousand seeds.
+    let chi_squared: f64 = published
+        .iter()
+        .map(|(name, percent)| {
+            let expected = percent / 100.0 * f64::from(draws);
+            (f64::from(counts[name]) - expected).powi(2) / expected
+        })
+        .sum();
+    assert!(chi_squared < 27.9, "{chi_squared}: {counts:?}");
+}
+
+/// The command that a message carries: its name, collection and body.
+fn body(message: &Message) -> &RawDocument {
+    let bytes = &message.bytes()[21..];
+    let length = u32::from_le_bytes(*bytes.first_chunk().expect("a length")) as usize;
+    RawDocument::from_bytes(&bytes[..length]).expect("a command")
+}
+
+#[test]
+fn lists_are_counted_first_and_sorted_by_time() {
+    for indexes in [Indexes::Covering, Indexes::Few] {
+        let mut client = client(indexes);
+        let mut message = Message::new(0);
+        while NAMES[client.begin(&mut message).expect("more")] != "getLinkList" {}
+        let count = body(&message);
+        assert_eq!(count.get_str("count").ok(), Some("link"));
+        assert_eq!(
+            count
+                .get_document("query")
+                .and_then(|query| query.get_i32("visibility"))
+                .ok(),
+            Some(1)
+        );
+        let reply = rawdoc! { "n": 3, "ok": 1.0 };
+        client.advance(&reply, &mut message).expect("it goes on");
+        let find = body(&message);
+        assert_eq!(find.get_str("find").ok(), Some("link"));
+        assert_eq!(
+            find.get_document("sort").and_then(|sort| sort.get_i32("time")).ok(),
+            Some(-1)
+        );
+        assert_eq!(find.get_i32("limit").ok(), Some(10_000));
+    }
+}
+
+#[test]
+fn a_new_link_is_counted_and_a_known_one_is_not() {
+    let begun = || {
+        let mut client = client(Indexes::Covering);
+        let mut message = Message::new(0);
+        while NAMES[client.begin(&mut message).expect("more")] != "addLink" {}
+        assert_eq!(body(&message).get_str("update").ok(), Some("link"));
+        (client, message)
+    };
+    let collection = |message: &Message| body(message).get_str("update").map(str::to_owned).ok();
+    let (mut client, mut message) = begun();
+    let new = rawdoc! { "n": 1, "nModified": 0, "upserted": [{ "index": 0, "_id": 1 }], "ok": 1.0 };
+    client.advance(&new, &mut message).expect("it goes on");
+    assert_eq!(collection(&message).as_deref(), Some("count"));
+    let (mut client, mut message) = begun();
+    let known = rawdoc! { "n": 1, "nModified": 0, "ok": 1.0 };
+    client.advance(&known, &mut message).expect("it goes on");
+    assert_eq!(collection(&message).as_deref(), Some("link"));
+    let done = client.advance(&known, &mut message).expect("it is over");
+    assert!(matches!(done, crate::actor::Progress::Done { count: 1, .. }));
+    let (mut client, mut message) = begun();
+    let hidden = rawdoc! { "n": 1, "nModified": 1, "ok": 1.0 };
+    client.advance(&hidden, &mut message).expect("it goes on");
+    assert_eq!(collection(&message).as_deref(), Some("link"), "its data first");
+    client.advance(&hidden, &mut message).expect("it goes on");
+    assert_eq!(collection(&message).as_deref(), Some("count"), "then its count");
+}
+
+#[test]
+fn a_load_holds_each_node_link_and_count_once() {
+    for indexes in [Indexes::Covering, Indexes::Few] {
+        let graph = Arc::new(Graph::new(5000, 3));
+        let mut actors = loading::actors(&graph, indexes, 3);
+        let mut message = Message::new(0);
+        let (mut documents, mut links) = (0, std::collections::HashSet::new());
+        // The clients take turns, as they would on a server.
+        let mut going = true;
+        while going {
+            going = false;
+            for actor in &mut actors {
+                let Some(kind) = actor.begin(&mut message) else {
+                    continue;
+                };
+                going = true;
+                let size = body(&message).as_bytes().len();
+                let sequence = &message.bytes()[21 + size + 1..];
+                let name = sequence[4..].iter().position(|byte| *byte == 0).expect("a name");
+                let mut rest = &sequence[4 + name + 1..];
+                let mut count = 0;
+                while let Some(length) = rest.first_chunk() {
+                    let (one, behind) = rest.split_at(u32::from_le_bytes(*length) as usize);
+                    rest = behind;
+                    count += 1;
+                    let one = RawDocument::from_bytes(one).expect("a document");
+                    if kind == 1 {
+                        let q = one.get_document("q").expect("a filter").as_bytes().to_vec();
+                        assert!(links.insert(q), "a link was loaded twice");
+                    }
+                }
+                assert!(count <= 1024);
+                documents += count as u64;
+                actor
+                    .advance(&rawdoc! { "n": count, "ok": 1.0 }, &mut message)
+                    .expect("it was loaded");
+            }
+        }
+        assert_eq!(documents, graph.rows());
+        assert_eq!(links.len() as u64, (1..=5000).map(|id| graph.links(id)).sum::<u64>());
+    }
+}

@@ -1,0 +1,96 @@
+//! The mixes and distributions against their definitions.
+
+use super::*;
+use std::collections::HashMap;
+
+fn client(letter: char, records: u64) -> Client {
+    let mix = MIXES
+        .into_iter()
+        .find(|mix| mix.letter == letter)
+        .expect("there is one");
+    Client::new(&Arc::new(State::new(records, 1, 5)), mix, 0)
+}
+
+#[test]
+fn operations_are_as_frequent_as_published() {
+    let published = [
+        ('a', [0.5, 0.5, 0.0, 0.0, 0.0]),
+        ('b', [0.95, 0.05, 0.0, 0.0, 0.0]),
+        ('c', [1.0, 0.0, 0.0, 0.0, 0.0]),
+        ('d', [0.95, 0.0, 0.05, 0.0, 0.0]),
+        ('e', [0.0, 0.0, 0.05, 0.95, 0.0]),
+        ('f', [0.5, 0.0, 0.0, 0.0, 0.5]),
+    ];
+    for (letter, shares) in published {
+        let mut client = client(letter, 1000);
+        let mut counts = [0u32; 5];
+        let draws = 50_000;
+        (0..draws).for_each(|_| counts[client.choose_operation()] += 1);
+        for (count, share) in counts.iter().zip(shares) {
+            let found = f64::from(*count) / f64::from(draws);
+            // Five standard deviations of a binomial share.
+            let tolerance = 5.0 * (share * (1.0 - share) / f64::from(draws)).sqrt();
+            assert!((found - share).abs() <= tolerance, "{letter}: {found} is not {share}");
+        }
+    }
+}
+
+#[test]
+fn popular_documents_are_popular_and_scattered() {
+    let client = client('c', 10_000);
+    let mut random = Random::new(9);
+    let mut counts: HashMap<u64, u32> = HashMap::new();
+    let draws = 200_000;
+    for _ in 0..draws {
+        let number = client.state.choose(Popularity::Zipfian, &mut random);
+        assert!(number < 10_000);
+        *counts.entry(number).or_default() += 1;
+    }
+    let (hottest, count) = counts.iter().max_by_key(|(_, count)| **count).expect("some");
+    let expected = client.state.zipf.probability(0);
+    let found = f64::from(*count) / f64::from(draws);
+    assert!((found / expected - 1.0).abs() < 0.1, "{found} {expected}");
+    assert_eq!(*hottest, fnv64(0) % 10_000, "the first rank is scrambled");
+}
+
+#[test]
+fn the_newest_are_read_most_and_exist() {
+    let client = client('d', 10_000);
+    client.state.acknowledged.store(12_001, Ordering::Relaxed);
+    let mut random = Random::new(9);
+    let draws = 100_000;
+    let newest = (0..draws)
+        .filter(|_| {
+            let number = client.state.choose(Popularity::Latest, &mut random);
+            assert!(number < 12_000, "one insert of the client may be under way");
+            number == 11_999
+        })
+        .count();
+    let expected = client.state.zipf.probability(0);
+    assert!((newest as f64 / f64::from(draws) / expected - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn documents_have_the_published_shape_and_repeat() {
+    let encode = |seed| {
+        let mut message = Message::new(1);
+        message.begin("insert", "x");
+        message.end_body("y");
+        message.begin_sequence("documents");
+        message.element();
+        put_document(seed, 7, &mut message);
+        let size = message.end();
+        message.end_sequence();
+        let bytes = message.bytes();
+        bytes[bytes.len() - size..].to_vec()
+    };
+    let bytes = encode(3);
+    let document = RawDocument::from_bytes(&bytes).expect("a document");
+    assert_eq!(document.get_str("_id").ok(), Some(format!("user{}", fnv64(7)).as_str()));
+    for name in FIELD_NAMES {
+        assert_eq!(document.get_binary(name).expect("a field").bytes.len(), 100);
+    }
+    assert_eq!(document.iter().count(), 11);
+    assert_eq!(bytes, encode(3));
+    assert_ne!(bytes, encode(4));
+}

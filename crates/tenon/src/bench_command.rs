@@ -1,0 +1,412 @@
+//! `tenon bench`: reads the choices, measures, shows and writes what was found.
+
+use crate::compare::CompareCommand;
+use crate::output::{OutputArgs, table};
+use anyhow::{Context as _, Result};
+use bench::configuration::choose;
+use bench::context::{Context, Options};
+use bench::experiment::{self, Ended, Own, Target, data_directory};
+use bench::interrupt::Interrupt;
+use bench::limits::Wanted;
+use bench::server::{Build, build_of};
+use bench::workload::{Workload, book, iibench, linkbench, scan, ycsb};
+use bench::{procfs, subject};
+use clap::{Args, Subcommand, ValueEnum};
+use report::Session;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Args, Debug)]
+pub struct BenchCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// "MongoDB in Action", chapter 10: start-up, insert, shut-down, disk use, cold and cached reads
+    Book {
+        #[command(flatten)]
+        book: BookArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Facebook's social graph: a load, and ten operations in the published mix
+    Linkbench {
+        #[command(flatten)]
+        linkbench: LinkbenchArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Inserts into a collection with three secondary indexes, beside index queries
+    Iibench {
+        #[command(flatten)]
+        iibench: IibenchArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// YCSB's core workloads A to F
+    Ycsb {
+        #[command(flatten)]
+        ycsb: YcsbArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Reading a whole collection, cold and cached, per compressor
+    Scan {
+        #[command(flatten)]
+        scan: ScanArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// book, linkbench, iibench and ycsb in one session
+    All {
+        #[command(flatten)]
+        book: BookArgs,
+        #[command(flatten)]
+        linkbench: LinkbenchArgs,
+        #[command(flatten)]
+        iibench: IibenchArgs,
+        #[command(flatten)]
+        ycsb: YcsbArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Compare the results of two sessions
+    Compare(CompareCommand),
+}
+
+#[derive(Args, Clone, Debug)]
+struct BookArgs {
+    /// Loops of inserts, and full reads
+    #[arg(long, default_value_t = 16, help_heading = "Workload book")]
+    loops: u64,
+    /// Leave the chapter's four configuration files out
+    #[arg(long, help_heading = "Workload book")]
+    engines_only: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LinkbenchArgs {
+    /// Sets of indexes to run with
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [IndexSet::Covering, IndexSet::Few], help_heading = "Workload linkbench")]
+    indexes: Vec<IndexSet>,
+    /// Run the queries again with little cache and memory
+    #[arg(long, help_heading = "Workload linkbench")]
+    io_bound: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum IndexSet {
+    /// LinkBenchX's: a seven-field index that holds the links' data
+    Covering,
+    /// The other port's: fewer and smaller, compound _ids
+    Few,
+}
+
+#[derive(Args, Clone, Debug)]
+struct IibenchArgs {
+    /// Secondary indexes, 0 to 3
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=3), help_heading = "Workload iibench")]
+    secondary_indexes: u32,
+    /// Clients that query while others insert
+    #[arg(long, default_value_t = 0, help_heading = "Workload iibench")]
+    query_threads: u32,
+    /// Characters of the text field
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Workload iibench")]
+    text_length: u32,
+    /// The inserts end after so many seconds, or when all documents are there; --duration by default
+    #[arg(long, value_name = "SECONDS", help_heading = "Workload iibench")]
+    insert_seconds: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct YcsbArgs {
+    /// Which of the workloads to run
+    #[arg(long, default_value = "abcfde", help_heading = "Workload ycsb")]
+    workloads: String,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ScanArgs {
+    /// Compressors to try on engines that have the choice
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "none,snappy,zlib,zstd",
+        help_heading = "Workload scan"
+    )]
+    compressors: Vec<String>,
+    /// Let the servers read so many megabytes a second from the disk, where control groups allow it
+    #[arg(long, value_name = "MB", help_heading = "Workload scan")]
+    disk_mb_per_second: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct CommonArgs {
+    /// Measure a server that is running: mongodb://host:port
+    #[arg(long, conflicts_with_all = ["engines", "configs"], help_heading = "What is measured")]
+    uri: Option<String>,
+    /// Engines of the build, each as ENGINE or ENGINE:COMPRESSOR; all of them by default
+    #[arg(long, value_delimiter = ',', help_heading = "What is measured")]
+    engines: Vec<String>,
+    /// Configuration files
+    #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "What is measured")]
+    configs: Vec<PathBuf>,
+    /// The server's program; by default the tenond beside this program
+    #[arg(long, value_name = "PROGRAM", help_heading = "What is measured")]
+    tenond: Option<PathBuf>,
+    /// Make the data directories in this one
+    #[arg(long, value_name = "DIR", help_heading = "What is measured")]
+    directory: Option<PathBuf>,
+    /// Keep the data: directories, or the databases of a running server
+    #[arg(long, help_heading = "What is measured")]
+    keep: bool,
+    /// Cache of the engines in MiB
+    #[arg(long, value_name = "MIB", help_heading = "What is measured")]
+    cache: Option<u64>,
+    /// Memory of each server in MiB, page cache included, where control groups allow it
+    #[arg(long, value_name = "MIB", help_heading = "What is measured")]
+    memory: Option<u64>,
+
+    /// Size of the data; 1 is the workload's own
+    #[arg(long, default_value_t = 1.0, help_heading = "Load")]
+    scale: f64,
+    /// Connections
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Load")]
+    clients: Option<u32>,
+    /// Seconds of each timed phase
+    #[arg(long, value_name = "SECONDS", help_heading = "Load")]
+    duration: Option<f64>,
+    /// Seconds before each timed phase that do not count
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, help_heading = "Load")]
+    warm_up: f64,
+    /// Decides all random choices
+    #[arg(long, default_value_t = 1, help_heading = "Load")]
+    seed: u64,
+    /// Operations per second, due by the clock (open loop); without it each client goes on when it was answered
+    #[arg(long, help_heading = "Load")]
+    rate: Option<f64>,
+    /// Threads of the load generator; half the processors by default
+    #[arg(long, help_heading = "Load")]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl BenchCommand {
+    /// Measures or compares.
+    pub fn run(self) -> Result<ExitCode> {
+        let (workloads, common, disk): (Vec<Workload>, CommonArgs, Option<u64>) = match self.what {
+            What::Compare(command) => return command.run(),
+            What::Book { book, common } => (vec![book.workload()], common, None),
+            What::Linkbench { linkbench, common } => (vec![linkbench.workload()], common, None),
+            What::Iibench { iibench, common } => (vec![iibench.workload()], common, None),
+            What::Ycsb { ycsb, common } => (vec![ycsb.workload()], common, None),
+            What::Scan { scan, common } => {
+                let disk = scan.disk_mb_per_second;
+                (vec![scan.workload()], common, disk)
+            }
+            What::All {
+                book,
+                linkbench,
+                iibench,
+                ycsb,
+                common,
+            } => {
+                let all = vec![
+                    book.workload(),
+                    linkbench.workload(),
+                    iibench.workload(),
+                    ycsb.workload(),
+                ];
+                (all, common, None)
+            }
+        };
+        common.measure(workloads, disk)
+    }
+}
+
+impl BookArgs {
+    fn workload(&self) -> Workload {
+        // The chapter's files are filled in when the server's build is known.
+        Workload::Book(book::Choices {
+            loops: self.loops.max(1),
+            besides: (!self.engines_only).then(Vec::new),
+        })
+    }
+}
+
+impl LinkbenchArgs {
+    fn workload(&self) -> Workload {
+        let set = |indexes: &IndexSet| match indexes {
+            IndexSet::Covering => linkbench::Indexes::Covering,
+            IndexSet::Few => linkbench::Indexes::Few,
+        };
+        Workload::Linkbench(linkbench::Choices {
+            indexes: self.indexes.iter().map(set).collect(),
+            io_bound: self.io_bound,
+        })
+    }
+}
+
+impl IibenchArgs {
+    fn workload(&self) -> Workload {
+        Workload::Iibench(iibench::Choices {
+            indexes: self.secondary_indexes,
+            query_threads: self.query_threads,
+            text_length: self.text_length as usize,
+            duration: self.insert_seconds.map(Duration::from_secs),
+        })
+    }
+}
+
+impl YcsbArgs {
+    fn workload(&self) -> Workload {
+        Workload::Ycsb(ycsb::Choices {
+            workloads: self.workloads.clone(),
+        })
+    }
+}
+
+impl ScanArgs {
+    fn workload(&self) -> Workload {
+        Workload::Scan(scan::Choices {
+            compressors: self.compressors.clone(),
+        })
+    }
+}
+
+impl CommonArgs {
+    fn measure(self, mut workloads: Vec<Workload>, disk_mb: Option<u64>) -> Result<ExitCode> {
+        self.check()?;
+        let interrupt = Interrupt::new();
+        interrupt.install()?;
+        procfs::raise_open_files();
+        let target = self.target(&mut workloads, disk_mb)?;
+        let directory = match &target {
+            Target::Own(own) => Some(own.directory.path()),
+            Target::Running { .. } => None,
+        };
+        let tool = format!("tenon {}", env!("CARGO_PKG_VERSION"));
+        let line = std::env::args().collect();
+        let session = Session::new(tool, procfs::now_ms(), line, procfs::machine(directory));
+        let mut context = Context::new(
+            self.options(),
+            session,
+            interrupt,
+            self.output.json.clone(),
+            self.output.quiet,
+        );
+        let ended = experiment::run(&mut context, &workloads, &target);
+        finish(target);
+        print!("{}", table(&context.session));
+        self.output.write(&context)?;
+        Ok(match ended? {
+            Ended::Complete => ExitCode::SUCCESS,
+            Ended::SomeFailed => ExitCode::FAILURE,
+            Ended::Interrupted => {
+                eprintln!("==> stopped; what was measured is kept");
+                ExitCode::from(130)
+            }
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.output.check()?;
+        anyhow::ensure!(
+            self.scale > 0.0 && self.scale <= 1e6,
+            "--scale is between 0 and 1000000"
+        );
+        let seconds = |value: f64| (0.0..=1e7).contains(&value);
+        anyhow::ensure!(
+            self.duration.is_none_or(|value| value >= 1.0 && seconds(value)),
+            "--duration is at least 1"
+        );
+        anyhow::ensure!(seconds(self.warm_up), "--warm-up is a number of seconds");
+        anyhow::ensure!(
+            self.rate.is_none_or(|rate| rate > 0.0 && rate <= 1e9),
+            "--rate is a number of operations"
+        );
+        Ok(())
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            scale: self.scale,
+            clients: self.clients,
+            duration: self.duration.map(Duration::from_secs_f64),
+            warm_up: Duration::from_secs_f64(self.warm_up),
+            seed: self.seed,
+            rate: self.rate,
+            threads: self.threads,
+            cache_bytes: self.cache.map(|mebibytes| mebibytes << 20),
+        }
+    }
+
+    fn target(&self, workloads: &mut [Workload], disk_mb: Option<u64>) -> Result<Target> {
+        if let Some(uri) = &self.uri {
+            subject::parse_uri(uri)?;
+            return Ok(Target::Running {
+                uri: uri.clone(),
+                keep: self.keep,
+            });
+        }
+        let program = self.program()?;
+        let build = build_of(&program)?;
+        let setups = choose(&self.engines, &self.configs, &build)?;
+        let directory = data_directory(self.directory.as_deref())?;
+        if self.engines.is_empty() && self.configs.is_empty() {
+            add_shipped_files(workloads, directory.path(), &build)?;
+        }
+        Ok(Target::Own(Own {
+            program,
+            setups,
+            directory,
+            keep: self.keep,
+            limits: Wanted {
+                memory_bytes: self.memory.map(|mebibytes| mebibytes << 20),
+                read_bytes_per_second: disk_mb.map(|megabytes| megabytes * 1_000_000),
+            },
+        }))
+    }
+
+    fn program(&self) -> Result<PathBuf> {
+        if let Some(program) = &self.tenond {
+            anyhow::ensure!(program.is_file(), "{} is no program", program.display());
+            return Ok(program.clone());
+        }
+        let own = std::env::current_exe().context("finding this program")?;
+        let beside = own.with_file_name("tenond");
+        anyhow::ensure!(
+            beside.is_file(),
+            "there is no {}: name the server's program with --tenond, or a running server with --uri",
+            beside.display()
+        );
+        Ok(beside)
+    }
+}
+
+/// Removes the directories of our own servers, or says where they are.
+fn finish(target: Target) {
+    if let Target::Own(own) = target
+        && own.keep
+    {
+        eprintln!("==> the data is in {}", own.directory.keep().display());
+    }
+}
+
+/// The chapter's configuration files, unless they were to be left out.
+fn add_shipped_files(workloads: &mut [Workload], directory: &Path, build: &Build) -> Result<()> {
+    for workload in workloads {
+        if let Workload::Book(choices) = workload
+            && let Some(besides) = &mut choices.besides
+        {
+            *besides = book::shipped(directory, build)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! `tenon`: measures servers. See `--help`, and `docs/bench.md`.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a client program: time and files are the machine's own"
+)]
+
+mod bench_command;
+mod compare;
+mod output;
+mod stress;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "tenon", version, about = "Measures document database servers")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure engines and configurations by a workload
+    Bench(bench_command::BenchCommand),
+    /// Write and read under every durability, and see what is lost or torn
+    Stress(stress::StressArguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Bench(command) => command.run(),
+        Command::Stress(arguments) => stress::run(&arguments),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("tenon: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,190 @@
+//! Where results go: a table on the screen, and the files that were asked for.
+
+use anyhow::{Context as _, Result};
+use bench::context::Context;
+use clap::Args;
+use report::{Outcome, Run, Session};
+use std::path::{Path, PathBuf};
+
+/// Files of results.
+#[derive(Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Write all results as JSON; kept up to date while measuring
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub json: Option<PathBuf>,
+    /// Write one line per run and operation as CSV
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub csv: Option<PathBuf>,
+    /// Write a page with verdict, tables and charts
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub report: Option<PathBuf>,
+    /// Show no progress
+    #[arg(long, short, help_heading = "Results")]
+    pub quiet: bool,
+}
+
+impl OutputArgs {
+    /// Checks that the files can be written, before hours of measuring.
+    pub fn check(&self) -> Result<()> {
+        for path in [&self.json, &self.csv, &self.report].into_iter().flatten() {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new("."));
+            anyhow::ensure!(
+                parent.is_dir(),
+                "{} is no directory to write {} into",
+                parent.display(),
+                path.display()
+            );
+            anyhow::ensure!(!path.is_dir(), "{} is a directory", path.display());
+        }
+        Ok(())
+    }
+
+    /// Writes everything.
+    pub fn write(&self, context: &Context) -> Result<()> {
+        context.write()?;
+        if let Some(path) = &self.csv {
+            report::write_whole(&vfs::RealFs, path, report::csv(&context.session).as_bytes())?;
+        }
+        if let Some(path) = &self.report {
+            let page = report::html::page(&context.session);
+            report::write_whole(&vfs::RealFs, path, page.as_bytes()).context("writing the report")?;
+        }
+        for path in [&self.json, &self.csv, &self.report].into_iter().flatten() {
+            eprintln!("==> {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// The most telling figures of each run.
+pub fn table(session: &Session) -> String {
+    let head = [
+        "configuration",
+        "workload",
+        "phase",
+        "ops/s",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "CPU us",
+        "read B",
+        "written B",
+        "files MB",
+        "RSS MB",
+        "own CPU",
+    ];
+    let mut rows: Vec<Vec<String>> = vec![head.iter().map(|cell| (*cell).to_owned()).collect()];
+    rows.extend(session.runs.iter().map(row));
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let cell = if column < 3 {
+                format!("{cell:<width$}")
+            } else {
+                format!("{cell:>width$}")
+            };
+            text.push_str(if column == 0 { "" } else { "  " });
+            text.push_str(&cell);
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text + &remarks(session)
+}
+
+fn row(run: &Run) -> Vec<String> {
+    let figure = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+    let megabytes = |bytes: Option<u64>| figure(bytes.map(|bytes| bytes as f64 / 1e6), 1);
+    // The operation that was done most stands for the run.
+    let main = run.operations.values().max_by_key(|operation| operation.count);
+    let latency = main.and_then(|operation| operation.latency.as_ref());
+    let milliseconds = |ns: Option<u64>| figure(ns.map(|ns| ns as f64 / 1e6), 3);
+    let mut phase = run.phase.clone();
+    for name in ["indexes", "bound"] {
+        if let Some(value) = run.parameters.get(name).filter(|_| run.workload == "linkbench") {
+            phase += &format!(" {value}");
+        }
+    }
+    let outcome = match run.outcome {
+        Outcome::Complete => "",
+        Outcome::Interrupted => " (interrupted)",
+        Outcome::Failed { .. } => " FAILED",
+    };
+    vec![
+        run.configuration.label.clone(),
+        run.workload.clone(),
+        phase + outcome,
+        figure(run.rate(), 0),
+        milliseconds(latency.map(|latency| latency.p50_ns)),
+        milliseconds(latency.map(|latency| latency.p99_ns)),
+        milliseconds(latency.map(|latency| latency.max_ns)),
+        figure(run.server_cpu_us_per_operation(), 1),
+        figure(run.per_operation(run.read_bytes), 0),
+        figure(run.per_operation(run.written_bytes), 0),
+        megabytes(run.file_bytes),
+        megabytes(run.rss_peak_bytes),
+        figure(run.figures.get("generatorCpuShare").map(|share| share * 100.0), 0) + " %",
+    ]
+}
+
+fn remarks(session: &Session) -> String {
+    let mut text = String::from(
+        "\nCPU us, read B, written B: of the server, per operation. Latencies: of the operation that was done most.\n\
+         own CPU: the load generator's share of the processor time of generator and server.\n",
+    );
+    let mut seen: Vec<&str> = Vec::new();
+    for run in &session.runs {
+        for note in &run.notes {
+            if !seen.contains(&note.as_str()) {
+                seen.push(note);
+                text += &format!("{}: {note}\n", run.configuration.label);
+            }
+        }
+        if let Outcome::Failed { message } = &run.outcome {
+            text += &format!(
+                "{} {} {} FAILED: {message}\n",
+                run.configuration.label, run.workload, run.phase
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::{Configuration, Machine, Operation};
+
+    #[test]
+    fn runs_have_a_line_and_failures_a_reason() {
+        let mut session = Session::new("test", 0, Vec::new(), Machine::default());
+        let configuration = Configuration {
+            label: "engine".to_owned(),
+            ..Configuration::default()
+        };
+        let mut run = Run::new("ycsb", "a", configuration);
+        run.seconds = 2.0;
+        run.server_cpu_us = Some(50_000);
+        let operation = Operation {
+            count: 1000,
+            errors: 0,
+            latency: None,
+        };
+        run.operations.insert("read".to_owned(), operation);
+        run.outcome = Outcome::Failed {
+            message: "the disk is full".to_owned(),
+        };
+        session.runs.push(run);
+        let text = table(&session);
+        let line = text.lines().nth(1).expect("a line");
+        assert!(
+            line.contains("engine") && line.contains("500") && line.contains("50.0"),
+            "{line}"
+        );
+        assert!(text.contains("FAILED: the disk is full"), "{text}");
+    }
+}
