@@ -26,6 +26,8 @@ struct Found {
     superblock: Superblock,
     slot: Slot,
     side: Option<Arc<dyn File>>,
+    /// Another superblock is damaged: torn by a crash most likely, yet perhaps it was the newest.
+    in_doubt: bool,
 }
 
 impl BlockStore {
@@ -91,7 +93,10 @@ impl BlockStore {
         if let Some(address) = superblock.directory {
             store.load(address)?;
         }
-        store.remove_leftovers()?;
+        // What an older checkpoint does not know may be what a newer one held.
+        if !found.in_doubt {
+            store.remove_leftovers()?;
+        }
         let root = (superblock.number > 0).then_some(CheckpointRoot {
             number: superblock.number,
             seq: superblock.seq,
@@ -279,6 +284,7 @@ fn find_superblock(
     }
     let mut best: Option<(Superblock, Slot)> = None;
     let mut first_mismatch = None;
+    let mut in_doubt = false;
     let files = [(Some(file), path, false), (side.as_ref(), &side_path, true)];
     for (file, path, in_side) in files {
         let Some(file) = file else { continue };
@@ -290,12 +296,20 @@ fn find_superblock(
                     best = Some((found, Slot { side: in_side, second }));
                 }
                 Ok(_) => {}
-                Err(mismatch) => first_mismatch = first_mismatch.or(Some(mismatch)),
+                Err(mismatch) => {
+                    in_doubt |= bytes.iter().any(|byte| *byte != 0);
+                    first_mismatch = first_mismatch.or(Some(mismatch));
+                }
             }
         }
     }
     match (best, first_mismatch) {
-        (Some((superblock, slot)), _) => Ok(Some(Found { superblock, slot, side })),
+        (Some((superblock, slot)), _) => Ok(Some(Found {
+            superblock,
+            slot,
+            side,
+            in_doubt,
+        })),
         (None, Some((what, expected, found))) if length > 2 * SUPERBLOCK_BYTES as u64 => Err(BlockError::Damaged {
             path: path.to_owned(),
             sector: 0,
@@ -336,6 +350,7 @@ fn create(env: &Env, directory: &Path, path: &Path, file: &Arc<dyn File>, option
             second: false,
         },
         side: None,
+        in_doubt: false,
     })
 }
 

@@ -275,31 +275,42 @@ impl SpaceMap {
                 }
             }
         }
-        if let Some(found) = self.emptiest_hole(good, CANDIDATES) {
+        if let Some(found) = self.emptiest_hole(good) {
             return Some(found);
         }
         let sectors = self.segments.len() as u64 * u64::from(self.segment_sectors);
         if self.free_sectors * GROWTH_SHARE < sectors {
             return None;
         }
-        self.emptiest_hole(min, CANDIDATES_HARD)
+        self.fullest_hole(min)
     }
 
     /// The longest hole of the emptiest segment that has one of at least `min` sectors.
-    fn emptiest_hole(&mut self, min: u32, candidates: usize) -> Option<(usize, Range<usize>)> {
+    fn emptiest_hole(&mut self, min: u32) -> Option<(usize, Range<usize>)> {
         // Looking at a segment changes no key.
         let by_free = std::mem::take(&mut self.by_free);
-        let found = by_free
-            .iter()
-            .rev()
-            .take_while(|(free, _)| *free >= min)
-            .take(candidates)
-            .find_map(|(_, Reverse(number))| {
-                let number = *number as usize;
-                Some((number, self.hole_of(number, min)?))
-            });
+        let usable = by_free.iter().rev().take_while(|(free, _)| *free >= min);
+        let found = usable
+            .take(CANDIDATES)
+            .find_map(|(_, number)| self.hole_in(number.0, min));
         self.by_free = by_free;
         found
+    }
+
+    /// The longest hole of the fullest segment that has one of at least `min` sectors: what is nearly full stays full, and
+    /// what is nearly empty becomes so.
+    fn fullest_hole(&mut self, min: u32) -> Option<(usize, Range<usize>)> {
+        let by_free = std::mem::take(&mut self.by_free);
+        let usable = by_free.range((min, Reverse(u32::MAX))..);
+        let found = usable
+            .take(CANDIDATES_HARD)
+            .find_map(|(_, number)| self.hole_in(number.0, min));
+        self.by_free = by_free;
+        found
+    }
+
+    fn hole_in(&mut self, number: u32, min: u32) -> Option<(usize, Range<usize>)> {
+        Some((number as usize, self.hole_of(number as usize, min)?))
     }
 
     /// The longest hole of a segment, if it has at least `min` sectors.
@@ -478,6 +489,9 @@ impl SpaceMap {
             });
             self.settle_evacuation(number as usize);
         }
+        if self.evacuating > 0 {
+            (0..self.segments.len()).for_each(|number| self.settle_evacuation(number));
+        }
     }
 
     /// An emptied segment may be handed out again.
@@ -578,7 +592,7 @@ impl SpaceMap {
         let (share, budget) = if compact {
             (20, self.free_sectors)
         } else {
-            (8, (self.free_sectors / 2).min((total / 16).max(2 * length)))
+            (8, (self.free_sectors / 2).min((total / 32).max(2 * length)))
         };
         if self.segments.len() < 2 || self.free_sectors * share < total {
             return 0;
@@ -597,7 +611,7 @@ impl SpaceMap {
             }));
         }
         // Half empty ones always pay; others when much is free, and yet perhaps nowhere enough for a long block.
-        let quarters = if self.free_sectors * 6 > total { 3 } else { 2 };
+        let quarters = if self.free_sectors * 7 > total { 3 } else { 2 };
         let mut sparse: Vec<usize> = (1..self.segments.len() - chosen.len())
             .filter(|number| {
                 let segment = &self.segments[*number];
@@ -615,9 +629,7 @@ impl SpaceMap {
             }
             moved += live;
             lost += free;
-            if live > 0 || free < length {
-                self.change(number, |segment| segment.evacuating = true);
-            }
+            self.change(number, |segment| segment.evacuating = true);
         }
         moved
     }
