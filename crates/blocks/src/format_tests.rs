@@ -112,6 +112,7 @@ fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
     assert_eq!(patched(12, &[2]), Err("format version"));
     assert_eq!(patched(16, &[1]), Err("length of a segment"));
     assert_eq!(patched(20, &[1, 8]), Err("root's length"));
+    assert_eq!(patched(38, &[1]), Err("number"));
     assert_eq!(patched(60, &[1]), Err("reserved"));
     assert_eq!(patched(4095, &[1]), Err("reserved"));
     let mut refused = Vec::new();

@@ -59,18 +59,13 @@ impl BlockStore {
         scratch: &mut ReadScratch,
         mut each: impl FnMut(usize, Result<Vec<u8>>),
     ) {
-        let volume = match self.check_open().and_then(|()| self.find_volume(volume)) {
-            Ok(volume) => volume,
-            Err(_) => {
-                for index in 0..addrs.len() {
-                    let again = self.check_open().and_then(|()| self.find_volume(volume));
-                    each(
-                        index,
-                        again.and_then(|volume| self.read_at(&volume, &addrs[index], owner, kind, scratch)),
-                    );
-                }
-                return;
+        let found = || self.check_open().and_then(|()| self.find_volume(volume));
+        let Ok(volume) = found() else {
+            // An error for each; nothing is read while the volume is not there.
+            for (index, addr) in addrs.iter().enumerate() {
+                each(index, self.read(volume, addr, owner, kind, scratch));
             }
+            return;
         };
         let mut order = std::mem::take(&mut scratch.order);
         order.clear();

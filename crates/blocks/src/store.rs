@@ -161,6 +161,13 @@ impl BlockStore {
                 operation: "create a volume",
                 reason,
             })?;
+            // The last number is the owner of the directory's block.
+            if state.next_volume == u32::MAX {
+                return Err(BlockError::Invalid {
+                    operation: "create a volume",
+                    reason: "all ids have been used".to_owned(),
+                });
+            }
             VolumeId(state.next_volume)
         };
         let volume = Arc::new(self.create_volume(id, name)?);

@@ -8,6 +8,8 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"TENONBLK";
 pub(crate) const SUPERBLOCK_VERSION: u32 = 1;
 pub(crate) const SUPERBLOCK_ROOT_OFFSET: usize = 64;
+/// One past the greatest number: a block's header has room for 48 bits.
+pub(crate) const CHECKPOINT_END: u64 = 1 << 48;
 pub(crate) const VOLUME_HEADER_BYTES: usize = 512;
 pub(crate) const VOLUME_MAGIC: [u8; 8] = *b"TENONVOL";
 
@@ -54,6 +56,9 @@ impl Superblock {
                 format!("at most {ROOT_BYTES_MAX}"),
                 root_bytes,
             ));
+        }
+        if u64_at(bytes, 32) >= CHECKPOINT_END {
+            return Err(mismatch("number", format!("below {CHECKPOINT_END}"), u64_at(bytes, 32)));
         }
         let root_end = SUPERBLOCK_ROOT_OFFSET + root_bytes;
         if u32_at(bytes, 60) != 0 || bytes[root_end..].iter().any(|byte| *byte != 0) {
