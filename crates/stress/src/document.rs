@@ -72,14 +72,22 @@ impl Documents {
     fn judge(&self, number: u64, document: &[u8]) -> Judgement {
         if field(document, RUN_AT) != field(&self.template, RUN_AT) {
             // Too short for a run is as damaged as anything else.
-            return if document.len() < DATA_AT { Judgement::Torn } else { Judgement::Stale };
+            return if document.len() < DATA_AT {
+                Judgement::Torn
+            } else {
+                Judgement::Stale
+            };
         }
         let data_end = DATA_AT + self.random_bytes;
         let is_same = document.len() == self.size()
             && self.same_head(number, document)
             && document[DATA_AT..data_end] == *self.slice(number)
             && document[data_end..] == self.template[data_end..];
-        if is_same { Judgement::Consistent } else { Judgement::Torn }
+        if is_same {
+            Judgement::Consistent
+        } else {
+            Judgement::Torn
+        }
     }
 
     fn same_head(&self, number: u64, document: &[u8]) -> bool {
@@ -158,7 +166,11 @@ impl Tally {
 
     /// Consistent ones of those asked for, 0 to 1.
     pub fn share(&self) -> f64 {
-        if self.asked() == 0 { 0.0 } else { self.consistent as f64 / self.asked() as f64 }
+        if self.asked() == 0 {
+            0.0
+        } else {
+            self.consistent as f64 / self.asked() as f64
+        }
     }
 
     /// What no server may do, whatever the write concern.

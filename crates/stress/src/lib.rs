@@ -9,17 +9,31 @@
     reason = "a client program: time and files are the machine's own"
 )]
 
+mod cell;
 mod document;
 mod error;
+mod event;
 pub mod limits;
 mod link;
+mod load;
 mod matrix;
+mod plan;
+mod record;
 mod request;
+mod session;
 mod settings;
+mod tables;
 
+pub use cell::{CellOutcome, CellResult, Missed};
 pub use document::{Documents, Tally};
 pub use error::{Result, SettingsFault, StressError};
+pub use event::{Event, Observer, Phase};
 pub use link::{Link, LinkError};
+pub use load::PhaseResult;
 pub use matrix::{Capped, Cell, Journal, Size, Topology, WriteConcern, cells};
+pub use plan::{Admin, Plan};
+pub use record::{WORKLOAD, runs};
 pub use request::{COLLECTION, DATABASE, Find, Insert};
+pub use session::{Bench, dry_run, run};
 pub use settings::{Fsync, Settings};
+pub use tables::tables;

@@ -5,10 +5,10 @@
 //! Invariant: between requests nothing of a reply is left in the socket.
 
 use crate::limits::REPLY_BYTES_MAX;
+use bench::interrupt::Interrupt;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::{HEADER_BYTES, Header, MsgFlags, OpCode};
 
@@ -49,12 +49,12 @@ pub enum LinkError {
 pub struct Link<'s> {
     stream: TcpStream,
     reply: Vec<u8>,
-    stop: &'s AtomicBool,
+    stop: &'s Interrupt,
 }
 
 impl<'s> Link<'s> {
-    /// Connects. Waits end early when `stop` becomes true.
-    pub fn open(address: SocketAddr, stop: &'s AtomicBool) -> Result<Self, LinkError> {
+    /// Connects. Waits end early when the user wants to stop.
+    pub fn open(address: SocketAddr, stop: &'s Interrupt) -> Result<Self, LinkError> {
         let stream = TcpStream::connect_timeout(&address, SILENCE_MAX)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LOOK_AGAIN))?;
@@ -119,7 +119,7 @@ impl<'s> Link<'s> {
     fn may_go_on(&self, error: std::io::Error, moved: Instant) -> Result<(), LinkError> {
         match error.kind() {
             ErrorKind::Interrupted => Ok(()),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut if self.stop.load(Ordering::Relaxed) => Err(LinkError::Stopped),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut if self.stop.asked() => Err(LinkError::Stopped),
             ErrorKind::WouldBlock | ErrorKind::TimedOut if moved.elapsed() > SILENCE_MAX => Err(LinkError::Silent),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(()),
             _ => Err(error.into()),
@@ -204,3 +204,6 @@ pub(crate) fn set_header(bytes: &mut [u8], flags: u32) {
 
 /// The flag of a request that wants no reply.
 pub(crate) const NO_REPLY: u32 = MsgFlags::MORE_TO_COME;
+
+#[cfg(test)]
+mod tests;

@@ -117,7 +117,11 @@ pub struct Cell {
 impl Cell {
     /// A name that is good for a directory, different for every cell of a run.
     pub fn slug(&self) -> String {
-        let journal = if self.journal == Journal::On { "journal" } else { "nojournal" };
+        let journal = if self.journal == Journal::On {
+            "journal"
+        } else {
+            "nojournal"
+        };
         let capped = if self.capped == Capped::Yes { "capped" } else { "plain" };
         format!(
             "{}-{}-{}-{}-{journal}-{capped}",
@@ -128,7 +132,12 @@ impl Cell {
         )
     }
 
-    /// Why there is nothing to measure, if there is not.
+    /// True for the first cell of its table.
+    pub fn is_first(&self) -> bool {
+        self.letter == 'A'
+    }
+
+    /// Why there is nothing to measure, if there is not. All cells of a table have the same reason.
     pub fn impossible(&self, settings: &Settings) -> Option<String> {
         if self.size == Size::InRam {
             return None;
@@ -173,6 +182,7 @@ pub fn cells(settings: &Settings, engines: &[String]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for engine in engines {
         for &size in &settings.sizes {
+            // At most twelve kinds.
             let letters = 'A'..='Z';
             let mut kinds = Vec::new();
             for &capped in &settings.capped {

@@ -4,8 +4,8 @@ use crate::document::Documents;
 use crate::link::{BODY_AT, NO_REPLY, message, set_header};
 use crate::matrix::WriteConcern;
 use crate::settings::Fsync;
-use bson::rawdoc;
 use bson::raw::RawDocumentBuf;
+use bson::rawdoc;
 
 /// The article's database.
 pub const DATABASE: &str = "MOSTDB";
@@ -96,7 +96,12 @@ impl Find {
     pub fn of(&mut self, numbers: std::ops::RangeInclusive<u64>) -> &[u8] {
         let (first, last) = numbers.into_inner();
         let limit = last - first + 1;
-        let patches = [(self.first_at, first), (self.last_at, last), (self.limit_at[0], limit), (self.limit_at[1], limit)];
+        let patches = [
+            (self.first_at, first),
+            (self.last_at, last),
+            (self.limit_at[0], limit),
+            (self.limit_at[1], limit),
+        ];
         for (at, number) in patches {
             self.bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
@@ -112,7 +117,9 @@ impl Default for Find {
 
 fn places(bytes: &[u8], mark: i64) -> Vec<usize> {
     let mark = mark.to_le_bytes();
-    (BODY_AT..bytes.len() - mark.len()).filter(|&at| bytes[at..].starts_with(&mark)).collect()
+    (BODY_AT..bytes.len() - mark.len())
+        .filter(|&at| bytes[at..].starts_with(&mark))
+        .collect()
 }
 
 #[cfg(test)]
@@ -144,7 +151,10 @@ mod tests {
             // A shorter one after a longer one, as at the end of the data.
             for numbers in [1..=8_u64, 9..=11] {
                 let message = parse(insert.of(&documents, numbers.clone()));
-                assert_eq!(message.flags.has(MsgFlags::MORE_TO_COME), concern == WriteConcern::Normal);
+                assert_eq!(
+                    message.flags.has(MsgFlags::MORE_TO_COME),
+                    concern == WriteConcern::Normal
+                );
                 assert_eq!(message.body.get_str("insert").ok(), Some(COLLECTION));
                 assert_eq!(message.body.get_str("$db").ok(), Some(DATABASE));
                 let stated = message.body.get_document("writeConcern").expect("it is there");
@@ -153,7 +163,12 @@ mod tests {
                 assert_eq!(name, "documents");
                 let ids: Vec<i64> = bytes
                     .chunks(512)
-                    .map(|bytes| RawDocument::from_bytes(bytes).expect("BSON").get_i64("_id").expect("it is there"))
+                    .map(|bytes| {
+                        RawDocument::from_bytes(bytes)
+                            .expect("BSON")
+                            .get_i64("_id")
+                            .expect("it is there")
+                    })
                     .collect();
                 assert_eq!(ids, numbers.map(|number| number as i64).collect::<Vec<_>>());
             }
@@ -172,7 +187,15 @@ mod tests {
             let limit = (last - first + 1) as i64;
             assert_eq!(message.body.get_i64("limit").ok(), Some(limit));
             assert_eq!(message.body.get_i64("batchSize").ok(), Some(limit));
-            assert_eq!(message.body.get_document("sort").expect("it is there").get_i32("_id").ok(), Some(-1));
+            assert_eq!(
+                message
+                    .body
+                    .get_document("sort")
+                    .expect("it is there")
+                    .get_i32("_id")
+                    .ok(),
+                Some(-1)
+            );
         }
     }
 }

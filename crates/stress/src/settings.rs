@@ -115,7 +115,11 @@ impl Settings {
         let is_yaml = path
             .extension()
             .is_some_and(|extension| extension == "yaml" || extension == "yml");
-        let settings = if is_yaml { Self::from_yaml(&text) } else { Self::from_properties(&text) };
+        let settings = if is_yaml {
+            Self::from_yaml(&text)
+        } else {
+            Self::from_properties(&text)
+        };
         settings.map_err(|fault| StressError::Settings {
             path: path.to_owned(),
             fault,
@@ -256,12 +260,19 @@ impl Builder {
         ];
         for [one, other] in aliases {
             if self.seen.contains(one) && self.seen.contains(other) {
-                return Err(SettingsFault::Whole(format!("{one} and {other} mean the same: give one of them")));
+                return Err(SettingsFault::Whole(format!(
+                    "{one} and {other} mean the same: give one of them"
+                )));
             }
         }
         let bounds = [
             ("test.batch", settings.batch, limits::BATCH_BYTES_MAX, "a message"),
-            ("test.readBatch", settings.read_batch, limits::READ_BATCH_BYTES_MAX, "a reply"),
+            (
+                "test.readBatch",
+                settings.read_batch,
+                limits::READ_BATCH_BYTES_MAX,
+                "a reply",
+            ),
         ];
         for (name, batch, bytes_max, of) in bounds {
             let bytes = batch.saturating_mul(settings.document_bytes);
@@ -324,7 +335,11 @@ fn list(value: Value, separators: &[char]) -> std::result::Result<Vec<String>, S
             .collect(),
         Value::Many(items) => items,
     };
-    if items.is_empty() { Err("it has no value".to_owned()) } else { Ok(items) }
+    if items.is_empty() {
+        Err("it has no value".to_owned())
+    } else {
+        Ok(items)
+    }
 }
 
 fn paths(value: Value) -> std::result::Result<Vec<PathBuf>, String> {
@@ -333,7 +348,8 @@ fn paths(value: Value) -> std::result::Result<Vec<PathBuf>, String> {
 
 fn number(value: Value, min: u64, max: u64) -> std::result::Result<u64, String> {
     let text = text(value)?;
-    let number = quantity::parse(&text).ok_or_else(|| format!("'{text}' is no whole number (such as 256, 2^20, 16 KiB)"))?;
+    let number =
+        quantity::parse(&text).ok_or_else(|| format!("'{text}' is no whole number (such as 256, 2^20, 16 KiB)"))?;
     if (min..=max).contains(&number) {
         return Ok(number);
     }
@@ -350,7 +366,11 @@ fn engines(names: Vec<String>) -> std::result::Result<Vec<String>, String> {
 
 fn distinct<T: PartialEq>(items: Vec<T>) -> std::result::Result<Vec<T>, String> {
     let twice = items.iter().enumerate().any(|(at, item)| items[..at].contains(item));
-    if twice { Err("a value is given twice".to_owned()) } else { Ok(items) }
+    if twice {
+        Err("a value is given twice".to_owned())
+    } else {
+        Ok(items)
+    }
 }
 
 fn one_of<T: Copy>(text: &str, names: &[(&str, T)]) -> std::result::Result<T, String> {
@@ -376,7 +396,14 @@ fn size_names() -> [(&'static str, Size); 2] {
 }
 
 fn no_yes<T: Copy>(no: T, yes: T) -> [(&'static str, T); 6] {
-    [("no", no), ("yes", yes), ("off", no), ("on", yes), ("false", no), ("true", yes)]
+    [
+        ("no", no),
+        ("yes", yes),
+        ("off", no),
+        ("on", yes),
+        ("false", no),
+        ("true", yes),
+    ]
 }
 
 fn topology(text: &str) -> std::result::Result<Topology, String> {

@@ -13,19 +13,21 @@ const LEVELS_MAX: usize = 4;
 
 /// Calls `set` with each scalar and list of the text.
 pub(super) fn read(text: &str, set: Set<'_>) -> Result<(), SettingsFault> {
+    // The library decorates messages with path and place; a refusal of `set` is kept as it was said.
+    let mut refusal = None;
     let root = Node {
         name: String::new(),
         level: 0,
-        set,
+        set: &mut |name, value| set(name, value).inspect_err(|reason| refusal = Some(reason.clone())),
     };
-    let fault = |error: serde_yaml_ng::Error| match error.location() {
+    let result = root.deserialize(serde_yaml_ng::Deserializer::from_str(text));
+    result.map_err(|error| match error.location() {
         Some(place) => SettingsFault::Line {
             line: place.line(),
-            reason: without_place(&error.to_string()),
+            reason: refusal.unwrap_or_else(|| without_place(&error.to_string())),
         },
-        None => SettingsFault::Whole(error.to_string()),
-    };
-    root.deserialize(serde_yaml_ng::Deserializer::from_str(text)).map_err(fault)
+        None => SettingsFault::Whole(refusal.unwrap_or_else(|| error.to_string())),
+    })
 }
 
 /// The library ends its messages with the place, which is said already.
@@ -88,7 +90,11 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         // An empty file has only defaults; an empty value is left to the setting to refuse.
-        if self.level == 0 { Ok(()) } else { self.scalar(String::new()) }
+        if self.level == 0 {
+            Ok(())
+        } else {
+            self.scalar(String::new())
+        }
     }
 
     fn visit_none<E: Error>(self) -> Result<(), E> {
@@ -111,7 +117,11 @@ impl<'de> Visitor<'de> for Node<'_> {
             return Err(A::Error::custom(format!("{}: nested too deep", self.name)));
         }
         while let Some(key) = entries.next_key::<String>()? {
-            let name = if self.name.is_empty() { key } else { format!("{}.{key}", self.name) };
+            let name = if self.name.is_empty() {
+                key
+            } else {
+                format!("{}.{key}", self.name)
+            };
             entries.next_value_seed(Node {
                 name,
                 level: self.level + 1,

@@ -1,0 +1,452 @@
+//! One cell, from an empty folder to a stopped server.
+//!
+//! 1. A fresh server and the plan's admin commands.
+//! 2. Writers write documents 1 to N.
+//! 3. At once, readers on connections of their own read N down to 1 and compare every byte.
+//! 4. What was not there is asked for again once the server has taken all that the writers sent: then it was late, or it
+//!    is lost.
+//! 5. The server ends in an orderly way; its folder is removed.
+
+use crate::document::{Documents, Tally};
+use crate::event::{Event, Observer, Phase};
+use crate::link::{Link, LinkError, first_batch};
+use crate::load::{Batches, Broken, PhaseResult, run};
+use crate::matrix::{Cell, mebibytes};
+use crate::plan::Plan;
+use crate::request::{Find, Insert};
+use crate::settings::Settings;
+use bench::interrupt::Interrupt;
+use bench::procfs;
+use bench::server::ServerProcess;
+use bson::raw::RawDocumentBuf;
+use bson::rawdoc;
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Bytes on disk per byte of documents that a cell may take at its worst: log, data, and what is being rewritten.
+const DISK_FACTOR: u64 = 3;
+/// Bytes that a server takes without any document.
+const DISK_BASE: u64 = 256 << 20;
+/// When so little is left on the disk, that is the likely cause of a failure.
+const DISK_LOW: u64 = 64 << 20;
+/// A process whose connections broke is gone, or a trace of it is seen, by then.
+const DEATH_TIMEOUT: Duration = Duration::from_secs(3);
+/// Ends of programs that refuse their command line: tenond's and mongod's.
+const REFUSED_STATUS: &str = "(exit status: 2)";
+
+/// How a cell ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CellOutcome {
+    /// As it was meant to.
+    Complete,
+    /// The server refuses this combination, in its own words.
+    Refused(String),
+    /// There is nothing to measure, for this reason.
+    Impossible(String),
+    /// The user stopped it.
+    Interrupted,
+    /// It broke; figures reach up to there.
+    Failed(String),
+}
+
+/// What became of documents that readers did not find.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// They were there a little later.
+    pub late: u64,
+    /// They were not.
+    pub lost: u64,
+}
+
+/// What a cell showed.
+#[derive(Debug)]
+pub struct CellResult {
+    /// Which.
+    pub cell: Cell,
+    /// How it ended.
+    pub outcome: CellOutcome,
+    /// The writers' part.
+    pub write: Option<PhaseResult>,
+    /// The readers' part.
+    pub read: Option<PhaseResult>,
+    /// What the readers found.
+    pub tally: Tally,
+    /// What became of the rest.
+    pub missed: Missed,
+    /// From the server's start to its first answer.
+    pub start_seconds: Option<f64>,
+    /// From asking it to stop to its end.
+    pub stop_seconds: Option<f64>,
+    /// Bytes of the data directory after the stop.
+    pub file_bytes: Option<u64>,
+    /// What was not possible, in sentences.
+    pub notes: Vec<String>,
+    /// The server's command line.
+    pub command_line: String,
+}
+
+impl CellResult {
+    /// A cell of which nothing has been measured.
+    pub fn new(cell: Cell, outcome: CellOutcome) -> Self {
+        Self {
+            cell,
+            outcome,
+            write: None,
+            read: None,
+            tally: Tally::default(),
+            missed: Missed::default(),
+            start_seconds: None,
+            stop_seconds: None,
+            file_bytes: None,
+            notes: Vec::new(),
+            command_line: String::new(),
+        }
+    }
+}
+
+/// Why a cell ends early.
+enum Halt {
+    Stopped,
+    Refused(String),
+    Failed(String),
+}
+
+impl From<LinkError> for Halt {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Stopped => Self::Stopped,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Measures a cell. Its folder is gone afterwards, but for the server's log when something broke.
+pub(crate) fn measure(
+    settings: &Settings,
+    plan: &Plan,
+    cell: &Cell,
+    run_id: i64,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> CellResult {
+    let mut result = CellResult::new(cell.clone(), CellOutcome::Complete);
+    let lines = plan.start_lines();
+    lines.iter().for_each(|line| observer(Event::Line(line)));
+    result.command_line = lines
+        .last()
+        .map(|line| line.trim_start_matches("CMD> ").to_owned())
+        .unwrap_or_default();
+    let mut attempt = Attempt {
+        settings,
+        plan,
+        run_id,
+        interrupt,
+    };
+    let halt = attempt.whole(&mut result, observer).err();
+    result.outcome = match halt {
+        None => CellOutcome::Complete,
+        Some(Halt::Stopped) => CellOutcome::Interrupted,
+        Some(Halt::Refused(reason)) => CellOutcome::Refused(reason),
+        Some(Halt::Failed(reason)) => {
+            let low = procfs::available_bytes(&plan.server.directory).filter(|left| *left < DISK_LOW);
+            let full = low.map_or_else(String::new, |left| {
+                format!(
+                    "the disk under {} is full ({} left): ",
+                    plan.server.directory.display(),
+                    mebibytes(left)
+                )
+            });
+            CellOutcome::Failed(format!("{full}{reason}"))
+        }
+    };
+    clean_up(plan, &mut result);
+    result
+}
+
+fn clean_up(plan: &Plan, result: &mut CellResult) {
+    let keep_log = matches!(result.outcome, CellOutcome::Failed(_)) && plan.server.log().exists();
+    let path = if keep_log {
+        plan.server.data()
+    } else {
+        plan.server.directory.clone()
+    };
+    if let Err(error) = std::fs::remove_dir_all(&path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        result.notes.push(format!("{} is left behind: {error}", path.display()));
+    }
+    if keep_log {
+        result
+            .notes
+            .push(format!("The server's log is kept: {}", plan.server.log().display()));
+    } else if let Some(parent) = plan.server.directory.parent() {
+        // Fails as long as other cells have something in it.
+        let _ = std::fs::remove_dir(parent);
+    }
+}
+
+struct Attempt<'a> {
+    settings: &'a Settings,
+    plan: &'a Plan,
+    run_id: i64,
+    interrupt: &'a Interrupt,
+}
+
+impl Attempt<'_> {
+    fn whole(&mut self, result: &mut CellResult, observer: Observer<'_>) -> Result<(), Halt> {
+        self.check_space(result)?;
+        self.plan
+            .server
+            .make_fresh()
+            .map_err(|error| Halt::Failed(chain(&error)))?;
+        let mut server = ServerProcess::start_on(&self.plan.server, self.plan.port, self.interrupt).map_err(
+            |error| match error {
+                bench::Error::Interrupted => Halt::Stopped,
+                bench::Error::ServerDied { what, log, .. } if what.contains(REFUSED_STATUS) => Halt::Refused(log),
+                other => Halt::Failed(chain(&other)),
+            },
+        )?;
+        result.start_seconds = Some(server.start_time.as_secs_f64());
+        result.notes.append(&mut server.notes);
+        let measured = self.talk(&server, result, observer);
+        if let Err(Halt::Failed(reason)) = measured {
+            // A dead server explains a broken connection better than the connection does.
+            return Err(Halt::Failed(why_dead(&mut server).unwrap_or(reason)));
+        }
+        observer(Event::Line(&self.plan.stop_line(Some(server.pid()))));
+        let stopped = server.stop();
+        result.file_bytes = Some(procfs::directory_bytes(&self.plan.server.data()));
+        measured?;
+        let stop_time = stopped.map_err(|error| Halt::Failed(chain(&error)))?;
+        result.stop_seconds = Some(stop_time.as_secs_f64());
+        if result.tally.is_wrong() {
+            return Err(Halt::Failed(format!(
+                "documents are wrong: {} torn, {} stale, {} that nobody asked for",
+                result.tally.torn, result.tally.stale, result.tally.foreign
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_space(&self, result: &mut CellResult) -> Result<(), Halt> {
+        let data = self.settings.data_bytes(result.cell.size);
+        let needed = data.saturating_mul(DISK_FACTOR).saturating_add(DISK_BASE);
+        let directory = &self.plan.server.directory;
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Halt::Failed(format!("making {}: {error}", directory.display())))?;
+        match procfs::available_bytes(directory) {
+            Some(left) if left < needed => Err(Halt::Failed(format!(
+                "the disk under {} has {} left, {} of documents may take {}",
+                directory.display(),
+                mebibytes(left),
+                mebibytes(data),
+                mebibytes(needed)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn talk(&self, server: &ServerProcess, result: &mut CellResult, observer: Observer<'_>) -> Result<(), Halt> {
+        let mut admin = Link::open(server.address(), self.interrupt)?;
+        self.plan
+            .admin_lines()
+            .iter()
+            .for_each(|line| observer(Event::Line(line)));
+        for step in &self.plan.admin {
+            let command = RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))?;
+            admin.command(&step.database, &command).map_err(refused_if_said)?;
+        }
+        let settings = self.settings;
+        let documents = Documents::new(
+            settings.document_bytes as usize,
+            settings.compressible,
+            settings.seed,
+            self.run_id,
+        );
+        let open = |_| Link::open(server.address(), self.interrupt);
+        // Readers connect beforehand, so that nothing is between the last write and the first read.
+        let readers: Vec<Link<'_>> = (0..settings.threads).map(open).collect::<Result<_, _>>()?;
+        let writers: Vec<Link<'_>> = (0..settings.threads).map(open).collect::<Result<_, _>>()?;
+        let pid = server.pid();
+        let mut writers = self.write(writers, &documents, pid, result, observer)?;
+        let gaps = self.read(readers, &documents, pid, result, observer)?;
+        if !gaps.is_empty() {
+            result.missed = look_again(&mut admin, &mut writers, &documents, &gaps, result.tally.missing)?;
+        }
+        Ok(())
+    }
+
+    fn write<'s>(
+        &self,
+        links: Vec<Link<'s>>,
+        documents: &Documents,
+        pid: u32,
+        result: &mut CellResult,
+        observer: Observer<'_>,
+    ) -> Result<Vec<Link<'s>>, Halt> {
+        let (settings, cell) = (self.settings, result.cell.clone());
+        let batches = Batches {
+            documents: settings.documents(cell.size),
+            size: settings.batch,
+        };
+        begin(Phase::Write, batches.documents, settings, observer);
+        let insert = || Insert::new(cell.concern, settings.fsync);
+        let workers: Vec<_> = links.into_iter().map(|link| (link, insert())).collect();
+        let (phase, workers, broken) = run(
+            workers,
+            batches,
+            Phase::Write.name(),
+            pid,
+            self.interrupt,
+            observer,
+            |(link, insert), batch| {
+                let numbers = batches.upwards(batch);
+                let count = numbers.end() - numbers.start() + 1;
+                let message = insert.of(documents, numbers);
+                if cell.concern.acknowledged() {
+                    expect_written(link.call_ok(message)?, count)?;
+                } else {
+                    link.send(message)?;
+                }
+                Ok(count)
+            },
+        );
+        observer(Event::End);
+        let none_written = phase.documents == 0;
+        result.write = (!none_written).then_some(phase);
+        match broken {
+            None => Ok(workers.into_iter().map(|(link, _)| link).collect()),
+            Some(Broken::Stopped) => Err(Halt::Stopped),
+            // Refused from the first batch on is a rule; later it is an accident.
+            Some(Broken::Failed(error)) if none_written => Err(refused_if_said(error)),
+            Some(Broken::Failed(error)) => Err(error.into()),
+        }
+    }
+
+    /// Returns the ranges in which documents were missing.
+    fn read(
+        &self,
+        links: Vec<Link<'_>>,
+        documents: &Documents,
+        pid: u32,
+        result: &mut CellResult,
+        observer: Observer<'_>,
+    ) -> Result<Vec<RangeInclusive<u64>>, Halt> {
+        let settings = self.settings;
+        let batches = Batches {
+            documents: settings.documents(result.cell.size),
+            size: settings.read_batch,
+        };
+        begin(Phase::Read, batches.documents, settings, observer);
+        let found: Mutex<(Tally, Vec<RangeInclusive<u64>>)> = Mutex::default();
+        let workers: Vec<_> = links.into_iter().map(|link| (link, Find::new())).collect();
+        let (phase, _, broken) = run(
+            workers,
+            batches,
+            Phase::Read.name(),
+            pid,
+            self.interrupt,
+            observer,
+            |(link, find), batch| {
+                let numbers = batches.downwards(batch);
+                let tally = read_range(link, find, documents, numbers.clone())?;
+                let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                found.0.add(&tally);
+                let count = tally.asked();
+                if tally.missing > 0 {
+                    found.1.push(numbers);
+                }
+                Ok(count)
+            },
+        );
+        observer(Event::End);
+        let (tally, gaps) = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        result.tally = tally;
+        result.read = (phase.documents > 0).then_some(phase);
+        match broken {
+            None => Ok(gaps),
+            Some(Broken::Stopped) => Err(Halt::Stopped),
+            Some(Broken::Failed(error)) => Err(error.into()),
+        }
+    }
+}
+
+fn begin(phase: Phase, documents: u64, settings: &Settings, observer: Observer<'_>) {
+    observer(Event::Begin {
+        phase,
+        documents,
+        document_bytes: settings.document_bytes,
+    });
+}
+
+fn expect_written(reply: &bson::RawDocument, count: u64) -> Result<(), LinkError> {
+    match reply.get_i32("n") {
+        Ok(n) if u64::try_from(n) == Ok(count) => Ok(()),
+        other => Err(LinkError::Malformed(format!(
+            "an insert of {count} documents says n: {other:?}"
+        ))),
+    }
+}
+
+fn read_range(
+    link: &mut Link<'_>,
+    find: &mut Find,
+    documents: &Documents,
+    numbers: RangeInclusive<u64>,
+) -> Result<Tally, LinkError> {
+    let reply = link.call_ok(find.of(numbers.clone()))?;
+    Ok(documents.check(numbers, first_batch(reply)?))
+}
+
+/// Asks again for what was missing, when each writer's connection has answered: then all before it has been applied.
+fn look_again(
+    reader: &mut Link<'_>,
+    writers: &mut [Link<'_>],
+    documents: &Documents,
+    gaps: &[RangeInclusive<u64>],
+    missing: u64,
+) -> Result<Missed, LinkError> {
+    for writer in writers {
+        writer.command("admin", &rawdoc! { "ping": 1 })?;
+    }
+    let mut find = Find::new();
+    let mut lost = 0;
+    for numbers in gaps {
+        lost += read_range(reader, &mut find, documents, numbers.clone())?.missing;
+    }
+    Ok(Missed {
+        late: missing.saturating_sub(lost),
+        lost,
+    })
+}
+
+fn refused_if_said(error: LinkError) -> Halt {
+    match error {
+        LinkError::Refused { message, .. } => Halt::Refused(message),
+        other => other.into(),
+    }
+}
+
+/// Why the server is gone; `None` when it is not.
+fn why_dead(server: &mut ServerProcess) -> Option<String> {
+    let start = Instant::now();
+    while start.elapsed() < DEATH_TIMEOUT {
+        if let Err(error) = server.check() {
+            return Some(chain(&error));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,253 @@
+//! What is done to set a cell up: a folder, a server, admin commands. The same values are told and executed, so what the
+//! user reads is what happens.
+//!
+//! [`Topology`] is the seam: another one makes another plan.
+
+use crate::matrix::{Capped, Cell, Journal, Size, Topology};
+use crate::request::{COLLECTION, DATABASE, write_concern};
+use crate::settings::Settings;
+use bench::limits::Wanted;
+use bench::server::ServerCommand;
+use bson::{Document, doc};
+use std::path::{Path, PathBuf};
+
+/// What the article adds to a capped collection's size: 2 %, in whole units of 256 bytes.
+const CAPPED_MORE: f64 = 1.02;
+/// Of the memory that a server is limited to, the engine's cache gets this part; the rest is for everything else.
+const CACHE_PART: u64 = 2;
+/// The option that sets an engine's cache, in GiB.
+const CACHE_OPTIONS: [(&str, &str); 3] = [
+    ("rocksdb", "--rocksdbCacheSizeGB"),
+    ("wiredTiger", "--wiredTigerCacheSizeGB"),
+    ("btree", "--wiredTigerCacheSizeGB"),
+];
+
+/// An admin command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admin {
+    /// Where it is executed.
+    pub database: String,
+    /// The command.
+    pub command: Document,
+}
+
+/// How a cell is set up.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server.
+    pub server: ServerCommand,
+    /// Where it listens.
+    pub port: u16,
+    /// What it is told once it answers.
+    pub admin: Vec<Admin>,
+    /// What the threads do then, in words.
+    load: Vec<String>,
+}
+
+impl Plan {
+    /// The plan of a cell whose first server runs `program` on `port`, with its data somewhere below `folder`.
+    pub fn new(settings: &Settings, cell: &Cell, program: &Path, folder: &Path, port: u16) -> Self {
+        match settings.topology {
+            Topology::Standalone => Self {
+                server: standalone(settings, cell, program, folder),
+                port,
+                admin: vec![create(settings, cell)],
+                load: load(settings, cell),
+            },
+        }
+    }
+
+    /// Command lines up to the server's start.
+    pub fn start_lines(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "CMD> mkdir -p {}",
+            quote(&self.server.data().to_string_lossy())
+        )];
+        if let Some(bytes) = self.server.limits.memory_bytes {
+            lines.push(format!(
+                "# a control group limits the server's memory, page cache included, to {bytes} bytes, where the system allows it"
+            ));
+        }
+        let line = self.server.line(self.port);
+        let words = std::iter::once(line.get_program()).chain(line.get_args());
+        let words: Vec<String> = words.map(|word| quote(&word.to_string_lossy())).collect();
+        lines.push(format!("CMD> {}", words.join(" ")));
+        lines
+    }
+
+    /// The admin commands as one types them, and what the threads do.
+    pub fn admin_lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("CMD> mongosh --port {}", self.port)];
+        for admin in &self.admin {
+            lines.push(format!("mongosh> use {}", admin.database));
+            lines.push(format!("mongosh> db.runCommand({})", shell(&admin.command)));
+        }
+        lines.extend(self.load.iter().cloned());
+        lines
+    }
+
+    /// The command that ends the server.
+    pub fn stop_line(&self, pid: Option<u32>) -> String {
+        let pid = pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+        format!("CMD> kill -TERM {pid}")
+    }
+}
+
+fn standalone(settings: &Settings, cell: &Cell, program: &Path, folder: &Path) -> ServerCommand {
+    let mut arguments = vec!["--storageEngine".to_owned(), cell.engine.clone()];
+    // With a journal is the default of every server since 2.0, and newer ones have no option for it.
+    if cell.journal == Journal::Off {
+        arguments.push("--nojournal".to_owned());
+    }
+    let memory_bytes = (cell.size == Size::LargerThanRam).then_some(settings.memory_bytes);
+    let cache_option = CACHE_OPTIONS.iter().find(|(engine, _)| *engine == cell.engine);
+    if let (Some(bytes), Some((_, option))) = (memory_bytes, cache_option) {
+        let gibibytes = (bytes / CACHE_PART) as f64 / f64::from(1 << 30);
+        arguments.extend([(*option).to_owned(), format!("{gibibytes}")]);
+    }
+    arguments.extend(settings.arguments.iter().cloned());
+    ServerCommand {
+        program: program.to_owned(),
+        label: cell.to_string(),
+        config: None,
+        arguments,
+        directory: directory(folder, cell),
+        limits: Wanted {
+            memory_bytes,
+            ..Wanted::default()
+        },
+    }
+}
+
+/// The directory of a cell, which the run makes and removes.
+pub(crate) fn directory(folder: &Path, cell: &Cell) -> PathBuf {
+    folder.join("tenon-stress").join(cell.slug())
+}
+
+fn create(settings: &Settings, cell: &Cell) -> Admin {
+    let mut command = doc! { "create": COLLECTION };
+    if cell.capped == Capped::Yes {
+        command.insert("capped", true);
+        command.insert("size", capped_bytes(settings.data_bytes(cell.size)));
+    }
+    Admin {
+        database: DATABASE.to_owned(),
+        command,
+    }
+}
+
+/// The size of a collection that loses none of the documents.
+fn capped_bytes(data: u64) -> i64 {
+    let with_more = (data as f64 * CAPPED_MORE) as u64;
+    (with_more - with_more % 256) as i64
+}
+
+fn load(settings: &Settings, cell: &Cell) -> Vec<String> {
+    let concern = write_concern(cell.concern, settings.fsync);
+    let concern = Document::try_from(concern.as_ref()).unwrap_or_default();
+    let (documents, threads) = (settings.documents(cell.size), settings.threads);
+    vec![
+        format!(
+            "# {threads} threads insert documents 1 to {documents} of {} bytes, {} at a time, writeConcern {}",
+            settings.document_bytes,
+            settings.batch,
+            shell(&concern)
+        ),
+        format!(
+            "# at once {threads} other threads read them, {documents} down to 1, {} at a time: \
+             find({{ _id: {{ $gte: low, $lte: high }} }}).sort({{ _id: -1 }})",
+            settings.read_batch
+        ),
+    ]
+}
+
+/// A document as the shell takes it: it has only texts, booleans and numbers.
+fn shell(document: &Document) -> String {
+    document.to_string()
+}
+
+/// A word as the command line's shell takes it.
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::{WriteConcern, cells};
+
+    fn plan(settings: &Settings, engine: &str, pick: impl Fn(&Cell) -> bool) -> Plan {
+        let cells = cells(settings, &[engine.to_owned()]);
+        let cell = cells.iter().find(|cell| pick(cell)).expect("the matrix has it");
+        Plan::new(settings, cell, Path::new("/opt/tenond"), Path::new("/my data"), 27117)
+    }
+
+    #[test]
+    fn the_lines_can_be_repeated_by_hand() {
+        let settings = Settings::default();
+        let plan = plan(&settings, "rocksdb", |cell| {
+            cell.journal == Journal::Off && cell.capped == Capped::Yes && cell.size == Size::LargerThanRam
+        });
+        let start = plan.start_lines();
+        assert_eq!(
+            start[0],
+            "CMD> mkdir -p '/my data/tenon-stress/rocksdb-largerThanRam-G-NORMAL-nojournal-capped/data'"
+        );
+        assert!(start[1].contains(&(11_u64 << 30).to_string()), "{start:?}");
+        assert!(
+            start[2].starts_with("CMD> /opt/tenond --dbpath '/my data/"),
+            "{start:?}"
+        );
+        for part in [
+            "--port 27117",
+            "--storageEngine rocksdb",
+            "--nojournal",
+            "--rocksdbCacheSizeGB 5.5",
+        ] {
+            assert!(start[2].contains(part), "{part}: {start:?}");
+        }
+        let admin = plan.admin_lines();
+        assert_eq!(admin[..2], ["CMD> mongosh --port 27117", "mongosh> use MOSTDB"]);
+        // The article had 17523466240, rounded by the batch.
+        assert_eq!(
+            admin[2],
+            r#"mongosh> db.runCommand({ "create": "stress.test", "capped": true, "size": 17523466496 })"#
+        );
+        assert!(admin[3].contains(r#"writeConcern { "w": 0 }"#), "{admin:?}");
+        assert_eq!(plan.stop_line(Some(7)), "CMD> kill -TERM 7");
+    }
+
+    #[test]
+    fn an_ordinary_cell_in_memory_has_no_limits() {
+        let settings = Settings {
+            arguments: vec!["--syncdelay".to_owned(), "30".to_owned()],
+            ..Settings::default()
+        };
+        let plan = plan(&settings, "inMemory", |cell| {
+            cell.journal == Journal::On && cell.concern == WriteConcern::FsyncSafe && cell.size == Size::InRam
+        });
+        let line = plan.start_lines().pop().expect("it has lines");
+        assert!(!line.contains("CacheSize") && !line.contains("journal "), "{line}");
+        assert!(line.ends_with("--storageEngine inMemory --syncdelay 30"), "{line}");
+        assert_eq!(plan.admin[0].command, doc! { "create": "stress.test" });
+        assert_eq!(plan.server.limits.memory_bytes, None);
+        let admin = plan.admin_lines();
+        assert!(
+            admin.iter().any(|line| line.contains(r#"{ "w": 1, "j": true }"#)),
+            "{admin:?}"
+        );
+    }
+
+    #[test]
+    fn words_with_blanks_and_quotes_stay_words() {
+        assert_eq!(quote("a-b/c.d=1"), "a-b/c.d=1");
+        assert_eq!(quote("a b"), "'a b'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
+        assert_eq!(quote(""), "''");
+        assert_eq!(quote("$HOME"), "'$HOME'");
+    }
+}

@@ -1,0 +1,160 @@
+//! A run in the form in which all measurements are kept: two runs for each cell, its writes and its reads.
+//!
+//! The phase names the size as well, because only cells of one size are comparable; the rest of a cell is its
+//! configuration.
+
+use crate::cell::{CellOutcome, CellResult};
+use crate::event::Phase;
+use crate::load::PhaseResult;
+use crate::matrix::{Capped, Journal, Size};
+use crate::settings::Settings;
+use crate::tables::mebibytes_per_second;
+use report::{Configuration, Latency, Operation, Outcome, Run, stalls};
+use std::collections::BTreeMap;
+
+/// The workload's name.
+pub const WORKLOAD: &str = "stress";
+
+/// The runs of all cells. `version`: the server's name and version.
+pub fn runs(results: &[CellResult], settings: &Settings, version: &str) -> Vec<Run> {
+    results
+        .iter()
+        .flat_map(|result| runs_of(result, settings, version))
+        .collect()
+}
+
+fn runs_of(result: &CellResult, settings: &Settings, version: &str) -> Vec<Run> {
+    if let CellOutcome::Impossible(_) = &result.outcome {
+        // The cells of a table share the reason, which is the engine's.
+        let mut run = blank(result, settings, version, Phase::Write);
+        run.configuration.label.clone_from(&result.cell.engine);
+        run.configuration.options.clear();
+        run.outcome = outcome(&result.outcome);
+        return if result.cell.is_first() { vec![run] } else { Vec::new() };
+    }
+    let mut write = blank(result, settings, version, Phase::Write);
+    write.start_seconds = result.start_seconds;
+    if let Some(phase) = &result.write {
+        fill(&mut write, phase, Phase::Write, phase.documents, 0, settings);
+        write.document_bytes = Some(phase.documents.saturating_mul(settings.document_bytes));
+    }
+    let Some(phase) = &result.read else {
+        write.stop_seconds = result.stop_seconds;
+        write.file_bytes = result.file_bytes;
+        write.outcome = outcome(&result.outcome);
+        write.notes.extend(result.notes.iter().cloned());
+        return vec![write];
+    };
+    let mut read = blank(result, settings, version, Phase::Read);
+    let tally = &result.tally;
+    fill(
+        &mut read,
+        phase,
+        Phase::Read,
+        tally.consistent,
+        tally.asked() - tally.consistent,
+        settings,
+    );
+    read.stop_seconds = result.stop_seconds;
+    read.file_bytes = result.file_bytes;
+    read.outcome = outcome(&result.outcome);
+    read.notes.extend(result.notes.iter().cloned());
+    let figures = [
+        ("consistentReadShare", tally.share()),
+        ("missing", tally.missing as f64),
+        ("torn", tally.torn as f64),
+        ("stale", tally.stale as f64),
+        ("foreign", tally.foreign as f64),
+        ("late", result.missed.late as f64),
+        ("lost", result.missed.lost as f64),
+    ];
+    read.figures
+        .extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    vec![write, read]
+}
+
+fn blank(result: &CellResult, settings: &Settings, version: &str, phase: Phase) -> Run {
+    let cell = &result.cell;
+    let on_off = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let mut options = BTreeMap::from([
+        ("writeConcern".to_owned(), cell.concern.name().to_owned()),
+        ("journal".to_owned(), on_off(cell.journal == Journal::On)),
+        ("capped".to_owned(), on_off(cell.capped == Capped::Yes)),
+    ]);
+    if !result.command_line.is_empty() {
+        options.insert("commandLine".to_owned(), result.command_line.clone());
+    }
+    let mut label = format!("{} {}", cell.engine, cell.concern.name());
+    for (is_set, word) in [
+        (cell.journal == Journal::On, " journal"),
+        (cell.capped == Capped::Yes, " capped"),
+    ] {
+        label.push_str(if is_set { word } else { "" });
+    }
+    let configuration = Configuration {
+        label,
+        engine: cell.engine.clone(),
+        options,
+        server_version: version.to_owned(),
+        yaml: String::new(),
+    };
+    let mut run = Run::new(
+        WORKLOAD,
+        format!("{}.{}", cell.size.name(), phase.name()),
+        configuration,
+    );
+    let mut parameters = vec![
+        ("documents", settings.documents(cell.size)),
+        ("documentBytes", settings.document_bytes),
+        ("batch", settings.batch),
+        ("readBatch", settings.read_batch),
+        ("compressible", u64::from(settings.compressible)),
+    ];
+    if cell.size == Size::LargerThanRam {
+        parameters.push(("memoryBytes", settings.memory_bytes));
+    }
+    run.parameters = parameters
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_string()))
+        .collect();
+    run.seed = settings.seed;
+    run.clients = settings.threads as u32;
+    run
+}
+
+fn fill(run: &mut Run, phase: &PhaseResult, kind: Phase, good: u64, bad: u64, settings: &Settings) {
+    let operation = Operation {
+        count: good,
+        errors: bad,
+        latency: Latency::from_histogram(&phase.latency),
+    };
+    run.operations.insert(kind.name().to_owned(), operation);
+    run.started_ms = phase.started_ms;
+    run.seconds = phase.seconds;
+    run.series = phase.series.clone();
+    run.stalls = stalls(&phase.series);
+    run.server_cpu_us = phase.server_cpu_us;
+    run.generator_cpu_us = phase.generator_cpu_us;
+    run.read_bytes = phase.read_bytes;
+    run.written_bytes = phase.written_bytes;
+    run.rss_peak_bytes = phase.rss_peak_bytes;
+    if let Some(speed) = mebibytes_per_second(phase, good, settings) {
+        run.figures.insert("mebibytesPerSecond".to_owned(), speed);
+    }
+}
+
+fn outcome(outcome: &CellOutcome) -> Outcome {
+    match outcome {
+        CellOutcome::Complete => Outcome::Complete,
+        CellOutcome::Interrupted => Outcome::Interrupted,
+        CellOutcome::Refused(reason) => Outcome::Failed {
+            message: format!("refused by the server: {reason}"),
+        },
+        CellOutcome::Impossible(reason) => Outcome::Failed {
+            message: format!("not possible: {reason}"),
+        },
+        CellOutcome::Failed(reason) => Outcome::Failed {
+            message: reason.clone(),
+        },
+    }
+}

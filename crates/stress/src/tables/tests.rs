@@ -1,0 +1,154 @@
+//! Tables and records of made-up cells: every way a cell can end is shown.
+
+use super::*;
+use crate::cell::Missed;
+use crate::document::Tally;
+use crate::matrix::cells;
+use crate::record::runs;
+
+fn phase(seconds: f64, documents: u64) -> PhaseResult {
+    let mut latency = hdrhistogram::Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("possible");
+    latency.record(1_000_000).expect("within bounds");
+    PhaseResult {
+        started_ms: 1,
+        seconds,
+        documents,
+        latency,
+        series: report::Series::default(),
+        server_cpu_us: Some(5),
+        generator_cpu_us: Some(3),
+        read_bytes: None,
+        written_bytes: Some(7),
+        rss_peak_bytes: Some(9),
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        in_ram_documents: 65_536,
+        threads: 6,
+        ..Settings::default()
+    }
+}
+
+/// 1 GiB written in 2 s and read in 1 s.
+fn results() -> Vec<CellResult> {
+    let settings = settings();
+    let cells = cells(&settings, &["rocksdb".to_owned()]);
+    let complete = |index: usize, missing: u64| {
+        let mut result = CellResult::new(cells[index].clone(), CellOutcome::Complete);
+        result.write = Some(phase(2.0, 65_536));
+        result.read = Some(phase(1.0, 65_536));
+        result.tally = Tally {
+            consistent: 65_536 - missing,
+            missing,
+            ..Tally::default()
+        };
+        result.missed = Missed { late: missing, lost: 0 };
+        result
+    };
+    let refused = "cannot use 'j' option when a host does not have journaling enabled".to_owned();
+    let mut failed = CellResult::new(
+        cells[3].clone(),
+        CellOutcome::Failed("the server has died\nlast words".to_owned()),
+    );
+    failed.write = Some(phase(1.0, 100));
+    let mut stopped = complete(4, 0);
+    stopped.read = None;
+    stopped.tally = Tally::default();
+    stopped.outcome = CellOutcome::Interrupted;
+    let mut results = vec![
+        complete(0, 153),
+        complete(1, 0),
+        CellResult::new(cells[2].clone(), CellOutcome::Refused(refused.clone())),
+        failed,
+        stopped,
+        complete(5, 65_000),
+        complete(6, 1_000),
+        CellResult::new(cells[8].clone(), CellOutcome::Refused(refused)),
+    ];
+    for result in &mut results {
+        result.notes.push("No limit".to_owned());
+    }
+    results
+}
+
+#[test]
+fn a_table_is_like_the_articles() {
+    let text = tables(&results(), &settings());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "Test Results 1: rocksdb (single instance, all in RAM)");
+    assert!(lines[1].starts_with("65536 documents of 16384 bytes, 1024.0 MiB in all; batches of 256; 6 threads"));
+    let expected = [
+        "     Write Concern  Journal  Capped  Write Result  Read Result  Consistent Reads",
+        "  -  -------------  -------  ------  ------------  -----------  ----------------",
+        "  A  NORMAL         No       No          512 MB/s    1022 MB/s              >99%",
+        "  B  SAFE           No       No          512 MB/s    1024 MB/s              100%",
+        "  C  FSYNC_SAFE     No       No           refused          N/A               N/A",
+        "  D  NORMAL         Yes      No            2 MB/s       failed               N/A",
+        "  E  SAFE           Yes      No          512 MB/s      stopped               N/A",
+        "  F  FSYNC_SAFE     Yes      No          512 MB/s          N/A               <1%",
+        "  G  NORMAL         No       Yes         512 MB/s    1008 MB/s               98%",
+        "  I  FSYNC_SAFE     No       Yes          refused          N/A               N/A",
+    ];
+    assert_eq!(lines[2..12], expected, "\n{text}");
+    let remarks = lines[12..].join("\n");
+    for part in [
+        "(A) 153 of 65536 documents were not there when they were read; a moment later all of them were.",
+        "(C,I) The server refuses it: cannot use 'j' option",
+        "(D) Failed: the server has died\n      last words",
+        "(E) Stopped by the user",
+        "(all) No limit.",
+    ] {
+        assert!(remarks.contains(part), "{part}\n{remarks}");
+    }
+}
+
+#[test]
+fn a_record_keeps_what_the_table_shows() {
+    let runs = runs(&results(), &settings(), "tenond 0.1.0");
+    let phases: Vec<&str> = runs.iter().map(|run| run.phase.as_str()).collect();
+    assert_eq!(phases.iter().filter(|phase| **phase == "inRam.write").count(), 8);
+    assert_eq!(phases.iter().filter(|phase| **phase == "inRam.read").count(), 4);
+    let read = &runs[1];
+    assert_eq!(read.configuration.label, "rocksdb NORMAL");
+    assert_eq!(read.operations["read"].count, 65_536 - 153);
+    assert_eq!(read.operations["read"].errors, 153);
+    assert_eq!(read.figures["late"], 153.0);
+    assert_eq!(runs[0].figures["mebibytesPerSecond"], 512.0);
+    let refused = runs
+        .iter()
+        .find(|run| run.configuration.label == "rocksdb FSYNC_SAFE")
+        .expect("it is there");
+    assert!(
+        matches!(&refused.outcome, report::Outcome::Failed { message } if message.contains("refused by the server"))
+    );
+    let labels: std::collections::HashSet<(&str, &str)> = runs
+        .iter()
+        .map(|run| (run.phase.as_str(), run.configuration.label.as_str()))
+        .collect();
+    assert_eq!(labels.len(), runs.len(), "labels are unique within a phase");
+}
+
+#[test]
+fn what_cannot_be_is_said_once() {
+    let settings = settings();
+    let results: Vec<CellResult> = cells(&settings, &["inMemory".to_owned()])
+        .into_iter()
+        .filter(|cell| cell.size == Size::LargerThanRam)
+        .map(|cell| {
+            let reason = cell.impossible(&settings).expect("it is not possible");
+            CellResult::new(cell, CellOutcome::Impossible(reason))
+        })
+        .collect();
+    assert_eq!(results.len(), 12);
+    let text = tables(&results, &settings);
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(
+        text.ends_with("  Not possible: inMemory keeps all data in memory.\n"),
+        "{text}"
+    );
+    let runs = runs(&results, &settings, "tenond 0.1.0");
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0].configuration.label, "inMemory");
+}

@@ -1,0 +1,187 @@
+"""`tenon stress` with a real server: tables, results, refusals, and what is left when it ends early."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from server import ENGINES, binary
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = """
+matrix:
+  sizes: [inRam, largerThanRam]
+inRam.documents: 512
+largerThanRam: {documents: 8192, memory: 64 MiB}
+test: {documentSize: 16 KiB, batch: 64, readBatch: 50, threads: 3}
+"""
+
+
+def tenon():
+    return os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+
+
+class Run:
+    """One call of `tenon stress` on settings of its own, with its data in `folder`."""
+
+    def __init__(self, folder, settings, *options):
+        self.folder = folder / "data"
+        file = folder / "settings.yaml"
+        file.write_text(settings)
+        self.json = folder / "out.json"
+        line = [tenon(), "stress", str(file), "--tenond", binary(), "--directory", str(self.folder)]
+        self.process = subprocess.Popen(
+            [*line, "--json", str(self.json), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def end(self, timeout=300):
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+    def servers(self):
+        """Process ids of servers whose data is in the folder."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+            except OSError:
+                continue
+            words = line.split(b"\0")
+            if b"--dbpath" in words and words[words.index(b"--dbpath") + 1].startswith(os.fsencode(self.folder)):
+                found.append(int(entry.name))
+        return found
+
+    def wait_for_load(self):
+        """Waits until an inMemory server holds many documents, and returns its process id."""
+        for _ in range(3000):
+            for pid in self.servers():
+                try:
+                    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                except (OSError, IndexError):
+                    continue
+                if pages * os.sysconf("SC_PAGE_SIZE") > 200 << 20:
+                    return pid
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.01)
+        raise AssertionError("no server takes documents")
+
+    def runs(self):
+        return json.loads(self.json.read_text())["runs"]
+
+
+LONG = """
+matrix: {writeConcerns: SAFE, journal: yes, capped: no, sizes: inRam}
+inRam.documents: 2^17
+test: {threads: 2}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_whole_matrix(tmp_path, engine):
+    run = Run(
+        tmp_path, SETTINGS, "--engines", engine, "--csv", str(tmp_path / "out.csv"), "--report", str(tmp_path / "o.html")
+    )
+    code, out, err = run.end()
+    assert code == 0, out + err
+    tables = out[out.index("Test Results 1:") :]
+    rows = [line.split() for line in tables.splitlines() if line[2:4].strip() in set("ABCDEFGHIJKL")]
+    in_ram = {row[0]: row for row in rows[:12]}
+    assert list(in_ram) == list("ABCDEFGHIJKL")
+    for row in in_ram.values():
+        if row[1] == "SAFE" or (row[1] == "FSYNC_SAFE" and row[2] == "Yes"):
+            assert row[-1] == "100%", tables
+        elif row[1] == "FSYNC_SAFE":
+            assert "refused" in row, tables
+    assert "cannot use 'j' option when a host does not have journaling enabled" in tables
+    if engine == "inMemory":
+        assert "Not possible: inMemory keeps all data in memory." in tables
+    else:
+        assert len(rows) == 24, tables
+    runs = run.runs()
+    reads = [made for made in runs if made["phase"] == "inRam.read"]
+    assert len(reads) == 10
+    for made in reads:
+        figures = made["figures"]
+        assert figures["torn"] == figures["stale"] == figures["foreign"] == figures["lost"] == 0, made
+        assert made["operations"]["read"]["count"] + made["operations"]["read"]["errors"] == 512
+        assert made["operations"]["read"]["count"] + figures["late"] == 512, made
+    written = [made for made in runs if made["phase"] == "inRam.write" and made["outcome"]["state"] == "complete"]
+    assert all(made["operations"]["write"]["count"] == 512 for made in written) and len(written) == 10
+    assert (tmp_path / "out.csv").read_text().count("stress,") >= len(runs)
+    assert "</html>" in (tmp_path / "o.html").read_text()
+    assert list(run.folder.iterdir()) == [], "the data is removed"
+
+
+def test_commands_can_be_repeated(tmp_path):
+    """A dry run tells the same commands as a real one, and starts nothing."""
+    settings = "matrix: {writeConcerns: SAFE, journal: no, capped: yes, sizes: inRam}\ninRam.documents: 256\nserver.port: 38217\n"
+    tell = ("CMD> mkdir", "CMD> " + binary(), "CMD> mongosh", "mongosh>")
+    dry = Run(tmp_path, settings, "--engines", "inMemory", "--dry-run")
+    code, out, err = dry.end()
+    assert code == 0, err
+    told = [line for line in out.splitlines() if line.startswith(tell)]
+    assert len(told) == 5 and not dry.json.exists() and list(dry.folder.iterdir()) == []
+    assert 'db.runCommand({ "create": "stress.test", "capped": true, "size": 4278016 })' in told[4]
+    code, out, err = Run(tmp_path, settings, "--engines", "inMemory").end()
+    assert code == 0, out + err
+    assert [line for line in out.splitlines() if line.startswith(tell)] == told
+
+
+def test_a_server_that_dies_is_said_and_the_rest_goes_on(tmp_path):
+    settings = LONG.replace("capped: no", "capped: [no, yes]").replace("2^17", "2^15")
+    run = Run(tmp_path, settings, "--engines", "inMemory")
+    os.kill(run.wait_for_load(), signal.SIGKILL)
+    code, out, err = run.end()
+    assert code == 1, out + err
+    assert "has ended by itself (signal: 9 (SIGKILL))" in out
+    first, *rest = run.runs()
+    assert first["outcome"]["state"] == "failed" and "SIGKILL" in first["outcome"]["message"]
+    assert [made["outcome"]["state"] for made in rest] == ["complete", "complete"], rest
+    assert run.servers() == []
+    kept = {file.name for file in run.folder.glob("tenon-stress/*/*")}
+    assert kept == {"server.log", "output.txt"}, "the dead server's words are kept, its data is not"
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    run = Run(tmp_path, LONG.replace("SAFE,", "[NORMAL, SAFE],").replace("2^17", "2^20"), "--engines", "inMemory")
+    run.wait_for_load()
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.end(timeout=60)
+    assert code == 130, out + err
+    assert "Stopped by the user" in out and "Test Results 1" in out
+    assert [made["outcome"]["state"] for made in run.runs()] == ["interrupted"]
+    assert run.runs()[0]["operations"]["write"]["count"] > 0
+    assert run.servers() == [] and list(run.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "said"),
+    [
+        ("test:\n  batch: 0\n", (), "settings.yaml: line 2: test.batch: '0' is not within 1 to 100000"),
+        ("topology: sharded\n", (), "line 1: topology: topology sharded is not built yet"),
+        ("server.program: /nowhere/tenond\n", (), "/nowhere/tenond"),
+        ("test.seed: 1\n", ("--scale", "0"), "the scale is a number from"),
+    ],
+)
+def test_wrong_choices_are_refused_before_anything_starts(tmp_path, settings, options, said):
+    run = Run(tmp_path, settings, *options)
+    code, out, err = run.end()
+    assert code == 1 and said in err, out + err
+    assert not run.json.exists()
+
+
+def test_an_engine_that_is_not_built_is_a_failed_cell_in_the_servers_words(tmp_path):
+    run = Run(tmp_path, LONG.replace("2^17", "256"), "--engines", "nosuch,inMemory")
+    code, out, _ = run.end()
+    assert code == 1 and "Unknown storage engine 'nosuch'" in out, out
+    assert [made["outcome"]["state"] for made in run.runs()] == ["failed", "complete", "complete"]
+
+
+def test_the_shipped_files(tmp_path):
+    for name in ("most.properties", "quick.yaml"):
+        line = [tenon(), "stress", str(REPOSITORY / "stress" / name), "--tenond", binary(), "--dry-run"]
+        done = subprocess.run([*line, "--directory", str(tmp_path)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and done.stdout.count("CMD> kill") >= 12, done.stderr
