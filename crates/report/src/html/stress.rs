@@ -1,0 +1,176 @@
+//! The tables of *MongoDB* (Object Computing, August 2011): write speed, read speed and consistent reads for each
+//! combination of write concern, journal and capped collection.
+
+use super::{Page, or_dash};
+use crate::experiment::Pool;
+use crate::{Experiment, Outcome, Run, number};
+use maud::{Markup, html};
+
+/// Phases are called after the size of the data, then the kind of work.
+const WRITE: &str = ".write";
+
+/// Below this share of documents a speed of reading says nothing: the article's bound.
+const SHARE_MIN: f64 = 0.01;
+
+/// A table for each size of the data.
+pub fn section(page: &Page, experiments: &[Experiment]) -> Markup {
+    html! {
+        p { "Documents 1 to N are written in batches; at once other connections read them back, N down to 1, and compare every byte." }
+        @for write in experiments {
+            @if let Some(size) = write.work.phase.strip_suffix(WRITE) {
+                @let phase = format!("{size}.read");
+                @let read = experiments.iter().find(|read| {
+                    read.work.phase == phase && read.work.parameters == write.work.parameters && read.work.clients == write.work.clients
+                });
+                (table(page, size, write, read))
+            }
+        }
+    }
+}
+
+fn table(page: &Page, size: &str, write: &Experiment, read: Option<&Experiment>) -> Markup {
+    html! {
+        div.scroll { table {
+            caption { (title(size)) ", " (page.detail(&write.work)) }
+            thead { tr {
+                @for head in ["configuration", "write concern", "journal", "capped"] { th.name scope="col" { (head) } }
+                @for head in ["write MiB/s", "read MiB/s", "consistent reads"] { th scope="col" { (head) } }
+            } }
+            tbody { @for pool in &write.pools {
+                @let reading = read.and_then(|read| read.pool(&pool.configuration.label));
+                @let read_run = reading.and_then(|pool| pool.runs.first().or(pool.failed.first())).copied();
+                tr {
+                    th.name scope="row" { (page.chip(&pool.configuration.label)) }
+                    @for option in ["writeConcern", "journal", "capped"] {
+                        td.name { (or_dash(pool.configuration.options.get(option).cloned())) }
+                    }
+                    td { (write_cell(pool)) }
+                    td { (or_dash(read_run.filter(|run| readable(run)).and_then(speed))) }
+                    td { (or_dash(read_run.and_then(consistent))) }
+                }
+            } }
+        } }
+    }
+}
+
+fn title(size: &str) -> String {
+    match size {
+        "inRam" => "Single instance, all in RAM".to_owned(),
+        "largerThanRam" => "Single instance, larger than available RAM".to_owned(),
+        other => format!("Single instance, {other}"),
+    }
+}
+
+/// The speed, or the first word of why there is none; the whole reason stands with the phase.
+fn write_cell(pool: &Pool) -> String {
+    if let Some(run) = pool.runs.first() {
+        return or_dash(speed(run));
+    }
+    let message = pool.failed.first().and_then(|run| match &run.outcome {
+        Outcome::Failed { message } => Some(message.as_str()),
+        Outcome::Complete | Outcome::Interrupted => None,
+    });
+    match message {
+        Some(message) if message.starts_with("refused") => "refused".to_owned(),
+        Some(message) if message.starts_with("not possible") => "not possible".to_owned(),
+        Some(_) => "failed".to_owned(),
+        None => or_dash(None),
+    }
+}
+
+fn speed(run: &Run) -> Option<String> {
+    run.figures.get("mebibytesPerSecond").map(|&speed| number::short(speed))
+}
+
+fn readable(run: &Run) -> bool {
+    run.figures
+        .get("consistentReadShare")
+        .is_some_and(|&share| share >= SHARE_MIN)
+}
+
+/// In the article's manner: 100 % only when it is all of them.
+fn consistent(run: &Run) -> Option<String> {
+    let share = *run.figures.get("consistentReadShare")?;
+    Some(match share {
+        _ if share >= 1.0 => "100%".to_owned(),
+        _ if share > 0.99 => ">99%".to_owned(),
+        _ if share < 0.01 => "<1%".to_owned(),
+        _ => format!("{:.0}%", share * 100.0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Configuration, Machine, Outcome, Run, Session};
+
+    fn run(phase: &str, concern: &str, figures: &[(&str, f64)], outcome: Outcome) -> Run {
+        let configuration = Configuration {
+            label: format!("rocksdb {concern}"),
+            engine: "rocksdb".to_owned(),
+            options: [("writeConcern", concern), ("journal", "off"), ("capped", "on")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Configuration::default()
+        };
+        let mut run = Run::new("stress", phase, configuration);
+        run.figures = figures
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect();
+        run.outcome = outcome;
+        run
+    }
+
+    #[test]
+    fn the_page_has_the_articles_table() {
+        let mut session = Session::new("tenon", 0, Vec::new(), Machine::default());
+        let refused = Outcome::Failed {
+            message: "refused by the server: <no>".to_owned(),
+        };
+        session.runs = vec![
+            run(
+                "inRam.write",
+                "NORMAL",
+                &[("mebibytesPerSecond", 481.0)],
+                Outcome::Complete,
+            ),
+            run(
+                "inRam.read",
+                "NORMAL",
+                &[("mebibytesPerSecond", 797.0), ("consistentReadShare", 0.999)],
+                Outcome::Complete,
+            ),
+            run(
+                "inRam.write",
+                "SAFE",
+                &[("mebibytesPerSecond", 296.0)],
+                Outcome::Complete,
+            ),
+            run(
+                "inRam.read",
+                "SAFE",
+                &[("mebibytesPerSecond", 927.0), ("consistentReadShare", 0.001)],
+                Outcome::Complete,
+            ),
+            run("inRam.write", "FSYNC_SAFE", &[], refused),
+        ];
+        let page = crate::html::page(&session);
+        let table = page
+            .split("Single instance, all in RAM")
+            .nth(1)
+            .expect("it has the title");
+        let table = table.split("</table>").next().expect("it ends");
+        let rows: Vec<&str> = table.split("<tr>").skip(2).collect();
+        assert_eq!(rows.len(), 3, "{table}");
+        for (row, parts) in rows.iter().zip([
+            ["<td>481</td>", "<td>797</td>", "<td>&gt;99%</td>"],
+            // A speed of so few documents says nothing.
+            ["<td>296</td>", "<td>–</td>", "<td>&lt;1%</td>"],
+            ["<td>refused</td>", "<td>–</td>", "<td>–</td>"],
+        ]) {
+            for part in parts {
+                assert!(row.contains(part), "{part}: {row}");
+            }
+        }
+    }
+}
