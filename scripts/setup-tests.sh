@@ -8,14 +8,19 @@ if ! have node npm; then apt_install nodejs npm; fi
 if ! have java; then apt_install openjdk-17-jdk-headless; fi
 if ! have mvn; then apt_install maven; fi
 
+# The browser that opens the benchmark report. Some systems' package only points to another packager.
+browser() { for program in chromium chromium-browser google-chrome; do if "$program" --version >/dev/null 2>&1; then return 0; fi; done; return 1; }
+if ! browser; then apt_install chromium fonts-dejavu-core || true; fi
+
 # same STAMP FILE...: true when the stamp holds the checksums of the files
 same() { local stamp=$1; shift; [ -f "$stamp" ] && [ "$(cat "$@" | sha256sum)" = "$(cat "$stamp")" ]; }
 stamp() { local stamp=$1; shift; cat "$@" | sha256sum >"$stamp"; }
 
 if ! same "$TENON_CLIENTS/python.stamp" tests/requirements.txt; then
-    say "Python client packages (pymongo, pytest)"
+    say "Python client packages (pymongo, pytest, playwright)"
     python3 -m venv "$TENON_CLIENTS/python"
     "$TENON_CLIENTS/python/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
+    browser || "$TENON_CLIENTS/python/bin/playwright" install --with-deps chromium
     stamp "$TENON_CLIENTS/python.stamp" tests/requirements.txt
 fi
 if ! same "$TENON_CLIENTS/node.stamp" tests/clients/node/package.json tests/clients/node/package-lock.json; then

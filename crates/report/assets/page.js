@@ -50,6 +50,7 @@
       text.setAttribute("dy", "0.32em");
       text.setAttribute("fill", color(end.color));
       text.setAttribute("class", "end");
+      text.setAttribute("text-anchor", "start");
       text.textContent = end.label;
       plot.append(text);
     }
@@ -90,7 +91,8 @@
       height: narrow ? 220 : chart.small ? 220 : 320,
       marginLeft: 58,
       marginRight: chart.small ? 12 : endsMargin(chart, width),
-      x: { label: chart.xName, ticks: chart.dots ? rows.map((row) => row.x).filter((x) => !narrow || x % 2) : undefined, tickFormat: chart.dots ? "d" : undefined },
+      marginBottom: 38,
+      x: { label: chart.xName, labelAnchor: "center", labelArrow: "none", ticks: chart.dots ? rows.map((row) => row.x).filter((x) => !narrow || x % 2) : undefined, tickFormat: chart.dots ? "d" : undefined },
       y: { label: null, grid: true, zero: true, nice: true, ticks: narrow ? 4 : 6, tickFormat: (value) => format(value, true) },
       marks,
     });
@@ -102,6 +104,20 @@
       nameEnds(plot, ends);
     }
     return plot;
+  };
+
+  // Ticks of a logarithmic axis: 1, 2 and 5 of each power of ten, or fewer where that would be many.
+  const decades = ([low, high]) => {
+    const span = Math.log10(high / low);
+    const steps = span > 4 ? [1] : span > 2 ? [1, 3] : [1, 2, 5];
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+      for (const step of steps) {
+        const tick = step * 10 ** power;
+        if (tick >= low && tick <= high) ticks.push(tick);
+      }
+    }
+    return ticks;
   };
 
   const percentiles = (chart, width) => {
@@ -125,8 +141,8 @@
       height: 230,
       marginLeft: 54,
       marginRight: 20,
-      x: { type: "point", domain: chart.names, label: null, padding: 0.3, tickRotate: width < 300 ? -40 : 0 },
-      y: { type: "log", domain: chart.domain, label: null, grid: true, ticks: 5, tickFormat: (value) => (Number.isInteger(+Math.log10(value).toFixed(6)) ? format(value, true) : "") },
+      x: { type: "point", domain: chart.names, label: null, padding: 0.3, tickFormat: (name) => name.replace(/^p/, "") },
+      y: { type: "log", domain: chart.domain, label: null, grid: true, ticks: decades(chart.domain), tickFormat: (value) => format(value, true) },
       marks,
     });
   };

@@ -74,10 +74,21 @@ pub fn compare(before: &Session, after: &Session, tolerance: f64) -> Comparison 
             ));
         }
     }
+    comparison.judge();
     comparison
 }
 
 impl Comparison {
+    /// Judges all lines together: among hundreds, some would seem changed by chance.
+    fn judge(&mut self) {
+        let comparisons = self.lines.len();
+        for line in &mut self.lines {
+            (line.ratio, line.verdict) = line
+                .measure
+                .judge(&line.after, &line.before, self.tolerance, comparisons);
+        }
+    }
+
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -107,7 +118,6 @@ impl Comparison {
                 let (Some(of_before), Some(of_after)) = (measure.estimate(before), measure.estimate(after)) else {
                     continue;
                 };
-                let (ratio, verdict) = measure.judge(&of_after, &of_before, self.tolerance);
                 self.lines.push(Line {
                     work: work.clone(),
                     detail: old.work.detail(),
@@ -115,8 +125,8 @@ impl Comparison {
                     measure,
                     before: of_before,
                     after: of_after,
-                    ratio,
-                    verdict,
+                    ratio: None,
+                    verdict: Verdict::Unclear,
                 });
             }
         }
@@ -145,6 +155,18 @@ impl Comparison {
         format!("{} figures compared: {}.", self.lines.len(), counts.join(", "))
     }
 
+    /// What the verdicts mean.
+    pub fn legend(&self) -> String {
+        format!(
+            "Better or worse: a change beyond {} that holds at 99 % even among all {} figures. Same: within {}, and three times \
+             that is ruled out. Unclear: the noise is too large to tell. A tilde marks intervals of figures whose noise was not \
+             measured but is the usual one.",
+            number::percent(self.tolerance),
+            self.lines.len(),
+            number::percent(self.tolerance),
+        )
+    }
+
     /// All of it as text for a terminal.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -164,12 +186,7 @@ impl Comparison {
         for note in &self.notes {
             let _ = write!(text, "\nnote: {note}");
         }
-        let _ = write!(
-            text,
-            "\n{}\nDifferences below {} are called the same.\n",
-            self.summary(),
-            number::percent(self.tolerance)
-        );
+        let _ = write!(text, "\n{}\n{}\n", self.summary(), self.legend());
         text
     }
 }

@@ -57,6 +57,11 @@ impl<'a> Work<'a> {
 
     /// What else tells it from other works, in words.
     pub fn detail(&self) -> String {
+        self.detail_but(&BTreeMap::new())
+    }
+
+    /// [`Self::detail`] without parameters that are said elsewhere.
+    pub fn detail_but(&self, said: &BTreeMap<String, String>) -> String {
         let clients = match self.clients {
             1 => "1 client".to_owned(),
             clients => format!("{clients} clients"),
@@ -65,7 +70,11 @@ impl<'a> Work<'a> {
             Pacing::Closed => "closed loop".to_owned(),
             Pacing::Open { rate } => format!("open loop at {}/s", number::short(rate)),
         };
-        let parameters = self.parameters.iter().map(|(name, value)| format!("{name} {value}"));
+        let unsaid = self
+            .parameters
+            .iter()
+            .filter(|(name, value)| said.get(*name) != Some(*value));
+        let parameters = unsaid.map(|(name, value)| format!("{name} {value}"));
         [clients, pacing]
             .into_iter()
             .chain(parameters)

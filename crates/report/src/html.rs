@@ -9,13 +9,16 @@ mod compared;
 mod experiment;
 mod linkbench;
 mod setup;
+mod stress;
 mod summary;
 mod workload;
 
-use crate::{Comparison, Session, labels};
+use crate::verdict::and;
+use crate::{Comparison, Session, Work, labels};
 use charts::Charts;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("../assets/page.css");
 const SCRIPT: &str = include_str!("../assets/page.js");
@@ -36,14 +39,10 @@ pub fn page(session: &Session) -> String {
         .map(|workload| workload.section(&page, &mut charts))
         .collect();
     let names: Vec<&str> = workloads.iter().map(|workload| workload.name).collect();
-    let title = format!(
-        "Measured: {}",
-        if names.is_empty() {
-            "nothing".to_owned()
-        } else {
-            names.join(", ")
-        }
-    );
+    let title = match names.as_slice() {
+        [] => "Benchmark report".to_owned(),
+        names => format!("Benchmark report: {}", and(names)),
+    };
     let body = html! {
         header.top {
             h1 { (title) }
@@ -79,14 +78,28 @@ pub fn comparison_page(comparison: &Comparison, before: &Session, after: &Sessio
 struct Page<'a> {
     session: &'a Session,
     labels: Vec<&'a str>,
+    /// The parameters that every run has, with the same value.
+    shared: BTreeMap<String, String>,
 }
 
 impl<'a> Page<'a> {
     fn new(session: &'a Session) -> Self {
+        let mut shared = session
+            .runs
+            .first()
+            .map(|run| run.parameters.clone())
+            .unwrap_or_default();
+        shared.retain(|name, value| session.runs.iter().all(|run| run.parameters.get(name) == Some(value)));
         Self {
             session,
             labels: labels(session),
+            shared,
         }
+    }
+
+    /// What tells a work from others, without what all have.
+    fn detail(&self, work: &Work) -> String {
+        work.detail_but(&self.shared)
     }
 
     /// The number of a configuration's colour.

@@ -24,6 +24,9 @@ const SIZE_GROWTH_SAME: f64 = 0.05;
 const BYTES_SAME: f64 = 1.0;
 /// Commands below which a p99 says nothing.
 const P99_COMMANDS_MIN: u64 = 1_000;
+/// Two figures are the same when they differ by less than the tolerance and a difference of so many tolerances is ruled
+/// out. One run of each rarely rules out less.
+const RULED_OUT: f64 = 3.0;
 /// A difference that nobody would choose by.
 pub const TOLERANCE: f64 = 0.05;
 
@@ -61,7 +64,7 @@ pub enum Verdict {
     Better,
     /// It is worse, beyond noise and tolerance.
     Worse,
-    /// They differ by less than the tolerance.
+    /// They differ by less than the tolerance, and surely not by three times as much.
     Same,
     /// The noise is too large to tell.
     Unclear,
@@ -240,13 +243,14 @@ impl Measure {
         }
     }
 
-    /// What `a` is, compared with `b`. With a tolerance of 0.05, a difference below 5 % is none.
-    pub fn judge(&self, a: &Estimate, b: &Estimate, tolerance: f64) -> (Option<Ratio>, Verdict) {
+    /// What `a` is, compared with `b`, as one of so many comparisons. With a tolerance of 0.05, a difference below 5 %
+    /// is none.
+    pub fn judge(&self, a: &Estimate, b: &Estimate, tolerance: f64, comparisons: usize) -> (Option<Ratio>, Verdict) {
         let ratio = Ratio::of(a, b);
         if matches!(self, Self::Read | Self::Written) && a.value.max(b.value) < BYTES_SAME {
             return (ratio, Verdict::Same);
         }
-        let Some(ratio) = ratio else {
+        let (Some(ratio), Some(among)) = (ratio, Ratio::among(a, b, comparisons)) else {
             let verdict = match a.value.total_cmp(&b.value) {
                 Ordering::Equal => Verdict::Same,
                 order if (order == Ordering::Greater) == self.more_is_better() => Verdict::Better,
@@ -255,10 +259,14 @@ impl Measure {
             return (None, verdict);
         };
         let near = matches!(self, Self::Start | Self::Stop) && (a.value - b.value).abs() < START_SECONDS_SAME;
-        let within = |value: f64| value <= 1.0 + tolerance && value >= 1.0 / (1.0 + tolerance);
-        let apart = ratio.low > 1.0 || ratio.high < 1.0;
-        let verdict = if near || (within(ratio.low) && within(ratio.high)) || (apart && within(ratio.value)) {
+        let within = |value: f64, share: f64| value <= 1.0 + share && value >= 1.0 / (1.0 + share);
+        let apart = among.low > 1.0 || among.high < 1.0;
+        let wide = tolerance * RULED_OUT;
+        let verdict = if near {
             Verdict::Same
+        } else if within(ratio.value, tolerance) {
+            let known = apart || (within(ratio.low, wide) && within(ratio.high, wide));
+            if known { Verdict::Same } else { Verdict::Unclear }
         } else if !apart {
             Verdict::Unclear
         } else if (ratio.value > 1.0) == self.more_is_better() {

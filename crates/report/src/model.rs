@@ -13,6 +13,7 @@
 //! | `iibench` | `insert` | `insert`, `query` |
 //! | `ycsb` | `load`, `a` ... `f` | `read`, `update`, `insert`, `scan`, `readModifyWrite` |
 //! | `scan` | `cold`, `cached` (one [`Iteration`] per scan) | `scan` |
+//! | `stress` | `inRam.write`, `inRam.read`, `largerThanRam.write`, `largerThanRam.read` | `write`, `read` |
 //!
 //! Other names are shown in the general tables and charts.
 

@@ -12,7 +12,10 @@
 //! 4. With [`REPETITIONS_MIN`] repetitions each of them is one batch. With fewer, nothing shows how much two runs of
 //!    the same differ, and [`RUN_TO_RUN`] is added.
 //! 5. Two figures are compared by the logarithm of their ratio, with Student's distribution and the degrees of freedom
-//!    of B. L. Welch (Biometrika 34, 1947), at 99 %: a report has many comparisons.
+//!    of B. L. Welch (Biometrika 34, 1947), at 99 %. Quantiles come from G. W. Hill's approximation (Algorithm 396,
+//!    Communications of the ACM 13, 1970).
+
+use std::f64::consts::FRAC_PI_2;
 
 /// Batches of one run.
 const BATCHES: std::ops::RangeInclusive<usize> = 5..=20;
@@ -22,26 +25,8 @@ const BATCH_INTERVALS_MIN: usize = 3;
 pub const REPETITIONS_MIN: usize = 4;
 /// Standard error that is added when too few repetitions show it.
 pub const RUN_TO_RUN: f64 = 0.02;
-/// Two-sided 99 % quantiles of Student's distribution by degrees of freedom; 2.576 beyond.
-const STUDENT_99: [(f64, f64); 17] = [
-    (1.0, 63.657),
-    (2.0, 9.925),
-    (3.0, 5.841),
-    (4.0, 4.604),
-    (5.0, 4.032),
-    (6.0, 3.707),
-    (7.0, 3.499),
-    (8.0, 3.355),
-    (9.0, 3.250),
-    (10.0, 3.169),
-    (12.0, 3.055),
-    (15.0, 2.947),
-    (20.0, 2.845),
-    (30.0, 2.750),
-    (60.0, 2.660),
-    (120.0, 2.617),
-    (f64::INFINITY, 2.576),
-];
+/// Share of cases in which a ratio may be outside its interval.
+pub const MISSED: f64 = 0.01;
 
 /// Where a figure's noise comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,8 +117,13 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// `a` divided by `b`; `None` when one of them is not positive.
+    /// `a` divided by `b`, at 99 %; `None` when one of them is not positive.
     pub fn of(a: &Estimate, b: &Estimate) -> Option<Self> {
+        Self::among(a, b, 1)
+    }
+
+    /// [`Self::of`] with an interval so wide that in 99 of 100 cases all of so many comparisons hold (C. E. Bonferroni).
+    pub fn among(a: &Estimate, b: &Estimate, comparisons: usize) -> Option<Self> {
         let value = a.value / b.value;
         if !(a.value > 0.0 && b.value > 0.0 && value.is_finite() && value > 0.0) {
             return None;
@@ -145,7 +135,8 @@ impl Ratio {
         } else {
             f64::INFINITY
         };
-        let reach = (student_99(freedom) * variance.sqrt()).min(20.0).exp();
+        let quantile = student(MISSED / comparisons.max(1) as f64, freedom);
+        let reach = (quantile * variance.sqrt()).min(20.0).exp();
         Some(Self {
             value,
             low: value / reach,
@@ -223,10 +214,49 @@ fn relative_error_of_mean(values: &[f64]) -> f64 {
     if mean > 0.0 { standard_error(values) / mean } else { 0.0 }
 }
 
-/// The quantile for the degrees of freedom, or for the next lower ones in the table, which is wider.
-fn student_99(freedom: f64) -> f64 {
-    let row = STUDENT_99.iter().rev().find(|row| row.0 <= freedom);
-    row.unwrap_or(&STUDENT_99[0]).1
+/// The value that Student's distribution exceeds, on both sides together, with the given probability.
+fn student(probability: f64, freedom: f64) -> f64 {
+    let n = freedom.max(1.0);
+    if n < 2.0 {
+        // With one degree of freedom it is Cauchy's distribution; up to two, its tail is the wider one.
+        return 1.0 / (probability * FRAC_PI_2).tan();
+    }
+    if n < 2.5 {
+        return (2.0 / (probability * (2.0 - probability)) - 2.0).sqrt();
+    }
+    let normal = normal_quantile(probability / 2.0);
+    if !n.is_finite() {
+        return -normal;
+    }
+    let a = 1.0 / (n - 0.5);
+    let b = 48.0 / (a * a);
+    let mut c = ((20_700.0 * a / b - 98.0) * a - 16.0) * a + 96.36;
+    let d = ((94.5 / (b + c) - 3.0) / b + 1.0) * (a * FRAC_PI_2).sqrt() * n;
+    let mut y = (d * probability).powf(2.0 / n);
+    if y > 0.05 + a {
+        let x = normal;
+        y = x * x;
+        if n < 5.0 {
+            c += 0.3 * (n - 4.5) * (x + 0.6);
+        }
+        c += (((0.05 * d * x - 5.0) * x - 7.0) * x - 2.0) * x + b;
+        y = (((((0.4 * y + 6.3) * y + 36.0) * y + 94.5) / c - y - 3.0) / b + 1.0) * x;
+        y = (a * y * y).exp_m1();
+    } else {
+        y = ((1.0 / (((n + 6.0) / (n * y) - 0.089 * d - 0.822) * (n + 2.0) * 3.0) + 0.5 / (n + 4.0)) * y - 1.0)
+            * (n + 1.0)
+            / (n + 2.0)
+            + 1.0 / y;
+    }
+    (n * y).sqrt()
+}
+
+/// The value that the normal distribution is below with the given small probability (Abramowitz and Stegun, 26.2.23).
+fn normal_quantile(probability: f64) -> f64 {
+    let t = (-2.0 * probability.ln()).sqrt();
+    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    above / below - t
 }
 
 #[cfg(test)]
@@ -301,10 +331,39 @@ mod tests {
         let found = Estimate::new(100.0, &[90.0, 110.0, 100.0, 100.0], &[], 0.5);
         assert_eq!(found.basis, Basis::Repetitions(4));
         assert!((found.error - 0.0408).abs() < 0.001, "{found:?}");
-        assert_eq!(student_99(found.freedom), 5.841);
-        assert_eq!(student_99(0.5), 63.657);
-        assert_eq!(student_99(1e9), 2.617);
-        assert_eq!(student_99(f64::INFINITY), 2.576);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_printed_tables() {
+        for (probability, freedom, printed) in [
+            (0.01, 1.0, 63.657),
+            (0.01, 2.0, 9.925),
+            (0.01, 3.0, 5.841),
+            (0.01, 4.0, 4.604),
+            (0.01, 10.0, 3.169),
+            (0.01, 19.0, 2.861),
+            (0.01, 120.0, 2.617),
+            (0.01, f64::INFINITY, 2.576),
+            (0.05, 5.0, 2.571),
+            (0.001, 7.0, 5.408),
+            (0.001, 30.0, 3.646),
+            (0.0001, f64::INFINITY, 3.891),
+        ] {
+            let found = student(probability, freedom);
+            assert!(
+                (found / printed - 1.0f64).abs() < 0.003,
+                "{probability}, {freedom}: {found} is not {printed}"
+            );
+        }
+        assert_eq!(student(0.01, 0.2), student(0.01, 1.0));
+    }
+
+    #[test]
+    fn many_comparisons_have_wider_intervals() {
+        let (a, b) = (Estimate::assumed(1.1, 0.02), Estimate::assumed(1.0, 0.02));
+        let (one, many) = (Ratio::of(&a, &b), Ratio::among(&a, &b, 300));
+        let (one, many) = (one.expect("both are positive"), many.expect("both are positive"));
+        assert!(one.low > 1.0 && many.low < 1.0 && many.high > one.high && many.value == one.value);
     }
 
     #[test]

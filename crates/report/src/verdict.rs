@@ -79,7 +79,7 @@ impl<'a> Standing<'a> {
                         verdict: Verdict::Same,
                     };
                 }
-                let (ratio, verdict) = measure.judge(&best, &estimate, TOLERANCE);
+                let (ratio, verdict) = measure.judge(&best, &estimate, TOLERANCE, 1);
                 let behind = ratio.map(|ratio| {
                     if measure.more_is_better() {
                         ratio
@@ -143,6 +143,12 @@ impl<'a> Standing<'a> {
             [one] => format!("{one}: {value}, {lead}"),
             many => format!("{} share the lead at about {value}, {lead}", and(many)),
         }
+    }
+
+    /// True when the noise of the lead was not measured.
+    pub fn is_assumed(&self) -> bool {
+        let next = self.places.get(self.leaders).unwrap_or(&self.places[0]);
+        [self.places[0].estimate.basis, next.estimate.basis].contains(&Basis::Assumed)
     }
 
     fn worst(&self) -> &Place<'a> {

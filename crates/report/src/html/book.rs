@@ -87,11 +87,11 @@ fn figure(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
         Some(passes_of(label, page.color(label), pool.runs.first()?))
     };
     let lines = experiment.pools.iter().filter_map(line).collect();
-    charts.over_passes(
-        "Figure 10.1: seconds of each read of all documents",
-        cold(experiment),
-        lines,
-    )
+    let labels = experiment.pools.iter().map(|pool| pool.configuration.label.as_str());
+    html! {
+        (page.legend(labels))
+        (charts.over_passes("Figure 10.1: seconds of each read of all documents", cold(experiment), lines))
+    }
 }
 
 fn cold(experiment: &Experiment) -> &'static str {
@@ -111,10 +111,6 @@ fn cold(experiment: &Experiment) -> &'static str {
 fn passes(page: &Page, experiment: &Experiment) -> Markup {
     let first = experiment.pools.iter().filter_map(|pool| pool.runs.first());
     let count = first.map(|run| run.iterations.len()).max().unwrap_or(0);
-    let second = |pool: &Pool, index: usize| {
-        let pass = pool.runs.first()?.iterations.get(index)?;
-        Some(format!("{:.2}{}", pass.seconds, if pass.cold { " cold" } else { "" }))
-    };
     html! {
         div.scroll { table {
             caption { "Table 10.5: each read of all documents, in seconds" }
@@ -122,7 +118,12 @@ fn passes(page: &Page, experiment: &Experiment) -> Markup {
             tbody { @for index in 0..count {
                 tr {
                     th.name scope="row" { (index + 1) }
-                    @for pool in &experiment.pools { td { (or_dash(second(pool, index))) } }
+                    @for pool in &experiment.pools {
+                        @match pool.runs.first().and_then(|run| run.iterations.get(index)) {
+                            Some(pass) => { td { @if pass.cold { span.soft { "cold " } } (format!("{:.2}", pass.seconds)) } }
+                            None => { td { "–" } }
+                        }
+                    }
                 }
             } }
         } }

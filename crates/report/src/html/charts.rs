@@ -46,7 +46,7 @@ enum Kind {
         series: Vec<LineOf>,
     },
     Percentiles {
-        names: [&'static str; 8],
+        names: [&'static str; 7],
         domain: [f64; 2],
         series: Vec<PercentilesOf>,
     },
@@ -71,7 +71,7 @@ pub struct LineOf {
 struct PercentilesOf {
     label: String,
     color: usize,
-    values: [f64; 8],
+    values: [f64; 7],
 }
 
 /// One bar, of one part or of several after each other.
@@ -85,7 +85,7 @@ pub struct Bar {
     pub parts: Vec<f64>,
 }
 
-const PERCENTILES: [&str; 8] = ["p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max"];
+const PERCENTILES: [&str; 7] = ["p50", "p90", "p95", "p99", "p99.9", "p99.99", "max"];
 
 impl Charts {
     /// The data for the script. Within a script element `<` could end it.
@@ -191,14 +191,13 @@ pub enum Size {
 }
 
 /// The percentiles of the first repetition that has them, in seconds; a logarithmic axis has no zero.
-fn percentiles_of(pool: &Pool, operation: &str) -> Option<[f64; 8]> {
+fn percentiles_of(pool: &Pool, operation: &str) -> Option<[f64; 7]> {
     let latency = pool
         .runs
         .iter()
         .find_map(|run| run.operations.get(operation)?.latency.as_ref())?;
     let ns = [
         latency.p50_ns,
-        latency.p75_ns,
         latency.p90_ns,
         latency.p95_ns,
         latency.p99_ns,

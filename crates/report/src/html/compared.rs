@@ -22,7 +22,7 @@ pub fn body(comparison: &Comparison, before: &Session, after: &Session) -> Marku
                 h2 { "Verdict" }
                 p { (comparison.summary()) }
                 @for note in &comparison.notes { div.warning { p { (note) } } }
-                p.small.soft { "Differences below " (number::percent(comparison.tolerance)) " are called the same. A figure is better or worse when the 99 % interval of the ratio is on one side of 1; a tilde marks intervals of figures whose noise was not measured but is the usual one." }
+                p.small.soft { (comparison.legend()) }
             }
             @if !changed.is_empty() {
                 h2 { "What changed" }

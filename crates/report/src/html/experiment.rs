@@ -4,13 +4,27 @@ use super::charts::{Bar, Charts, LineOf, Size, Unit, line_of, passes_of, percent
 use super::workload::bars;
 use super::{Page, or_dash};
 use crate::experiment::Pool;
-use crate::measure::Measure;
+use crate::measure::{Measure, TOLERANCE};
 use crate::verdict::Standing;
 use crate::{Experiment, Outcome, Run, Series, number};
 use maud::{Markup, html};
+use std::collections::BTreeSet;
 
 /// Operations with a chart of their own; the table has all.
 const PERCENTILE_CHARTS_MAX: usize = 10;
+/// The measures of the table of the whole run.
+const WHOLE_RUN: [Measure; 10] = [
+    Measure::Throughput,
+    Measure::Cold,
+    Measure::Cached,
+    Measure::ServerCpu,
+    Measure::Read,
+    Measure::Written,
+    Measure::Size,
+    Measure::Memory,
+    Measure::Start,
+    Measure::Stop,
+];
 /// Passes from which they make a line.
 const PASSES_LINE_MIN: usize = 3;
 
@@ -21,9 +35,9 @@ pub fn section(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Mar
     html! {
         article {
             h3 { (work.name()) }
-            p.lead { (work.detail()) }
+            p.lead { (page.detail(work)) }
             (failures(experiment))
-            (winners(experiment))
+            (winners(page, experiment))
             @if experiment.pools.len() > 1 { (page.legend(labels)) }
             (time_lines(page, experiment, charts))
             (passes(page, experiment, charts))
@@ -58,7 +72,8 @@ fn failures(experiment: &Experiment) -> Markup {
     }
 }
 
-fn winners(experiment: &Experiment) -> Markup {
+/// Who is best by what. The figures themselves are in the table of the whole run.
+fn winners(page: &Page, experiment: &Experiment) -> Markup {
     let standings = Standing::all(experiment);
     let (clear, open): (Vec<_>, Vec<_>) = standings
         .iter()
@@ -66,20 +81,40 @@ fn winners(experiment: &Experiment) -> Markup {
     let open: Vec<String> = open.iter().map(|standing| standing.measure.name()).collect();
     html! {
         @if !clear.is_empty() {
-            ul { @for standing in &clear { li { strong { (capital(&standing.measure.name())) } " – " (standing.sentence()) } } }
+            div.scroll { table {
+                thead { tr {
+                    th.name scope="col" { "best by" }
+                    th.left scope="col" { "configuration" }
+                    th scope="col" { "figure" }
+                    th scope="col" { "better than the next" }
+                    th scope="col" { "99 % interval" }
+                    th.left scope="col" { "the next" }
+                } }
+                tbody { @for standing in &clear { (winner(page, standing)) } }
+            } }
+            @if clear.iter().any(|standing| standing.is_assumed()) {
+                p.small.soft { "~ from the usual noise of such a figure; this run shows none." }
+            }
         }
-        @if !open.is_empty() && experiment.pools.len() > 1 {
-            p.soft.small { "No winner by: " (open.join(", ")) "." }
+        @if !open.is_empty() {
+            p.soft.small { "No differences beyond noise and " (number::percent(TOLERANCE)) ": " (open.join(", ")) "." }
         }
     }
 }
 
-/// The first letter large.
-pub fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+fn winner(page: &Page, standing: &Standing) -> Markup {
+    let next = &standing.places[standing.leaders];
+    let mark = if standing.is_assumed() { "~ " } else { "" };
+    html! {
+        tr {
+            th.name scope="row" { (standing.measure.name()) }
+            td.left { @for place in &standing.places[..standing.leaders] { (page.chip(place.label)) " " } }
+            td { (standing.measure.show(standing.places[0].estimate.value)) }
+            td { (or_dash(next.behind.map(|ratio| number::ratio(ratio.value)))) }
+            td { (or_dash(next.behind.map(|ratio| format!("{mark}{} to {}", number::ratio(ratio.low), number::ratio(ratio.high))))) }
+            td.left { (next.label) " " span.soft { (standing.measure.show(next.estimate.value)) } }
+        }
+    }
 }
 
 /// One line per configuration of a column of its first repetition.
@@ -130,7 +165,7 @@ fn caption(experiment: &Experiment) -> String {
     let repetitions = experiment.pools.iter().map(|pool| pool.runs.len()).max().unwrap_or(0);
     let stalled = experiment.pools.iter().filter_map(|pool| {
         let run = pool.runs.first()?;
-        let seconds: f64 = run.stalls.iter().map(|span| span.seconds).sum();
+        let seconds = stalled(run);
         (seconds > 0.0).then(|| format!("{} {}", pool.configuration.label, number::seconds(seconds)))
     });
     let stalled: Vec<_> = stalled.collect();
@@ -257,61 +292,75 @@ fn latencies(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Marku
     }
 }
 
-/// The figures of the whole run, one line per configuration.
+/// The figures of the whole run, one column per configuration; the best of a row is bold when it wins alone.
 fn figures(page: &Page, experiment: &Experiment) -> Markup {
-    let measures = [
-        Measure::Throughput,
-        Measure::ServerCpu,
-        Measure::Read,
-        Measure::Written,
-        Measure::Size,
-        Measure::Memory,
-        Measure::Start,
-        Measure::Stop,
-    ];
-    let known = |measure: &&Measure| experiment.pools.iter().any(|pool| measure.estimate(pool).is_some());
-    let measures: Vec<&Measure> = measures.iter().filter(known).collect();
-    let names: std::collections::BTreeSet<&String> = experiment
+    let pools: Vec<(&Pool, &Run)> = experiment
         .pools
         .iter()
-        .flat_map(|pool| &pool.runs)
-        .flat_map(|run| run.figures.keys())
+        .filter_map(|pool| Some((pool, *pool.runs.first()?)))
         .collect();
+    let names: BTreeSet<&String> = pools.iter().flat_map(|(_, run)| run.figures.keys()).collect();
+    let measures = WHOLE_RUN
+        .iter()
+        .filter(|measure| pools.iter().any(|(pool, _)| measure.estimate(pool).is_some()));
+    let cells = |figure: &dyn Fn(&Run) -> Option<String>| pools.iter().map(|(_, run)| figure(run)).collect::<Vec<_>>();
+    let mut rows: Vec<(&str, Vec<Option<String>>)> = vec![
+        ("operations", cells(&|run| Some(number::count(run.count())))),
+        ("errors", cells(&|run| Some(number::count(run.errors())))),
+        ("measured for", cells(&|run| Some(number::seconds(run.seconds)))),
+        (
+            "write amplification",
+            cells(&|run| run.write_amplification().map(number::short)),
+        ),
+        (
+            "generator's share of the CPU time",
+            cells(&|run| generator_share(run).map(number::percent)),
+        ),
+        (
+            "checkpoints",
+            cells(&|run| Some(run.checkpoints.as_ref()?.len().to_string())),
+        ),
+        (
+            "stalled",
+            cells(&|run| (run.series.total().len() > 1).then(|| number::seconds(stalled(run)))),
+        ),
+    ];
+    rows.extend(names.into_iter().map(|name| {
+        (
+            name.as_str(),
+            cells(&|run| run.figures.get(name).map(|value| number::short(*value))),
+        )
+    }));
+    rows.retain(|(_, cells)| cells.iter().any(Option::is_some));
     html! {
-        div.scroll {
-            table {
-                caption { "The whole run" }
-                thead { tr {
-                    th.name scope="col" { "configuration" }
-                    th scope="col" { "operations" }
-                    th scope="col" { "errors" }
-                    th scope="col" { "seconds" }
-                    @for measure in &measures { th scope="col" { (measure.name()) } }
-                    th scope="col" { "write amplification" }
-                    th scope="col" { "generator CPU share" }
-                    th scope="col" { "checkpoints" }
-                    th scope="col" { "stalled" }
-                    @for name in &names { th scope="col" { (name) } }
-                } }
-                tbody { @for pool in &experiment.pools {
-                    @if let Some(run) = pool.runs.first() {
-                        tr {
-                            th.name scope="row" { (page.chip(&pool.configuration.label)) @if pool.runs.len() > 1 { small { "mean of " (pool.runs.len()) } } }
-                            td { (number::count(run.count())) }
-                            td { (number::count(run.errors())) }
-                            td { (number::short(run.seconds)) }
-                            @for measure in &measures { td { (or_dash(measure.estimate(pool).map(|estimate| measure.show(estimate.value)))) } }
-                            td { (or_dash(run.write_amplification().map(number::short))) }
-                            td { (or_dash(generator_share(run).map(number::percent))) }
-                            td { (or_dash(run.checkpoints.as_ref().map(|spans| spans.len().to_string()))) }
-                            td { (number::seconds(run.stalls.iter().map(|span| span.seconds).sum())) }
-                            @for name in &names { td { (or_dash(run.figures.get(*name).map(|value| number::short(*value)))) } }
+        div.scroll { table {
+            caption { "The whole run" }
+            thead { tr {
+                th.name scope="col" {}
+                @for (pool, _) in &pools { th scope="col" { (page.chip(&pool.configuration.label)) @if pool.runs.len() > 1 { small { "mean of " (pool.runs.len()) } } } }
+            } }
+            tbody {
+                @for measure in measures {
+                    @let standing = Standing::of(experiment, measure.clone());
+                    @let winner = standing.as_ref().and_then(|standing| standing.winner()).map(|place| place.label);
+                    tr {
+                        th.name scope="row" { (measure.name()) }
+                        @for (pool, _) in &pools {
+                            td.best[winner == Some(pool.configuration.label.as_str())] { (or_dash(measure.estimate(pool).map(|estimate| measure.show(estimate.value)))) }
                         }
                     }
-                } }
+                }
+                @for (name, cells) in rows {
+                    tr { th.name scope="row" { (name) } @for cell in cells { td { (or_dash(cell)) } } }
+                }
             }
-        }
+        } }
     }
+}
+
+/// Seconds under half of the median.
+fn stalled(run: &Run) -> f64 {
+    run.stalls.iter().map(|span| span.seconds).sum()
 }
 
 /// The load generator's part of the processor time of both.

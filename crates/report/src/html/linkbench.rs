@@ -70,7 +70,7 @@ fn table(page: &Page, experiment: &Experiment, title: &str, columns: &[Column]) 
         |pool: &Pool, figure: fn(&Run) -> Option<String>| or_dash(pool.runs.first().and_then(|run| figure(run)));
     html! {
         div.scroll { table {
-            caption { (title) ": " (experiment.work.detail()) }
+            caption { (title) ": " (page.detail(&experiment.work)) }
             thead { tr {
                 th.name scope="col" { "configuration" }
                 @for (head, _) in columns { th scope="col" { (head) } }

@@ -1,7 +1,6 @@
 //! The verdict in words, and who wins what at a glance.
 
 use super::Page;
-use super::experiment::capital;
 use crate::experiment::Pool;
 use crate::measure::{Measure, TOLERANCE, Verdict};
 use crate::verdict::{Standing, and};
@@ -24,10 +23,11 @@ pub fn section(page: &Page) -> Markup {
             @if page.session.runs.is_empty() {
                 p { "Nothing was measured." }
             } @else if compared {
+                (shared_parameters(page))
                 (headlines(page, &experiments))
                 (matrix(page, &experiments))
                 p.small.soft {
-                    "A name is given where one configuration is better than every other by more than the noise and by more than "
+                    "A name is given where one configuration is better than every other by more than the noise (99 % sure) and by more than "
                     (number::percent(TOLERANCE)) "; the figure says how much better than the next. "
                     "“Shared”: the first ones are not told apart. “None”: no two are. “–”: not measured, or not of equal work."
                 }
@@ -36,6 +36,16 @@ pub fn section(page: &Page) -> Markup {
             }
         }
     }
+}
+
+/// The parameters that every run has.
+fn shared_parameters(page: &Page) -> Markup {
+    let shared: Vec<String> = page
+        .shared
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    html! { @if !shared.is_empty() { p.soft { "All with " (shared.join(", ")) "." } } }
 }
 
 /// The measures of the summary, by name: a p99 is that of the most frequent operation.
@@ -89,7 +99,7 @@ fn headlines(page: &Page, experiments: &[Experiment]) -> Markup {
     html! {
         ul.headlines {
             @for (index, name) in names.iter().enumerate() {
-                @if let Some(sentence) = sentence(index) { li { strong { (name) } " " (sentence) } }
+                @if let Some(sentence) = sentence(index) { li { strong { (name) } span { (sentence) } } }
             }
         }
     }
@@ -102,7 +112,7 @@ fn headline(page: &Page, column: &[&Standing]) -> Option<Markup> {
         return None;
     }
     if let [only] = column {
-        return Some(html! { (capital(&only.sentence())) });
+        return Some(html! { (only.sentence()) "." });
     }
     let mut wins: Vec<(&str, Vec<f64>)> = page.labels.iter().map(|label| (*label, Vec::new())).collect();
     for winner in column
@@ -123,7 +133,7 @@ fn headline(page: &Page, column: &[&Standing]) -> Option<Markup> {
         .enumerate()
         .map(|(index, (label, leads))| {
             let verb = if index == 0 { " wins" } else { "" };
-            format!("{label}{verb} {} of {total} ({})", leads.len(), spread(leads))
+            format!("{label}{verb} {} of {total} (by {})", leads.len(), spread(leads))
         })
         .collect();
     let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
@@ -169,7 +179,7 @@ fn matrix(page: &Page, experiments: &[Experiment]) -> Markup {
             } }
             tbody { @for (experiment, row) in experiments.iter().zip(&rows) {
                 tr {
-                    th.name scope="row" { (experiment.work.name()) small { (experiment.work.detail()) } }
+                    th.name scope="row" { (experiment.work.name()) small { (page.detail(&experiment.work)) } }
                     @for (index, _) in &names { td.left { (cell(page, row[*index].1.as_ref())) } }
                 }
             } }

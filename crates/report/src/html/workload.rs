@@ -1,7 +1,7 @@
 //! One section per workload: its phases together, then each by itself.
 
 use super::charts::{Bar, Charts, Unit};
-use super::{Page, book, experiment, linkbench};
+use super::{Page, book, experiment, linkbench, stress};
 use crate::Experiment;
 use crate::measure::Measure;
 use maud::{Markup, html};
@@ -48,6 +48,7 @@ impl Workload<'_> {
                 @match self.name {
                     "book" => { (book::section(page, &self.experiments, charts)) }
                     "linkbench" => { (linkbench::section(page, &self.experiments)) }
+                    "stress" => { (stress::section(page, &self.experiments)) }
                     _ => {}
                 }
                 (self.overview(page, charts))
@@ -65,7 +66,7 @@ impl Workload<'_> {
             h3 { "All phases: operations per second" }
             div.grid {
                 @for experiment in &self.experiments {
-                    (charts.bars(&format!("{} ({})", experiment.work.phase, experiment.work.detail()), "", Unit::Number, bars(page, experiment, &Measure::Throughput)))
+                    (charts.bars(&format!("{} ({})", experiment.work.phase, page.detail(&experiment.work)), "", Unit::Number, bars(page, experiment, &Measure::Throughput)))
                 }
             }
         }
