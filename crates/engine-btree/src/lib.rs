@@ -1,8 +1,36 @@
 //! The `btree` engine: ordered trees of immutable pages, kept in memory and written to checksummed blocks.
+//!
+//! How the pieces lie, from the bottom up: `page` is what a leaf or inner node looks like; `version` and `delta` are what was
+//! written since; `leaf` puts both together, `fold` merges them; `tree` is the structure above, `restructure` changes it;
+//! `core` holds what all share and brings pages in; `apply` writes, `snapshot` reads; `write_back`, `checkpoint` and `bulk` write
+//! to disk, `relief` keeps memory within its bounds; `directory` is the table of tables; `maintain` checks and compacts.
+//! `docs/engines/btree.md` tells the whole story.
 
-// Until the tree above the pages calls them.
-#![allow(dead_code, unused_imports)]
-
+mod apply;
+mod backup;
 mod budget;
+mod bulk;
+mod checkpoint;
+mod core;
+mod delta;
+mod directory;
+mod engine_impl;
+mod fold;
+mod leaf;
+mod maintain;
+mod options;
 mod page;
+mod pins;
+mod relief;
+mod restructure;
+mod ring;
+mod snapshot;
+mod stats;
+mod tables;
+mod tree;
+mod version;
 mod workers;
+mod write_back;
+
+pub use engine_impl::BtreeEngine;
+pub use options::BtreeOptions;

@@ -1,0 +1,270 @@
+//! Loading a fresh table from sorted rows: leaves built on the caller's thread, compressed and written by all workers, inner
+//! nodes on top of them at the end.
+//!
+//! No checkpoint that runs meanwhile may hold the blocks (after a crash they must be free), so each one's beginning hands
+//! them on to the next (`hand_on`), until the tree gets its root between two checkpoints.
+
+use crate::core::Core;
+use crate::page::{KeyParts, LeafBuilder, LeafImage, NewValue, Separators, shortest_separator};
+use crate::tree::{CHILDREN_MAX, Child, Inner, Tree, leaf_overhead};
+use crate::write_back::PageWriter;
+use blocks::{BlockAddr, BlockKind, Purpose, Referenced, VolumeId};
+use engine::{EngineError, KEY_BYTES_MAX, Result, Seq, TableId, VALUE_BYTES_MAX};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Leaves that are built before all workers write them.
+const ROUND_LEAVES: usize = 256;
+/// Leaves that one worker writes in a row.
+const UNIT_LEAVES: usize = 32;
+
+/// Blocks of loads that have not ended.
+#[derive(Default)]
+pub(crate) struct Loading {
+    /// Held for reading by whoever appends and notes a block, for writing by a checkpoint that begins.
+    line: RwLock<()>,
+    blocks: Mutex<Vec<(VolumeId, BlockAddr)>>,
+}
+
+impl Loading {
+    /// Draws a checkpoint's line with `begin`: what was loaded so far is for a later one.
+    pub(crate) fn hand_on<R>(&self, store: &blocks::BlockStore, begin: impl FnOnce() -> R) -> R {
+        let _line = self.line.write();
+        let begun = begin();
+        for (volume, address) in self.blocks.lock().iter() {
+            store.postpone(*volume, *address);
+        }
+        begun
+    }
+}
+
+fn invalid(reason: String) -> EngineError {
+    EngineError::Invalid {
+        operation: "bulk_load",
+        reason,
+    }
+}
+
+struct BuiltLeaf {
+    low: Vec<u8>,
+    image: LeafImage,
+}
+
+struct Load<'c> {
+    core: &'c Core,
+    tree: Arc<Tree>,
+    builder: LeafBuilder,
+    /// Lowest key of the leaf being built; empty for the first.
+    low: Vec<u8>,
+    last: Vec<u8>,
+    round: Vec<BuiltLeaf>,
+    /// Finished leaves in key order.
+    leaves: Vec<(Vec<u8>, BlockAddr)>,
+    blocks: Vec<BlockAddr>,
+    rows: u64,
+    loaded_bytes: usize,
+}
+
+impl Core {
+    /// See [`engine::Engine::bulk_load`].
+    pub(crate) fn bulk_load(&self, id: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64> {
+        let table = {
+            let guard = rcu::pin();
+            let table = self.tables.get(id, &guard).filter(|table| crate::directory::is_live(table));
+            table.cloned().ok_or(EngineError::NoSuchTable(id))?
+        };
+        if seq < table.created {
+            return Err(invalid(format!("{seq:?} lies below the table's creation")));
+        }
+        if !is_fresh(&table.tree) {
+            return Err(invalid(format!("{id:?} is not empty")));
+        }
+        let mut load = Load {
+            core: self,
+            tree: table.tree.clone(),
+            builder: LeafBuilder::new(),
+            low: Vec::new(),
+            last: Vec::new(),
+            round: Vec::new(),
+            leaves: Vec::new(),
+            blocks: Vec::new(),
+            rows: 0,
+            loaded_bytes: 0,
+        };
+        let result = load.run(rows);
+        let ours: std::collections::HashSet<BlockAddr> = load.blocks.iter().copied().collect();
+        let volume = table.tree.shape.volume;
+        let forget = || {
+            self.loading
+                .blocks
+                .lock()
+                .retain(|(at, address)| *at != volume || !ours.contains(address));
+        };
+        match result.and_then(|()| load.inner_levels()) {
+            Ok(root) => {
+                // Between two checkpoints: the next one finds all of it.
+                let _between = self.checkpointing.lock();
+                let guard = rcu::pin();
+                let _structure = table.tree.structure.lock();
+                if let (Some(root), Child::Leaf(old)) = (root, table.tree.root.load(&guard)) {
+                    table.tree.last_leaf.lock().take();
+                    old.view.replace(crate::leaf::LeafView::retired(), &guard);
+                    self.account(&table.tree, -(leaf_overhead(old) as isize), 0);
+                    table.tree.root.replace(root, &guard);
+                }
+                forget();
+                self.table_changed(id);
+                Ok(load.rows)
+            }
+            Err(error) => {
+                forget();
+                for address in &load.blocks {
+                    self.free_block(&table.tree, *address, Referenced::No);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn is_fresh(tree: &Tree) -> bool {
+    let guard = rcu::pin();
+    match tree.root.load(&guard) {
+        Child::Leaf(leaf) => {
+            let state = leaf.state.lock();
+            let view = leaf.view.load(&guard);
+            state.stored.is_none() && matches!(view.base, crate::leaf::Base::Empty) && view.order.len() == 0
+        }
+        _ => false,
+    }
+}
+
+impl Load<'_> {
+    fn run(&mut self, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+        let target = self.tree.shape.leaf_bytes;
+        for (key, value) in rows {
+            if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+                return Err(invalid(format!("a row of {} and {} bytes", key.len(), value.len())));
+            }
+            if self.rows > 0 && key <= self.last {
+                return Err(invalid(format!("row {} does not rise above the one before", self.rows)));
+            }
+            let large = if value.len() >= self.tree.shape.large_bytes_min {
+                Some(self.store_large(&value)?)
+            } else {
+                None
+            };
+            let stored = large.as_ref().map_or(value.len(), Vec::len);
+            if !self.builder.is_empty() && self.builder.row_bytes() + key.len() + stored > target {
+                let low = shortest_separator(&self.last, &key);
+                self.finish_leaf(low)?;
+            }
+            let new_value = match &large {
+                Some(cell) => NewValue::Large(crate::page::LargeRef::from_cell(cell).expect("it was just made")),
+                None => NewValue::Inline(&value),
+            };
+            self.builder.push(KeyParts::from(key.as_slice()), new_value);
+            self.last = key;
+            self.rows += 1;
+        }
+        if !self.builder.is_empty() {
+            self.finish_leaf(Vec::new())?;
+        }
+        self.write_round()
+    }
+
+    fn finish_leaf(&mut self, next_low: Vec<u8>) -> Result<()> {
+        let image = self.builder.finish();
+        self.loaded_bytes += image.row_bytes();
+        self.round.push(BuiltLeaf {
+            low: std::mem::replace(&mut self.low, next_low),
+            image,
+        });
+        if self.round.len() == ROUND_LEAVES {
+            self.write_round()?;
+        }
+        Ok(())
+    }
+
+    fn store_large(&mut self, value: &[u8]) -> Result<Vec<u8>> {
+        self.tree.has_large.store(true, Ordering::Release);
+        let core = self.core;
+        let mut writer = PageWriter::new(core);
+        let mut addresses = Vec::new();
+        for chunk in value.chunks(crate::page::LARGE_CHUNK_BYTES) {
+            let address = self.append(&mut writer, BlockKind::Large, chunk)?;
+            self.blocks.push(address);
+            addresses.push(address);
+        }
+        writer.flush()?;
+        Ok(crate::write_back::large_cell(value.len(), &addresses))
+    }
+
+    /// Appends a block that no running checkpoint holds.
+    fn append(&self, writer: &mut PageWriter<'_>, kind: BlockKind, raw: &[u8]) -> Result<BlockAddr> {
+        append(self.core, &self.tree, writer, kind, raw)
+    }
+
+    fn write_round(&mut self) -> Result<()> {
+        let round = std::mem::take(&mut self.round);
+        let done: Mutex<Vec<(usize, BlockAddr)>> = Mutex::new(Vec::with_capacity(round.len()));
+        let units: Vec<(usize, &[BuiltLeaf])> = round
+            .chunks(UNIT_LEAVES)
+            .enumerate()
+            .map(|(unit, leaves)| (unit * UNIT_LEAVES, leaves))
+            .collect();
+        let (core, tree) = (self.core, &self.tree);
+        let result = core.in_parallel(units, |(first, leaves)| {
+            let mut writer = PageWriter::new(core);
+            let mut raw = Vec::new();
+            for (index, leaf) in leaves.iter().enumerate() {
+                raw.clear();
+                leaf.image.encode(&mut raw);
+                let address = append(core, tree, &mut writer, BlockKind::Leaf, &raw)?;
+                done.lock().push((first + index, address));
+            }
+            writer.flush()
+        });
+        let mut done = done.into_inner();
+        self.blocks.extend(done.iter().map(|(_, address)| *address));
+        result?;
+        done.sort_unstable_by_key(|(index, _)| *index);
+        let lows = round.into_iter().map(|leaf| leaf.low);
+        self.leaves.extend(lows.zip(done.into_iter().map(|(_, address)| address)));
+        Ok(())
+    }
+
+    /// The inner nodes above the leaves, in memory; the next checkpoint writes them. `None` without rows.
+    fn inner_levels(&mut self) -> Result<Option<Child>> {
+        let mut level = 0;
+        let mut nodes: Vec<(Vec<u8>, Child)> = std::mem::take(&mut self.leaves)
+            .into_iter()
+            .map(|(low, address)| (low, Child::Stored { address, level: 0 }))
+            .collect();
+        while nodes.len() > 1 {
+            level += 1;
+            let size = nodes.len().div_ceil(nodes.len().div_ceil(CHILDREN_MAX));
+            let mut above = Vec::with_capacity(nodes.len().div_ceil(size));
+            let mut nodes_left = nodes.into_iter().peekable();
+            while nodes_left.peek().is_some() {
+                let group: Vec<(Vec<u8>, Child)> = nodes_left.by_ref().take(size).collect();
+                let separators = Separators::from_iter(group.iter().skip(1).map(|(low, _)| KeyParts::from(low.as_slice())));
+                let low = group[0].0.clone();
+                let inner = Inner::new(level, separators, group.into_iter().map(|(_, child)| child).collect());
+                self.core.account_inner(&self.tree, inner.memory_bytes() as isize);
+                above.push((low, Child::Inner(Arc::new(inner))));
+            }
+            nodes = above;
+        }
+        Ok(nodes.pop().map(|(_, root)| root))
+    }
+}
+
+fn append(core: &Core, tree: &Tree, writer: &mut PageWriter<'_>, kind: BlockKind, raw: &[u8]) -> Result<BlockAddr> {
+    let _line = core.loading.line.read();
+    let address = writer.append(tree, kind, Purpose::Later, raw)?;
+    core.loading.blocks.lock().push((tree.shape.volume, address));
+    Ok(address)
+}
+

@@ -1,0 +1,530 @@
+//! Checkpoints: the exact state at one position, written while everything goes on.
+//!
+//! 1. Draw the line: the cut is the published position, a snapshot is pinned there, and the block store begins a checkpoint.
+//! 2. Write every leaf whose image is not good for the cut, in parallel, in key order.
+//! 3. From the lowest level up, write each inner node above a changed address. A node's children are looked at together
+//!    under `structure`, so that they part its range without gap or overlap; a child that has no image for this checkpoint
+//!    (because a split just made it) is written first, and the node looked at again.
+//! 4. Put the new roots into the directory, write that like any tree, and commit: two syncs.
+//!
+//! A node's image may belong to this checkpoint only (a later one exists already): then the node stays dirty.
+
+use crate::core::{Core, Line};
+use crate::directory;
+use crate::leaf::Leaf;
+use crate::page::encode_inner;
+use crate::tables::Table;
+use crate::tree::{Child, Inner, Target, Tree};
+use crate::write_back::{Need, PageWriter, Written};
+use blocks::{BlockAddr, BlockKind, Purpose, Referenced};
+use crate::workers::Class;
+use engine::{ErrorKind, Result, Seq};
+use parking_lot::Mutex as PlainMutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Leaves that one worker writes in a row.
+const UNIT_LEAVES: usize = 128;
+
+/// Where a tree's root lies; `None` for a tree without rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RootAddress {
+    pub(crate) address: BlockAddr,
+    pub(crate) level: u8,
+}
+
+/// A node of a tree as the running checkpoint has to find it.
+enum Gathered {
+    /// Nothing below changed, or it was written already.
+    Has(RootAddress),
+    /// All children have addresses.
+    Ready(Arc<Inner>, Vec<BlockAddr>),
+    /// These leaves must be written first.
+    Leaves(Vec<Arc<Leaf>>),
+    /// This inner node (lowest key, level) must be written first.
+    Below(Vec<u8>, u8),
+}
+
+impl Core {
+    /// Runs a checkpoint and answers its cut. With nothing new to keep, and no `force`, it answers the last one's.
+    pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
+        let mut last = self.checkpointing.lock();
+        self.check_running()?;
+        let started = self.env.clock.monotonic();
+        if !force && self.pins.published() <= *last && self.changed.lock().is_empty() {
+            return Ok(*last);
+        }
+        self.free_lost_large();
+        let line = {
+            let mut line = self.line.lock();
+            let cut = self.pins.pin();
+            let number = self.loading.hand_on(&self.store, || self.store.begin_checkpoint());
+            *line.insert(Line { number, cut })
+        };
+        let result = self.write_checkpoint(line);
+        let result = match result {
+            Ok(()) => Ok(line.cut),
+            Err(error) => {
+                self.store.abandon_checkpoint();
+                if error.kind() != ErrorKind::OutOfSpace {
+                    self.stop(&format!("a checkpoint failed: {error}"));
+                }
+                Err(error)
+            }
+        };
+        *self.line.lock() = None;
+        self.pins.unpin(line.cut);
+        let cut = result?;
+        *last = cut;
+        self.durable.store(cut.0, Ordering::Release);
+        let took = self.env.clock.monotonic().saturating_sub(started).as_millis() as u64;
+        self.counters.checkpoints.add(1);
+        self.counters.checkpoint_ms.add(took);
+        self.counters.checkpoint_ms_last.set(took);
+        Ok(cut)
+    }
+
+    fn write_checkpoint(&self, line: Line) -> Result<()> {
+        let changed: Vec<Arc<Table>> = std::mem::take(&mut *self.changed.lock());
+        for table in &changed {
+            table.listed.store(false, Ordering::Release);
+        }
+        let result = self.write_tables(&changed, line);
+        if result.is_err() {
+            // They are as changed as before.
+            changed.iter().for_each(|table| self.table_changed(table.id));
+        }
+        result
+    }
+
+    fn write_tables(&self, changed: &[Arc<Table>], line: Line) -> Result<()> {
+        let alive: Vec<&Arc<Table>> = changed.iter().filter(|table| table.lives_at(line.cut)).collect();
+        self.write_dirty_leaves(&alive)?;
+        // Trees are independent of each other from here on.
+        let roots: PlainMutex<Vec<(usize, Option<RootAddress>)>> = PlainMutex::new(Vec::with_capacity(alive.len()));
+        self.in_parallel((0..alive.len()).collect(), |index| {
+            let root = self.write_inner_nodes(&alive[index].tree, line)?;
+            roots.lock().push((index, root));
+            Ok(())
+        })?;
+        let mut rows = Vec::with_capacity(changed.len());
+        for (index, root) in roots.into_inner() {
+            rows.push(directory::row(alive[index], root));
+        }
+        let mut freed = Vec::new();
+        for table in changed.iter().filter(|table| table.dropped() <= line.cut) {
+            // Readers from before the drop keep its blocks; so does a row that tells the next start to free them.
+            if table.dropped() <= self.low_but_the_line(line) {
+                self.free_tree(table)?;
+                freed.push(table.clone());
+                rows.push(directory::removed(table.id));
+            } else {
+                self.table_changed(table.id);
+                if table.in_directory.load(Ordering::Acquire) {
+                    rows.push(directory::dropped_row(table));
+                }
+            }
+        }
+        // What came after the cut is for the next one.
+        let later = |table: &Table| {
+            table.created > line.cut || (table.dropped() > line.cut && table.dropped() != crate::leaf::SEQ_MAX)
+        };
+        for table in changed.iter().filter(|table| later(table)) {
+            self.table_changed(table.id);
+        }
+        let directory = &self.directory_tree;
+        for (key, change) in rows {
+            self.write(directory, &key, change, line.cut)?;
+        }
+        let directory_leaves = std::mem::take(&mut *directory.dirty.lock());
+        self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;
+        let root = self.write_inner_nodes(directory, line)?;
+        for table in changed.iter().filter(|table| table.lives_at(line.cut)) {
+            table.in_directory.store(true, Ordering::Release);
+        }
+        self.store.commit_checkpoint(line.cut.0, &directory::encode_root(root))?;
+        for table in freed {
+            self.tables.remove(table.id);
+        }
+        self.store.plan_relocation(blocks::Urgency::Background);
+        Ok(())
+    }
+
+    /// The oldest position of any reader, the running checkpoint's own pin left out where nobody else stands there.
+    fn low_but_the_line(&self, line: Line) -> Seq {
+        self.with_readers(|published, readers| match readers.first() {
+            Some(&oldest) if oldest < line.cut => oldest,
+            _ => line.cut.min(published),
+        })
+    }
+
+    /// Runs `work` for all items on all workers; the first error ends it.
+    pub(crate) fn in_parallel<T: Send>(&self, items: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
+        self.workers.for_each(Class::Background, items, work)
+    }
+
+    fn write_dirty_leaves(&self, tables: &[&Arc<Table>]) -> Result<()> {
+        let mut units: Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)> = Vec::new();
+        let mut all: Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)> = Vec::new();
+        for table in tables {
+            let mut leaves = std::mem::take(&mut *table.tree.dirty.lock());
+            for leaf in &leaves {
+                leaf.state.lock().listed = false;
+            }
+            leaves.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+            all.push((&table.tree, leaves.clone()));
+            let mut leaves = leaves.into_iter().peekable();
+            while leaves.peek().is_some() {
+                units.push((&table.tree, leaves.by_ref().take(UNIT_LEAVES).collect()));
+            }
+        }
+        // Small trees share a writer: a page each for thousands of tables makes few long runs.
+        let mut groups: Vec<Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)>> = Vec::new();
+        let mut room = 0;
+        for unit in units {
+            if room < unit.1.len() || groups.is_empty() {
+                groups.push(Vec::new());
+                room = UNIT_LEAVES;
+            }
+            room = room.saturating_sub(unit.1.len());
+            groups.last_mut().expect("just pushed").push(unit);
+        }
+        let result = self.in_parallel(groups, |group| {
+            let mut writer = PageWriter::new(self);
+            for (tree, leaves) in group {
+                for leaf in leaves {
+                    writer.write(tree, &leaf, Need::Checkpoint)?;
+                }
+            }
+            writer.flush()
+        });
+        // Whatever has changes beyond what is on disk stays listed.
+        for (tree, leaves) in all {
+            for leaf in leaves {
+                let state = leaf.state.lock();
+                let is_dirty = state.valid_to != crate::leaf::SEQ_MAX || state.stored.is_none();
+                let retired = leaf.view.load(&rcu::pin()).retired;
+                drop(state);
+                if is_dirty && !retired {
+                    self.list(tree, &leaf);
+                }
+            }
+        }
+        result
+    }
+
+    /// Writes leaves of one tree on the caller's thread.
+    pub(crate) fn write_leaves(&self, tree: &Arc<Tree>, leaves: Vec<Arc<Leaf>>, need: Need) -> Result<()> {
+        let mut writer = PageWriter::new(self);
+        for leaf in leaves {
+            leaf.state.lock().listed = false;
+            let written = writer.write(tree, &leaf, need)?;
+            let state = leaf.state.lock();
+            let is_dirty = state.valid_to != crate::leaf::SEQ_MAX || state.stored.is_none();
+            drop(state);
+            if written != Written::Retired && is_dirty {
+                self.list(tree, &leaf);
+            }
+        }
+        writer.flush()
+    }
+
+    /// Writes every inner node whose children's addresses changed, and answers where the root lies.
+    fn write_inner_nodes(&self, tree: &Arc<Tree>, line: Line) -> Result<Option<RootAddress>> {
+        let mut writer = PageWriter::new(self);
+        loop {
+            let level = {
+                let guard = rcu::pin();
+                match tree.root.load(&guard) {
+                    Child::Leaf(_) => 0,
+                    Child::Inner(inner) => inner.level,
+                    Child::Stored { address, level } => {
+                        return Ok(Some(RootAddress {
+                            address: *address,
+                            level: *level,
+                        }));
+                    }
+                }
+            };
+            // Level by level, so that a node's children are there when it is looked at.
+            for level in 1..=level {
+                self.write_level(tree, level, line, &mut writer)?;
+            }
+            let guard = rcu::pin();
+            let structure = tree.structure.lock();
+            let root = tree.root.load(&guard).clone();
+            let found = match &root {
+                Child::Stored { address, level } => Some(RootAddress {
+                    address: *address,
+                    level: *level,
+                }),
+                Child::Leaf(leaf) => leaf_address(leaf, line).map(|address| RootAddress { address, level: 0 }),
+                Child::Inner(inner) => inner_address(inner, line).map(|address| RootAddress {
+                    address,
+                    level: inner.level,
+                }),
+            };
+            if let Some(found) = found {
+                tree.root_taken.store(line.number, Ordering::Release);
+                return Ok(Some(found));
+            }
+            if let Child::Leaf(leaf) = &root {
+                if is_empty(leaf) {
+                    tree.root_taken.store(line.number, Ordering::Release);
+                    return Ok(None);
+                }
+                drop(structure);
+                self.write_for_checkpoint(tree, std::slice::from_ref(leaf), &mut writer)?;
+            }
+        }
+    }
+
+    /// Writes the changed nodes of one level, from the left to the right.
+    fn write_level(&self, tree: &Arc<Tree>, level: u8, line: Line, writer: &mut PageWriter<'_>) -> Result<()> {
+        let mut from: Option<Vec<u8>> = None;
+        loop {
+            let target = from.as_deref().map_or(Target::First, Target::At);
+            let (gathered, high) = {
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                // Only under dirty nodes there is something to do.
+                let mut stop_level = level;
+                let mut child = tree.root.load(&guard);
+                while let Child::Inner(inner) = child
+                    && inner.level > level
+                {
+                    if inner_address(inner, line).is_some() {
+                        stop_level = inner.level;
+                        break;
+                    }
+                    let index = match target {
+                        Target::At(key) => inner.separators.child_for(key),
+                        _ => 0,
+                    };
+                    child = inner.children[index].load(&guard);
+                }
+                let descent = tree.descend(target, stop_level, &guard);
+                let high = descent.high.map(crate::tree::Fence::to_vec);
+                let gathered = match descent.child {
+                    Child::Inner(inner) if inner.level == level => Some(gather(inner, descent.low, line, &guard)),
+                    _ => None,
+                };
+                (gathered, high)
+            };
+            match gathered {
+                Some(Gathered::Leaves(leaves)) => {
+                    self.write_for_checkpoint(tree, &leaves, writer)?;
+                    continue;
+                }
+                Some(Gathered::Below(_, below)) => {
+                    self.write_level(tree, below, line, writer)?;
+                    continue;
+                }
+                Some(Gathered::Ready(inner, addresses)) => {
+                    self.write_inner(tree, &inner, &addresses, line, target, writer)?;
+                }
+                Some(Gathered::Has(_)) | None => {}
+            }
+            match high {
+                None => break,
+                Some(high) => from = Some(high),
+            }
+        }
+        writer.flush()
+    }
+
+    fn write_for_checkpoint(&self, tree: &Arc<Tree>, leaves: &[Arc<Leaf>], writer: &mut PageWriter<'_>) -> Result<()> {
+        for leaf in leaves {
+            if writer.write(tree, leaf, Need::Checkpoint)? == Written::Busy {
+                // Another worker publishes it in a moment.
+                std::thread::yield_now();
+            }
+        }
+        writer.flush()
+    }
+
+    fn write_inner(
+        &self,
+        tree: &Arc<Tree>,
+        inner: &Arc<Inner>,
+        addresses: &[BlockAddr],
+        line: Line,
+        target: Target<'_>,
+        writer: &mut PageWriter<'_>,
+    ) -> Result<()> {
+        let mut raw = Vec::new();
+        encode_inner(inner.level, &inner.separators, addresses, &mut raw);
+        let address = match writer.append(tree, BlockKind::Inner, Purpose::Checkpoint, &raw) {
+            Ok(address) => address,
+            Err(error) => {
+                inner.dirty.store(true, Ordering::Release);
+                return Err(error);
+            }
+        };
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        let current = matches!(tree.descend(target, inner.level, &guard).child, Child::Inner(now) if Arc::ptr_eq(now, inner));
+        if !current {
+            // A split replaced it: its successors are written instead.
+            self.free_block(tree, address, Referenced::No);
+            return Ok(());
+        }
+        let mut disk = inner.disk.lock();
+        if let Some(old) = disk.address.replace(address) {
+            self.free_block(tree, old, Referenced::No);
+        }
+        disk.checkpoint = Some((line.number, address));
+        writer.expect_flush(inner.clone());
+        Ok(())
+    }
+
+    /// Gives back every block of a dropped table that nobody reads any more.
+    fn free_tree(&self, table: &Table) -> Result<()> {
+        let tree = &table.tree;
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        tree.dead.store(true, Ordering::Release);
+        tree.dirty.lock().clear();
+        *tree.last_leaf.lock() = None;
+        let root = tree.root.load(&guard).clone();
+        let mut deltas = 0;
+        self.free_child(tree, &root, &mut deltas, &guard)?;
+        tree.root.replace(crate::tree::empty_root(), &guard);
+        let bytes = tree.memory_bytes.load(Ordering::Relaxed);
+        self.account(tree, -((bytes as usize).saturating_sub(deltas) as isize), -(deltas as isize));
+        self.store.remove_volume_if_empty(tree.shape.volume)?;
+        Ok(())
+    }
+
+    fn free_child(&self, tree: &Tree, child: &Child, deltas: &mut usize, guard: &rcu::Guard) -> Result<()> {
+        match child {
+            Child::Leaf(leaf) => {
+                let mut state = leaf.state.lock();
+                if tree.has_large.load(Ordering::Acquire)
+                    && let Some(address) = state.stored
+                {
+                    self.free_large_of(tree, address)?;
+                }
+                *deltas += state.delta_bytes;
+                state.dropped_large.clear();
+                if let Some(address) = state.stored.take() {
+                    self.free_block(tree, address, Referenced::No);
+                }
+                leaf.view.replace(crate::leaf::LeafView::retired(), guard);
+            }
+            Child::Inner(inner) => {
+                for cell in &inner.children {
+                    self.free_child(tree, cell.load(guard), deltas, guard)?;
+                }
+                if let Some(address) = inner.disk.lock().address.take() {
+                    self.free_block(tree, address, Referenced::No);
+                }
+            }
+            Child::Stored { address, level: 0 } => {
+                if tree.has_large.load(Ordering::Acquire) {
+                    self.free_large_of(tree, *address)?;
+                }
+                self.free_block(tree, *address, Referenced::No);
+            }
+            Child::Stored { address, level } => {
+                let inner = self.read_inner(tree, *address, *level)?;
+                for cell in &inner.children {
+                    self.free_child(tree, cell.load(guard), deltas, guard)?;
+                }
+                self.free_block(tree, *address, Referenced::No);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the blocks of the large values that a leaf's image points to.
+    fn free_large_of(&self, tree: &Tree, address: BlockAddr) -> Result<()> {
+        let image = self.read_leaf(tree, address)?;
+        for index in 0..image.len() {
+            if let crate::page::CellValue::Large(large) = image.value(index) {
+                for address in large.addresses() {
+                    self.free_block(tree, address, Referenced::No);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A leaf's address as the running checkpoint has it.
+fn leaf_address(leaf: &Leaf, line: Line) -> Option<BlockAddr> {
+    let state = leaf.state.lock();
+    match state.checkpoint {
+        Some((number, address)) if number == line.number => address,
+        _ => state
+            .stored
+            .filter(|_| state.valid_from <= line.cut && line.cut < state.valid_to),
+    }
+}
+
+/// An inner node's address as the running checkpoint has it.
+fn inner_address(inner: &Inner, line: Line) -> Option<BlockAddr> {
+    let disk = inner.disk.lock();
+    match disk.checkpoint {
+        Some((number, address)) if number == line.number => Some(address),
+        _ if inner.dirty.load(Ordering::Acquire) => None,
+        _ => disk.address,
+    }
+}
+
+/// True for a leaf that never had an image and has no rows.
+fn is_empty(leaf: &Leaf) -> bool {
+    let guard = rcu::pin();
+    let state = leaf.state.lock();
+    let view = leaf.view.load(&guard);
+    state.stored.is_none() && state.writing.is_none() && matches!(view.base, crate::leaf::Base::Empty) && view.order.len() == 0
+}
+
+/// Looks at the children of a node. Under `structure`.
+fn gather(inner: &Arc<Inner>, low: Option<crate::tree::Fence<'_>>, line: Line, guard: &rcu::Guard) -> Gathered {
+    if let Some(address) = inner_address(inner, line) {
+        return Gathered::Has(RootAddress {
+            address,
+            level: inner.level,
+        });
+    }
+    let mut addresses: Vec<BlockAddr> = Vec::with_capacity(inner.children.len());
+    let mut missing = Vec::new();
+    // Whether the next checkpoint, too, finds every child where this one does.
+    let mut is_current = true;
+    for (index, cell) in inner.children.iter().enumerate() {
+        let address = match cell.load(guard) {
+            Child::Stored { address, .. } => *address,
+            Child::Leaf(leaf) => match leaf_address(leaf, line) {
+                Some(address) => {
+                    is_current &= leaf.state.lock().stored == Some(address);
+                    address
+                }
+                None => {
+                    missing.push(leaf.clone());
+                    continue;
+                }
+            },
+            Child::Inner(child) => match inner_address(child, line) {
+                Some(address) => {
+                    is_current &= !child.dirty.load(Ordering::Acquire);
+                    address
+                }
+                None => {
+                    let key = match (index, low) {
+                        (0, None) => Vec::new(),
+                        (0, Some(low)) => low.to_vec(),
+                        (index, _) => inner.separators.get(index - 1).to_vec(),
+                    };
+                    return Gathered::Below(key, child.level);
+                }
+            },
+        };
+        addresses.push(address);
+    }
+    if !missing.is_empty() {
+        return Gathered::Leaves(missing);
+    }
+    inner.dirty.store(!is_current, Ordering::Release);
+    Gathered::Ready(inner.clone(), addresses)
+}

@@ -1,0 +1,490 @@
+//! What all parts of an open engine share, and reading pages from disk.
+
+use crate::budget::{Budget, Use};
+use crate::leaf::{Base, Leaf, LeafView};
+use crate::options::BtreeOptions;
+use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, PageDamage, decode_inner};
+use crate::pins::Pins;
+use crate::ring::Ring;
+use crate::tables::Tables;
+use crate::tree::{Child, Descent, Inner, Target, Tree, leaf_overhead};
+use crate::workers::Workers;
+use blocks::{BlockAddr, BlockKind, BlockStore, ReadScratch};
+use bytes::Bytes;
+use engine::{EngineError, Result, Seq};
+use parking_lot::Mutex as PlainMutex;
+use rcu::{Guard, Mutex};
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A counter that many threads raise.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Counters for statistics.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) batches: Counter,
+    pub(crate) operations: Counter,
+    pub(crate) gets: Counter,
+    pub(crate) pages_read: Counter,
+    pub(crate) pages_written: Counter,
+    pub(crate) pages_evicted: Counter,
+    pub(crate) folds: Counter,
+    pub(crate) splits: Counter,
+    pub(crate) merges: Counter,
+    pub(crate) blind_writes: Counter,
+    pub(crate) buffers_merged: Counter,
+    pub(crate) checkpoints: Counter,
+    pub(crate) checkpoint_ms: Counter,
+    pub(crate) checkpoint_ms_last: Counter,
+    pub(crate) delays: Counter,
+    pub(crate) delay_us: Counter,
+    pub(crate) prefetched: Counter,
+    pub(crate) snapshots: Counter,
+    pub(crate) relocated: Counter,
+}
+
+/// The checkpoint that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    /// It holds the state at this position.
+    pub(crate) cut: Seq,
+}
+
+/// Large values that no leaf holds any more. Their blocks go when no snapshot can read them: `since` is filled in at the first
+/// look.
+#[derive(Default)]
+pub(crate) struct Limbo {
+    cells: PlainMutex<Vec<LostLarge>>,
+}
+
+struct LostLarge {
+    since: Option<Seq>,
+    volume: blocks::VolumeId,
+    cell: Bytes,
+}
+
+impl Limbo {
+    pub(crate) fn push(&self, volume: blocks::VolumeId, cell: Bytes) {
+        self.cells.lock().push(LostLarge {
+            since: None,
+            volume,
+            cell,
+        });
+    }
+
+    /// Takes out what nobody reads any more, `low` being the oldest position of any reader; the rest waits.
+    fn take(&self, published: Seq, low: Seq) -> Vec<(blocks::VolumeId, Bytes)> {
+        let mut free = Vec::new();
+        self.cells.lock().retain_mut(|lost| {
+            let since = *lost.since.get_or_insert(published);
+            if since <= low {
+                free.push((lost.volume, lost.cell.clone()));
+            }
+            since > low
+        });
+        free
+    }
+}
+
+/// Where writers wait when memory is short.
+#[derive(Default)]
+pub(crate) struct Room {
+    lock: PlainMutex<()>,
+    changed: parking_lot::Condvar,
+}
+
+impl Room {
+    /// Waits for `delay`, or less when room was made.
+    pub(crate) fn wait(&self, delay: std::time::Duration) {
+        let mut lock = self.lock.lock();
+        self.changed.wait_for(&mut lock, delay);
+    }
+
+    /// Room was made.
+    pub(crate) fn made(&self) {
+        self.changed.notify_all();
+    }
+}
+
+/// Leaves that a worker shall look at.
+#[derive(Default)]
+pub(crate) struct Queue {
+    leaves: PlainMutex<Vec<(Arc<Tree>, Arc<Leaf>)>>,
+}
+
+impl Queue {
+    pub(crate) fn push(&self, tree: Arc<Tree>, leaf: Arc<Leaf>) {
+        self.leaves.lock().push((tree, leaf));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.leaves.lock().len()
+    }
+
+    /// Takes some out, of one tree where possible.
+    pub(crate) fn take(&self, count: usize) -> Vec<(Arc<Tree>, Arc<Leaf>)> {
+        let mut leaves = self.leaves.lock();
+        let start = leaves.len().saturating_sub(count);
+        leaves.split_off(start)
+    }
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) env: vfs::Env,
+    pub(crate) directory: PathBuf,
+    pub(crate) options: BtreeOptions,
+    pub(crate) store: Arc<BlockStore>,
+    pub(crate) pins: Pins,
+    pub(crate) tables: Tables,
+    pub(crate) workers: Workers,
+    pub(crate) budget: Budget,
+    pub(crate) ring: Ring,
+    pub(crate) counters: Counters,
+    /// The running checkpoint. Taken after a leaf's `state`, and for short: what an image that is being published replaces
+    /// belongs to that checkpoint or does not, and the checkpoint must not begin in between.
+    pub(crate) line: Mutex<Option<Line>>,
+    /// The tree of the tables' rows: see `directory`.
+    pub(crate) directory_tree: Arc<Tree>,
+    /// Held during a checkpoint; the last one's cut.
+    pub(crate) checkpointing: PlainMutex<Seq>,
+    /// The durable mark.
+    pub(crate) durable: AtomicU64,
+    /// Tables that the next checkpoint has to look at.
+    pub(crate) changed: PlainMutex<Vec<Arc<crate::tables::Table>>>,
+    pub(crate) limbo: Arc<Limbo>,
+    /// Leaves on disk with many buffered writes.
+    pub(crate) merge_queue: Queue,
+    /// Why the engine stopped, once it has.
+    stopped: PlainMutex<Option<String>>,
+    /// Blocks of bulk loads that have not ended.
+    pub(crate) loading: crate::bulk::Loading,
+    /// Writers that wait for room.
+    pub(crate) room: Room,
+    /// A job that makes room is queued or runs.
+    pub(crate) relieving: AtomicBool,
+    is_stopped: AtomicBool,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<ReadScratch> = RefCell::new(ReadScratch::default());
+}
+
+impl Core {
+    pub(crate) fn new(
+        env: vfs::Env,
+        directory: PathBuf,
+        options: BtreeOptions,
+        store: Arc<BlockStore>,
+        workers: Workers,
+        directory_tree: Arc<Tree>,
+        durable: Seq,
+    ) -> Self {
+        Self {
+            env,
+            directory,
+            store,
+            pins: Pins::new(durable),
+            tables: Tables::default(),
+            workers,
+            budget: Budget::new(options.cache_bytes),
+            options,
+            ring: Ring::default(),
+            counters: Counters::default(),
+            line: Mutex::new(None),
+            directory_tree,
+            checkpointing: PlainMutex::new(durable),
+            durable: AtomicU64::new(durable.0),
+            changed: PlainMutex::new(Vec::new()),
+            limbo: Arc::default(),
+            merge_queue: Queue::default(),
+            stopped: PlainMutex::new(None),
+            loading: crate::bulk::Loading::default(),
+            room: Room::default(),
+            relieving: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Errors with `Closed` after [`Core::stop`].
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if self.is_stopped.load(Ordering::Acquire) {
+            let reason = self.stopped.lock().clone();
+            return Err(EngineError::Closed(reason.unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    /// Nothing works after this. The first reason stays.
+    pub(crate) fn stop(&self, reason: &str) {
+        let mut stopped = self.stopped.lock();
+        stopped.get_or_insert_with(|| reason.to_owned());
+        self.is_stopped.store(true, Ordering::Release);
+    }
+
+    /// Heap bytes of a tree's leaves rise or fall, by images and by deltas.
+    pub(crate) fn account(&self, tree: &Tree, images: isize, deltas: isize) {
+        self.budget.add(Use::Images, images);
+        self.budget.add(Use::Deltas, deltas);
+        account_in(tree, images + deltas);
+    }
+
+    /// Heap bytes of a tree's inner nodes rise or fall.
+    pub(crate) fn account_inner(&self, tree: &Tree, bytes: isize) {
+        self.budget.add(Use::Inner, bytes);
+        account_in(tree, bytes);
+    }
+
+    /// Gives back the blocks of large values that nobody can read. Only while no checkpoint runs, so that the next one does not
+    /// refer to them.
+    pub(crate) fn free_lost_large(&self) {
+        for (volume, cell) in self.limbo.take(self.pins.published(), self.pins.low()) {
+            let Some(large) = LargeRef::from_cell(&cell) else { continue };
+            for address in large.addresses() {
+                self.store.free(volume, address, blocks::Referenced::No);
+            }
+        }
+    }
+
+    fn damaged(&self, address: BlockAddr, damage: PageDamage) -> EngineError {
+        EngineError::Corrupt {
+            path: self.directory.clone(),
+            offset: address.sector() * blocks::SECTOR_BYTES as u64,
+            reason: damage.to_string(),
+        }
+    }
+
+    /// A block's raw bytes.
+    pub(crate) fn read_block(&self, tree: &Tree, address: BlockAddr, kind: BlockKind) -> Result<Vec<u8>> {
+        self.counters.pages_read.add(1);
+        let volume = tree.shape.volume;
+        SCRATCH
+            .with_borrow_mut(|scratch| self.store.read(volume, &address, tree.id.0, kind, scratch))
+            .map_err(EngineError::from)
+    }
+
+    /// A leaf's image from disk.
+    pub(crate) fn read_leaf(&self, tree: &Tree, address: BlockAddr) -> Result<LeafImage> {
+        let raw = self.read_block(tree, address, BlockKind::Leaf)?;
+        LeafImage::decode(&raw).map_err(|damage| self.damaged(address, damage))
+    }
+
+    /// An inner node from disk.
+    pub(crate) fn read_inner(&self, tree: &Tree, address: BlockAddr, level: u8) -> Result<Inner> {
+        let raw = self.read_block(tree, address, BlockKind::Inner)?;
+        let damaged = |reason: &str| EngineError::Corrupt {
+            path: self.directory.clone(),
+            offset: address.sector() * blocks::SECTOR_BYTES as u64,
+            reason: reason.to_owned(),
+        };
+        let page = decode_inner(&raw).map_err(|damage| self.damaged(address, damage))?;
+        if page.level != level {
+            return Err(damaged("an inner page of another level"));
+        }
+        let mut children = Vec::with_capacity(page.children.len());
+        for address in page.children {
+            children.push(Child::Stored {
+                address,
+                level: level - 1,
+            });
+        }
+        Ok(Inner::loaded(level, page.separators, children, address))
+    }
+
+    /// The bytes of a large value.
+    pub(crate) fn read_large(&self, tree: &Tree, cell: &[u8]) -> Result<Bytes> {
+        let damaged = |reason: &str| EngineError::Corrupt {
+            path: self.directory.clone(),
+            offset: 0,
+            reason: reason.to_owned(),
+        };
+        let large = LargeRef::from_cell(cell).ok_or_else(|| damaged("a cell of a large value that cannot be"))?;
+        let mut value = Vec::with_capacity(large.total_bytes());
+        for address in large.addresses() {
+            let expected = (large.total_bytes() - value.len()).min(LARGE_CHUNK_BYTES);
+            let chunk = self.read_block(tree, address, BlockKind::Large)?;
+            if chunk.len() != expected {
+                return Err(damaged("a piece of a large value of another length"));
+            }
+            value.extend_from_slice(&chunk);
+        }
+        Ok(value.into())
+    }
+
+    /// Brings a child that a way down met on disk into memory. A leaf comes with its rows when `rows` says so; otherwise as a
+    /// place to write to.
+    pub(crate) fn bring_in(&self, tree: &Arc<Tree>, target: Target<'_>, address: BlockAddr, level: u8, rows: Rows) -> Result<()> {
+        let made = if level > 0 {
+            self.read_inner(tree, address, level).map(|inner| {
+                let bytes = inner.memory_bytes();
+                (Some(Child::Inner(Arc::new(inner))), None, bytes)
+            })
+        } else if rows == Rows::Wanted {
+            self.read_leaf(tree, address).map(|image| {
+                let bytes = image.memory_bytes();
+                (None, Some(image), bytes)
+            })
+        } else {
+            Ok((None, None, 0))
+        };
+        let guard = rcu::pin();
+        let structure = tree.structure.lock();
+        let descent = tree.descend(target, level, &guard);
+        let still_there = matches!(descent.child, Child::Stored { address: now, .. } if *now == address);
+        let (inner, image, bytes) = match made {
+            // What was read may have been replaced meanwhile, and its blocks used for something else.
+            Err(_) if !still_there => return Ok(()),
+            made => made?,
+        };
+        if !still_there {
+            return Ok(());
+        }
+        if let Some(inner) = inner {
+            descent.cell.replace(inner, &guard);
+            self.account_inner(tree, bytes as isize);
+            return Ok(());
+        }
+        let leaf = Arc::new(new_leaf(&descent, address, image));
+        self.account(tree, (bytes + leaf_overhead(&leaf)) as isize, 0);
+        descent.cell.replace(Child::Leaf(leaf.clone()), &guard);
+        drop(structure);
+        self.keep_in_ring(tree, &leaf);
+        Ok(())
+    }
+
+    /// Brings a leaf's rows into memory.
+    pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
+        let image = self.read_leaf(tree, address);
+        let guard = rcu::pin();
+        let state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        let still_there = !view.retired && matches!(view.base, Base::Stored(now) if now == address);
+        if !still_there {
+            return Ok(());
+        }
+        let image = image?;
+        self.account(tree, image.memory_bytes() as isize, 0);
+        leaf.view.replace(view.with_base(Base::Image(Arc::new(image))), &guard);
+        drop(state);
+        self.keep_in_ring(tree, leaf);
+        Ok(())
+    }
+
+    /// Makes the replacement policy know a leaf that takes memory.
+    pub(crate) fn keep_in_ring(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) {
+        let mut state = leaf.state.lock();
+        if !state.in_ring {
+            state.in_ring = true;
+            self.ring.push(tree.clone(), leaf.clone());
+        }
+    }
+}
+
+fn account_in(tree: &Tree, bytes: isize) {
+    if bytes >= 0 {
+        tree.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    } else {
+        let _ = tree.memory_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
+            Some(sum.saturating_add_signed(bytes as i64))
+        });
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.workers.close();
+    }
+}
+
+/// Whether a leaf that comes into memory brings its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    Wanted,
+    NotYet,
+}
+
+fn new_leaf(descent: &Descent<'_>, address: BlockAddr, image: Option<LeafImage>) -> Leaf {
+    let low = descent.low.map_or_else(Vec::new, crate::tree::Fence::to_vec).into_boxed_slice();
+    match image {
+        None => Leaf::stored(low, address),
+        Some(image) => Leaf::with(low, Base::Image(Arc::new(image)), Some(address)),
+    }
+}
+
+impl LeafView {
+    /// The same with another base.
+    pub(crate) fn with_base(&self, base: Base) -> Self {
+        Self {
+            base,
+            hidden_from: self.hidden_from,
+            arena: self.arena.clone(),
+            order: self.order.copy(),
+            retired: false,
+        }
+    }
+
+    /// What a leaf that left the tree shows.
+    pub(crate) fn retired() -> Self {
+        let mut view = Self::new(Base::Empty);
+        view.retired = true;
+        view
+    }
+}
+
+/// Reading a key needs no more than this: kept here beside the loading it may cause.
+impl Core {
+    /// The value of a key as of `at`.
+    pub(crate) fn get(&self, tree: &Arc<Tree>, key: &[u8], at: Seq) -> Result<Option<Bytes>> {
+        use crate::leaf::Found;
+        loop {
+            let guard: Guard = rcu::pin();
+            match tree.descend(Target::At(key), 0, &guard).child {
+                Child::Leaf(leaf) => {
+                    let view = leaf.view.load(&guard);
+                    if view.retired {
+                        continue;
+                    }
+                    leaf.warm();
+                    match view.get(key, at, &guard) {
+                        Found::Inline(bytes) => return Ok(Some(bytes)),
+                        Found::Nothing => return Ok(None),
+                        Found::Large(cell) => {
+                            drop(guard);
+                            return self.read_large(tree, &cell).map(Some);
+                        }
+                        Found::NotLoaded(address) => {
+                            let leaf = leaf.clone();
+                            drop(guard);
+                            self.bring_base_in(tree, &leaf, address)?;
+                        }
+                    }
+                }
+                Child::Stored { address, level } => {
+                    let (address, level) = (*address, *level);
+                    drop(guard);
+                    self.bring_in(tree, Target::At(key), address, level, Rows::Wanted)?;
+                }
+                Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What was written to a leaf since its base was built: entries by key, each with a chain of versions.
+//!
+//! Entries lie in an arena that only grows ([`Arena`]); the sorted order over them is a small array of numbers ([`Order`]).
+//! Writing to a key that has an entry pushes onto its chain. A new key at the right end is appended in place; anywhere else
+//! the order is copied with the new number in it, and the leaf publishes the copy. Readers need no lock for any of that:
+//! a number is stored before the length that covers it, an entry before its number.
+
+use crate::version::Chain;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Entries of the first chunk; each further chunk doubles.
+const FIRST_CHUNK: usize = 8;
+const CHUNKS: usize = 6;
+/// Most entries a delta can hold.
+pub(crate) const ENTRIES_MAX: usize = FIRST_CHUNK * ((1 << CHUNKS) - 1);
+
+/// A key that was written.
+pub(crate) struct Entry {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) chain: Chain,
+}
+
+impl Entry {
+    /// Heap bytes of an entry without its versions.
+    pub(crate) fn bytes(key: &[u8]) -> usize {
+        crate::budget::good_size(key.len()) + size_of::<OnceLock<Entry>>()
+    }
+}
+
+/// Entries in the order of their coming.
+#[derive(Default)]
+pub(crate) struct Arena {
+    chunks: [OnceLock<Box<[OnceLock<Entry>]>>; CHUNKS],
+}
+
+/// Chunk and place of an entry.
+fn place(index: usize) -> (usize, usize) {
+    let shifted = index / FIRST_CHUNK + 1;
+    let chunk = shifted.ilog2() as usize;
+    (chunk, index - FIRST_CHUNK * ((1 << chunk) - 1))
+}
+
+impl Arena {
+    /// Entry `index`, which must have been put.
+    #[inline]
+    pub(crate) fn get(&self, index: u16) -> &Entry {
+        let (chunk, at) = place(index as usize);
+        self.chunks[chunk]
+            .get()
+            .and_then(|chunk| chunk[at].get())
+            .expect("the order names entries that are there")
+    }
+
+    /// Puts entry `index`, the next free one. The caller holds the leaf's lock.
+    pub(crate) fn put(&self, index: usize, entry: Entry) {
+        let (chunk, at) = place(index);
+        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| OnceLock::new()).collect());
+        assert!(slots[at].set(entry).is_ok(), "entry {index} was free");
+    }
+}
+
+/// Numbers of entries in key order, the last few places free.
+pub(crate) struct Order {
+    len: AtomicU16,
+    numbers: Box<[AtomicU16]>,
+}
+
+impl Order {
+    /// Room for `capacity` numbers at least.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        let capacity = capacity.next_power_of_two().clamp(FIRST_CHUNK, 512);
+        Self {
+            len: AtomicU16::new(0),
+            numbers: (0..capacity).map(|_| AtomicU16::new(0)).collect(),
+        }
+    }
+
+    /// Numbers `0..len`, in that order.
+    pub(crate) fn ascending(len: usize) -> Self {
+        let order = Self::with_capacity(len);
+        for number in 0..len {
+            order.append(number as u16);
+        }
+        order
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire) as usize
+    }
+
+    /// Number at `at`, below a length that was read.
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> u16 {
+        self.numbers[at].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() == self.numbers.len()
+    }
+
+    /// Adds a number at the end. One writer at a time; there must be room.
+    pub(crate) fn append(&self, number: u16) {
+        let len = self.len();
+        self.numbers[len].store(number, Ordering::Relaxed);
+        self.len.store(len as u16 + 1, Ordering::Release);
+    }
+
+    /// A copy with room for as many more as this has.
+    pub(crate) fn copy(&self) -> Self {
+        let len = self.len();
+        let copy = Self::with_capacity(self.numbers.len());
+        for at in 0..len {
+            copy.numbers[at].store(self.get(at), Ordering::Relaxed);
+        }
+        copy.len.store(len as u16, Ordering::Release);
+        copy
+    }
+
+    /// A copy with a number put in before `at`, and room for more.
+    pub(crate) fn with_inserted(&self, at: usize, number: u16) -> Self {
+        let len = self.len();
+        let copy = Self::with_capacity(len + 1 + len / 4);
+        for (to, from) in (0..at).map(|index| (index, index)).chain((at..len).map(|index| (index + 1, index))) {
+            copy.numbers[to].store(self.get(from), Ordering::Relaxed);
+        }
+        copy.numbers[at].store(number, Ordering::Relaxed);
+        copy.len.store(len as u16 + 1, Ordering::Release);
+        copy
+    }
+
+    /// Heap bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        crate::budget::good_size(self.numbers.len() * 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_follow_each_other_without_gaps() {
+        let mut expected = (0, 0);
+        for index in 0..ENTRIES_MAX {
+            assert_eq!(place(index), expected, "entry {index}");
+            expected.1 += 1;
+            if expected.1 == FIRST_CHUNK << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+        assert_eq!(expected, (CHUNKS, 0));
+    }
+
+    #[test]
+    fn numbers_stay_where_they_were_put() {
+        let mut order = Order::with_capacity(1);
+        for number in 0..200_u16 {
+            // Alternately at the front, in the middle and at the end.
+            let at = match number % 3 {
+                0 => 0,
+                1 => order.len() / 2,
+                _ => order.len(),
+            };
+            if at == order.len() && !order.is_full() {
+                order.append(number);
+            } else {
+                order = order.with_inserted(at, number);
+            }
+            assert_eq!(order.get(at), number);
+        }
+        let mut all: Vec<u16> = (0..200).map(|at| order.get(at)).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..200).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,221 @@
+//! The directory: a tree like any other whose rows are the tables.
+//!
+//! Key: the table's id, big-endian. Value (little-endian, `docs/formats/btree-directory.md`): format version, kind, state,
+//! flags, root's level, root's address, creation `Seq`, stored bytes, volume, compressor, name. Only checkpoints write it. A
+//! table that was dropped while a snapshot could still read it keeps a row in the state `dropped`, so that its blocks are
+//! found and given back after a crash.
+
+use crate::checkpoint::RootAddress;
+use crate::core::Core;
+use crate::leaf::SEQ_MAX;
+use crate::snapshot::Walk;
+use crate::tables::Table;
+use crate::tree::{Child, Shape, Tree, empty_root};
+use crate::version::{Change, Value};
+use blocks::{BlockAddr, VolumeId};
+use bytes::Bytes;
+use codec::Codec;
+use engine::{Direction, EngineError, FillLimits, KeyRange, Result, Rows, Seq, TableId, TableKind, TableSpec};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Owner of the directory's blocks; no table has this id.
+pub(crate) const DIRECTORY: TableId = TableId(u32::MAX);
+const FORMAT_VERSION: u8 = 1;
+const STATE_LIVE: u8 = 0;
+const STATE_DROPPED: u8 = 1;
+const FLAG_HAS_LARGE: u8 = 1;
+/// Version, kind, state, flags, level, address, creation, stored bytes, volume, length of the compressor's name.
+const FIXED_BYTES: usize = 5 + BlockAddr::ENCODED_BYTES + 8 + 8 + 4 + 1;
+/// In the place of a compressor's length: the specification named none.
+const NO_COMPRESSOR: u8 = 0xff;
+/// In the place of the root's level: no rows.
+const NO_ROOT: u8 = 0xff;
+
+type Row = (Vec<u8>, Change);
+
+/// The directory's own shape.
+pub(crate) fn shape() -> Shape {
+    Shape {
+        kind: TableKind::Small,
+        codec: Codec::Lz4,
+        level: None,
+        leaf_bytes: 16 << 10,
+        large_bytes_min: usize::MAX,
+        volume: VolumeId::MAIN,
+    }
+}
+
+fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> Row {
+    let tree = &table.tree;
+    let mut value = Vec::with_capacity(FIXED_BYTES + table.spec.name.len() + 8);
+    let has_large = tree.has_large.load(Ordering::Acquire);
+    value.extend_from_slice(&[
+        FORMAT_VERSION,
+        match table.spec.kind {
+            TableKind::Records => 0,
+            TableKind::Index => 1,
+            TableKind::Small => 2,
+        },
+        state,
+        if has_large { FLAG_HAS_LARGE } else { 0 },
+        root.map_or(NO_ROOT, |root| root.level),
+    ]);
+    match root {
+        Some(root) => root.address.encode(&mut value),
+        None => value.extend_from_slice(&[0; BlockAddr::ENCODED_BYTES]),
+    }
+    value.extend_from_slice(&table.created.0.to_le_bytes());
+    value.extend_from_slice(&tree.stored_bytes.load(Ordering::Relaxed).to_le_bytes());
+    value.extend_from_slice(&tree.shape.volume.0.to_le_bytes());
+    match &table.spec.compressor {
+        None => value.push(NO_COMPRESSOR),
+        Some(name) => {
+            value.push(name.len() as u8);
+            value.extend_from_slice(name.as_bytes());
+        }
+    }
+    value.extend_from_slice(table.spec.name.as_bytes());
+    (
+        table.id.0.to_be_bytes().to_vec(),
+        Change::Put(Value::Inline(Bytes::from(value))),
+    )
+}
+
+/// A live table's row.
+pub(crate) fn row(table: &Table, root: Option<RootAddress>) -> Row {
+    *table.root.lock() = root;
+    encode(table, root, STATE_LIVE)
+}
+
+/// The row of a table that was dropped and still has readers: where it lay last.
+pub(crate) fn dropped_row(table: &Table) -> Row {
+    encode(table, *table.root.lock(), STATE_DROPPED)
+}
+
+/// No row any more.
+pub(crate) fn removed(id: TableId) -> Row {
+    (id.0.to_be_bytes().to_vec(), Change::Delete)
+}
+
+fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool, Option<RootAddress>)> {
+    let fixed = value.get(..FIXED_BYTES)?;
+    let kind = match fixed[1] {
+        0 => TableKind::Records,
+        1 => TableKind::Index,
+        2 => TableKind::Small,
+        _ => return None,
+    };
+    if fixed[0] != FORMAT_VERSION || fixed[2] > STATE_DROPPED || fixed[3] & !FLAG_HAS_LARGE != 0 {
+        return None;
+    }
+    let mut at = 5;
+    let mut take = |bytes: usize| {
+        at += bytes;
+        &fixed[at - bytes..at]
+    };
+    let address = take(BlockAddr::ENCODED_BYTES);
+    let root = match fixed[4] {
+        NO_ROOT => None,
+        level if level <= crate::page::LEVEL_MAX => Some(RootAddress {
+            address: BlockAddr::decode(address)?,
+            level,
+        }),
+        _ => return None,
+    };
+    let created = Seq(u64::from_le_bytes(take(8).try_into().ok()?));
+    let stored_bytes = u64::from_le_bytes(take(8).try_into().ok()?);
+    let volume = VolumeId(u32::from_le_bytes(take(4).try_into().ok()?));
+    let rest = &value[FIXED_BYTES..];
+    let (compressor, name) = match take(1)[0] {
+        NO_COMPRESSOR => (None, rest),
+        length => {
+            let (name, rest) = rest.split_at_checked(length as usize)?;
+            (Some(std::str::from_utf8(name).ok()?.to_owned()), rest)
+        }
+    };
+    let spec = TableSpec {
+        kind,
+        name: std::str::from_utf8(name).ok()?.to_owned(),
+        compressor,
+    };
+    let child = root.map_or_else(empty_root, |root| Child::Stored {
+        address: root.address,
+        level: root.level,
+    });
+    let tree = Tree::new(id, Shape { kind, volume, ..shape() }, child);
+    tree.stored_bytes.store(stored_bytes, Ordering::Relaxed);
+    tree.has_large.store(fixed[3] & FLAG_HAS_LARGE != 0, Ordering::Relaxed);
+    Some((Table::new(spec, Arc::new(tree), created), fixed[2] == STATE_DROPPED, root))
+}
+
+/// What the block store keeps as a checkpoint's root: version, level, address of the directory.
+pub(crate) fn encode_root(root: Option<RootAddress>) -> Vec<u8> {
+    let mut bytes = vec![FORMAT_VERSION, root.map_or(NO_ROOT, |root| root.level)];
+    if let Some(root) = root {
+        root.address.encode(&mut bytes);
+    }
+    bytes
+}
+
+/// The directory's root child.
+pub(crate) fn decode_root(bytes: &[u8]) -> Option<Child> {
+    match bytes {
+        [FORMAT_VERSION, NO_ROOT] => Some(empty_root()),
+        [FORMAT_VERSION, level, address @ ..] if *level <= crate::page::LEVEL_MAX => Some(Child::Stored {
+            address: BlockAddr::decode(address)?,
+            level: *level,
+        }),
+        _ => None,
+    }
+}
+
+impl Core {
+    /// Reads the directory into the map of tables.
+    pub(crate) fn load_tables(&self, at: Seq) -> Result<()> {
+        let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
+        let mut rows = Rows::new();
+        let damaged = || EngineError::Corrupt {
+            path: self.directory.clone(),
+            offset: 0,
+            reason: "a row of the directory of tables that cannot be".to_owned(),
+        };
+        loop {
+            walk.fill(self, &self.directory_tree, at, &mut rows, FillLimits::default())?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            for index in 0..rows.len() {
+                let id = TableId(u32::from_be_bytes(rows.key(index).try_into().map_err(|_| damaged())?));
+                let (decoded, is_dropped, root) = decode(id, rows.value(index)).ok_or_else(damaged)?;
+                // The shape comes from the specification and today's options; where its blocks lie, from the row.
+                let volume = decoded.tree.shape.volume;
+                let shape = Shape {
+                    volume,
+                    ..self.shape_in(&decoded.spec, volume)?
+                };
+                let tree = Tree::new(id, shape, decoded.tree.root.load(&rcu::pin()).clone());
+                for (to, from) in [(&tree.stored_bytes, &decoded.tree.stored_bytes)] {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                tree.has_large.store(decoded.tree.has_large.load(Ordering::Relaxed), Ordering::Relaxed);
+                let table = Arc::new(Table::new(decoded.spec, Arc::new(tree), decoded.created));
+                *table.root.lock() = root;
+                table.in_directory.store(true, Ordering::Release);
+                if is_dropped {
+                    // Nobody reads it: the next checkpoint gives its blocks back.
+                    table.set_dropped(Seq::ZERO.max(at));
+                }
+                self.tables.put(table);
+                if is_dropped {
+                    self.table_changed(id);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a table counts for a reader now.
+pub(crate) fn is_live(table: &Table) -> bool {
+    table.dropped() == SEQ_MAX
+}

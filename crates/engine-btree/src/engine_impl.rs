@@ -1,0 +1,183 @@
+//! The engine, as the rest of Tenon sees it.
+
+use crate::core::Core;
+use crate::directory::{self, DIRECTORY, decode_root};
+use crate::options::BtreeOptions;
+use crate::snapshot::BtreeSnapshot;
+use crate::tree::{Tree, empty_root};
+use crate::workers::{Workers, WorkersError};
+use blocks::{BlockStore, StoreOptions};
+use engine::{
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity, Maintenance,
+    MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
+};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vfs::Env;
+
+/// Version of the files.
+const FORMAT_VERSION: u32 = 1;
+
+/// The `btree` engine. See the crate's documentation.
+pub struct BtreeEngine {
+    info: EngineInfo,
+    core: Arc<Core>,
+    /// Held by `apply`: the last `Seq`.
+    applied: Mutex<Seq>,
+}
+
+impl From<WorkersError> for EngineError {
+    fn from(error: WorkersError) -> Self {
+        EngineError::Closed(error.to_string())
+    }
+}
+
+impl BtreeEngine {
+    /// Opens or creates an engine in a directory that exists.
+    pub fn open(env: &Env, directory: &Path, options: BtreeOptions) -> Result<Self> {
+        let store_options = StoreOptions {
+            segment_bytes: options.segment_bytes,
+        };
+        let (store, root) = BlockStore::open(env, directory, store_options)?;
+        let workers = Workers::start(options.threads).map_err(|source| EngineError::Io {
+            operation: "start threads for",
+            path: directory.to_owned(),
+            source,
+        })?;
+        let durable = root.as_ref().map_or(Seq::ZERO, |root| Seq(root.seq));
+        let directory_root = match &root {
+            None => empty_root(),
+            Some(root) => decode_root(&root.root).ok_or_else(|| EngineError::Corrupt {
+                path: directory.to_owned(),
+                offset: 0,
+                reason: "a checkpoint's root that cannot be".to_owned(),
+            })?,
+        };
+        let directory_tree = Arc::new(Tree::new(DIRECTORY, directory::shape(), directory_root));
+        let options = BtreeOptions {
+            cache_bytes: options.cache_bytes.max(BtreeOptions::CACHE_BYTES_MIN),
+            ..options
+        };
+        let core = Core::new(
+            env.clone(),
+            directory.to_owned(),
+            options,
+            store,
+            workers,
+            directory_tree,
+            durable,
+        );
+        core.load_tables(durable)?;
+        Ok(Self {
+            info: EngineInfo {
+                name: "btree",
+                format_version: FORMAT_VERSION,
+                capabilities: Capabilities {
+                    lock_granularity: LockGranularity::Document,
+                    concurrent_apply: false,
+                    hot_backup: true,
+                    checkpoint_cost: CheckpointCost::Changes,
+                    cheap_range_delete: true,
+                    compressors: &["none", "snappy", "lz4", "zlib", "zstd"],
+                },
+            },
+            core: Arc::new(core),
+            applied: Mutex::new(durable),
+        })
+    }
+}
+
+impl Engine for BtreeEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn tables(&self) -> Result<Vec<(TableId, TableSpec)>> {
+        self.core.check_running()?;
+        let at = self.core.pins.published();
+        let tables = self.core.tables.all();
+        let live = tables.iter().filter(|table| table.lives_at(at));
+        Ok(live.map(|table| (table.id, table.spec.clone())).collect())
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        self.core.check_running()?;
+        Ok(Arc::new(BtreeSnapshot::new(self.core.clone())))
+    }
+
+    fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {
+        let mut applied = self.applied.lock();
+        self.core.check_running()?;
+        let result = if seq <= *applied {
+            Err(EngineError::Invalid {
+                operation: "apply",
+                reason: format!("{seq:?} does not rise above {:?}", *applied),
+            })
+        } else {
+            self.core.apply(batch, seq)
+        };
+        if let Err(error) = &result {
+            self.core.stop(&format!("a batch failed: {error}"));
+        }
+        *applied = seq.max(*applied);
+        drop(applied);
+        result?;
+        self.core.wait_for_room(batch);
+        Ok(())
+    }
+
+    fn publish(&self, seq: Seq) {
+        self.core.pins.publish(seq);
+    }
+
+    fn durable_seq(&self) -> Seq {
+        Seq(self.core.durable.load(Ordering::Acquire))
+    }
+
+    fn checkpoint(&self) -> Result<Seq> {
+        self.core.checkpoint(false)
+    }
+
+    fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64> {
+        self.core.check_running()?;
+        self.core.bulk_load(table, rows, seq)
+    }
+
+    fn table_stats(&self, table: TableId) -> Result<TableStats> {
+        self.core.check_running()?;
+        self.core.table_stats(table)
+    }
+
+    fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
+        self.core.report_stats(sink);
+    }
+
+    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+        self.core.check_running()?;
+        match task {
+            Maintenance::Verify(table) => self.core.verify(*table),
+            Maintenance::Compact(table) => self.core.compact(*table),
+        }
+    }
+
+    fn backup(&self) -> Result<Box<dyn Backup>> {
+        self.core.check_running()?;
+        self.core.checkpoint(false)?;
+        Ok(Box::new(crate::backup::PinnedBackup::new(self.core.store.pin()?)))
+    }
+
+    fn close(&self, mode: CloseMode) -> Result<()> {
+        let _applied = self.applied.lock();
+        self.core.check_running()?;
+        let result = match mode {
+            CloseMode::Checkpoint => self.core.checkpoint(false).map(|_| ()),
+            CloseMode::Abandon => Ok(()),
+        };
+        self.core.stop("it was closed");
+        self.core.workers.close();
+        self.core.ring.clear();
+        result
+    }
+}

@@ -1,0 +1,396 @@
+//! Merging a leaf's delta into its base: the work behind splits, write-back and checkpoints.
+//!
+//! A fold brings the base to one position, `through`, and keeps in the new delta only
+//! 1. versions above it, which the published position has not reached,
+//! 2. for each key that changed while a snapshot was open below its newest change, what those snapshots see (undo), and
+//! 3. values too large for a leaf that have no blocks of their own yet.
+//!
+//! It touches no lock, no file, and nothing of the leaf it reads: readers go on there until the result is published.
+
+use crate::delta::{Arena, Entry, Order};
+use crate::leaf::{Base, LeafView, SEQ_MAX};
+use crate::page::{CellValue, KeyParts, LargeRef, LeafBuilder, LeafImage, NewValue, shortest_separator};
+use crate::version::{Change, Ground, LargeOwner, Value, Version, chain_of, change_bytes, sum};
+use engine::Seq;
+use rcu::Guard;
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Retained entries of one piece, at most about: half of what a delta holds.
+const RETAINED_MAX: usize = crate::delta::ENTRIES_MAX / 2;
+
+/// What a fold shall do.
+pub(crate) struct FoldPlan<'a> {
+    /// The base's new position.
+    pub(crate) through: Seq,
+    /// Positions of open snapshots, rising.
+    pub(crate) readers: &'a [Seq],
+    /// Values of this many bytes and more stay out of leaves.
+    pub(crate) large_bytes_min: usize,
+    /// Row bytes a leaf should have at most; `usize::MAX` never splits.
+    pub(crate) target_bytes: usize,
+    /// New rows came at the right end: leave full leaves behind.
+    pub(crate) appending: bool,
+}
+
+/// A leaf that a fold made.
+pub(crate) struct Piece {
+    /// Lowest key; `None` for the first piece, which begins where the folded leaf did.
+    pub(crate) low: Option<Vec<u8>>,
+    pub(crate) image: LeafImage,
+    pub(crate) retained: Vec<Entry>,
+    /// Heap bytes of the retained entries.
+    pub(crate) retained_bytes: usize,
+    /// Key and value bytes of the retained entries.
+    pub(crate) retained_rows: usize,
+    /// The oldest change that is not in the image.
+    pub(crate) valid_to: Seq,
+    /// The image has cells of large values.
+    pub(crate) has_large: bool,
+    /// Owners of large values whose cells the image holds: adopt them when the image is stored.
+    pub(crate) owners: Vec<Arc<LargeOwner>>,
+}
+
+/// The result of a fold.
+pub(crate) struct Folded {
+    pub(crate) pieces: Vec<Piece>,
+    /// The newest change that went into the images; `ZERO` when none did.
+    pub(crate) newest: Seq,
+    /// Cells of large values that the base had and the images do not.
+    pub(crate) dropped_large: Vec<bytes::Bytes>,
+}
+
+thread_local! {
+    static BUILDER: RefCell<LeafBuilder> = RefCell::new(LeafBuilder::new());
+}
+
+/// A row of the merge: of the base, of the delta, or of both.
+pub(crate) struct Merged<'v> {
+    pub(crate) row: Option<usize>,
+    pub(crate) entry: Option<&'v Entry>,
+}
+
+/// Walks base and delta in key order.
+pub(crate) fn merged<'v>(view: &'v LeafView, image: Option<&'v LeafImage>) -> impl Iterator<Item = Merged<'v>> {
+    let rows = image.map_or(0, LeafImage::len);
+    let entries = view.order.len();
+    let (mut row, mut entry) = (0, 0);
+    std::iter::from_fn(move || {
+        let order = match (row < rows, entry < entries) {
+            (false, false) => return None,
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+            (true, true) => image
+                .expect("it has rows")
+                .key(row)
+                .cmp(&view.entry(entry).key),
+        };
+        let merged = Merged {
+            row: (order != Ordering::Greater).then_some(row),
+            entry: (order != Ordering::Less).then(|| view.entry(entry)),
+        };
+        row += usize::from(merged.row.is_some());
+        entry += usize::from(merged.entry.is_some());
+        Some(merged)
+    })
+}
+
+/// A base row's value.
+pub(crate) fn base_value(image: &LeafImage, row: usize) -> Value {
+    match image.value(row) {
+        CellValue::Inline(range) => Value::Inline(image.data().slice(range)),
+        CellValue::Large(large) => Value::Large(image.data().slice_ref(large.cell()), None),
+    }
+}
+
+/// What `at` sees of a key: its value and since when it is so (`ZERO`: since before the base).
+fn state_at(entry: Option<&Entry>, below: Option<&Value>, hidden_from: Seq, at: Seq, guard: &Guard) -> (Option<Value>, Seq) {
+    let sight = entry.map(|entry| entry.chain.see(at, guard));
+    let newest = sight.and_then(|sight| sight.newest).unwrap_or(Seq::ZERO);
+    let (ground, since) = match sight.map_or(Ground::Base, |sight| sight.ground) {
+        Ground::Value(value) => (Some(value.clone()), newest),
+        Ground::Gone => (None, newest),
+        Ground::Base if at >= hidden_from => (None, newest.max(hidden_from)),
+        Ground::Base => (below.cloned(), newest),
+    };
+    match sight.and_then(|sight| sight.added) {
+        None => (ground, since),
+        Some(amount) => {
+            let before: &[u8] = match &ground {
+                Some(Value::Inline(bytes)) => bytes,
+                _ => &[],
+            };
+            (Some(Value::Inline(sum(before, amount))), since)
+        }
+    }
+}
+
+fn new_value(value: &Value) -> NewValue<'_> {
+    match value {
+        Value::Inline(bytes) => NewValue::Inline(bytes),
+        Value::Large(cell, _) => NewValue::Large(LargeRef::from_cell(cell).expect("a cell is checked when it comes in")),
+    }
+}
+
+/// Folds a leaf. The base must be in memory.
+pub(crate) fn fold(view: &LeafView, plan: &FoldPlan<'_>, guard: &Guard) -> Folded {
+    BUILDER.with_borrow_mut(|builder| Folder::new(view, plan, builder, guard).run())
+}
+
+struct Folder<'a> {
+    view: &'a LeafView,
+    image: Option<&'a LeafImage>,
+    plan: &'a FoldPlan<'a>,
+    builder: &'a mut LeafBuilder,
+    guard: &'a Guard,
+    result: Folded,
+    /// Start of the piece being built.
+    low: Option<Vec<u8>>,
+    retained: Vec<Entry>,
+    retained_bytes: usize,
+    retained_rows: usize,
+    valid_to: Seq,
+    has_large: bool,
+    owners: Vec<Arc<LargeOwner>>,
+}
+
+impl<'a> Folder<'a> {
+    fn new(view: &'a LeafView, plan: &'a FoldPlan<'a>, builder: &'a mut LeafBuilder, guard: &'a Guard) -> Self {
+        let image = match &view.base {
+            Base::Empty => None,
+            Base::Image(image) => Some(&**image),
+            Base::Stored(_) => unreachable!("a fold needs the base in memory"),
+        };
+        Self {
+            view,
+            image,
+            plan,
+            builder,
+            guard,
+            result: Folded {
+                pieces: Vec::new(),
+                newest: Seq::ZERO,
+                dropped_large: Vec::new(),
+            },
+            low: None,
+            retained: Vec::new(),
+            retained_bytes: 0,
+            retained_rows: 0,
+            valid_to: SEQ_MAX,
+            has_large: false,
+            owners: Vec::new(),
+        }
+    }
+
+    /// Bytes at which a piece is full.
+    fn piece_bytes(&self) -> usize {
+        let target = self.plan.target_bytes;
+        let base = self.image.map_or(0, LeafImage::row_bytes);
+        let delta: usize = (0..self.view.order.len())
+            .map(|at| {
+                let entry = self.view.entry(at);
+                let value = match entry.chain.head(self.guard).map(|version| &version.change) {
+                    Some(Change::Put(value)) => value.bytes().min(self.plan.large_bytes_min),
+                    _ => 0,
+                };
+                entry.key.len() + value
+            })
+            .sum();
+        let total = base + delta;
+        if target == usize::MAX || total <= target + target / 2 {
+            usize::MAX
+        } else if self.plan.appending {
+            target
+        } else {
+            total.div_ceil(total.div_ceil(target)).max(1)
+        }
+    }
+
+    fn run(mut self) -> Folded {
+        let piece_bytes = self.piece_bytes();
+        let view = self.view;
+        let image = self.image;
+        let hidden = view.hidden_from <= self.plan.through;
+        let mut last: Option<Merged<'_>> = None;
+        for merged in merged(view, image) {
+            let full = self.builder.row_bytes() + self.retained_rows >= piece_bytes || self.retained.len() >= RETAINED_MAX;
+            if full
+                && self.plan.target_bytes != usize::MAX
+                && let Some(last) = &last
+            {
+                let low = shortest_separator(&self.key(last).to_vec(), &self.key(&merged).to_vec());
+                self.finish_piece(Some(low));
+            }
+            match (merged.row, merged.entry) {
+                (Some(row), None) if !hidden => {
+                    let image = image.expect("the row is its");
+                    self.has_large |= matches!(image.value(row), CellValue::Large(_));
+                    self.builder.push_from(image, row);
+                }
+                (row, entry) => self.take(row, entry),
+            }
+            last = Some(merged);
+        }
+        if view.hidden_from > self.plan.through {
+            self.valid_to = self.valid_to.min(view.hidden_from);
+            self.result.pieces.iter_mut().for_each(|piece| piece.valid_to = piece.valid_to.min(view.hidden_from));
+        } else {
+            self.result.newest = self.result.newest.max(view.hidden_from);
+        }
+        self.finish_piece(None);
+        self.result
+    }
+
+    fn key(&self, merged: &Merged<'a>) -> KeyParts<'a> {
+        match (merged.entry, merged.row) {
+            (Some(entry), _) => KeyParts::from(&*entry.key),
+            (None, Some(row)) => self.image.expect("the row is its").key(row),
+            (None, None) => unreachable!("a merged row is of the base or of the delta"),
+        }
+    }
+
+    fn take(&mut self, row: Option<usize>, entry: Option<&'a Entry>) {
+        let (through, hidden_from) = (self.plan.through, self.view.hidden_from);
+        let image = self.image;
+        let below = row.map(|row| base_value(image.expect("the row is its"), row));
+        let (value, since) = state_at(entry, below.as_ref(), hidden_from, through, self.guard);
+        self.result.newest = self.result.newest.max(since);
+        let mut kept: Vec<(Seq, Change)> = Vec::new();
+        let mut next: Option<&Version> = entry.and_then(|entry| entry.chain.head(self.guard));
+        while let Some(version) = next
+            && version.seq > through
+        {
+            kept.push((version.seq, version.change.clone()));
+            self.valid_to = self.valid_to.min(version.seq);
+            next = version.older(self.guard);
+        }
+        let homeless = matches!(&value, Some(Value::Inline(bytes)) if bytes.len() >= self.plan.large_bytes_min);
+        let undo = self.plan.readers.first().is_some_and(|&oldest| oldest < since);
+        if undo || homeless {
+            kept.push((since, value.clone().map_or(Change::Delete, Change::Put)));
+        }
+        if undo {
+            let mut seen_since = since;
+            for &reader in self.plan.readers.iter().rev().filter(|&&reader| reader < since) {
+                let (value, since) = state_at(entry, below.as_ref(), hidden_from, reader, self.guard);
+                if since < seen_since {
+                    kept.push((since, value.map_or(Change::Delete, Change::Put)));
+                    seen_since = since;
+                }
+            }
+        }
+        if let Some(Value::Large(cell, None)) = &below
+            && !matches!(&value, Some(Value::Large(now, _)) if now == cell)
+        {
+            self.result.dropped_large.push(cell.clone());
+        }
+        let key = match (entry, row) {
+            (Some(entry), _) => KeyParts::from(&*entry.key),
+            (None, row) => image.expect("the row is its").key(row.expect("of base or delta")),
+        };
+        if homeless {
+            // The image does not hold it yet.
+            self.valid_to = self.valid_to.min(since);
+        } else if let Some(value) = &value {
+            if let Value::Large(_, owner) = value {
+                self.has_large = true;
+                self.owners.extend(owner.clone());
+            }
+            self.builder.push(key, new_value(value));
+        }
+        if !kept.is_empty() {
+            let key = key.to_vec();
+            self.retained_bytes += Entry::bytes(&key) + kept.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
+            self.retained_rows += key.len();
+            self.retained.push(Entry {
+                key: key.into(),
+                chain: chain_of(kept.into_iter()),
+            });
+        }
+    }
+
+    fn finish_piece(&mut self, next_low: Option<Vec<u8>>) {
+        self.result.pieces.push(Piece {
+            low: std::mem::replace(&mut self.low, next_low),
+            image: self.builder.finish(),
+            retained: std::mem::take(&mut self.retained),
+            retained_bytes: std::mem::take(&mut self.retained_bytes),
+            retained_rows: std::mem::take(&mut self.retained_rows),
+            valid_to: std::mem::replace(&mut self.valid_to, SEQ_MAX),
+            has_large: std::mem::take(&mut self.has_large),
+            owners: std::mem::take(&mut self.owners),
+        });
+    }
+}
+
+/// The view of a leaf after a fold: the image as base, the retained entries as delta.
+pub(crate) fn view_of(base: Base, hidden_from: Seq, retained: Vec<Entry>) -> LeafView {
+    let arena = Arena::default();
+    let order = Order::ascending(retained.len());
+    for (index, entry) in retained.into_iter().enumerate() {
+        arena.put(index, entry);
+    }
+    LeafView {
+        base,
+        hidden_from,
+        arena: Arc::new(arena),
+        order,
+        retired: false,
+    }
+}
+
+/// A leaf's exact state at `at`, for a checkpoint whose cut the base has passed: a snapshot at `at` is open, so that the delta
+/// has all it takes.
+pub(crate) struct ImageAt {
+    pub(crate) image: LeafImage,
+    pub(crate) has_large: bool,
+}
+
+/// Builds the image of a leaf as of `at`. The base must be in memory, and no value in it at `at` may be homeless (see
+/// [`homeless`]).
+pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> ImageAt {
+    let image = match &view.base {
+        Base::Empty => None,
+        Base::Image(image) => Some(&**image),
+        Base::Stored(_) => unreachable!("the base is in memory"),
+    };
+    BUILDER.with_borrow_mut(|builder| {
+        let mut has_large = false;
+        for merged in merged(view, image) {
+            let below = merged.row.map(|row| base_value(image.expect("the row is its"), row));
+            let (value, _) = state_at(merged.entry, below.as_ref(), view.hidden_from, at, guard);
+            let key = match (merged.entry, merged.row) {
+                (Some(entry), _) => KeyParts::from(&*entry.key),
+                (None, row) => image.expect("the row is its").key(row.expect("of base or delta")),
+            };
+            if let Some(value) = &value {
+                has_large |= matches!(value, Value::Large(..));
+                builder.push(key, new_value(value));
+            }
+        }
+        ImageAt {
+            image: builder.finish(),
+            has_large,
+        }
+    })
+}
+
+/// Keys, positions and bytes of the large values in the delta that have no blocks yet and lie at or below `through`.
+pub(crate) fn homeless(view: &LeafView, through: Seq, large_bytes_min: usize, guard: &Guard) -> Vec<(Box<[u8]>, Seq, bytes::Bytes)> {
+    let mut found = Vec::new();
+    for at in 0..view.order.len() {
+        let entry = view.entry(at);
+        let mut next = entry.chain.head(guard);
+        while let Some(version) = next {
+            if version.seq <= through
+                && let Change::Put(Value::Inline(bytes)) = &version.change
+                && bytes.len() >= large_bytes_min
+            {
+                found.push((entry.key.clone(), version.seq, bytes.clone()));
+            }
+            next = version.older(guard);
+        }
+    }
+    found
+}

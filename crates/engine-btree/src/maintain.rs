@@ -1,0 +1,391 @@
+//! Verifying, compacting, and moving blocks together.
+
+use crate::core::Core;
+use crate::leaf::{Base, Leaf};
+use crate::page::LeafImage;
+use crate::snapshot::Walk;
+use crate::tables::Table;
+use crate::tree::{Child, Target, Tree};
+use crate::write_back::{Need, PageWriter};
+use blocks::{BlockAddr, Urgency, VolumeId};
+use engine::{Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, Seq, TableId, TableStats};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Rounds of moving blocks to the front that one compaction takes at most.
+const COMPACT_ROUNDS_MAX: usize = 8;
+
+impl Core {
+    fn tables_of(&self, id: Option<TableId>) -> Result<Vec<Arc<Table>>> {
+        let live = |table: &Arc<Table>| crate::directory::is_live(table);
+        match id {
+            None => Ok(self.tables.all().into_iter().filter(live).collect()),
+            Some(id) => {
+                let guard = rcu::pin();
+                let table = self.tables.get(id, &guard).filter(|table| live(table));
+                Ok(vec![table.ok_or(EngineError::NoSuchTable(id))?.clone()])
+            }
+        }
+    }
+
+    /// Reads everything: every block, the order of every key, every leaf's place.
+    pub(crate) fn verify(&self, id: Option<TableId>) -> Result<MaintenanceReport> {
+        let mut report = MaintenanceReport::default();
+        let at = self.pins.pin();
+        let result = self.tables_of(id).and_then(|tables| {
+            for table in tables.iter().filter(|table| table.lives_at(at)) {
+                self.verify_table(table, at, &mut report)?;
+            }
+            Ok(())
+        });
+        self.pins.unpin(at);
+        result.map(|()| report)
+    }
+
+    fn verify_table(&self, table: &Table, at: Seq, report: &mut MaintenanceReport) -> Result<()> {
+        let problem = |report: &mut MaintenanceReport, what: String| {
+            report.problems.push(format!("{} ({:?}): {what}", table.spec.name, table.id));
+        };
+        let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
+        let mut rows = Rows::new();
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            match walk.fill(self, &table.tree, at, &mut rows, FillLimits::default()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    problem(report, error.to_string());
+                    // What lies beyond the damage is looked at, too.
+                    match self.end_of_damage(&table.tree, walk.position_key()) {
+                        Some(next) => {
+                            walk.seek(&next);
+                            continue;
+                        }
+                        None => return Ok(()),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if rows.is_empty() {
+                break;
+            }
+            report.rows_checked += rows.len() as u64;
+            for index in 0..rows.len() {
+                let key = rows.key(index);
+                if last.as_deref().is_some_and(|last| last >= key) {
+                    problem(report, format!("key {key:02x?} does not rise above the one before"));
+                }
+                last.get_or_insert_default().clear();
+                last.get_or_insert_default().extend_from_slice(key);
+            }
+        }
+        self.verify_stored(table, report)
+    }
+
+    /// Reads the images of leaves that were read from memory above, and checks that each holds keys of its own range only.
+    fn verify_stored(&self, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
+        let tree = &table.tree;
+        let mut from: Option<Vec<u8>> = None;
+        loop {
+            let target = from.as_deref().map_or(Target::First, Target::At);
+            let (stored, low, high) = {
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                let descent = tree.descend(target, 0, &guard);
+                let stored = match descent.child {
+                    Child::Leaf(leaf) => leaf.state.lock().stored,
+                    Child::Stored { address, level: 0 } => Some(*address),
+                    _ => None,
+                };
+                (
+                    stored,
+                    descent.low.map(crate::tree::Fence::to_vec),
+                    descent.high.map(crate::tree::Fence::to_vec),
+                )
+            };
+            if let Some(address) = stored {
+                match self.read_leaf(tree, address) {
+                    Ok(image) => {
+                        if let Some(what) = outside(&image, low.as_deref(), high.as_deref()) {
+                            report.problems.push(format!("{} ({:?}): {what}", table.spec.name, table.id));
+                        }
+                    }
+                    Err(error) => {
+                        // It may have been written anew meanwhile, and its blocks used for something else.
+                        let guard = rcu::pin();
+                        let now = match tree.descend(target, 0, &guard).child {
+                            Child::Leaf(leaf) => leaf.state.lock().stored,
+                            Child::Stored { address, .. } => Some(*address),
+                            Child::Inner(_) => None,
+                        };
+                        if now == Some(address) {
+                            report.problems.push(format!("{} ({:?}): {error}", table.spec.name, table.id));
+                        }
+                    }
+                }
+            }
+            match high {
+                None => return Ok(()),
+                Some(high) => from = Some(high),
+            }
+        }
+    }
+
+    /// The first key after the leaf or subtree for a key, whether it can be read or not.
+    fn end_of_damage(&self, tree: &Tree, key: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let guard = rcu::pin();
+        let target = key.as_deref().map_or(Target::First, Target::At);
+        tree.descend(target, 0, &guard).high.map(crate::tree::Fence::to_vec)
+    }
+
+    /// Gives space back: merges leaves that have become small, moves blocks to the front of the files, and cuts the files off.
+    pub(crate) fn compact(&self, id: Option<TableId>) -> Result<MaintenanceReport> {
+        let before = self.store.stats().total.file_bytes;
+        for table in self.tables_of(id)? {
+            self.merge_small_leaves(&table.tree)?;
+        }
+        self.checkpoint(true)?;
+        self.checkpoint(true)?;
+        let mut smallest = self.store.stats().total.file_bytes;
+        for _ in 0..COMPACT_ROUNDS_MAX {
+            if self.store.plan_relocation(Urgency::Compact) == 0 {
+                break;
+            }
+            self.relocate()?;
+            // What was moved is free after the next checkpoint, and cut off with the one after.
+            self.checkpoint(true)?;
+            self.checkpoint(true)?;
+            let now = self.store.stats().total.file_bytes;
+            if now >= smallest {
+                break;
+            }
+            smallest = now;
+        }
+        self.store.plan_relocation(Urgency::Background);
+        let after = self.store.stats().total.file_bytes;
+        Ok(MaintenanceReport {
+            bytes_freed: before.saturating_sub(after),
+            ..MaintenanceReport::default()
+        })
+    }
+
+    /// Writes anew what lies in segments that the block store wants to empty.
+    pub(crate) fn relocate(&self) -> Result<()> {
+        for table in self.tables.all().iter().filter(|table| crate::directory::is_live(table)) {
+            self.relocate_tree(&table.tree)?;
+        }
+        self.relocate_tree(&self.directory_tree)
+    }
+
+    fn relocate_tree(&self, tree: &Arc<Tree>) -> Result<()> {
+        let volume = tree.shape.volume;
+        let mut from: Option<Vec<u8>> = None;
+        let mut writer = PageWriter::new(self);
+        loop {
+            self.check_running()?;
+            let target = from.as_deref().map_or(Target::First, Target::At);
+            let (leaves, inner_level, high) = self.to_move(tree, target, volume);
+            if let Some((address, level)) = inner_level {
+                self.bring_in(tree, target, address, level, crate::core::Rows::NotYet)?;
+                continue;
+            }
+            for (key, address) in leaves {
+                let target = Target::At(&key);
+                let found = {
+                    let guard = rcu::pin();
+                    match tree.descend(target, 0, &guard).child {
+                        Child::Leaf(leaf) => Some(leaf.clone()),
+                        _ => None,
+                    }
+                };
+                let leaf = match found {
+                    Some(leaf) => leaf,
+                    None => {
+                        self.bring_in(tree, target, address, 0, crate::core::Rows::Wanted)?;
+                        let guard = rcu::pin();
+                        let Some(leaf) = tree.leaf_in_memory(&key, &guard) else { continue };
+                        leaf.warmth.store(0, Ordering::Relaxed);
+                        leaf
+                    }
+                };
+                writer.write(tree, &leaf, Need::Move)?;
+                self.counters.relocated.add(1);
+            }
+            match high {
+                None => break,
+                Some(high) => from = Some(high),
+            }
+        }
+        writer.flush()
+    }
+
+    /// The leaves to move below one lowest inner node, or the inner node that has to come into memory first; and where the next
+    /// node begins. Inner nodes that have to move are marked for the next checkpoint.
+    #[expect(clippy::type_complexity, reason = "three answers of one look at a node")]
+    fn to_move(
+        &self,
+        tree: &Tree,
+        target: Target<'_>,
+        volume: VolumeId,
+    ) -> (Vec<(Vec<u8>, BlockAddr)>, Option<(BlockAddr, u8)>, Option<Vec<u8>>) {
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        let descent = tree.descend(target, 1, &guard);
+        let high = descent.high.map(crate::tree::Fence::to_vec);
+        let low = descent.low.map_or_else(Vec::new, crate::tree::Fence::to_vec);
+        let moves = |child: &Child, key: Vec<u8>| {
+            let address = match child {
+                Child::Leaf(leaf) => leaf.state.lock().stored,
+                Child::Stored { address, .. } => Some(*address),
+                Child::Inner(_) => None,
+            };
+            address
+                .filter(|address| self.store.wants_move(volume, address))
+                .map(|address| (key, address))
+        };
+        let mut leaves = Vec::new();
+        match descent.child {
+            Child::Inner(inner) => {
+                for (index, cell) in inner.children.iter().enumerate() {
+                    let key = if index == 0 { low.clone() } else { inner.separators.get(index - 1).to_vec() };
+                    leaves.extend(moves(cell.load(&guard), key));
+                }
+                let mut child = tree.root.load(&guard);
+                while let Child::Inner(inner) = child {
+                    let address = inner.disk.lock().address;
+                    if address.is_some_and(|address| self.store.wants_move(volume, &address)) {
+                        mark_down_to(tree, inner.level, &low, &guard);
+                        self.table_changed(tree.id);
+                    }
+                    child = inner.children[inner.separators.child_for(&low)].load(&guard);
+                }
+            }
+            Child::Stored { address, level } if *level > 0 => return (Vec::new(), Some((*address, *level)), high),
+            child => leaves.extend(moves(child, low)),
+        }
+        (leaves, None, high)
+    }
+
+    /// Merges neighbours that together fill less than a leaf.
+    fn merge_small_leaves(&self, tree: &Arc<Tree>) -> Result<()> {
+        let mut from: Option<Vec<u8>> = None;
+        loop {
+            self.check_running()?;
+            let target = from.as_deref().map_or(Target::First, Target::At);
+            let step = {
+                let guard = rcu::pin();
+                let descent = tree.descend(target, 0, &guard);
+                let high = descent.high.map(crate::tree::Fence::to_vec);
+                match descent.child {
+                    Child::Leaf(leaf) => Step::Leaf(leaf.clone(), high),
+                    Child::Stored { address, level } => Step::Load(*address, *level),
+                    Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+                }
+            };
+            match step {
+                Step::Load(address, level) => {
+                    self.bring_in(tree, target, address, level, crate::core::Rows::Wanted)?;
+                }
+                Step::Leaf(leaf, None) => {
+                    self.shed_delta(tree, &leaf);
+                    return Ok(());
+                }
+                Step::Leaf(leaf, Some(high)) => {
+                    let base = leaf.view.load(&rcu::pin()).base.clone();
+                    if let Base::Stored(address) = base {
+                        self.bring_base_in(tree, &leaf, address)?;
+                        continue;
+                    }
+                    self.shed_delta(tree, &leaf);
+                    if !self.merge_with_next(tree, &leaf, &high)? {
+                        from = Some(high);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Merges a leaf with the one that begins at `high`; false when they are too large, or not mergeable now.
+    fn merge_with_next(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, high: &[u8]) -> Result<bool> {
+        let small = |leaf: &Leaf| {
+            let guard = rcu::pin();
+            let state = leaf.state.lock();
+            let view = leaf.view.load(&guard);
+            (!view.retired).then(|| Self::rows_of(view, &state))
+        };
+        let target = tree.shape.leaf_bytes;
+        if small(leaf).is_none_or(|rows| rows > target / 2) {
+            return Ok(false);
+        }
+        let next = loop {
+            let guard = rcu::pin();
+            match tree.descend(Target::At(high), 0, &guard).child {
+                Child::Leaf(next) => {
+                    let next = next.clone();
+                    let Base::Stored(address) = next.view.load(&guard).base.clone() else {
+                        break next;
+                    };
+                    drop(guard);
+                    self.bring_base_in(tree, &next, address)?;
+                }
+                Child::Stored { address, level } => {
+                    let (address, level) = (*address, *level);
+                    drop(guard);
+                    self.bring_in(tree, Target::At(high), address, level, crate::core::Rows::Wanted)?;
+                }
+                Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+            }
+        };
+        let total = small(leaf).zip(small(&next)).map(|(a, b)| a + b);
+        if total.is_none_or(|total| total > target * 3 / 4) {
+            return Ok(false);
+        }
+        Ok(self.merge(tree, leaf, &next))
+    }
+}
+
+enum Step {
+    Leaf(Arc<Leaf>, Option<Vec<u8>>),
+    Load(BlockAddr, u8),
+}
+
+/// Marks the inner nodes from the root down to one of a level dirty. Under `structure`.
+fn mark_down_to(tree: &Tree, level: u8, key: &[u8], guard: &rcu::Guard) {
+    let mut child = tree.root.load(guard);
+    while let Child::Inner(inner) = child
+        && inner.level >= level
+    {
+        inner.dirty.store(true, Ordering::Release);
+        child = inner.children[inner.separators.child_for(key)].load(guard);
+    }
+}
+
+fn outside(image: &LeafImage, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<String> {
+    let last = image.len().checked_sub(1)?;
+    if low.is_some_and(|low| image.key(0).cmp(low).is_lt()) {
+        return Some("a leaf holds a key below its range".to_owned());
+    }
+    if high.is_some_and(|high| image.key(last).cmp(high).is_ge()) {
+        return Some("a leaf holds a key above its range".to_owned());
+    }
+    None
+}
+
+impl Core {
+    /// See [`engine::Engine::table_stats`].
+    pub(crate) fn table_stats(&self, id: TableId) -> Result<TableStats> {
+        let table = self.tables_of(Some(id))?.remove(0);
+        let stored = table.tree.stored_bytes.load(Ordering::Relaxed);
+        let stats = self.store.stats();
+        let volume = stats.volumes.iter().find(|(volume, _)| *volume == table.tree.shape.volume);
+        // Free space is the volume's; a table's share of it goes by its size.
+        let free = volume.map_or(0, |(_, volume)| {
+            let used = volume.used_bytes.max(1);
+            (u128::from(volume.free_bytes) * u128::from(stored) / u128::from(used)) as u64
+        });
+        Ok(TableStats {
+            storage_bytes: stored,
+            free_bytes: free.min(stored),
+            memory_bytes: table.tree.memory_bytes.load(Ordering::Relaxed),
+        })
+    }
+}

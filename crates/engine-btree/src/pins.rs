@@ -1,0 +1,119 @@
+//! Which snapshots are open, and hence which versions are needed.
+//!
+//! One short lock holds the published `Seq` and the open snapshots together: a snapshot opened after [`Pins::readers`] was asked
+//! stands at the published position it answered with, or later.
+
+use engine::Seq;
+use rcu::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The register of open snapshots.
+pub(crate) struct Pins {
+    state: Mutex<State>,
+    /// The oldest position anybody reads at or will read at.
+    low: AtomicU64,
+    published: AtomicU64,
+}
+
+struct State {
+    /// Open snapshots: position and number, rising. Positions whose number fell to 0 leave when they reach the front.
+    open: VecDeque<(Seq, usize)>,
+}
+
+impl Pins {
+    pub(crate) fn new(published: Seq) -> Self {
+        Self {
+            state: Mutex::new(State { open: VecDeque::new() }),
+            low: AtomicU64::new(published.0),
+            published: AtomicU64::new(published.0),
+        }
+    }
+
+    pub(crate) fn published(&self) -> Seq {
+        Seq(self.published.load(Ordering::Acquire))
+    }
+
+    /// The oldest position that a snapshot reads at, or that a later one can read at. A moment old, and then too low, which
+    /// is safe.
+    pub(crate) fn low(&self) -> Seq {
+        Seq(self.low.load(Ordering::Acquire))
+    }
+
+    fn set_low(&self, state: &State) {
+        let low = state.open.front().map_or(self.published(), |open| open.0);
+        self.low.store(low.0, Ordering::Release);
+    }
+
+    /// Makes `seq` the position of new snapshots; never goes back.
+    pub(crate) fn publish(&self, seq: Seq) {
+        let state = self.state.lock();
+        if seq > self.published() {
+            self.published.store(seq.0, Ordering::Release);
+            self.set_low(&state);
+        }
+    }
+
+    /// Registers a snapshot at the published position.
+    pub(crate) fn pin(&self) -> Seq {
+        let mut state = self.state.lock();
+        let seq = self.published();
+        match state.open.back_mut() {
+            Some((last, count)) if *last == seq => *count += 1,
+            _ => state.open.push_back((seq, 1)),
+        }
+        seq
+    }
+
+    /// Removes a snapshot that [`Pins::pin`] registered.
+    pub(crate) fn unpin(&self, seq: Seq) {
+        let mut state = self.state.lock();
+        let index = state
+            .open
+            .binary_search_by_key(&seq, |open| open.0)
+            .expect("an open snapshot is registered");
+        state.open[index].1 -= 1;
+        while state.open.front().is_some_and(|open| open.1 == 0) {
+            state.open.pop_front();
+        }
+        self.set_low(&state);
+    }
+
+    /// The published position, and in `readers` the positions of open snapshots, rising.
+    pub(crate) fn readers(&self, readers: &mut Vec<Seq>) -> Seq {
+        let state = self.state.lock();
+        readers.clear();
+        readers.extend(state.open.iter().filter(|open| open.1 > 0).map(|open| open.0));
+        self.published()
+    }
+
+    /// Number of open snapshots.
+    pub(crate) fn open(&self) -> usize {
+        self.state.lock().open.iter().map(|open| open.1).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_low_mark_follows_the_oldest_open_snapshot() {
+        let pins = Pins::new(Seq(4));
+        let (a, b) = (pins.pin(), pins.pin());
+        pins.publish(Seq(7));
+        let c = pins.pin();
+        assert_eq!((a, b, c), (Seq(4), Seq(4), Seq(7)));
+        assert_eq!(pins.low(), Seq(4));
+        pins.unpin(a);
+        pins.unpin(c);
+        assert_eq!((pins.open(), pins.low()), (1, Seq(4)));
+        let mut readers = vec![Seq(99)];
+        assert_eq!(pins.readers(&mut readers), Seq(7));
+        assert_eq!(readers, [Seq(4)]);
+        pins.unpin(b);
+        assert_eq!((pins.open(), pins.low()), (0, Seq(7)));
+        pins.publish(Seq(2));
+        assert_eq!(pins.published(), Seq(7));
+    }
+}

@@ -1,0 +1,258 @@
+//! Keeping memory within its bounds, in the background.
+//!
+//! Two things give memory back, and neither is done by a client:
+//! - *Dropping a base*: rows that are on disk exactly as they are in memory. The leaf keeps its delta, so a leaf with fresh
+//!   writes need not be written to leave memory: the writes stay, as they would for a leaf that was never read.
+//! - *Writing back* leaves whose deltas have grown: the merge of many small writes with one image, once deltas take more than
+//!   their share.
+//!
+//! Cold leaves go first (`ring`). Clients are slowed down a little, in proportion, when all that is not fast enough (`budget`).
+
+use crate::budget::Use;
+use crate::core::Core;
+use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
+use crate::tree::{Child, Target, Tree, leaf_overhead};
+use crate::workers::Class;
+use crate::write_back::{Need, PageWriter};
+use engine::{Batch, Op, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Leaves looked at in one step.
+const STEP: usize = 64;
+/// Deltas may take so much of the cache before they are written back, in percent.
+const DELTAS_PERCENT: u64 = 50;
+/// Rounds of the ring after which nothing more can be had.
+const ROUNDS_MAX: usize = 5;
+
+impl Core {
+    /// After a batch: has room made when there is too little, and waits a little when that is not fast enough.
+    pub(crate) fn wait_for_room(self: &Arc<Self>, batch: &Batch) {
+        self.relieve_soon();
+        if self.budget.excess() == 0 || self.workers.threads() == 0 {
+            return;
+        }
+        let bytes: usize = batch
+            .ops()
+            .iter()
+            .map(|op| match op {
+                Op::Put(_, key, value) => key.len() + value.len(),
+                Op::Delete(_, key) | Op::Add(_, key, _) => key.len(),
+                Op::DeleteRange(..) | Op::CreateTable(..) | Op::DropTable(_) => 0,
+            })
+            .sum();
+        if let Some(delay) = self.budget.delay_for(bytes as u64) {
+            self.counters.delays.add(1);
+            self.counters.delay_us.add(delay.as_micros() as u64);
+            self.room.wait(delay);
+        }
+    }
+
+    /// Has a background thread make room when there is too little. With no threads the caller does the work.
+    pub(crate) fn relieve_soon(self: &Arc<Self>) {
+        let wanted = self.budget.excess() > 0 || self.deltas_excess() > 0 || self.merge_queue.len() > 0;
+        if !wanted || self.relieving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.workers.set_pressure(self.budget.is_pressing());
+        if self.workers.threads() == 0 {
+            self.relieve();
+            return;
+        }
+        let core = Arc::downgrade(self);
+        let submitted = self.workers.submit(Class::Background, move || {
+            if let Some(core) = core.upgrade() {
+                core.relieve();
+            }
+        });
+        if submitted.is_err() {
+            self.relieving.store(false, Ordering::Release);
+        }
+    }
+
+    /// Bytes of deltas beyond their share.
+    fn deltas_excess(&self) -> u64 {
+        self.budget
+            .used(Use::Deltas)
+            .saturating_sub(self.budget.limit() * DELTAS_PERCENT / 100)
+    }
+
+    /// Makes room until there is enough. An error stops the engine unless the disk is full.
+    fn relieve(self: &Arc<Self>) {
+        let result = self.make_relief();
+        self.relieving.store(false, Ordering::Release);
+        self.workers.set_pressure(false);
+        if let Err(error) = result
+            && error.kind() != engine::ErrorKind::OutOfSpace
+        {
+            self.stop(&format!("write-back failed: {error}"));
+        }
+    }
+
+    fn make_relief(&self) -> Result<()> {
+        self.merge_buffers()?;
+        let mut fruitless = 0;
+        while (self.budget.excess() > 0 || self.deltas_excess() > 0) && fruitless < ROUNDS_MAX {
+            self.check_running()?;
+            let before = self.budget.total();
+            let write = self.deltas_excess() > 0 || fruitless > 1;
+            self.evict_some(write)?;
+            rcu::pin().flush();
+            fruitless = if self.budget.total() < before { 0 } else { fruitless + 1 };
+            self.workers.set_pressure(self.budget.is_pressing());
+            self.room.made();
+        }
+        Ok(())
+    }
+
+    /// Merges writes that were buffered for leaves on disk.
+    fn merge_buffers(&self) -> Result<()> {
+        loop {
+            let leaves = self.merge_queue.take(STEP);
+            if leaves.is_empty() {
+                return Ok(());
+            }
+            self.counters.buffers_merged.add(leaves.len() as u64);
+            self.write_and_drop(leaves)?;
+        }
+    }
+
+    /// Writes leaves and drops the bases that came in only for that.
+    fn write_and_drop(&self, mut leaves: Vec<(Arc<Tree>, Arc<Leaf>)>) -> Result<()> {
+        leaves.sort_unstable_by(|a, b| (a.0.id, &a.1.low).cmp(&(b.0.id, &b.1.low)));
+        let started = self.env.clock.monotonic();
+        let mut writer = PageWriter::new(self);
+        let mut cold = Vec::new();
+        let mut bytes = 0;
+        for (tree, leaf) in &leaves {
+            let was_cold = matches!(leaf.view.load(&rcu::pin()).base, Base::Stored(_));
+            bytes += leaf.state.lock().delta_bytes;
+            writer.write(tree, leaf, Need::Dirty)?;
+            if was_cold {
+                cold.push((tree, leaf));
+            }
+        }
+        writer.flush()?;
+        for (tree, leaf) in cold {
+            self.drop_base(tree, leaf);
+        }
+        let took = self.env.clock.monotonic().saturating_sub(started);
+        self.budget.note_write_back(bytes as u64, took);
+        Ok(())
+    }
+
+    /// One step: cold leaves give up their bases; where deltas have to go, the larger ones are written.
+    fn evict_some(&self, write: bool) -> Result<()> {
+        let ring = self.ring.len().max(1) as u64;
+        let average = (self.budget.used(Use::Deltas) / ring) as usize;
+        let mut to_write = Vec::new();
+        for (tree, leaf) in self.ring.take_cold(STEP) {
+            let mut state = leaf.state.lock();
+            let guard = rcu::pin();
+            let view = leaf.view.load(&guard);
+            if view.retired || tree.dead.load(Ordering::Acquire) {
+                state.in_ring = false;
+                continue;
+            }
+            let droppable = match view.base {
+                Base::Image(_) => state.base_is_stored && state.writing.is_none(),
+                Base::Empty | Base::Stored(_) => false,
+            };
+            let delta = state.delta_bytes;
+            let dirty = state.stored.is_none() || state.valid_to != SEQ_MAX;
+            drop(state);
+            if !dirty {
+                self.shed_delta(&tree, &leaf);
+            }
+            if dirty && ((write && delta >= average) || (!droppable && !matches!(view.base, Base::Stored(_)))) {
+                to_write.push((tree.clone(), leaf.clone()));
+            } else if droppable {
+                self.drop_base(&tree, &leaf);
+            }
+            if !self.unlink(&tree, &leaf) {
+                self.ring.push(tree, leaf);
+            }
+        }
+        if !to_write.is_empty() {
+            let written: Vec<_> = to_write.clone();
+            self.write_and_drop(to_write)?;
+            for (tree, leaf) in written {
+                self.drop_base(&tree, &leaf);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the undo of a leaf when its image has all that anybody still reads.
+    pub(crate) fn shed_delta(&self, tree: &Tree, leaf: &Leaf) {
+        let guard = rcu::pin();
+        let mut state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        let is_clean = state.stored.is_some() && state.valid_to == SEQ_MAX && state.writing.is_none();
+        if view.retired || view.order.len() == 0 || !is_clean || state.valid_from > self.pins.low() {
+            return;
+        }
+        if !state.base_is_stored && !matches!(view.base, Base::Stored(_)) {
+            // The base has moved on since the image was written, or holds what blocks of their own should: fold instead.
+            let _ = self.fold_in_place(tree, leaf, &mut state, None, &guard);
+            return;
+        }
+        let bytes = std::mem::take(&mut state.delta_bytes);
+        state.entries = 0;
+        state.delta_rows = 0;
+        leaf.view.replace(LeafView::new(view.base.clone()), &guard);
+        self.account(tree, 0, -(bytes as isize));
+    }
+
+    /// Drops a leaf's rows from memory when they are on disk as they are.
+    pub(crate) fn drop_base(&self, tree: &Tree, leaf: &Leaf) {
+        let guard = rcu::pin();
+        let state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        let (Base::Image(image), Some(address)) = (&view.base, state.stored) else {
+            return;
+        };
+        if view.retired || !state.base_is_stored || state.writing.is_some() {
+            return;
+        }
+        let bytes = image.memory_bytes();
+        leaf.view.replace(view.with_base(Base::Stored(address)), &guard);
+        self.account(tree, -(bytes as isize), 0);
+        self.counters.pages_evicted.add(1);
+    }
+
+    /// Takes a leaf out of memory when nothing of it is there any more but the place. True when it need not be looked at again.
+    fn unlink(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) -> bool {
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        let mut state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        if view.retired {
+            state.in_ring = false;
+            return true;
+        }
+        let Base::Stored(address) = view.base else { return false };
+        let line = *self.line.lock();
+        let idle = view.order.len() == 0
+            && view.hidden_from == SEQ_MAX
+            && state.valid_to == SEQ_MAX
+            && state.stored == Some(address)
+            && state.writing.is_none()
+            && state.dropped_large.is_empty();
+        // A running checkpoint finds the image that it needs at the leaf; on disk only if that is this one.
+        let settled = line.is_none_or(|line| state.valid_from <= line.cut);
+        if !idle || !settled {
+            return false;
+        }
+        let descent = tree.descend(Target::At(&leaf.low), 0, &guard);
+        let is_it = matches!(descent.child, Child::Leaf(there) if Arc::ptr_eq(there, leaf));
+        if !is_it {
+            return false;
+        }
+        descent.cell.replace(Child::Stored { address, level: 0 }, &guard);
+        leaf.view.replace(LeafView::retired(), &guard);
+        state.in_ring = false;
+        self.account(tree, -(leaf_overhead(leaf) as isize), -(state.delta_bytes as isize));
+        true
+    }
+}

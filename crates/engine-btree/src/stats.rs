@@ -1,0 +1,56 @@
+//! Figures for `serverStatus`.
+
+use crate::budget::Use;
+use crate::core::Core;
+use engine::StatValue;
+
+impl Core {
+    /// See [`engine::Engine::stats`].
+    pub(crate) fn report_stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
+        let counters = &self.counters;
+        let store = self.store.stats();
+        let budget = &self.budget;
+        let dirty = budget.used(Use::Deltas).min(budget.total());
+        let numbers = [
+            ("apply.batches", counters.batches.get()),
+            ("apply.operations", counters.operations.get()),
+            ("apply.blindWrites", counters.blind_writes.get()),
+            ("apply.delays", counters.delays.get()),
+            ("apply.delayMicros", counters.delay_us.get()),
+            ("cache.bytes", budget.total()),
+            ("cache.maxBytes", budget.limit()),
+            ("cache.dirtyBytes", dirty),
+            ("cache.imageBytes", budget.used(Use::Images)),
+            ("cache.deltaBytes", budget.used(Use::Deltas)),
+            ("cache.innerBytes", budget.used(Use::Inner)),
+            ("cache.leaves", self.ring.len() as u64),
+            ("cache.pagesRead", counters.pages_read.get()),
+            ("cache.pagesWritten", counters.pages_written.get()),
+            ("cache.pagesEvicted", counters.pages_evicted.get()),
+            ("cache.pagesReadAhead", counters.prefetched.get()),
+            ("cache.buffersMerged", counters.buffers_merged.get()),
+            ("tree.folds", counters.folds.get()),
+            ("tree.splits", counters.splits.get()),
+            ("tree.merges", counters.merges.get()),
+            ("reads.gets", counters.gets.get()),
+            ("snapshots.opened", counters.snapshots.get()),
+            ("snapshots.open", self.pins.open() as u64),
+            ("checkpoint.count", counters.checkpoints.get()),
+            ("checkpoint.totalMillis", counters.checkpoint_ms.get()),
+            ("checkpoint.lastMillis", counters.checkpoint_ms_last.get()),
+            ("files.bytes", store.total.file_bytes),
+            ("files.usedBytes", store.total.used_bytes),
+            ("files.freeBytes", store.total.free_bytes),
+            ("files.waitingBytes", store.total.waiting_bytes),
+            ("files.blocksRead", store.blocks_read),
+            ("files.bytesRead", store.bytes_read),
+            ("files.blocksWritten", store.blocks_written),
+            ("files.bytesWritten", store.bytes_written),
+            ("files.blocksMoved", counters.relocated.get()),
+            ("files.syncs", store.syncs),
+        ];
+        for (name, value) in numbers {
+            sink(name, StatValue::Number(value as i64));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The tables of the engine, by id.
+//!
+//! A table lives from the `Seq` that made it to the one that dropped it; snapshots in between see it, whatever happened later.
+//! Looking one up takes no latch: ids fall into pages of 256 cells each, and the map of pages is replaced as a whole.
+
+use crate::checkpoint::RootAddress;
+use crate::tree::Tree;
+use engine::{Seq, TableId, TableSpec};
+use rcu::{Guard, Mutex, Rcu, RcuOption};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const PAGE_BITS: u32 = 8;
+
+/// A table.
+pub(crate) struct Table {
+    pub(crate) id: TableId,
+    pub(crate) spec: TableSpec,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) created: Seq,
+    dropped: AtomicU64,
+    /// In the list of tables that the next checkpoint has to look at.
+    pub(crate) listed: AtomicBool,
+    /// Where its tree lay at the last checkpoint.
+    pub(crate) root: Mutex<Option<RootAddress>>,
+    /// The directory has a row for it.
+    pub(crate) in_directory: AtomicBool,
+}
+
+impl Table {
+    pub(crate) fn new(spec: TableSpec, tree: Arc<Tree>, created: Seq) -> Self {
+        Self {
+            id: tree.id,
+            spec,
+            tree,
+            created,
+            dropped: AtomicU64::new(u64::MAX),
+            listed: AtomicBool::new(false),
+            root: Mutex::new(None),
+            in_directory: AtomicBool::new(false),
+        }
+    }
+
+    /// The position that dropped it; the end of time while it lives.
+    pub(crate) fn dropped(&self) -> Seq {
+        Seq(self.dropped.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_dropped(&self, seq: Seq) {
+        self.dropped.store(seq.0, Ordering::Release);
+    }
+
+    /// Whether a snapshot at `at` sees it.
+    pub(crate) fn lives_at(&self, at: Seq) -> bool {
+        self.created <= at && at < self.dropped()
+    }
+}
+
+/// Ids are small numbers: one multiplication spreads them (Fibonacci hashing; Knuth, TAOCP 3, 6.4).
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
+type Pages = HashMap<u32, Arc<Page>, BuildHasherDefault<IdHasher>>;
+
+struct Page {
+    cells: Box<[RcuOption<Arc<Table>>]>,
+}
+
+/// See the module.
+pub(crate) struct Tables {
+    pages: Rcu<Pages>,
+    writer: Mutex<()>,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            pages: Rcu::new(Pages::default()),
+            writer: Mutex::new(()),
+        }
+    }
+}
+
+impl Tables {
+    /// The table of an id, dropped or not.
+    #[inline]
+    pub(crate) fn get<'g>(&self, id: TableId, guard: &'g Guard) -> Option<&'g Arc<Table>> {
+        let page = self.pages.load(guard).get(&(id.0 >> PAGE_BITS))?;
+        page.cells[(id.0 & ((1 << PAGE_BITS) - 1)) as usize].load(guard)
+    }
+
+    /// Puts a table in, in the place of a former one.
+    pub(crate) fn put(&self, table: Arc<Table>) {
+        let _writer = self.writer.lock();
+        let guard = rcu::pin();
+        let (page, cell) = (table.id.0 >> PAGE_BITS, (table.id.0 & ((1 << PAGE_BITS) - 1)) as usize);
+        let pages = self.pages.load(&guard);
+        if let Some(page) = pages.get(&page) {
+            page.cells[cell].replace(Some(table), &guard);
+            return;
+        }
+        let cells: Box<[_]> = (0..1 << PAGE_BITS).map(|_| RcuOption::none()).collect();
+        cells[cell].replace(Some(table), &guard);
+        let mut pages = pages.clone();
+        pages.insert(page, Arc::new(Page { cells }));
+        self.pages.replace(pages, &guard);
+    }
+
+    /// Forgets a table.
+    pub(crate) fn remove(&self, id: TableId) {
+        let _writer = self.writer.lock();
+        let guard = rcu::pin();
+        if let Some(page) = self.pages.load(&guard).get(&(id.0 >> PAGE_BITS)) {
+            page.cells[(id.0 & ((1 << PAGE_BITS) - 1)) as usize].replace(None, &guard);
+        }
+    }
+
+    /// All tables, dropped ones that are still kept included, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<Table>> {
+        let guard = rcu::pin();
+        let pages = self.pages.load(&guard);
+        let mut numbers: Vec<u32> = pages.keys().copied().collect();
+        numbers.sort_unstable();
+        let cells = numbers.iter().flat_map(|number| pages[number].cells.iter());
+        cells.filter_map(|cell| cell.load(&guard).cloned()).collect()
+    }
+}

@@ -1,0 +1,509 @@
+//! The tree over the leaves: inner nodes, the way down, and changes of structure.
+//!
+//! An inner node is immutable but for its child cells ([`Rcu`]): a child's cell is replaced when the child comes into memory,
+//! leaves it, or is split; a node whose number of children changes is replaced as a whole. Readers walk down without a
+//! latch. Whoever changes a cell holds the tree's `structure` lock, under which a walk sees the current structure.
+//!
+//! Lock order: `structure`, then one leaf's `state`. Neither is held across I/O.
+//!
+//! Invariants:
+//! - the children of an inner node part its key range at its separators, and are all one level below;
+//! - a node that is not `dirty` is on disk as it is in memory, children's addresses included (`address`);
+//! - above a dirty node every node is dirty.
+
+use crate::leaf::{Base, Leaf};
+use crate::page::Separators;
+use blocks::{BlockAddr, VolumeId};
+use codec::Codec;
+use engine::{TableId, TableKind};
+use rcu::{Guard, Mutex, Rcu};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Most children of an inner node in memory. A change of structure copies a node, so they are small.
+pub(crate) const CHILDREN_MAX: usize = 96;
+
+/// What a child cell holds.
+#[derive(Clone)]
+pub(crate) enum Child {
+    Leaf(Arc<Leaf>),
+    Inner(Arc<Inner>),
+    /// Not in memory; level 0 is a leaf.
+    Stored { address: BlockAddr, level: u8 },
+}
+
+/// An inner node.
+pub(crate) struct Inner {
+    /// 1 above leaves.
+    pub(crate) level: u8,
+    pub(crate) separators: Separators,
+    pub(crate) children: Box<[Rcu<Child>]>,
+    /// A child's address, or the set of children, changed since `address` was written.
+    pub(crate) dirty: AtomicBool,
+    pub(crate) disk: Mutex<InnerDisk>,
+}
+
+/// Where an inner node lies on disk.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct InnerDisk {
+    pub(crate) address: Option<BlockAddr>,
+    /// The running checkpoint's image, and its number.
+    pub(crate) checkpoint: Option<(u64, BlockAddr)>,
+}
+
+impl Inner {
+    pub(crate) fn new(level: u8, separators: Separators, children: Vec<Child>) -> Self {
+        debug_assert_eq!(separators.len() + 1, children.len(), "a separator between two children");
+        Self {
+            level,
+            separators,
+            children: children.into_iter().map(Rcu::new).collect(),
+            dirty: AtomicBool::new(true),
+            disk: Mutex::new(InnerDisk::default()),
+        }
+    }
+
+    /// A node as it came from disk.
+    pub(crate) fn loaded(level: u8, separators: Separators, children: Vec<Child>, address: BlockAddr) -> Self {
+        let inner = Self::new(level, separators, children);
+        inner.dirty.store(false, Ordering::Release);
+        inner.disk.lock().address = Some(address);
+        inner
+    }
+
+    /// Whether a checkpoint has an image of this node.
+    pub(crate) fn is_written_for(&self, number: u64) -> bool {
+        self.disk.lock().checkpoint.is_some_and(|(written, _)| written == number)
+    }
+
+    /// Heap bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        use crate::budget::good_size;
+        good_size(size_of::<Self>() + 16)
+            + self.separators.memory_bytes()
+            + good_size(self.children.len() * size_of::<Rcu<Child>>())
+            + self.children.len() * good_size(size_of::<Child>())
+    }
+}
+
+/// How a table is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) kind: TableKind,
+    pub(crate) codec: Codec,
+    pub(crate) level: Option<i32>,
+    /// Row bytes of a leaf.
+    pub(crate) leaf_bytes: usize,
+    /// Values of so many bytes lie outside leaves.
+    pub(crate) large_bytes_min: usize,
+    pub(crate) volume: VolumeId,
+}
+
+/// A table's tree.
+pub(crate) struct Tree {
+    pub(crate) id: TableId,
+    pub(crate) shape: Shape,
+    pub(crate) root: Rcu<Child>,
+    pub(crate) structure: Mutex<()>,
+    /// Leaves with changes that are not on disk.
+    pub(crate) dirty: Mutex<Vec<Arc<Leaf>>>,
+    /// The leaf at the right edge, once something was written there.
+    pub(crate) last_leaf: Mutex<Option<Arc<Leaf>>>,
+    /// Bytes of blocks on disk, about.
+    pub(crate) stored_bytes: AtomicU64,
+    /// Heap bytes of leaves and inner nodes.
+    pub(crate) memory_bytes: AtomicU64,
+    /// Number of the last checkpoint that has taken the root's address.
+    pub(crate) root_taken: AtomicU64,
+    /// Some leaf may hold cells of large values.
+    pub(crate) has_large: AtomicBool,
+    /// The table is gone for every reader: what is left in memory is of no use.
+    pub(crate) dead: AtomicBool,
+}
+
+/// The leaf to go down to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target<'k> {
+    /// The one for a key.
+    At(&'k [u8]),
+    /// The one for the keys just below a key.
+    Before(&'k [u8]),
+    First,
+    Last,
+}
+
+/// A separator on the way down.
+#[derive(Clone, Copy)]
+pub(crate) struct Fence<'g> {
+    inner: &'g Inner,
+    index: usize,
+}
+
+impl Fence<'_> {
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        self.inner.separators.get(self.index).to_vec()
+    }
+}
+
+/// Where a way down ended.
+pub(crate) struct Descent<'g> {
+    /// The cell of the child reached.
+    pub(crate) cell: &'g Rcu<Child>,
+    pub(crate) child: &'g Child,
+    /// Inclusive; `None` at the left edge.
+    pub(crate) low: Option<Fence<'g>>,
+    /// Exclusive; `None` at the right edge.
+    pub(crate) high: Option<Fence<'g>>,
+    /// The inner node above and the child's number.
+    pub(crate) parent: Option<(&'g Arc<Inner>, usize)>,
+}
+
+impl Tree {
+    pub(crate) fn new(id: TableId, shape: Shape, root: Child) -> Self {
+        Self {
+            id,
+            shape,
+            root: Rcu::new(root),
+            structure: Mutex::new(()),
+            dirty: Mutex::new(Vec::new()),
+            last_leaf: Mutex::new(None),
+            stored_bytes: AtomicU64::new(0),
+            memory_bytes: AtomicU64::new(0),
+            root_taken: AtomicU64::new(0),
+            has_large: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    /// Walks down to level `level` (0: a leaf), or to the first child on the way that is not in memory.
+    #[inline]
+    pub(crate) fn descend<'g>(&'g self, target: Target<'_>, level: u8, guard: &'g Guard) -> Descent<'g> {
+        let mut descent = Descent {
+            cell: &self.root,
+            child: self.root.load(guard),
+            low: None,
+            high: None,
+            parent: None,
+        };
+        while let Child::Inner(inner) = descent.child
+            && inner.level > level
+        {
+            let index = match target {
+                Target::At(key) => inner.separators.child_for(key),
+                Target::Before(key) => {
+                    let index = inner.separators.child_for(key);
+                    let starts_there = index > 0 && inner.separators.get(index - 1).cmp(key).is_eq();
+                    index - usize::from(starts_there)
+                }
+                Target::First => 0,
+                Target::Last => inner.separators.len(),
+            };
+            if index > 0 {
+                descent.low = Some(Fence { inner, index: index - 1 });
+            }
+            if index < inner.separators.len() {
+                descent.high = Some(Fence { inner, index });
+            }
+            descent.cell = &inner.children[index];
+            descent.child = descent.cell.load(guard);
+            descent.parent = Some((inner, index));
+        }
+        descent
+    }
+
+    /// Marks the inner nodes above a key dirty: an address below changed. Under `structure`.
+    pub(crate) fn mark_path(&self, key: &[u8], guard: &Guard) {
+        let mut child = self.root.load(guard);
+        while let Child::Inner(inner) = child {
+            inner.dirty.store(true, Ordering::Release);
+            child = inner.children[inner.separators.child_for(key)].load(guard);
+        }
+    }
+
+    /// Whether checkpoint `number` has written a node above the one for `key` on `level`, or taken the root: then it may refer to
+    /// what lies below as it was. Under `structure`.
+    pub(crate) fn is_written_above(&self, key: &[u8], level: u8, number: u64, guard: &Guard) -> bool {
+        if self.root_taken.load(Ordering::Acquire) == number {
+            return true;
+        }
+        let mut child = self.root.load(guard);
+        while let Child::Inner(inner) = child
+            && inner.level > level
+        {
+            if inner.is_written_for(number) {
+                return true;
+            }
+            child = inner.children[inner.separators.child_for(key)].load(guard);
+        }
+        false
+    }
+
+    /// Puts other children in the place of the one at `key` on `level`; each but the first comes with its lowest key. Under
+    /// `structure`. Answers the change of inner nodes' heap bytes, and the blocks of inner nodes that are no more.
+    pub(crate) fn replace_child(
+        &self,
+        key: &[u8],
+        level: u8,
+        first: Child,
+        more: Vec<(Vec<u8>, Child)>,
+        running: Option<u64>,
+        guard: &Guard,
+    ) -> Replaced {
+        let mut replaced = Replaced::default();
+        // The way down to the parent.
+        let mut path: Vec<(&Arc<Inner>, usize, &Rcu<Child>)> = Vec::new();
+        let mut cell = &self.root;
+        while let Child::Inner(inner) = cell.load(guard)
+            && inner.level > level
+        {
+            let index = inner.separators.child_for(key);
+            path.push((inner, index, cell));
+            inner.dirty.store(true, Ordering::Release);
+            cell = &inner.children[index];
+        }
+        let (mut first, mut more, mut level) = (first, more, level);
+        loop {
+            if more.is_empty() {
+                cell.replace(first, guard);
+                return replaced;
+            }
+            let Some((parent, index, parent_cell)) = path.pop() else {
+                // A new root.
+                let keys: Vec<&[u8]> = more.iter().map(|(low, _)| low.as_slice()).collect();
+                let separators = Separators::from_keys(&keys);
+                let children = std::iter::once(first).chain(more.iter().map(|(_, child)| child.clone())).collect();
+                let root = Inner::new(level + 1, separators, children);
+                replaced.memory += root.memory_bytes() as isize;
+                cell.replace(Child::Inner(Arc::new(root)), guard);
+                return replaced;
+            };
+            let keys: Vec<&[u8]> = more.iter().map(|(low, _)| low.as_slice()).collect();
+            let separators = parent.separators.with_replaced(index..index, &keys);
+            let mut children: Vec<Child> = Vec::with_capacity(parent.children.len() + more.len());
+            children.extend(parent.children[..index].iter().map(|cell| cell.load(guard).clone()));
+            children.push(first);
+            children.extend(more.into_iter().map(|(_, child)| child));
+            children.extend(parent.children[index + 1..].iter().map(|cell| cell.load(guard).clone()));
+            replaced.memory -= parent.memory_bytes() as isize;
+            let referenced = running.is_some_and(|number| {
+                self.root_taken.load(Ordering::Acquire) == number
+                    || path.iter().any(|(above, ..)| above.is_written_for(number))
+            });
+            replaced.freed.push((*parent.disk.lock(), referenced));
+            let appended = index + 1 == parent.children.len();
+            (first, more) = split_inner(parent.level, separators, children, appended, &mut replaced.memory);
+            level = parent.level;
+            cell = parent_cell;
+        }
+    }
+
+    /// Takes the child at `key` on `level` out; its keys fall to a neighbour. An inner node that loses its only child goes too.
+    /// `None` when the tree would lose its last leaf. Under `structure`.
+    pub(crate) fn remove_child(&self, key: &[u8], level: u8, running: Option<u64>, guard: &Guard) -> Option<Replaced> {
+        let descent = self.descend(Target::At(key), level, guard);
+        let (parent, index) = descent.parent?;
+        let mut replaced = Replaced::default();
+        let referenced = running.is_some_and(|number| self.is_written_above(key, parent.level, number, guard));
+        if parent.children.len() == 1 {
+            replaced = self.remove_child(key, parent.level, running, guard)?;
+        } else {
+            let separator = index.saturating_sub(1);
+            let separators = parent.separators.with_replaced::<&[u8]>(separator..separator + 1, &[]);
+            let kept = (0..parent.children.len()).filter(|&at| at != index);
+            let children: Vec<Child> = kept.map(|at| parent.children[at].load(guard).clone()).collect();
+            let inner = Inner::new(parent.level, separators, children);
+            replaced.memory += inner.memory_bytes() as isize;
+            let above = self.replace_child(key, parent.level, Child::Inner(Arc::new(inner)), Vec::new(), running, guard);
+            replaced.memory += above.memory;
+            replaced.freed.extend(above.freed);
+        }
+        replaced.memory -= parent.memory_bytes() as isize;
+        replaced.freed.push((*parent.disk.lock(), referenced));
+        Some(replaced)
+    }
+
+    /// The leaf for a key if it and the way to it are in memory.
+    pub(crate) fn leaf_in_memory(&self, key: &[u8], guard: &Guard) -> Option<Arc<Leaf>> {
+        match self.descend(Target::At(key), 0, guard).child {
+            Child::Leaf(leaf) => Some(leaf.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// What a change of structure left behind.
+#[derive(Default)]
+pub(crate) struct Replaced {
+    /// Change of heap bytes.
+    pub(crate) memory: isize,
+    /// Where replaced inner nodes lay, and whether the running checkpoint may refer to them.
+    pub(crate) freed: Vec<(InnerDisk, bool)>,
+}
+
+/// One node of the children, or several when they are too many.
+fn split_inner(
+    level: u8,
+    separators: Separators,
+    children: Vec<Child>,
+    appended: bool,
+    memory: &mut isize,
+) -> (Child, Vec<(Vec<u8>, Child)>) {
+    let total = children.len();
+    let parts = total.div_ceil(CHILDREN_MAX);
+    let size = if parts > 1 && appended { CHILDREN_MAX - 1 } else { total.div_ceil(parts) };
+    let mut nodes = Vec::with_capacity(parts);
+    let mut children = children.into_iter();
+    let mut start = 0;
+    while start < total {
+        let end = (start + size).min(total);
+        // The separator before the node's first child is its lowest key; those inside stay.
+        let low = (start > 0).then(|| separators.get(start - 1).to_vec());
+        let inside = Separators::from_iter((start..end - 1).map(|index| separators.get(index)));
+        let inner = Inner::new(level, inside, children.by_ref().take(end - start).collect());
+        *memory += inner.memory_bytes() as isize;
+        nodes.push((low, Child::Inner(Arc::new(inner))));
+        start = end;
+    }
+    let mut nodes = nodes.into_iter();
+    let (_, first) = nodes.next().expect("there is at least one child");
+    let more = nodes
+        .map(|(low, child)| (low.expect("all but the first begin at a separator"), child))
+        .collect();
+    (first, more)
+}
+
+/// A tree without rows.
+pub(crate) fn empty_root() -> Child {
+    Child::Leaf(Arc::new(Leaf::empty(Box::default())))
+}
+
+/// Heap bytes of a leaf without its base and delta.
+pub(crate) fn leaf_overhead(leaf: &Leaf) -> usize {
+    use crate::budget::good_size;
+    good_size(size_of::<Leaf>() + 16) + good_size(size_of::<crate::leaf::LeafView>()) + good_size(leaf.low.len()) + 256
+}
+
+/// Heap bytes of a base.
+pub(crate) fn base_bytes(base: &Base) -> usize {
+    match base {
+        Base::Image(image) => image.memory_bytes(),
+        Base::Empty | Base::Stored(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> Tree {
+        Tree::new(
+            TableId(1),
+            Shape {
+                kind: TableKind::Index,
+                codec: Codec::None,
+                level: None,
+                leaf_bytes: 100,
+                large_bytes_min: 1000,
+                volume: VolumeId::MAIN,
+            },
+            empty_root(),
+        )
+    }
+
+    fn key(number: usize) -> Vec<u8> {
+        (number as u32).to_be_bytes().to_vec()
+    }
+
+    fn leaf(number: usize) -> Child {
+        Child::Leaf(Arc::new(Leaf::empty(key(number).into())))
+    }
+
+    /// Levels, fences and order, all the way down; the lows of all leaves.
+    fn check(tree: &Tree) -> Vec<Vec<u8>> {
+        fn walk(child: &Child, level: Option<u8>, low: &[u8], lows: &mut Vec<Vec<u8>>, guard: &Guard) {
+            match child {
+                Child::Leaf(leaf) => {
+                    assert!(level.is_none_or(|level| level == 0));
+                    assert!(&*leaf.low >= low);
+                    lows.push(leaf.low.to_vec());
+                }
+                Child::Inner(inner) => {
+                    assert!(level.is_none_or(|level| level == inner.level));
+                    assert!(inner.children.len() <= CHILDREN_MAX);
+                    inner.separators.check_invariants();
+                    for (index, cell) in inner.children.iter().enumerate() {
+                        let low = if index == 0 { low.to_vec() } else { inner.separators.get(index - 1).to_vec() };
+                        walk(cell.load(guard), Some(inner.level - 1), &low, lows, guard);
+                    }
+                }
+                Child::Stored { .. } => panic!("nothing was stored"),
+            }
+        }
+        let guard = rcu::pin();
+        let mut lows = Vec::new();
+        walk(tree.root.load(&guard), None, &[], &mut lows, &guard);
+        assert!(lows.is_sorted());
+        lows
+    }
+
+    #[test]
+    fn splits_at_the_end_and_in_the_middle_keep_the_structure() {
+        for appending in [true, false] {
+            let tree = tree();
+            let mut expected = vec![Vec::new()];
+            let total = CHILDREN_MAX * CHILDREN_MAX + 10;
+            for step in 1..total {
+                let number = if appending { step } else { step * 7919 % total };
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                let at = key(number);
+                let Child::Leaf(here) = tree.descend(Target::At(&at), 0, &guard).child else {
+                    panic!("all leaves are in memory")
+                };
+                let kept = Child::Leaf(here.clone());
+                tree.replace_child(&at, 0, kept, vec![(at.clone(), leaf(number))], None, &guard);
+                expected.push(at);
+            }
+            expected.sort();
+            assert_eq!(check(&tree), expected);
+            // And out again, down to the last.
+            let mut left = expected.clone();
+            while left.len() > 1 {
+                let low = left.remove(left.len() * 5 / 7 % left.len());
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                assert!(tree.remove_child(&low, 0, None, &guard).is_some());
+                if left.len() % 1000 == 1 {
+                    assert_eq!(check(&tree), left);
+                }
+            }
+            assert!(tree.remove_child(&left[0], 0, None, &rcu::pin()).is_none());
+        }
+    }
+
+    #[test]
+    fn targets_before_a_separator_lie_to_its_left() {
+        let tree = tree();
+        let guard = rcu::pin();
+        for number in 1..500 {
+            let at = key(number * 10);
+            let here = tree.leaf_in_memory(&at, &guard).expect("in memory");
+            tree.replace_child(&at, 0, Child::Leaf(here), vec![(at.clone(), leaf(number * 10))], None, &guard);
+        }
+        let low = |target: Target<'_>| match tree.descend(target, 0, &guard).child {
+            Child::Leaf(leaf) => leaf.low.to_vec(),
+            _ => panic!("in memory"),
+        };
+        for number in 1..500 {
+            assert_eq!(low(Target::At(&key(number * 10))), key(number * 10));
+            assert_eq!(low(Target::At(&key(number * 10 + 9))), key(number * 10));
+            let before = if number == 1 { Vec::new() } else { key((number - 1) * 10) };
+            assert_eq!(low(Target::Before(&key(number * 10))), before);
+            assert_eq!(low(Target::Before(&key(number * 10 + 1))), key(number * 10));
+        }
+        assert_eq!((low(Target::First), low(Target::Last)), (Vec::new(), key(4990)));
+        let descent = tree.descend(Target::At(&key(55)), 0, &guard);
+        assert_eq!(descent.low.map(Fence::to_vec), Some(key(50)));
+        assert_eq!(descent.high.map(Fence::to_vec), Some(key(60)));
+    }
+}

@@ -1,0 +1,407 @@
+//! Writing leaves: fold, encode, compress, append, flush, and only then make the new image the leaf's own.
+//!
+//! While a checkpoint runs, an image that is good for its cut is written for every leaf that has none; only after that may a
+//! newer one be written, which the checkpoint does not see (`Purpose::Later`). The leaf stays readable and writable all the
+//! time; nobody's lock is held while blocks are compressed or written.
+
+use crate::apply::is_dead;
+use crate::core::{Core, Line};
+use crate::fold::{homeless, image_at};
+use crate::leaf::{Base, Leaf, SEQ_MAX};
+use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage};
+use crate::restructure::{FoldedBase, Restructured};
+use crate::tree::{Inner, InnerDisk, Tree};
+use crate::version::{Change, LargeOwner, Value};
+use blocks::{BlockAddr, BlockKind, Purpose, Referenced, RunWriter, VolumeId};
+use bytes::Bytes;
+use engine::{EngineError, Result, Seq};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of images after which what was appended is flushed and published.
+const FLUSH_BYTES: usize = 1 << 20;
+
+/// Which leaves to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Those that the running checkpoint lacks an image of.
+    Checkpoint,
+    /// Those with changes that are not on disk.
+    Dirty,
+    /// Any: their blocks shall lie elsewhere.
+    Move,
+}
+
+/// What became of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It has the image it needed, or will have with the next flush.
+    Done,
+    /// It left the tree; others are listed in its place.
+    Retired,
+    /// Somebody else is writing it.
+    Busy,
+}
+
+struct Prepared {
+    tree: Arc<Tree>,
+    leaf: Arc<Leaf>,
+    image: Arc<LeafImage>,
+    valid_from: Seq,
+    has_large: bool,
+    owners: Vec<Arc<LargeOwner>>,
+    dropped_large: Vec<Bytes>,
+    purpose: Purpose,
+    /// Number of the checkpoint that ran when the image was made, 0 for none.
+    line_number: u64,
+}
+
+/// Writes pages with buffers of its own. Everything appended is published by [`PageWriter::flush`]; dropped before, it leaves
+/// the leaves as they were.
+pub(crate) struct PageWriter<'c> {
+    core: &'c Core,
+    writers: HashMap<(VolumeId, bool), RunWriter>,
+    pending: Vec<(Prepared, BlockAddr)>,
+    pending_bytes: usize,
+    /// Inner nodes whose addresses are void if the next flush fails.
+    pending_inner: Vec<Arc<Inner>>,
+    raw: Vec<u8>,
+}
+
+impl<'c> PageWriter<'c> {
+    pub(crate) fn new(core: &'c Core) -> Self {
+        Self {
+            core,
+            writers: HashMap::new(),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            pending_inner: Vec::new(),
+            raw: Vec::new(),
+        }
+    }
+
+    fn writer(&mut self, volume: VolumeId, purpose: Purpose) -> &mut RunWriter {
+        let store = &self.core.store;
+        self.writers
+            .entry((volume, purpose == Purpose::Later))
+            .or_insert_with(|| store.writer(volume, purpose))
+    }
+
+    /// Appends a block of a tree that is not a leaf. It may be referred to after a flush.
+    pub(crate) fn append(&mut self, tree: &Tree, kind: BlockKind, purpose: Purpose, raw: &[u8]) -> Result<BlockAddr> {
+        let shape = tree.shape;
+        let codec = if kind == BlockKind::Inner { codec::Codec::Lz4 } else { shape.codec };
+        let level = if kind == BlockKind::Inner { None } else { shape.level };
+        let address = self
+            .writer(shape.volume, purpose)
+            .append(kind, tree.id.0, codec, level, raw)
+            .map_err(EngineError::from)?;
+        tree.stored_bytes.fetch_add(address.bytes(), Ordering::Relaxed);
+        self.core.counters.pages_written.add(1);
+        Ok(address)
+    }
+
+    /// An inner node has an address that was appended and not flushed.
+    pub(crate) fn expect_flush(&mut self, inner: Arc<Inner>) {
+        self.pending_inner.push(inner);
+    }
+
+    /// What was appended and not flushed is void: nodes and leaves keep, or lack, an image.
+    fn give_up_pending(&mut self) {
+        for (prepared, _) in self.pending.drain(..) {
+            give_up(&prepared);
+        }
+        for inner in self.pending_inner.drain(..) {
+            inner.dirty.store(true, Ordering::Release);
+            *inner.disk.lock() = InnerDisk::default();
+        }
+    }
+
+    /// Writes a leaf where `need` says so.
+    pub(crate) fn write(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, need: Need) -> Result<Written> {
+        loop {
+            match self.prepare(tree, leaf, need)? {
+                Step::Again => {}
+                Step::Over(written) => return Ok(written),
+                Step::Append(prepared) => {
+                    let mut raw = std::mem::take(&mut self.raw);
+                    raw.clear();
+                    prepared.image.encode(&mut raw);
+                    let appended = self.append(tree, BlockKind::Leaf, prepared.purpose, &raw);
+                    self.pending_bytes += raw.len();
+                    self.raw = raw;
+                    match appended {
+                        Ok(address) => self.pending.push((*prepared, address)),
+                        Err(error) => {
+                            give_up(&prepared);
+                            // A failed append voids what was appended before it, too.
+                            self.give_up_pending();
+                            return Err(error);
+                        }
+                    }
+                    if self.pending_bytes >= FLUSH_BYTES {
+                        self.flush()?;
+                    }
+                    return Ok(Written::Done);
+                }
+            }
+        }
+    }
+
+    fn prepare(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, need: Need) -> Result<Step> {
+        let core = self.core;
+        let guard = rcu::pin();
+        let mut state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        if view.retired || is_dead(tree) {
+            return Ok(Step::Over(Written::Retired));
+        }
+        if state.writing.is_some() {
+            return Ok(Step::Over(Written::Busy));
+        }
+        let line = *core.line.lock();
+        let is_good = |line: Line| state.stored.is_some() && state.valid_from <= line.cut && line.cut < state.valid_to;
+        let lacks_cut = line.filter(|&line| {
+            !is_good(line) && state.checkpoint.is_none_or(|(number, _)| number != line.number)
+        });
+        let is_clean = state.stored.is_some() && state.valid_to == SEQ_MAX;
+        let is_needed = match need {
+            Need::Checkpoint => lacks_cut.is_some(),
+            Need::Dirty => !is_clean,
+            Need::Move => true,
+        };
+        if !is_needed {
+            return Ok(Step::Over(Written::Done));
+        }
+        if let Base::Stored(address) = view.base {
+            drop(state);
+            drop(guard);
+            core.bring_base_in(tree, leaf, address)?;
+            return Ok(Step::Again);
+        }
+        let target = tree.shape.leaf_bytes;
+        if Core::rows_of(view, &state) > target + target / 2 {
+            drop(state);
+            match core.split(tree, leaf, false) {
+                Restructured::Split | Restructured::Retired => return Ok(Step::Over(Written::Retired)),
+                Restructured::NotLoaded(_) => return Ok(Step::Again),
+                // One long row does not split.
+                Restructured::Folded => {}
+            }
+            state = leaf.state.lock();
+            if leaf.view.load(&guard).retired {
+                return Ok(Step::Over(Written::Retired));
+            }
+            if state.writing.is_some() {
+                return Ok(Step::Over(Written::Busy));
+            }
+        }
+        let view = leaf.view.load(&guard);
+        let large = homeless(view, core.pins.published(), tree.shape.large_bytes_min, &guard);
+        if !large.is_empty() {
+            state.writing = Some(SEQ_MAX);
+            drop(state);
+            let housed = self.house(tree, leaf, large);
+            leaf.state.lock().writing = None;
+            housed?;
+            return Ok(Step::Again);
+        }
+        let through = lacks_cut.map(|line| line.cut);
+        let prepared = |folded: FoldedBase, dropped_large| Prepared {
+            tree: tree.clone(),
+            leaf: leaf.clone(),
+            image: folded.image,
+            valid_from: folded.newest,
+            has_large: folded.has_large,
+            owners: folded.owners,
+            dropped_large,
+            purpose: match line {
+                Some(_) if lacks_cut.is_none() => Purpose::Later,
+                _ => Purpose::Checkpoint,
+            },
+            line_number: line.map_or(0, |line| line.number),
+        };
+        if let Some(cut) = through
+            && state.base_newest > cut
+        {
+            let at = image_at(view, cut, &guard);
+            state.writing = Some(cut.next());
+            let folded = FoldedBase {
+                image: Arc::new(at.image),
+                newest: cut,
+                valid_to: cut.next(),
+                has_large: at.has_large,
+                owners: Vec::new(),
+            };
+            return Ok(Step::Append(Box::new(prepared(folded, Vec::new()))));
+        }
+        match core.fold_in_place(tree, leaf, &mut state, through, &guard) {
+            Err(_) => Ok(Step::Again),
+            Ok(folded) => {
+                let dropped = std::mem::take(&mut state.dropped_large);
+                if folded.image.is_empty() && dropped.is_empty() {
+                    drop(state);
+                    if core.remove_if_empty(tree, leaf) {
+                        return Ok(Step::Over(Written::Retired));
+                    }
+                    state = leaf.state.lock();
+                    if state.writing.is_some() || leaf.view.load(&guard).retired {
+                        return Ok(Step::Again);
+                    }
+                    if state.base_newest > folded.newest {
+                        return Ok(Step::Again);
+                    }
+                }
+                // Changes that came since the fold lie above the published position it went through.
+                state.writing = Some(folded.valid_to.min(oldest_above(leaf, folded.newest, &guard)));
+                Ok(Step::Append(Box::new(prepared(folded, dropped))))
+            }
+        }
+    }
+
+    /// Writes large values of a leaf's delta to blocks of their own and leaves their cells in the delta.
+    fn house(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, large: Vec<(Box<[u8]>, Seq, Bytes)>) -> Result<()> {
+        tree.has_large.store(true, Ordering::Release);
+        let mut cells = Vec::with_capacity(large.len());
+        for (key, seq, bytes) in large {
+            let mut addresses = Vec::new();
+            for chunk in bytes.chunks(LARGE_CHUNK_BYTES) {
+                addresses.push(self.append(tree, BlockKind::Large, Purpose::Checkpoint, chunk)?);
+            }
+            cells.push((key, seq, Bytes::from(large_cell(bytes.len(), &addresses))));
+        }
+        self.flush()?;
+        let guard = rcu::pin();
+        let mut state = leaf.state.lock();
+        let mut freed = 0;
+        for (key, seq, cell) in cells {
+            let (limbo, volume) = (self.core.limbo.clone(), tree.shape.volume);
+            let owner = Arc::new(LargeOwner::new(cell.clone(), Box::new(move |cell| limbo.push(volume, cell))));
+            let view = leaf.view.load(&guard);
+            if let Ok(place) = view.find(&key) {
+                let change = Change::Put(Value::Large(cell, Some(owner)));
+                freed += view.entry(place).chain.replace_at(seq, change, &guard);
+            }
+        }
+        state.delta_bytes = state.delta_bytes.saturating_sub(freed);
+        drop(state);
+        self.core.account(tree, 0, -(freed as isize));
+        Ok(())
+    }
+
+    /// Everything appended gets to the disk's cache, and the leaves get their new images.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.pending_bytes = 0;
+        for writer in self.writers.values_mut() {
+            if let Err(error) = writer.flush() {
+                self.give_up_pending();
+                return Err(error.into());
+            }
+        }
+        self.pending_inner.clear();
+        for (prepared, address) in std::mem::take(&mut self.pending) {
+            publish(self.core, prepared, address);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PageWriter<'_> {
+    fn drop(&mut self) {
+        self.give_up_pending();
+    }
+}
+
+/// The cell of a large value.
+pub(crate) fn large_cell(total_bytes: usize, addresses: &[BlockAddr]) -> Vec<u8> {
+    LargeRef::encode(total_bytes, addresses)
+}
+
+enum Step {
+    Append(Box<Prepared>),
+    Again,
+    Over(Written),
+}
+
+/// The oldest change in a leaf's delta above `newest`.
+fn oldest_above(leaf: &Leaf, newest: Seq, guard: &rcu::Guard) -> Seq {
+    let view = leaf.view.load(guard);
+    let mut oldest = SEQ_MAX;
+    for at in 0..view.order.len() {
+        let mut next = view.entry(at).chain.head(guard);
+        while let Some(version) = next
+            && version.seq > newest
+        {
+            oldest = oldest.min(version.seq);
+            next = version.older(guard);
+        }
+    }
+    if view.hidden_from > newest { oldest.min(view.hidden_from) } else { oldest }
+}
+
+/// An image did not get to disk: the leaf keeps what it had.
+fn give_up(prepared: &Prepared) {
+    let mut state = prepared.leaf.state.lock();
+    state.writing = None;
+    state.dropped_large.extend(prepared.dropped_large.iter().cloned());
+}
+
+/// Makes an image that is on disk the leaf's own.
+fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
+    let dropped_large = std::mem::take(&mut prepared.dropped_large);
+    let Prepared { tree, leaf, image, .. } = &prepared;
+    let guard = rcu::pin();
+    let structure = tree.structure.lock();
+    let mut state = leaf.state.lock();
+    let line = core.line.lock();
+    let valid_to = state.writing.take().unwrap_or(Seq::ZERO);
+    let view = leaf.view.load(&guard);
+    // An image for later is good only for the checkpoint after the one that ran when it was made.
+    let is_late = prepared.purpose == Purpose::Later && line.map_or(0, |line| line.number) != prepared.line_number;
+    if view.retired || is_dead(tree) || is_late {
+        core.free_block(tree, address, Referenced::No);
+        state.dropped_large.extend(dropped_large);
+        drop(line);
+        if !view.retired && !std::mem::replace(&mut state.listed, true) {
+            drop(state);
+            drop(structure);
+            tree.dirty.lock().push(leaf.clone());
+            core.table_changed(tree.id);
+        }
+        return;
+    }
+    if let Some(line) = *line {
+        let was_good = state.stored.is_some() && state.valid_from <= line.cut && line.cut < state.valid_to;
+        if was_good {
+            state.checkpoint = Some((line.number, state.stored));
+        }
+        let is_good = prepared.valid_from <= line.cut && line.cut < valid_to;
+        if prepared.purpose == Purpose::Checkpoint && (!is_good || was_good) {
+            core.store.postpone(tree.shape.volume, address);
+        }
+    }
+    core.free_image(tree, &mut state, *line, true);
+    drop(line);
+    state.stored = Some(address);
+    state.valid_from = prepared.valid_from;
+    state.valid_to = valid_to;
+    state.stored_has_large = prepared.has_large;
+    state.base_is_stored = match &view.base {
+        Base::Image(base) => Arc::ptr_eq(base, image),
+        Base::Empty => image.is_empty(),
+        Base::Stored(_) => false,
+    };
+    prepared.owners.iter().for_each(|owner| owner.adopt());
+    for cell in dropped_large {
+        core.limbo.push(tree.shape.volume, cell);
+    }
+    let relist = valid_to != SEQ_MAX && !std::mem::replace(&mut state.listed, true);
+    drop(state);
+    tree.mark_path(&leaf.low, &guard);
+    drop(structure);
+    if relist {
+        tree.dirty.lock().push(leaf.clone());
+    }
+    core.table_changed(tree.id);
+}
