@@ -11,7 +11,7 @@ use super::{
 };
 use crate::data::index_key;
 use crate::spec::RunSpec;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use bytes::{Bytes, BytesMut};
 use engine::{
     Batch, CloseMode, Direction, Engine, EngineError, FillLimits, KeyRange, Maintenance, Rows, Seq, Snapshot, TableId,
@@ -40,7 +40,7 @@ impl EngineKind {
         match self {
             Self::InMemory => true,
             Self::Rocksdb => cfg!(feature = "rocksdb"),
-            Self::Btree => false,
+            Self::Btree => cfg!(feature = "btree"),
         }
     }
 
@@ -62,7 +62,17 @@ impl EngineKind {
                 };
                 Ok(Arc::new(engine_rocksdb::RocksEngine::open(env, directory, options)?))
             }
-            other => bail!(
+            #[cfg(feature = "btree")]
+            Self::Btree => {
+                let options = engine_btree::BtreeOptions {
+                    cache_bytes: spec.cache_bytes,
+                    collection_compressor: spec.codec,
+                    ..engine_btree::BtreeOptions::default()
+                };
+                Ok(Arc::new(engine_btree::BtreeEngine::open(env, directory, options)?))
+            }
+            #[cfg(not(all(feature = "rocksdb", feature = "btree")))]
+            other => anyhow::bail!(
                 "{other:?} is not in this build (it was asked for {} bytes of cache)",
                 spec.cache_bytes
             ),
@@ -150,7 +160,8 @@ impl TenonSubject {
                 TableUse::Index => TableKind::Index,
             },
             name: format!("bench.t{table}"),
-            compressor: Some(self.compressor.into()),
+            // Indexes have what the engine gives them, as in WiredTiger under mongod.
+            compressor: (table_use == TableUse::Records).then(|| self.compressor.into()),
         }
     }
 
