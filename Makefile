@@ -22,7 +22,7 @@ PORT ?= 27017
 BENCH_SCALE ?= 0.2
 BENCH_SECONDS ?= 8
 
-.PHONY: help run build test verify fix bench engine-bench book docs soak clean-cache
+.PHONY: help run build test verify fix bench engine-bench stress book docs soak clean-cache
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,12 @@ bench: build ## book, linkbench, iibench and ycsb on every engine, small; a repo
 	@mkdir -p $(CACHE)/bench
 	$(CARGO_TARGET_DIR)/release/tenon bench all --scale $(BENCH_SCALE) --duration $(BENCH_SECONDS) --warm-up 1 --insert-seconds 40 \
 	    --json $(CACHE)/bench/bench.json --csv $(CACHE)/bench/bench.csv --report $(CACHE)/bench/report.html $(BENCH)
+
+stress: build ## Write concern x journal x capped on every engine, with a report; STRESS="--scale 0.1 --engines inMemory"
+	cargo build --release -p tenon
+	@mkdir -p $(CACHE)/bench
+	$(CARGO_TARGET_DIR)/release/tenon stress stress/quick.yaml \
+	    --json $(CACHE)/bench/stress.json --csv $(CACHE)/bench/stress.csv --report $(CACHE)/bench/stress.html $(STRESS)
 
 engine-bench: ## Storage engines side by side, WiredTiger included; ENGINE_BENCH="--only W1,W3 --rows 1000000"
 	@scripts/setup-build.sh
