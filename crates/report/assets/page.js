@@ -35,6 +35,9 @@
     ariaLabel: chart.title,
   });
 
+  const NAME_LETTERS_MAX = 20;
+  const shortened = (name) => (name.length > NAME_LETTERS_MAX ? `${name.slice(0, NAME_LETTERS_MAX - 1)}…` : name);
+
   // Names at the ends of lines, moved apart.
   const nameEnds = (plot, ends) => {
     const x = plot.scale("x");
@@ -51,13 +54,13 @@
       text.setAttribute("fill", color(end.color));
       text.setAttribute("class", "end");
       text.setAttribute("text-anchor", "start");
-      text.textContent = end.label;
+      text.textContent = shortened(end.label);
       plot.append(text);
     }
   };
 
   const endsMargin = (chart, width) =>
-    width < NARROW ? 12 : Math.min(170, 22 + 7 * Math.max(...chart.series.map((series) => series.label.length)));
+    width < NARROW ? 12 : 22 + 7 * Math.min(NAME_LETTERS_MAX, Math.max(...chart.series.map((series) => series.label.length)));
 
   const lines = (chart, width) => {
     const format = FORMATS[chart.unit];
@@ -68,7 +71,7 @@
         if (!shared.has(x)) shared.set(x, { x, y, rows: [] });
         const row = shared.get(x);
         row.y = Math.max(row.y, y);
-        row.rows.push(`${series.label}: ${format(y)}`);
+        row.rows.push(`${shortened(series.label)}: ${format(y)}`);
       }
     }
     const marks = [Plot.ruleY([0], { strokeOpacity: 0.5 })];
@@ -129,7 +132,7 @@
       for (const point of points) {
         const row = shared.get(point.name);
         row.y = Math.max(row.y, point.y);
-        row.rows.push(`${series.label}: ${format(point.y)}`);
+        row.rows.push(`${shortened(series.label)}: ${format(point.y)}`);
       }
       marks.push(Plot.lineY(points, { x: "name", y: "y", stroke: color(series.color), strokeDasharray: dash(series.color), strokeWidth: 1.6 }));
       marks.push(Plot.dot(points, { x: "name", y: "y", fill: color(series.color), symbol: symbol(series.color), r: 3.2 }));
