@@ -123,7 +123,7 @@ def test_commands_can_be_repeated(tmp_path):
     code, out, err = dry.end()
     assert code == 0, err
     told = [line for line in out.splitlines() if line.startswith(tell)]
-    assert len(told) == 5 and not dry.json.exists() and list(dry.folder.iterdir()) == []
+    assert len(told) == 5 and not dry.json.exists() and not dry.folder.exists()
     assert 'db.runCommand({ "create": "stress.test", "capped": true, "size": 4278016 })' in told[4]
     code, out, err = Run(tmp_path, settings, "--engines", "inMemory").end()
     assert code == 0, out + err
@@ -164,6 +164,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
         ("topology: sharded\n", (), "line 1: topology: topology sharded is not built yet"),
         ("server.program: /nowhere/tenond\n", (), "/nowhere/tenond"),
         ("test.seed: 1\n", ("--scale", "0"), "the scale is a number from"),
+        ("test.seed: 1\n", ("--json", "/nowhere/out.json"), "/nowhere is no directory"),
     ],
 )
 def test_wrong_choices_are_refused_before_anything_starts(tmp_path, settings, options, said):

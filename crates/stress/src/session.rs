@@ -24,7 +24,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Looks at the program and the folder. `program`: when the settings name none.
+    /// Looks at the program; nothing is made. `program`: when the settings name none.
     pub fn new(settings: &Settings, program: &Path) -> Result<Self> {
         let program = settings.program.clone().unwrap_or_else(|| program.to_owned());
         let build = build_of(&program).map_err(|error| StressError::Program {
@@ -33,19 +33,26 @@ impl Bench {
         })?;
         let engines = engines(settings, &build, &program)?;
         let folder = settings.folders.first().cloned().unwrap_or_else(default_folder);
-        std::fs::create_dir_all(&folder)
-            .and_then(|()| std::path::absolute(&folder))
-            .map(|folder| Self {
-                program,
-                build,
-                folder: folder.clone(),
-                engines,
-            })
-            .map_err(|source| StressError::File {
-                verb: "making the folder",
-                path: folder,
-                source,
-            })
+        let folder = std::path::absolute(&folder).map_err(|source| StressError::File {
+            verb: "looking for",
+            path: folder,
+            source,
+        })?;
+        Ok(Self {
+            program,
+            build,
+            folder,
+            engines,
+        })
+    }
+
+    /// Makes the folder, before the first cell.
+    pub fn make_folder(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.folder).map_err(|source| StressError::File {
+            verb: "making",
+            path: self.folder.clone(),
+            source,
+        })
     }
 
     /// The cells of the run.

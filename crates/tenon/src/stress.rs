@@ -59,6 +59,7 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
         ::stress::dry_run(&bench, &settings, &mut |event| screen.show(&event))?;
         return Ok(ExitCode::SUCCESS);
     }
+    bench.make_folder()?;
     let interrupt = Interrupt::new();
     interrupt.install()?;
     let mut session = Session::new(
