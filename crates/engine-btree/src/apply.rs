@@ -205,7 +205,7 @@ impl Core {
             Base::Stored(address) => Some(address),
             Base::Empty | Base::Image(_) => None,
         };
-        let rows = Self::rows_of(view, &state);
+        let rows = Self::rows_at_most(view, &state);
         let target = tree.shape.leaf_bytes;
         // An append goes on until the leaf is full: each row is then merged once.
         let appending = at_end && rows < target;

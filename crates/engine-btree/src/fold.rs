@@ -104,6 +104,32 @@ pub(crate) fn base_value(image: &LeafImage, row: usize) -> Value {
     }
 }
 
+/// Row bytes of a leaf with its newest changes, written or not. The base must be in memory.
+pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) -> usize {
+    let image = match &view.base {
+        Base::Image(image) if view.hidden_from == SEQ_MAX => Some(&**image),
+        _ => None,
+    };
+    let mut total = image.map_or(0, LeafImage::row_bytes);
+    for at in 0..view.order.len() {
+        let entry = view.entry(at);
+        let below = image.and_then(|image| image.find(&entry.key).ok().map(|row| image.row(row)));
+        if let Some((key, value)) = below {
+            let value = match value {
+                CellValue::Inline(range) => range.len(),
+                CellValue::Large(large) => large.cell().len(),
+            };
+            total = total.saturating_sub(key.len() + value);
+        }
+        total += match entry.chain.head(guard).map(|version| &version.change) {
+            Some(Change::Put(value)) => entry.key.len() + value.bytes().min(large_bytes_min),
+            Some(Change::Add(_)) => entry.key.len() + size_of::<i64>(),
+            Some(Change::Delete) | None => 0,
+        };
+    }
+    total
+}
+
 /// What `at` sees of a key: its value and since when it is so (`ZERO`: since before the base).
 fn state_at(entry: Option<&Entry>, below: Option<&Value>, hidden_from: Seq, at: Seq, guard: &Guard) -> (Option<Value>, Seq) {
     let sight = entry.map(|entry| entry.chain.see(at, guard));
@@ -186,19 +212,11 @@ impl<'a> Folder<'a> {
     /// Bytes at which a piece is full.
     fn piece_bytes(&self) -> usize {
         let target = self.plan.target_bytes;
-        let base = self.image.map_or(0, LeafImage::row_bytes);
-        let delta: usize = (0..self.view.order.len())
-            .map(|at| {
-                let entry = self.view.entry(at);
-                let value = match entry.chain.head(self.guard).map(|version| &version.change) {
-                    Some(Change::Put(value)) => value.bytes().min(self.plan.large_bytes_min),
-                    _ => 0,
-                };
-                entry.key.len() + value
-            })
-            .sum();
-        let total = base + delta;
-        if target == usize::MAX || total <= target + target / 2 {
+        if target == usize::MAX {
+            return usize::MAX;
+        }
+        let total = row_bytes(self.view, self.plan.large_bytes_min, self.guard);
+        if total <= target + target / 2 && !(self.plan.appending && total > target) {
             usize::MAX
         } else if self.plan.appending {
             target

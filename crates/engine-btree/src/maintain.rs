@@ -145,7 +145,6 @@ impl Core {
         }
         self.checkpoint(true)?;
         self.checkpoint(true)?;
-        let mut smallest = self.store.stats().total.file_bytes;
         for _ in 0..COMPACT_ROUNDS_MAX {
             if self.store.plan_relocation(Urgency::Compact) == 0 {
                 break;
@@ -154,11 +153,6 @@ impl Core {
             // What was moved is free after the next checkpoint, and cut off with the one after.
             self.checkpoint(true)?;
             self.checkpoint(true)?;
-            let now = self.store.stats().total.file_bytes;
-            if now >= smallest {
-                break;
-            }
-            smallest = now;
         }
         self.store.plan_relocation(Urgency::Background);
         let after = self.store.stats().total.file_bytes;
@@ -310,7 +304,7 @@ impl Core {
             let guard = rcu::pin();
             let state = leaf.state.lock();
             let view = leaf.view.load(&guard);
-            (!view.retired).then(|| Self::rows_of(view, &state))
+            (!view.retired).then(|| Self::rows_at_most(view, &state))
         };
         let target = tree.shape.leaf_bytes;
         if small(leaf).is_none_or(|rows| rows > target / 2) {

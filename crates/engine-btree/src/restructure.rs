@@ -112,8 +112,8 @@ impl Core {
         }
     }
 
-    /// Row bytes of a leaf, about.
-    pub(crate) fn rows_of(view: &LeafView, state: &LeafState) -> usize {
+    /// Row bytes of a leaf, at most: updates count as if they were new rows.
+    pub(crate) fn rows_at_most(view: &LeafView, state: &LeafState) -> usize {
         let base = match &view.base {
             Base::Image(image) => image.row_bytes(),
             Base::Empty | Base::Stored(_) => 0,

@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Most children of an inner node in memory. A change of structure copies a node, so they are small.
 pub(crate) const CHILDREN_MAX: usize = 96;
 
+/// Separator bytes of an inner node beyond which it is split, long keys being rare.
+const SEPARATOR_BYTES: usize = 64 << 10;
+
 /// What a child cell holds.
 #[derive(Clone)]
 pub(crate) enum Child {
@@ -349,8 +352,13 @@ fn split_inner(
     memory: &mut isize,
 ) -> (Child, Vec<(Vec<u8>, Child)>) {
     let total = children.len();
-    let parts = total.div_ceil(CHILDREN_MAX);
-    let size = if parts > 1 && appended { CHILDREN_MAX - 1 } else { total.div_ceil(parts) };
+    let key_bytes = separators.key_bytes();
+    let parts = total.div_ceil(CHILDREN_MAX).max(key_bytes.div_ceil(SEPARATOR_BYTES)).min(total.div_ceil(2));
+    let size = if parts > 1 && appended && key_bytes <= SEPARATOR_BYTES {
+        CHILDREN_MAX - 1
+    } else {
+        total.div_ceil(parts)
+    };
     let mut nodes = Vec::with_capacity(parts);
     let mut children = children.into_iter();
     let mut start = 0;

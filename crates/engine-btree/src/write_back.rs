@@ -6,7 +6,7 @@
 
 use crate::apply::is_dead;
 use crate::core::{Core, Line};
-use crate::fold::{homeless, image_at};
+use crate::fold::{homeless, image_at, row_bytes};
 use crate::leaf::{Base, Leaf, SEQ_MAX};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage};
 use crate::restructure::{FoldedBase, Restructured};
@@ -181,7 +181,9 @@ impl<'c> PageWriter<'c> {
             return Ok(Step::Again);
         }
         let target = tree.shape.leaf_bytes;
-        if Core::rows_of(view, &state) > target + target / 2 {
+        if Core::rows_at_most(view, &state) > target + target / 2
+            && row_bytes(view, tree.shape.large_bytes_min, &guard) > target + target / 2
+        {
             drop(state);
             match core.split(tree, leaf, false) {
                 Restructured::Split | Restructured::Retired => return Ok(Step::Over(Written::Retired)),

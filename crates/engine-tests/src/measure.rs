@@ -4,7 +4,7 @@
 //! background threads are not in it.
 //!
 //! For comparing two states of the code on one machine, not for comparing engines with each other on yours: that is what
-//! `tenon-bench` is for.
+//! `tenon bench` is for.
 
 use crate::driver::{Dice, OTHER, TABLE, key, spec};
 use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Maintenance, Rows, Seq, TableKind};
