@@ -164,7 +164,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
         ("topology: sharded\n", (), "line 1: topology: topology sharded is not built yet"),
         ("server.program: /nowhere/tenond\n", (), "/nowhere/tenond"),
         ("test.seed: 1\n", ("--scale", "0"), "the scale is a number from"),
-        ("test.seed: 1\n", ("--json", "/nowhere/out.json"), "/nowhere is no directory"),
+        ("test.seed: 1\n", ("--csv", "/nowhere/out.csv"), "/nowhere is no directory"),
     ],
 )
 def test_wrong_choices_are_refused_before_anything_starts(tmp_path, settings, options, said):
