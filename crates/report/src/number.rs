@@ -98,6 +98,21 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// A figure whose name ends with its unit: `Share`, `Bytes`, `Seconds`; a plain number otherwise.
+pub fn named(name: &str, value: f64) -> String {
+    if name.ends_with("Share") {
+        percent(value)
+    } else if name.ends_with("Bytes") {
+        bytes(value)
+    } else if name.ends_with("PerSecond") {
+        format!("{}/s", short(value))
+    } else if name.ends_with("Seconds") {
+        seconds(value)
+    } else {
+        short(value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +162,9 @@ mod tests {
         assert_eq!(percent(0.0123), "1.2 %");
         assert_eq!(percent(0.5), "50 %");
         assert_eq!(count(1_000), "1,000");
+        assert_eq!(named("consistentReadShare", 0.985), "98 %");
+        assert_eq!(named("coldReadSeconds", 0.012), "12.0 ms");
+        assert_eq!(named("oplogBytes", 2e6), "2.00 MB");
+        assert_eq!(named("depth", 3.0), "3.00");
     }
 }

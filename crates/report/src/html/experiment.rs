@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 
 /// Operations with a chart of their own; the table has all.
 const PERCENTILE_CHARTS_MAX: usize = 10;
+/// A figure that the table derives.
+const GENERATOR_SHARE: &str = "generatorCpuShare";
 /// The measures of the table of the whole run.
 const WHOLE_RUN: [Measure; 10] = [
     Measure::Throughput,
@@ -299,7 +301,11 @@ fn figures(page: &Page, experiment: &Experiment) -> Markup {
         .iter()
         .filter_map(|pool| Some((pool, *pool.runs.first()?)))
         .collect();
-    let names: BTreeSet<&String> = pools.iter().flat_map(|(_, run)| run.figures.keys()).collect();
+    let names: BTreeSet<&String> = pools
+        .iter()
+        .flat_map(|(_, run)| run.figures.keys())
+        .filter(|name| *name != GENERATOR_SHARE)
+        .collect();
     let measures = WHOLE_RUN
         .iter()
         .filter(|measure| pools.iter().any(|(pool, _)| measure.estimate(pool).is_some()));
@@ -328,7 +334,7 @@ fn figures(page: &Page, experiment: &Experiment) -> Markup {
     rows.extend(names.into_iter().map(|name| {
         (
             name.as_str(),
-            cells(&|run| run.figures.get(name).map(|value| number::short(*value))),
+            cells(&|run| run.figures.get(name).map(|value| number::named(name, *value))),
         )
     }));
     rows.retain(|(_, cells)| cells.iter().any(Option::is_some));

@@ -109,7 +109,7 @@ fn damaged_files_are_errors() {
     file.read_exact_at(&mut bytes, 0).expect("it is as long");
     let random = SeededRandom::new(11);
     let mut refused = 0;
-    for _ in 0..200 {
+    for _ in 0..100 {
         let mut damaged = bytes.clone();
         let at = random.next_u64() as usize % damaged.len();
         match random.next_u64() % 3 {
@@ -126,7 +126,7 @@ fn damaged_files_are_errors() {
             Err(other) => panic!("seed 11: {other}"),
         }
     }
-    assert!(refused > 100, "seed 11: only {refused} of 200 damages were seen");
+    assert!(refused > 50, "seed 11: only {refused} of 100 damages were seen");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn limits_hold_at_one_past() {
     let fits = |session: Session| session.validate().is_ok();
 
     let with_runs = |count| Session {
-        runs: vec![session().runs[0].clone(); count],
+        runs: vec![report::Run::new("x", "y", report::Configuration::default()); count],
         ..session()
     };
     assert!(fits(with_runs(limits::RUNS_MAX)) && too_many(with_runs(limits::RUNS_MAX + 1)));
