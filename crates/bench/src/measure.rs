@@ -202,7 +202,7 @@ fn measure_into(
             .into_iter()
             .map(|worker| worker.join().expect("a thread of the driver does not panic"))
             .collect();
-        series.finish(run, phase, &watch);
+        series.finish(run, phase, &watch, &after);
         fill(run, phase, &counts, &before, &after);
         let failure = combine(run, phase, &counts, recorded);
         ended = match failure {
@@ -442,7 +442,7 @@ impl Sampler {
         self.last_counts = counts.clone();
     }
 
-    fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch) {
+    fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch, after: &Look) {
         let mut series = std::mem::take(&mut self.series);
         series.operations = phase
             .names
@@ -471,6 +471,7 @@ impl Sampler {
         run.stalls = report::stalls(&series);
         run.series = series;
         run.checkpoints = watch.checkpoints(self.start);
+        self.rss_peak = self.rss_peak.max(after.server.map_or(0, |usage| usage.resident_bytes));
         run.rss_peak_bytes = (self.rss_peak > 0).then_some(self.rss_peak);
     }
 }

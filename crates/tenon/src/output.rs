@@ -50,7 +50,11 @@ impl OutputArgs {
             let page = report::html::page(&context.session);
             report::write_whole(&vfs::RealFs, path, page.as_bytes()).context("writing the report")?;
         }
-        for path in [&self.json, &self.csv, &self.report].into_iter().flatten() {
+        for path in [&self.json, &self.csv, &self.report]
+            .into_iter()
+            .flatten()
+            .filter(|_| !self.quiet)
+        {
             eprintln!("==> {}", path.display());
         }
         Ok(())

@@ -14,9 +14,10 @@ use crate::random::{Random, fnv64};
 use crate::subject::Subject;
 use crate::zipf::Zipf;
 use bson::raw::RawDocument;
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Where everything is.
@@ -113,7 +114,7 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
     let phase = Phase::work("ycsb", "load", &["insert"], Some(records)).with("records", records);
     let loaded = measure(context, subject, &phase, load.actors(clients));
     context.keep(loaded)?;
-    let state = Arc::new(State::new(records, clients as u64, seed));
+    let state = Arc::new(State::new(records, seed));
     for mix in MIXES {
         if !choices.workloads.to_lowercase().contains(mix.letter) {
             continue;
@@ -134,20 +135,33 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
 struct State {
     seed: u64,
     zipf: Zipf,
-    clients: u64,
     next: AtomicU64,
-    acknowledged: AtomicU64,
+    /// All documents with smaller numbers are there.
+    complete: AtomicU64,
+    /// Inserted ones with larger numbers: some insert with a smaller one is under way.
+    beyond: Mutex<BTreeSet<u64>>,
 }
 
 impl State {
-    fn new(records: u64, clients: u64, seed: u64) -> Self {
+    fn new(records: u64, seed: u64) -> Self {
         Self {
             seed,
             zipf: Zipf::new(records, ZIPF_CONSTANT),
-            clients,
             next: AtomicU64::new(records),
-            acknowledged: AtomicU64::new(records),
+            complete: AtomicU64::new(records),
+            beyond: Mutex::default(),
         }
+    }
+
+    /// A document has been inserted.
+    fn acknowledge(&self, number: u64) {
+        let mut beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+        beyond.insert(number);
+        let mut complete = self.complete.load(Ordering::Relaxed);
+        while beyond.remove(&complete) {
+            complete += 1;
+        }
+        self.complete.store(complete, Ordering::Relaxed);
     }
 
     /// The number of a document that is there.
@@ -156,12 +170,7 @@ impl State {
         match popularity {
             Popularity::Zipfian => fnv64(rank) % self.zipf.count(),
             Popularity::Latest => {
-                // Each client has at most one insert under way, so that those behind are complete.
-                let complete = self
-                    .acknowledged
-                    .load(Ordering::Relaxed)
-                    .saturating_sub(self.clients)
-                    .max(1);
+                let complete = self.complete.load(Ordering::Relaxed);
                 (complete - 1).saturating_sub(rank)
             }
         }
@@ -193,6 +202,8 @@ struct Client {
     operation: usize,
     /// In a read-modify-write: the read is done.
     has_read: bool,
+    /// The number of the document that is being inserted.
+    inserting: u64,
     bytes: usize,
 }
 
@@ -205,6 +216,7 @@ impl Client {
             key: Vec::with_capacity(24),
             operation: READ,
             has_read: false,
+            inserting: 0,
             bytes: 0,
         }
     }
@@ -255,6 +267,7 @@ impl Client {
 
     fn insert(&mut self, message: &mut Message) {
         let number = self.state.next.fetch_add(1, Ordering::Relaxed);
+        self.inserting = number;
         message.begin("insert", COLLECTION);
         message.end_body(DATABASE);
         message.begin_sequence("documents");
@@ -328,7 +341,7 @@ impl Actor for Client {
             }
             _ => {
                 affected("insert", reply)?;
-                self.state.acknowledged.fetch_add(1, Ordering::Relaxed);
+                self.state.acknowledge(self.inserting);
                 Ok(Progress::written(self.bytes))
             }
         }
