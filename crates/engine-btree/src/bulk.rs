@@ -37,6 +37,11 @@ impl Loading {
         }
         begun
     }
+
+    /// The blocks of loads that have not ended.
+    pub(crate) fn blocks(&self) -> Vec<(VolumeId, BlockAddr)> {
+        self.blocks.lock().clone()
+    }
 }
 
 fn invalid(reason: String) -> EngineError {

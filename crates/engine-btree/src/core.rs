@@ -91,6 +91,11 @@ impl Limbo {
         });
     }
 
+    /// All that waits.
+    pub(crate) fn waiting(&self) -> Vec<(blocks::VolumeId, Bytes)> {
+        self.cells.lock().iter().map(|lost| (lost.volume, lost.cell.clone())).collect()
+    }
+
     /// Takes out what nobody reads any more, `low` being the oldest position of any reader; the rest waits.
     fn take(&self, published: Seq, low: Seq) -> Vec<(blocks::VolumeId, Bytes)> {
         let mut free = Vec::new();

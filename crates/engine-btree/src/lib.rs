@@ -7,6 +7,7 @@
 //! `docs/engines/btree.md` tells the whole story.
 
 mod apply;
+mod audit;
 mod backup;
 mod budget;
 mod bulk;

@@ -43,6 +43,11 @@ impl LargeOwner {
     pub(crate) fn adopt(&self) {
         self.adopted.store(true, Ordering::Release);
     }
+
+    /// Whether the blocks are a stored leaf's.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.adopted.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for LargeOwner {

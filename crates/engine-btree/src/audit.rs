@@ -1,0 +1,144 @@
+//! Comparing the block store's marks with what the trees refer to: no block lost, none in two places.
+//!
+//! It knows the places where an address may be: inner nodes and leaves in memory, pages on disk below them, cells of large
+//! values in images and deltas, values that were dropped and wait for their last reader, and loads that have not ended.
+
+use crate::core::Core;
+use crate::fold::{base_value, merged};
+use crate::leaf::{Base, Leaf};
+use crate::page::{CellValue, LargeRef, LeafImage};
+use crate::tree::{Child, Tree};
+use crate::version::{Change, Value};
+use blocks::{BlockAddr, VolumeId};
+use engine::{EngineError, Result};
+use std::collections::BTreeSet;
+
+/// Blocks that are referred to.
+struct Audit<'c> {
+    core: &'c Core,
+    blocks: Vec<(VolumeId, BlockAddr)>,
+    /// Of large values, which a leaf's image and its delta may both refer to: once each.
+    large: BTreeSet<(u32, u64, u32)>,
+}
+
+impl Core {
+    /// A sentence for each block that is marked as used for nothing, is used without a mark, or is used twice. Nobody may write,
+    /// and no checkpoint or load run meanwhile.
+    pub(crate) fn check_space(&self) -> Result<Vec<String>> {
+        let _no_checkpoint = self.checkpointing.lock();
+        self.workers.drain().map_err(EngineError::from)?;
+        let mut audit = Audit {
+            core: self,
+            blocks: Vec::new(),
+            large: BTreeSet::new(),
+        };
+        audit.add_tree(&self.directory_tree)?;
+        for table in self.tables.all() {
+            audit.add_tree(&table.tree)?;
+        }
+        for (volume, cell) in self.limbo.waiting() {
+            audit.add_large(volume, &cell);
+        }
+        audit.blocks.extend(self.loading.blocks());
+        Ok(self.store.verify(audit.blocks.into_iter()))
+    }
+}
+
+impl Audit<'_> {
+    fn add_tree(&mut self, tree: &Tree) -> Result<()> {
+        let guard = rcu::pin();
+        let root = tree.root.load(&guard).clone();
+        self.add_child(tree, &root)
+    }
+
+    fn add(&mut self, tree: &Tree, address: BlockAddr) {
+        self.blocks.push((tree.shape.volume, address));
+    }
+
+    fn add_large(&mut self, volume: VolumeId, cell: &[u8]) {
+        let Some(large) = LargeRef::from_cell(cell) else { return };
+        for address in large.addresses() {
+            if self.large.insert((volume.0, address.sector(), address.sectors())) {
+                self.blocks.push((volume, address));
+            }
+        }
+    }
+
+    fn add_child(&mut self, tree: &Tree, child: &Child) -> Result<()> {
+        match child {
+            Child::Leaf(leaf) => self.add_leaf(tree, leaf),
+            Child::Inner(inner) => {
+                if let Some(address) = inner.disk.lock().address {
+                    self.add(tree, address);
+                }
+                for cell in &inner.children {
+                    let child = cell.load(&rcu::pin()).clone();
+                    self.add_child(tree, &child)?;
+                }
+                Ok(())
+            }
+            Child::Stored { address, level: 0 } => self.add_stored_leaf(tree, *address),
+            Child::Stored { address, level } => {
+                self.add(tree, *address);
+                let inner = self.core.read_inner(tree, *address, *level)?;
+                for cell in &inner.children {
+                    let child = cell.load(&rcu::pin()).clone();
+                    self.add_child(tree, &child)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add_stored_leaf(&mut self, tree: &Tree, address: BlockAddr) -> Result<()> {
+        self.add(tree, address);
+        let image = self.core.read_leaf(tree, address)?;
+        self.add_image(tree, &image);
+        Ok(())
+    }
+
+    fn add_image(&mut self, tree: &Tree, image: &LeafImage) {
+        for row in 0..image.len() {
+            if let CellValue::Large(large) = image.value(row) {
+                self.add_large(tree.shape.volume, large.cell());
+            }
+        }
+    }
+
+    fn add_leaf(&mut self, tree: &Tree, leaf: &Leaf) -> Result<()> {
+        let guard = rcu::pin();
+        let (stored, dropped) = {
+            let state = leaf.state.lock();
+            (state.stored, state.dropped_large.clone())
+        };
+        if let Some(address) = stored {
+            self.add_stored_leaf(tree, address)?;
+        }
+        for cell in dropped {
+            self.add_large(tree.shape.volume, &cell);
+        }
+        let view = leaf.view.load(&guard);
+        let image = match &view.base {
+            Base::Image(image) => Some(&**image),
+            Base::Empty | Base::Stored(_) => None,
+        };
+        for merged in merged(view, image) {
+            if let (Some(row), Some(image)) = (merged.row, image)
+                && let Value::Large(cell, _) = base_value(image, row)
+            {
+                self.add_large(tree.shape.volume, &cell);
+            }
+            let mut next = merged.entry.and_then(|entry| entry.chain.head(&guard));
+            while let Some(version) = next {
+                // Blocks that a base had are its, or wait in limbo.
+                if let Change::Put(Value::Large(cell, Some(owner))) = &version.change
+                    && !owner.is_adopted()
+                {
+                    self.add_large(tree.shape.volume, cell);
+                }
+                next = version.older(&guard);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! Comparing an engine with the model.
+
+use crate::dice::Dice;
+use crate::model::{Model, Row};
+use bytes::Bytes;
+use engine::{Direction, Engine, FillLimits, KeyRange, Maintenance, Result, Rows, Seq, Snapshot, TableId, TableKind};
+use engine_btree::BtreeEngine;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// All rows of a range, in the cursor's order.
+pub fn scan(
+    view: &Arc<dyn Snapshot>,
+    table: TableId,
+    range: &KeyRange,
+    direction: Direction,
+    limits: FillLimits,
+) -> Result<Vec<Row>> {
+    let mut cursor = view.clone().cursor(table, range.clone(), direction)?;
+    let mut rows = Rows::new();
+    let mut found = Vec::new();
+    while cursor.fill(&mut rows, limits)? {
+        assert!(!rows.is_empty(), "fill said there are rows and gave none");
+        found.extend((0..rows.len()).map(|at| (rows.key(at).to_vec(), Bytes::copy_from_slice(rows.value(at)))));
+    }
+    Ok(found)
+}
+
+/// Panics where two lists of rows differ, naming the first row that does.
+pub fn expect_same(found: &[Row], expected: &[Row], what: &str) {
+    if found == expected {
+        return;
+    }
+    let at = found.iter().zip(expected).position(|(a, b)| a != b);
+    let at = at.unwrap_or(found.len().min(expected.len()));
+    let describe = |rows: &[Row]| match rows.get(at) {
+        None => "the end".to_owned(),
+        Some((key, value)) => {
+            let head = &value[..value.len().min(16)];
+            format!("key {key:02x?} with {} bytes {head:02x?}", value.len())
+        }
+    };
+    panic!(
+        "{what}: row {at} of {} is {}, and must be (of {}) {}",
+        found.len(),
+        describe(found),
+        expected.len(),
+        describe(expected)
+    );
+}
+
+/// Compares every row of every table of a view with the model.
+pub fn view_is_the_model(view: &Arc<dyn Snapshot>, model: &Model, what: &str) -> Result<()> {
+    let at = view.seq();
+    for (table, _) in model.tables_at(at) {
+        let found = scan(view, table, &KeyRange::all(), Direction::Forward, FillLimits::default())?;
+        let expected = model.rows(table, &KeyRange::all(), at);
+        expect_same(&found, &expected, &format!("{what}, {table:?} at {at:?}"));
+    }
+    Ok(())
+}
+
+/// Compares random ranges, both ways and with all kinds of limits, and single rows of one table.
+pub fn ranges_are_the_model(view: &Arc<dyn Snapshot>, model: &Model, keys: u64, dice: &Dice, what: &str) -> Result<()> {
+    let at = view.seq();
+    let tables = model.tables_at(at);
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let (table, kind) = dice.one_of(&tables);
+    let range = random_range(dice, kind, keys);
+    let direction = dice.one_of(&[Direction::Forward, Direction::Reverse]);
+    let limits = FillLimits {
+        rows_max: dice.one_of(&[0, 1, 2, 7, 100, 10_000]),
+        bytes_max: dice.one_of(&[1, 100, 4000, 1 << 20]),
+    };
+    let found = scan(view, table, &range, direction, limits)?;
+    let mut expected = model.rows(table, &range, at);
+    if direction == Direction::Reverse {
+        expected.reverse();
+    }
+    expect_same(&found, &expected, &format!("{what}, {table:?} at {at:?}, {range:?} {direction:?} {limits:?}"));
+    for _ in 0..4 {
+        let key = crate::plan::key_of(kind, dice.below(keys));
+        let found = view.get(table, &key)?;
+        let expected = model.get(table, &key, at);
+        assert!(
+            found == expected,
+            "{what}, {table:?} at {at:?}: get {key:02x?} is {:?}, and must be {:?}",
+            found.map(|value| value.len()),
+            expected.map(|value| value.len())
+        );
+    }
+    Ok(())
+}
+
+/// A range over a table's keys.
+pub fn random_range(dice: &Dice, kind: TableKind, keys: u64) -> KeyRange {
+    let bound = |dice: &Dice| {
+        let key = crate::plan::key_of(kind, dice.below(keys));
+        match dice.below(5) {
+            0 => Bound::Unbounded,
+            1 | 2 => Bound::Excluded(key),
+            _ => Bound::Included(key),
+        }
+    };
+    let (mut start, mut end) = (bound(dice), bound(dice));
+    let key_in = |bound: &Bound<Vec<u8>>| match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
+        Bound::Unbounded => None,
+    };
+    if key_in(&start).zip(key_in(&end)).is_some_and(|(start, end)| start > end) {
+        std::mem::swap(&mut start, &mut end);
+    }
+    KeyRange { start, end }
+}
+
+/// Compares all of an engine that stands at `at`: the list of tables, and every row.
+pub fn engine_is_the_model(engine: &dyn Engine, model: &Model, at: Seq, what: &str) -> Result<()> {
+    let tables: Vec<TableId> = engine.tables()?.into_iter().map(|(id, _)| id).collect();
+    let expected: Vec<TableId> = model.tables_at(at).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(tables, expected, "{what}: tables at {at:?}");
+    let view = engine.snapshot()?;
+    assert_eq!(view.seq(), at, "{what}: position of a snapshot");
+    view_is_the_model(&view, model, what)
+}
+
+/// Asks the engine whether all is well: pages, order of keys, and the marks of used space.
+pub fn engine_is_sound(engine: &BtreeEngine, what: &str) -> Result<()> {
+    let report = engine.maintain(&Maintenance::Verify(None))?;
+    assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
+    let problems = engine.check_space()?;
+    assert!(problems.is_empty(), "{what}: space: {problems:#?}");
+    Ok(())
+}

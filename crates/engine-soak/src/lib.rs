@@ -1,0 +1,25 @@
+//! Random runs of the btree engine against a model of every position that was ever written.
+//!
+//! [`Plan`] draws the engine's options and the shape of the work from a seed; [`event_at`] is what happens at one position, and
+//! depends on nothing but the plan, the position and the state before it, so that whoever knows how far an engine came knows
+//! what must be in it. [`Model`] keeps all versions. [`Run`] mixes events with snapshots, checkpoints, maintenance, reopenings,
+//! backups and crashes at a [`Place`], which is a simulated disk or a directory, and [`check`] compares.
+//!
+//! An engine's failure to do what it must is a panic here: this crate is a test.
+
+#![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
+
+pub mod check;
+mod dice;
+mod kill;
+mod model;
+mod place;
+mod plan;
+mod run;
+
+pub use dice::Dice;
+pub use kill::{KillLoop, child};
+pub use model::Model;
+pub use place::Place;
+pub use plan::{Event, Plan, event_at};
+pub use run::{Run, Weights};
