@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::data::{Numbers, fill_value, index_key, record_key};
 use crate::driver::{Limits, Operation, Pace, Phase, drive, own_cost_us};
 use crate::machine::{Usage, disk_bytes, join_memory_group, peak_resident_bytes};
+use crate::outcome::OVER_MEMORY;
 use crate::spec::RunSpec;
 use crate::subject::{Durability, Layout, Scanned, Session, Subject, Table, TableUse, open, transact};
 use crate::ticker::Ticker;
@@ -20,6 +21,9 @@ pub const RECORDS: Table = 0;
 pub const LOAD_BATCH: u64 = 100;
 /// Clients of an open loop ask for this share of what the closed loop reached.
 const OPEN_SHARE: f64 = 0.7;
+
+/// Memory over the cache at which data of four times the cache may lie in memory for the most part.
+const MEMORY_VOID: f64 = 3.0;
 
 /// A run in progress. Invariant: `subject` is open unless a workload has closed it on purpose.
 pub struct Bench {
@@ -199,7 +203,13 @@ impl Bench {
         outcome.set("data_peak_mib", mib(peak));
         outcome.set("log_mib", mib(log));
         outcome.set("rss_peak_mib", mib(resident));
-        outcome.set("rss_over_cache", grown as f64 / self.spec.cache_bytes.max(1) as f64);
+        let over_cache = grown as f64 / self.spec.cache_bytes.max(1) as f64;
+        outcome.set("rss_over_cache", over_cache);
+        if self.spec.workload.exceeds_cache() && over_cache >= MEMORY_VOID {
+            outcome.set(OVER_MEMORY, over_cache);
+            let note = format!("memory grew to {over_cache:.1} times the cache: not a run on data larger than memory");
+            outcome.notes.push(note);
+        }
         outcome.set("checkpoints", checkpoints.len() as f64);
         if let Some(longest) = checkpoints.iter().copied().reduce(f64::max) {
             outcome.set("checkpoint_max_ms", longest);
