@@ -1,19 +1,26 @@
 //! Bounds, and why they are what they are.
 
+use crate::block::BLOCK_HEADER_BYTES;
+
 /// Unit of allocation, in bytes: what disks write whole.
 pub const SECTOR_BYTES: usize = 512;
 /// Longest root of a checkpoint: it lies in the superblock's 4 KiB, behind the other fields.
 pub(crate) const ROOT_BYTES_MAX: usize = 2048;
-/// Longest block before compression: what a reader allocates for a block whose checksum is right.
-pub(crate) const RAW_BYTES_MAX: usize = 32 << 20;
+/// Longest block on disk: its length in sectors has 16 bits.
+pub(crate) const BLOCK_SECTORS_MAX: usize = u16::MAX as usize;
+/// Longest block before compression, which fits uncompressed: 552 bytes less than 32 MiB. What a reader allocates for a block
+/// whose checksum is right.
+pub(crate) const RAW_BYTES_MAX: usize = BLOCK_SECTORS_MAX * SECTOR_BYTES - BLOCK_HEADER_BYTES;
 /// Shortest segment: its map is whole words, and the volume's head fits in.
 pub(crate) const SEGMENT_BYTES_MIN: u32 = 32 << 10;
-/// Longest segment: a block's length in sectors fits into 16 bits.
+/// Longest segment: a map page describes whole ones.
 pub(crate) const SEGMENT_BYTES_MAX: u32 = 16 << 20;
 /// Longest name of a volume, as file systems have it for a directory.
 pub(crate) const VOLUME_NAME_BYTES_MAX: usize = 255;
 /// Bytes collected before they are written, and most bytes read with one call.
 pub(crate) const IO_BYTES_MAX: usize = 1 << 20;
+/// A buffer of a reader or writer that has become longer, for a long block, is given back.
+pub(crate) const BUFFER_BYTES_MAX: usize = 4 * IO_BYTES_MAX;
 /// Bytes between two blocks that are read for nothing rather than read apart.
 pub(crate) const READ_GAP_BYTES_MAX: u64 = 32 << 10;
 /// Least and greatest step in which a file grows.

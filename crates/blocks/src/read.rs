@@ -1,7 +1,7 @@
 //! Reading blocks, one or many, with every check.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, block_crc, mismatch};
-use crate::limits::{IO_BYTES_MAX, READ_GAP_BYTES_MAX};
+use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, READ_GAP_BYTES_MAX};
 use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
@@ -45,7 +45,11 @@ impl BlockStore {
         let bytes = filled(buffer, addr.bytes() as usize);
         read_bytes(volume, bytes, addr.sector())?;
         self.count_read(addr);
-        open_block(volume, addr, owner, kind, bytes, decompressor)
+        let opened = open_block(volume, addr, owner, kind, bytes, decompressor);
+        if buffer.len() > BUFFER_BYTES_MAX {
+            *buffer = Vec::new();
+        }
+        opened
     }
 
     /// Reads many blocks, those near each other with one call of the file (up to 1 MiB). `each` gets the index in `addrs` and

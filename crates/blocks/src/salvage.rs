@@ -1,7 +1,7 @@
 //! Finding blocks when nothing says where they are.
 
 use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, block_crc, u32_at};
-use crate::limits::{IO_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::limits::IO_BYTES_MAX;
 use crate::open::volume_files;
 use crate::read::decompress;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
@@ -44,6 +44,7 @@ impl BlockStore {
             let mut scan = Scan {
                 path,
                 file,
+                length,
                 chunk: vec![0; IO_BYTES_MAX],
                 chunk_start: 0,
                 chunk_bytes: 0,
@@ -68,6 +69,7 @@ impl BlockStore {
 struct Scan {
     path: PathBuf,
     file: Arc<dyn File>,
+    length: u64,
     /// A part of the file that is read ahead.
     chunk: Vec<u8>,
     chunk_start: u64,
@@ -89,7 +91,7 @@ impl Scan {
             .filter(|header| header.sector == sector)?;
         let crc = u32_at(head, 0);
         let bytes = header.sectors() * SECTOR_BYTES;
-        if bytes > SEGMENT_BYTES_MAX as usize {
+        if offset + bytes as u64 > self.length {
             return None;
         }
         let block = match self.chunk[..self.chunk_bytes].get(at..at + bytes) {

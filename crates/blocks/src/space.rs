@@ -4,6 +4,9 @@
 //! checkpoint to become durable next refers to. While these are not the whole truth, [`Extra`] holds the rest; it exists for
 //! the segments something happened to since the last durable checkpoint.
 //!
+//! A block lies in one segment; one that is longer than a segment starts where a segment does and fills whole ones, but for
+//! what the last one has left.
+//!
 //! Invariants, see [`SpaceMap::check_invariants`]: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map` and
 //! `later` have nothing in common; `dropped` and `running` are parts of `map`. Busy and in none of these are the volume's
 //! head, the store's own blocks, and what writers have reserved.
@@ -72,6 +75,9 @@ struct Segment {
     /// No hole is longer; exact when somebody has looked since sectors became free.
     hole_max: u32,
     evacuating: bool,
+    /// A part of a block longer than a segment lies at its start. False after opening, as maps know no blocks, until
+    /// [`SpaceMap::wants_move`] is asked about that block.
+    long: bool,
 }
 
 impl Segment {
@@ -158,24 +164,31 @@ impl SpaceMap {
                 live: 0,
                 hole_max: self.segment_sectors,
                 evacuating: false,
+                long: false,
             });
             self.by_free.insert((self.segment_sectors, Reverse(number)));
             self.free_sectors += u64::from(self.segment_sectors);
         }
     }
 
-    /// Segment and range of bits of a block; `None` when it lies in no one segment.
-    fn locate(&self, sector: u64, sectors: u32) -> Option<(usize, Range<usize>)> {
+    /// Segments and ranges of bits of a block; `None` where no block can lie.
+    fn locate(&self, sector: u64, sectors: u32) -> Option<impl Iterator<Item = (usize, Range<usize>)> + Clone + use<>> {
         let length = u64::from(self.segment_sectors);
-        let start = (sector % length) as usize;
-        let range = start..start + sectors as usize;
-        (range.end <= length as usize).then_some(((sector / length) as usize, range))
+        let (first, start) = ((sector / length) as usize, sector % length);
+        let end = start + u64::from(sectors);
+        (start == 0 || end <= length).then(|| {
+            (0..end.div_ceil(length)).map(move |at| {
+                let from = if at == 0 { start } else { 0 };
+                let to = (end - at * length).min(length);
+                (first + at as usize, from as usize..to as usize)
+            })
+        })
     }
 
-    /// Like `locate`, and the segment exists.
-    fn find(&self, sector: u64, sectors: u32) -> Option<(usize, Range<usize>)> {
+    /// Like `locate`, and the segments exist.
+    fn find(&self, sector: u64, sectors: u32) -> Option<impl Iterator<Item = (usize, Range<usize>)> + Clone + use<>> {
         self.locate(sector, sectors)
-            .filter(|(segment, _)| *segment < self.segments.len())
+            .filter(|pieces| pieces.clone().all(|(number, _)| number < self.segments.len()))
     }
 
     /// Changes a segment and keeps the sums. All changes of segments go through here.
@@ -188,6 +201,7 @@ impl SpaceMap {
         if segment.free > free {
             segment.hole_max = segment.free;
         }
+        segment.long &= bits::any(&segment.busy, 0..1);
         if segment.extra.is_some() {
             self.touched.insert(number as u32);
         } else {
@@ -207,38 +221,82 @@ impl SpaceMap {
         result
     }
 
-    /// Takes sectors that are free. False when they are not, or lie in no one segment.
+    /// Takes sectors that are free. False when they are not, or no block can lie so.
     pub fn occupy(&mut self, sector: u64, sectors: u32) -> bool {
-        let Some((number, range)) = self.locate(sector, sectors) else {
+        let Some(pieces) = self.locate(sector, sectors) else {
             return false;
         };
-        self.grow_to(number + 1);
-        if bits::any(&self.segments[number].busy, range.clone()) {
+        self.grow_to(pieces.clone().map(|(number, _)| number + 1).max().unwrap_or(0));
+        if pieces
+            .clone()
+            .any(|(number, range)| bits::any(&self.segments[number].busy, range))
+        {
             return false;
         }
-        self.change(number, |segment| {
-            bits::set(&mut segment.busy, range);
-            segment.free -= sectors;
-        });
+        self.take(pieces, sectors > self.segment_sectors);
         true
+    }
+
+    fn take(&mut self, pieces: impl Iterator<Item = (usize, Range<usize>)>, long: bool) {
+        for (number, range) in pieces {
+            self.change(number, |segment| {
+                segment.free -= range.len() as u32;
+                segment.long |= long;
+                bits::set(&mut segment.busy, range);
+            });
+        }
     }
 
     /// Gives back sectors that belong to no checkpoint: reserved ones, and the store's own when `withhold` is false or they
     /// were never durable.
     pub fn release(&mut self, sector: u64, sectors: u32, withhold: bool) {
-        let Some((number, range)) = self.find(sector, sectors) else {
-            return;
-        };
-        debug_assert!(bits::all(&self.segments[number].busy, range.clone()));
-        self.change(number, |segment| {
-            if withhold {
-                bits::set(&mut segment.extra().withheld, range);
-            } else {
-                bits::clear(&mut segment.busy, range);
-                segment.free += sectors;
-            }
+        for (number, range) in self.find(sector, sectors).into_iter().flatten() {
+            debug_assert!(bits::all(&self.segments[number].busy, range.clone()));
+            self.change(number, |segment| {
+                if withhold {
+                    bits::set(&mut segment.extra().withheld, range);
+                } else {
+                    segment.free += range.len() as u32;
+                    bits::clear(&mut segment.busy, range);
+                }
+            });
+            self.settle_evacuation(number);
+        }
+    }
+
+    /// Reserves the sectors of a block that is longer than a segment.
+    pub fn reserve_long(&mut self, sectors: u32) -> u64 {
+        debug_assert!(sectors > self.segment_sectors);
+        let count = sectors.div_ceil(self.segment_sectors) as usize;
+        let first = self.free_row(count, usize::MAX).unwrap_or_else(|| {
+            // What is free at the end is the start of it.
+            let taken = |segment: &Segment| segment.free < self.segment_sectors || segment.evacuating;
+            let first = self.segments.iter().rposition(taken).map_or(0, |last| last + 1);
+            self.grow_to(first + count);
+            first
         });
-        self.settle_evacuation(number);
+        let sector = first as u64 * u64::from(self.segment_sectors);
+        let pieces = self.find(sector, sectors).expect("free segments in a row");
+        self.take(pieces, true);
+        sector
+    }
+
+    /// The first of `count` free segments in a row, the lowest there are, which starts below segment `below`.
+    fn free_row(&self, count: usize, below: usize) -> Option<usize> {
+        let mut row = 0..0;
+        let free = self.by_free.range((self.segment_sectors, Reverse(u32::MAX))..);
+        for (_, Reverse(number)) in free.rev() {
+            let number = *number as usize;
+            let start = if row.end == number { row.start } else { number };
+            row = start..number + 1;
+            if row.start >= below {
+                return None;
+            }
+            if row.len() == count {
+                return Some(row.start);
+            }
+        }
+        None
     }
 
     /// Reserves a run of `min` to `want` sectors, right after `after` if that is free, else where there is much room.
@@ -263,12 +321,13 @@ impl SpaceMap {
 
     fn find_hole(&mut self, min: u32, want: u32, after: Option<u64>) -> Option<(usize, Range<usize>)> {
         let good = min.max(want / 4);
-        if let Some((number, at)) = after.and_then(|after| self.find(after, 0)) {
-            let segment = &self.segments[number];
-            if !segment.evacuating {
-                let end = bits::next(&segment.busy, at.start, true);
-                if end - at.start >= min as usize {
-                    return Some((number, at.start..end));
+        let length = u64::from(self.segment_sectors);
+        if let Some(after) = after {
+            let (number, start) = ((after / length) as usize, (after % length) as usize);
+            if let Some(segment) = self.segments.get(number).filter(|segment| !segment.evacuating) {
+                let end = bits::next(&segment.busy, start, true);
+                if end - start >= min as usize {
+                    return Some((number, start..end));
                 }
                 if let Some(hole) = self.hole_of(number, good) {
                     return Some((number, hole));
@@ -326,30 +385,30 @@ impl SpaceMap {
 
     /// Marks reserved sectors as a block.
     pub fn mark(&mut self, sector: u64, sectors: u32, mark: Mark) {
-        let (number, range) = self.find(sector, sectors).expect("a reserved run lies in one segment");
         if mark == Mark::Own {
             return;
         }
-        self.change(number, |segment| {
-            segment.live += sectors;
-            let extra = segment.extra();
-            match mark {
-                Mark::Later => return bits::set(&mut extra.later, range),
-                Mark::Running => bits::set(&mut extra.running, range.clone()),
-                Mark::Next | Mark::Own => {}
-            }
-            bits::set(&mut segment.map, range);
-        });
+        let pieces = self.find(sector, sectors).expect("the sectors are reserved");
+        for (number, range) in pieces {
+            self.change(number, |segment| {
+                segment.live += range.len() as u32;
+                let extra = segment.extra();
+                match mark {
+                    Mark::Later => return bits::set(&mut extra.later, range),
+                    Mark::Running => bits::set(&mut extra.running, range.clone()),
+                    Mark::Next | Mark::Own => {}
+                }
+                bits::set(&mut segment.map, range);
+            });
+        }
     }
 
     /// Takes back a block that was never written.
     pub fn void(&mut self, sector: u64, sectors: u32, mark: Mark) {
-        if mark != Mark::Own {
-            let Some((number, range)) = self.find(sector, sectors) else {
-                return;
-            };
+        let pieces = self.find(sector, sectors).filter(|_| mark != Mark::Own);
+        for (number, range) in pieces.into_iter().flatten() {
             self.change(number, |segment| {
-                segment.live -= sectors;
+                segment.live -= range.len() as u32;
                 let extra = segment.extra();
                 bits::clear(&mut extra.later, range.clone());
                 bits::clear(&mut extra.running, range.clone());
@@ -362,38 +421,41 @@ impl SpaceMap {
 
     /// Moves a block from the running checkpoint to the one after it.
     pub fn postpone(&mut self, sector: u64, sectors: u32) -> bool {
-        let Some((number, range)) = self.find(sector, sectors).filter(|(number, range)| {
-            let segment = &self.segments[*number];
+        let is_new = |(number, range): (usize, Range<usize>)| {
+            let segment = &self.segments[number];
             let taken =
                 |extra: &Extra| bits::any(&extra.durable, range.clone()) || bits::any(&extra.dropped, range.clone());
             bits::all(&segment.map, range.clone()) && segment.extra.as_deref().is_some_and(|extra| !taken(extra))
-        }) else {
+        };
+        let Some(pieces) = self.find(sector, sectors).filter(|pieces| pieces.clone().all(is_new)) else {
             return false;
         };
-        self.change(number, |segment| {
-            let extra = segment.extra();
-            bits::clear(&mut extra.running, range.clone());
-            bits::set(&mut extra.later, range.clone());
-            bits::clear(&mut segment.map, range);
-        });
+        for (number, range) in pieces {
+            self.change(number, |segment| {
+                let extra = segment.extra();
+                bits::clear(&mut extra.running, range.clone());
+                bits::set(&mut extra.later, range.clone());
+                bits::clear(&mut segment.map, range);
+            });
+        }
         true
     }
 
     /// See [`crate::BlockStore::free`]; false when the sectors are not one checkpoint's blocks.
     pub fn free(&mut self, sector: u64, sectors: u32, referenced: Referenced, phase: Phase) -> bool {
-        let Some((number, range)) = self.find(sector, sectors) else {
+        let Some(pieces) = self.find(sector, sectors) else {
             return false;
         };
-        let segment = &self.segments[number];
-        let in_later = segment
-            .extra
-            .as_deref()
-            .is_some_and(|extra| bits::all(&extra.later, range.clone()));
-        let dropped = segment
-            .extra
-            .as_deref()
-            .is_some_and(|extra| bits::any(&extra.dropped, range.clone()));
-        if !in_later && (dropped || !bits::all(&segment.map, range.clone())) {
+        let segments = &self.segments;
+        let extra = |number: usize| segments[number].extra.as_deref();
+        let in_later = pieces
+            .clone()
+            .all(|(number, range)| extra(number).is_some_and(|extra| bits::all(&extra.later, range)));
+        let in_map = pieces.clone().all(|(number, range)| {
+            bits::all(&segments[number].map, range.clone())
+                && !extra(number).is_some_and(|extra| bits::any(&extra.dropped, range))
+        });
+        if !in_later && !in_map {
             return false;
         }
         let kept = match phase {
@@ -401,26 +463,28 @@ impl SpaceMap {
             Phase::Running => referenced == Referenced::ByRunningCheckpoint,
             Phase::Settling => true,
         };
-        self.change(number, |segment| {
-            let extra = segment.extra();
-            if in_later {
-                bits::clear(&mut extra.later, range.clone());
-            } else if kept {
-                return bits::set(&mut extra.dropped, range);
-            } else {
-                bits::clear(&mut extra.running, range.clone());
-            }
-            let waits = bits::any(&extra.durable, range.clone());
-            if !in_later {
-                bits::clear(&mut segment.map, range.clone());
-            }
-            segment.live -= sectors;
-            if !waits {
-                bits::clear(&mut segment.busy, range);
-                segment.free += sectors;
-            }
-        });
-        self.settle_evacuation(number);
+        for (number, range) in pieces {
+            self.change(number, |segment| {
+                let extra = segment.extra();
+                if in_later {
+                    bits::clear(&mut extra.later, range.clone());
+                } else if kept {
+                    return bits::set(&mut extra.dropped, range);
+                } else {
+                    bits::clear(&mut extra.running, range.clone());
+                }
+                let waits = bits::any(&extra.durable, range.clone());
+                if !in_later {
+                    bits::clear(&mut segment.map, range.clone());
+                }
+                segment.live -= range.len() as u32;
+                if !waits {
+                    segment.free += range.len() as u32;
+                    bits::clear(&mut segment.busy, range);
+                }
+            });
+            self.settle_evacuation(number);
+        }
         true
     }
 
@@ -568,11 +632,36 @@ impl SpaceMap {
         }
     }
 
+    /// Whether the segment of a block that is no longer than one is to be emptied.
     pub fn is_evacuating(&self, sector: u64) -> bool {
-        self.evacuating > 0
-            && self
-                .find(sector, 0)
-                .is_some_and(|(number, _)| self.segments[number].evacuating)
+        let number = (sector / u64::from(self.segment_sectors)) as usize;
+        self.evacuating > 0 && self.segments.get(number).is_some_and(|segment| segment.evacuating)
+    }
+
+    /// Whether a block shall move. One longer than a segment moves only to where the file gets shorter for it; elsewhere it
+    /// would lie as it lies now, with what its last segment has left, and would be moved for ever. Its segments are then not
+    /// emptied.
+    pub fn wants_move(&mut self, sector: u64, sectors: u32) -> bool {
+        if sectors <= self.segment_sectors || self.evacuating == 0 {
+            return self.is_evacuating(sector);
+        }
+        let Some(pieces) = self.find(sector, sectors) else {
+            return false;
+        };
+        if !pieces.clone().any(|(number, _)| self.segments[number].evacuating) {
+            return false;
+        }
+        let first = (sector / u64::from(self.segment_sectors)) as usize;
+        if self.free_row(pieces.clone().count(), first).is_some() {
+            return true;
+        }
+        pieces.for_each(|(number, _)| {
+            self.change(number, |segment| {
+                segment.evacuating = false;
+                segment.long = true;
+            });
+        });
+        false
     }
 
     pub fn has_evacuation(&self) -> bool {
@@ -615,7 +704,7 @@ impl SpaceMap {
         let mut sparse: Vec<usize> = (1..self.segments.len() - chosen.len())
             .filter(|number| {
                 let segment = &self.segments[*number];
-                segment.live > 0 && u64::from(segment.live) * 4 < length * quarters
+                segment.live > 0 && !segment.long && u64::from(segment.live) * 4 < length * quarters
             })
             .collect();
         sparse.sort_by_key(|number| self.segments[*number].live);

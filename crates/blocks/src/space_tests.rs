@@ -43,19 +43,28 @@ impl Model {
     }
 
     fn append(&mut self, random: &SeededRandom) {
-        let sectors = 1 + (random.next_u64() % 40) as u32;
-        let want = (sectors + 24).min(self.space.segment_sectors);
-        let run = self.space.reserve(sectors, want, None);
+        let is_long = random.next_u64().is_multiple_of(8);
+        let run = if is_long {
+            let sectors = self.space.segment_sectors + 1 + (random.next_u64() % 400) as u32;
+            let start = self.space.reserve_long(sectors);
+            assert_eq!(start % u64::from(self.space.segment_sectors), 0);
+            start..start + u64::from(sectors)
+        } else {
+            let sectors = 1 + (random.next_u64() % 40) as u32;
+            let run = self.space.reserve(sectors, sectors + 24, None);
+            let end = run.start + u64::from(sectors);
+            if end < run.end {
+                self.space.release(end, (run.end - end) as u32, false);
+            }
+            run.start..end
+        };
+        let sectors = (run.end - run.start) as u32;
         for life in self.needed().chain(&self.withheld) {
             let end = life.sector + u64::from(life.sectors);
             assert!(
                 run.end <= life.sector || end <= run.start,
                 "{run:?} is needed by {life:?}"
             );
-        }
-        let rest = run.end - run.start - u64::from(sectors);
-        if rest > 0 {
-            self.space.release(run.start + u64::from(sectors), rest as u32, false);
         }
         let for_running = self.phase() == Phase::Running && random.next_u64().is_multiple_of(2);
         let (mark, born) = match (self.running, for_running) {
@@ -148,8 +157,9 @@ impl Model {
         let mut busy = u64::from(HEAD_SECTORS);
         for life in self.needed().chain(&self.withheld) {
             busy += u64::from(life.sectors);
-            let (number, range) = self.space.find(life.sector, life.sectors).expect("inside");
-            assert!(bits::all(&self.space.segments[number].busy, range), "{life:?}");
+            for (number, range) in self.space.find(life.sector, life.sectors).expect("inside") {
+                assert!(bits::all(&self.space.segments[number].busy, range), "{life:?}");
+            }
         }
         let total = self.space.segments.len() as u64 * u64::from(self.space.segment_sectors);
         assert_eq!(total - self.space.free_sectors, busy, "nothing else is busy");
@@ -190,6 +200,9 @@ fn random_lives_agree_with_the_model() {
                 14 => model.pinned = random.next_u64().is_multiple_of(3),
                 15 => {
                     model.space.plan_evacuation(random.next_u64().is_multiple_of(2));
+                    for life in &model.lives {
+                        model.space.wants_move(life.sector, life.sectors);
+                    }
                     if !model.pinned {
                         model.space.trim();
                     }
@@ -203,7 +216,7 @@ fn random_lives_agree_with_the_model() {
 }
 
 #[test]
-fn a_block_lies_in_one_segment() {
+fn a_block_lies_in_one_segment_or_fills_whole_ones() {
     let mut space = SpaceMap::new(128);
     for sectors in [100, 100, 128, 1, 27, 28] {
         let run = space.reserve(sectors, sectors, None);
@@ -212,7 +225,54 @@ fn a_block_lies_in_one_segment() {
     }
     assert!(!space.occupy(120, 16), "over the edge");
     assert!(!space.free(120, 16, Referenced::No, Phase::Idle));
+    let end = space.segments.len() as u64 * 128;
+    assert_eq!(space.reserve_long(129), end, "nothing free in a row");
+    space.mark(end, 129, Mark::Next);
+    let beside = space.reserve(127, 127, Some(end + 129));
+    assert_eq!(beside, end + 129..end + 256, "what it leaves is used");
+    assert!(
+        !space.free(end, 257, Referenced::No, Phase::Idle),
+        "not all of it is a block"
+    );
+    assert!(
+        !space.free(end + 1, 128, Referenced::No, Phase::Idle),
+        "no block lies so"
+    );
+    assert!(space.free(end, 129, Referenced::No, Phase::Idle));
+    assert_eq!(space.reserve_long(300), end + 256);
+    assert_eq!(space.reserve_long(129), end + 640, "one free segment is not two");
+    space.release(beside.start, 127, false);
+    assert_eq!(space.reserve_long(200), end, "the lowest ones");
     assert!(!space.free(1 << 40, 16, Referenced::No, Phase::Idle), "past the end");
+    space.check_invariants();
+}
+
+/// A block that is longer than a segment leaves its last one sparse wherever it lies, so that moving it for that would never
+/// end.
+#[test]
+fn a_long_block_moves_only_down() {
+    let mut space = SpaceMap::new(128);
+    let low = space.reserve_long(129);
+    let rest: Vec<_> = (0..6).map(|_| space.reserve_long(130)).collect();
+    for (sector, sectors) in rest.iter().map(|sector| (*sector, 130)).chain([(low, 129)]) {
+        space.mark(sector, sectors, Mark::Next);
+    }
+    space.settle(false);
+    // As after opening, when nobody knows what lies where.
+    space.segments.iter_mut().for_each(|segment| segment.long = false);
+    assert!(space.plan_evacuation(true) > 0);
+    assert!(
+        rest.iter().all(|sector| !space.wants_move(*sector, 130)),
+        "there is no room"
+    );
+    assert!(!space.wants_move(low, 129));
+    assert!(!space.has_evacuation(), "their rests are used again");
+    assert!(space.free(low, 129, Referenced::No, Phase::Idle));
+    space.settle(false);
+    assert!(space.plan_evacuation(true) > 0, "the end of the file");
+    let last = rest[5];
+    assert!(space.wants_move(last, 130));
+    assert_eq!(space.reserve_long(130), low);
     space.check_invariants();
 }
 

@@ -22,8 +22,8 @@ use vfs::{Access, FileSystem};
 /// How a store is made.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Length of a segment: a power of two from 32 KiB to 16 MiB; no block is longer. Fixed when the store is made; an
-    /// existing one keeps its own.
+    /// Length of a segment: a power of two from 32 KiB to 16 MiB; longer blocks take whole ones in a row. Fixed when the store
+    /// is made; an existing one keeps its own.
     pub segment_bytes: u32,
 }
 
@@ -138,7 +138,7 @@ pub struct BlockStore {
 impl BlockStore {
     /// Longest root of a checkpoint.
     pub const ROOT_BYTES_MAX: usize = ROOT_BYTES_MAX;
-    /// Longest block before compression, where segments are long enough.
+    /// Longest block before compression; one that long can be appended whether it can be compressed or not.
     pub const RAW_BYTES_MAX: usize = crate::limits::RAW_BYTES_MAX;
 
     /// Length of a segment in bytes.
@@ -268,11 +268,11 @@ impl BlockStore {
 
     /// True when the block lies where [`BlockStore::plan_relocation`] wants room: the owner shall write it anew and free it.
     pub fn wants_move(&self, volume: VolumeId, addr: &BlockAddr) -> bool {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         state
             .spaces
-            .get(&volume)
-            .is_some_and(|space| space.is_evacuating(addr.sector()))
+            .get_mut(&volume)
+            .is_some_and(|space| space.wants_move(addr.sector(), addr.sectors()))
     }
 
     /// Chooses the segments to be emptied, anew: sparse ones, and those at the end of a file that could be shorter. Good after

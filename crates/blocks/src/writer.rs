@@ -4,7 +4,7 @@
 //! disk, until a flush (or a full buffer) writes each contiguous stretch with one call.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader};
-use crate::limits::{IO_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
+use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
 use crate::space::Mark;
 use crate::stats::add;
 use crate::volume::Volume;
@@ -70,7 +70,8 @@ impl RunWriter {
     /// freed or referred to on disk before [`RunWriter::flush`]** has returned: its bytes may still be in the writer. `level`
     /// is the codec's own default when `None`.
     ///
-    /// `Invalid` (too long for a segment, a level the codec has not, a volume that is gone) changes nothing. After any other
+    /// A block longer than a segment takes free segments in a row. `Invalid` (more than
+    /// [`BlockStore::RAW_BYTES_MAX`], a level the codec has not, a volume that is gone) changes nothing. After any other
     /// error all addresses handed out since the last successful [`RunWriter::flush`] are void: they must be neither read nor
     /// freed; the writer can be used again.
     pub fn append(
@@ -129,7 +130,10 @@ impl RunWriter {
     /// Appends room for the header, the stored bytes and zeros up to the sector's end to the buffer.
     fn encode(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<(Codec, usize)> {
         if raw.len() > RAW_BYTES_MAX {
-            return Err(too_long(raw.len(), RAW_BYTES_MAX));
+            return Err(BlockError::Invalid {
+                operation: "append a block",
+                reason: format!("{} bytes are more than {RAW_BYTES_MAX}", raw.len()),
+            });
         }
         let header_end = self.buffer.len() + BLOCK_HEADER_BYTES;
         self.buffer.resize(header_end, 0);
@@ -149,12 +153,6 @@ impl RunWriter {
         let stored_bytes = self.buffer.len() - header_end;
         let start = header_end - BLOCK_HEADER_BYTES;
         let block_bytes = (self.buffer.len() - start).next_multiple_of(SECTOR_BYTES);
-        if block_bytes / SECTOR_BYTES > (self.store.segment_sectors as usize).min(usize::from(u16::MAX)) {
-            return Err(too_long(
-                stored_bytes,
-                self.store.segment_bytes() as usize - BLOCK_HEADER_BYTES,
-            ));
-        }
         self.buffer.resize(start + block_bytes, 0);
         Ok((stored_as, stored_bytes))
     }
@@ -173,8 +171,9 @@ impl RunWriter {
             });
         };
         let length = sectors as u64;
+        let is_long = length > u64::from(self.store.segment_sectors);
         let fits_spare = self.spare.end - self.spare.start >= length;
-        if !fits_spare && self.run.end - self.run.start < length {
+        if !is_long && !fits_spare && self.run.end - self.run.start < length {
             if self.run.end - self.run.start > self.spare.end - self.spare.start {
                 std::mem::swap(&mut self.spare, &mut self.run);
                 // The next run best lies right behind the last one.
@@ -191,9 +190,13 @@ impl RunWriter {
             let min = sectors as u32;
             self.run = space.reserve(min, want.max(min), Some(self.run.start).filter(|start| *start > 0));
         }
-        let from = if fits_spare { &mut self.spare } else { &mut self.run };
-        let sector = from.start;
-        from.start += length;
+        let sector = if is_long {
+            space.reserve_long(sectors as u32)
+        } else {
+            let from = if fits_spare { &mut self.spare } else { &mut self.run };
+            from.start += length;
+            from.start - length
+        };
         space.mark(sector, sectors as u32, mark);
         if mark != Mark::Own {
             state.removing.remove(&self.id);
@@ -250,6 +253,7 @@ impl RunWriter {
             result.map_err(|error| self.fail(error))?;
         }
         self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_MAX);
         self.stretches.clear();
         Ok(())
     }
@@ -327,12 +331,5 @@ fn invalid_codec(error: codec::CodecError) -> BlockError {
     BlockError::Invalid {
         operation: "compress a block",
         reason: error.to_string(),
-    }
-}
-
-fn too_long(bytes: usize, bound: usize) -> BlockError {
-    BlockError::Invalid {
-        operation: "append a block",
-        reason: format!("{bytes} bytes are more than {bound}"),
     }
 }

@@ -1,7 +1,7 @@
 //! What each call promises, one by one.
 
-use crate::owner::{DIRECTORY, Owner, content, disk, env, open};
-use blocks::{BlockKind, BlockStore, Purpose, ReadScratch, Referenced, StoreOptions, VolumeId};
+use crate::owner::{DIRECTORY, Held, Owner, content, disk, env, open};
+use blocks::{BlockKind, BlockStore, Purpose, ReadScratch, Referenced, StoreOptions, Urgency, VolumeId};
 use codec::Codec;
 use engine::ErrorKind;
 use std::path::Path;
@@ -104,10 +104,11 @@ fn blocks_and_levels_out_of_bounds_change_nothing() {
         let result = writer.append(BlockKind::Leaf, 9, codec, level, &content(1, 1, bytes));
         result.map(|addr| addr.bytes()).map_err(|error| error.kind())
     };
-    let longest = (64 << 10) - 40;
+    let longest = BlockStore::RAW_BYTES_MAX;
     assert_eq!(append(Codec::None, None, longest + 1), Err(ErrorKind::Invalid));
     assert_eq!(append(Codec::Zstd, Some(99), 10), Err(ErrorKind::Invalid));
-    assert_eq!(append(Codec::Zlib, None, longest), Ok(64 << 10));
+    assert_eq!(append(Codec::Lz4, None, longest), Ok(65_535 * 512));
+    assert_eq!(append(Codec::Zlib, None, (64 << 10) - 40), Ok(64 << 10));
     drop(writer);
     assert_eq!(
         store.stats().total.used_bytes,
@@ -127,6 +128,50 @@ fn blocks_and_levels_out_of_bounds_change_nothing() {
             .unwrap();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{bytes}");
     }
+}
+
+#[test]
+fn blocks_longer_than_a_segment_are_kept() {
+    let fs = disk(1);
+    let mut owner = Owner::new(open(&fs).unwrap().0);
+    let segment = 64 << 10;
+    let side = owner.store.volume("side").unwrap();
+    let sizes = [segment - 40, segment - 39, segment, 5 * segment / 2, 1 << 20, 700];
+    for (id, bytes) in (0..).zip(sizes) {
+        for volume in [VolumeId::MAIN, side] {
+            let mut writer = owner.store.writer(volume, Purpose::Later);
+            owner
+                .put(&mut writer, volume, 2 * id + u64::from(volume == side), bytes)
+                .unwrap();
+            let addr = owner.blocks[&(2 * id)].addr;
+            let is_long = addr.bytes() > segment as u64;
+            assert_eq!(is_long, bytes >= segment - 39 && bytes > 700);
+            assert!(!is_long || (addr.sector() * 512).is_multiple_of(segment as u64));
+        }
+    }
+    owner.checkpoint().unwrap();
+    owner.check();
+    let (mut owner, _) = Owner::recover(&fs);
+    assert_eq!(owner.blocks.len(), 12);
+    // Freed, their place is taken again.
+    let before = owner.store.stats().total.file_bytes;
+    for round in 0..6 {
+        for id in 0..12 {
+            let Held { volume, bytes, .. } = owner.blocks[&id];
+            owner.forget(id);
+            owner.checkpoint().unwrap();
+            let mut writer = owner.store.writer(volume, Purpose::Later);
+            owner.put(&mut writer, volume, id, bytes + round).unwrap();
+        }
+        owner.checkpoint().unwrap();
+        owner.store.plan_relocation(Urgency::Background);
+        owner.relocate().unwrap();
+    }
+    let after = owner.store.stats().total.file_bytes;
+    assert!(after < before * 11 / 10, "{before} bytes became {after}");
+    owner.check();
+    let (found, _) = Owner::recover(&fs);
+    assert!(found.blocks.len() == 12);
 }
 
 #[test]

@@ -67,6 +67,61 @@ fn the_file_stays_near_what_lives_in_it() {
     assert_eq!(found.blocks, owner.blocks);
 }
 
+/// Sizes up to five segments, of which many blocks are longer than one.
+#[test]
+fn long_blocks_leave_no_file_behind() {
+    let seed = vfs::SystemRandom::new().next_u64();
+    println!("seed {seed}");
+    let random = SeededRandom::new(seed);
+    let bytes = || {
+        let bound = if random.next_u64().is_multiple_of(2) {
+            5 << 15
+        } else {
+            9000
+        };
+        (random.next_u64() % bound) as usize
+    };
+    let fs = disk(1);
+    let mut owner = Owner::new(open_with(&fs, 32 << 10).unwrap().0);
+    let mut worst = 0.0f64;
+    for round in 0..60 {
+        let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+        for _ in 0..10 {
+            owner
+                .put(&mut writer, VolumeId::MAIN, random.next_u64() % 200, bytes())
+                .unwrap();
+        }
+        drop(writer);
+        owner.checkpoint().unwrap();
+        owner.store.plan_relocation(Urgency::Background);
+        owner.relocate().unwrap();
+        if round >= 30 {
+            let total = owner.store.stats().total;
+            worst = worst.max(total.file_bytes as f64 / total.used_bytes as f64);
+        }
+    }
+    println!("worst ratio of file to live bytes {worst:.3}");
+    assert!(worst <= 1.8, "{worst}");
+    owner.check();
+    // Nothing changes, so nothing is moved any more after a while.
+    for _ in 0..40 {
+        owner.checkpoint().unwrap();
+        owner.store.plan_relocation(Urgency::Background);
+        owner.relocate().unwrap();
+    }
+    let blocks = owner.blocks.clone();
+    owner.checkpoint().unwrap();
+    owner.store.plan_relocation(Urgency::Background);
+    owner.relocate().unwrap();
+    let moved = owner
+        .blocks
+        .iter()
+        .filter(|(id, held)| held.addr.bytes() > 32 << 10 && blocks[id].addr != held.addr);
+    assert_eq!(moved.count(), 0);
+    let (found, _) = Owner::recover(&fs);
+    assert_eq!(found.blocks.len(), owner.blocks.len());
+}
+
 #[test]
 fn a_sequential_fill_is_written_in_order() {
     let (store, _) = open(&disk(1)).unwrap();

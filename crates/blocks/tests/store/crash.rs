@@ -34,7 +34,13 @@ fn work(owner: &mut Owner, random: &SeededRandom, rounds: u64, history: &mut His
                 }
                 let volume = volumes[below(volumes.len() as u64) as usize];
                 let mut writer = owner.store.writer(volume, Purpose::Later);
-                owner.put(&mut writer, volume, id, below(9000) as usize)?;
+                // One in six is longer than a segment.
+                let bytes = if below(6) == 0 {
+                    60_000 + below(90_000)
+                } else {
+                    below(9000)
+                };
+                owner.put(&mut writer, volume, id, bytes as usize)?;
             }
             Ok(())
         };

@@ -130,6 +130,7 @@ fn salvage_finds_all_whole_blocks_without_superblocks_and_maps() {
     for id in 20..60 {
         owner.put(&mut writer, VolumeId::MAIN, id, 60_000).unwrap();
     }
+    owner.put(&mut writer, VolumeId::MAIN, 60, 3 << 20).unwrap();
     let flat = writer
         .append(BlockKind::Inner, 5, Codec::Zstd, None, &[7; 30_000])
         .unwrap();
