@@ -10,6 +10,8 @@ use crate::{Experiment, Outcome, Run, Series, number};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
+/// Operations whose latencies are shown without being asked for.
+const LATENCY_OPEN_MAX: usize = 3;
 /// Operations with a chart of their own; the table has all.
 const PERCENTILE_CHARTS_MAX: usize = 10;
 /// A figure that the table derives.
@@ -289,8 +291,10 @@ fn latencies(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Marku
     }
     let domain = percentiles_domain(&names, &pools);
     html! {
-        h4 { "Latency: the time that a share of the commands did not exceed" }
-        div.grid { @for name in &names { (charts.percentiles(name, domain, &pools)) } }
+        details.print open[names.len() <= LATENCY_OPEN_MAX] {
+            summary { "Latency: the time that a share of the commands did not exceed" }
+            div.grid { @for name in &names { (charts.percentiles(name, domain, &pools)) } }
+        }
     }
 }
 

@@ -133,7 +133,7 @@ fn headline(page: &Page, column: &[&Standing]) -> Option<Markup> {
         .enumerate()
         .map(|(index, (label, leads))| {
             let verb = if index == 0 { " wins" } else { "" };
-            format!("{label}{verb} {} of {total} (by {})", leads.len(), spread(leads))
+            format!("{label}{verb} {} of {total} ({})", leads.len(), spread(leads))
         })
         .collect();
     let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
@@ -149,10 +149,10 @@ fn spread(leads: &[f64]) -> String {
     let least = leads.iter().copied().fold(f64::INFINITY, f64::min);
     let most = leads.iter().copied().fold(0.0, f64::max);
     match (least.is_finite(), most.is_finite()) {
-        (false, _) => "others have more than none".to_owned(),
-        (true, false) => format!("{} and more", number::ratio(least)),
-        (true, true) if leads.len() == 1 || number::ratio(least) == number::ratio(most) => number::ratio(least),
-        (true, true) => format!("{} to {}", number::ratio(least), number::ratio(most)),
+        (false, _) => "others are above zero".to_owned(),
+        (true, false) => format!("by {} and more", number::ratio(least)),
+        (true, true) if number::ratio(least) == number::ratio(most) => format!("by {}", number::ratio(least)),
+        (true, true) => format!("by {} to {}", number::ratio(least), number::ratio(most)),
     }
 }
 
@@ -177,7 +177,7 @@ fn matrix(page: &Page, experiments: &[Experiment]) -> Markup {
                 th.name scope="col" { "workload" }
                 @for (_, name) in &names { th.left scope="col" { (name) } }
             } }
-            tbody { @for (experiment, row) in experiments.iter().zip(&rows) {
+            tbody { @for (experiment, row) in experiments.iter().zip(&rows).filter(|(_, row)| row.iter().any(|(_, standing)| standing.is_some())) {
                 tr {
                     th.name scope="row" { (experiment.work.name()) small { (page.detail(&experiment.work)) } }
                     @for (index, _) in &names { td.left { (cell(page, row[*index].1.as_ref())) } }
@@ -193,7 +193,7 @@ fn cell(page: &Page, standing: Option<&Standing>) -> Markup {
     };
     if let Some(winner) = standing.winner() {
         let lead = standing.places[1].behind.map(|ratio| number::ratio(ratio.value));
-        return html! { (page.chip(winner.label)) small { @if let Some(lead) = lead { (lead) " better" } @else { "next has more than none" } } };
+        return html! { (page.chip(winner.label)) small { @if let Some(lead) = lead { (lead) " better" } @else { "the next is above zero" } } };
     }
     if standing.leaders == standing.places.len() {
         let unclear = standing.places.iter().any(|place| place.verdict == Verdict::Unclear);
