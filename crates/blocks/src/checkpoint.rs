@@ -11,7 +11,7 @@
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::limits::ROOT_BYTES_MAX;
 use crate::pin::PinnedFiles;
-use crate::space::Phase;
+use crate::space::{Phase, SpaceMap};
 use crate::stats::add;
 use crate::store::{Running, State};
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock, encode_address};
@@ -158,22 +158,15 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Gives the running checkpoint up. The durable one stays; the blocks written for the abandoned one with
-    /// [`Purpose::Checkpoint`](crate::Purpose) while it ran are freed (**the owner must not refer to them any more**: what they
-    /// held must be written again), and all others that are alive belong to the next one. Panics when such a block is not
-    /// flushed. Does nothing when none runs.
+    /// Gives the running checkpoint up; its number is not used again. The durable one stays. All blocks that are alive belong to
+    /// the next one, those written for the abandoned one with [`Purpose::Checkpoint`](crate::Purpose) among them: the owner
+    /// frees those that it does not want. What only the abandoned one still referred to
+    /// ([`Referenced::ByRunningCheckpoint`](crate::Referenced)) is free. A block that is not flushed belongs to the next one when
+    /// its writer flushes it, and is void when the writer is dropped instead. Does nothing when none runs.
     pub fn abandon_checkpoint(&self) {
         let mut state = self.state.lock();
-        if state.running.is_none() {
-            return;
-        }
-        assert_eq!(
-            state.unflushed_running, 0,
-            "writers are flushed or dropped before a checkpoint is abandoned"
-        );
-        state.running = None;
-        for space in state.spaces.values_mut() {
-            space.abandon();
+        if state.running.take().is_some() {
+            state.spaces.values_mut().for_each(SpaceMap::abandon);
         }
     }
 

@@ -69,7 +69,6 @@ impl BlockStore {
             durable_volumes: Vec::new(),
             pins: 0,
             unflushed: BTreeMap::new(),
-            unflushed_running: 0,
         };
         let store = Arc::new_cyclic(|this| BlockStore {
             this: this.clone(),

@@ -8,8 +8,8 @@
 //! what the last one has left.
 //!
 //! Invariants, see [`SpaceMap::check_invariants`]: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map` and
-//! `later` have nothing in common; `dropped` and `running` are parts of `map`. Busy and in none of these are the volume's
-//! head, the store's own blocks, and what writers have reserved.
+//! `later` have nothing in common; `dropped` is a part of `map`. Busy and in none of these are the volume's head,
+//! the store's own blocks, and what writers have reserved.
 
 use crate::bits;
 use crate::store::Referenced;
@@ -29,10 +29,8 @@ const GROWTH_SHARE: u64 = 20;
 /// What a new block belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
-    /// The next checkpoint, while none runs.
+    /// The running checkpoint; while none runs, the next.
     Next,
-    /// The running checkpoint.
-    Running,
     /// The checkpoint after the running one.
     Later,
     /// The store's own: not in the map.
@@ -58,8 +56,6 @@ struct Extra {
     later: Box<[u64]>,
     /// Those of `map` that the checkpoint after the running one does not refer to.
     dropped: Box<[u64]>,
-    /// Those of `map` written for the running checkpoint.
-    running: Box<[u64]>,
     /// Free but for a pin.
     withheld: Box<[u64]>,
 }
@@ -88,7 +84,6 @@ impl Segment {
                 durable: self.map.clone(),
                 later: none.clone(),
                 dropped: none.clone(),
-                running: none.clone(),
                 withheld: none,
             })
         })
@@ -394,11 +389,9 @@ impl SpaceMap {
                 segment.live += range.len() as u32;
                 let extra = segment.extra();
                 match mark {
-                    Mark::Later => return bits::set(&mut extra.later, range),
-                    Mark::Running => bits::set(&mut extra.running, range.clone()),
-                    Mark::Next | Mark::Own => {}
+                    Mark::Later => bits::set(&mut extra.later, range),
+                    _ => bits::set(&mut segment.map, range),
                 }
-                bits::set(&mut segment.map, range);
             });
         }
     }
@@ -411,7 +404,6 @@ impl SpaceMap {
                 segment.live -= range.len() as u32;
                 let extra = segment.extra();
                 bits::clear(&mut extra.later, range.clone());
-                bits::clear(&mut extra.running, range.clone());
                 bits::clear(&mut extra.dropped, range.clone());
                 bits::clear(&mut segment.map, range);
             });
@@ -433,7 +425,6 @@ impl SpaceMap {
         for (number, range) in pieces {
             self.change(number, |segment| {
                 let extra = segment.extra();
-                bits::clear(&mut extra.running, range.clone());
                 bits::set(&mut extra.later, range.clone());
                 bits::clear(&mut segment.map, range);
             });
@@ -470,8 +461,6 @@ impl SpaceMap {
                     bits::clear(&mut extra.later, range.clone());
                 } else if kept {
                     return bits::set(&mut extra.dropped, range);
-                } else {
-                    bits::clear(&mut extra.running, range.clone());
                 }
                 let waits = bits::any(&extra.durable, range.clone());
                 if !in_later {
@@ -507,16 +496,16 @@ impl SpaceMap {
         });
     }
 
-    /// The running checkpoint will never be durable.
+    /// The running checkpoint will never be durable: its blocks belong to the next one, but for those that it alone referred to.
     pub fn abandon(&mut self) {
         self.finish(|segment| {
             let Some(extra) = segment.extra.as_deref_mut() else {
                 return;
             };
             for word in 0..segment.map.len() {
-                let gone = extra.running[word] | extra.dropped[word];
-                segment.busy[word] &= !(gone & !extra.durable[word]);
-                segment.map[word] = segment.map[word] & !gone | extra.later[word];
+                let dropped = extra.dropped[word];
+                segment.busy[word] &= !(dropped & !extra.durable[word]);
+                segment.map[word] = segment.map[word] & !dropped | extra.later[word];
             }
         });
     }
@@ -546,7 +535,6 @@ impl SpaceMap {
                 if let Some(extra) = segment.extra.as_deref_mut() {
                     extra.later.fill(0);
                     extra.dropped.fill(0);
-                    extra.running.fill(0);
                 }
                 drop_extra(segment);
                 segment.recount(sectors);
@@ -760,11 +748,7 @@ impl SpaceMap {
                     let busy_parts = extra.durable[word] | extra.later[word] | extra.withheld[word];
                     assert_eq!(busy_parts & !busy, 0, "segment {number}");
                     assert_eq!(extra.later[word] & (map | extra.durable[word]), 0, "segment {number}");
-                    assert_eq!(
-                        (extra.dropped[word] | extra.running[word]) & !map,
-                        0,
-                        "segment {number}"
-                    );
+                    assert_eq!(extra.dropped[word] & !map, 0, "segment {number}");
                     assert_eq!(extra.withheld[word] & (map | extra.later[word]), 0, "segment {number}");
                     counted += extra.later[word].count_ones();
                 }
@@ -787,7 +771,7 @@ impl SpaceMap {
 fn drop_extra(segment: &mut Segment) {
     let plain = |extra: &Extra| {
         extra.durable == segment.map
-            && [&extra.later, &extra.dropped, &extra.running, &extra.withheld]
+            && [&extra.later, &extra.dropped, &extra.withheld]
                 .iter()
                 .all(|words| bits::is_zero(words))
     };

@@ -10,7 +10,6 @@ struct Life {
     sectors: u32,
     born: u64,
     last: Option<u64>,
-    for_running: bool,
 }
 
 struct Model {
@@ -69,7 +68,7 @@ impl Model {
         let for_running = self.phase() == Phase::Running && random.next_u64().is_multiple_of(2);
         let (mark, born) = match (self.running, for_running) {
             (false, _) => (Mark::Next, self.number + 1),
-            (true, true) => (Mark::Running, self.number),
+            (true, true) => (Mark::Next, self.number),
             (true, false) => (Mark::Later, self.number + 1),
         };
         self.space.mark(run.start, sectors, mark);
@@ -78,7 +77,6 @@ impl Model {
             sectors,
             born,
             last: None,
-            for_running,
         });
     }
 
@@ -120,16 +118,13 @@ impl Model {
         if random.next_u64().is_multiple_of(4) {
             self.space.abandon();
             let (number, durable) = (self.number, self.durable);
-            // It never was: what was written for it is gone, what it alone kept is free.
+            // It never was: what it alone kept is free.
             for life in &mut self.lives {
-                if life.for_running && life.born == number {
-                    life.last = Some(0);
-                }
                 if life.last == Some(number) {
                     life.last = Some(if life.born <= durable { durable } else { 0 });
                 }
             }
-            // Others that were born for it belong to the next one.
+            // What was born for it belongs to the next one.
             for life in &mut self.lives {
                 if life.born == number && life.last.is_none() {
                     life.born = number + 1;

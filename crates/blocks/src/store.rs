@@ -95,8 +95,6 @@ pub(crate) struct State {
     pub pins: u32,
     /// Blocks appended and not flushed, by the checkpoint they belong to.
     pub unflushed: BTreeMap<u64, u64>,
-    /// Those of them that were appended for the running checkpoint while it ran.
-    pub unflushed_running: u64,
 }
 
 impl State {
@@ -112,7 +110,7 @@ impl State {
     pub fn mark(&self, purpose: Purpose) -> (Mark, u64) {
         match &self.running {
             None => (Mark::Next, self.last_number + 1),
-            Some(running) if purpose == Purpose::Checkpoint && !running.settling => (Mark::Running, running.number),
+            Some(running) if purpose == Purpose::Checkpoint && !running.settling => (Mark::Next, running.number),
             Some(running) => (Mark::Later, running.number + 1),
         }
     }

@@ -201,7 +201,6 @@ impl RunWriter {
         if mark != Mark::Own {
             state.removing.remove(&self.id);
             *state.unflushed.entry(checkpoint).or_default() += 1;
-            state.unflushed_running += u64::from(mark == Mark::Running);
         }
         match self.pending.last_mut() {
             Some(last)
@@ -304,9 +303,6 @@ fn settle_count(state: &mut crate::store::State, pending: &Pending) {
         if *count == 0 {
             state.unflushed.remove(&pending.checkpoint);
         }
-    }
-    if pending.mark == Mark::Running {
-        state.unflushed_running -= pending.blocks;
     }
 }
 
