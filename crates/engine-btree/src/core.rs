@@ -16,7 +16,7 @@ use parking_lot::Mutex as PlainMutex;
 use rcu::{Guard, Mutex};
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A counter that many threads raise.
@@ -155,6 +155,8 @@ impl Queue {
 
 /// See the module.
 pub(crate) struct Core {
+    /// For jobs, which must not keep a closed engine alive.
+    pub(crate) me: Weak<Core>,
     pub(crate) env: vfs::Env,
     pub(crate) directory: PathBuf,
     pub(crate) options: BtreeOptions,
@@ -196,6 +198,7 @@ thread_local! {
 
 impl Core {
     pub(crate) fn new(
+        me: Weak<Core>,
         env: vfs::Env,
         directory: PathBuf,
         options: BtreeOptions,
@@ -205,6 +208,7 @@ impl Core {
         durable: Seq,
     ) -> Self {
         Self {
+            me,
             env,
             directory,
             store,
@@ -372,7 +376,9 @@ impl Core {
         self.account(tree, (bytes + leaf_overhead(&leaf)) as isize, 0);
         descent.cell.replace(Child::Leaf(leaf.clone()), &guard);
         drop(structure);
+        drop(guard);
         self.keep_in_ring(tree, &leaf);
+        self.relieve_soon();
         Ok(())
     }
 
@@ -390,7 +396,9 @@ impl Core {
         self.account(tree, image.memory_bytes() as isize, 0);
         leaf.view.replace(view.with_base(Base::Image(Arc::new(image))), &guard);
         drop(state);
+        drop(guard);
         self.keep_in_ring(tree, leaf);
+        self.relieve_soon();
         Ok(())
     }
 

@@ -60,15 +60,18 @@ impl BtreeEngine {
             cache_bytes: options.cache_bytes.max(BtreeOptions::CACHE_BYTES_MIN),
             ..options
         };
-        let core = Core::new(
-            env.clone(),
-            directory.to_owned(),
-            options,
-            store,
-            workers,
-            directory_tree,
-            durable,
-        );
+        let core = Arc::new_cyclic(|me| {
+            Core::new(
+                me.clone(),
+                env.clone(),
+                directory.to_owned(),
+                options,
+                store,
+                workers,
+                directory_tree,
+                durable,
+            )
+        });
         core.load_tables(durable)?;
         Ok(Self {
             info: EngineInfo {
@@ -83,7 +86,7 @@ impl BtreeEngine {
                     compressors: &["none", "snappy", "lz4", "zlib", "zstd"],
                 },
             },
-            core: Arc::new(core),
+            core,
             applied: Mutex::new(durable),
         })
     }

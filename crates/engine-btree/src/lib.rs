@@ -2,10 +2,11 @@
 //!
 //! How the pieces lie, from the bottom up: `page` is what a leaf or inner node looks like; `version` and `delta` are what was
 //! written since; `leaf` puts both together, `fold` merges them; `tree` is the structure above, `restructure` changes it;
-//! `core` holds what all share and brings pages in; `apply` writes, `snapshot` reads; `write_back`, `checkpoint` and `bulk` write
+//! `core` holds what all share and brings pages in; `apply` writes, `snapshot` reads, `ahead` before it is asked; `write_back`, `checkpoint` and `bulk` write
 //! to disk, `relief` keeps memory within its bounds; `directory` is the table of tables; `maintain` checks and compacts.
 //! `docs/engines/btree.md` tells the whole story.
 
+mod ahead;
 mod apply;
 mod audit;
 mod backup;

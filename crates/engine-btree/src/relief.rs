@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 5;
 
 impl Core {
     /// After a batch: has room made when there is too little, and waits a little when that is not fast enough.
-    pub(crate) fn wait_for_room(self: &Arc<Self>, batch: &Batch) {
+    pub(crate) fn wait_for_room(&self, batch: &Batch) {
         self.relieve_soon();
         if self.budget.excess() == 0 || self.workers.threads() == 0 {
             return;
@@ -49,18 +49,18 @@ impl Core {
     }
 
     /// Has a background thread make room when there is too little. With no threads the caller does the work.
-    pub(crate) fn relieve_soon(self: &Arc<Self>) {
+    pub(crate) fn relieve_soon(&self) {
         let wanted = self.budget.excess() > 0 || self.deltas_excess() > 0 || self.merge_queue.len() > 0;
         if !wanted || self.relieving.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.workers.set_pressure(self.budget.is_pressing());
         if self.workers.threads() == 0 {
             self.relieve();
             return;
         }
-        let core = Arc::downgrade(self);
-        let submitted = self.workers.submit(Class::Background, move || {
+        // At the usual priority: who waits for memory waits for this.
+        let core = self.me.clone();
+        let submitted = self.workers.submit(Class::Urgent, move || {
             if let Some(core) = core.upgrade() {
                 core.relieve();
             }
@@ -78,10 +78,9 @@ impl Core {
     }
 
     /// Makes room until there is enough. An error stops the engine unless the disk is full.
-    fn relieve(self: &Arc<Self>) {
+    fn relieve(&self) {
         let result = self.make_relief();
         self.relieving.store(false, Ordering::Release);
-        self.workers.set_pressure(false);
         if let Err(error) = result
             && error.kind() != engine::ErrorKind::OutOfSpace
         {
@@ -99,7 +98,6 @@ impl Core {
             self.evict_some(write)?;
             rcu::pin().flush();
             fruitless = if self.budget.total() < before { 0 } else { fruitless + 1 };
-            self.workers.set_pressure(self.budget.is_pressing());
             self.room.made();
         }
         Ok(())

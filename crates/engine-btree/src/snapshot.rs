@@ -4,6 +4,7 @@
 //! rows it yields and leaves every leaf free to change in between.
 
 use crate::core::{Core, Rows as LoadRows};
+use crate::ahead::Ahead;
 use crate::leaf::{Base, Found, LeafView, found_in, with_added};
 use crate::page::{CellValue, LeafImage};
 use crate::tables::Table;
@@ -168,8 +169,7 @@ pub(crate) struct Walk {
     range: KeyRange,
     direction: Direction,
     position: Position,
-    /// Leaves in a row that were not in memory: how far to read ahead.
-    misses: usize,
+    ahead: Ahead,
 }
 
 impl Walk {
@@ -182,7 +182,7 @@ impl Walk {
             range,
             direction,
             position: Position::At(start),
-            misses: 0,
+            ahead: Ahead::default(),
         }
     }
 
@@ -229,9 +229,14 @@ impl Walk {
                 Child::Leaf(leaf) => leaf,
                 Child::Stored { address, level } => {
                     let (address, level) = (*address, *level);
-                    self.read_ahead(core, tree, &descent, level);
-                    drop(guard);
-                    core.bring_in(tree, target, address, level, LoadRows::Wanted)?;
+                    if level == 0 {
+                        self.ahead.plan(core, tree, &descent, self.direction, &guard);
+                        drop(guard);
+                        self.ahead.bring_in(core, tree, target, address)?;
+                    } else {
+                        drop(guard);
+                        core.bring_in(tree, target, address, level, LoadRows::Wanted)?;
+                    }
                     continue;
                 }
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
@@ -246,7 +251,6 @@ impl Walk {
                 core.bring_base_in(tree, &leaf, address)?;
                 continue;
             }
-            self.misses = self.misses.saturating_sub(1);
             let done = self.take_rows(core, tree, view, at, rows, limits, &guard)?;
             if !done {
                 let fence = match self.direction {
@@ -281,10 +285,6 @@ impl Walk {
                 Bound::Included(start) | Bound::Excluded(start) => fence <= start.as_slice(),
             },
         }
-    }
-
-    fn read_ahead(&mut self, _core: &Core, _tree: &Arc<Tree>, _descent: &crate::tree::Descent<'_>, _level: u8) {
-        self.misses += 2;
     }
 
     /// Takes rows of one leaf; true when the limits ended it before the leaf did.

@@ -18,7 +18,7 @@ pub use batch::{Batch, Op};
 pub use error::{EngineError, ErrorKind, Result};
 pub use info::{Capabilities, CheckpointCost, EngineInfo, LockGranularity};
 pub use range::{Direction, KeyRange, successor_of_prefix};
-pub use rows::{FillLimits, Rows};
+pub use rows::{FillLimits, PageIndex, Rows};
 pub use sampling::{SampledRange, Sampling, estimate_by_sampling};
 pub use table::{Seq, TableId, TableKind, TableSpec};
 
