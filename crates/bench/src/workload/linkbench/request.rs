@@ -254,7 +254,7 @@ impl Client {
         message.int32("version", 0);
     }
 
-    /// Gives a link that is there new data.
+    /// Gives a link that is there new data. It stays hidden if another client has hidden it meanwhile, and counted that.
     fn set_link(&mut self, message: &mut Message) {
         self.begin_update(LINKS, message);
         put_link_filter(
@@ -267,7 +267,6 @@ impl Client {
         );
         message.document("u");
         message.document("$set");
-        message.int32("visibility", 1);
         self.put_link_value(message);
         self.bytes = message.end();
         message.end();
