@@ -376,10 +376,7 @@ fn settle(run: &mut Run, subject: &mut Subject, before: &Look, after: &Look) -> 
         before.server.and_then(|usage| usage.written_bytes),
         server.and_then(|usage| usage.written_bytes),
     );
-    run.file_bytes = match subject.data() {
-        Some(data) => Some(procfs::directory_bytes(data)),
-        None => None,
-    };
+    run.file_bytes = subject.data().map(procfs::directory_bytes);
     Ok(())
 }
 

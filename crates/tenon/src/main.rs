@@ -21,6 +21,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one value, made once")]
 enum Command {
     /// Measure engines and configurations by a workload
     Bench(bench_command::BenchCommand),

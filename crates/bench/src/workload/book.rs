@@ -182,17 +182,17 @@ fn left_out(
             .collect()
     };
     let phase = parameters(Phase::timed("book", "search", &["search"], context, DURATION));
-    let run = measure(context, subject, &phase, finders(Finding::ById));
+    let run = measure(context, subject, &phase, finders(Finding::Id));
     context.keep(run)?;
 
     let index = rawdoc! { "key": { "random_int": 1 }, "name": "random_int_1" };
     let command = rawdoc! { "createIndexes": COLLECTION, "indexes": [index] };
     subject.connect()?.run(DATABASE, &command)?;
     let phase = parameters(Phase::timed("book", "filter", &["filter"], context, DURATION));
-    let run = measure(context, subject, &phase, finders(Finding::ByIndex));
+    let run = measure(context, subject, &phase, finders(Finding::Indexed));
     context.keep(run)?;
     let phase = parameters(Phase::timed("book", "scanFilter", &["filter"], context, DURATION));
-    let run = measure(context, subject, &phase, finders(Finding::ByScan));
+    let run = measure(context, subject, &phase, finders(Finding::Scanned));
     context.keep(run)
 }
 
@@ -247,11 +247,11 @@ impl Actor for Inserter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finding {
     /// One document by its `_id`.
-    ById,
+    Id,
     /// A range of an indexed field.
-    ByIndex,
+    Indexed,
     /// Two conditions without an index.
-    ByScan,
+    Scanned,
 }
 
 struct Finder {
@@ -275,13 +275,13 @@ impl Actor for Finder {
         message.begin("find", COLLECTION);
         message.document("filter");
         match self.what {
-            Finding::ById => message.object_id("_id", numbered_id(self.random.below(self.documents))),
-            Finding::ByIndex => {
+            Finding::Id => message.object_id("_id", numbered_id(self.random.below(self.documents))),
+            Finding::Indexed => {
                 message.document("random_int");
                 message.int32("$gte", self.random.below(100_000_000) as i32);
                 message.end();
             }
-            Finding::ByScan => {
+            Finding::Scanned => {
                 message.int32("random_bool", 1);
                 message.document("sub8.int_field");
                 // A thousandth of the documents, so that a good part of them is read until the limit is reached.
@@ -292,7 +292,7 @@ impl Actor for Finder {
             }
         }
         message.end();
-        message.int32("limit", if self.what == Finding::ById { 1 } else { FILTER_LIMIT });
+        message.int32("limit", if self.what == Finding::Id { 1 } else { FILTER_LIMIT });
         message.boolean("singleBatch", true);
         message.end_body(DATABASE);
         Some(0)
@@ -300,7 +300,7 @@ impl Actor for Finder {
 
     fn advance(&mut self, reply: &RawDocument, _: &mut Message) -> Result<Progress> {
         let found = batch("find", reply)?;
-        if self.what == Finding::ById && found.is_empty() {
+        if self.what == Finding::Id && found.is_empty() {
             return Err(Error::Refused {
                 command: "find".to_owned(),
                 code: 0,
