@@ -8,8 +8,12 @@ say "formatting, lints, documentation"
 cargo run -q -p xtask -- verify --no-tests
 say "crates (no C++)"
 cargo test --quiet
-say "rocksdb engine: conformance kit"
-cargo test --quiet --release -p engine-rocksdb
+if [ "${ENGINES:-default}" = all ]; then
+    say "rocksdb engine: conformance kit"
+    cargo test --quiet --release -p engine-rocksdb
+fi
+say "the measuring tool"
+cargo build --quiet --release -p tenon
 say "real clients: pymongo, mongosh, Node and Java drivers, crash loops"
 export TENOND="$CARGO_TARGET_DIR/release/tenond"
 export TENON_CLIENTS
