@@ -113,6 +113,7 @@ impl Core {
             }
             return Ok(());
         }
+        let _volumes = self.volumes.lock();
         let volume = match spec.name.split_once('.') {
             Some((database, _)) if self.options.directory_per_db => self.store.volume(database)?,
             _ => blocks::VolumeId::MAIN,

@@ -112,7 +112,7 @@ impl Audit<'_> {
             (state.stored, state.dropped_large.clone())
         };
         if let Some(address) = stored {
-            self.add_stored_leaf(tree, address)?;
+            self.add(tree, address);
         }
         for cell in dropped {
             self.add_large(tree.shape.volume, &cell);
@@ -120,7 +120,12 @@ impl Audit<'_> {
         let view = leaf.view.load(&guard);
         let image = match &view.base {
             Base::Image(image) => Some(&**image),
-            Base::Empty | Base::Stored(_) => None,
+            Base::Empty => None,
+            Base::Stored(address) => {
+                let image = self.core.read_leaf(tree, *address)?;
+                self.add_image(tree, &image);
+                None
+            }
         };
         for merged in merged(view, image) {
             if let (Some(row), Some(image)) = (merged.row, image)

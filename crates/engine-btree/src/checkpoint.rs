@@ -11,8 +11,8 @@
 
 use crate::core::{Core, Line};
 use crate::directory;
-use crate::leaf::Leaf;
-use crate::page::encode_inner;
+use crate::leaf::{Base, Leaf, LeafState, LeafView};
+use crate::page::{CellValue, LargeRef, LeafImage, encode_inner};
 use crate::tables::Table;
 use crate::tree::{Child, Inner, Target, Tree};
 use crate::write_back::{Need, PageWriter, Written};
@@ -98,7 +98,10 @@ impl Core {
     }
 
     fn write_tables(&self, changed: &[Arc<Table>], line: Line) -> Result<()> {
-        let alive: Vec<&Arc<Table>> = changed.iter().filter(|table| table.lives_at(line.cut)).collect();
+        // Readers from before a drop keep a table's blocks, which move like any other's: it is written as long as they read.
+        let low = self.low_but_the_line(line);
+        let is_kept = |table: &Table| table.lives_at(line.cut) || (table.dropped() <= line.cut && table.dropped() > low);
+        let alive: Vec<&Arc<Table>> = changed.iter().filter(|table| is_kept(table)).collect();
         self.write_dirty_leaves(&alive)?;
         // Trees are independent of each other from here on.
         let roots: PlainMutex<Vec<(usize, Option<RootAddress>)>> = PlainMutex::new(Vec::with_capacity(alive.len()));
@@ -109,21 +112,17 @@ impl Core {
         })?;
         let mut rows = Vec::with_capacity(changed.len());
         for (index, root) in roots.into_inner() {
-            rows.push(directory::row(alive[index], root));
+            rows.push(directory::row(alive[index], root, line.cut));
+            if alive[index].dropped() <= line.cut {
+                // The next start frees it, the next checkpoint looks whether it is read still.
+                self.table_changed(alive[index].id);
+            }
         }
         let mut freed = Vec::new();
-        for table in changed.iter().filter(|table| table.dropped() <= line.cut) {
-            // Readers from before the drop keep its blocks; so does a row that tells the next start to free them.
-            if table.dropped() <= self.low_but_the_line(line) {
-                self.free_tree(table)?;
-                freed.push(table.clone());
-                rows.push(directory::removed(table.id));
-            } else {
-                self.table_changed(table.id);
-                if table.in_directory.load(Ordering::Acquire) {
-                    rows.push(directory::dropped_row(table));
-                }
-            }
+        for table in changed.iter().filter(|table| table.dropped() <= line.cut && !is_kept(table)) {
+            self.free_tree(table)?;
+            freed.push(table.clone());
+            rows.push(directory::removed(table.id));
         }
         // What came after the cut is for the next one.
         let later = |table: &Table| {
@@ -139,9 +138,6 @@ impl Core {
         let directory_leaves = std::mem::take(&mut *directory.dirty.lock());
         self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;
         let root = self.write_inner_nodes(directory, line)?;
-        for table in changed.iter().filter(|table| table.lives_at(line.cut)) {
-            table.in_directory.store(true, Ordering::Release);
-        }
         self.store.commit_checkpoint(line.cut.0, &directory::encode_root(root))?;
         for table in freed {
             self.tables.remove(table.id);
@@ -392,7 +388,13 @@ impl Core {
         tree.root.replace(crate::tree::empty_root(), &guard);
         let bytes = tree.memory_bytes.load(Ordering::Relaxed);
         self.account(tree, -((bytes as usize).saturating_sub(deltas) as isize), -(deltas as isize));
-        self.store.remove_volume_if_empty(tree.shape.volume)?;
+        let _volumes = self.volumes.lock();
+        let is_used = |other: &Arc<Table>| {
+            other.tree.shape.volume == tree.shape.volume && !other.tree.dead.load(Ordering::Acquire)
+        };
+        if !self.tables.all().iter().any(is_used) {
+            self.store.remove_volume_if_empty(tree.shape.volume)?;
+        }
         Ok(())
     }
 
@@ -400,13 +402,10 @@ impl Core {
         match child {
             Child::Leaf(leaf) => {
                 let mut state = leaf.state.lock();
-                if tree.has_large.load(Ordering::Acquire)
-                    && let Some(address) = state.stored
-                {
-                    self.free_large_of(tree, address)?;
+                if tree.has_large.load(Ordering::Acquire) {
+                    self.free_large_of_leaf(tree, &mut state, leaf.view.load(guard))?;
                 }
                 *deltas += state.delta_bytes;
-                state.dropped_large.clear();
                 if let Some(address) = state.stored.take() {
                     self.free_block(tree, address, Referenced::No);
                 }
@@ -437,17 +436,39 @@ impl Core {
         Ok(())
     }
 
-    /// Gives back the blocks of the large values that a leaf's image points to.
-    fn free_large_of(&self, tree: &Tree, address: BlockAddr) -> Result<()> {
-        let image = self.read_leaf(tree, address)?;
-        for index in 0..image.len() {
-            if let crate::page::CellValue::Large(large) = image.value(index) {
-                for address in large.addresses() {
-                    self.free_block(tree, address, Referenced::No);
-                }
-            }
+    /// Gives back the blocks of the large values that a leaf in memory owns: those of its base, and those that a base before had
+    /// and whose image is stored still. Values in its delta have owners of their own.
+    fn free_large_of_leaf(&self, tree: &Tree, state: &mut LeafState, view: &LeafView) -> Result<()> {
+        match &view.base {
+            Base::Empty => {}
+            Base::Image(image) => self.free_large_of_image(tree, image),
+            Base::Stored(address) => self.free_large_of(tree, *address)?,
+        }
+        for cell in std::mem::take(&mut state.dropped_large) {
+            self.free_large(tree, &cell);
         }
         Ok(())
+    }
+
+    /// Gives back the blocks of the large values that a leaf's image on disk points to.
+    fn free_large_of(&self, tree: &Tree, address: BlockAddr) -> Result<()> {
+        let image = self.read_leaf(tree, address)?;
+        self.free_large_of_image(tree, &image);
+        Ok(())
+    }
+
+    fn free_large_of_image(&self, tree: &Tree, image: &LeafImage) {
+        for index in 0..image.len() {
+            if let CellValue::Large(large) = image.value(index) {
+                self.free_large(tree, large.cell());
+            }
+        }
+    }
+
+    fn free_large(&self, tree: &Tree, cell: &[u8]) {
+        for address in LargeRef::from_cell(cell).iter().flat_map(LargeRef::addresses) {
+            self.free_block(tree, address, Referenced::No);
+        }
     }
 }
 

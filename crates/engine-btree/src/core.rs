@@ -178,6 +178,8 @@ pub(crate) struct Core {
     pub(crate) durable: AtomicU64,
     /// Tables that the next checkpoint has to look at.
     pub(crate) changed: PlainMutex<Vec<Arc<crate::tables::Table>>>,
+    /// Held from when a table's volume is looked up until the table is known, and while an unused volume is removed.
+    pub(crate) volumes: PlainMutex<()>,
     pub(crate) limbo: Arc<Limbo>,
     /// Leaves on disk with many buffered writes.
     pub(crate) merge_queue: Queue,
@@ -224,6 +226,7 @@ impl Core {
             checkpointing: PlainMutex::new(durable),
             durable: AtomicU64::new(durable.0),
             changed: PlainMutex::new(Vec::new()),
+            volumes: PlainMutex::new(()),
             limbo: Arc::default(),
             merge_queue: Queue::default(),
             stopped: PlainMutex::new(None),

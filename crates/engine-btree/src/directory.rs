@@ -82,15 +82,10 @@ fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> Row {
     )
 }
 
-/// A live table's row.
-pub(crate) fn row(table: &Table, root: Option<RootAddress>) -> Row {
-    *table.root.lock() = root;
-    encode(table, root, STATE_LIVE)
-}
-
-/// The row of a table that was dropped and still has readers: where it lay last.
-pub(crate) fn dropped_row(table: &Table) -> Row {
-    encode(table, *table.root.lock(), STATE_DROPPED)
+/// The row of a table, which lives at `cut` or was dropped and still has readers.
+pub(crate) fn row(table: &Table, root: Option<RootAddress>, cut: Seq) -> Row {
+    let state = if table.lives_at(cut) { STATE_LIVE } else { STATE_DROPPED };
+    encode(table, root, state)
 }
 
 /// No row any more.
@@ -98,7 +93,7 @@ pub(crate) fn removed(id: TableId) -> Row {
     (id.0.to_be_bytes().to_vec(), Change::Delete)
 }
 
-fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool, Option<RootAddress>)> {
+fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool)> {
     let fixed = value.get(..FIXED_BYTES)?;
     let kind = match fixed[1] {
         0 => TableKind::Records,
@@ -146,7 +141,7 @@ fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool, Option<RootAddress>
     let tree = Tree::new(id, Shape { kind, volume, ..shape() }, child);
     tree.stored_bytes.store(stored_bytes, Ordering::Relaxed);
     tree.has_large.store(fixed[3] & FLAG_HAS_LARGE != 0, Ordering::Relaxed);
-    Some((Table::new(spec, Arc::new(tree), created), fixed[2] == STATE_DROPPED, root))
+    Some((Table::new(spec, Arc::new(tree), created), fixed[2] == STATE_DROPPED))
 }
 
 /// What the block store keeps as a checkpoint's root: version, level, address of the directory.
@@ -187,7 +182,7 @@ impl Core {
             }
             for index in 0..rows.len() {
                 let id = TableId(u32::from_be_bytes(rows.key(index).try_into().map_err(|_| damaged())?));
-                let (decoded, is_dropped, root) = decode(id, rows.value(index)).ok_or_else(damaged)?;
+                let (decoded, is_dropped) = decode(id, rows.value(index)).ok_or_else(damaged)?;
                 // The shape comes from the specification and today's options; where its blocks lie, from the row.
                 let volume = decoded.tree.shape.volume;
                 let shape = Shape {
@@ -200,8 +195,6 @@ impl Core {
                 }
                 tree.has_large.store(decoded.tree.has_large.load(Ordering::Relaxed), Ordering::Relaxed);
                 let table = Arc::new(Table::new(decoded.spec, Arc::new(tree), decoded.created));
-                *table.root.lock() = root;
-                table.in_directory.store(true, Ordering::Release);
                 if is_dropped {
                     // Nobody reads it: the next checkpoint gives its blocks back.
                     table.set_dropped(Seq::ZERO.max(at));

@@ -101,6 +101,7 @@ impl Core {
         state.base_newest = state.base_newest.max(newest);
         state.base_is_stored = false;
         state.dropped_large.extend(dropped_large);
+        piece.owners.iter().for_each(|owner| owner.adopt());
         leaf.view.replace(view_of(base, hidden, piece.retained), guard);
         self.account(tree, pages, deltas);
         FoldedBase {
@@ -108,7 +109,6 @@ impl Core {
             newest: state.base_newest,
             valid_to: piece.valid_to,
             has_large: piece.has_large,
-            owners: piece.owners,
         }
     }
 
@@ -165,6 +165,7 @@ impl Core {
                 let fence = tree.descend(Target::At(&leaf.low), 0, &guard).low;
                 fence.map_or_else(Vec::new, crate::tree::Fence::to_vec)
             });
+            piece.owners.iter().for_each(|owner| owner.adopt());
             let base = if piece.image.is_empty() { Base::Empty } else { Base::Image(Arc::new(piece.image)) };
             let made = Leaf::empty(low.clone().into());
             pages += (base_bytes(&base) + leaf_overhead(&made)) as isize;
@@ -365,5 +366,4 @@ pub(crate) struct FoldedBase {
     pub(crate) newest: Seq,
     pub(crate) valid_to: Seq,
     pub(crate) has_large: bool,
-    pub(crate) owners: Vec<Arc<crate::version::LargeOwner>>,
 }

@@ -3,7 +3,6 @@
 //! A table lives from the `Seq` that made it to the one that dropped it; snapshots in between see it, whatever happened later.
 //! Looking one up takes no latch: ids fall into pages of 256 cells each, and the map of pages is replaced as a whole.
 
-use crate::checkpoint::RootAddress;
 use crate::tree::Tree;
 use engine::{Seq, TableId, TableSpec};
 use rcu::{Guard, Mutex, Rcu, RcuOption};
@@ -23,10 +22,6 @@ pub(crate) struct Table {
     dropped: AtomicU64,
     /// In the list of tables that the next checkpoint has to look at.
     pub(crate) listed: AtomicBool,
-    /// Where its tree lay at the last checkpoint.
-    pub(crate) root: Mutex<Option<RootAddress>>,
-    /// The directory has a row for it.
-    pub(crate) in_directory: AtomicBool,
 }
 
 impl Table {
@@ -38,8 +33,6 @@ impl Table {
             created,
             dropped: AtomicU64::new(u64::MAX),
             listed: AtomicBool::new(false),
-            root: Mutex::new(None),
-            in_directory: AtomicBool::new(false),
         }
     }
 

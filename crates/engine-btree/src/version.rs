@@ -22,7 +22,7 @@ pub(crate) enum Value {
     Large(Bytes, Option<Arc<LargeOwner>>),
 }
 
-/// Owns the blocks of a large value from when they were written until a stored leaf points to them. Dropped before that, it
+/// Owns the blocks of a large value from when they were written until a leaf's base holds its cell. Dropped before that, it
 /// gives the blocks back.
 pub(crate) struct LargeOwner {
     cell: Bytes,
@@ -39,12 +39,12 @@ impl LargeOwner {
         }
     }
 
-    /// A stored leaf holds the cell now, and frees the blocks when it loses it.
+    /// A base holds the cell now: the blocks are freed after a later base that lacks it is stored.
     pub(crate) fn adopt(&self) {
         self.adopted.store(true, Ordering::Release);
     }
 
-    /// Whether the blocks are a stored leaf's.
+    /// Whether the blocks are a base's.
     pub(crate) fn is_adopted(&self) -> bool {
         self.adopted.load(Ordering::Acquire)
     }

@@ -50,7 +50,6 @@ struct Prepared {
     image: Arc<LeafImage>,
     valid_from: Seq,
     has_large: bool,
-    owners: Vec<Arc<LargeOwner>>,
     dropped_large: Vec<Bytes>,
     purpose: Purpose,
     /// Number of the checkpoint that ran when the image was made, 0 for none.
@@ -216,7 +215,6 @@ impl<'c> PageWriter<'c> {
             image: folded.image,
             valid_from: folded.newest,
             has_large: folded.has_large,
-            owners: folded.owners,
             dropped_large,
             purpose: match line {
                 Some(_) if lacks_cut.is_none() => Purpose::Later,
@@ -234,7 +232,6 @@ impl<'c> PageWriter<'c> {
                 newest: cut,
                 valid_to: cut.next(),
                 has_large: at.has_large,
-                owners: Vec::new(),
             };
             return Ok(Step::Append(Box::new(prepared(folded, Vec::new()))));
         }
@@ -394,7 +391,6 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         Base::Empty => image.is_empty(),
         Base::Stored(_) => false,
     };
-    prepared.owners.iter().for_each(|owner| owner.adopt());
     for cell in dropped_large {
         core.limbo.push(tree.shape.volume, cell);
     }
