@@ -59,7 +59,8 @@ fn store_file(mode: u8, data: &[u8]) -> Vec<u8> {
         directory.extend_from_slice(&index);
         block(&mut file, 5, u32::MAX, &directory)
     };
-    let superblock = &mut file[..4096];
+    // The first copy of the first slot; the others are damaged.
+    let superblock = &mut file[..2048];
     superblock[..8].copy_from_slice(b"TENONBLK");
     superblock[12] = 1;
     superblock[16..20].copy_from_slice(&SEGMENT_BYTES.to_le_bytes());

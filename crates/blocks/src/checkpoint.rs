@@ -2,7 +2,7 @@
 //!
 //! A commit goes like this. 1. Under the state's lock: fix the map, copy the pages that changed. 2. Write those pages, the
 //! index blocks above them and the directory to new places. 3. Sync every volume written to since the last time. 4. Write
-//! the superblock that is not the durable one, sync it. 5. Under the state's lock: what only the checkpoint before referred
+//! both copies of the superblock that is not the durable one, sync them. 5. Under the state's lock: what only the checkpoint before referred
 //! to is free. 6. Cut the files' free ends.
 //!
 //! What fails before 3 leaves everything as it was. What fails in 3 or 4 leaves in doubt what a crash would find, so the
@@ -10,17 +10,13 @@
 
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::limits::ROOT_BYTES_MAX;
-use crate::pin::PinnedFiles;
 use crate::space::{Phase, SpaceMap};
 use crate::stats::add;
 use crate::store::{Running, State};
-use crate::superblock::{SUPERBLOCK_BYTES, Superblock, encode_address};
+use crate::superblock::{Superblock, encode_address};
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, RunWriter, SECTOR_BYTES, VolumeId};
 use codec::Codec;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::Arc;
-use vfs::{Access, File};
 
 /// Owner of the directory's block; pages and index blocks have their volume's id.
 pub(crate) const DIRECTORY_OWNER: u32 = u32::MAX;
@@ -49,25 +45,6 @@ impl MetaTree {
             .flat_map(|meta| meta.pages.iter().chain(&meta.index));
         of_volumes.chain([&self.directory]).filter_map(|address| *address)
     }
-}
-
-/// A place of a superblock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Slot {
-    /// In the side file, which is used while a checkpoint is pinned: copying must find the pinned one's superblock.
-    pub side: bool,
-    /// First or second.
-    pub second: bool,
-}
-
-/// The superblocks' places.
-pub(crate) struct Superblocks {
-    pub durable: Slot,
-    pub side: Option<Arc<dyn File>>,
-    /// The durable one.
-    pub current: Superblock,
-    /// What the pins that live have pinned.
-    pub pinned: PinnedFiles,
 }
 
 /// The map as it was fixed.
@@ -275,61 +252,6 @@ impl BlockStore {
             }
         }
         Ok(())
-    }
-
-    /// Step 4.
-    fn write_superblock(&self, superblocks: &mut Superblocks, superblock: &Superblock) -> Result<Slot> {
-        let side = self.state.lock().pins > 0;
-        let slot = Slot {
-            side,
-            second: superblocks.durable.side == side && !superblocks.durable.second,
-        };
-        let offset = u64::from(slot.second) * SUPERBLOCK_BYTES as u64;
-        if !side {
-            let main = self.find_volume(VolumeId::MAIN)?;
-            main.write(&superblock.encode(), offset)?;
-            // Not by `Volume::sync`, which leaves a sync that is under way to its caller.
-            main.file.sync_data().map_err(BlockError::io("sync", &main.path))?;
-        } else {
-            let path = self.side_path();
-            let is_new = superblocks.side.is_none();
-            if is_new {
-                let file = self.fs.open(&path, Access::OpenOrCreate);
-                superblocks.side = Some(file.map_err(BlockError::io("create", &path))?);
-            }
-            if let Some(file) = &superblocks.side {
-                file.write_all_at(&superblock.encode(), offset)
-                    .map_err(BlockError::io("write to", &path))?;
-                file.sync_data().map_err(BlockError::io("sync", &path))?;
-            }
-            if is_new {
-                self.fs
-                    .sync_directory(&self.directory)
-                    .map_err(BlockError::io("sync", &self.directory))?;
-            }
-        }
-        add(&self.counters.syncs, 1);
-        Ok(slot)
-    }
-
-    /// Makes the main volume's superblock the durable one, while nothing is pinned.
-    pub(crate) fn move_superblock_to_main(&self, superblocks: &mut Superblocks) -> Result<()> {
-        let superblock = superblocks.current.clone();
-        superblocks.durable = self.write_superblock(superblocks, &superblock)?;
-        self.remove_side_file(superblocks);
-        Ok(())
-    }
-
-    /// Once the main volume has the durable superblock.
-    fn remove_side_file(&self, superblocks: &mut Superblocks) {
-        if !superblocks.durable.side && superblocks.side.take().is_some() {
-            // Its superblocks are older now, or the same; a file that stays is no harm.
-            let _ = self.fs.remove_file(&self.side_path());
-        }
-    }
-
-    pub(crate) fn side_path(&self) -> PathBuf {
-        self.directory.join(SIDE_FILE)
     }
 
     /// Removes the files of volumes that the durable checkpoint does not know, unless they have come back to life.

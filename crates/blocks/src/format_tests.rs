@@ -8,6 +8,7 @@ use crate::space::HEAD_SECTORS;
 use crate::store::volume_file;
 use crate::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, SUPERBLOCK_VERSION};
 use crate::superblock::{Superblock, VOLUME_HEADER_BYTES, VolumeHeader};
+use crate::superblocks::{SLOT_BYTES, SUPERBLOCKS_BYTES};
 use crate::{BlockAddr, BlockKind, SECTOR_BYTES, VolumeId, limits};
 use codec::Codec;
 use std::fmt::Write;
@@ -76,12 +77,12 @@ fn round_trips() {
     assert_eq!(BlockAddr::decode(&[0; 12]), None);
     assert_eq!(BlockHeader::decode(sealed().first_chunk().unwrap()), Ok(header()));
     assert_eq!(header().sectors(), 2);
-    assert_eq!(Superblock::decode(&superblock().encode()), Ok(superblock()));
+    assert_eq!(Superblock::decode(&superblock().encode(4096), 4096), Ok(superblock()));
     let longest = Superblock {
         root: vec![1; limits::ROOT_BYTES_MAX],
         ..superblock()
     };
-    assert_eq!(Superblock::decode(&longest.encode()), Ok(longest));
+    assert_eq!(Superblock::decode(&longest.encode(4096), 4096), Ok(longest));
     assert_eq!(VolumeHeader::decode(&volume_header().encode()), Ok(volume_header()));
     assert_eq!(Directory::decode(&directory().encode()), Ok(directory()));
 }
@@ -89,9 +90,9 @@ fn round_trips() {
 #[test]
 fn every_flipped_bit_of_a_superblock_is_noticed() {
     for bit in 0..SUPERBLOCK_BYTES * 8 {
-        let mut bytes = superblock().encode();
+        let mut bytes = superblock().encode(4096);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert!(Superblock::decode(&bytes).is_err(), "bit {bit}");
+        assert!(Superblock::decode(&bytes, 4096).is_err(), "bit {bit}");
     }
     for bit in 0..VOLUME_HEADER_BYTES * 8 {
         let mut bytes = volume_header().encode();
@@ -103,18 +104,18 @@ fn every_flipped_bit_of_a_superblock_is_noticed() {
 #[test]
 fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
     let patched = |at: usize, bytes: &[u8]| {
-        let mut block = superblock().encode();
+        let mut block = superblock().encode(4096);
         block[at..at + bytes.len()].copy_from_slice(bytes);
         let crc = crc32c::crc32c(&block[12..]);
         block[8..12].copy_from_slice(&crc.to_le_bytes());
-        Superblock::decode(&block).map_err(|(what, ..)| what)
+        Superblock::decode(&block, 4096).map_err(|(what, ..)| what)
     };
     assert_eq!(patched(12, &[2]), Err("format version"));
     assert_eq!(patched(16, &[1]), Err("length of a segment"));
-    assert_eq!(patched(20, &[1, 8]), Err("root's length"));
+    assert_eq!(patched(20, &[1, 4]), Err("root's length"));
     assert_eq!(patched(38, &[1]), Err("number"));
-    assert_eq!(patched(60, &[1]), Err("reserved"));
-    assert_eq!(patched(4095, &[1]), Err("reserved"));
+    assert_eq!(patched(60, &[1]), Err("own place"));
+    assert_eq!(patched(2047, &[1]), Err("reserved"));
     let mut refused = Vec::new();
     for (at, value) in [(4, 0), (6, 2), (7, 6), (7, 0), (8, 5), (9, 1), (23, 3), (25, 3)] {
         let mut block = sealed();
@@ -168,6 +169,10 @@ fn layout_snapshot() {
         &[SECTOR_BYTES, BlockAddr::ENCODED_BYTES, BLOCK_HEADER_BYTES].map(Decimal),
     );
     line(
+        "sizes: slot, all superblocks",
+        &[SLOT_BYTES, SUPERBLOCKS_BYTES].map(Decimal),
+    );
+    line(
         "sizes: superblock, root's offset, volume header",
         &[SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, VOLUME_HEADER_BYTES].map(Decimal),
     );
@@ -198,7 +203,7 @@ fn layout_snapshot() {
     address().encode(&mut encoded);
     line("address", &encoded);
     line("block", &&sealed()[..BLOCK_HEADER_BYTES + 2]);
-    line("superblock", &&superblock().encode()[..SUPERBLOCK_ROOT_OFFSET + 6]);
+    line("superblock", &&superblock().encode(4096)[..SUPERBLOCK_ROOT_OFFSET + 6]);
     line("volume header", &&volume_header().encode()[..34]);
     line("directory", &directory().encode());
     let expected = include_str!("../tests/layout.snapshot");

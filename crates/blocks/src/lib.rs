@@ -25,6 +25,7 @@ mod space;
 mod stats;
 mod store;
 mod superblock;
+mod superblocks;
 mod verify;
 mod volume;
 mod writer;

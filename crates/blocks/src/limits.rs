@@ -4,8 +4,8 @@ use crate::block::BLOCK_HEADER_BYTES;
 
 /// Unit of allocation, in bytes: what disks write whole.
 pub const SECTOR_BYTES: usize = 512;
-/// Longest root of a checkpoint: it lies in the superblock's 4 KiB, behind the other fields.
-pub(crate) const ROOT_BYTES_MAX: usize = 2048;
+/// Longest root of a checkpoint: it lies in the superblock's 2 KiB, behind the other fields.
+pub(crate) const ROOT_BYTES_MAX: usize = 1024;
 /// Longest block on disk: its length in sectors has 16 bits.
 pub(crate) const BLOCK_SECTORS_MAX: usize = u16::MAX as usize;
 /// Longest block before compression, which fits uncompressed: 552 bytes less than 32 MiB. What a reader allocates for a block

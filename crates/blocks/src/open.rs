@@ -4,13 +4,14 @@
 //! its bounds are checked; what is damaged is an error, with the place, and nothing is written then.
 
 use crate::block::mismatch;
-use crate::checkpoint::{DIRECTORY_OWNER, MetaTree, SIDE_FILE, Slot, Superblocks, VolumeMeta};
+use crate::checkpoint::{DIRECTORY_OWNER, MetaTree, SIDE_FILE, VolumeMeta};
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::read::damaged;
 use crate::space::SpaceMap;
 use crate::stats::Counters;
 use crate::store::{State, volume_path};
-use crate::superblock::{SUPERBLOCK_BYTES, Superblock, VOLUME_HEADER_BYTES, VolumeHeader, check_segment_bytes};
+use crate::superblock::{Superblock, VOLUME_HEADER_BYTES, VolumeHeader, check_segment_bytes};
+use crate::superblocks::{Superblocks, open_main};
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, CheckpointRoot, ReadScratch, Result, SECTOR_BYTES};
 use crate::{StoreOptions, VolumeId};
@@ -21,15 +22,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use vfs::{Access, Env, File};
 
-/// The durable superblock and where it lies.
-struct Found {
-    superblock: Superblock,
-    slot: Slot,
-    side: Option<Arc<dyn File>>,
-    /// Another superblock is damaged: torn by a crash most likely, yet perhaps it was the newest.
-    in_doubt: bool,
-}
-
 impl BlockStore {
     /// Opens the store in `directory` (which exists), or makes one. The root is that of the last durable checkpoint, `None`
     /// before the first. Takes time in proportion to the maps (256 bytes for each MiB), not to the data.
@@ -39,20 +31,21 @@ impl BlockStore {
         options: StoreOptions,
     ) -> Result<(Arc<BlockStore>, Option<CheckpointRoot>)> {
         let path = volume_path(directory, "");
-        let exists = env.fs.exists(&path).map_err(BlockError::io("find", &path))?;
-        let file = env
-            .fs
-            .open(&path, Access::OpenOrCreate)
-            .map_err(BlockError::io("open", &path))?;
-        let length = file.len().map_err(BlockError::io("measure", &path))?;
-        let found = match exists {
-            true => find_superblock(env, directory, &path, &file, length)?,
-            false => None,
+        let make = || {
+            check_segment_bytes(options.segment_bytes).map_err(|(what, expected, found)| BlockError::Invalid {
+                operation: "create a block store",
+                reason: format!("{what} is {found}, {expected} expected"),
+            })?;
+            Ok(Superblock {
+                segment_bytes: options.segment_bytes,
+                store: env.random.next_u64(),
+                number: 0,
+                seq: 0,
+                directory: None,
+                root: Vec::new(),
+            })
         };
-        let found = match found {
-            Some(found) => found,
-            None => create(env, directory, &path, &file, &options)?,
-        };
+        let (file, found) = open_main(env, directory, &path, make)?;
         let length = file.len().map_err(BlockError::io("measure", &path))?;
         let main = Arc::new(Volume::new(VolumeId::MAIN, "", path, file, length));
         let superblock = found.superblock.clone();
@@ -148,10 +141,18 @@ impl BlockStore {
 
     fn open_volume(&self, listed: &DirectoryVolume) -> Result<Arc<Volume>> {
         let path = volume_path(&self.directory, &listed.name);
-        let file = self
-            .fs
-            .open(&path, Access::ReadWrite)
-            .map_err(BlockError::io("open", &path))?;
+        let file = match self.fs.open(&path, Access::ReadWrite) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(BlockError::Damaged {
+                    path,
+                    sector: 0,
+                    what: "file",
+                    expected: format!("that of {:?}", listed.id),
+                    found: "missing".to_owned(),
+                });
+            }
+            result => result.map_err(BlockError::io("open", &path))?,
+        };
         let length = file.len().map_err(BlockError::io("measure", &path))?;
         let volume = Volume::new(listed.id, &listed.name, path, file, length);
         let mut bytes = [0; VOLUME_HEADER_BYTES];
@@ -190,7 +191,7 @@ impl BlockStore {
             found => Err(damaged(&main, addr.sector(), mismatch("map's length", wanted, found))),
         };
         let segment_bytes = self.segment_sectors as usize / 8;
-        let file_sectors = volume.length().div_ceil(SECTOR_BYTES as u64);
+        let file_sectors = volume.length() / SECTOR_BYTES as u64;
         for (number, address) in listed.index.iter().enumerate() {
             let Some(address) = address else { continue };
             // Before memory is taken for pages that cannot be.
@@ -257,100 +258,6 @@ impl BlockStore {
         }
         Ok(())
     }
-}
-
-/// The newest superblock that is whole; `None` when the store's making did not come to its end.
-fn find_superblock(
-    env: &Env,
-    directory: &Path,
-    path: &Path,
-    file: &Arc<dyn File>,
-    length: u64,
-) -> Result<Option<Found>> {
-    let side_path = directory.join(SIDE_FILE);
-    let side = match env.fs.open(&side_path, Access::ReadWrite) {
-        Ok(side) => Some(side),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(BlockError::io("open", &side_path)(error)),
-    };
-    // A process that was killed may have written a superblock without syncing it. What is built upon must be durable.
-    file.sync_data().map_err(BlockError::io("sync", path))?;
-    if let Some(side) = &side {
-        side.sync_data().map_err(BlockError::io("sync", &side_path))?;
-        env.fs
-            .sync_directory(directory)
-            .map_err(BlockError::io("sync", directory))?;
-    }
-    let mut best: Option<(Superblock, Slot)> = None;
-    let mut first_mismatch = None;
-    let mut in_doubt = false;
-    let files = [(Some(file), path, false), (side.as_ref(), &side_path, true)];
-    for (file, path, in_side) in files {
-        let Some(file) = file else { continue };
-        for second in [false, true] {
-            let mut bytes = [0; SUPERBLOCK_BYTES];
-            read_head(file, path, &mut bytes, u64::from(second) * SUPERBLOCK_BYTES as u64)?;
-            match Superblock::decode(&bytes) {
-                Ok(found) if best.as_ref().is_none_or(|(best, _)| best.number < found.number) => {
-                    best = Some((found, Slot { side: in_side, second }));
-                }
-                Ok(_) => {}
-                Err(mismatch) => {
-                    in_doubt |= bytes.iter().any(|byte| *byte != 0);
-                    first_mismatch = first_mismatch.or(Some(mismatch));
-                }
-            }
-        }
-    }
-    match (best, first_mismatch) {
-        (Some((superblock, slot)), _) => Ok(Some(Found {
-            superblock,
-            slot,
-            side,
-            in_doubt,
-        })),
-        (None, Some((what, expected, found))) if length > 2 * SUPERBLOCK_BYTES as u64 => Err(BlockError::Damaged {
-            path: path.to_owned(),
-            sector: 0,
-            what,
-            expected,
-            found,
-        }),
-        (None, _) => Ok(None),
-    }
-}
-
-/// Makes an empty store: a superblock of number 0. Until it is synced the file is no longer than the superblocks, which tells
-/// a store whose making was cut short from one that is damaged.
-fn create(env: &Env, directory: &Path, path: &Path, file: &Arc<dyn File>, options: &StoreOptions) -> Result<Found> {
-    check_segment_bytes(options.segment_bytes).map_err(|(what, expected, found)| BlockError::Invalid {
-        operation: "create a block store",
-        reason: format!("{what} is {found}, {expected} expected"),
-    })?;
-    let superblock = Superblock {
-        segment_bytes: options.segment_bytes,
-        store: env.random.next_u64(),
-        number: 0,
-        seq: 0,
-        directory: None,
-        root: Vec::new(),
-    };
-    file.set_len(0).map_err(BlockError::io("empty", path))?;
-    file.write_all_at(&superblock.encode(), 0)
-        .map_err(BlockError::io("write to", path))?;
-    file.sync_data().map_err(BlockError::io("sync", path))?;
-    env.fs
-        .sync_directory(directory)
-        .map_err(BlockError::io("sync", directory))?;
-    Ok(Found {
-        superblock,
-        slot: Slot {
-            side: false,
-            second: false,
-        },
-        side: None,
-        in_doubt: false,
-    })
 }
 
 /// Reads at the start of a file, zeros past its end.

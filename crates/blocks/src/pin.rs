@@ -38,7 +38,8 @@ impl PinnedCheckpoint {
 impl BlockStore {
     /// Pins the durable checkpoint for a hot copy: while it lives its blocks are not reused and no file is made shorter. Waits
     /// for a superblock that is being written. While another pin lives, the checkpoint is that one's, and space comes back
-    /// when the last goes. `Closed` after a failure, `Io` when the files cannot be measured.
+    /// when the last goes. `Closed` after a failure, `OutOfSpace` or `Io` when the side file
+    /// cannot be made or the files cannot be measured.
     pub fn pin(self: &Arc<Self>) -> Result<PinnedCheckpoint> {
         self.check_open()?;
         let mut superblocks = self.superblocks.lock();
@@ -49,11 +50,7 @@ impl BlockStore {
                 return Ok(self.pinned(superblocks.pinned.clone()));
             }
         }
-        if superblocks.durable.side {
-            // The main volume must tell of the durable checkpoint, not of one that was pinned before.
-            self.move_superblock_to_main(&mut superblocks)
-                .map_err(|error| self.close_after(error))?;
-        }
+        self.prepare_pin(&mut superblocks)?;
         let (number, seq) = (superblocks.current.number, superblocks.current.seq);
         let ends: Vec<_> = {
             let volumes = self.all_volumes();

@@ -5,12 +5,13 @@
 //! held across file calls, each because the next one to want it must not go on before those calls have ended; `state` and
 //! the map of volumes never are.
 
-use crate::checkpoint::{MetaTree, Superblocks};
+use crate::checkpoint::MetaTree;
 use crate::directory::check_name;
 use crate::limits::ROOT_BYTES_MAX;
 use crate::space::{Mark, Phase, SpaceMap};
 use crate::stats::{Counters, add};
 use crate::superblock::VolumeHeader;
+use crate::superblocks::Superblocks;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, Result, RunWriter, SECTOR_BYTES, VolumeId};
 use parking_lot::{Mutex, RwLock};

@@ -4,7 +4,8 @@ use crate::block::{Mismatch, mismatch, u32_at, u64_at};
 use crate::limits::{ROOT_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::{BlockAddr, VolumeId};
 
-pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
+/// Length of one copy.
+pub(crate) const SUPERBLOCK_BYTES: usize = 2048;
 pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"TENONBLK";
 pub(crate) const SUPERBLOCK_VERSION: u32 = 1;
 pub(crate) const SUPERBLOCK_ROOT_OFFSET: usize = 64;
@@ -27,7 +28,8 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+    /// The bytes of the copy at offset `place`.
+    pub fn encode(&self, place: u32) -> [u8; SUPERBLOCK_BYTES] {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
         bytes[12..16].copy_from_slice(&SUPERBLOCK_VERSION.to_le_bytes());
@@ -39,14 +41,19 @@ impl Superblock {
         let mut address = Vec::with_capacity(BlockAddr::ENCODED_BYTES);
         encode_address(self.directory, &mut address);
         bytes[48..60].copy_from_slice(&address);
+        bytes[60..64].copy_from_slice(&place.to_le_bytes());
         bytes[SUPERBLOCK_ROOT_OFFSET..SUPERBLOCK_ROOT_OFFSET + self.root.len()].copy_from_slice(&self.root);
         let crc = crc32c::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, Mismatch> {
+    /// Reads the copy at offset `place`.
+    pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES], place: u32) -> Result<Self, Mismatch> {
         check_start(bytes, &SUPERBLOCK_MAGIC)?;
+        if u32_at(bytes, 60) != place {
+            return Err(mismatch("own place", place, u32_at(bytes, 60)));
+        }
         let segment_bytes = u32_at(bytes, 16);
         check_segment_bytes(segment_bytes)?;
         let root_bytes = u32_at(bytes, 20) as usize;
@@ -61,7 +68,7 @@ impl Superblock {
             return Err(mismatch("number", format!("below {CHECKPOINT_END}"), u64_at(bytes, 32)));
         }
         let root_end = SUPERBLOCK_ROOT_OFFSET + root_bytes;
-        if u32_at(bytes, 60) != 0 || bytes[root_end..].iter().any(|byte| *byte != 0) {
+        if bytes[root_end..].iter().any(|byte| *byte != 0) {
             return Err(mismatch("reserved", "zeros", "other bytes"));
         }
         Ok(Self {
@@ -73,6 +80,24 @@ impl Superblock {
             root: bytes[SUPERBLOCK_ROOT_OFFSET..root_end].to_vec(),
         })
     }
+}
+
+/// Whether bytes without a right checksum at offset `place` can be what a torn write left in a store that has `other`: their
+/// first sector is that of a superblock, before or after.
+pub(crate) fn check_torn(bytes: &[u8; SUPERBLOCK_BYTES], place: u32, other: &Superblock) -> Result<(), Mismatch> {
+    let expected = other.encode(place);
+    for (what, range) in [
+        ("magic", 0..8),
+        ("version, segment's length", 12..20),
+        ("store", 24..32),
+        ("own place", 60..64),
+    ] {
+        if bytes[range.clone()] != expected[range.clone()] {
+            let text = |bytes: &[u8]| format!("{bytes:02x?}");
+            return Err(mismatch(what, text(&expected[range.clone()]), text(&bytes[range])));
+        }
+    }
+    Ok(())
 }
 
 /// Start of the file of a volume other than the main one.
