@@ -6,14 +6,15 @@ CACHE ?= $(or $(TENON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tenon)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 TENOND := $(CARGO_TARGET_DIR)/release/tenond
 
-# ENGINES=inMemory leaves RocksDB's C++ out of the build (minutes instead of a quarter of an hour, cold).
-ENGINES ?= all
-ifeq ($(ENGINES),inMemory)
+# ENGINES=all builds the rocksdb engine too, whose C++ takes a quarter of an hour, cold.
+export ENGINES ?= default
+ifeq ($(ENGINES),all)
+FEATURES := --features rocksdb
+else ifeq ($(ENGINES),default)
 FEATURES :=
 else
-FEATURES := --features rocksdb
+$(error ENGINES is "$(ENGINES)": it takes "default" (btree, inMemory) and "all" (rocksdb too))
 endif
-ENGINE_BENCH_FEATURES := $(FEATURES)
 
 DATA ?= ./data
 PORT ?= 27017
@@ -32,12 +33,12 @@ run: build ## Build what is missing and serve on 127.0.0.1:27017 with ./data
 	@echo "==> serving on 127.0.0.1:$(PORT) with $(DATA) (Ctrl-C stops it)"
 	exec $(TENOND) --dbpath $(DATA) --bind_ip 127.0.0.1 --port $(PORT)
 
-build: ## Build the server, release profile
+build: ## Build the server, release profile; ENGINES=all with RocksDB
 	@scripts/setup-build.sh
 	@echo "==> building tenond (cold: see README.md; warm: seconds)"
 	cargo build --release -p server $(FEATURES)
 
-test: build ## All tests: crates, conformance of both engines, crashes, real clients
+test: build ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too
 	@scripts/setup-tests.sh
 	scripts/test.sh
 
@@ -62,10 +63,10 @@ stress: build ## Write concern x journal x capped on every engine, with a report
 engine-bench: ## Storage engines side by side, WiredTiger included; ENGINE_BENCH="--only W1,W3 --rows 1000000"
 	@scripts/setup-build.sh
 	@scripts/setup-engine-bench.sh
-	cargo build --release -p engine-bench $(ENGINE_BENCH_FEATURES)
+	cargo build --release -p engine-bench $(FEATURES)
 	$(CARGO_TARGET_DIR)/release/engine-bench --json $(CACHE)/engine-bench.json $(ENGINE_BENCH)
 
-book: build ## The scripts of MongoDB in Action, chapter 10, for every engine in the build: tables 10.3 to 10.5
+book: build ## The scripts of MongoDB in Action, chapter 10, for every engine: tables 10.3 to 10.5
 	@scripts/setup-tests.sh
 	scripts/book.sh $(BOOK)
 

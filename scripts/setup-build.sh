@@ -3,8 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
-# A C compiler for the compressors and the allocator; a C++ compiler and libclang for RocksDB and its bindings.
-apt_install build-essential pkg-config libclang-dev clang
+# A C compiler for the compressors, the regular expressions and the allocator.
+apt_install build-essential pkg-config
+# RocksDB's bindings are made with libclang.
+if [ "${ENGINES:-default}" = all ]; then apt_install libclang-dev clang; fi
 if ! have cargo; then
     echo "Rust is missing: install it with rustup (https://rustup.rs), then run make again." >&2
     exit 1

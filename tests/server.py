@@ -10,8 +10,6 @@ from pathlib import Path
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-ENGINES = os.environ.get("TENON_ENGINES", "inMemory,rocksdb").split(",")
-
 
 def binary() -> str:
     found = os.environ.get("TENOND")
@@ -21,15 +19,28 @@ def binary() -> str:
     return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(cache, "target")), "release", "tenond")
 
 
+def engines():
+    """The engines of the build, its default first; TENON_ENGINES chooses others."""
+    given = os.environ.get("TENON_ENGINES")
+    if given:
+        return given.split(",")
+    version = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"^Storage engines: (.+)$", version, re.MULTILINE).group(1).split(", ")
+
+
+ENGINES = engines()
+
+
 class Server:
     """One tenond process. `start` returns when it accepts connections."""
 
-    def __init__(self, directory, engine="inMemory", options=(), port=0):
+    def __init__(self, directory, engine=ENGINES[0], options=(), port=0):
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.data = self.directory / "data"
         self.data.mkdir(exist_ok=True)
         self.log = self.directory / "tenond.log"
+        # None leaves the choice to the server.
         self.engine = engine
         self.options = list(options)
         self.port = port
@@ -45,8 +56,7 @@ class Server:
             str(self.port),
             "--bind_ip",
             "127.0.0.1",
-            "--storageEngine",
-            self.engine,
+            *(["--storageEngine", self.engine] if self.engine else []),
             "--logpath",
             str(self.log),
             "--logappend",

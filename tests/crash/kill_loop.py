@@ -4,7 +4,7 @@ Each round starts the server on the data the last one left, checks it against wh
 several threads, and kills it at a random moment. Every write is `j: true`. A write whose reply never came may be there
 or not; everything acknowledged must be, and `validate` must be clean.
 
-    python tests/crash/kill_loop.py --rounds 100 --engine rocksdb [--seed N]
+    python tests/crash/kill_loop.py --rounds 100 --engine btree [--seed N]
 """
 
 import argparse
@@ -156,7 +156,7 @@ def run(engine, rounds, seed, directory, options=()):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--engine", default="rocksdb")
+    parser.add_argument("--engine", default="btree")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--tenond", help="the program, when not the built one")
     arguments = parser.parse_args()

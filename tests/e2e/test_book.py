@@ -18,5 +18,5 @@ def test_the_tables_are_printed():
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for table in ["Table 10.3", "Table 10.4", "Table 10.5", "Disk use", "inMemory"]:
+    for table in ["Table 10.3", "Table 10.4", "Table 10.5", "Disk use", "btree none", "btree snappy", "btree zlib", "inMemory"]:
         assert table in done.stdout, done.stdout

@@ -102,6 +102,10 @@ pub struct StorageConfig {
     pub prefix_compression: Option<bool>,
     /// Cache in bytes, by `storage.wiredTiger`.
     pub cache_bytes: Option<u64>,
+    /// Cache in percent of memory, by `storage.wiredTiger`.
+    pub cache_percent: Option<f64>,
+    /// Level of zstd, by `storage.wiredTiger`.
+    pub zstd_level: Option<i32>,
     /// Memory bound of the inMemory engine in bytes.
     pub in_memory_bytes: Option<u64>,
     /// Cache of rocksdb in bytes.
@@ -284,6 +288,12 @@ fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
         block_compressor: text("storage.wiredTiger.collectionConfig.blockCompressor"),
         prefix_compression: values.boolean("storage.wiredTiger.indexConfig.prefixCompression"),
         cache_bytes: bytes("storage.wiredTiger.engineConfig.cacheSizeGB"),
+        cache_percent: values
+            .number("storage.wiredTiger.engineConfig.cacheSizePct")
+            .filter(|share| *share > 0.0),
+        zstd_level: values
+            .integer("storage.wiredTiger.engineConfig.zstdCompressionLevel")
+            .and_then(|level| i32::try_from(level).ok()),
         in_memory_bytes: bytes("storage.inMemory.engineConfig.inMemorySizeGB"),
         rocksdb_cache_bytes: bytes("storage.rocksdb.cacheSizeGB"),
         rocksdb_compression: text("storage.rocksdb.compression"),

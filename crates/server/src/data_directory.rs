@@ -143,6 +143,13 @@ impl DataDirectory {
         Ok(directory)
     }
 
+    /// The engine that wrote the directory; `None` when there is nothing yet. It takes no lock and changes nothing.
+    pub fn engine_of(fs: &dyn FileSystem, path: &Path) -> Result<Option<String>> {
+        let file = path.join(METADATA_FILE);
+        let Some(bytes) = read(fs, &file)? else { return Ok(None) };
+        Ok(decode(&bytes, &file)?.map(|metadata| metadata.engine))
+    }
+
     fn check_metadata(&self, fs: &dyn FileSystem, wanted: &Metadata) -> Result<()> {
         let file = self.path.join(METADATA_FILE);
         let Some(bytes) = read(fs, &file)? else {

@@ -1,5 +1,6 @@
 //! The storage engines of this build: names, choice, opening, and which options each cannot honour.
 
+mod btree;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 
@@ -12,18 +13,18 @@ use vfs::Env;
 
 /// The engines that can be chosen, by the names users write; the first is the default.
 #[cfg(feature = "rocksdb")]
-pub const NAMES: &[&str] = &["rocksdb", "inMemory"];
+pub const NAMES: &[&str] = &["btree", "inMemory", "rocksdb"];
 /// The engines that can be chosen, by the names users write; the first is the default.
 #[cfg(not(feature = "rocksdb"))]
-pub const NAMES: &[&str] = &["inMemory"];
+pub const NAMES: &[&str] = &["btree", "inMemory"];
 
 /// Names of engines that MongoDB, Percona's builds or Tenon's plans know, and what each means here.
 const KNOWN: [(&str, &str); 9] = [
+    ("wiredTiger", "btree"),
+    ("btree", "btree"),
     ("inMemory", "inMemory"),
     ("ephemeralForTest", "inMemory"),
     ("rocksdb", "rocksdb"),
-    ("wiredTiger", "btree"),
-    ("btree", "btree"),
     ("PerconaFT", "betree"),
     ("tokuft", "betree"),
     ("betree", "betree"),
@@ -53,58 +54,82 @@ pub fn choose(given: Option<&str>) -> Result<&'static str, String> {
 
 /// Opens an engine by its own name on its directory, which must exist.
 pub fn open(name: &str, env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<dyn Engine>, EngineError> {
-    #[cfg(feature = "rocksdb")]
-    if name == "rocksdb" {
-        return rocks::open(env, directory, storage);
+    match name {
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => rocks::open(env, directory, storage),
+        "inMemory" => Ok(Arc::new(InMemoryEngine::open(
+            env,
+            directory,
+            InMemoryOptions::default(),
+        )?)),
+        _ => {
+            debug_assert_eq!(name, "btree", "choose() gives only names of this build");
+            btree::open(env, directory, storage)
+        }
     }
-    debug_assert_eq!(name, "inMemory", "choose() gives only names of this build");
-    let _ = storage;
-    Ok(Arc::new(InMemoryEngine::open(
-        env,
-        directory,
-        InMemoryOptions::default(),
-    )?))
+}
+
+/// The compressor that new collections are given by name, so that they keep it when the option changes.
+pub fn collection_compressor(name: &str, storage: &StorageConfig) -> Option<String> {
+    (name == "btree").then(|| {
+        storage
+            .block_compressor
+            .clone()
+            .unwrap_or_else(|| btree::COMPRESSOR.to_owned())
+    })
 }
 
 /// Warnings for options that were given and that the chosen engine cannot honour.
 pub fn warnings(name: &str, config: &Config) -> Vec<String> {
     let storage = &config.storage;
+    let btree = &["btree"][..];
+    let rocksdb = &["rocksdb"][..];
     let given = [
-        (storage.directory_per_db, "storage.directoryPerDB", &[][..]),
+        (storage.directory_per_db, "storage.directoryPerDB", btree),
+        (
+            storage.cache_bytes.is_some(),
+            "storage.wiredTiger.engineConfig.cacheSizeGB",
+            btree,
+        ),
+        (
+            storage.cache_percent.is_some(),
+            "storage.wiredTiger.engineConfig.cacheSizePct",
+            btree,
+        ),
+        (
+            storage.zstd_level.is_some(),
+            "storage.wiredTiger.engineConfig.zstdCompressionLevel",
+            btree,
+        ),
+        (
+            storage.prefix_compression.is_some(),
+            "storage.wiredTiger.indexConfig.prefixCompression",
+            btree,
+        ),
+        (
+            storage.block_compressor.is_some(),
+            "storage.wiredTiger.collectionConfig.blockCompressor",
+            btree,
+        ),
         (
             storage.directory_for_indexes,
             "storage.wiredTiger.engineConfig.directoryForIndexes",
             &[],
         ),
         (
-            storage.cache_bytes.is_some(),
-            "storage.wiredTiger.engineConfig.cacheSizeGB",
-            &[],
-        ),
-        (
-            storage.prefix_compression.is_some(),
-            "storage.wiredTiger.indexConfig.prefixCompression",
-            &[],
-        ),
-        (
-            storage.block_compressor.is_some(),
-            "storage.wiredTiger.collectionConfig.blockCompressor",
-            &[],
-        ),
-        (
             storage.rocksdb_cache_bytes.is_some(),
             "storage.rocksdb.cacheSizeGB",
-            &["rocksdb"][..],
+            rocksdb,
         ),
         (
             storage.rocksdb_compression.is_some(),
             "storage.rocksdb.compression",
-            &["rocksdb"],
+            rocksdb,
         ),
         (
             storage.rocksdb_config.is_some(),
             "storage.rocksdb.configString",
-            &["rocksdb"],
+            rocksdb,
         ),
         (
             storage.in_memory_bytes.is_some(),
@@ -112,11 +137,18 @@ pub fn warnings(name: &str, config: &Config) -> Vec<String> {
             &[],
         ),
     ];
-    given
+    let mut warnings: Vec<String> = given
         .iter()
         .filter(|(given, _, engines)| *given && !engines.contains(&name))
         .map(|(_, option, _)| format!("{option} has no effect: the storage engine {name} does not have this option"))
-        .collect()
+        .collect();
+    if name == "btree" && storage.prefix_compression == Some(false) {
+        warnings.push(
+            "storage.wiredTiger.indexConfig.prefixCompression: false has no effect: the storage engine btree always stores common beginnings of keys once"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 #[cfg(test)]
@@ -125,20 +157,45 @@ mod tests {
 
     #[test]
     fn names_are_chosen_or_refused_with_a_reason() {
-        assert_eq!(choose(None), Ok(NAMES[0]));
+        assert_eq!(choose(None), Ok("btree"));
+        assert_eq!(choose(Some("wiredTiger")), Ok("btree"));
+        assert_eq!(choose(Some("btree")), Ok("btree"));
         assert_eq!(choose(Some("ephemeralForTest")), Ok("inMemory"));
-        for name in ["wiredTiger", "btree", "mmapv1", "PerconaFT"] {
+        for name in ["mmapv1", "PerconaFT", "betree"] {
             let refusal = choose(Some(name)).expect_err("not built");
             assert!(refusal.contains(name) && refusal.contains("not built yet"), "{refusal}");
-            assert!(
-                refusal.contains("This build has") && refusal.contains("inMemory"),
-                "{refusal}"
-            );
+            assert!(refusal.contains("This build has: btree, inMemory"), "{refusal}");
         }
+        assert_eq!(choose(Some("rocksdb")).is_ok(), cfg!(feature = "rocksdb"));
         assert!(
             choose(Some("nonesuch"))
                 .expect_err("unknown")
                 .contains("Unknown storage engine 'nonesuch'")
         );
+    }
+
+    fn config(storage: &str) -> Config {
+        crate::config::from_file_text(storage, Path::new("/")).expect("it parses")
+    }
+
+    #[test]
+    fn what_an_engine_cannot_honour_is_said() {
+        let all = config(
+            "storage:\n  directoryPerDB: true\n  wiredTiger:\n    engineConfig:\n      cacheSizeGB: 8\n      directoryForIndexes: true\n    \
+             collectionConfig:\n      blockCompressor: zlib\n    indexConfig:\n      prefixCompression: false\n",
+        );
+        let of_btree = warnings("btree", &all);
+        assert_eq!(of_btree.len(), 2, "{of_btree:?}");
+        assert!(of_btree[0].contains("directoryForIndexes") && of_btree[1].contains("prefixCompression: false"));
+        let of_memory = warnings("inMemory", &all);
+        assert_eq!(of_memory.len(), 5, "{of_memory:?}");
+        let honoured = config("storage:\n  wiredTiger:\n    indexConfig:\n      prefixCompression: true\n");
+        assert_eq!(warnings("btree", &honoured), Vec::<String>::new());
+        assert_eq!(collection_compressor("btree", &all.storage).as_deref(), Some("zlib"));
+        assert_eq!(
+            collection_compressor("btree", &honoured.storage).as_deref(),
+            Some("snappy")
+        );
+        assert_eq!(collection_compressor("inMemory", &all.storage), None);
     }
 }

@@ -14,5 +14,6 @@ pub mod daemon;
 pub mod data_directory;
 pub mod engines;
 pub mod events;
+mod memory;
 pub mod net;
 pub mod run;

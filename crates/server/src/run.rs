@@ -142,7 +142,7 @@ impl Running {
     ) -> Result<(Self, Receiver<Event>), StartError> {
         let (sender, events) = events::listen()?;
         let descriptors = raise_descriptors();
-        let name = engines::choose(config.storage.engine.as_deref()).map_err(|reason| anyhow!(reason))?;
+        let name = engine_name(config, &env)?;
         log_start(config, name, logger);
         let wanted = Metadata {
             engine: name.to_owned(),
@@ -311,6 +311,16 @@ impl Running {
     }
 }
 
+/// The engine asked for; without one, that of the data in the directory.
+fn engine_name(config: &Config, env: &Env) -> Result<&'static str, StartError> {
+    let found = match config.storage.engine {
+        Some(_) => None,
+        None => DataDirectory::engine_of(&*env.fs, &config.storage.db_path)?,
+    };
+    let given = config.storage.engine.as_deref().or(found.as_deref());
+    Ok(engines::choose(given).map_err(|reason| anyhow!(reason))?)
+}
+
 fn open_storage(
     config: &Config,
     engine: &str,
@@ -334,6 +344,7 @@ fn open_storage(
     let log = Log::open(env, log, opened.durable_seq())?;
     let mut options = StorageOptions::new(Arc::new(query::matcher::MatcherCompiler));
     options.journal = config.storage.journal;
+    options.collection_compressor = engines::collection_compressor(engine, &config.storage);
     options.sync_period = Duration::from_secs(config.storage.sync_period_s);
     let progress = logger.clone();
     options.on_progress = Some(Arc::new(move |step| log_recovery(&progress, step)));

@@ -7,6 +7,7 @@
 use crate::catalog::rows::{self, CATALOG, CollectionRow, STATISTICS};
 use crate::entry::EntryWriter;
 use crate::storage::Storage;
+use crate::table_options;
 use crate::{Collection, Namespace, StorageError, View};
 use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
@@ -106,21 +107,24 @@ impl Storage {
         former: Option<&Collection>,
         next_table: &mut u32,
     ) {
-        let spec = |kind| TableSpec {
+        let engine = self.engine.info();
+        let spec = |kind, compressor: Option<String>| TableSpec {
             kind,
             name: row.namespace.as_str().to_owned(),
-            compressor: match kind {
-                TableKind::Records => self.options.collection_compressor.clone(),
-                TableKind::Index | TableKind::Small => None,
-            },
+            compressor: compressor.filter(|name| engine.capabilities.compressors.contains(&name.as_str())),
         };
         batch.put(CATALOG, rows::collection_key(&row.uuid), row.to_document().into_bytes());
         if former.is_none() {
-            batch.create_table(row.table, spec(TableKind::Records));
+            let compressor = table_options::named_in(&row.options, engine.name);
+            let compressor = compressor.or_else(|| self.options.collection_compressor.clone());
+            batch.create_table(row.table, spec(TableKind::Records, compressor));
         }
         let had = |table| former.is_some_and(|former| former.maintained().any(|index| index.table() == table));
         for index in row.indexes.iter().filter(|index| !had(index.table)) {
-            batch.create_table(index.table, spec(TableKind::Index));
+            let defaults = row.options.get_document("indexOptionDefaults").ok();
+            let compressor = table_options::named_in(&index.spec.spec, engine.name)
+                .or_else(|| table_options::named_in(defaults?, engine.name));
+            batch.create_table(index.table, spec(TableKind::Index, compressor));
         }
         for index in former.into_iter().flat_map(Collection::maintained) {
             if !row.indexes.iter().any(|kept| kept.table == index.table()) {

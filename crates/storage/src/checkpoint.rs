@@ -85,6 +85,11 @@ impl Drop for Checkpointer {
 }
 
 impl Checkpointer {
+    /// A checkpoint is being taken.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_locked()
+    }
+
     /// A checkpoint is due.
     pub(crate) fn wake(&self) {
         self.alarm.ring();

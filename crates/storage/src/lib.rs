@@ -34,6 +34,7 @@ mod record;
 mod recovery;
 mod stats;
 mod storage;
+mod table_options;
 mod ttl;
 mod validate;
 mod write;
@@ -61,5 +62,6 @@ pub use storage::{
     CollectionGuard, FailureHandler, NoPartialIndexes, PredicateCompiler, ProgressHandler, RecoveryProgress, Storage,
     StorageOptions,
 };
+pub use table_options::table_compressor;
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use write::WriteUnit;

@@ -11,6 +11,8 @@ pub struct StorageStats {
     pub checkpoint_ms: u64,
     /// Milliseconds the last one took.
     pub checkpoint_last_ms: u64,
+    /// A checkpoint is being taken.
+    pub checkpoint_running: bool,
     /// Units committed.
     pub commits: u64,
     /// Times a unit met a lock it could not wait for.
@@ -41,12 +43,13 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn snapshot(&self, locks_held: u64) -> StorageStats {
+    pub(crate) fn snapshot(&self, locks_held: u64, checkpoint_running: bool) -> StorageStats {
         let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         StorageStats {
             checkpoints: get(&self.checkpoints),
             checkpoint_ms: get(&self.checkpoint_ms),
             checkpoint_last_ms: get(&self.checkpoint_last_ms),
+            checkpoint_running,
             commits: get(&self.commits),
             conflicts: get(&self.conflicts),
             locks_held,

@@ -305,7 +305,8 @@ impl Storage {
 
     /// Figures of the write path and the background work.
     pub fn stats(&self) -> StorageStats {
-        self.figures.snapshot(self.locks.len() as u64)
+        self.figures
+            .snapshot(self.locks.len() as u64, self.checkpointer.is_running())
     }
 
     /// Tells `handler` once when writing stops for good. At once, if it has.

@@ -92,10 +92,26 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
             | "changeStreamPreAndPostImages"
             | "encryptedFields"
             | "expireAfterSeconds" => refuse_unbuilt(name, value)?,
-            "storageEngine" | "indexOptionDefaults" => {
-                definition
-                    .options
-                    .insert(name, Document::try_from(arguments.document(name, value)?)?);
+            "storageEngine" => {
+                let options = arguments.document(name, value)?;
+                check_storage_engine(options)?;
+                definition.options.insert(name, Document::try_from(options)?);
+            }
+            "indexOptionDefaults" => {
+                let defaults = arguments.document(name, value)?;
+                for element in defaults {
+                    match element? {
+                        (field, RawBsonRef::Document(options)) if field.as_str() == "storageEngine" => {
+                            check_storage_engine(options)?;
+                        }
+                        (field, _) => {
+                            return Err(CommandError::bad_value(format!(
+                                "indexOptionDefaults.{field} is not an option"
+                            )));
+                        }
+                    }
+                }
+                definition.options.insert(name, Document::try_from(defaults)?);
             }
             "temp" => {}
             _ => return Ok(false),
@@ -152,6 +168,14 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
 
 fn small(number: i64) -> Bson {
     i32::try_from(number).map_or(Bson::Int64(number), Bson::Int32)
+}
+
+/// Refuses what no engine can honour.
+pub fn check_storage_engine(options: &RawDocument) -> Result<()> {
+    match storage::table_compressor(options, "") {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(CommandError::new(ErrorCode::InvalidOptions, reason)),
+    }
 }
 
 /// An option that is not built is refused by name, unless it asks for nothing.

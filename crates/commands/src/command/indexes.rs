@@ -169,10 +169,11 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
             }
             // Old clients and restored dumps send these; they mean nothing any more.
             "background" | "ns" | "dropDups" => {}
-            "storageEngine" => drop(options.insert(
-                "storageEngine",
-                Document::try_from(arguments.document("storageEngine", value)?)?,
-            )),
+            "storageEngine" => {
+                let engines = arguments.document("storageEngine", value)?;
+                super::collections::check_storage_engine(engines)?;
+                options.insert("storageEngine", Document::try_from(engines)?);
+            }
             "prepareUnique"
             | "weights"
             | "default_language"

@@ -345,27 +345,59 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
     .into())
 }
 
-/// The few names of WiredTiger's section that monitoring tools read, from whatever the engine in use counts.
+/// Names in WiredTiger's section that tools read, and the engine's counter that says the same. The first three are there on every
+/// engine, because tools read them without asking; the others where the engine counts such a thing.
+const FOR_TOOLS: [(&str, &str, &str); 13] = [
+    ("cache", "bytes currently in the cache", "cache.bytes"),
+    ("cache", "tracked dirty bytes in the cache", "cache.dirtyBytes"),
+    ("cache", "maximum bytes configured", "cache.maxBytes"),
+    ("cache", "pages read into cache", "cache.pagesRead"),
+    ("cache", "pages written from cache", "cache.pagesWritten"),
+    ("cache", "unmodified pages evicted", "cache.pagesEvicted"),
+    ("cache", "bytes read into cache", "files.bytesRead"),
+    ("cache", "bytes written from cache", "files.bytesWritten"),
+    ("block-manager", "blocks read", "files.blocksRead"),
+    ("block-manager", "bytes read", "files.bytesRead"),
+    ("block-manager", "blocks written", "files.blocksWritten"),
+    ("block-manager", "bytes written", "files.bytesWritten"),
+    ("connection", "total fsync I/Os", "files.syncs"),
+];
+/// How many of them every engine has.
+const FOR_TOOLS_ALWAYS: usize = 3;
+
+/// The names of WiredTiger's section that monitoring tools read, from whatever the engine in use counts.
 fn cache_for_tools(call: &Invocation<'_>) -> Result<Bson> {
     let counters = engine_counters(call);
-    let cache = |name: &str| {
-        counters
-            .get_document("cache")
-            .ok()
-            .and_then(|cache| cache.get_i64(name).ok())
-            .unwrap_or(0)
-    };
-    let storage = call.server.storage.stats();
-    Ok(doc! {
-        "cache": {
-            "bytes currently in the cache": cache("bytes"),
-            "tracked dirty bytes in the cache": cache("dirtyBytes"),
-            "maximum bytes configured": cache("maxBytes"),
-        },
-        "transaction": {
-            "transaction checkpoints": storage.checkpoints as i64,
-            "transaction checkpoint most recent time (msecs)": storage.checkpoint_last_ms as i64,
-        },
+    let mut document = Document::new();
+    for (position, (section, name, counter)) in FOR_TOOLS.iter().enumerate() {
+        let value = counter
+            .split_once('.')
+            .and_then(|(head, rest)| counters.get_document(head).ok()?.get_i64(rest).ok());
+        let missing = (position < FOR_TOOLS_ALWAYS).then_some(0);
+        if let Some(value) = value.or(missing) {
+            let inner = document
+                .entry((*section).to_owned())
+                .or_insert_with(|| Bson::Document(Document::new()));
+            if let Bson::Document(inner) = inner {
+                inner.insert(*name, value);
+            }
+        }
     }
-    .into())
+    if let Ok(cache) = document.get_document_mut("cache")
+        && cache.contains_key("unmodified pages evicted")
+    {
+        // An engine that counts evictions writes a page first: it never evicts a modified one.
+        cache.insert("modified pages evicted", 0_i64);
+    }
+    let storage = call.server.storage.stats();
+    document.insert(
+        "transaction",
+        doc! {
+            "transaction checkpoint currently running": i64::from(storage.checkpoint_running),
+            "transaction checkpoint most recent time (msecs)": storage.checkpoint_last_ms as i64,
+            "transaction checkpoint total time (msecs)": storage.checkpoint_ms as i64,
+            "transaction checkpoints": storage.checkpoints as i64,
+        },
+    );
+    Ok(document.into())
 }

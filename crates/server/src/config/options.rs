@@ -66,6 +66,7 @@ const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -
 }
 
 const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
+const WT_CONFIG: &str = "a text of WiredTiger options";
 const TLS: &str = "TLS";
 const AUTHORIZATION: &str = "access control";
 const REPLICATION: &str = "replication";
@@ -270,8 +271,8 @@ pub const OPTIONS: &[Spec] = &[
         "storage.engine",
         "storageEngine",
         Kind::Text,
-        "rocksdb when built in, else inMemory",
-        "storage engine",
+        "that of the data, else btree",
+        "storage engine; wiredTiger means btree",
     ),
     spec(
         "storage.inMemory.engineConfig.inMemorySizeGB",
@@ -329,12 +330,29 @@ pub const OPTIONS: &[Spec] = &[
         "snappy",
         "compressor of collections",
     ),
+    not_built(
+        "storage.wiredTiger.collectionConfig.configString",
+        "wiredTigerCollectionConfigString",
+        WT_CONFIG,
+    ),
     spec(
         "storage.wiredTiger.engineConfig.cacheSizeGB",
         "wiredTigerCacheSizeGB",
         Kind::Number(0.0, 1e6),
         "half of memory less 1 GB, at least 0.25",
         "cache of the btree engine",
+    ),
+    spec(
+        "storage.wiredTiger.engineConfig.cacheSizePct",
+        "wiredTigerCacheSizePct",
+        Kind::Number(0.0, 80.0),
+        "none",
+        "cache of the btree engine in percent of memory; cacheSizeGB wins over it",
+    ),
+    not_built(
+        "storage.wiredTiger.engineConfig.configString",
+        "wiredTigerEngineConfigString",
+        WT_CONFIG,
     ),
     spec(
         "storage.wiredTiger.engineConfig.directoryForIndexes",
@@ -349,6 +367,34 @@ pub const OPTIONS: &[Spec] = &[
         Kind::OneOf(COMPRESSORS),
         "snappy",
         "compressor of the log, on every engine",
+    ),
+    spec(
+        "storage.wiredTiger.engineConfig.maxCacheOverflowFileSizeGB",
+        "wiredTigerMaxCacheOverflowFileSizeGB",
+        Kind::NoEffect(
+            "storage.wiredTiger.engineConfig.maxCacheOverflowFileSizeGB has no effect: there is no overflow file",
+        ),
+        "",
+        "none",
+    ),
+    spec(
+        "storage.wiredTiger.engineConfig.statisticsLogDelaySecs",
+        "wiredTigerStatisticsLogDelaySecs",
+        Kind::NoEffect("storage.wiredTiger.engineConfig.statisticsLogDelaySecs has no effect: use serverStatus"),
+        "",
+        "none",
+    ),
+    spec(
+        "storage.wiredTiger.engineConfig.zstdCompressionLevel",
+        "zstdDefaultCompressionLevel",
+        Kind::Integer(1, 22),
+        "3",
+        "level of zstd in the btree engine",
+    ),
+    not_built(
+        "storage.wiredTiger.indexConfig.configString",
+        "wiredTigerIndexConfigString",
+        WT_CONFIG,
     ),
     spec(
         "storage.wiredTiger.indexConfig.prefixCompression",

@@ -16,8 +16,11 @@ fn open(path: &Path, engine: &str) -> Result<DataDirectory> {
 #[test]
 fn a_fresh_directory_is_laid_out_and_opens_again() {
     let directory = tempfile::tempdir().unwrap();
+    let engine_of = || DataDirectory::engine_of(&RealFs::new(), directory.path()).unwrap();
+    assert_eq!(engine_of(), None);
     let opened = open(directory.path(), "inMemory").unwrap();
     assert!(!opened.unclean);
+    assert_eq!(engine_of().as_deref(), Some("inMemory"));
     assert!(directory.path().join("journal").is_dir() && directory.path().join("inMemory").is_dir());
     assert_eq!(process_id(directory.path()), Some(std::process::id() as i32));
     assert!(in_use(&RealFs::new(), directory.path()));

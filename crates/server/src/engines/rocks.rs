@@ -1,6 +1,7 @@
 //! Opens the rocksdb engine with the options users gave.
 
 use crate::config::StorageConfig;
+use crate::memory;
 use engine::{Engine, EngineError};
 use engine_rocksdb::{RocksEngine, RocksOptions};
 use std::path::Path;
@@ -14,7 +15,9 @@ const CACHE_BYTES_MIN: u64 = GIB / 4;
 /// Opens the engine on its directory.
 pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<dyn Engine>, EngineError> {
     let mut options = RocksOptions {
-        cache_size_bytes: storage.rocksdb_cache_bytes.unwrap_or_else(default_cache_bytes),
+        cache_size_bytes: storage
+            .rocksdb_cache_bytes
+            .unwrap_or_else(|| default_cache_bytes(memory::bytes(&*env.fs))),
         ..RocksOptions::default()
     };
     if let Some(compression) = &storage.rocksdb_compression {
@@ -26,9 +29,7 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
     Ok(Arc::new(RocksEngine::open(env, directory, options)?))
 }
 
-/// Half of the machine's memory less a gigabyte, as MongoDB's engines take it.
-fn default_cache_bytes() -> u64 {
-    let system = rustix::system::sysinfo();
-    let memory = u64::from(system.mem_unit).saturating_mul(system.totalram);
-    (memory.saturating_sub(GIB) / 2).max(CACHE_BYTES_MIN)
+/// Half of the memory less a gigabyte, as MongoDB's engines take it.
+fn default_cache_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes.saturating_sub(GIB) / 2).max(CACHE_BYTES_MIN)
 }

@@ -1,0 +1,144 @@
+"""What storage engines answer for: compressors, sizes, verification, compaction, the figures that tools read."""
+
+import os
+
+import pytest
+from pymongo.errors import OperationFailure
+from server import Server
+
+
+def config(engine, text):
+    return {engine: {"configString": text}}
+
+
+def test_collections_and_indexes_have_their_own_compressor(db, server):
+    for name, engine, text in [("none", "wiredTiger", "none"), ("zlib", "btree", "zlib")]:
+        db.create_collection(name, storageEngine=config(engine, f"block_compressor={text}"))
+        db[name].insert_many([{"_id": i, "a": f"compressible {i} " * 20} for i in range(2000)])
+    [listed] = db.list_collections(filter={"name": "none"})
+    assert listed["options"] == {"storageEngine": config("wiredTiger", "block_compressor=none")}
+    db.none.create_index("a", name="plain", storageEngine=config("wiredTiger", "block_compressor=none,prefix_compression=true"))
+    db.none.create_index([("a", -1)], name="packed", storageEngine=config("btree", "block_compressor=zstd"))
+    assert db.none.index_information()["plain"]["storageEngine"] == config("wiredTiger", "block_compressor=none,prefix_compression=true")
+    db.client.admin.command("fsync")
+    sizes = {name: db.command("collStats", name) for name in ["none", "zlib"]}
+    if server.engine == "btree":
+        assert sizes["none"]["storageSize"] > 3 * sizes["zlib"]["storageSize"] > 0, sizes
+        indexes = sizes["none"]["indexSizes"]
+        assert indexes["plain"] > indexes["packed"] > 0, indexes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"storageEngine": config("wiredTiger", "block_compressor=gzip")},
+        {"storageEngine": config("wiredTiger", "prefix_compression=false")},
+        {"storageEngine": config("btree", "allocation_size=4KB")},
+        {"storageEngine": {"mmapv1": {}}},
+        {"indexOptionDefaults": {"storageEngine": config("wiredTiger", "nonesuch=1")}},
+    ],
+)
+def test_engine_options_that_cannot_be_honoured_are_refused(db, options):
+    with pytest.raises(OperationFailure) as error:
+        db.create_collection("c", **options)
+    assert error.value.code == 72, error.value
+    assert db.list_collection_names() == []
+
+
+def test_index_option_defaults_reach_the_indexes(db, server):
+    for name, compressor in [("plain", "none"), ("packed", "zlib")]:
+        db.create_collection(name, indexOptionDefaults={"storageEngine": config("wiredTiger", f"block_compressor={compressor}")})
+        db[name].insert_many([{"_id": i, "a": f"{i} compressible " * 20} for i in range(2000)])
+        db[name].create_index("a")
+    db.client.admin.command("fsync")
+    if server.engine == "btree":
+        sizes = [db.command("collStats", name)["indexSizes"]["a_1"] for name in ["plain", "packed"]]
+        assert sizes[0] > 2 * sizes[1] > 0, sizes
+
+
+def test_sizes_follow_the_data(db, server):
+    db.c.create_index("a")
+    db.c.insert_many([{"_id": i, "a": i, "pad": os.urandom(500)} for i in range(4000)])
+    db.client.admin.command("fsync")
+    stats = db.command("collStats", "c")
+    if server.engine == "btree":
+        assert stats["storageSize"] > 4000 * 500, stats
+        assert set(stats["indexSizes"]) == {"_id_", "a_1"} and min(stats["indexSizes"].values()) > 0
+        assert stats["totalIndexSize"] == sum(stats["indexSizes"].values())
+        database = db.command("dbStats")
+        assert database["storageSize"] == stats["storageSize"] and database["indexSize"] == stats["totalIndexSize"]
+    db.c.delete_many({"_id": {"$gte": 100}})
+    db.command("compact", "c")
+    after = db.command("collStats", "c")
+    assert after["count"] == 100
+    if server.engine == "btree":
+        assert after["storageSize"] < stats["storageSize"] / 4, (stats, after)
+
+
+def test_compaction_gives_space_back(tmp_path):
+    with Server(tmp_path, "btree") as server:
+        db = server.client().t
+        db.c.insert_many([{"_id": i, "pad": os.urandom(1000)} for i in range(20_000)])
+        db.client.admin.command("fsync")
+
+        def size():
+            return sum(path.stat().st_blocks * 512 for path in (server.data / "btree").rglob("*") if path.is_file())
+
+        before = size()
+        assert before > 20_000_000
+        db.c.delete_many({"_id": {"$gte": 1000}})
+        db.command("compact", "c")
+        assert size() < before / 2, (before, size())
+        assert db.command("validate", "c", full=True)["valid"]
+        assert db.c.count_documents({}) == 1000
+
+
+def test_validate_finds_damaged_blocks(tmp_path):
+    server = Server(tmp_path, "btree")
+    with server:
+        server.client().t.c.insert_many([{"_id": i, "pad": os.urandom(1000)} for i in range(10_000)])
+    largest = max((path for path in (server.data / "btree").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    with open(largest, "r+b") as file:
+        # The middle of random bytes: somewhere in a leaf.
+        file.seek(largest.stat().st_size // 2)
+        file.write(b"\xa5" * 4096)
+    with server:
+        report = server.client().t.command("validate", "c", full=True)
+        assert not report["valid"] and report["errors"], report
+
+
+def test_cache_and_checkpoint_figures_are_there_for_tools(tmp_path):
+    with Server(tmp_path, "btree", options=["--wiredTigerCacheSizeGB", "0.25"]) as server:
+        client = server.client()
+        client.t.c.insert_many([{"_id": i, "pad": os.urandom(1000)} for i in range(5000)])
+        dirty = client.admin.command("serverStatus")["wiredTiger"]["cache"]
+        assert dirty["bytes currently in the cache"] >= 5_000_000 and dirty["tracked dirty bytes in the cache"] > 0
+        client.admin.command("fsync")
+        status = client.admin.command("serverStatus")
+        section = status["wiredTiger"]
+        cache = section["cache"]
+        assert cache["maximum bytes configured"] == 1 << 28
+        assert cache["pages written from cache"] > 0 and section["block-manager"]["bytes written"] >= 5_000_000
+        assert cache["modified pages evicted"] == 0 and cache["unmodified pages evicted"] >= 0
+        transaction = section["transaction"]
+        assert transaction["transaction checkpoints"] >= 1 and transaction["transaction checkpoint currently running"] == 0
+        assert transaction["transaction checkpoint total time (msecs)"] >= transaction["transaction checkpoint most recent time (msecs)"]
+        assert status["tenon"]["engine"]["checkpoint"]["count"] >= 1
+
+
+def test_data_larger_than_the_cache(tmp_path):
+    """A cache of some 10 MB and four times as much data: everything is there, before and after a restart."""
+    server = Server(tmp_path, "btree", options=["--wiredTigerCacheSizeGB", "0.01"])
+    with server:
+        c = server.client().t.c
+        c.create_index("a")
+        for first in range(0, 40_000, 10_000):
+            c.insert_many([{"_id": i, "a": (i * 7919) % 40_000, "pad": os.urandom(1000)} for i in range(first, first + 10_000)])
+        cache = server.client().admin.command("serverStatus")["wiredTiger"]["cache"]
+        assert cache["bytes currently in the cache"] <= cache["maximum bytes configured"] * 1.1, cache
+        assert [d["_id"] for d in c.find({"a": {"$lt": 5}}, {"_id": 1}).sort("a")] == [pow(7919, -1, 40_000) * a % 40_000 for a in range(5)]
+    with server:
+        c = server.client().t.c
+        assert len(list(c.find({}, {"_id": 1}))) == 40_000
+        assert server.client().t.command("validate", "c", full=True)["valid"]
+        assert server.client().admin.command("serverStatus")["wiredTiger"]["cache"]["pages read into cache"] > 0
