@@ -13,6 +13,9 @@ use blocks::{BlockAddr, VolumeId};
 use engine::{EngineError, Result};
 use std::collections::BTreeSet;
 
+/// Times that the epoch is moved on: each garbage bag needs two.
+const EPOCHS: usize = 64;
+
 /// Blocks that are referred to.
 struct Audit<'c> {
     core: &'c Core,
@@ -27,6 +30,10 @@ impl Core {
     pub(crate) fn check_space(&self) -> Result<Vec<String>> {
         let _no_checkpoint = self.checkpointing.lock();
         self.workers.drain().map_err(EngineError::from)?;
+        // Owners of large values wait for readers' epochs to pass before they give blocks back.
+        for _ in 0..EPOCHS {
+            rcu::pin().flush();
+        }
         let mut audit = Audit {
             core: self,
             blocks: Vec::new(),

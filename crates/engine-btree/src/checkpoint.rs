@@ -59,6 +59,7 @@ impl Core {
             let mut line = self.line.lock();
             let cut = self.pins.pin();
             let number = self.loading.hand_on(&self.store, || self.store.begin_checkpoint());
+            self.limbo.set_running(number);
             *line.insert(Line { number, cut })
         };
         let result = self.write_checkpoint(line);
@@ -72,7 +73,11 @@ impl Core {
                 Err(error)
             }
         };
-        *self.line.lock() = None;
+        {
+            let mut line = self.line.lock();
+            self.limbo.set_running(0);
+            *line = None;
+        }
         self.pins.unpin(line.cut);
         let cut = result?;
         *last = cut;
@@ -138,6 +143,7 @@ impl Core {
         let directory_leaves = std::mem::take(&mut *directory.dirty.lock());
         self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;
         let root = self.write_inner_nodes(directory, line)?;
+        self.free_lost_large();
         self.store.commit_checkpoint(line.cut.0, &directory::encode_root(root))?;
         for table in freed {
             self.tables.remove(table.id);

@@ -74,21 +74,41 @@ pub(crate) struct Line {
 #[derive(Default)]
 pub(crate) struct Limbo {
     cells: PlainMutex<Vec<LostLarge>>,
+    /// Number of the running checkpoint, 0 for none.
+    running: AtomicU64,
 }
 
 struct LostLarge {
     since: Option<Seq>,
+    /// Number of a checkpoint that may refer to it, 0 for none.
+    held: u64,
     volume: blocks::VolumeId,
     cell: Bytes,
 }
 
 impl Limbo {
+    /// Adds one that the running checkpoint, if one runs, may refer to.
     pub(crate) fn push(&self, volume: blocks::VolumeId, cell: Bytes) {
+        self.push_held(volume, cell, self.running.load(Ordering::Acquire));
+    }
+
+    /// Adds one that a running checkpoint does not refer to.
+    pub(crate) fn push_unheld(&self, volume: blocks::VolumeId, cell: Bytes) {
+        self.push_held(volume, cell, 0);
+    }
+
+    fn push_held(&self, volume: blocks::VolumeId, cell: Bytes, held: u64) {
         self.cells.lock().push(LostLarge {
             since: None,
+            held,
             volume,
             cell,
         });
+    }
+
+    /// A checkpoint begins (its number) or has ended (0).
+    pub(crate) fn set_running(&self, number: u64) {
+        self.running.store(number, Ordering::Release);
     }
 
     /// All that waits.
@@ -99,12 +119,14 @@ impl Limbo {
     /// Takes out what nobody reads any more, `low` being the oldest position of any reader; the rest waits.
     fn take(&self, published: Seq, low: Seq) -> Vec<(blocks::VolumeId, Bytes)> {
         let mut free = Vec::new();
+        let running = self.running.load(Ordering::Acquire);
         self.cells.lock().retain_mut(|lost| {
             let since = *lost.since.get_or_insert(published);
-            if since <= low {
+            let is_free = since <= low && (lost.held == 0 || lost.held != running);
+            if is_free {
                 free.push((lost.volume, lost.cell.clone()));
             }
-            since > low
+            !is_free
         });
         free
     }
@@ -266,8 +288,7 @@ impl Core {
         account_in(tree, bytes);
     }
 
-    /// Gives back the blocks of large values that nobody can read. Only while no checkpoint runs, so that the next one does not
-    /// refer to them.
+    /// Gives back the blocks of large values that nobody can read, before a checkpoint begins and before it records what is used.
     pub(crate) fn free_lost_large(&self) {
         for (volume, cell) in self.limbo.take(self.pins.published(), self.pins.low()) {
             let Some(large) = LargeRef::from_cell(&cell) else { continue };

@@ -370,12 +370,14 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         }
         return;
     }
+    let mut replaced_for_line = line.is_none();
     if let Some(line) = *line {
         let was_good = state.stored.is_some() && state.valid_from <= line.cut && line.cut < state.valid_to;
         if was_good {
             state.checkpoint = Some((line.number, state.stored));
         }
         let is_good = prepared.valid_from <= line.cut && line.cut < valid_to;
+        replaced_for_line = is_good && !was_good;
         if prepared.purpose == Purpose::Checkpoint && (!is_good || was_good) {
             core.store.postpone(tree.shape.volume, address);
         }
@@ -392,7 +394,11 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         Base::Stored(_) => false,
     };
     for cell in dropped_large {
-        core.limbo.push(tree.shape.volume, cell);
+        if replaced_for_line {
+            core.limbo.push_unheld(tree.shape.volume, cell);
+        } else {
+            core.limbo.push(tree.shape.volume, cell);
+        }
     }
     let relist = valid_to != SEQ_MAX && !std::mem::replace(&mut state.listed, true);
     drop(state);

@@ -125,11 +125,24 @@ pub fn engine_is_the_model(engine: &dyn Engine, model: &Model, at: Seq, what: &s
     view_is_the_model(&view, model, what)
 }
 
+/// Whether space may be marked as used for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaks {
+    /// It must not.
+    Forbidden,
+    /// After a crash it may: a large value that was replaced while an older snapshot was open keeps its blocks, and the crash
+    /// takes the only note of them.
+    OfLargeValues,
+}
+
 /// Asks the engine whether all is well: pages, order of keys, and the marks of used space.
-pub fn engine_is_sound(engine: &BtreeEngine, what: &str) -> Result<()> {
+pub fn engine_is_sound(engine: &BtreeEngine, leaks: Leaks, what: &str) -> Result<()> {
     let report = engine.maintain(&Maintenance::Verify(None))?;
     assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
-    let problems = engine.check_space()?;
+    let mut problems = engine.check_space()?;
+    if leaks == Leaks::OfLargeValues {
+        problems.retain(|problem| !problem.contains("marked as used for nothing"));
+    }
     assert!(problems.is_empty(), "{what}: space: {problems:#?}");
     Ok(())
 }

@@ -7,6 +7,9 @@ use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
 use engine_btree::BtreeOptions;
 use std::ops::Bound;
 
+/// Longest value.
+const LARGE_BYTES_MAX: u64 = 30 << 10;
+
 /// Options of the engine and sizes of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -164,7 +167,7 @@ fn value(plan: &Plan, dice: &Dice) -> Vec<u8> {
     let large = plan.options.large_value_bytes as u64;
     let length = if dice.percent(plan.large_percent) {
         match dice.below(8) {
-            0 => dice.within(large, large * 200),
+            0 => dice.within(large, large * 200).min(LARGE_BYTES_MAX),
             _ => dice.within(large - 1, large * 2),
         }
     } else {

@@ -1,6 +1,6 @@
 //! One thread that does everything to an engine, and compares.
 
-use crate::check;
+use crate::check::{self, Leaks};
 use crate::dice::Dice;
 use crate::model::Model;
 use crate::place::{Place, copy_file};
@@ -64,6 +64,9 @@ pub struct Run {
     acknowledged: Seq,
     published: Seq,
     backups: u64,
+    leaks: Leaks,
+    /// How many of the checkpoints on a simulated disk are looked at in a copy, in percent.
+    pub copies_percent: u64,
 }
 
 impl Run {
@@ -80,6 +83,8 @@ impl Run {
             acknowledged: Seq::ZERO,
             published: Seq::ZERO,
             backups: 0,
+            leaks: Leaks::Forbidden,
+            copies_percent: 20,
         }
     }
 
@@ -121,7 +126,7 @@ impl Run {
         }
         let engine = self.engine.clone().expect("it is open");
         check::engine_is_the_model(&*engine, &self.model, self.published, "at the end")?;
-        check::engine_is_sound(&engine, "at the end")
+        check::engine_is_sound(&engine, self.leaks, "at the end")
     }
 
     fn step(&mut self) -> Result<()> {
@@ -156,7 +161,7 @@ impl Run {
         } else if is(weights.checkpoint) {
             self.checkpoint()
         } else if is(weights.verify) {
-            check::engine_is_sound(self.engine(), "a check")
+            check::engine_is_sound(self.engine(), self.leaks, "a check")
         } else if is(weights.compact) {
             let tables = self.model.tables_at(self.published);
             let table = (self.dice.percent(50) && !tables.is_empty()).then(|| self.dice.one_of(&tables).0);
@@ -173,6 +178,10 @@ impl Run {
         } else {
             self.write()
         }
+    }
+
+    fn leaks_of_crash(&self) -> Leaks {
+        if self.plan.large_percent > 0 { Leaks::OfLargeValues } else { Leaks::Forbidden }
     }
 
     fn some_view(&self) -> Result<Arc<dyn Snapshot>> {
@@ -233,8 +242,22 @@ impl Run {
         assert_eq!(self.engine().durable_seq(), mark);
         self.acknowledged = mark;
         self.model.loads_are_durable();
+        self.look_at_copy(mark)?;
         self.forget();
         Ok(())
+    }
+
+    /// Opens a copy of a simulated disk as a crash now would leave it: it must hold the checkpoint that has just been made.
+    fn look_at_copy(&mut self, mark: Seq) -> Result<()> {
+        let Place::Simulated(fs) = &self.place else { return Ok(()) };
+        if fs.has_crashed() || !self.dice.percent(self.copies_percent) {
+            return Ok(());
+        }
+        let copy = Place::Simulated(fs.after_crash(self.dice.next()));
+        let engine = BtreeEngine::open(&copy.env(), &copy.directory(), self.plan.options.clone())?;
+        assert_eq!(engine.durable_seq(), mark, "a copy's position");
+        check::engine_is_the_model(&engine, &self.model, mark, "a copy of the disk")?;
+        check::engine_is_sound(&engine, self.leaks_of_crash(), "a copy of the disk")
     }
 
     fn open(&mut self) -> Result<()> {
@@ -288,7 +311,8 @@ impl Run {
         self.acknowledged = mark;
         self.settle_loads(&engine)?;
         check::engine_is_the_model(&*engine, &self.model, mark, "after opening")?;
-        check::engine_is_sound(&engine, "after opening")?;
+        self.leaks = self.leaks_of_crash();
+        check::engine_is_sound(&engine, self.leaks, "after opening")?;
         self.model.loads_are_durable();
         Ok(())
     }
@@ -337,7 +361,7 @@ impl Run {
         let restored = BtreeEngine::open(&env, &target, self.plan.options.clone())?;
         assert_eq!(restored.durable_seq(), seq, "a backup's position");
         check::engine_is_the_model(&restored, &before, seq, "a backup")?;
-        check::engine_is_sound(&restored, "a backup")?;
+        check::engine_is_sound(&restored, self.leaks_of_crash(), "a backup")?;
         restored.close(CloseMode::Abandon)?;
         drop(restored);
         env.fs.remove_directory_all(&target).map_err(failed)
