@@ -12,7 +12,7 @@ use crate::{
 };
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
-use engine::{Direction, EngineError, FillLimits, KeyRange, Maintenance, Rows, TableId};
+use engine::{Direction, EngineError, ErrorKind, FillLimits, KeyRange, Maintenance, Rows, TableId};
 use std::ops::Bound;
 
 /// Sentences of one kind kept in a report.
@@ -108,10 +108,14 @@ impl Storage {
         let view = self.read()?;
         let mut report = ValidateReport::default();
         let mut expected = vec![0u64; guard.maintained().count()];
-        let data_bytes = check_records(op, &guard, &view, &mut report, &mut expected)?;
-        check_counts(&guard, &view, &mut report, data_bytes)?;
-        for (index, expected) in guard.maintained().zip(expected) {
-            check_index(op, &guard, index, &view, expected, &mut report)?;
+        let records = check_records(op, &guard, &view, &mut report, &mut expected);
+        // Without all records, counts and indexes cannot be compared with them.
+        if let Some(data_bytes) = unless_damaged(records, &mut report)? {
+            check_counts(&guard, &view, &mut report, data_bytes)?;
+            for (index, expected) in guard.maintained().zip(expected) {
+                let checked = check_index(op, &guard, index, &view, expected, &mut report);
+                unless_damaged(checked, &mut report)?;
+            }
         }
         if full {
             let tables = std::iter::once(guard.table()).chain(guard.maintained().map(|index| index.table()));
@@ -175,6 +179,18 @@ impl Storage {
             report.bytes_freed += self.engine.maintain(&Maintenance::Compact(Some(table)))?.bytes_freed;
         }
         Ok(report)
+    }
+}
+
+/// What a check found, or `None` when it met a block that cannot be read, which is then in the report.
+fn unless_damaged<T>(found: Result<T, StorageError>, report: &mut ValidateReport) -> Result<Option<T>, StorageError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Corrupt => {
+            report.error(error.to_string());
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

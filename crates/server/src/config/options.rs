@@ -515,7 +515,9 @@ impl Spec {
 
     /// True when the flag stands alone on the command line.
     pub fn takes_no_argument(&self) -> bool {
-        matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level)
+        // This one takes its value as an argument in MongoDB too.
+        let takes_value = self.flag == "wiredTigerIndexPrefixCompression";
+        (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value)
             || matches!(self.flag, "cpu" | "repair" | "enableEncryption")
     }
 }
