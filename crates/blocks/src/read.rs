@@ -137,7 +137,7 @@ fn filled(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     &mut buffer[..bytes]
 }
 
-fn read_bytes(volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<()> {
+pub(crate) fn read_bytes(volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<()> {
     let wanted = bytes.len();
     match volume.file.read_exact_at(bytes, sector * SECTOR_BYTES as u64) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(damaged(
@@ -159,7 +159,7 @@ pub(crate) fn damaged(volume: &Volume, sector: u64, (what, expected, found): Mis
     }
 }
 
-fn open_block(
+pub(crate) fn open_block(
     volume: &Volume,
     addr: &BlockAddr,
     owner: u32,

@@ -36,33 +36,23 @@ impl BlockStore {
     /// read is passed over.
     pub fn salvage_scan(env: &Env, directory: &Path, each: &mut dyn FnMut(SalvagedBlock)) -> Result<()> {
         for path in volume_files(env, directory)? {
-            let file = env
-                .fs
-                .open(&path, Access::Read)
-                .map_err(BlockError::io("open", &path))?;
-            let length = file.len().map_err(BlockError::io("measure", &path))?;
-            let mut scan = Scan {
-                path,
-                file,
-                length,
-                chunk: vec![0; IO_BYTES_MAX],
-                chunk_start: 0,
-                chunk_bytes: 0,
-                block: Vec::new(),
-                decompressor: Decompressor::new(),
-            };
-            let mut sector = 0;
-            while sector * (SECTOR_BYTES as u64) < length && sector < BlockAddr::SECTOR_END {
-                match scan.block_at(sector) {
-                    Some(found) => {
-                        sector = found.addr.end();
-                        each(found);
-                    }
-                    None => sector += 1,
-                }
-            }
+            Self::salvage_file(env, &path, each)?;
         }
         Ok(())
+    }
+
+    /// The same for one file.
+    pub(crate) fn salvage_file(env: &Env, path: &Path, each: &mut dyn FnMut(SalvagedBlock)) -> Result<()> {
+        let mut scan = Scan::open(env, path.to_owned())?;
+        while let Some(found) = scan.next_block() {
+            each(found);
+        }
+        Ok(())
+    }
+
+    /// The first whole block of a file; `None` when it has none or cannot be opened.
+    pub(crate) fn salvage_first(env: &Env, path: &Path) -> Option<SalvagedBlock> {
+        Scan::open(env, path.to_owned()).ok()?.next_block()
     }
 }
 
@@ -76,9 +66,41 @@ struct Scan {
     chunk_bytes: usize,
     block: Vec<u8>,
     decompressor: Decompressor,
+    /// Where to look next.
+    sector: u64,
 }
 
 impl Scan {
+    fn open(env: &Env, path: PathBuf) -> Result<Self> {
+        let file = env
+            .fs
+            .open(&path, Access::Read)
+            .map_err(BlockError::io("open", &path))?;
+        let length = file.len().map_err(BlockError::io("measure", &path))?;
+        Ok(Self {
+            path,
+            file,
+            length,
+            chunk: vec![0; IO_BYTES_MAX],
+            chunk_start: 0,
+            chunk_bytes: 0,
+            block: Vec::new(),
+            decompressor: Decompressor::new(),
+            sector: 0,
+        })
+    }
+
+    fn next_block(&mut self) -> Option<SalvagedBlock> {
+        while self.sector * (SECTOR_BYTES as u64) < self.length && self.sector < BlockAddr::SECTOR_END {
+            if let Some(found) = self.block_at(self.sector) {
+                self.sector = found.addr.end();
+                return Some(found);
+            }
+            self.sector += 1;
+        }
+        None
+    }
+
     fn block_at(&mut self, sector: u64) -> Option<SalvagedBlock> {
         let offset = sector * SECTOR_BYTES as u64;
         let at = self.load(offset)?;
