@@ -93,7 +93,8 @@ pub(crate) fn removed(id: TableId) -> Row {
     (id.0.to_be_bytes().to_vec(), Change::Delete)
 }
 
-fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool)> {
+/// The table of a row, whether it was dropped, and where its tree lies; `None` for bytes that mean nothing.
+pub(crate) fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool)> {
     let fixed = value.get(..FIXED_BYTES)?;
     let kind = match fixed[1] {
         0 => TableKind::Records,

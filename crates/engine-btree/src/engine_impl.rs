@@ -40,6 +40,7 @@ impl BtreeEngine {
         let store_options = StoreOptions {
             segment_bytes: options.segment_bytes,
         };
+        crate::salvage::finish_exchange(env, directory)?;
         let (store, root) = BlockStore::open(env, directory, store_options)?;
         let workers = Workers::start(options.threads).map_err(|source| EngineError::Io {
             operation: "start threads for",

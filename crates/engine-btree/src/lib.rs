@@ -3,7 +3,8 @@
 //! How the pieces lie, from the bottom up: `page` is what a leaf or inner node looks like; `version` and `delta` are what was
 //! written since; `leaf` puts both together, `fold` merges them; `tree` is the structure above, `restructure` changes it;
 //! `core` holds what all share and brings pages in; `apply` writes, `snapshot` reads, `ahead` before it is asked; `write_back`, `checkpoint` and `bulk` write
-//! to disk, `relief` keeps memory within its bounds; `directory` is the table of tables; `maintain` checks and compacts.
+//! to disk, `relief` keeps memory within its bounds; `directory` is the table of tables; `maintain` checks and compacts,
+//! `salvage` rebuilds what damage has left.
 //! `docs/engines/btree.md` tells the whole story.
 
 mod ahead;
@@ -26,6 +27,7 @@ mod pins;
 mod relief;
 mod restructure;
 mod ring;
+mod salvage;
 mod snapshot;
 mod stats;
 mod tables;
@@ -36,3 +38,4 @@ mod write_back;
 
 pub use engine_impl::BtreeEngine;
 pub use options::BtreeOptions;
+pub use salvage::{LostRange, SalvageReport, TableSalvage};

@@ -1,0 +1,187 @@
+//! Salvage: what can still be read of a damaged store, put into a fresh one in its place.
+//!
+//! 1. `walk`: follow the newest whole superblock to the table of tables and down every tree; what cannot be read leaves a
+//!    gap, a range of keys. 2. `find`: one pass over all files for leaves of the gaps' owners, the newest first, none that
+//!    overlaps one taken before. 3. Load the rows into a fresh store beside the old one, with the old one's tables and mark, and
+//!    verify it. 4. `exchange`: put it in the old one's place, the old files aside.
+//!
+//! Nothing is written to the damaged files, and they are never removed. A large value of which a piece is gone loses its row.
+//!
+//! Invariant: rows outside of gaps are exactly the checkpoint's. Rows in gaps come from leaves of this store that held them once;
+//! they may be older or newer than the checkpoint, and the report says where.
+
+mod exchange;
+mod find;
+mod report;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub(crate) use exchange::finish as finish_exchange;
+pub use report::{LostRange, SalvageReport, TableSalvage};
+
+use crate::checkpoint::RootAddress;
+use crate::directory::{self, DIRECTORY};
+use crate::tree::Child;
+use crate::{BtreeEngine, BtreeOptions};
+use blocks::{CheckpointRoot, SalvageReader, VolumeId};
+use engine::{Batch, CloseMode, Engine, EngineError, Maintenance, Result, Seq, TableId, TableSpec};
+use find::Found;
+use std::collections::BTreeSet;
+use std::path::Path;
+use vfs::Env;
+use walk::{Gap, Rows, Tree};
+
+/// Sentences of a failed check that an error quotes.
+const PROBLEMS_QUOTED: usize = 3;
+
+/// A table as its row says.
+struct OldTable {
+    spec: TableSpec,
+    tree: Tree,
+    created: Seq,
+}
+
+impl BtreeEngine {
+    /// Rebuilds what is readable of the store in `directory` into a fresh one and puts that in its place. The old files stay beside
+    /// it, see [`SalvageReport::kept`]. Nobody may have the store open. Needs room for a second store on the same file system, and
+    /// reads every block two or three times.
+    ///
+    /// The durable mark of the result is that of the checkpoint whose trees were followed. Where no superblock is whole it is
+    /// not known ([`SalvageReport::mark_is_known`]), and the log must not be replayed onto the result.
+    ///
+    /// A crash leaves the damaged store, or the result: [`BtreeEngine::open`] completes an exchange that was cut short. Errors:
+    /// `Invalid` when there is no store, `Io` and `OutOfSpace` when the fresh store cannot be written; damage is no error.
+    pub fn salvage(env: &Env, directory: &Path, options: BtreeOptions) -> Result<SalvageReport> {
+        exchange::finish(env, directory)?;
+        let reader = SalvageReader::open(env, directory)?;
+        if reader.is_empty() {
+            return Err(EngineError::Invalid {
+                operation: "salvage",
+                reason: format!("{} holds no file of a store", directory.display()),
+            });
+        }
+        let root = reader.roots().first().cloned();
+        let mut report = SalvageReport {
+            checkpoint: root.as_ref().map(|root| root.number),
+            ..SalvageReport::default()
+        };
+        let tables = read_directory(&reader, root.as_ref(), &mut report);
+        let gaps: Vec<Gap> = tables.iter().flat_map(|table| walk::gaps(&reader, &table.tree)).collect();
+        let known: BTreeSet<u32> = tables.iter().map(|table| table.tree.owner.0).collect();
+        let found = if gaps.is_empty() && !report.directory_is_damaged() {
+            Found::default()
+        } else {
+            let found = Found::scan(&reader, &gaps);
+            let unknown = found.owners.iter().filter(|(owner, _)| !known.contains(owner));
+            report.ownerless = unknown.map(|(owner, seen)| (TableId(*owner), seen.leaves)).collect();
+            found
+        };
+        // What nobody can tell is at least as new as the newest table.
+        let created = tables.iter().map(|table| table.created).max().unwrap_or(Seq::ZERO);
+        report.mark_is_known = root.is_some();
+        report.durable = root.map_or(created, |root| Seq(root.seq).max(created));
+        let (unfinished, finished) = exchange::names(directory)?;
+        exchange::make_empty(env, &unfinished)?;
+        load(env, &unfinished, options, &reader, &tables, &found, &mut report)?;
+        report.kept = exchange::exchange(env, directory, &unfinished, &finished)?;
+        Ok(report)
+    }
+}
+
+/// The tables, by id, those that were dropped left out.
+fn read_directory(
+    reader: &SalvageReader,
+    root: Option<&CheckpointRoot>,
+    report: &mut SalvageReport,
+) -> Vec<OldTable> {
+    let root = match root.map(|root| directory::decode_root(&root.root)) {
+        Some(Some(Child::Stored { address, level })) => walk::Root::At(RootAddress { address, level }),
+        Some(Some(_)) => walk::Root::NoRows,
+        Some(None) | None => walk::Root::Unknown,
+    };
+    let tree = Tree {
+        owner: DIRECTORY,
+        volume: VolumeId::MAIN,
+        root,
+    };
+    let gaps = walk::gaps(reader, &tree);
+    let found = if gaps.is_empty() { Found::default() } else { Found::scan(reader, &gaps) };
+    let mut rows = Rows::new(reader, &tree, &found);
+    let mut tables = Vec::new();
+    while let Some((key, value)) = rows.next() {
+        let id = key.try_into().map(u32::from_be_bytes).map(TableId);
+        let decoded = id.ok().and_then(|id| Some((id, directory::decode(id, &value)?)));
+        let Some((id, (table, is_dropped))) = decoded else {
+            report.bad_directory_rows += 1;
+            continue;
+        };
+        // An older row leads to an older tree. Where that was written since, its newest leaves are better.
+        let newest = found.owners.get(&id.0).map_or(0, |seen| seen.newest);
+        let is_outdated = rows.replaced().is_some_and(|checkpoint| checkpoint < newest);
+        if !is_dropped {
+            tables.push(OldTable {
+                tree: Tree {
+                    owner: id,
+                    volume: table.tree.shape.volume,
+                    root: match table.tree.root.load(&rcu::pin()) {
+                        _ if is_outdated => walk::Root::Unknown,
+                        Child::Stored { address, level } => walk::Root::At(RootAddress {
+                            address: *address,
+                            level: *level,
+                        }),
+                        _ => walk::Root::NoRows,
+                    },
+                },
+                created: table.created,
+                spec: table.spec,
+            });
+        }
+    }
+    report.directory_ranges = rows.into_ranges();
+    tables
+}
+
+/// Fills a fresh store, and closes it.
+fn load(
+    env: &Env,
+    directory: &Path,
+    options: BtreeOptions,
+    reader: &SalvageReader,
+    tables: &[OldTable],
+    found: &Found,
+    report: &mut SalvageReport,
+) -> Result<()> {
+    let fresh = BtreeEngine::open(env, directory, options)?;
+    if report.durable > Seq::ZERO {
+        let mut batch = Batch::new();
+        for table in tables {
+            batch.create_table(table.tree.owner, table.spec.clone());
+        }
+        fresh.apply(&batch, report.durable)?;
+        for table in tables {
+            let mut rows = Rows::new(reader, &table.tree, found);
+            let count = fresh.bulk_load(table.tree.owner, &mut rows, report.durable)?;
+            report.tables.push(TableSalvage {
+                id: table.tree.owner,
+                name: table.spec.name.clone(),
+                kind: table.spec.kind,
+                rows: count,
+                values_lost: rows.values_lost,
+                ranges: rows.into_ranges(),
+            });
+        }
+        fresh.publish(report.durable);
+        fresh.checkpoint()?;
+    }
+    let problems = fresh.maintain(&Maintenance::Verify(None))?.problems;
+    if !problems.is_empty() {
+        let quoted: Vec<&str> = problems.iter().take(PROBLEMS_QUOTED).map(String::as_str).collect();
+        return Err(EngineError::Corrupt {
+            path: directory.to_owned(),
+            offset: 0,
+            reason: format!("the fresh store is damaged itself: {}", quoted.join("; ")),
+        });
+    }
+    fresh.close(CloseMode::Checkpoint)
+}
