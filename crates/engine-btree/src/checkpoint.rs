@@ -143,6 +143,7 @@ impl Core {
         let directory_leaves = std::mem::take(&mut *directory.dirty.lock());
         self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;
         let root = self.write_inner_nodes(directory, line)?;
+        let _all_is_flushed = self.unflushed.write();
         self.free_lost_large();
         self.store.commit_checkpoint(line.cut.0, &directory::encode_root(root))?;
         for table in freed {
@@ -368,7 +369,7 @@ impl Core {
         let current = matches!(tree.descend(target, inner.level, &guard).child, Child::Inner(now) if Arc::ptr_eq(now, inner));
         if !current {
             // A split replaced it: its successors are written instead.
-            self.free_block(tree, address, Referenced::No);
+            writer.free_when_flushed(tree, address);
             return Ok(());
         }
         let mut disk = inner.disk.lock();

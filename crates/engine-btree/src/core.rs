@@ -200,6 +200,9 @@ pub(crate) struct Core {
     pub(crate) durable: AtomicU64,
     /// Tables that the next checkpoint has to look at.
     pub(crate) changed: PlainMutex<Vec<Arc<crate::tables::Table>>>,
+    /// Held for reading by whoever has appended blocks of the next checkpoint and not flushed them, for writing while a checkpoint
+    /// records what is used.
+    pub(crate) unflushed: parking_lot::RwLock<()>,
     /// Held from when a table's volume is looked up until the table is known, and while an unused volume is removed.
     pub(crate) volumes: PlainMutex<()>,
     pub(crate) limbo: Arc<Limbo>,
@@ -239,7 +242,8 @@ impl Core {
             pins: Pins::new(durable),
             tables: Tables::default(),
             workers,
-            budget: Budget::new(options.cache_bytes),
+            // The rest is for pages that were given up and that readers, or the allocator, still hold.
+            budget: Budget::new(options.cache_bytes - options.cache_bytes / 12),
             options,
             ring: Ring::default(),
             counters: Counters::default(),
@@ -248,6 +252,7 @@ impl Core {
             checkpointing: PlainMutex::new(durable),
             durable: AtomicU64::new(durable.0),
             changed: PlainMutex::new(Vec::new()),
+            unflushed: parking_lot::RwLock::new(()),
             volumes: PlainMutex::new(()),
             limbo: Arc::default(),
             merge_queue: Queue::default(),

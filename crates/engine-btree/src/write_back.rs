@@ -65,7 +65,11 @@ pub(crate) struct PageWriter<'c> {
     pending_bytes: usize,
     /// Inner nodes whose addresses are void if the next flush fails.
     pending_inner: Vec<Arc<Inner>>,
+    /// Blocks that were appended for nothing. Freed before the flush they would be given to others and written over.
+    pending_free: Vec<(Arc<Tree>, BlockAddr)>,
     raw: Vec<u8>,
+    /// From the first block of a checkpoint that is appended to the flush.
+    unflushed: Option<parking_lot::RwLockReadGuard<'c, ()>>,
 }
 
 impl<'c> PageWriter<'c> {
@@ -76,7 +80,9 @@ impl<'c> PageWriter<'c> {
             pending: Vec::new(),
             pending_bytes: 0,
             pending_inner: Vec::new(),
+            pending_free: Vec::new(),
             raw: Vec::new(),
+            unflushed: None,
         }
     }
 
@@ -92,6 +98,10 @@ impl<'c> PageWriter<'c> {
         let shape = tree.shape;
         let codec = if kind == BlockKind::Inner { codec::Codec::Lz4 } else { shape.codec };
         let level = if kind == BlockKind::Inner { None } else { shape.level };
+        if purpose == Purpose::Checkpoint && self.unflushed.is_none() {
+            // Recursive: a thread has several writers at times.
+            self.unflushed = Some(self.core.unflushed.read_recursive());
+        }
         let address = self
             .writer(shape.volume, purpose)
             .append(kind, tree.id.0, codec, level, raw)
@@ -106,8 +116,14 @@ impl<'c> PageWriter<'c> {
         self.pending_inner.push(inner);
     }
 
+    /// Nobody needs a block that was appended.
+    pub(crate) fn free_when_flushed(&mut self, tree: &Arc<Tree>, address: BlockAddr) {
+        self.pending_free.push((tree.clone(), address));
+    }
+
     /// What was appended and not flushed is void: nodes and leaves keep, or lack, an image.
     fn give_up_pending(&mut self) {
+        self.pending_free.clear();
         for (prepared, _) in self.pending.drain(..) {
             give_up(&prepared);
         }
@@ -295,13 +311,20 @@ impl<'c> PageWriter<'c> {
         for writer in self.writers.values_mut() {
             if let Err(error) = writer.flush() {
                 self.give_up_pending();
+                self.unflushed = None;
                 return Err(error.into());
             }
         }
         self.pending_inner.clear();
+        for (tree, address) in std::mem::take(&mut self.pending_free) {
+            self.core.free_block(&tree, address, Referenced::No);
+        }
         for (prepared, address) in std::mem::take(&mut self.pending) {
             publish(self.core, prepared, address);
         }
+        // What the leaves had before goes back to the allocator now, not some time.
+        rcu::pin().flush();
+        self.unflushed = None;
         Ok(())
     }
 }
