@@ -213,3 +213,6 @@ impl Core {
 pub(crate) fn is_live(table: &Table) -> bool {
     table.dropped() == SEQ_MAX
 }
+
+#[cfg(test)]
+mod layout_tests;
