@@ -31,6 +31,8 @@ impl std::error::Error for ConfigError {}
 pub enum Task {
     /// Serve.
     Serve(Box<Config>),
+    /// Repair a data directory's files and exit.
+    Repair(Box<Config>),
     /// Stop the server of a data directory.
     Shutdown(PathBuf),
     /// Print text and exit.
@@ -138,7 +140,11 @@ pub fn task(arguments: &[String], current_directory: &Path) -> Result<Task, Conf
             current_directory.join(values.text("storage.dbPath").unwrap_or("/data/db")),
         ));
     }
-    Ok(Task::Serve(Box::new(build(&values, current_directory)?)))
+    let config = Box::new(build(&values, current_directory)?);
+    Ok(match values.boolean("repair") {
+        Some(true) => Task::Repair(config),
+        _ => Task::Serve(config),
+    })
 }
 
 /// Reads a configuration from the text of a file alone.

@@ -69,6 +69,16 @@ pub fn open(name: &str, env: &Env, directory: &Path, storage: &StorageConfig) ->
     }
 }
 
+/// Rebuilds what is readable of a damaged engine's files; `None` for an engine that cannot.
+pub fn salvage(
+    name: &str,
+    env: &Env,
+    directory: &Path,
+    storage: &StorageConfig,
+) -> Option<Result<engine_btree::SalvageReport, EngineError>> {
+    (name == "btree").then(|| btree::salvage(env, directory, storage))
+}
+
 /// The compressor that new collections are given by name, so that they keep it when the option changes.
 pub fn collection_compressor(name: &str, storage: &StorageConfig) -> Option<String> {
     (name == "btree").then(|| {

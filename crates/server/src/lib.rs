@@ -16,4 +16,5 @@ pub mod engines;
 pub mod events;
 mod memory;
 pub mod net;
+pub mod repair;
 pub mod run;

@@ -1,7 +1,7 @@
 //! tenond: the document database server.
 
 use server::config::{self, Task};
-use server::{daemon, run};
+use server::{daemon, repair, run};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Task::Shutdown(db_path)) => daemon::shutdown(&vfs::RealFs::new(), &db_path),
+        Ok(Task::Repair(config)) => repair::run(&config),
         Ok(Task::Serve(config)) if config.fork && !daemon::is_child() => daemon::launch(arguments),
         Ok(Task::Serve(config)) => {
             if config.fork {

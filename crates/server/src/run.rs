@@ -312,13 +312,13 @@ impl Running {
 }
 
 /// The engine asked for; without one, that of the data in the directory.
-fn engine_name(config: &Config, env: &Env) -> Result<&'static str, StartError> {
+pub(crate) fn engine_name(config: &Config, env: &Env) -> anyhow::Result<&'static str> {
     let found = match config.storage.engine {
         Some(_) => None,
         None => DataDirectory::engine_of(&*env.fs, &config.storage.db_path)?,
     };
     let given = config.storage.engine.as_deref().or(found.as_deref());
-    Ok(engines::choose(given).map_err(|reason| anyhow!(reason))?)
+    engines::choose(given).map_err(|reason| anyhow!(reason))
 }
 
 fn open_storage(
@@ -330,6 +330,24 @@ fn open_storage(
     events: &Sender<Event>,
 ) -> Result<Arc<Storage>, StartError> {
     let opened = engines::open(engine, env, &directory.engine(engine), &config.storage)?;
+    let (mut log, mut options) = storage_parts(config, engine, directory)?;
+    let fail = failure_handler(logger.clone(), events.clone());
+    let of_log = fail.clone();
+    log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
+    let log = Log::open(env, log, opened.durable_seq())?;
+    let progress = logger.clone();
+    options.on_progress = Some(Arc::new(move |step| log_recovery(&progress, step)));
+    let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
+    storage.subscribe_failure(Box::new(move |reason| fail(reason)));
+    Ok(storage)
+}
+
+/// Options of log and storage as configured.
+pub(crate) fn storage_parts(
+    config: &Config,
+    engine: &str,
+    directory: &DataDirectory,
+) -> anyhow::Result<(LogOptions, StorageOptions)> {
     let mut log = LogOptions::new(directory.journal());
     log.codec = config.storage.journal_compressor.parse::<Codec>()?;
     log.commit_interval = Duration::from_millis(config.storage.commit_interval_ms);
@@ -338,19 +356,11 @@ fn open_storage(
     } else {
         LogMode::Off
     };
-    let fail = failure_handler(logger.clone(), events.clone());
-    let of_log = fail.clone();
-    log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
-    let log = Log::open(env, log, opened.durable_seq())?;
     let mut options = StorageOptions::new(Arc::new(query::matcher::MatcherCompiler));
     options.journal = config.storage.journal;
     options.collection_compressor = engines::collection_compressor(engine, &config.storage);
     options.sync_period = Duration::from_secs(config.storage.sync_period_s);
-    let progress = logger.clone();
-    options.on_progress = Some(Arc::new(move |step| log_recovery(&progress, step)));
-    let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
-    storage.subscribe_failure(Box::new(move |reason| fail(reason)));
-    Ok(storage)
+    Ok((log, options))
 }
 
 /// Logs the first failure of log or engine and has the main thread end the process.

@@ -101,7 +101,7 @@ pub const OPTIONS: &[Spec] = &[
         "none",
     ),
     short(b'h', spec("", "help", Kind::Action, "", "print the options and exit")),
-    spec("", "repair", Kind::NotBuilt("repair", &[]), "", "not built"),
+    spec("", "repair", Kind::Action, "", "repair damaged files of the btree engine and exit"),
     spec(
         "",
         "shutdown",
@@ -518,6 +518,6 @@ impl Spec {
         // This one takes its value as an argument in MongoDB too.
         let takes_value = self.flag == "wiredTigerIndexPrefixCompression";
         (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value)
-            || matches!(self.flag, "cpu" | "repair" | "enableEncryption")
+            || matches!(self.flag, "cpu" | "enableEncryption")
     }
 }

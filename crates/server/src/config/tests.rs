@@ -180,7 +180,6 @@ fn what_is_not_built_is_refused_by_name() {
         ("--tlsCertificateKeyFile x.pem", "TLS is not built yet"),
         ("--shardsvr", "--shardsvr: sharding is not built yet"),
         ("--configsvr", "--configsvr: sharding is not built yet"),
-        ("--repair", "--repair: repair is not built yet"),
         ("--profile 1", "the profiler is not built yet"),
         ("--syslog", "logging to syslog is not built yet"),
     ] {

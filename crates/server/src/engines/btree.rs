@@ -4,7 +4,7 @@ use crate::config::StorageConfig;
 use crate::memory;
 use codec::Codec;
 use engine::{Engine, EngineError};
-use engine_btree::{BtreeEngine, BtreeOptions};
+use engine_btree::{BtreeEngine, BtreeOptions, SalvageReport};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -16,6 +16,12 @@ pub const COMPRESSOR: &str = "snappy";
 pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<dyn Engine>, EngineError> {
     let options = options(storage, memory::bytes(&*env.fs))?;
     Ok(Arc::new(BtreeEngine::open(env, directory, options)?))
+}
+
+/// Rebuilds what is readable of damaged files.
+pub fn salvage(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<SalvageReport, EngineError> {
+    let options = options(storage, memory::bytes(&*env.fs))?;
+    BtreeEngine::salvage(env, directory, options)
 }
 
 fn options(storage: &StorageConfig, memory_bytes: u64) -> Result<BtreeOptions, EngineError> {

@@ -1,0 +1,266 @@
+//! `tenond --repair`: makes a data directory whose files are damaged one that opens, with all that can be read.
+//!
+//! 1. Open the engine and have it verify everything. 2. When it cannot, or finds damage, salvage its files; the old ones stay
+//! aside. 3. Replay the log; a log that does not fit what was salvaged is put aside. 4. Validate every collection, and write those
+//! that are not consistent anew: documents, then indexes. Documents refused because another one has their `_id` go to
+//! a collection of their own. It tells what it does on standard output, and never removes a damaged file.
+
+use crate::config::Config;
+use crate::data_directory::{DataDirectory, Metadata};
+use crate::{engines, run};
+use anyhow::{Context, Result, anyhow, bail};
+use bson::RawDocument;
+use engine::{CloseMode, EngineError, ErrorKind, Maintenance};
+use engine_btree::SalvageReport;
+use oplog::Log;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use storage::{
+    Collection, Direction, FillLimits, IndexSpec, LockMode, Namespace, Operation, RecordBatch, Storage, StorageError,
+};
+use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
+
+/// Suffix of a collection that is being written anew.
+const UNFINISHED: &str = ".tenon.repair";
+/// Suffix of a collection of documents whose `_id` another one has.
+const DUPLICATES: &str = ".tenon.duplicates";
+/// A unit of writing ends at so many bytes or documents.
+const UNIT_BYTES: usize = 4 << 20;
+const UNIT_DOCUMENTS: usize = 1000;
+/// Lines of one sort that are printed.
+const LINES_MAX: usize = 20;
+
+/// Repairs, tells, and answers the exit code: 0 when the directory can be served, 1 otherwise.
+pub fn run(config: &Config) -> ExitCode {
+    let env = Env {
+        fs: Arc::new(RealFs::new()),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom::new()),
+    };
+    match repair(config, &env) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("repair failed: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn repair(config: &Config, env: &Env) -> Result<()> {
+    let name = run::engine_name(config, env)?;
+    let wanted = Metadata {
+        engine: name.to_owned(),
+        directory_per_db: config.storage.directory_per_db,
+    };
+    let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
+    let path = directory.engine(name);
+    let salvaged = match damage(config, env, name, &path)? {
+        None => {
+            println!("the files of the storage engine {name} are whole");
+            None
+        }
+        Some(damage) => {
+            println!("the files of the storage engine {name} are damaged: {damage}");
+            let report = engines::salvage(name, env, &path, &config.storage)
+                .ok_or_else(|| anyhow!("the storage engine {name} has no salvage: restore a backup"))?
+                .context("salvage")?;
+            println!("{report}");
+            Some(report)
+        }
+    };
+    let storage = open_storage(config, env, name, &directory, salvaged.as_ref())?;
+    let result = repair_collections(env, &storage);
+    storage.close(result.is_ok())?;
+    result?;
+    directory.close()?;
+    println!("repair is done");
+    Ok(())
+}
+
+/// What is wrong with the engine's files; `None` when nothing is.
+fn damage(config: &Config, env: &Env, name: &str, path: &Path) -> Result<Option<String>> {
+    let is_damage = |error: &EngineError| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
+    let engine = match engines::open(name, env, path, &config.storage) {
+        Ok(engine) => engine,
+        Err(error) if is_damage(&error) => return Ok(Some(error.to_string())),
+        Err(error) => return Err(error.into()),
+    };
+    let verified = engine.maintain(&Maintenance::Verify(None));
+    engine.close(CloseMode::Abandon)?;
+    match verified {
+        Ok(report) => Ok(match report.problems.len() {
+            0 => None,
+            1 => report.problems.into_iter().next(),
+            more => Some(format!("{} ({} problems)", report.problems[0], more)),
+        }),
+        Err(EngineError::Unsupported { .. }) => Ok(None),
+        Err(error) if is_damage(&error) => Ok(Some(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens the storage, log included. After a salvage the log may not fit: then it is put aside.
+fn open_storage(
+    config: &Config,
+    env: &Env,
+    name: &str,
+    directory: &DataDirectory,
+    salvaged: Option<&SalvageReport>,
+) -> Result<Arc<Storage>> {
+    let open = || -> Result<Arc<Storage>> {
+        let engine = engines::open(name, env, &directory.engine(name), &config.storage)?;
+        let (log, mut options) = run::storage_parts(config, name, directory)?;
+        options.background = false;
+        let log = Log::open(env, log, engine.durable_seq())?;
+        Ok(Storage::open(env.clone(), engine, Arc::new(log), options)?)
+    };
+    let Some(report) = salvaged.filter(|report| report.is_damaged()) else {
+        return open();
+    };
+    if report.mark_is_known {
+        match open() {
+            Ok(storage) => return Ok(storage),
+            Err(error) => println!("the log does not fit what was salvaged: {error:#}"),
+        }
+    } else {
+        println!("where in the log the salvaged state stands is not known");
+    }
+    let aside = put_aside(&*env.fs, &directory.journal())?;
+    println!("the log was put aside: {}; writes that are only there are lost", aside.display());
+    open()
+}
+
+/// Renames a directory and makes it anew, empty.
+fn put_aside(fs: &dyn FileSystem, path: &Path) -> Result<PathBuf> {
+    let mut number = 1u64;
+    let aside = loop {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".damaged");
+        if number > 1 {
+            name.push(format!("-{number}"));
+        }
+        let name = PathBuf::from(name);
+        if !fs.exists(&name)? {
+            break name;
+        }
+        number += 1;
+    };
+    fs.rename(path, &aside).with_context(|| format!("cannot rename {}", path.display()))?;
+    fs.create_directory_all(path)?;
+    fs.sync_directory(path.parent().unwrap_or(Path::new(".")))?;
+    Ok(aside)
+}
+
+/// Writes every collection anew that is not consistent.
+fn repair_collections(env: &Env, storage: &Storage) -> Result<()> {
+    let op = Operation::new(env.clock.clone(), 0);
+    for db in storage.catalog().databases() {
+        for collection in storage.catalog().collections(&db) {
+            let ns = collection.namespace().clone();
+            if ns.collection().ends_with(UNFINISHED) {
+                // Of a repair that was cut short.
+                storage.drop_collection(&op, &ns)?;
+                continue;
+            }
+            let report = storage.validate(&op, &ns, false)?;
+            if report.is_valid() {
+                continue;
+            }
+            println!("{ns}: {} problems", report.errors.len());
+            for error in report.errors.iter().take(LINES_MAX) {
+                println!("  {error}");
+            }
+            rewrite(storage, &op, &collection).with_context(|| format!("{ns}"))?;
+            let report = storage.validate(&op, &ns, false)?;
+            if !report.is_valid() {
+                bail!("{ns} is still not consistent: {}", report.errors.join("; "));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies a collection's documents to a new one, builds its indexes, and puts it in the old one's place.
+fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<()> {
+    let ns = old.namespace().clone();
+    let new = Namespace::new(ns.db(), &format!("{}{UNFINISHED}", ns.collection()))?;
+    let duplicates = Namespace::new(ns.db(), &format!("{}{DUPLICATES}", ns.collection()))?;
+    storage.drop_collection(op, &new)?;
+    storage.create_collection(op, &new, old.options())?;
+    let (mut kept, mut twice, mut unreadable) = (0u64, 0u64, 0u64);
+    let view = storage.read()?;
+    let mut cursor = view.records(old, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
+    let mut batch = RecordBatch::new();
+    let limits = FillLimits {
+        rows_max: UNIT_DOCUMENTS,
+        bytes_max: UNIT_BYTES,
+    };
+    while cursor.fill(&mut batch, limits)? {
+        let mut refused = Vec::new();
+        let guard = existing(storage, op, &new)?;
+        let mut unit = storage.begin_write(op);
+        for index in 0..batch.len() {
+            let Some(document) = checked(batch.document(index)) else {
+                unreadable += 1;
+                continue;
+            };
+            match unit.insert(&guard, document) {
+                Ok(_) => kept += 1,
+                Err(StorageError::DuplicateKey(_)) => refused.push(document.to_owned()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        unit.commit()?;
+        drop(guard);
+        twice += refused.len() as u64;
+        if !refused.is_empty() && storage.catalog().collection(&duplicates).is_none() {
+            // Inside a document with an `_id` of its own, so that no index refuses them again.
+            storage.create_collection(op, &duplicates, RawDocument::from_bytes(EMPTY)?)?;
+        }
+        for document in &refused {
+            let guard = existing(storage, op, &duplicates)?;
+            let mut unit = storage.begin_write(op);
+            unit.insert(&guard, &bson::rawdoc! { "_id": bson::oid::ObjectId::new(), "document": document.clone() })?;
+            unit.commit()?;
+        }
+    }
+    println!("{ns}: {kept} documents kept");
+    if twice > 0 {
+        println!("{ns}: {twice} documents have the _id of another one: they are in {duplicates}, in the field 'document'");
+    }
+    if unreadable > 0 {
+        println!("{ns}: {unreadable} records are no documents and were left out");
+    }
+    let specs = old.indexes().iter().chain(old.building_indexes()).filter(|index| !index.is_id());
+    let specs: Vec<IndexSpec> = specs.map(|index| index.parsed_spec().clone()).collect();
+    for spec in specs {
+        let name = spec.name.clone();
+        match storage.create_indexes(op, &new, &[spec]) {
+            Ok(_) => {}
+            Err(StorageError::DuplicateKey(error)) => {
+                println!("{ns}: the unique index {name} was dropped, since two documents have the same key: {error:?}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    storage.rename_collection(op, &new, &ns, true)?;
+    Ok(())
+}
+
+/// A document without any field.
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+
+/// A record's bytes as a document that can be stored.
+fn checked(bytes: &[u8]) -> Option<&RawDocument> {
+    wire::validate_document(bytes).ok()?;
+    let document = RawDocument::from_bytes(bytes).ok()?;
+    let first = document.iter().next()?.ok()?;
+    (first.0.as_str() == "_id").then_some(document)
+}
+
+fn existing(storage: &Storage, op: &Operation, ns: &Namespace) -> Result<storage::CollectionGuard> {
+    let guard = storage.collection(op, ns, LockMode::IntentExclusive)?;
+    guard.ok_or_else(|| anyhow!("{ns} has gone"))
+}
