@@ -41,7 +41,7 @@ pub use limits::SECTOR_BYTES;
 pub use pin::PinnedCheckpoint;
 pub use read::ReadScratch;
 pub use salvage::SalvagedBlock;
-pub use salvage_reader::SalvageReader;
+pub use salvage_reader::{SalvageMap, SalvageReader};
 pub use stats::{StoreStats, VolumeStats};
 pub use store::{BlockStore, CheckpointRoot, Purpose, Referenced, StoreOptions, Urgency};
 pub use writer::RunWriter;

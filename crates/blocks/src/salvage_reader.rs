@@ -6,7 +6,8 @@
 //! Invariant: nothing is ever written, so that a salvage that fails has changed nothing.
 
 use crate::block::mismatch;
-use crate::checkpoint::SIDE_FILE;
+use crate::checkpoint::{DIRECTORY_OWNER, SIDE_FILE};
+use crate::directory::{Directory, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::open::volume_files;
 use crate::read::{damaged, open_block, read_bytes};
 use crate::store::volume_path;
@@ -15,6 +16,7 @@ use crate::superblocks::SUPERBLOCKS_BYTES;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, CheckpointRoot, Result, SalvagedBlock, VolumeId};
 use codec::Decompressor;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use vfs::{Access, Env, File};
 
@@ -23,6 +25,34 @@ pub struct SalvageReader {
     env: Env,
     volumes: Vec<Volume>,
     roots: Vec<CheckpointRoot>,
+    /// The store's own directory, as the newest superblock has it.
+    meta: Option<BlockAddr>,
+}
+
+/// A page of a map of used sectors.
+enum MapPage {
+    Bits(Vec<u8>),
+    Free,
+    Unreadable,
+}
+
+/// Which sectors the newest checkpoint refers to, as far as its maps can be read.
+pub struct SalvageMap {
+    volumes: HashMap<VolumeId, Vec<MapPage>>,
+}
+
+impl SalvageMap {
+    /// Whether the checkpoint refers to a block; `None` where the map cannot be read.
+    pub fn is_used(&self, volume: VolumeId, addr: &BlockAddr) -> Option<bool> {
+        let pages = self.volumes.get(&volume)?;
+        let page = usize::try_from(addr.sector() / PAGE_SECTORS).ok()?;
+        let bit = (addr.sector() % PAGE_SECTORS) as usize;
+        match pages.get(page) {
+            None | Some(MapPage::Free) => Some(false),
+            Some(MapPage::Unreadable) => None,
+            Some(MapPage::Bits(bits)) => Some(bits.get(bit / 8)? & 1 << (bit % 8) != 0),
+        }
+    }
 }
 
 impl SalvageReader {
@@ -44,6 +74,7 @@ impl SalvageReader {
                 volumes.push(Volume::new(id, "", path, file, length));
             }
         }
+        let meta = superblocks.first().and_then(|superblock| superblock.directory);
         let roots = superblocks.into_iter().filter(|superblock| superblock.number > 0);
         let roots = roots.map(|superblock| CheckpointRoot {
             number: superblock.number,
@@ -54,12 +85,50 @@ impl SalvageReader {
             env: env.clone(),
             volumes,
             roots: roots.collect(),
+            meta,
         })
     }
 
     /// What the whole superblocks say, the newest first.
     pub fn roots(&self) -> &[CheckpointRoot] {
         &self.roots
+    }
+
+    /// The maps of the newest checkpoint; `None` when nothing of them can be read. A volume whose index cannot be read is not in it.
+    pub fn map(&self) -> Option<SalvageMap> {
+        let raw = self.read(VolumeId::MAIN, &self.meta?, DIRECTORY_OWNER, BlockKind::Meta).ok()?;
+        let directory = Directory::decode(&raw).ok()?;
+        let mut volumes = HashMap::new();
+        for listed in &directory.volumes {
+            if let Some(pages) = self.map_pages(listed.id, &listed.index) {
+                volumes.insert(listed.id, pages);
+            }
+        }
+        Some(SalvageMap { volumes })
+    }
+
+    fn map_pages(&self, volume: VolumeId, index: &[Option<BlockAddr>]) -> Option<Vec<MapPage>> {
+        let mut pages = Vec::new();
+        for address in index {
+            let Some(address) = address else {
+                pages.extend((0..INDEX_PAGES).map(|_| MapPage::Free));
+                continue;
+            };
+            let raw = self.read(VolumeId::MAIN, address, volume.0, BlockKind::Meta).ok()?;
+            if raw.len() != INDEX_BYTES {
+                return None;
+            }
+            for address in raw.chunks_exact(BlockAddr::ENCODED_BYTES).map(BlockAddr::decode) {
+                let Some(address) = address else {
+                    pages.push(MapPage::Free);
+                    continue;
+                };
+                let bits = self.read(VolumeId::MAIN, &address, volume.0, BlockKind::Map).ok();
+                let bits = bits.filter(|bits| bits.len() == PAGE_BYTES);
+                pages.push(bits.map_or(MapPage::Unreadable, MapPage::Bits));
+            }
+        }
+        Some(pages)
     }
 
     /// True when there is no file of a store.

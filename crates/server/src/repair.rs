@@ -1,9 +1,12 @@
 //! `tenond --repair`: makes a data directory whose files are damaged one that opens, with all that can be read.
 //!
-//! 1. Open the engine and have it verify everything. 2. When it cannot, or finds damage, salvage its files; the old ones stay
-//! aside. 3. Replay the log; a log that does not fit what was salvaged is put aside. 4. Validate every collection, and write those
-//! that are not consistent anew: documents, then indexes. Documents refused because another one has their `_id` go to
-//! a collection of their own. It tells what it does on standard output, and never removes a damaged file.
+//! 1. Open the engine and have it verify everything.
+//! 2. When it cannot, or finds damage, salvage its files; the old ones stay aside.
+//! 3. Replay the log; a log that does not fit what was salvaged is put aside.
+//! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents refused because
+//!    another one has their `_id` go to a collection of their own.
+//!
+//! It tells what it does on standard output, and never removes a damaged file.
 
 use crate::config::Config;
 use crate::data_directory::{DataDirectory, Metadata};

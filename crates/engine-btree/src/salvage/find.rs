@@ -1,9 +1,11 @@
 //! Finding leaves for ranges of keys whose pages cannot be read.
 //!
 //! A block says whose it is, where it was written and for which checkpoint; a leaf's rows say which keys it held. Whether anything
-//! still refers to it they do not say. So the newest are taken first, and none that overlaps one that was taken: an older image of a
-//! leaf that was split or written anew overlaps its successors. What remains in doubt: a leaf of another time that lies wholly between
-//! two others, and two images of one checkpoint, of which the one further back in the file is taken.
+//! still refers to it they do not say; the block store's map of used sectors does, where it can be read. Below a lost inner page
+//! exactly the leaves that the map marks are wanted. In the place of a lost leaf, or without a map, the newest are taken first, and
+//! none that overlaps one that was taken: an older image of a leaf that was split or written anew overlaps its successors. What
+//! remains in doubt without a map: a leaf of another time that lies wholly between two others, and two images of one checkpoint, of
+//! which the one further back in the file is taken.
 
 use super::walk::Gap;
 use crate::page::LeafImage;
@@ -48,6 +50,7 @@ impl Found {
         for gaps in by_owner.values_mut() {
             gaps.sort_by(|(a, _), (b, _)| a.span.low.cmp(&b.span.low));
         }
+        let map = reader.map();
         let mut owners = BTreeMap::new();
         reader.scan(&mut |block| {
             if block.kind != BlockKind::Leaf {
@@ -57,7 +60,8 @@ impl Found {
             seen.leaves += 1;
             seen.newest = seen.newest.max(block.checkpoint);
             if let Some(gaps) = by_owner.get_mut(&block.owner) {
-                note(gaps, &block);
+                let is_used = map.as_ref().and_then(|map| map.is_used(block.volume, &block.addr));
+                note(gaps, &block, is_used);
             }
         });
         owners.remove(&crate::directory::DIRECTORY.0);
@@ -78,14 +82,16 @@ impl Found {
 }
 
 /// Adds a leaf to the gaps that it has rows of.
-fn note(gaps: &mut [(&Gap, Vec<FoundLeaf>)], block: &SalvagedBlock) {
+fn note(gaps: &mut [(&Gap, Vec<FoundLeaf>)], block: &SalvagedBlock, is_used: Option<bool>) {
     let Ok(image) = LeafImage::decode(&block.raw) else { return };
     let Some(last) = image.len().checked_sub(1) else { return };
     let (first, last) = (image.key(0).to_vec(), image.key(last).to_vec());
     let start = gaps.partition_point(|(gap, _)| gap.span.high.as_ref().is_some_and(|high| *high <= first));
     for (gap, candidates) in gaps[start..].iter_mut().take_while(|(gap, _)| gap.span.low <= last) {
         let rows = gap.span.rows_of(&image);
-        if !rows.is_empty() {
+        // What the map calls free is no leaf below a lost inner page.
+        let is_outdated = gap.level > 0 && is_used == Some(false);
+        if !rows.is_empty() && !is_outdated {
             candidates.push(FoundLeaf {
                 volume: block.volume,
                 addr: block.addr,

@@ -66,10 +66,14 @@ struct Built {
 impl Built {
     /// Writes `rounds` times to rows of two tables, a checkpoint after each; the first one writes all rows.
     fn new(rounds: u64) -> Self {
+        Self::with(rounds, options())
+    }
+
+    fn with(rounds: u64, options: BtreeOptions) -> Self {
         let fs = SimulatedFs::new(7);
         let env = env(fs.clone());
         vfs::create_directory_durably(&*env.fs, directory()).unwrap();
-        let engine = BtreeEngine::open(&env, directory(), options()).unwrap();
+        let engine = BtreeEngine::open(&env, directory(), options).unwrap();
         let mut batch = Batch::new();
         for (id, kind) in [(RECORDS, TableKind::Records), (INDEX, TableKind::Index)] {
             let spec = TableSpec {
@@ -94,6 +98,11 @@ impl Built {
                     batch.put(id, key.clone(), value.clone());
                     built.ever.insert((id.0, key.clone(), value.clone()));
                     built.tables.entry(id.0).or_default().insert(key, value);
+                }
+                // Whole leaves go, whose images stay in the file for a while.
+                for number in (100..200).filter(|_| round == 3) {
+                    batch.delete(id, key(number));
+                    built.tables.entry(id.0).or_default().remove(&key(number));
                 }
                 built.seq = built.seq.next();
                 engine.apply(&batch, built.seq).unwrap();
@@ -233,7 +242,7 @@ fn every_damaged_block_costs_its_own_rows_only() {
 #[test]
 fn old_images_fill_gaps_and_nothing_else() {
     let built = Built::new(6);
-    let mut filled = 0;
+    let (mut filled, mut inner) = (0, 0);
     for block in built.blocks() {
         let (fs, env) = built.copy();
         flip(&fs, &block);
@@ -241,6 +250,11 @@ fn old_images_fill_gaps_and_nothing_else() {
         if block.kind == BlockKind::Leaf && block.owner == u32::MAX {
             // The trees of an older table of tables are not what is wanted.
             assert_eq!(content, built.tables, "{report}");
+        }
+        if block.kind == BlockKind::Inner {
+            // The map tells the leaves below from those that were written anew or removed.
+            assert_eq!(content, built.tables, "{:?}\n{report}", block.addr);
+            inner += usize::from(report.is_damaged());
         }
         for (id, rows) in &content {
             assert_eq!(
@@ -256,7 +270,7 @@ fn old_images_fill_gaps_and_nothing_else() {
         let ranges = report.tables.iter().flat_map(|table| &table.ranges);
         filled += ranges.map(|range| range.leaves_found).sum::<u64>();
     }
-    assert!(filled > 0, "no gap was filled");
+    assert!(filled > 0 && inner == 2, "{filled} leaves filled gaps, {inner} inner pages were missed");
 }
 
 fn lost_values(report: &SalvageReport, id: u32) -> u64 {
@@ -277,6 +291,25 @@ fn without_superblocks_the_newest_leaves_are_found() {
     assert_eq!(content, built.tables);
     assert!(!report.mark_is_known && report.checkpoint.is_none() && report.is_damaged(), "{report}");
     assert!(report.durable <= built.seq);
+}
+
+#[test]
+fn a_volume_is_known_by_its_blocks_when_its_head_is_damaged() {
+    let options = BtreeOptions {
+        directory_per_db: true,
+        ..options()
+    };
+    let built = Built::with(1, options.clone());
+    let (_, env) = built.copy();
+    let volume = directory().join("db").join("data.blocks");
+    let file = env.fs.open(&volume, Access::ReadWrite).unwrap();
+    file.write_all_at(&[0xa5; 512], 0).unwrap();
+    file.sync_data().unwrap();
+    assert!(BtreeEngine::open(&env, directory(), options.clone()).is_err());
+    let report = BtreeEngine::salvage(&env, directory(), options).unwrap();
+    assert!(!report.is_damaged(), "{report}");
+    assert_eq!(content(&env), built.tables);
+    assert!(env.fs.exists(&volume).unwrap() && env.fs.exists(&report.kept.join("db/data.blocks")).unwrap());
 }
 
 #[test]
