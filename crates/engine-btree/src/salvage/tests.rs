@@ -99,8 +99,8 @@ impl Built {
                     built.ever.insert((id.0, key.clone(), value.clone()));
                     built.tables.entry(id.0).or_default().insert(key, value);
                 }
-                // Whole leaves go, whose images stay in the file for a while.
-                for number in (100..200).filter(|_| round == 3) {
+                // Whole leaves go, whose images stay in the file.
+                for number in (60..260).filter(|_| round == 5) {
                     batch.delete(id, key(number));
                     built.tables.entry(id.0).or_default().remove(&key(number));
                 }

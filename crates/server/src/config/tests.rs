@@ -260,6 +260,10 @@ fn actions_print_or_stop() {
         panic!()
     };
     assert_eq!(path, Path::new("/srv/tenon/d"));
+    let Task::Repair(config) = task(&words("--repair --dbpath d"), Path::new(HERE)).unwrap() else {
+        panic!()
+    };
+    assert_eq!(config.storage.db_path, Path::new("/srv/tenon/d"));
 }
 
 #[test]
