@@ -33,6 +33,13 @@ pub(crate) struct RootAddress {
     pub(crate) level: u8,
 }
 
+/// A node that was appended and not flushed: what it holds begins at `from`.
+struct AppendedInner {
+    inner: Arc<Inner>,
+    from: Option<Vec<u8>>,
+    address: BlockAddr,
+}
+
 /// A node of a tree as the running checkpoint has to find it.
 enum Gathered {
     /// Nothing below changed, or it was written already.
@@ -284,6 +291,24 @@ impl Core {
 
     /// Writes the changed nodes of one level, from the left to the right.
     fn write_level(&self, tree: &Arc<Tree>, level: u8, line: Line, writer: &mut PageWriter<'_>) -> Result<()> {
+        let mut appended = Vec::new();
+        let result = self.append_level(tree, level, line, writer, &mut appended);
+        if result.is_err() {
+            appended.iter().for_each(|appended: &AppendedInner| appended.inner.dirty.store(true, Ordering::Release));
+            return result;
+        }
+        self.flush_inner(tree, &mut appended, line, writer)
+    }
+
+    fn append_level(
+        &self,
+        tree: &Arc<Tree>,
+        level: u8,
+        line: Line,
+        writer: &mut PageWriter<'_>,
+        appended: &mut Vec<AppendedInner>,
+    ) -> Result<()> {
+        let mut raw = Vec::new();
         let mut from: Option<Vec<u8>> = None;
         loop {
             let target = from.as_deref().map_or(Target::First, Target::At);
@@ -324,16 +349,30 @@ impl Core {
                     continue;
                 }
                 Some(Gathered::Ready(inner, addresses)) => {
-                    self.write_inner(tree, &inner, &addresses, line, target, writer)?;
+                    raw.clear();
+                    encode_inner(inner.level, &inner.separators, &addresses, &mut raw);
+                    match writer.append(tree, BlockKind::Inner, Purpose::Checkpoint, &raw) {
+                        Ok(address) => appended.push(AppendedInner {
+                            inner,
+                            from: from.clone(),
+                            address,
+                        }),
+                        Err(error) => {
+                            inner.dirty.store(true, Ordering::Release);
+                            return Err(error);
+                        }
+                    }
+                    if appended.len() == UNIT_LEAVES {
+                        self.flush_inner(tree, appended, line, writer)?;
+                    }
                 }
                 Some(Gathered::Has(_)) | None => {}
             }
             match high {
-                None => break,
+                None => return Ok(()),
                 Some(high) => from = Some(high),
             }
         }
-        writer.flush()
     }
 
     fn write_for_checkpoint(&self, tree: &Arc<Tree>, leaves: &[Arc<Leaf>], writer: &mut PageWriter<'_>) -> Result<()> {
@@ -346,39 +385,42 @@ impl Core {
         writer.flush()
     }
 
-    fn write_inner(
+    /// Gives appended and flushed nodes their addresses. Before the flush nobody may learn them: a split would free a block
+    /// whose bytes are on their way, and they would be written over whatever took its place.
+    fn install_inner(&self, tree: &Arc<Tree>, appended: Vec<AppendedInner>, line: Line) {
+        for AppendedInner { inner, from, address } in appended {
+            let guard = rcu::pin();
+            let _structure = tree.structure.lock();
+            let target = from.as_deref().map_or(Target::First, Target::At);
+            let child = tree.descend(target, inner.level, &guard).child;
+            if !matches!(child, Child::Inner(now) if Arc::ptr_eq(now, &inner)) {
+                // A split replaced it: its successors are written instead.
+                self.free_block(tree, address, Referenced::No);
+                continue;
+            }
+            let mut disk = inner.disk.lock();
+            if let Some(old) = disk.address.replace(address) {
+                self.free_block(tree, old, Referenced::No);
+            }
+            disk.checkpoint = Some((line.number, address));
+        }
+    }
+
+    /// Flushes what was appended and installs it; after an error the nodes are to be written again.
+    fn flush_inner(
         &self,
         tree: &Arc<Tree>,
-        inner: &Arc<Inner>,
-        addresses: &[BlockAddr],
+        appended: &mut Vec<AppendedInner>,
         line: Line,
-        target: Target<'_>,
         writer: &mut PageWriter<'_>,
     ) -> Result<()> {
-        let mut raw = Vec::new();
-        encode_inner(inner.level, &inner.separators, addresses, &mut raw);
-        let address = match writer.append(tree, BlockKind::Inner, Purpose::Checkpoint, &raw) {
-            Ok(address) => address,
-            Err(error) => {
-                inner.dirty.store(true, Ordering::Release);
-                return Err(error);
-            }
-        };
-        let guard = rcu::pin();
-        let _structure = tree.structure.lock();
-        let current = matches!(tree.descend(target, inner.level, &guard).child, Child::Inner(now) if Arc::ptr_eq(now, inner));
-        if !current {
-            // A split replaced it: its successors are written instead.
-            writer.free_when_flushed(tree, address);
-            return Ok(());
+        let flushed = writer.flush();
+        if flushed.is_err() {
+            appended.iter().for_each(|appended| appended.inner.dirty.store(true, Ordering::Release));
+        } else {
+            self.install_inner(tree, std::mem::take(appended), line);
         }
-        let mut disk = inner.disk.lock();
-        if let Some(old) = disk.address.replace(address) {
-            self.free_block(tree, old, Referenced::No);
-        }
-        disk.checkpoint = Some((line.number, address));
-        writer.expect_flush(inner.clone());
-        Ok(())
+        flushed
     }
 
     /// Gives back every block of a dropped table that nobody reads any more.

@@ -6,6 +6,7 @@
 use crate::core::{Core, Line};
 use crate::fold::{FoldPlan, Folded, fold, view_of};
 use crate::leaf::{Base, Leaf, LeafState, LeafView, SEQ_MAX};
+use crate::page::CellValue;
 use crate::tree::{Child, Replaced, Target, Tree, base_bytes, leaf_overhead};
 use blocks::{BlockAddr, Referenced};
 use engine::Seq;
@@ -69,6 +70,19 @@ impl Core {
         }
         if let Base::Stored(address) = view.base {
             return Err(Restructured::NotLoaded(address));
+        }
+        if let Base::Image(image) = &view.base
+            && view.order.len() == 0
+            && view.hidden_from == SEQ_MAX
+        {
+            // Nothing to merge.
+            let is_large = |row| matches!(image.value(row), CellValue::Large(_));
+            return Ok(FoldedBase {
+                image: image.clone(),
+                newest: state.base_newest,
+                valid_to: SEQ_MAX,
+                has_large: tree.has_large.load(Ordering::Acquire) && (0..image.len()).any(is_large),
+            });
         }
         let (folded, through) = self.with_readers(|published, readers| {
             let through = through.map_or(published, |through| through.min(published));
@@ -216,7 +230,11 @@ impl Core {
     /// refers, or will refer, to it where it is good for its cut. Under the leaf's lock and `line`.
     pub(crate) fn free_image(&self, tree: &Tree, state: &mut LeafState, line: Option<Line>, written: bool) {
         if let Some(address) = state.stored.take() {
-            let good = line.is_some_and(|line| state.valid_from <= line.cut && line.cut < state.valid_to);
+            // Once an image was replaced for it, the checkpoint refers to that one.
+            let good = line.is_some_and(|line| {
+                let replaced = state.checkpoint.is_some_and(|(number, _)| number == line.number);
+                !replaced && state.valid_from <= line.cut && line.cut < state.valid_to
+            });
             self.free_block(tree, address, if good && written { Referenced::ByRunningCheckpoint } else { Referenced::No });
         }
     }

@@ -10,7 +10,7 @@ use crate::fold::{homeless, image_at, row_bytes};
 use crate::leaf::{Base, Leaf, SEQ_MAX};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage};
 use crate::restructure::{FoldedBase, Restructured};
-use crate::tree::{Inner, InnerDisk, Tree};
+use crate::tree::Tree;
 use crate::version::{Change, LargeOwner, Value};
 use blocks::{BlockAddr, BlockKind, Purpose, Referenced, RunWriter, VolumeId};
 use bytes::Bytes;
@@ -63,10 +63,6 @@ pub(crate) struct PageWriter<'c> {
     writers: HashMap<(VolumeId, bool), RunWriter>,
     pending: Vec<(Prepared, BlockAddr)>,
     pending_bytes: usize,
-    /// Inner nodes whose addresses are void if the next flush fails.
-    pending_inner: Vec<Arc<Inner>>,
-    /// Blocks that were appended for nothing. Freed before the flush they would be given to others and written over.
-    pending_free: Vec<(Arc<Tree>, BlockAddr)>,
     raw: Vec<u8>,
     /// From the first block of a checkpoint that is appended to the flush.
     unflushed: Option<parking_lot::RwLockReadGuard<'c, ()>>,
@@ -79,8 +75,6 @@ impl<'c> PageWriter<'c> {
             writers: HashMap::new(),
             pending: Vec::new(),
             pending_bytes: 0,
-            pending_inner: Vec::new(),
-            pending_free: Vec::new(),
             raw: Vec::new(),
             unflushed: None,
         }
@@ -111,25 +105,10 @@ impl<'c> PageWriter<'c> {
         Ok(address)
     }
 
-    /// An inner node has an address that was appended and not flushed.
-    pub(crate) fn expect_flush(&mut self, inner: Arc<Inner>) {
-        self.pending_inner.push(inner);
-    }
-
-    /// Nobody needs a block that was appended.
-    pub(crate) fn free_when_flushed(&mut self, tree: &Arc<Tree>, address: BlockAddr) {
-        self.pending_free.push((tree.clone(), address));
-    }
-
     /// What was appended and not flushed is void: nodes and leaves keep, or lack, an image.
     fn give_up_pending(&mut self) {
-        self.pending_free.clear();
         for (prepared, _) in self.pending.drain(..) {
             give_up(&prepared);
-        }
-        for inner in self.pending_inner.drain(..) {
-            inner.dirty.store(true, Ordering::Release);
-            *inner.disk.lock() = InnerDisk::default();
         }
     }
 
@@ -315,10 +294,6 @@ impl<'c> PageWriter<'c> {
                 return Err(error.into());
             }
         }
-        self.pending_inner.clear();
-        for (tree, address) in std::mem::take(&mut self.pending_free) {
-            self.core.free_block(&tree, address, Referenced::No);
-        }
         for (prepared, address) in std::mem::take(&mut self.pending) {
             publish(self.core, prepared, address);
         }
@@ -394,10 +369,13 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         return;
     }
     let mut replaced_for_line = line.is_none();
+    let mut checkpoint = state.checkpoint;
     if let Some(line) = *line {
-        let was_good = state.stored.is_some() && state.valid_from <= line.cut && line.cut < state.valid_to;
-        if was_good {
-            state.checkpoint = Some((line.number, state.stored));
+        let is_replaced = checkpoint.is_some_and(|(number, _)| number == line.number);
+        let is_stored_good = state.stored.is_some() && state.valid_from <= line.cut && line.cut < state.valid_to;
+        let was_good = is_replaced || is_stored_good;
+        if is_stored_good && !is_replaced {
+            checkpoint = Some((line.number, state.stored));
         }
         let is_good = prepared.valid_from <= line.cut && line.cut < valid_to;
         replaced_for_line = is_good && !was_good;
@@ -406,6 +384,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         }
     }
     core.free_image(tree, &mut state, *line, true);
+    state.checkpoint = checkpoint;
     drop(line);
     state.stored = Some(address);
     state.valid_from = prepared.valid_from;
