@@ -23,7 +23,7 @@ PORT ?= 27017
 BENCH_SCALE ?= 0.2
 BENCH_SECONDS ?= 8
 
-.PHONY: help run build test verify fix bench engine-bench stress book docs soak clean-cache
+.PHONY: help run build test verify fix bench engine-bench stress book docs soak soak-engine clean-cache
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,10 @@ docs: ## The manual as HTML in the cache folder (needs mdbook: cargo install mdb
 soak: build ## kill -9 for as long as asked: make soak SOAK="--rounds 1000"
 	@scripts/setup-tests.sh
 	$(CACHE)/clients/python/bin/python tests/crash/kill_loop.py --tenond $(TENOND) $(SOAK)
+
+soak-engine: ## Random runs and kills of the btree engine: make soak-engine SOAK="--seconds 3600"
+	cargo build -p engine-soak
+	$(CARGO_TARGET_DIR)/debug/engine-soak run --directory $(CACHE)/soak $(SOAK)
 
 clean-cache: ## Remove build products and client packages
 	rm -rf $(CACHE)
