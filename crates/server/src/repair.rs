@@ -78,7 +78,10 @@ fn repair(config: &Config, env: &Env) -> Result<()> {
     storage.close(result.is_ok())?;
     result?;
     directory.close()?;
-    println!("repair is done");
+    match salvaged.is_some_and(|report| report.is_damaged()) {
+        true => println!("repair is done: the directory can be served, without what is named above as lost"),
+        false => println!("repair is done"),
+    }
     Ok(())
 }
 
