@@ -200,7 +200,7 @@ pub(crate) struct Core {
     pub(crate) durable: AtomicU64,
     /// Tables that the next checkpoint has to look at.
     pub(crate) changed: PlainMutex<Vec<Arc<crate::tables::Table>>>,
-    /// Held for reading by whoever has appended blocks of the next checkpoint and not flushed them, for writing while a checkpoint
+    /// Held for reading by whoever has appended blocks and not flushed them, for writing while a checkpoint
     /// records what is used.
     pub(crate) unflushed: parking_lot::RwLock<()>,
     /// Held from when a table's volume is looked up until the table is known, and while an unused volume is removed.

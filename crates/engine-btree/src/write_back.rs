@@ -64,7 +64,7 @@ pub(crate) struct PageWriter<'c> {
     pending: Vec<(Prepared, BlockAddr)>,
     pending_bytes: usize,
     raw: Vec<u8>,
-    /// From the first block of a checkpoint that is appended to the flush.
+    /// From the first block that is appended to the flush.
     unflushed: Option<parking_lot::RwLockReadGuard<'c, ()>>,
 }
 
@@ -92,8 +92,9 @@ impl<'c> PageWriter<'c> {
         let shape = tree.shape;
         let codec = if kind == BlockKind::Inner { codec::Codec::Lz4 } else { shape.codec };
         let level = if kind == BlockKind::Inner { None } else { shape.level };
-        if purpose == Purpose::Checkpoint && self.unflushed.is_none() {
-            // Recursive: a thread has several writers at times.
+        if self.unflushed.is_none() {
+            // A block for later, too, is one of the next checkpoint when that comes before the flush. Recursive: a thread has
+            // several writers at times.
             self.unflushed = Some(self.core.unflushed.read_recursive());
         }
         let address = self

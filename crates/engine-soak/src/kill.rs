@@ -83,7 +83,9 @@ pub fn child(root: PathBuf, seed: u64) -> Result<()> {
                 std::thread::yield_now();
             }
         });
-        let result = (|| -> Result<()> {
+        // Whatever becomes of the writer, the other thread stops: a panic must end the process.
+        let _stop = Stop(&stop);
+        (|| -> Result<()> {
             while model.newest().0 < POSITIONS_MAX {
                 let seq = model.newest().next();
                 match event_at(&plan, &model, seq) {
@@ -102,10 +104,16 @@ pub fn child(root: PathBuf, seed: u64) -> Result<()> {
                 model.forget_below(seq);
             }
             Ok(())
-        })();
-        stop.store(true, Ordering::Release);
-        result
+        })()
     })
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// See the module.
