@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 /// Writes buffered for a leaf that is not in memory before a worker merges them.
 const BUFFER_ENTRIES: usize = 96;
 /// Room that must be left in the arena of a leaf whose base is not in memory; below it the writer brings the base in itself.
-const FULL_ENTRIES: usize = crate::delta::ENTRIES_MAX - 8;
+const FULL_ENTRIES: usize = crate::delta::WRITES_MAX - 8;
 
 fn invalid(reason: String) -> EngineError {
     EngineError::Invalid {
@@ -90,7 +90,6 @@ impl Core {
                 .map_err(|_| invalid(format!("unknown compressor {name:?}")))?,
         };
         Ok(Shape {
-            kind: spec.kind,
             codec,
             level: self.options.level(codec),
             leaf_bytes: match spec.kind {

@@ -21,8 +21,6 @@ pub(crate) enum Use {
 const USES: usize = 3;
 /// The reserve is one part in so many of the limit.
 const RESERVE_PART: u64 = 20;
-/// Dirty bytes from which on write-back hurries, in percent of the limit.
-const DIRTY_PERCENT_MAX: u64 = 60;
 /// Longest wait of one call: what the engine's interface allows.
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
 /// Bytes written back in a second, until it was measured.
@@ -35,8 +33,6 @@ pub(crate) struct Budget {
     limit: AtomicU64,
     /// By [`Use`]. A sum may be below zero for a moment, when a free is counted before its allocation.
     used: [AtomicI64; USES],
-    /// Of all that, what differs from disk.
-    dirty: AtomicI64,
     /// Bytes written back in a second, as measured lately.
     rate: AtomicU64,
 }
@@ -46,7 +42,6 @@ impl Budget {
         Self {
             limit: AtomicU64::new(limit_bytes),
             used: Default::default(),
-            dirty: AtomicI64::new(0),
             rate: AtomicU64::new(RATE_AT_START),
         }
     }
@@ -56,19 +51,9 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit; what is above a lower one is for eviction to see.
-    pub(crate) fn set_limit(&self, bytes: u64) {
-        self.limit.store(bytes, Ordering::Relaxed);
-    }
-
     /// Reports bytes allocated, or freed when negative.
     pub(crate) fn add(&self, purpose: Use, bytes: isize) {
         self.used[purpose as usize].fetch_add(bytes as i64, Ordering::Relaxed);
-    }
-
-    /// Reports bytes that became dirty, or clean when negative.
-    pub(crate) fn add_dirty(&self, bytes: isize) {
-        self.dirty.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
     /// Bytes in use for one purpose.
@@ -79,11 +64,6 @@ impl Budget {
     /// Bytes in use.
     pub(crate) fn total(&self) -> u64 {
         self.used.iter().map(not_negative).sum()
-    }
-
-    /// Bytes in use that differ from disk.
-    pub(crate) fn dirty(&self) -> u64 {
-        not_negative(&self.dirty)
     }
 
     fn reserve(&self) -> u64 {
@@ -100,15 +80,9 @@ impl Budget {
         self.total().saturating_sub(self.target())
     }
 
-    /// Dirty bytes to write back soon, whatever the pace of checkpoints.
-    pub(crate) fn dirty_excess(&self) -> u64 {
-        let most = u128::from(self.limit()) * u128::from(DIRTY_PERCENT_MAX) / 100;
-        self.dirty().saturating_sub(most as u64)
-    }
-
-    /// True when eviction or write-back should run at the usual priority: the reserve is half gone, or too much is dirty.
+    /// True when write-back should run at the usual priority: the reserve is half gone.
     pub(crate) fn is_pressing(&self) -> bool {
-        self.excess() > self.reserve() / 2 || self.dirty_excess() > 0
+        self.excess() > self.reserve() / 2
     }
 
     /// Takes in that `bytes` were written back in `elapsed`.
@@ -234,8 +208,6 @@ mod tests {
         budget.add(Use::Images, 1);
         assert_eq!(budget.delay_for(1), Some(DELAY_MAX));
         assert_eq!(budget.excess(), 1);
-        budget.set_limit(u64::MAX);
-        assert_eq!((budget.excess(), budget.dirty_excess()), (0, 0));
     }
 
     #[test]
@@ -278,17 +250,6 @@ mod tests {
         assert_eq!((budget.used(Use::Inner), budget.total()), (0, 25));
         budget.add(Use::Inner, 70);
         assert_eq!(budget.total(), 25);
-    }
-
-    #[test]
-    fn dirt_presses_from_three_fifths_on() {
-        let budget = budget(70);
-        budget.add_dirty((60 * MIB) as isize);
-        assert_eq!((budget.dirty_excess(), budget.is_pressing()), (0, false));
-        budget.add_dirty(1);
-        assert_eq!((budget.dirty_excess(), budget.is_pressing()), (1, true));
-        budget.add_dirty(-(MIB as isize));
-        assert!(!budget.is_pressing());
     }
 
     #[test]

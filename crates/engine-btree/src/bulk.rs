@@ -66,6 +66,9 @@ struct Load<'c> {
     round: Vec<BuiltLeaf>,
     /// Finished leaves in key order.
     leaves: Vec<(Vec<u8>, BlockAddr)>,
+    /// Every block, flushed or not.
+    appended: Mutex<Vec<BlockAddr>>,
+    /// Blocks that were flushed: those that may be freed.
     blocks: Vec<BlockAddr>,
     rows: u64,
     loaded_bytes: usize,
@@ -93,12 +96,13 @@ impl Core {
             last: Vec::new(),
             round: Vec::new(),
             leaves: Vec::new(),
+            appended: Mutex::new(Vec::new()),
             blocks: Vec::new(),
             rows: 0,
             loaded_bytes: 0,
         };
         let result = load.run(rows);
-        let ours: std::collections::HashSet<BlockAddr> = load.blocks.iter().copied().collect();
+        let ours: std::collections::HashSet<BlockAddr> = load.appended.lock().iter().copied().collect();
         let volume = table.tree.shape.volume;
         let forget = || {
             self.loading
@@ -198,17 +202,11 @@ impl Load<'_> {
         let mut writer = PageWriter::new(core);
         let mut addresses = Vec::new();
         for chunk in value.chunks(crate::page::LARGE_CHUNK_BYTES) {
-            let address = self.append(&mut writer, BlockKind::Large, chunk)?;
-            self.blocks.push(address);
-            addresses.push(address);
+            addresses.push(append(core, &self.tree, &mut writer, BlockKind::Large, chunk, &self.appended)?);
         }
         writer.flush()?;
+        self.blocks.extend(&addresses);
         Ok(crate::write_back::large_cell(value.len(), &addresses))
-    }
-
-    /// Appends a block that no running checkpoint holds.
-    fn append(&self, writer: &mut PageWriter<'_>, kind: BlockKind, raw: &[u8]) -> Result<BlockAddr> {
-        append(self.core, &self.tree, writer, kind, raw)
     }
 
     fn write_round(&mut self) -> Result<()> {
@@ -219,17 +217,20 @@ impl Load<'_> {
             .enumerate()
             .map(|(unit, leaves)| (unit * UNIT_LEAVES, leaves))
             .collect();
-        let (core, tree) = (self.core, &self.tree);
+        let (core, tree, appended) = (self.core, &self.tree, &self.appended);
         let result = core.in_parallel(units, |(first, leaves)| {
             let mut writer = PageWriter::new(core);
             let mut raw = Vec::new();
+            let mut written = Vec::with_capacity(leaves.len());
             for (index, leaf) in leaves.iter().enumerate() {
                 raw.clear();
                 leaf.image.encode(&mut raw);
-                let address = append(core, tree, &mut writer, BlockKind::Leaf, &raw)?;
-                done.lock().push((first + index, address));
+                let address = append(core, tree, &mut writer, BlockKind::Leaf, &raw, appended)?;
+                written.push((first + index, address));
             }
-            writer.flush()
+            writer.flush()?;
+            done.lock().extend(written);
+            Ok(())
         });
         let mut done = done.into_inner();
         self.blocks.extend(done.iter().map(|(_, address)| *address));
@@ -266,9 +267,18 @@ impl Load<'_> {
     }
 }
 
-fn append(core: &Core, tree: &Tree, writer: &mut PageWriter<'_>, kind: BlockKind, raw: &[u8]) -> Result<BlockAddr> {
+/// Appends a block that no running checkpoint holds, and notes it in `appended`.
+fn append(
+    core: &Core,
+    tree: &Tree,
+    writer: &mut PageWriter<'_>,
+    kind: BlockKind,
+    raw: &[u8],
+    appended: &Mutex<Vec<BlockAddr>>,
+) -> Result<BlockAddr> {
     let _line = core.loading.line.read();
     let address = writer.append(tree, kind, Purpose::Later, raw)?;
+    appended.lock().push(address);
     core.loading.blocks.lock().push((tree.shape.volume, address));
     Ok(address)
 }

@@ -26,6 +26,9 @@ use std::sync::atomic::Ordering;
 /// Leaves that one worker writes in a row.
 const UNIT_LEAVES: usize = 128;
 
+/// Leaves of one tree that one worker writes.
+type Unit<'t> = (&'t Arc<Tree>, Vec<Arc<Leaf>>);
+
 /// Where a tree's root lies; `None` for a tree without rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RootAddress {
@@ -43,13 +46,13 @@ struct AppendedInner {
 /// A node of a tree as the running checkpoint has to find it.
 enum Gathered {
     /// Nothing below changed, or it was written already.
-    Has(RootAddress),
+    Has,
     /// All children have addresses.
     Ready(Arc<Inner>, Vec<BlockAddr>),
     /// These leaves must be written first.
     Leaves(Vec<Arc<Leaf>>),
-    /// This inner node (lowest key, level) must be written first.
-    Below(Vec<u8>, u8),
+    /// An inner node of this level must be written first.
+    Below(u8),
 }
 
 impl Core {
@@ -69,7 +72,10 @@ impl Core {
             self.limbo.set_running(number);
             *line.insert(Line { number, cut })
         };
+        // Clients wait for room: the priority of the work that makes it must not be the lowest.
+        self.workers.set_pressure(self.budget.is_pressing());
         let result = self.write_checkpoint(line);
+        self.workers.set_pressure(false);
         let result = match result {
             Ok(()) => Ok(line.cut),
             Err(error) => {
@@ -174,8 +180,8 @@ impl Core {
     }
 
     fn write_dirty_leaves(&self, tables: &[&Arc<Table>]) -> Result<()> {
-        let mut units: Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)> = Vec::new();
-        let mut all: Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)> = Vec::new();
+        let mut units: Vec<Unit<'_>> = Vec::new();
+        let mut all: Vec<Unit<'_>> = Vec::new();
         for table in tables {
             let mut leaves = std::mem::take(&mut *table.tree.dirty.lock());
             for leaf in &leaves {
@@ -189,7 +195,7 @@ impl Core {
             }
         }
         // Small trees share a writer: a page each for thousands of tables makes few long runs.
-        let mut groups: Vec<Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)>> = Vec::new();
+        let mut groups: Vec<Vec<Unit<'_>>> = Vec::new();
         let mut room = 0;
         for unit in units {
             if room < unit.1.len() || groups.is_empty() {
@@ -226,9 +232,18 @@ impl Core {
     /// Writes leaves of one tree on the caller's thread.
     pub(crate) fn write_leaves(&self, tree: &Arc<Tree>, leaves: Vec<Arc<Leaf>>, need: Need) -> Result<()> {
         let mut writer = PageWriter::new(self);
-        for leaf in leaves {
+        let mut leaves = leaves.into_iter();
+        while let Some(leaf) = leaves.next() {
             leaf.state.lock().listed = false;
-            let written = writer.write(tree, &leaf, need)?;
+            let written = match writer.write(tree, &leaf, need) {
+                Ok(written) => written,
+                Err(error) => {
+                    // Those that were not reached stay listed.
+                    self.list(tree, &leaf);
+                    tree.dirty.lock().extend(leaves);
+                    return Err(error);
+                }
+            };
             let state = leaf.state.lock();
             let is_dirty = state.valid_to != crate::leaf::SEQ_MAX || state.stored.is_none();
             drop(state);
@@ -334,7 +349,7 @@ impl Core {
                 let descent = tree.descend(target, stop_level, &guard);
                 let high = descent.high.map(crate::tree::Fence::to_vec);
                 let gathered = match descent.child {
-                    Child::Inner(inner) if inner.level == level => Some(gather(inner, descent.low, line, &guard)),
+                    Child::Inner(inner) if inner.level == level => Some(gather(inner, line, &guard)),
                     _ => None,
                 };
                 (gathered, high)
@@ -344,7 +359,7 @@ impl Core {
                     self.write_for_checkpoint(tree, &leaves, writer)?;
                     continue;
                 }
-                Some(Gathered::Below(_, below)) => {
+                Some(Gathered::Below(below)) => {
                     self.write_level(tree, below, line, writer)?;
                     continue;
                 }
@@ -366,7 +381,7 @@ impl Core {
                         self.flush_inner(tree, appended, line, writer)?;
                     }
                 }
-                Some(Gathered::Has(_)) | None => {}
+                Some(Gathered::Has) | None => {}
             }
             match high {
                 None => return Ok(()),
@@ -551,18 +566,15 @@ fn is_empty(leaf: &Leaf) -> bool {
 }
 
 /// Looks at the children of a node. Under `structure`.
-fn gather(inner: &Arc<Inner>, low: Option<crate::tree::Fence<'_>>, line: Line, guard: &rcu::Guard) -> Gathered {
-    if let Some(address) = inner_address(inner, line) {
-        return Gathered::Has(RootAddress {
-            address,
-            level: inner.level,
-        });
+fn gather(inner: &Arc<Inner>, line: Line, guard: &rcu::Guard) -> Gathered {
+    if inner_address(inner, line).is_some() {
+        return Gathered::Has;
     }
     let mut addresses: Vec<BlockAddr> = Vec::with_capacity(inner.children.len());
     let mut missing = Vec::new();
     // Whether the next checkpoint, too, finds every child where this one does.
     let mut is_current = true;
-    for (index, cell) in inner.children.iter().enumerate() {
+    for cell in &inner.children {
         let address = match cell.load(guard) {
             Child::Stored { address, .. } => *address,
             Child::Leaf(leaf) => match leaf_address(leaf, line) {
@@ -580,14 +592,7 @@ fn gather(inner: &Arc<Inner>, low: Option<crate::tree::Fence<'_>>, line: Line, g
                     is_current &= !child.dirty.load(Ordering::Acquire);
                     address
                 }
-                None => {
-                    let key = match (index, low) {
-                        (0, None) => Vec::new(),
-                        (0, Some(low)) => low.to_vec(),
-                        (index, _) => inner.separators.get(index - 1).to_vec(),
-                    };
-                    return Gathered::Below(key, child.level);
-                }
+                None => return Gathered::Below(child.level),
             },
         };
         addresses.push(address);

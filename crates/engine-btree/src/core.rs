@@ -224,6 +224,7 @@ thread_local! {
 }
 
 impl Core {
+    #[expect(clippy::too_many_arguments, reason = "one call, at opening")]
     pub(crate) fn new(
         me: Weak<Core>,
         env: vfs::Env,

@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Entries of the first chunk; each further chunk doubles.
 const FIRST_CHUNK: usize = 8;
-const CHUNKS: usize = 6;
-/// Most entries a delta can hold.
-pub(crate) const ENTRIES_MAX: usize = FIRST_CHUNK * ((1 << CHUNKS) - 1);
+const CHUNKS: usize = 11;
+/// Most entries a delta can hold: undo for every row of a leaf of the shortest rows.
+const ENTRIES_MAX: usize = FIRST_CHUNK * ((1 << CHUNKS) - 1);
+/// Entries from which on a leaf takes no new key before it was folded or split.
+pub(crate) const WRITES_MAX: usize = 504;
 
 /// A key that was written.
 pub(crate) struct Entry {
@@ -54,6 +56,7 @@ impl Arena {
 
     /// Puts entry `index`, the next free one. The caller holds the leaf's lock.
     pub(crate) fn put(&self, index: usize, entry: Entry) {
+        assert!(index < ENTRIES_MAX, "{index} entries in one leaf");
         let (chunk, at) = place(index);
         let slots = self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| OnceLock::new()).collect());
         assert!(slots[at].set(entry).is_ok(), "entry {index} was free");
@@ -69,7 +72,7 @@ pub(crate) struct Order {
 impl Order {
     /// Room for `capacity` numbers at least.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        let capacity = capacity.next_power_of_two().clamp(FIRST_CHUNK, 512);
+        let capacity = capacity.next_power_of_two().max(FIRST_CHUNK);
         Self {
             len: AtomicU16::new(0),
             numbers: (0..capacity).map(|_| AtomicU16::new(0)).collect(),
@@ -128,11 +131,6 @@ impl Order {
         copy.numbers[at].store(number, Ordering::Relaxed);
         copy.len.store(len as u16 + 1, Ordering::Release);
         copy
-    }
-
-    /// Heap bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        crate::budget::good_size(self.numbers.len() * 2)
     }
 }
 

@@ -37,7 +37,6 @@ type Row = (Vec<u8>, Change);
 /// The directory's own shape.
 pub(crate) fn shape() -> Shape {
     Shape {
-        kind: TableKind::Small,
         codec: Codec::Lz4,
         level: None,
         leaf_bytes: 16 << 10,
@@ -139,7 +138,7 @@ pub(crate) fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool)> {
         address: root.address,
         level: root.level,
     });
-    let tree = Tree::new(id, Shape { kind, volume, ..shape() }, child);
+    let tree = Tree::new(id, Shape { volume, ..shape() }, child);
     tree.stored_bytes.store(stored_bytes, Ordering::Relaxed);
     tree.has_large.store(fixed[3] & FLAG_HAS_LARGE != 0, Ordering::Relaxed);
     Some((Table::new(spec, Arc::new(tree), created), fixed[2] == STATE_DROPPED))
@@ -191,9 +190,8 @@ impl Core {
                     ..self.shape_in(&decoded.spec, volume)?
                 };
                 let tree = Tree::new(id, shape, decoded.tree.root.load(&rcu::pin()).clone());
-                for (to, from) in [(&tree.stored_bytes, &decoded.tree.stored_bytes)] {
-                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
+                let stored_bytes = decoded.tree.stored_bytes.load(Ordering::Relaxed);
+                tree.stored_bytes.store(stored_bytes, Ordering::Relaxed);
                 tree.has_large.store(decoded.tree.has_large.load(Ordering::Relaxed), Ordering::Relaxed);
                 let table = Arc::new(Table::new(decoded.spec, Arc::new(tree), decoded.created));
                 if is_dropped {

@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Retained entries of one piece, at most about: half of what a delta holds.
-const RETAINED_MAX: usize = crate::delta::ENTRIES_MAX / 2;
+const RETAINED_MAX: usize = crate::delta::WRITES_MAX / 2;
 
 /// What a fold shall do.
 pub(crate) struct FoldPlan<'a> {

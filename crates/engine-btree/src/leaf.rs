@@ -9,7 +9,7 @@
 //!   `valid_to` is the end of time;
 //! - a base that is only stored (`Base::Stored`) is that image.
 
-use crate::delta::{Arena, ENTRIES_MAX, Entry, Order};
+use crate::delta::{Arena, Entry, Order, WRITES_MAX};
 use crate::page::{CellValue, LeafImage};
 use crate::version::{Change, Ground, Sight, Value, change_bytes, sum};
 use blocks::BlockAddr;
@@ -251,7 +251,7 @@ impl Leaf {
 
     /// Whether [`Leaf::push`] of a new key finds room.
     pub(crate) fn has_room(state: &LeafState) -> bool {
-        state.entries < ENTRIES_MAX
+        state.entries < WRITES_MAX
     }
 
     /// Writes a change of a key. `low` is the oldest position anybody reads at: what lies below is forgotten. The caller

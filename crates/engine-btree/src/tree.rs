@@ -15,7 +15,7 @@ use crate::leaf::{Base, Leaf};
 use crate::page::Separators;
 use blocks::{BlockAddr, VolumeId};
 use codec::Codec;
-use engine::{TableId, TableKind};
+use engine::TableId;
 use rcu::{Guard, Mutex, Rcu};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,7 +92,6 @@ impl Inner {
 /// How a table is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    pub(crate) kind: TableKind,
     pub(crate) codec: Codec,
     pub(crate) level: Option<i32>,
     /// Row bytes of a leaf.
@@ -407,7 +406,6 @@ mod tests {
         Tree::new(
             TableId(1),
             Shape {
-                kind: TableKind::Index,
                 codec: Codec::None,
                 level: None,
                 leaf_bytes: 100,

@@ -115,7 +115,8 @@ pub(crate) enum Ground<'g> {
 }
 
 impl Chain {
-    pub(crate) fn new() -> Self {
+    #[cfg(test)]
+    fn new() -> Self {
         Self {
             head: RcuOption::none(),
         }

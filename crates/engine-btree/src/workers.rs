@@ -146,6 +146,7 @@ impl Workers {
     }
 
     /// Jobs that have not begun.
+    #[cfg(test)]
     pub(crate) fn queued(&self) -> usize {
         self.shared.state.lock().queued()
     }

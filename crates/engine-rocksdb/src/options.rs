@@ -106,7 +106,7 @@ fn set_compression(options: &mut Options, choice: &RocksOptions) -> Result<()> {
     let usual = compression(&choice.compression)?;
     let none = DBCompressionType::None;
     options.set_compression_type(usual);
-    options.set_compression_per_level(&[none, none, usual, usual, usual, usual, usual]);
+    options.set_compression_per_level(&[none, usual, usual, usual, usual, usual, usual]);
     if let Some(name) = &choice.bottommost_compression {
         options.set_bottommost_compression_type(compression(name)?);
     }

@@ -15,7 +15,7 @@ use crate::limits::{BUFFER_HARD_LIMIT_FACTOR, ENTRY_BYTES_MAX, FLUSH_SOON_BYTES}
 use crate::recovery::recover;
 use crate::stats::add;
 use crate::writer::Writer;
-use crate::{FailureHandler, LogError, LogMode, LogOptions, LogReader, LogStats, Result};
+use crate::{FailureHandler, LogError, LogMode, LogOptions, LogReader, LogStats, ReadAhead, Result};
 use engine::Seq;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -246,6 +246,15 @@ impl Log {
             return Err(LogError::Purged { wanted: from, first });
         }
         Ok(LogReader::new(self.shared.clone(), from))
+    }
+
+    /// Like [`Log::read`], by a thread of its own that reads, checks and decompresses ahead of the caller.
+    pub fn read_ahead(&self, from: Seq) -> Result<ReadAhead> {
+        ReadAhead::start(self.read(from)?).map_err(|source| LogError::Io {
+            operation: "start the thread",
+            path: crate::read_ahead::THREAD_NAME.into(),
+            source,
+        })
     }
 
     /// Recycles the segments whose entries are all at or below `up_to`. Does file operations on the caller's thread, beside

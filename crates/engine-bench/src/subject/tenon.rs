@@ -124,7 +124,7 @@ impl TenonSubject {
         }
         let mut replayed = Replayed::default();
         let mut batch = Batch::new();
-        for entry in self.log.read(durable.next())? {
+        for entry in self.log.read_ahead(durable.next())? {
             let (seq, entry) = entry?;
             read_entry(&entry, &mut |op| {
                 match op {

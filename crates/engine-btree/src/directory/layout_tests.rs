@@ -16,7 +16,7 @@ fn table(kind: TableKind, compressor: Option<&str>, name: &str) -> Table {
         compressor: compressor.map(ToOwned::to_owned),
     };
     let volume = VolumeId(0x0102_0304);
-    let tree = Tree::new(TableId(7), Shape { kind, volume, ..shape() }, empty_root());
+    let tree = Tree::new(TableId(7), Shape { volume, ..shape() }, empty_root());
     tree.stored_bytes.store(0x1112_1314, Ordering::Relaxed);
     tree.has_large.store(compressor.is_some(), Ordering::Relaxed);
     Table::new(spec, Arc::new(tree), Seq(0x2122_2324_2526_2728))

@@ -89,6 +89,7 @@ impl Separators {
         self.heads.len()
     }
 
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.heads.is_empty()
     }

@@ -1,6 +1,7 @@
 //! What the pages' formats look like, against a checked-in file: a change of format shows in review.
 
-use super::inner::{INNER_HEADER_BYTES, KIND_INNER};
+use super::inner::{INNER_HEADER_BYTES, KIND_INNER, SEPARATOR_BYTES_MAX};
+use super::leaf::LEAF_ROW_BYTES_MAX;
 use super::leaf_format::{FORMAT_VERSION, KIND_LEAF, LEAF_HEADER_BYTES, ROW_BYTES_MIN};
 use super::tests::address;
 use super::*;

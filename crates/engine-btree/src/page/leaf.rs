@@ -7,8 +7,12 @@
 //! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset and
 //! length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
 
-use super::bytes::{common_prefix, head_u32, head_u64, read_u32};
-use super::{KeyParts, LargeRef, LeafBuilder};
+#[cfg(test)]
+use super::LeafBuilder;
+#[cfg(test)]
+use super::bytes::common_prefix;
+use super::bytes::{head_u32, head_u64, read_u32};
+use super::{KeyParts, LargeRef};
 use crate::budget::good_size;
 use bytes::Bytes;
 use std::cmp::Ordering;
@@ -86,6 +90,7 @@ impl LeafImage {
     }
 
     /// An image of rows in strictly rising order. For many, keep a [`LeafBuilder`].
+    #[cfg(test)]
     pub(crate) fn from_rows<'a>(rows: impl IntoIterator<Item = (&'a [u8], NewValue<'a>)>) -> Self {
         let mut builder = LeafBuilder::new();
         for (key, value) in rows {
@@ -259,6 +264,7 @@ impl LeafImage {
 
     /// The first row before which rows of at least `left_bytes` lie, so that both sides of a split there have rows. At
     /// least two rows.
+    #[cfg(test)]
     pub(crate) fn split_point(&self, left_bytes: usize) -> usize {
         assert!(self.len() >= 2, "nothing to split");
         let mut before = 0;
@@ -273,6 +279,7 @@ impl LeafImage {
     }
 
     /// The module's invariants; for tests and debug builds.
+    #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
         assert_eq!(self.index.len(), 2 * self.len() + 1, "heads, offsets, end");
         assert_eq!(self.offsets()[self.len()] as usize, self.data.len(), "the end");

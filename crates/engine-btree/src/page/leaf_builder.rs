@@ -31,6 +31,7 @@ impl LeafBuilder {
     }
 
     /// Number of rows gathered.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }

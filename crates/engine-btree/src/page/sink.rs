@@ -1,5 +1,7 @@
 //! A growing buffer for many short pieces: copies them in blocks of fixed size, which need no call.
 
+use crate::budget::good_size;
+
 /// Pieces up to this length are copied as one block where source and buffer have room for it; what lies past the piece is
 /// overwritten by the next one.
 const BLOCK: usize = 32;
@@ -114,8 +116,12 @@ impl Sink {
         self.length += length;
     }
 
-    /// The bytes, in memory of their length.
+    /// The bytes, in memory of their length. An allocator may leave a shrunken block where it is, up to half of it unused:
+    /// so they are copied unless their size class is that of the buffer.
     pub(super) fn into_boxed_slice(mut self) -> Box<[u8]> {
+        if good_size(self.buffer.capacity()) > good_size(self.length) {
+            return self.bytes().into();
+        }
         self.buffer.truncate(self.length);
         self.buffer.into_boxed_slice()
     }
