@@ -238,7 +238,9 @@ impl Core {
             && state.writing.is_none()
             && state.dropped_large.is_empty();
         // A running checkpoint finds the image that it needs at the leaf; on disk only if that is this one.
-        let settled = line.is_none_or(|line| state.valid_from <= line.cut);
+        let settled = line.is_none_or(|line| {
+            state.valid_from <= line.cut && state.checkpoint.is_none_or(|(number, _)| number != line.number)
+        });
         if !idle || !settled {
             return false;
         }

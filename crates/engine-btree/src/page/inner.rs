@@ -89,11 +89,6 @@ impl Separators {
         self.heads.len()
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.heads.is_empty()
-    }
-
     fn prefix(&self) -> &[u8] {
         &self.data[..self.offsets[0] as usize]
     }

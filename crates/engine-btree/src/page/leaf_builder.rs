@@ -30,12 +30,6 @@ impl LeafBuilder {
         Self::default()
     }
 
-    /// Number of rows gathered.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.places.len()
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
