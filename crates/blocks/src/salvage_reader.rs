@@ -64,7 +64,9 @@ impl SalvageReader {
         let mut volumes = Vec::new();
         for path in volume_files(env, directory)? {
             // What cannot be opened cannot be read: its blocks are lost, those of other files are not.
-            let Ok(file) = env.fs.open(&path, Access::Read) else { continue };
+            let Ok(file) = env.fs.open(&path, Access::Read) else {
+                continue;
+            };
             let Ok(length) = file.len() else { continue };
             let id = match path == main_path {
                 true => Some(VolumeId::MAIN),
@@ -96,7 +98,9 @@ impl SalvageReader {
 
     /// The maps of the newest checkpoint; `None` when nothing of them can be read. A volume whose index cannot be read is not in it.
     pub fn map(&self) -> Option<SalvageMap> {
-        let raw = self.read(VolumeId::MAIN, &self.meta?, DIRECTORY_OWNER, BlockKind::Meta).ok()?;
+        let raw = self
+            .read(VolumeId::MAIN, &self.meta?, DIRECTORY_OWNER, BlockKind::Meta)
+            .ok()?;
         let directory = Directory::decode(&raw).ok()?;
         let mut volumes = HashMap::new();
         for listed in &directory.volumes {
@@ -168,7 +172,10 @@ impl SalvageReader {
 }
 
 fn read_one(volume: &Volume, addr: &BlockAddr, owner: u32, kind: BlockKind) -> Result<Vec<u8>> {
-    let end = addr.sector().saturating_mul(crate::SECTOR_BYTES as u64).saturating_add(addr.bytes());
+    let end = addr
+        .sector()
+        .saturating_mul(crate::SECTOR_BYTES as u64)
+        .saturating_add(addr.bytes());
     if end > volume.length() {
         let end = mismatch("end of the block", format!("at most {}", volume.length()), end);
         return Err(damaged(volume, addr.sector(), end));
@@ -182,7 +189,9 @@ fn read_one(volume: &Volume, addr: &BlockAddr, owner: u32, kind: BlockKind) -> R
 fn superblocks(env: &Env, paths: &[PathBuf]) -> Vec<Superblock> {
     let mut found = Vec::new();
     for path in paths {
-        let Ok(file) = env.fs.open(path, Access::Read) else { continue };
+        let Ok(file) = env.fs.open(path, Access::Read) else {
+            continue;
+        };
         for place in (0..SUPERBLOCKS_BYTES).step_by(SUPERBLOCK_BYTES) {
             let mut bytes = [0; SUPERBLOCK_BYTES];
             if file.read_exact_at(&mut bytes, place as u64).is_ok() {

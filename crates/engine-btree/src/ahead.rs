@@ -94,7 +94,14 @@ impl Shared {
 
 impl Ahead {
     /// The walk has come to a leaf on disk: puts those that come after it under the same inner node into the queue.
-    pub(crate) fn plan(&mut self, core: &Core, tree: &Arc<Tree>, descent: &Descent<'_>, direction: Direction, guard: &Guard) {
+    pub(crate) fn plan(
+        &mut self,
+        core: &Core,
+        tree: &Arc<Tree>,
+        descent: &Descent<'_>,
+        direction: Direction,
+        guard: &Guard,
+    ) {
         self.misses += 1;
         let Some((parent, index)) = descent.parent else { return };
         // A window of leaves takes at most an eighth of the cache.

@@ -13,7 +13,9 @@ use crate::tree::{Child, Fence, Shape, Target, Tree, empty_root, leaf_overhead};
 use crate::version::{Change, Value};
 use bytes::Bytes;
 use codec::Codec;
-use engine::{Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableKind, TableSpec, VALUE_BYTES_MAX};
+use engine::{
+    Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableKind, TableSpec, VALUE_BYTES_MAX,
+};
 use rcu::Guard;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -44,7 +46,12 @@ impl Core {
                     if value.len() > VALUE_BYTES_MAX {
                         return Err(invalid(format!("a value of {} bytes", value.len())));
                     }
-                    self.write(&table.tree, key, Change::Put(Value::Inline(Bytes::copy_from_slice(value))), seq)?;
+                    self.write(
+                        &table.tree,
+                        key,
+                        Change::Put(Value::Inline(Bytes::copy_from_slice(value))),
+                        seq,
+                    )?;
                 }
                 Op::Delete(table, key) => {
                     let table = self.table_to_write(&mut last, *table)?;
@@ -263,7 +270,11 @@ impl Core {
             let guard = rcu::pin();
             let descent = tree.descend(Target::At(&from), 0, &guard);
             let (leaf, low, high) = match descent.child {
-                Child::Leaf(leaf) => (leaf.clone(), descent.low.map(Fence::to_vec), descent.high.map(Fence::to_vec)),
+                Child::Leaf(leaf) => (
+                    leaf.clone(),
+                    descent.low.map(Fence::to_vec),
+                    descent.high.map(Fence::to_vec),
+                ),
                 Child::Stored { address, level } => {
                     let (address, level) = (*address, *level);
                     drop(guard);
@@ -320,7 +331,9 @@ impl Core {
         let mut bytes = 0;
         for at in 0..view.order.len() {
             let key = view.entry(at).key.clone();
-            bytes += leaf.push(&mut state, &key, Change::Delete, seq, self.pins.low(), guard).bytes;
+            bytes += leaf
+                .push(&mut state, &key, Change::Delete, seq, self.pins.low(), guard)
+                .bytes;
         }
         let view = leaf.view.load(guard);
         if !matches!(view.base, Base::Empty) && view.hidden_from == SEQ_MAX {
@@ -338,7 +351,13 @@ impl Core {
     }
 
     /// The keys of a leaf in a range, whether they are there still or not. `None` when it has left the tree.
-    fn keys_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, range: &KeyRange, guard: &Guard) -> Result<Option<Vec<Vec<u8>>>> {
+    fn keys_in(
+        &self,
+        tree: &Arc<Tree>,
+        leaf: &Arc<Leaf>,
+        range: &KeyRange,
+        guard: &Guard,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
         let view = leaf.view.load(guard);
         if view.retired {
             return Ok(None);

@@ -76,10 +76,18 @@ struct Load<'c> {
 
 impl Core {
     /// See [`engine::Engine::bulk_load`].
-    pub(crate) fn bulk_load(&self, id: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64> {
+    pub(crate) fn bulk_load(
+        &self,
+        id: TableId,
+        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+        seq: Seq,
+    ) -> Result<u64> {
         let table = {
             let guard = rcu::pin();
-            let table = self.tables.get(id, &guard).filter(|table| crate::directory::is_live(table));
+            let table = self
+                .tables
+                .get(id, &guard)
+                .filter(|table| crate::directory::is_live(table));
             table.cloned().ok_or(EngineError::NoSuchTable(id))?
         };
         if seq < table.created {
@@ -202,7 +210,14 @@ impl Load<'_> {
         let mut writer = PageWriter::new(core);
         let mut addresses = Vec::new();
         for chunk in value.chunks(crate::page::LARGE_CHUNK_BYTES) {
-            addresses.push(append(core, &self.tree, &mut writer, BlockKind::Large, chunk, &self.appended)?);
+            addresses.push(append(
+                core,
+                &self.tree,
+                &mut writer,
+                BlockKind::Large,
+                chunk,
+                &self.appended,
+            )?);
         }
         writer.flush()?;
         self.blocks.extend(&addresses);
@@ -237,7 +252,8 @@ impl Load<'_> {
         result?;
         done.sort_unstable_by_key(|(index, _)| *index);
         let lows = round.into_iter().map(|leaf| leaf.low);
-        self.leaves.extend(lows.zip(done.into_iter().map(|(_, address)| address)));
+        self.leaves
+            .extend(lows.zip(done.into_iter().map(|(_, address)| address)));
         Ok(())
     }
 
@@ -255,7 +271,8 @@ impl Load<'_> {
             let mut nodes_left = nodes.into_iter().peekable();
             while nodes_left.peek().is_some() {
                 let group: Vec<(Vec<u8>, Child)> = nodes_left.by_ref().take(size).collect();
-                let separators = Separators::from_iter(group.iter().skip(1).map(|(low, _)| KeyParts::from(low.as_slice())));
+                let separators =
+                    Separators::from_iter(group.iter().skip(1).map(|(low, _)| KeyParts::from(low.as_slice())));
                 let low = group[0].0.clone();
                 let inner = Inner::new(level, separators, group.into_iter().map(|(_, child)| child).collect());
                 self.core.account_inner(&self.tree, inner.memory_bytes() as isize);
@@ -282,4 +299,3 @@ fn append(
     core.loading.blocks.lock().push((tree.shape.volume, address));
     Ok(address)
 }
-

@@ -15,9 +15,9 @@ use crate::leaf::{Base, Leaf, LeafState, LeafView};
 use crate::page::{CellValue, LargeRef, LeafImage, encode_inner};
 use crate::tables::Table;
 use crate::tree::{Child, Inner, Target, Tree};
+use crate::workers::Class;
 use crate::write_back::{Need, PageWriter, Written};
 use blocks::{BlockAddr, BlockKind, Purpose, Referenced};
-use crate::workers::Class;
 use engine::{ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use std::sync::Arc;
@@ -118,7 +118,8 @@ impl Core {
     fn write_tables(&self, changed: &[Arc<Table>], line: Line) -> Result<()> {
         // Readers from before a drop keep a table's blocks, which move like any other's: it is written as long as they read.
         let low = self.low_but_the_line(line);
-        let is_kept = |table: &Table| table.lives_at(line.cut) || (table.dropped() <= line.cut && table.dropped() > low);
+        let is_kept =
+            |table: &Table| table.lives_at(line.cut) || (table.dropped() <= line.cut && table.dropped() > low);
         let alive: Vec<&Arc<Table>> = changed.iter().filter(|table| is_kept(table)).collect();
         self.write_dirty_leaves(&alive)?;
         // Trees are independent of each other from here on.
@@ -137,7 +138,10 @@ impl Core {
             }
         }
         let mut freed = Vec::new();
-        for table in changed.iter().filter(|table| table.dropped() <= line.cut && !is_kept(table)) {
+        for table in changed
+            .iter()
+            .filter(|table| table.dropped() <= line.cut && !is_kept(table))
+        {
             self.free_tree(table)?;
             freed.push(table.clone());
             rows.push(directory::removed(table.id));
@@ -158,7 +162,8 @@ impl Core {
         let root = self.write_inner_nodes(directory, line)?;
         let _all_is_flushed = self.unflushed.write();
         self.free_lost_large();
-        self.store.commit_checkpoint(line.cut.0, &directory::encode_root(root))?;
+        self.store
+            .commit_checkpoint(line.cut.0, &directory::encode_root(root))?;
         for table in freed {
             self.tables.remove(table.id);
         }
@@ -309,7 +314,9 @@ impl Core {
         let mut appended = Vec::new();
         let result = self.append_level(tree, level, line, writer, &mut appended);
         if result.is_err() {
-            appended.iter().for_each(|appended: &AppendedInner| appended.inner.dirty.store(true, Ordering::Release));
+            appended
+                .iter()
+                .for_each(|appended: &AppendedInner| appended.inner.dirty.store(true, Ordering::Release));
             return result;
         }
         self.flush_inner(tree, &mut appended, line, writer)
@@ -431,7 +438,9 @@ impl Core {
     ) -> Result<()> {
         let flushed = writer.flush();
         if flushed.is_err() {
-            appended.iter().for_each(|appended| appended.inner.dirty.store(true, Ordering::Release));
+            appended
+                .iter()
+                .for_each(|appended| appended.inner.dirty.store(true, Ordering::Release));
         } else {
             self.install_inner(tree, std::mem::take(appended), line);
         }
@@ -451,7 +460,11 @@ impl Core {
         self.free_child(tree, &root, &mut deltas, &guard)?;
         tree.root.replace(crate::tree::empty_root(), &guard);
         let bytes = tree.memory_bytes.load(Ordering::Relaxed);
-        self.account(tree, -((bytes as usize).saturating_sub(deltas) as isize), -(deltas as isize));
+        self.account(
+            tree,
+            -((bytes as usize).saturating_sub(deltas) as isize),
+            -(deltas as isize),
+        );
         let _volumes = self.volumes.lock();
         let is_used = |other: &Arc<Table>| {
             other.tree.shape.volume == tree.shape.volume && !other.tree.dead.load(Ordering::Acquire)
@@ -562,7 +575,10 @@ fn is_empty(leaf: &Leaf) -> bool {
     let guard = rcu::pin();
     let state = leaf.state.lock();
     let view = leaf.view.load(&guard);
-    state.stored.is_none() && state.writing.is_none() && matches!(view.base, crate::leaf::Base::Empty) && view.order.len() == 0
+    state.stored.is_none()
+        && state.writing.is_none()
+        && matches!(view.base, crate::leaf::Base::Empty)
+        && view.order.len() == 0
 }
 
 /// Looks at the children of a node. Under `structure`.

@@ -16,8 +16,8 @@ use parking_lot::Mutex as PlainMutex;
 use rcu::{Guard, Mutex};
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// A counter that many threads raise.
 #[derive(Default)]
@@ -113,7 +113,11 @@ impl Limbo {
 
     /// All that waits.
     pub(crate) fn waiting(&self) -> Vec<(blocks::VolumeId, Bytes)> {
-        self.cells.lock().iter().map(|lost| (lost.volume, lost.cell.clone())).collect()
+        self.cells
+            .lock()
+            .iter()
+            .map(|lost| (lost.volume, lost.cell.clone()))
+            .collect()
     }
 
     /// Takes out what nobody reads any more, `low` being the oldest position of any reader; the rest waits.
@@ -297,7 +301,9 @@ impl Core {
     /// Gives back the blocks of large values that nobody can read, before a checkpoint begins and before it records what is used.
     pub(crate) fn free_lost_large(&self) {
         for (volume, cell) in self.limbo.take(self.pins.published(), self.pins.low()) {
-            let Some(large) = LargeRef::from_cell(&cell) else { continue };
+            let Some(large) = LargeRef::from_cell(&cell) else {
+                continue;
+            };
             for address in large.addresses() {
                 self.store.free(volume, address, blocks::Referenced::No);
             }
@@ -371,7 +377,14 @@ impl Core {
 
     /// Brings a child that a way down met on disk into memory. A leaf comes with its rows when `rows` says so; otherwise as a
     /// place to write to.
-    pub(crate) fn bring_in(&self, tree: &Arc<Tree>, target: Target<'_>, address: BlockAddr, level: u8, rows: Rows) -> Result<()> {
+    pub(crate) fn bring_in(
+        &self,
+        tree: &Arc<Tree>,
+        target: Target<'_>,
+        address: BlockAddr,
+        level: u8,
+        rows: Rows,
+    ) -> Result<()> {
         let made = if level > 0 {
             self.read_inner(tree, address, level).map(|inner| {
                 let bytes = inner.memory_bytes();
@@ -446,9 +459,11 @@ fn account_in(tree: &Tree, bytes: isize) {
     if bytes >= 0 {
         tree.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     } else {
-        let _ = tree.memory_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
-            Some(sum.saturating_add_signed(bytes as i64))
-        });
+        let _ = tree
+            .memory_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
+                Some(sum.saturating_add_signed(bytes as i64))
+            });
     }
 }
 
@@ -466,7 +481,10 @@ pub(crate) enum Rows {
 }
 
 fn new_leaf(descent: &Descent<'_>, address: BlockAddr, image: Option<LeafImage>) -> Leaf {
-    let low = descent.low.map_or_else(Vec::new, crate::tree::Fence::to_vec).into_boxed_slice();
+    let low = descent
+        .low
+        .map_or_else(Vec::new, crate::tree::Fence::to_vec)
+        .into_boxed_slice();
     match image {
         None => Leaf::stored(low, address),
         Some(image) => Leaf::with(low, Base::Image(Arc::new(image)), Some(address)),

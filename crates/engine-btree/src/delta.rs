@@ -125,7 +125,10 @@ impl Order {
     pub(crate) fn with_inserted(&self, at: usize, number: u16) -> Self {
         let len = self.len();
         let copy = Self::with_capacity(len + 1 + len / 4);
-        for (to, from) in (0..at).map(|index| (index, index)).chain((at..len).map(|index| (index + 1, index))) {
+        for (to, from) in (0..at)
+            .map(|index| (index, index))
+            .chain((at..len).map(|index| (index + 1, index)))
+        {
             copy.numbers[to].store(self.get(from), Ordering::Relaxed);
         }
         copy.numbers[at].store(number, Ordering::Relaxed);

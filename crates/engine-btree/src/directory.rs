@@ -192,7 +192,8 @@ impl Core {
                 let tree = Tree::new(id, shape, decoded.tree.root.load(&rcu::pin()).clone());
                 let stored_bytes = decoded.tree.stored_bytes.load(Ordering::Relaxed);
                 tree.stored_bytes.store(stored_bytes, Ordering::Relaxed);
-                tree.has_large.store(decoded.tree.has_large.load(Ordering::Relaxed), Ordering::Relaxed);
+                tree.has_large
+                    .store(decoded.tree.has_large.load(Ordering::Relaxed), Ordering::Relaxed);
                 let table = Arc::new(Table::new(decoded.spec, Arc::new(tree), decoded.created));
                 if is_dropped {
                     // Nobody reads it: the next checkpoint gives its blocks back.

@@ -8,8 +8,8 @@ use crate::tree::{Tree, empty_root};
 use crate::workers::{Workers, WorkersError};
 use blocks::{BlockStore, StoreOptions};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity, Maintenance,
-    MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity,
+    Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
 };
 use parking_lot::Mutex;
 use std::path::Path;

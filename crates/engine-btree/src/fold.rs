@@ -81,10 +81,7 @@ pub(crate) fn merged<'v>(view: &'v LeafView, image: Option<&'v LeafImage>) -> im
             (false, false) => return None,
             (true, false) => Ordering::Less,
             (false, true) => Ordering::Greater,
-            (true, true) => image
-                .expect("it has rows")
-                .key(row)
-                .cmp(&view.entry(entry).key),
+            (true, true) => image.expect("it has rows").key(row).cmp(&view.entry(entry).key),
         };
         let merged = Merged {
             row: (order != Ordering::Greater).then_some(row),
@@ -131,7 +128,13 @@ pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) 
 }
 
 /// What `at` sees of a key: its value and since when it is so (`ZERO`: since before the base).
-fn state_at(entry: Option<&Entry>, below: Option<&Value>, hidden_from: Seq, at: Seq, guard: &Guard) -> (Option<Value>, Seq) {
+fn state_at(
+    entry: Option<&Entry>,
+    below: Option<&Value>,
+    hidden_from: Seq,
+    at: Seq,
+    guard: &Guard,
+) -> (Option<Value>, Seq) {
     let sight = entry.map(|entry| entry.chain.see(at, guard));
     let newest = sight.and_then(|sight| sight.newest).unwrap_or(Seq::ZERO);
     let (ground, since) = match sight.map_or(Ground::Base, |sight| sight.ground) {
@@ -155,7 +158,9 @@ fn state_at(entry: Option<&Entry>, below: Option<&Value>, hidden_from: Seq, at: 
 fn new_value(value: &Value) -> NewValue<'_> {
     match value {
         Value::Inline(bytes) => NewValue::Inline(bytes),
-        Value::Large(cell, _) => NewValue::Large(LargeRef::from_cell(cell).expect("a cell is checked when it comes in")),
+        Value::Large(cell, _) => {
+            NewValue::Large(LargeRef::from_cell(cell).expect("a cell is checked when it comes in"))
+        }
     }
 }
 
@@ -232,7 +237,8 @@ impl<'a> Folder<'a> {
         let hidden = view.hidden_from <= self.plan.through;
         let mut last: Option<Merged<'_>> = None;
         for merged in merged(view, image) {
-            let full = self.builder.row_bytes() + self.retained_rows >= piece_bytes || self.retained.len() >= RETAINED_MAX;
+            let full =
+                self.builder.row_bytes() + self.retained_rows >= piece_bytes || self.retained.len() >= RETAINED_MAX;
             if full
                 && self.plan.target_bytes != usize::MAX
                 && let Some(last) = &last
@@ -252,7 +258,10 @@ impl<'a> Folder<'a> {
         }
         if view.hidden_from > self.plan.through {
             self.valid_to = self.valid_to.min(view.hidden_from);
-            self.result.pieces.iter_mut().for_each(|piece| piece.valid_to = piece.valid_to.min(view.hidden_from));
+            self.result
+                .pieces
+                .iter_mut()
+                .for_each(|piece| piece.valid_to = piece.valid_to.min(view.hidden_from));
         } else {
             self.result.newest = self.result.newest.max(view.hidden_from);
         }
@@ -319,7 +328,8 @@ impl<'a> Folder<'a> {
         }
         if !kept.is_empty() {
             let key = key.to_vec();
-            self.retained_bytes += Entry::bytes(&key) + kept.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
+            self.retained_bytes +=
+                Entry::bytes(&key) + kept.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
             self.retained_rows += key.len();
             self.retained.push(Entry {
                 key: key.into(),
@@ -395,7 +405,12 @@ pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> ImageAt {
 }
 
 /// Keys, positions and bytes of the large values in the delta that have no blocks yet and lie at or below `through`.
-pub(crate) fn homeless(view: &LeafView, through: Seq, large_bytes_min: usize, guard: &Guard) -> Vec<(Box<[u8]>, Seq, bytes::Bytes)> {
+pub(crate) fn homeless(
+    view: &LeafView,
+    through: Seq,
+    large_bytes_min: usize,
+    guard: &Guard,
+) -> Vec<(Box<[u8]>, Seq, bytes::Bytes)> {
     let mut found = Vec::new();
     for at in 0..view.order.len() {
         let entry = view.entry(at);

@@ -256,7 +256,15 @@ impl Leaf {
 
     /// Writes a change of a key. `low` is the oldest position anybody reads at: what lies below is forgotten. The caller
     /// holds the lock (`state`), has seen that the view is not retired and that there is room.
-    pub(crate) fn push(&self, state: &mut LeafState, key: &[u8], change: Change, seq: Seq, low: Seq, guard: &Guard) -> Pushed {
+    pub(crate) fn push(
+        &self,
+        state: &mut LeafState,
+        key: &[u8],
+        change: Change,
+        seq: Seq,
+        low: Seq,
+        guard: &Guard,
+    ) -> Pushed {
         let view = self.view.load(guard);
         debug_assert!(!view.retired, "nobody writes to a retired leaf");
         let change = match change {

@@ -8,7 +8,9 @@ use crate::tables::Table;
 use crate::tree::{Child, Target, Tree};
 use crate::write_back::{Need, PageWriter};
 use blocks::{BlockAddr, Urgency, VolumeId};
-use engine::{Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, Seq, TableId, TableStats};
+use engine::{
+    Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, Seq, TableId, TableStats,
+};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -44,7 +46,9 @@ impl Core {
 
     fn verify_table(&self, table: &Table, at: Seq, report: &mut MaintenanceReport) -> Result<()> {
         let problem = |report: &mut MaintenanceReport, what: String| {
-            report.problems.push(format!("{} ({:?}): {what}", table.spec.name, table.id));
+            report
+                .problems
+                .push(format!("{} ({:?}): {what}", table.spec.name, table.id));
         };
         let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
         let mut rows = Rows::new();
@@ -106,7 +110,9 @@ impl Core {
                 match self.read_leaf(tree, address) {
                     Ok(image) => {
                         if let Some(what) = outside(&image, low.as_deref(), high.as_deref()) {
-                            report.problems.push(format!("{} ({:?}): {what}", table.spec.name, table.id));
+                            report
+                                .problems
+                                .push(format!("{} ({:?}): {what}", table.spec.name, table.id));
                         }
                     }
                     Err(error) => {
@@ -118,7 +124,9 @@ impl Core {
                             Child::Inner(_) => None,
                         };
                         if now == Some(address) {
-                            report.problems.push(format!("{} ({:?}): {error}", table.spec.name, table.id));
+                            report
+                                .problems
+                                .push(format!("{} ({:?}): {error}", table.spec.name, table.id));
                         }
                     }
                 }
@@ -164,7 +172,12 @@ impl Core {
 
     /// Writes anew what lies in segments that the block store wants to empty.
     pub(crate) fn relocate(&self) -> Result<()> {
-        for table in self.tables.all().iter().filter(|table| crate::directory::is_live(table)) {
+        for table in self
+            .tables
+            .all()
+            .iter()
+            .filter(|table| crate::directory::is_live(table))
+        {
             self.relocate_tree(&table.tree)?;
         }
         self.relocate_tree(&self.directory_tree)
@@ -196,7 +209,9 @@ impl Core {
                     None => {
                         self.bring_in(tree, target, address, 0, crate::core::Rows::Wanted)?;
                         let guard = rcu::pin();
-                        let Some(leaf) = tree.leaf_in_memory(&key, &guard) else { continue };
+                        let Some(leaf) = tree.leaf_in_memory(&key, &guard) else {
+                            continue;
+                        };
                         leaf.warmth.store(0, Ordering::Relaxed);
                         leaf
                     }
@@ -240,7 +255,11 @@ impl Core {
         match descent.child {
             Child::Inner(inner) => {
                 for (index, cell) in inner.children.iter().enumerate() {
-                    let key = if index == 0 { low.clone() } else { inner.separators.get(index - 1).to_vec() };
+                    let key = if index == 0 {
+                        low.clone()
+                    } else {
+                        inner.separators.get(index - 1).to_vec()
+                    };
                     leaves.extend(moves(cell.load(&guard), key));
                 }
                 let mut child = tree.root.load(&guard);
@@ -370,7 +389,10 @@ impl Core {
         let table = self.tables_of(Some(id))?.remove(0);
         let stored = table.tree.stored_bytes.load(Ordering::Relaxed);
         let stats = self.store.stats();
-        let volume = stats.volumes.iter().find(|(volume, _)| *volume == table.tree.shape.volume);
+        let volume = stats
+            .volumes
+            .iter()
+            .find(|(volume, _)| *volume == table.tree.shape.volume);
         // Free space is the volume's; a table's share of it goes by its size.
         let free = volume.map_or(0, |(_, volume)| {
             let used = volume.used_bytes.max(1);

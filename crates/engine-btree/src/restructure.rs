@@ -92,7 +92,15 @@ impl Core {
     }
 
     /// Makes the one piece of a fold a leaf's base and delta.
-    fn install(&self, tree: &Tree, leaf: &Leaf, state: &mut LeafState, folded: Folded, through: Seq, guard: &Guard) -> FoldedBase {
+    fn install(
+        &self,
+        tree: &Tree,
+        leaf: &Leaf,
+        state: &mut LeafState,
+        folded: Folded,
+        through: Seq,
+        guard: &Guard,
+    ) -> FoldedBase {
         let view = leaf.view.load(guard);
         self.counters.folds.add(1);
         let Folded {
@@ -101,12 +109,24 @@ impl Core {
             dropped_large,
         } = folded;
         let piece = pieces.pop().expect("a fold yields a piece");
-        let hidden = if view.hidden_from <= through { SEQ_MAX } else { view.hidden_from };
+        let hidden = if view.hidden_from <= through {
+            SEQ_MAX
+        } else {
+            view.hidden_from
+        };
         let image = Arc::new(piece.image);
         let pages = image.memory_bytes() as isize - base_bytes(&view.base) as isize;
         let deltas = piece.retained_bytes as isize - state.delta_bytes as isize;
-        let base = if image.is_empty() { Base::Empty } else { Base::Image(image.clone()) };
-        let pages = if image.is_empty() { -(base_bytes(&view.base) as isize) } else { pages };
+        let base = if image.is_empty() {
+            Base::Empty
+        } else {
+            Base::Image(image.clone())
+        };
+        let pages = if image.is_empty() {
+            -(base_bytes(&view.base) as isize)
+        } else {
+            pages
+        };
         state.entries = piece.retained.len();
         state.delta_bytes = piece.retained_bytes;
         state.delta_rows = piece.retained_rows;
@@ -166,7 +186,11 @@ impl Core {
             let _ = self.install(tree, leaf, &mut state, folded, through, &guard);
             return Restructured::Folded;
         }
-        let hidden = if view.hidden_from <= through { SEQ_MAX } else { view.hidden_from };
+        let hidden = if view.hidden_from <= through {
+            SEQ_MAX
+        } else {
+            view.hidden_from
+        };
         let newest = state.base_newest.max(folded.newest);
         let mut pages = -(base_bytes(&view.base) as isize) - leaf_overhead(leaf) as isize;
         let mut deltas = -(state.delta_bytes as isize);
@@ -180,7 +204,11 @@ impl Core {
                 fence.map_or_else(Vec::new, crate::tree::Fence::to_vec)
             });
             piece.owners.iter().for_each(|owner| owner.adopt());
-            let base = if piece.image.is_empty() { Base::Empty } else { Base::Image(Arc::new(piece.image)) };
+            let base = if piece.image.is_empty() {
+                Base::Empty
+            } else {
+                Base::Image(Arc::new(piece.image))
+            };
             let made = Leaf::empty(low.clone().into());
             pages += (base_bytes(&base) + leaf_overhead(&made)) as isize;
             deltas += piece.retained_bytes as isize;
@@ -196,7 +224,8 @@ impl Core {
                 made_state.in_ring = true;
             }
             made.view.replace(view_of(base, hidden, piece.retained), &guard);
-            made.warmth.store(leaf.warmth.load(Ordering::Relaxed), Ordering::Relaxed);
+            made.warmth
+                .store(leaf.warmth.load(Ordering::Relaxed), Ordering::Relaxed);
             leaves.push((low, Arc::new(made)));
         }
         // What the leaf's image dropped is given back with the first piece's next image.
@@ -205,7 +234,9 @@ impl Core {
             first.dropped_large = std::mem::take(&mut state.dropped_large);
             first.dropped_large.extend(folded.dropped_large);
         }
-        let mut children = leaves.iter().map(|(low, leaf)| (low.clone(), Child::Leaf(leaf.clone())));
+        let mut children = leaves
+            .iter()
+            .map(|(low, leaf)| (low.clone(), Child::Leaf(leaf.clone())));
         let (_, first) = children.next().expect("a fold yields a piece");
         let line = self.line.lock();
         let running = line.map(|line| line.number);
@@ -235,7 +266,15 @@ impl Core {
                 let replaced = state.checkpoint.is_some_and(|(number, _)| number == line.number);
                 !replaced && state.valid_from <= line.cut && line.cut < state.valid_to
             });
-            self.free_block(tree, address, if good && written { Referenced::ByRunningCheckpoint } else { Referenced::No });
+            self.free_block(
+                tree,
+                address,
+                if good && written {
+                    Referenced::ByRunningCheckpoint
+                } else {
+                    Referenced::No
+                },
+            );
         }
     }
 
@@ -243,7 +282,15 @@ impl Core {
     fn free_inner(&self, tree: &Tree, replaced: &Replaced) {
         for (disk, referenced) in &replaced.freed {
             if let Some(address) = disk.address {
-                self.free_block(tree, address, if *referenced { Referenced::ByRunningCheckpoint } else { Referenced::No });
+                self.free_block(
+                    tree,
+                    address,
+                    if *referenced {
+                        Referenced::ByRunningCheckpoint
+                    } else {
+                        Referenced::No
+                    },
+                );
             }
         }
     }
@@ -253,7 +300,9 @@ impl Core {
         let bytes = address.bytes();
         let _ = tree
             .stored_bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| Some(sum.saturating_sub(bytes)));
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
+                Some(sum.saturating_sub(bytes))
+            });
     }
 
     /// Takes a leaf out of the tree when it has no rows for anybody and there are others.
@@ -310,12 +359,13 @@ impl Core {
         }
         let line = self.line.lock();
         let running = line.map(|line| line.number);
-        let written = [left, right].map(|leaf| {
-            running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard))
-        });
+        let written =
+            [left, right].map(|leaf| running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard)));
         // The right one goes first: its keys fall to the left one only if that is its neighbour under the same node.
         let parents = [left, right].map(|leaf| tree.descend(Target::At(&leaf.low), 0, &guard).parent);
-        let [Some((a, at)), Some((b, next))] = parents else { return false };
+        let [Some((a, at)), Some((b, next))] = parents else {
+            return false;
+        };
         if !Arc::ptr_eq(a, b) || at + 1 != next {
             return false;
         }
@@ -323,7 +373,11 @@ impl Core {
             return false;
         };
         let image = builder.finish();
-        let base = if image.is_empty() { Base::Empty } else { Base::Image(Arc::new(image)) };
+        let base = if image.is_empty() {
+            Base::Empty
+        } else {
+            Base::Image(Arc::new(image))
+        };
         let made = Leaf::with(left.low.clone(), base, None);
         let mut images = (base_bytes(&made.view.load(&guard).base) + leaf_overhead(&made)) as isize;
         {
@@ -338,7 +392,10 @@ impl Core {
         }
         let made = Arc::new(made);
         let replaced = tree.replace_child(&left.low, 0, Child::Leaf(made.clone()), Vec::new(), running, &guard);
-        for ((leaf, state), written) in [(left, &mut *states.0), (right, &mut *states.1)].into_iter().zip(written) {
+        for ((leaf, state), written) in [(left, &mut *states.0), (right, &mut *states.1)]
+            .into_iter()
+            .zip(written)
+        {
             images -= (base_bytes(&leaf.view.load(&guard).base) + leaf_overhead(leaf)) as isize;
             leaf.view.replace(LeafView::retired(), &guard);
             self.free_image(tree, state, *line, written);

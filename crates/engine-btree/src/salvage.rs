@@ -67,7 +67,10 @@ impl BtreeEngine {
             ..SalvageReport::default()
         };
         let tables = read_directory(&reader, root.as_ref(), &mut report);
-        let gaps: Vec<Gap> = tables.iter().flat_map(|table| walk::gaps(&reader, &table.tree)).collect();
+        let gaps: Vec<Gap> = tables
+            .iter()
+            .flat_map(|table| walk::gaps(&reader, &table.tree))
+            .collect();
         let known: BTreeSet<u32> = tables.iter().map(|table| table.tree.owner.0).collect();
         let found = if gaps.is_empty() && !report.directory_is_damaged() {
             Found::default()
@@ -90,11 +93,7 @@ impl BtreeEngine {
 }
 
 /// The tables, by id, those that were dropped left out.
-fn read_directory(
-    reader: &SalvageReader,
-    root: Option<&CheckpointRoot>,
-    report: &mut SalvageReport,
-) -> Vec<OldTable> {
+fn read_directory(reader: &SalvageReader, root: Option<&CheckpointRoot>, report: &mut SalvageReport) -> Vec<OldTable> {
     let root = match root.map(|root| directory::decode_root(&root.root)) {
         Some(Some(Child::Stored { address, level })) => walk::Root::At(RootAddress { address, level }),
         Some(Some(_)) => walk::Root::NoRows,
@@ -106,7 +105,11 @@ fn read_directory(
         root,
     };
     let gaps = walk::gaps(reader, &tree);
-    let found = if gaps.is_empty() { Found::default() } else { Found::scan(reader, &gaps) };
+    let found = if gaps.is_empty() {
+        Found::default()
+    } else {
+        Found::scan(reader, &gaps)
+    };
     let mut rows = Rows::new(reader, &tree, &found);
     let mut tables = Vec::new();
     while let Some((key, value)) = rows.next() {

@@ -3,8 +3,8 @@
 //! A cursor remembers the key it has come to, not a place in a leaf: each fill walks down again, which costs little beside the
 //! rows it yields and leaves every leaf free to change in between.
 
-use crate::core::{Core, Rows as LoadRows};
 use crate::ahead::Ahead;
+use crate::core::{Core, Rows as LoadRows};
 use crate::leaf::{Base, Found, LeafView, found_in, with_added};
 use crate::page::{CellValue, LeafImage};
 use crate::tables::Table;
@@ -12,8 +12,8 @@ use crate::tree::{Child, Fence, Target, Tree};
 use crate::version::{Ground, Value};
 use bytes::Bytes;
 use engine::{
-    Cursor, Direction, EngineError, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq, Snapshot, TableId,
-    estimate_by_sampling,
+    Cursor, Direction, EngineError, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq,
+    Snapshot, TableId, estimate_by_sampling,
 };
 use rcu::Guard;
 use std::ops::Bound;
@@ -212,7 +212,14 @@ impl Walk {
     }
 
     /// Clears `rows` and fills them up to the limits.
-    pub(crate) fn fill(&mut self, core: &Core, tree: &Arc<Tree>, at: Seq, rows: &mut Rows, limits: FillLimits) -> Result<()> {
+    pub(crate) fn fill(
+        &mut self,
+        core: &Core,
+        tree: &Arc<Tree>,
+        at: Seq,
+        rows: &mut Rows,
+        limits: FillLimits,
+    ) -> Result<()> {
         rows.clear();
         while let Position::At(bound) = &self.position {
             let bound = bound.clone();
@@ -348,7 +355,13 @@ struct Span {
 }
 
 impl Span {
-    fn new(view: &LeafView, image: Option<&LeafImage>, direction: Direction, position: &Bound<Vec<u8>>, range: &KeyRange) -> Self {
+    fn new(
+        view: &LeafView,
+        image: Option<&LeafImage>,
+        direction: Direction,
+        position: &Bound<Vec<u8>>,
+        range: &KeyRange,
+    ) -> Self {
         let (start, end) = match direction {
             Direction::Forward => (position, &range.end),
             Direction::Reverse => (&range.start, position),
@@ -384,7 +397,13 @@ impl Span {
 }
 
 /// Rows of a leaf without a delta.
-fn take_base(image: &LeafImage, span: std::ops::Range<usize>, direction: Direction, rows: &mut Rows, limits: FillLimits) -> Taken {
+fn take_base(
+    image: &LeafImage,
+    span: std::ops::Range<usize>,
+    direction: Direction,
+    rows: &mut Rows,
+    limits: FillLimits,
+) -> Taken {
     if span.is_empty() {
         return Taken::default();
     }
@@ -407,7 +426,10 @@ fn take_base(image: &LeafImage, span: std::ops::Range<usize>, direction: Directi
 }
 
 /// Rows of a leaf's base and delta together.
-#[expect(clippy::too_many_arguments, reason = "one step of `take_rows`, split off for its length")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one step of `take_rows`, split off for its length"
+)]
 fn take_merged(
     view: &LeafView,
     image: Option<&LeafImage>,
@@ -432,8 +454,15 @@ fn take_merged(
         } else if entry == entry_end {
             std::cmp::Ordering::Less
         } else {
-            let order = image.expect("it has rows").key(next_row).cmp(&view.entry(next_entry).key);
-            if direction == Direction::Forward { order } else { order.reverse() }
+            let order = image
+                .expect("it has rows")
+                .key(next_row)
+                .cmp(&view.entry(next_entry).key);
+            if direction == Direction::Forward {
+                order
+            } else {
+                order.reverse()
+            }
         };
         let has_row = order.is_le();
         let has_entry = order.is_ge();
@@ -451,7 +480,9 @@ fn take_merged(
             let image = image.expect("it has rows");
             let (key, value) = image.row(next_row);
             match value {
-                CellValue::Inline(range) => rows.push_of_page([key.prefix, key.suffix], page.expect("with the image"), range),
+                CellValue::Inline(range) => {
+                    rows.push_of_page([key.prefix, key.suffix], page.expect("with the image"), range)
+                }
                 CellValue::Large(large) => {
                     return Taken {
                         stop: Some(Stop::Large(key.to_vec(), image.data().slice_ref(large.cell()))),

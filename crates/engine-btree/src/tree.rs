@@ -32,7 +32,10 @@ pub(crate) enum Child {
     Leaf(Arc<Leaf>),
     Inner(Arc<Inner>),
     /// Not in memory; level 0 is a leaf.
-    Stored { address: BlockAddr, level: u8 },
+    Stored {
+        address: BlockAddr,
+        level: u8,
+    },
 }
 
 /// An inner node.
@@ -76,7 +79,10 @@ impl Inner {
 
     /// Whether a checkpoint has an image of this node.
     pub(crate) fn is_written_for(&self, number: u64) -> bool {
-        self.disk.lock().checkpoint.is_some_and(|(written, _)| written == number)
+        self.disk
+            .lock()
+            .checkpoint
+            .is_some_and(|(written, _)| written == number)
     }
 
     /// Heap bytes.
@@ -201,7 +207,10 @@ impl Tree {
                 Target::Last => inner.separators.len(),
             };
             if index > 0 {
-                descent.low = Some(Fence { inner, index: index - 1 });
+                descent.low = Some(Fence {
+                    inner,
+                    index: index - 1,
+                });
             }
             if index < inner.separators.len() {
                 descent.high = Some(Fence { inner, index });
@@ -273,7 +282,9 @@ impl Tree {
                 // A new root.
                 let keys: Vec<&[u8]> = more.iter().map(|(low, _)| low.as_slice()).collect();
                 let separators = Separators::from_keys(&keys);
-                let children = std::iter::once(first).chain(more.iter().map(|(_, child)| child.clone())).collect();
+                let children = std::iter::once(first)
+                    .chain(more.iter().map(|(_, child)| child.clone()))
+                    .collect();
                 let root = Inner::new(level + 1, separators, children);
                 replaced.memory += root.memory_bytes() as isize;
                 cell.replace(Child::Inner(Arc::new(root)), guard);
@@ -315,7 +326,14 @@ impl Tree {
             let children: Vec<Child> = kept.map(|at| parent.children[at].load(guard).clone()).collect();
             let inner = Inner::new(parent.level, separators, children);
             replaced.memory += inner.memory_bytes() as isize;
-            let above = self.replace_child(key, parent.level, Child::Inner(Arc::new(inner)), Vec::new(), running, guard);
+            let above = self.replace_child(
+                key,
+                parent.level,
+                Child::Inner(Arc::new(inner)),
+                Vec::new(),
+                running,
+                guard,
+            );
             replaced.memory += above.memory;
             replaced.freed.extend(above.freed);
         }
@@ -352,7 +370,10 @@ fn split_inner(
 ) -> (Child, Vec<(Vec<u8>, Child)>) {
     let total = children.len();
     let key_bytes = separators.key_bytes();
-    let parts = total.div_ceil(CHILDREN_MAX).max(key_bytes.div_ceil(SEPARATOR_BYTES)).min(total.div_ceil(2));
+    let parts = total
+        .div_ceil(CHILDREN_MAX)
+        .max(key_bytes.div_ceil(SEPARATOR_BYTES))
+        .min(total.div_ceil(2));
     let size = if parts > 1 && appended && key_bytes <= SEPARATOR_BYTES {
         CHILDREN_MAX - 1
     } else {
@@ -438,7 +459,11 @@ mod tests {
                     assert!(inner.children.len() <= CHILDREN_MAX);
                     inner.separators.check_invariants();
                     for (index, cell) in inner.children.iter().enumerate() {
-                        let low = if index == 0 { low.to_vec() } else { inner.separators.get(index - 1).to_vec() };
+                        let low = if index == 0 {
+                            low.to_vec()
+                        } else {
+                            inner.separators.get(index - 1).to_vec()
+                        };
                         walk(cell.load(guard), Some(inner.level - 1), &low, lows, guard);
                     }
                 }
@@ -494,7 +519,14 @@ mod tests {
         for number in 1..500 {
             let at = key(number * 10);
             let here = tree.leaf_in_memory(&at, &guard).expect("in memory");
-            tree.replace_child(&at, 0, Child::Leaf(here), vec![(at.clone(), leaf(number * 10))], None, &guard);
+            tree.replace_child(
+                &at,
+                0,
+                Child::Leaf(here),
+                vec![(at.clone(), leaf(number * 10))],
+                None,
+                &guard,
+            );
         }
         let low = |target: Target<'_>| match tree.descend(target, 0, &guard).child {
             Child::Leaf(leaf) => leaf.low.to_vec(),
@@ -503,7 +535,11 @@ mod tests {
         for number in 1..500 {
             assert_eq!(low(Target::At(&key(number * 10))), key(number * 10));
             assert_eq!(low(Target::At(&key(number * 10 + 9))), key(number * 10));
-            let before = if number == 1 { Vec::new() } else { key((number - 1) * 10) };
+            let before = if number == 1 {
+                Vec::new()
+            } else {
+                key((number - 1) * 10)
+            };
             assert_eq!(low(Target::Before(&key(number * 10))), before);
             assert_eq!(low(Target::Before(&key(number * 10 + 1))), key(number * 10));
         }

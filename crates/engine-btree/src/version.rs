@@ -140,7 +140,9 @@ impl Chain {
             // A batch that writes a key twice: the later change wins, additions add up.
             let change = match (version.change, &head.change) {
                 (Change::Add(amount), Change::Add(before)) => Change::Add(amount.wrapping_add(*before)),
-                (Change::Add(amount), Change::Put(Value::Inline(bytes))) => Change::Put(Value::Inline(sum(bytes, amount))),
+                (Change::Add(amount), Change::Put(Value::Inline(bytes))) => {
+                    Change::Put(Value::Inline(sum(bytes, amount)))
+                }
                 (Change::Add(amount), Change::Put(Value::Large(..)) | Change::Delete) => {
                     Change::Put(Value::Inline(sum(&[], amount)))
                 }
@@ -340,7 +342,11 @@ mod tests {
         };
         assert_eq!(seqs(), [7, 5]);
         chain.push(Seq(8), Change::Add(1), &guard);
-        assert_eq!(chain.trim(Seq(8), &guard), change_bytes(&put("x")), "an addition stands on 7");
+        assert_eq!(
+            chain.trim(Seq(8), &guard),
+            change_bytes(&put("x")),
+            "an addition stands on 7"
+        );
         assert_eq!(seqs(), [8, 7]);
     }
 

@@ -90,7 +90,11 @@ impl<'c> PageWriter<'c> {
     /// Appends a block of a tree that is not a leaf. It may be referred to after a flush.
     pub(crate) fn append(&mut self, tree: &Tree, kind: BlockKind, purpose: Purpose, raw: &[u8]) -> Result<BlockAddr> {
         let shape = tree.shape;
-        let codec = if kind == BlockKind::Inner { codec::Codec::Lz4 } else { shape.codec };
+        let codec = if kind == BlockKind::Inner {
+            codec::Codec::Lz4
+        } else {
+            shape.codec
+        };
         let level = if kind == BlockKind::Inner { None } else { shape.level };
         if self.unflushed.is_none() {
             // A block for later, too, is one of the next checkpoint when that comes before the flush. Recursive: a thread has
@@ -157,9 +161,8 @@ impl<'c> PageWriter<'c> {
         }
         let line = *core.line.lock();
         let is_good = |line: Line| state.stored.is_some() && state.valid_from <= line.cut && line.cut < state.valid_to;
-        let lacks_cut = line.filter(|&line| {
-            !is_good(line) && state.checkpoint.is_none_or(|(number, _)| number != line.number)
-        });
+        let lacks_cut =
+            line.filter(|&line| !is_good(line) && state.checkpoint.is_none_or(|(number, _)| number != line.number));
         let is_clean = state.stored.is_some() && state.valid_to == SEQ_MAX;
         let is_needed = match need {
             Need::Checkpoint => lacks_cut.is_some(),
@@ -272,7 +275,10 @@ impl<'c> PageWriter<'c> {
         let mut freed = 0;
         for (key, seq, cell) in cells {
             let (limbo, volume) = (self.core.limbo.clone(), tree.shape.volume);
-            let owner = Arc::new(LargeOwner::new(cell.clone(), Box::new(move |cell| limbo.push(volume, cell))));
+            let owner = Arc::new(LargeOwner::new(
+                cell.clone(),
+                Box::new(move |cell| limbo.push(volume, cell)),
+            ));
             let view = leaf.view.load(&guard);
             if let Ok(place) = view.find(&key) {
                 let change = Change::Put(Value::Large(cell, Some(owner)));
@@ -335,7 +341,11 @@ fn oldest_above(leaf: &Leaf, newest: Seq, guard: &rcu::Guard) -> Seq {
             next = version.older(guard);
         }
     }
-    if view.hidden_from > newest { oldest.min(view.hidden_from) } else { oldest }
+    if view.hidden_from > newest {
+        oldest.min(view.hidden_from)
+    } else {
+        oldest
+    }
 }
 
 /// An image did not get to disk: the leaf keeps what it had.

@@ -54,13 +54,21 @@ fn look(engine: &BtreeEngine, dice: &Dice) {
         }
         1 => {
             let rows = check::scan(&view, ACCOUNTS, &KeyRange::all(), Direction::Forward, limits).unwrap();
-            let sum: i64 = rows.iter().map(|(_, value)| i64::from_le_bytes(value[..].try_into().unwrap())).sum();
+            let sum: i64 = rows
+                .iter()
+                .map(|(_, value)| i64::from_le_bytes(value[..].try_into().unwrap()))
+                .sum();
             assert_eq!(sum, 0, "the sum at {:?}", view.seq());
         }
         _ => {
             for _ in 0..50 {
                 let key = key(dice.below(KEYS));
-                assert_eq!(view.get(LEFT, &key).unwrap(), view.get(RIGHT, &key).unwrap(), "{key:02x?} at {:?}", view.seq());
+                assert_eq!(
+                    view.get(LEFT, &key).unwrap(),
+                    view.get(RIGHT, &key).unwrap(),
+                    "{key:02x?} at {:?}",
+                    view.seq()
+                );
             }
         }
     }
@@ -81,7 +89,11 @@ fn write(engine: &BtreeEngine, dice: &Dice) {
                 batch.delete(LEFT, key.clone());
                 batch.delete(RIGHT, key);
             } else {
-                let length = if dice.percent(3) { 6000 } else { dice.below(500) as usize };
+                let length = if dice.percent(3) {
+                    6000
+                } else {
+                    dice.below(500) as usize
+                };
                 batch.put(LEFT, key.clone(), value(seq, length));
                 batch.put(RIGHT, key, value(seq, length));
             }
@@ -104,7 +116,8 @@ fn write(engine: &BtreeEngine, dice: &Dice) {
 }
 
 fn everything_at_once(threads: usize) {
-    let seed = std::env::var("TENON_SEED").map_or_else(|_| SystemRandom::new().next_u64(), |text| text.parse().unwrap());
+    let seed =
+        std::env::var("TENON_SEED").map_or_else(|_| SystemRandom::new().next_u64(), |text| text.parse().unwrap());
     println!("TENON_SEED={seed}");
     let place = Place::simulated(seed);
     let options = BtreeOptions {
@@ -138,7 +151,10 @@ fn everything_at_once(threads: usize) {
                 if dice.percent(5) {
                     engine.maintain(&Maintenance::Compact(None)).unwrap();
                 } else if dice.percent(5) {
-                    assert_eq!(engine.maintain(&Maintenance::Verify(None)).unwrap().problems, Vec::<String>::new());
+                    assert_eq!(
+                        engine.maintain(&Maintenance::Verify(None)).unwrap().problems,
+                        Vec::<String>::new()
+                    );
                 }
             }
         }));

@@ -39,7 +39,12 @@ fn weights() -> Weights {
 }
 
 fn run_of(plan: &Plan) -> Run {
-    Run::new(plan.clone(), weights(), Place::simulated(plan.seed), Dice::new(plan.seed))
+    Run::new(
+        plan.clone(),
+        weights(),
+        Place::simulated(plan.seed),
+        Dice::new(plan.seed),
+    )
 }
 
 fn operations(run: &Run) -> u64 {
@@ -52,7 +57,9 @@ fn operations(run: &Run) -> u64 {
 /// Crashes a run of `plan` at operation `at`; then opens, compares, and goes on for a while.
 fn crash_at(plan: &Plan, at: u64) {
     let mut run = run_of(plan);
-    let Place::Simulated(fs) = run.place() else { unreachable!("as above") };
+    let Place::Simulated(fs) = run.place() else {
+        unreachable!("as above")
+    };
     let fs = fs.clone();
     fs.crash_at(at);
     let ended = run.steps(STEPS);

@@ -79,7 +79,11 @@ pub fn ranges_are_the_model(view: &Arc<dyn Snapshot>, model: &Model, keys: u64, 
     if direction == Direction::Reverse {
         expected.reverse();
     }
-    expect_same(&found, &expected, &format!("{what}, {table:?} at {at:?}, {range:?} {direction:?} {limits:?}"));
+    expect_same(
+        &found,
+        &expected,
+        &format!("{what}, {table:?} at {at:?}, {range:?} {direction:?} {limits:?}"),
+    );
     for _ in 0..4 {
         let key = crate::plan::key_of(kind, dice.below(keys));
         let found = view.get(table, &key)?;

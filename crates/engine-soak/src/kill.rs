@@ -73,7 +73,9 @@ pub fn child(root: PathBuf, seed: u64) -> Result<()> {
             let dice = Dice::new(seed ^ engine.durable_seq().0);
             while !stop.load(Ordering::Acquire) {
                 let done = match dice.below(20) {
-                    0 => engine.maintain(&Maintenance::Compact(None)).map(|_| engine.durable_seq()),
+                    0 => engine
+                        .maintain(&Maintenance::Compact(None))
+                        .map(|_| engine.durable_seq()),
                     _ => engine.checkpoint(),
                 };
                 match done {
@@ -131,7 +133,9 @@ pub struct KillLoop {
 impl KillLoop {
     /// A loop in an empty directory.
     pub fn new(root: PathBuf, seed: u64) -> Result<Self> {
-        RealFs::new().create_directory_all(&root).context("create the directory")?;
+        RealFs::new()
+            .create_directory_all(&root)
+            .context("create the directory")?;
         Ok(Self {
             root,
             seed,

@@ -83,10 +83,13 @@ fn main() -> Result<()> {
                     Some(seed) if once => seed,
                     _ => seeds.next(),
                 };
-                let kind = only.unwrap_or_else(|| Dice::new(plan_seed).one_of(&[Kind::Simulated, Kind::Real, Kind::Kill]));
+                let kind =
+                    only.unwrap_or_else(|| Dice::new(plan_seed).one_of(&[Kind::Simulated, Kind::Real, Kind::Kill]));
                 let root = directory.join(format!("{}-{plan_seed}", std::process::id()));
                 println!("run {runs}: {kind:?} --seed {plan_seed}");
-                let outcome = catch_unwind(AssertUnwindSafe(|| one_run(kind, plan_seed, steps, root.clone(), &clock, end)));
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                    one_run(kind, plan_seed, steps, root.clone(), &clock, end)
+                }));
                 let failure = match outcome {
                     Ok(Ok(())) => None,
                     Ok(Err(error)) => Some(format!("{error:#}")),
@@ -98,7 +101,10 @@ fn main() -> Result<()> {
                 if let Some(failure) = failure {
                     let name = format!("{kind:?}").to_lowercase();
                     println!("FAILED: {failure}");
-                    println!("repeat with: run --once --only {name} --steps {steps} --seed {plan_seed}; files in {}", root.display());
+                    println!(
+                        "repeat with: run --once --only {name} --steps {steps} --seed {plan_seed}; files in {}",
+                        root.display()
+                    );
                     anyhow::bail!("a run failed");
                 }
                 RealFs::new().remove_directory_all(&root)?;

@@ -57,7 +57,8 @@ impl Model {
         for op in batch.ops() {
             match op {
                 Op::Put(table, key, value) => {
-                    self.table(*table).set(key.to_vec(), seq, Some(Bytes::copy_from_slice(value)));
+                    self.table(*table)
+                        .set(key.to_vec(), seq, Some(Bytes::copy_from_slice(value)));
                 }
                 Op::Delete(table, key) => {
                     let table = self.table(*table);
@@ -148,7 +149,8 @@ impl Model {
 
     /// Forgets what nobody reads at `low` or above.
     pub fn forget_below(&mut self, low: Seq) {
-        self.tables.retain(|_, table| table.dropped.is_none_or(|dropped| dropped > low));
+        self.tables
+            .retain(|_, table| table.dropped.is_none_or(|dropped| dropped > low));
         for table in self.tables.values_mut() {
             table.rows.retain(|_, versions| {
                 let ground = versions.iter().rposition(|version| version.0 <= low).unwrap_or(0);
@@ -166,7 +168,9 @@ impl Model {
 
     /// The rows of a table at a position, in a range.
     pub fn rows(&self, id: TableId, range: &KeyRange, at: Seq) -> Vec<Row> {
-        let Some(table) = self.tables.get(&id) else { return Vec::new() };
+        let Some(table) = self.tables.get(&id) else {
+            return Vec::new();
+        };
         let rows = table.rows.iter().filter(|(key, _)| range.contains(key));
         rows.filter_map(|(key, versions)| Some((key.clone(), seen(versions, at)?.clone())))
             .collect()

@@ -137,11 +137,21 @@ pub fn random_event(plan: &Plan, model: &Model, seq: Seq, dice: &Dice) -> Event 
     if makes {
         // Ids rise with positions and are never used twice.
         let table = TableId(1 + seq.0 as u32);
-        let kind = dice.one_of(&[TableKind::Records, TableKind::Records, TableKind::Index, TableKind::Index, TableKind::Small]);
+        let kind = dice.one_of(&[
+            TableKind::Records,
+            TableKind::Records,
+            TableKind::Index,
+            TableKind::Index,
+            TableKind::Small,
+        ]);
         batch.create_table(table, spec(dice, kind));
         if dice.percent(40) {
             let rows = sorted_rows(plan, kind, dice);
-            return Event::Load { create: batch, table, rows };
+            return Event::Load {
+                create: batch,
+                table,
+                rows,
+            };
         }
         if dice.percent(50) {
             some_operations(plan, model, &[(table, kind)], &mut batch, dice);
@@ -159,7 +169,9 @@ fn spec(dice: &Dice, kind: TableKind) -> TableSpec {
     TableSpec {
         kind,
         name: dice.one_of(&["one.rows", "two.rows", "one.more"]).into(),
-        compressor: dice.one_of(&[None, None, Some("none"), Some("zstd"), Some("lz4")]).map(str::to_owned),
+        compressor: dice
+            .one_of(&[None, None, Some("none"), Some("zstd"), Some("lz4")])
+            .map(str::to_owned),
     }
 }
 
@@ -196,12 +208,18 @@ fn some_operations(plan: &Plan, model: &Model, tables: &[(TableId, TableKind)], 
         match manner {
             // Appends, where keys are numbers.
             0..20 => {
-                let last = model.last_key(table).and_then(|key| Some(u64::from_be_bytes(key.try_into().ok()?)));
+                let last = model
+                    .last_key(table)
+                    .and_then(|key| Some(u64::from_be_bytes(key.try_into().ok()?)));
                 let next = last.map_or(0, |last| last.wrapping_add(1 + step)) % plan.keys.max(1);
                 batch.put(table, key_of(kind, next), value(plan, dice));
             }
             // One neighbourhood.
-            20..35 => batch.put(table, key_of(kind, (centre + dice.below(8)) % plan.keys), value(plan, dice)),
+            20..35 => batch.put(
+                table,
+                key_of(kind, (centre + dice.below(8)) % plan.keys),
+                value(plan, dice),
+            ),
             35..55 => batch.put(table, any, value(plan, dice)),
             55..70 => batch.delete(table, any),
             70..80 => batch.add(table, any, dice.next() as i64 >> dice.below(64)),

@@ -154,7 +154,8 @@ impl Run {
             check::view_is_the_model(&view, &self.model, "a view")
         } else if is(weights.drop_view) {
             if !self.views.is_empty() {
-                self.views.swap_remove(self.dice.below(self.views.len() as u64) as usize);
+                self.views
+                    .swap_remove(self.dice.below(self.views.len() as u64) as usize);
                 self.forget();
             }
             Ok(())
@@ -181,7 +182,11 @@ impl Run {
     }
 
     fn leaks_of_crash(&self) -> Leaks {
-        if self.plan.large_percent > 0 { Leaks::OfLargeValues } else { Leaks::Forbidden }
+        if self.plan.large_percent > 0 {
+            Leaks::OfLargeValues
+        } else {
+            Leaks::Forbidden
+        }
     }
 
     fn some_view(&self) -> Result<Arc<dyn Snapshot>> {
@@ -238,7 +243,11 @@ impl Run {
 
     fn checkpoint(&mut self) -> Result<()> {
         let mark = self.engine().checkpoint()?;
-        assert!(mark >= self.published, "a checkpoint at {mark:?} misses {:?}", self.published);
+        assert!(
+            mark >= self.published,
+            "a checkpoint at {mark:?} misses {:?}",
+            self.published
+        );
         assert_eq!(self.engine().durable_seq(), mark);
         self.acknowledged = mark;
         self.model.loads_are_durable();
@@ -249,7 +258,9 @@ impl Run {
 
     /// Opens a copy of a simulated disk as a crash now would leave it: it must hold the checkpoint that has just been made.
     fn look_at_copy(&mut self, mark: Seq) -> Result<()> {
-        let Place::Simulated(fs) = &self.place else { return Ok(()) };
+        let Place::Simulated(fs) = &self.place else {
+            return Ok(());
+        };
         if fs.has_crashed() || !self.dice.percent(self.copies_percent) {
             return Ok(());
         }
@@ -268,7 +279,11 @@ impl Run {
 
     fn reopen(&mut self) -> Result<()> {
         self.views.clear();
-        let mode = if self.dice.percent(60) { CloseMode::Checkpoint } else { CloseMode::Abandon };
+        let mode = if self.dice.percent(60) {
+            CloseMode::Checkpoint
+        } else {
+            CloseMode::Abandon
+        };
         let engine = self.engine.take().expect("it is open");
         if mode == CloseMode::Checkpoint {
             engine.close(mode)?;
@@ -324,7 +339,9 @@ impl Run {
             if !self.model.tables_at(view.seq()).iter().any(|(id, _)| *id == table) {
                 continue;
             }
-            let mut cursor = view.clone().cursor(table, engine::KeyRange::all(), engine::Direction::Forward)?;
+            let mut cursor = view
+                .clone()
+                .cursor(table, engine::KeyRange::all(), engine::Direction::Forward)?;
             if !cursor.fill(&mut engine::Rows::new(), engine::FillLimits::default())? {
                 self.model.unload(table);
             }
@@ -355,7 +372,9 @@ impl Run {
         env.fs.create_directory_all(&target).map_err(failed)?;
         for (name, bytes) in backup.files() {
             let to = target.join(&name);
-            env.fs.create_directory_all(to.parent().expect("it lies in a directory")).map_err(failed)?;
+            env.fs
+                .create_directory_all(to.parent().expect("it lies in a directory"))
+                .map_err(failed)?;
             copy_file(&*env.fs, &source.join(&name), &to, bytes).map_err(failed)?;
         }
         let restored = BtreeEngine::open(&env, &target, self.plan.options.clone())?;

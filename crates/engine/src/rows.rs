@@ -174,7 +174,9 @@ mod tests {
             let page = rows.add_page(&Bytes::from_static(b"..paged.."));
             rows.push_of_page([b"c", b"d"], page, 2..7);
             rows.push_of_page([b"", b"e"], page, 9..9);
-            let all: Vec<_> = (0..rows.len()).map(|index| (rows.key(index), rows.value(index))).collect();
+            let all: Vec<_> = (0..rows.len())
+                .map(|index| (rows.key(index), rows.value(index)))
+                .collect();
             let expected: [(&[u8], &[u8]); 4] = [(b"a", b"copied"), (b"b", b"shared"), (b"cd", b"paged"), (b"e", b"")];
             assert_eq!(all, expected, "round {round}");
             assert_eq!(rows.value_bytes(2), Bytes::from_static(b"paged"));

@@ -96,12 +96,21 @@ mod tests {
         };
         let log = Log::open(&env, options, Seq::ZERO).expect("opens");
         for number in 1..=5000_u64 {
-            log.append(&[&number.to_le_bytes().repeat(1 + number as usize % 40)]).expect("appends");
+            log.append(&[&number.to_le_bytes().repeat(1 + number as usize % 40)])
+                .expect("appends");
         }
         log.flush().expect("flushes");
-        let plain: Vec<_> = log.read(Seq(1)).expect("reads").map(|item| item.expect("whole")).collect();
+        let plain: Vec<_> = log
+            .read(Seq(1))
+            .expect("reads")
+            .map(|item| item.expect("whole"))
+            .collect();
         assert_eq!(plain.len(), 5000);
-        let ahead: Vec<_> = log.read_ahead(Seq(1)).expect("reads").map(|item| item.expect("whole")).collect();
+        let ahead: Vec<_> = log
+            .read_ahead(Seq(1))
+            .expect("reads")
+            .map(|item| item.expect("whole"))
+            .collect();
         assert_eq!(plain, ahead);
         let mut early = log.read_ahead(Seq(17)).expect("reads");
         assert_eq!(early.next().expect("there is one").expect("whole"), plain[16]);

@@ -112,7 +112,7 @@ pub struct Run {
     pub rss_peak_bytes: Option<u64>,
     /// The server's checkpoints. `None`: the server does not tell.
     pub checkpoints: Option<Vec<Span>>,
-    /// Times of little throughput, see [`crate::stalls`].
+    /// Times of little throughput, see [`crate::stalls()`].
     #[serde(default)]
     pub stalls: Vec<Span>,
     /// From the server's start to its first answer, when this run began with it.

@@ -134,7 +134,10 @@ fn open_storage(
         println!("where in the log the salvaged state stands is not known");
     }
     let aside = put_aside(&*env.fs, &directory.journal())?;
-    println!("the log was put aside: {}; writes that are only there are lost", aside.display());
+    println!(
+        "the log was put aside: {}; writes that are only there are lost",
+        aside.display()
+    );
     open()
 }
 
@@ -153,7 +156,8 @@ fn put_aside(fs: &dyn FileSystem, path: &Path) -> Result<PathBuf> {
         }
         number += 1;
     };
-    fs.rename(path, &aside).with_context(|| format!("cannot rename {}", path.display()))?;
+    fs.rename(path, &aside)
+        .with_context(|| format!("cannot rename {}", path.display()))?;
     fs.create_directory_all(path)?;
     fs.sync_directory(path.parent().unwrap_or(Path::new(".")))?;
     Ok(aside)
@@ -228,18 +232,27 @@ fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<(
         for document in &refused {
             let guard = existing(storage, op, &duplicates)?;
             let mut unit = storage.begin_write(op);
-            unit.insert(&guard, &bson::rawdoc! { "_id": bson::oid::ObjectId::new(), "document": document.clone() })?;
+            unit.insert(
+                &guard,
+                &bson::rawdoc! { "_id": bson::oid::ObjectId::new(), "document": document.clone() },
+            )?;
             unit.commit()?;
         }
     }
     println!("{ns}: {kept} documents kept");
     if twice > 0 {
-        println!("{ns}: {twice} documents have the _id of another one: they are in {duplicates}, in the field 'document'");
+        println!(
+            "{ns}: {twice} documents have the _id of another one: they are in {duplicates}, in the field 'document'"
+        );
     }
     if unreadable > 0 {
         println!("{ns}: {unreadable} records are no documents and were left out");
     }
-    let specs = old.indexes().iter().chain(old.building_indexes()).filter(|index| !index.is_id());
+    let specs = old
+        .indexes()
+        .iter()
+        .chain(old.building_indexes())
+        .filter(|index| !index.is_id());
     let specs: Vec<IndexSpec> = specs.map(|index| index.parsed_spec().clone()).collect();
     for spec in specs {
         let name = spec.name.clone();

@@ -16,7 +16,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use storage::{
-    Direction, FillLimits, IndexSpec, LockMode, Namespace, NoPartialIndexes, Operation, RecordBatch, Storage, StorageOptions,
+    Direction, FillLimits, IndexSpec, LockMode, Namespace, NoPartialIndexes, Operation, RecordBatch, Storage,
+    StorageOptions,
 };
 use vfs::{Env, RealFs, SystemClock, SystemRandom};
 
@@ -152,7 +153,11 @@ fn damaged_files_are_repaired() {
             for (id, bytes) in &documents {
                 assert_eq!(bytes.as_slice(), document(*id).as_bytes());
             }
-            assert!(documents.len() > DOCUMENTS as usize / 2, "{} documents", documents.len());
+            assert!(
+                documents.len() > DOCUMENTS as usize / 2,
+                "{} documents",
+                documents.len()
+            );
             insert(&storage, &ns, DOCUMENTS..DOCUMENTS + 10);
             assert_eq!(content(&storage, &ns).len(), documents.len() + 10);
         } else {

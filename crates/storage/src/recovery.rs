@@ -55,7 +55,10 @@ impl Storage {
     }
 
     fn replay_log(&self, durable: Seq, last: Seq, next_table: &mut u32) -> Result<u64, StorageError> {
-        let reader = self.log.read_ahead(durable.next()).map_err(|error| self.log_error(error))?;
+        let reader = self
+            .log
+            .read_ahead(durable.next())
+            .map_err(|error| self.log_error(error))?;
         let mut replayer = Replayer::new(self);
         let mut entries = 0;
         for entry in reader {

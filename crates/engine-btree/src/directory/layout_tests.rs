@@ -37,8 +37,14 @@ fn rows() -> Vec<(&'static str, Bytes)> {
     let with_root = table(TableKind::Records, Some("zstd"), "db.c");
     vec![
         ("with rows", value(encode(&with_root, root, STATE_LIVE))),
-        ("without rows", value(encode(&table(TableKind::Index, None, ""), None, STATE_LIVE))),
-        ("dropped", value(encode(&table(TableKind::Small, None, "x"), root, STATE_DROPPED))),
+        (
+            "without rows",
+            value(encode(&table(TableKind::Index, None, ""), None, STATE_LIVE)),
+        ),
+        (
+            "dropped",
+            value(encode(&table(TableKind::Small, None, "x"), root, STATE_DROPPED)),
+        ),
         ("root", encode_root(root).into()),
         ("root without tables", encode_root(None).into()),
     ]
@@ -61,7 +67,9 @@ fn layout_snapshot() {
 
 #[test]
 fn rows_that_cannot_be_are_refused() {
-    let [(_, whole), ..] = &rows()[..] else { unreachable!("there are rows") };
+    let [(_, whole), ..] = &rows()[..] else {
+        unreachable!("there are rows")
+    };
     assert!(decode(TableId(7), whole).is_some());
     for length in 0..FIXED_BYTES + 4 {
         assert!(decode(TableId(7), &whole[..length]).is_none(), "{length} bytes");

@@ -64,7 +64,9 @@ pub(super) fn exchange(env: &Env, directory: &Path, unfinished: &Path, finished:
 /// Completes an exchange that has passed step 1, if there is one. Answers where the damaged files lie now.
 pub(crate) fn finish(env: &Env, directory: &Path) -> Result<Option<PathBuf>> {
     let exists = |path: &Path| env.fs.exists(path).map_err(io("find", path));
-    let Some(finished) = beside(directory, ".salvaged") else { return Ok(None) };
+    let Some(finished) = beside(directory, ".salvaged") else {
+        return Ok(None);
+    };
     if !exists(&finished)? {
         return Ok(None);
     }
@@ -72,7 +74,9 @@ pub(crate) fn finish(env: &Env, directory: &Path) -> Result<Option<PathBuf>> {
     if exists(directory)? {
         // An empty one was made by whoever is about to open the store.
         if env.fs.list(directory).map_err(io("list", directory))?.is_empty() {
-            env.fs.remove_directory_all(directory).map_err(io("remove", directory))?;
+            env.fs
+                .remove_directory_all(directory)
+                .map_err(io("remove", directory))?;
         } else {
             let aside = free_name(env, directory)?;
             rename(env, directory, &aside)?;

@@ -83,7 +83,9 @@ impl Found {
 
 /// Adds a leaf to the gaps that it has rows of.
 fn note(gaps: &mut [(&Gap, Vec<FoundLeaf>)], block: &SalvagedBlock, is_used: Option<bool>) {
-    let Ok(image) = LeafImage::decode(&block.raw) else { return };
+    let Ok(image) = LeafImage::decode(&block.raw) else {
+        return;
+    };
     let Some(last) = image.len().checked_sub(1) else { return };
     let (first, last) = (image.key(0).to_vec(), image.key(last).to_vec());
     let start = gaps.partition_point(|(gap, _)| gap.span.high.as_ref().is_some_and(|high| *high <= first));

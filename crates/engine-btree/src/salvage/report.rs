@@ -45,7 +45,10 @@ impl TableSalvage {
 
     /// Leaves that could not be read and for which nothing was found.
     pub fn leaves_lost(&self) -> u64 {
-        let lost = self.ranges.iter().filter(|range| range.level == 0 && range.leaves_found == 0);
+        let lost = self
+            .ranges
+            .iter()
+            .filter(|range| range.level == 0 && range.leaves_found == 0);
         lost.count() as u64
     }
 }
@@ -130,7 +133,10 @@ impl fmt::Display for SalvageReport {
             }
         }
         for (id, leaves) in &self.ownerless {
-            writeln!(f, "{id:?}: {leaves} leaves of a table that was dropped or whose name is lost")?;
+            writeln!(
+                f,
+                "{id:?}: {leaves} leaves of a table that was dropped or whose name is lost"
+            )?;
         }
         write!(f, "the old files are in {}", self.kept.display())
     }

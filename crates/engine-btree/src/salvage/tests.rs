@@ -130,7 +130,11 @@ impl Built {
 
     fn salvage(&self, env: &Env) -> (SalvageReport, BTreeMap<u32, Content>) {
         let report = BtreeEngine::salvage(env, directory(), options()).unwrap();
-        assert!(env.fs.exists(&report.kept.join("main.blocks")).unwrap(), "{:?}", report.kept);
+        assert!(
+            env.fs.exists(&report.kept.join("main.blocks")).unwrap(),
+            "{:?}",
+            report.kept
+        );
         let content = content(env);
         for (id, rows) in &content {
             for (key, value) in rows {
@@ -147,11 +151,17 @@ impl Built {
 /// All tables of the store, which must be sound.
 fn content(env: &Env) -> BTreeMap<u32, Content> {
     let engine = BtreeEngine::open(env, directory(), options()).unwrap();
-    assert_eq!(engine.maintain(&Maintenance::Verify(None)).unwrap().problems, Vec::<String>::new());
+    assert_eq!(
+        engine.maintain(&Maintenance::Verify(None)).unwrap().problems,
+        Vec::<String>::new()
+    );
     let snapshot = engine.snapshot().unwrap();
     let mut tables = BTreeMap::new();
     for (id, _) in engine.tables().unwrap() {
-        let mut cursor = snapshot.clone().cursor(id, KeyRange::all(), Direction::Forward).unwrap();
+        let mut cursor = snapshot
+            .clone()
+            .cursor(id, KeyRange::all(), Direction::Forward)
+            .unwrap();
         let mut rows = engine::Rows::new();
         let mut content = Content::new();
         while cursor.fill(&mut rows, FillLimits::default()).unwrap() {
@@ -171,7 +181,11 @@ fn flip(fs: &SimulatedFs, block: &SalvagedBlock) {
 
 /// The rows of the model outside of what the report calls in doubt.
 fn certain(report: &SalvageReport, id: u32, rows: &Content) -> Content {
-    let ranges = report.tables.iter().filter(|table| table.id.0 == id).flat_map(|table| &table.ranges);
+    let ranges = report
+        .tables
+        .iter()
+        .filter(|table| table.id.0 == id)
+        .flat_map(|table| &table.ranges);
     let ranges: Vec<&LostRange> = ranges.collect();
     let outside = |key: &Vec<u8>| {
         !ranges
@@ -235,7 +249,10 @@ fn every_damaged_block_costs_its_own_rows_only() {
     }
     let kind = |kind: BlockKind| kinds.get(&(kind as u8)).copied().unwrap_or(0);
     assert!(kind(BlockKind::Leaf) > 8 && kind(BlockKind::Inner) == 2, "{kinds:?}");
-    assert!(kind(BlockKind::Large) > 30 && kind(BlockKind::Map) > 0 && kind(BlockKind::Meta) > 0, "{kinds:?}");
+    assert!(
+        kind(BlockKind::Large) > 30 && kind(BlockKind::Map) > 0 && kind(BlockKind::Meta) > 0,
+        "{kinds:?}"
+    );
 }
 
 /// After many checkpoints the files hold old images, too: outside of gaps nothing changes, inside only what was written once.
@@ -270,7 +287,10 @@ fn old_images_fill_gaps_and_nothing_else() {
         let ranges = report.tables.iter().flat_map(|table| &table.ranges);
         filled += ranges.map(|range| range.leaves_found).sum::<u64>();
     }
-    assert!(filled > 0 && inner == 2, "{filled} leaves filled gaps, {inner} inner pages were missed");
+    assert!(
+        filled > 0 && inner == 2,
+        "{filled} leaves filled gaps, {inner} inner pages were missed"
+    );
 }
 
 fn lost_values(report: &SalvageReport, id: u32) -> u64 {
@@ -283,13 +303,19 @@ fn lost_values(report: &SalvageReport, id: u32) -> u64 {
 fn without_superblocks_the_newest_leaves_are_found() {
     let built = Built::new(1);
     let (_, env) = built.copy();
-    let file = env.fs.open(&directory().join("main.blocks"), Access::ReadWrite).unwrap();
+    let file = env
+        .fs
+        .open(&directory().join("main.blocks"), Access::ReadWrite)
+        .unwrap();
     file.write_all_at(&[0xa5; 8192], 0).unwrap();
     file.sync_data().unwrap();
     assert!(BtreeEngine::open(&env, directory(), options()).is_err());
     let (report, content) = built.salvage(&env);
     assert_eq!(content, built.tables);
-    assert!(!report.mark_is_known && report.checkpoint.is_none() && report.is_damaged(), "{report}");
+    assert!(
+        !report.mark_is_known && report.checkpoint.is_none() && report.is_damaged(),
+        "{report}"
+    );
     assert!(report.durable <= built.seq);
 }
 
@@ -318,7 +344,10 @@ fn a_file_cut_short_keeps_what_lies_before_the_cut() {
     let end = built.blocks().iter().map(|block| block.addr.sector()).max().unwrap();
     for share in 1..8 {
         let (_, env) = built.copy();
-        let file = env.fs.open(&directory().join("main.blocks"), Access::ReadWrite).unwrap();
+        let file = env
+            .fs
+            .open(&directory().join("main.blocks"), Access::ReadWrite)
+            .unwrap();
         file.set_len(end * share / 8 * blocks::SECTOR_BYTES as u64).unwrap();
         let (report, content) = built.salvage(&env);
         assert!(report.is_damaged());
@@ -343,7 +372,11 @@ fn there_must_be_something_to_salvage() {
 #[test]
 fn a_crash_leaves_the_old_store_or_the_new_one() {
     let built = Built::new(1);
-    let inner = built.blocks().into_iter().find(|block| block.kind == BlockKind::Inner).unwrap();
+    let inner = built
+        .blocks()
+        .into_iter()
+        .find(|block| block.kind == BlockKind::Inner)
+        .unwrap();
     let run = |crash_at: Option<u64>| {
         let (fs, env) = built.copy();
         flip(&fs, &inner);

@@ -92,7 +92,9 @@ impl<'s> Walk<'s> {
 
     /// Puts a page's children on the list; false when it cannot be read.
     fn enter(&mut self, at: RootAddress, span: &Span) -> bool {
-        let read = self.reader.read(self.volume, &at.address, self.owner.0, BlockKind::Inner);
+        let read = self
+            .reader
+            .read(self.volume, &at.address, self.owner.0, BlockKind::Inner);
         let Some(page) = read.ok().and_then(|raw| decode_inner(&raw).ok()) else {
             return false;
         };
@@ -103,7 +105,9 @@ impl<'s> Walk<'s> {
         let mut high = span.high.clone();
         for (index, address) in page.children.into_iter().enumerate().rev() {
             let separator = index.checked_sub(1).map(|index| page.separators.get(index).to_vec());
-            let low = separator.filter(|low| *low > span.low).unwrap_or_else(|| span.low.clone());
+            let low = separator
+                .filter(|low| *low > span.low)
+                .unwrap_or_else(|| span.low.clone());
             if high.as_ref().is_none_or(|high| low < *high) {
                 let level = at.level - 1;
                 let child = Span {
@@ -133,7 +137,9 @@ impl Iterator for Walk<'_> {
                 }
                 continue;
             }
-            let read = self.reader.read(self.volume, &at.address, self.owner.0, BlockKind::Leaf);
+            let read = self
+                .reader
+                .read(self.volume, &at.address, self.owner.0, BlockKind::Leaf);
             return match read.ok().and_then(|raw| LeafImage::decode(&raw).ok()) {
                 Some(image) => Some(Piece::Leaf(image, span)),
                 None => gap(self.owner, span, 0),

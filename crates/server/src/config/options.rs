@@ -101,7 +101,13 @@ pub const OPTIONS: &[Spec] = &[
         "none",
     ),
     short(b'h', spec("", "help", Kind::Action, "", "print the options and exit")),
-    spec("", "repair", Kind::Action, "", "repair damaged files of the btree engine and exit"),
+    spec(
+        "",
+        "repair",
+        Kind::Action,
+        "",
+        "repair damaged files of the btree engine and exit",
+    ),
     spec(
         "",
         "shutdown",

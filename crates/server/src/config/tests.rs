@@ -109,7 +109,9 @@ fn the_command_line_takes_mongods_forms() {
         (7, 21, 20)
     );
     assert_eq!(config.warnings.len(), 1, "--cpu");
-    let prefix = serve("--wiredTigerIndexPrefixCompression false").storage.prefix_compression;
+    let prefix = serve("--wiredTigerIndexPrefixCompression false")
+        .storage
+        .prefix_compression;
     assert_eq!(prefix, Some(false));
     assert_eq!(serve("--bind_ip_all --nounixsocket").net.endpoints.unix, None);
     assert_eq!(serve("--verbose").log.verbosity, 1);
