@@ -361,7 +361,6 @@ impl Core {
         let running = line.map(|line| line.number);
         let written =
             [left, right].map(|leaf| running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard)));
-        // The right one goes first: its keys fall to the left one only if that is its neighbour under the same node.
         let parents = [left, right].map(|leaf| tree.descend(Target::At(&leaf.low), 0, &guard).parent);
         let [Some((a, at)), Some((b, next))] = parents else {
             return false;
@@ -369,9 +368,6 @@ impl Core {
         if !Arc::ptr_eq(a, b) || at + 1 != next {
             return false;
         }
-        let Some(removed) = tree.remove_child(&right.low, 0, running, &guard) else {
-            return false;
-        };
         let image = builder.finish();
         let base = if image.is_empty() {
             Base::Empty
@@ -391,7 +387,9 @@ impl Core {
             }
         }
         let made = Arc::new(made);
-        let replaced = tree.replace_child(&left.low, 0, Child::Leaf(made.clone()), Vec::new(), running, &guard);
+        let replaced = tree
+            .merge_with_previous(&right.low, 0, Child::Leaf(made.clone()), running, &guard)
+            .expect("the two are under one node");
         for ((leaf, state), written) in [(left, &mut *states.0), (right, &mut *states.1)]
             .into_iter()
             .zip(written)
@@ -400,12 +398,11 @@ impl Core {
             leaf.view.replace(LeafView::retired(), &guard);
             self.free_image(tree, state, *line, written);
         }
-        self.free_inner(tree, &removed);
         self.free_inner(tree, &replaced);
         drop(line);
         drop(states);
         self.account(tree, images, 0);
-        self.account_inner(tree, removed.memory + replaced.memory);
+        self.account_inner(tree, replaced.memory);
         self.counters.merges.add(1);
         self.ring.push(tree.clone(), made.clone());
         tree.dirty.lock().push(made);

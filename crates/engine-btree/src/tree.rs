@@ -313,33 +313,57 @@ impl Tree {
     /// Takes the child at `key` on `level` out; its keys fall to a neighbour. An inner node that loses its only child goes too.
     /// `None` when the tree would lose its last leaf. Under `structure`.
     pub(crate) fn remove_child(&self, key: &[u8], level: u8, running: Option<u64>, guard: &Guard) -> Option<Replaced> {
-        let descent = self.descend(Target::At(key), level, guard);
-        let (parent, index) = descent.parent?;
-        let mut replaced = Replaced::default();
-        let referenced = running.is_some_and(|number| self.is_written_above(key, parent.level, number, guard));
-        if parent.children.len() == 1 {
-            replaced = self.remove_child(key, parent.level, running, guard)?;
-        } else {
-            let separator = index.saturating_sub(1);
-            let separators = parent.separators.with_replaced::<&[u8]>(separator..separator + 1, &[]);
+        let (parent, index) = self.descend(Target::At(key), level, guard).parent?;
+        if parent.children.len() > 1 {
             let kept = (0..parent.children.len()).filter(|&at| at != index);
-            let children: Vec<Child> = kept.map(|at| parent.children[at].load(guard).clone()).collect();
-            let inner = Inner::new(parent.level, separators, children);
-            replaced.memory += inner.memory_bytes() as isize;
-            let above = self.replace_child(
-                key,
-                parent.level,
-                Child::Inner(Arc::new(inner)),
-                Vec::new(),
-                running,
-                guard,
-            );
-            replaced.memory += above.memory;
-            replaced.freed.extend(above.freed);
+            let children = kept.map(|at| parent.children[at].load(guard).clone()).collect();
+            return Some(self.replace_parent(key, parent, index.saturating_sub(1), children, running, guard));
         }
+        let referenced = running.is_some_and(|number| self.is_written_above(key, parent.level, number, guard));
+        let mut replaced = self.remove_child(key, parent.level, running, guard)?;
         replaced.memory -= parent.memory_bytes() as isize;
         replaced.freed.push((*parent.disk.lock(), referenced));
         Some(replaced)
+    }
+
+    /// Puts `merged` in the place of the child at `key` on `level` and of the one before it, in one step: a reader finds the
+    /// two or the one, never a leaf whose range has grown and whose rows have not. `None` when they are not under one
+    /// inner node. Under `structure`.
+    pub(crate) fn merge_with_previous(
+        &self,
+        key: &[u8],
+        level: u8,
+        merged: Child,
+        running: Option<u64>,
+        guard: &Guard,
+    ) -> Option<Replaced> {
+        let (parent, index) = self.descend(Target::At(key), level, guard).parent?;
+        let left = index.checked_sub(1)?;
+        let mut children: Vec<Child> = parent.children.iter().map(|cell| cell.load(guard).clone()).collect();
+        children.remove(index);
+        children[left] = merged;
+        Some(self.replace_parent(key, parent, left, children, running, guard))
+    }
+
+    /// Puts a node with one separator less and these children in the place of `parent`, which is on the way to `key`.
+    fn replace_parent(
+        &self,
+        key: &[u8],
+        parent: &Inner,
+        separator: usize,
+        children: Vec<Child>,
+        running: Option<u64>,
+        guard: &Guard,
+    ) -> Replaced {
+        let referenced = running.is_some_and(|number| self.is_written_above(key, parent.level, number, guard));
+        let separators = parent.separators.with_replaced::<&[u8]>(separator..separator + 1, &[]);
+        let inner = Inner::new(parent.level, separators, children);
+        let memory = inner.memory_bytes() as isize - parent.memory_bytes() as isize;
+        let child = Child::Inner(Arc::new(inner));
+        let mut replaced = self.replace_child(key, parent.level, child, Vec::new(), running, guard);
+        replaced.memory += memory;
+        replaced.freed.push((*parent.disk.lock(), referenced));
+        replaced
     }
 
     /// The leaf for a key if it and the way to it are in memory.
@@ -510,6 +534,70 @@ mod tests {
             }
             assert!(tree.remove_child(&left[0], 0, None, &rcu::pin()).is_none());
         }
+    }
+
+    #[test]
+    fn no_reader_finds_a_leaf_whose_neighbour_is_being_merged_with_it() {
+        const LEAVES: usize = 400;
+        let tree = tree();
+        let guard = rcu::pin();
+        for number in 1..LEAVES {
+            let at = key(number);
+            let here = tree.leaf_in_memory(&at, &guard).expect("in memory");
+            tree.replace_child(
+                &at,
+                0,
+                Child::Leaf(here),
+                vec![(at.clone(), leaf(number))],
+                None,
+                &guard,
+            );
+        }
+        drop(guard);
+        // A merged leaf is marked: a reader of a right one's key must find that leaf, or a merged one.
+        const MERGED: u8 = 7;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = || {
+                while !over.load(Ordering::Acquire) {
+                    for number in (1..LEAVES).step_by(2) {
+                        let guard = rcu::pin();
+                        let found = tree.leaf_in_memory(&key(number), &guard).expect("in memory");
+                        let is_merged = found.warmth.load(Ordering::Relaxed) == MERGED;
+                        assert!(
+                            is_merged || *found.low == *key(number),
+                            "leaf {:02x?} for {number}",
+                            found.low
+                        );
+                    }
+                }
+            };
+            scope.spawn(reader);
+            scope.spawn(reader);
+            let mut merged = 0;
+            for number in (1..LEAVES).step_by(2) {
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                let Child::Leaf(made) = leaf(number - 1) else {
+                    unreachable!("a leaf was made")
+                };
+                made.warmth.store(MERGED, Ordering::Relaxed);
+                let replaced = tree.merge_with_previous(&key(number), 0, Child::Leaf(made), None, &guard);
+                if replaced.is_some() {
+                    merged += 1;
+                    let left = tree.leaf_in_memory(&key(number - 1), &guard).expect("in memory");
+                    let right = tree.leaf_in_memory(&key(number), &guard).expect("in memory");
+                    assert!(Arc::ptr_eq(&left, &right), "one leaf for both");
+                }
+            }
+            over.store(true, Ordering::Release);
+            assert!(
+                merged > LEAVES / 4,
+                "most neighbours are under one node: {merged} merged"
+            );
+        });
+        let lows = check(&tree);
+        assert!(lows.len() < LEAVES * 3 / 4, "{} leaves are left", lows.len());
     }
 
     #[test]
