@@ -7,7 +7,7 @@
 //! A block lies in one segment; one that is longer than a segment starts where a segment does and fills whole ones, but for
 //! what the last one has left.
 //!
-//! Invariants, see [`SpaceMap::check_invariants`]: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map` and
+//! Invariants, see `SpaceMap::check_invariants`: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map` and
 //! `later` have nothing in common; `dropped` is a part of `map`. Busy and in none of these are the volume's head,
 //! the store's own blocks, and what writers have reserved.
 
