@@ -13,8 +13,9 @@ use blocks::{BlockAddr, VolumeId};
 use engine::{EngineError, Result};
 use std::collections::BTreeSet;
 
-/// Times that the epoch is moved on: each garbage bag needs two.
-const EPOCHS: usize = 64;
+/// Times that the epoch is moved on. The versions of a chain are given up one after the other, each an epoch or two after
+/// the one above it, and a step takes only a few of the bags of garbage that threads left behind.
+const EPOCHS: usize = 2048;
 
 /// Blocks that are referred to.
 struct Audit<'c> {

@@ -220,6 +220,7 @@ impl Workers {
                         become_quiet();
                     }
                     take_part();
+                    rcu::pin().flush();
                 };
                 let name = "btree-helper".into();
                 // One that cannot start is not missed: the caller takes all that is left.
@@ -333,6 +334,8 @@ impl Shared {
         if let Err(panic) = outcome {
             self.poison(&*panic);
         }
+        // A thread that rests would keep what its job gave up, blocks of large values among it.
+        rcu::pin().flush();
         let mut state = self.state.lock();
         state.running -= 1;
         if state.running == 0 && state.queued() == 0 {
