@@ -121,6 +121,10 @@ impl Core {
         let is_kept =
             |table: &Table| table.lives_at(line.cut) || (table.dropped() <= line.cut && table.dropped() > low);
         let alive: Vec<&Arc<Table>> = changed.iter().filter(|table| is_kept(table)).collect();
+        let trees = alive.iter().map(|table| &table.tree);
+        for tree in trees.chain([&self.directory_tree]) {
+            tree.written_by.store(line.number, Ordering::Release);
+        }
         self.write_dirty_leaves(&alive)?;
         // Trees are independent of each other from here on.
         let roots: PlainMutex<Vec<(usize, Option<RootAddress>)>> = PlainMutex::new(Vec::with_capacity(alive.len()));
@@ -268,12 +272,8 @@ impl Core {
                 match tree.root.load(&guard) {
                     Child::Leaf(_) => 0,
                     Child::Inner(inner) => inner.level,
-                    Child::Stored { address, level } => {
-                        return Ok(Some(RootAddress {
-                            address: *address,
-                            level: *level,
-                        }));
-                    }
+                    // Nothing of it is in memory, so nothing changed.
+                    Child::Stored { .. } => 0,
                 }
             };
             // Level by level, so that a node's children are there when it is looked at.

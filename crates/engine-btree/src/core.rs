@@ -385,6 +385,8 @@ impl Core {
         level: u8,
         rows: Rows,
     ) -> Result<()> {
+        // Room first: made afterwards, it could be this page that has to go before anybody has looked at it.
+        self.relieve_soon();
         let made = if level > 0 {
             self.read_inner(tree, address, level).map(|inner| {
                 let bytes = inner.memory_bytes();
@@ -421,12 +423,12 @@ impl Core {
         drop(structure);
         drop(guard);
         self.keep_in_ring(tree, &leaf);
-        self.relieve_soon();
         Ok(())
     }
 
     /// Brings a leaf's rows into memory.
     pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
+        self.relieve_soon();
         let image = self.read_leaf(tree, address);
         let guard = rcu::pin();
         let state = leaf.state.lock();
@@ -441,7 +443,6 @@ impl Core {
         drop(state);
         drop(guard);
         self.keep_in_ring(tree, leaf);
-        self.relieve_soon();
         Ok(())
     }
 

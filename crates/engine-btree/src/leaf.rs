@@ -235,7 +235,7 @@ impl Leaf {
                 listed: false,
                 in_ring: false,
             }),
-            warmth: AtomicU8::new(0),
+            warmth: AtomicU8::new(1),
         }
     }
 

@@ -123,6 +123,9 @@ pub(crate) struct Tree {
     pub(crate) memory_bytes: AtomicU64,
     /// Number of the last checkpoint that has taken the root's address.
     pub(crate) root_taken: AtomicU64,
+    /// Number of the last checkpoint that writes this tree, or has written it. Another leaves it as the one before had it, and
+    /// refers to all of that.
+    pub(crate) written_by: AtomicU64,
     /// Some leaf may hold cells of large values.
     pub(crate) has_large: AtomicBool,
     /// The table is gone for every reader: what is left in memory is of no use.
@@ -178,6 +181,7 @@ impl Tree {
             stored_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             root_taken: AtomicU64::new(0),
+            written_by: AtomicU64::new(0),
             has_large: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         }
@@ -231,10 +235,10 @@ impl Tree {
         }
     }
 
-    /// Whether checkpoint `number` has written a node above the one for `key` on `level`, or taken the root: then it may refer to
-    /// what lies below as it was. Under `structure`.
+    /// Whether checkpoint `number` has written a node above the one for `key` on `level`, or taken the root, or does not write
+    /// this tree at all: then it may refer to what lies below as it was. Under `structure`.
     pub(crate) fn is_written_above(&self, key: &[u8], level: u8, number: u64, guard: &Guard) -> bool {
-        if self.root_taken.load(Ordering::Acquire) == number {
+        if self.is_settled_for(number) {
             return true;
         }
         let mut child = self.root.load(guard);
@@ -247,6 +251,11 @@ impl Tree {
             child = inner.children[inner.separators.child_for(key)].load(guard);
         }
         false
+    }
+
+    /// Whether checkpoint `number` has the root's address, its own or the one before's.
+    fn is_settled_for(&self, number: u64) -> bool {
+        self.root_taken.load(Ordering::Acquire) == number || self.written_by.load(Ordering::Acquire) != number
     }
 
     /// Puts other children in the place of the one at `key` on `level`; each but the first comes with its lowest key. Under
@@ -299,8 +308,7 @@ impl Tree {
             children.extend(parent.children[index + 1..].iter().map(|cell| cell.load(guard).clone()));
             replaced.memory -= parent.memory_bytes() as isize;
             let referenced = running.is_some_and(|number| {
-                self.root_taken.load(Ordering::Acquire) == number
-                    || path.iter().any(|(above, ..)| above.is_written_for(number))
+                self.is_settled_for(number) || path.iter().any(|(above, ..)| above.is_written_for(number))
             });
             replaced.freed.push((*parent.disk.lock(), referenced));
             let appended = index + 1 == parent.children.len();

@@ -182,7 +182,7 @@ impl KillLoop {
         );
         self.model = model_at(&self.plan, std::mem::take(&mut self.model), mark);
         check::engine_is_the_model(&engine, &self.model, mark, "after a kill")?;
-        check::engine_is_sound(&engine, Leaks::OfLargeValues, "after a kill")?;
+        check::engine_is_sound(&engine, Leaks::AfterCrash, "after a kill")?;
         engine.close(CloseMode::Abandon)?;
         Ok(())
     }

@@ -182,13 +182,7 @@ impl Run {
     }
 
     fn leaks_of_crash(&self) -> Leaks {
-        // Rows of usual length, too, may be too long for leaves.
-        let longest_usual = self.plan.value_bytes_max as usize;
-        if self.plan.large_percent > 0 || longest_usual >= self.plan.options.large_value_bytes {
-            Leaks::OfLargeValues
-        } else {
-            Leaks::Forbidden
-        }
+        Leaks::AfterCrash
     }
 
     fn some_view(&self) -> Result<Arc<dyn Snapshot>> {

@@ -134,8 +134,8 @@ fn old_versions_go_when_nobody_sees_them(fixture: &dyn Fixture) {
     driver.commit(|_| {});
     assert!(
         weigh(&driver) <= single + single / 2,
-        "{} bytes became {}",
-        single,
-        weigh(&driver)
+        "{single} bytes became {}: {:?}",
+        weigh(&driver),
+        driver.engine.table_stats(TABLE)
     );
 }
