@@ -97,7 +97,7 @@ def test_kill_op(db, server):
 
     def slow():
         try:
-            list(db.c.aggregate([{"$lookup": {"from": "c", "pipeline": [{"$match": {"$expr": {"$eq": ["$a", "none"]}}}], "as": "j"}}]))
+            list(db.c.aggregate([{"$lookup": {"from": "c", "pipeline": [{"$match": {"$expr": {"$eq": ["$a", "none"]}}}], "as": "j"}}], batchSize=20_000))
         except OperationFailure as error:
             failed.append(error.code)
 

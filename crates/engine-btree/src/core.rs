@@ -220,6 +220,9 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     /// A job that makes room is queued or runs.
     pub(crate) relieving: AtomicBool,
+    /// What memory could not be brought below the last time, because open snapshots need it: no use to try again before
+    /// there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
+    pub(crate) relief_floor: AtomicU64,
     is_stopped: AtomicBool,
 }
 
@@ -265,6 +268,7 @@ impl Core {
             loading: crate::bulk::Loading::default(),
             room: Room::default(),
             relieving: AtomicBool::new(false),
+            relief_floor: AtomicU64::new(0),
             is_stopped: AtomicBool::new(false),
         }
     }

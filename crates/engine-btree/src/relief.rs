@@ -50,7 +50,9 @@ impl Core {
 
     /// Has a background thread make room when there is too little. With no threads the caller does the work.
     pub(crate) fn relieve_soon(&self) {
-        let wanted = self.budget.excess() > 0 || self.deltas_excess() > 0 || self.merge_queue.len() > 0;
+        let floor = self.relief_floor.load(Ordering::Relaxed);
+        let grown = self.budget.total() > floor + if floor > 0 { self.budget.limit() / 32 } else { 0 };
+        let wanted = (grown && (self.budget.excess() > 0 || self.deltas_excess() > 0)) || self.merge_queue.len() > 0;
         if !wanted || self.relieving.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -91,15 +93,29 @@ impl Core {
     fn make_relief(&self) -> Result<()> {
         self.merge_buffers()?;
         let mut fruitless = 0;
+        // Rounds that free next to nothing do not count as progress: sums go up and down while leaves are written.
+        let step = self.budget.limit() / 1024;
+        let mut lowest = self.budget.total();
         while (self.budget.excess() > 0 || self.deltas_excess() > 0) && fruitless < ROUNDS_MAX {
             self.check_running()?;
-            let before = self.budget.total();
             let write = self.deltas_excess() > 0 || fruitless > 1;
             self.evict_some(write)?;
             rcu::pin().flush();
-            fruitless = if self.budget.total() < before { 0 } else { fruitless + 1 };
+            let total = self.budget.total();
+            if total + step < lowest {
+                lowest = total;
+                fruitless = 0;
+            } else {
+                fruitless += 1;
+            }
             self.room.made();
         }
+        let floor = if fruitless == ROUNDS_MAX {
+            self.budget.total()
+        } else {
+            0
+        };
+        self.relief_floor.store(floor, Ordering::Relaxed);
         Ok(())
     }
 

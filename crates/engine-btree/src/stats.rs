@@ -18,7 +18,7 @@ impl Core {
             ("apply.delays", counters.delays.get()),
             ("apply.delayMicros", counters.delay_us.get()),
             ("cache.bytes", budget.total()),
-            ("cache.maxBytes", budget.limit()),
+            ("cache.maxBytes", self.options.cache_bytes),
             ("cache.dirtyBytes", dirty),
             ("cache.imageBytes", budget.used(Use::Images)),
             ("cache.deltaBytes", budget.used(Use::Deltas)),
