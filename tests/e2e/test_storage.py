@@ -99,9 +99,10 @@ def test_validate_finds_damaged_blocks(tmp_path):
         server.client().t.c.insert_many([{"_id": i, "pad": os.urandom(1000)} for i in range(10_000)])
     largest = max((path for path in (server.data / "btree").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     with open(largest, "r+b") as file:
-        # The middle of random bytes: somewhere in a leaf.
-        file.seek(largest.stat().st_size // 2)
-        file.write(b"\xa5" * 4096)
+        # Places among random bytes: some of them in a leaf, wherever free space lies.
+        for part in range(2, 8):
+            file.seek(largest.stat().st_size * part // 10)
+            file.write(b"\xa5" * 4096)
     with server:
         report = server.client().t.command("validate", "c", full=True)
         assert not report["valid"] and report["errors"], report
