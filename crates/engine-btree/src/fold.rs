@@ -46,8 +46,6 @@ pub(crate) struct Piece {
     pub(crate) retained_rows: usize,
     /// The oldest change that is not in the image.
     pub(crate) valid_to: Seq,
-    /// The image has cells of large values.
-    pub(crate) has_large: bool,
     /// Owners of large values whose cells the image holds: adopt them when the image is stored.
     pub(crate) owners: Vec<Arc<LargeOwner>>,
 }
@@ -182,7 +180,6 @@ struct Folder<'a> {
     retained_bytes: usize,
     retained_rows: usize,
     valid_to: Seq,
-    has_large: bool,
     owners: Vec<Arc<LargeOwner>>,
 }
 
@@ -209,7 +206,6 @@ impl<'a> Folder<'a> {
             retained_bytes: 0,
             retained_rows: 0,
             valid_to: SEQ_MAX,
-            has_large: false,
             owners: Vec::new(),
         }
     }
@@ -249,7 +245,6 @@ impl<'a> Folder<'a> {
             match (merged.row, merged.entry) {
                 (Some(row), None) if !hidden => {
                     let image = image.expect("the row is its");
-                    self.has_large |= matches!(image.value(row), CellValue::Large(_));
                     self.builder.push_from(image, row);
                 }
                 (row, entry) => self.take(row, entry),
@@ -321,7 +316,6 @@ impl<'a> Folder<'a> {
             self.valid_to = self.valid_to.min(since);
         } else if let Some(value) = &value {
             if let Value::Large(_, owner) = value {
-                self.has_large = true;
                 self.owners.extend(owner.clone());
             }
             self.builder.push(key, new_value(value));
@@ -346,7 +340,6 @@ impl<'a> Folder<'a> {
             retained_bytes: std::mem::take(&mut self.retained_bytes),
             retained_rows: std::mem::take(&mut self.retained_rows),
             valid_to: std::mem::replace(&mut self.valid_to, SEQ_MAX),
-            has_large: std::mem::take(&mut self.has_large),
             owners: std::mem::take(&mut self.owners),
         });
     }
@@ -368,23 +361,15 @@ pub(crate) fn view_of(base: Base, hidden_from: Seq, retained: Vec<Entry>) -> Lea
     }
 }
 
-/// A leaf's exact state at `at`, for a checkpoint whose cut the base has passed: a snapshot at `at` is open, so that the delta
-/// has all it takes.
-pub(crate) struct ImageAt {
-    pub(crate) image: LeafImage,
-    pub(crate) has_large: bool,
-}
-
-/// Builds the image of a leaf as of `at`. The base must be in memory, and no value in it at `at` may be homeless (see
-/// [`homeless`]).
-pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> ImageAt {
+/// The image of a leaf as of `at`, for a checkpoint whose cut the base has passed: a snapshot at `at` is open, so that the
+/// delta has all it takes. The base must be in memory, and no value in it at `at` may be homeless (see [`homeless`]).
+pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> LeafImage {
     let image = match &view.base {
         Base::Empty => None,
         Base::Image(image) => Some(&**image),
         Base::Stored(_) => unreachable!("the base is in memory"),
     };
     BUILDER.with_borrow_mut(|builder| {
-        let mut has_large = false;
         for merged in merged(view, image) {
             let below = merged.row.map(|row| base_value(image.expect("the row is its"), row));
             let (value, _) = state_at(merged.entry, below.as_ref(), view.hidden_from, at, guard);
@@ -393,14 +378,10 @@ pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> ImageAt {
                 (None, row) => image.expect("the row is its").key(row.expect("of base or delta")),
             };
             if let Some(value) = &value {
-                has_large |= matches!(value, Value::Large(..));
                 builder.push(key, new_value(value));
             }
         }
-        ImageAt {
-            image: builder.finish(),
-            has_large,
-        }
+        builder.finish()
     })
 }
 

@@ -56,8 +56,6 @@ pub(crate) struct LeafState {
     pub(crate) stored: Option<BlockAddr>,
     pub(crate) valid_from: Seq,
     pub(crate) valid_to: Seq,
-    /// The stored image holds pointers to large values.
-    pub(crate) stored_has_large: bool,
     /// The base in memory, if there is one, is the stored image and nothing else.
     pub(crate) base_is_stored: bool,
     /// The image a running checkpoint uses instead of `stored`, and that checkpoint's number.
@@ -221,7 +219,6 @@ impl Leaf {
                 stored,
                 valid_from: Seq::ZERO,
                 valid_to: SEQ_MAX,
-                stored_has_large: false,
                 base_is_stored: stored.is_some(),
                 checkpoint: None,
                 entries: 0,

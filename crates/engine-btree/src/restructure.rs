@@ -6,7 +6,6 @@
 use crate::core::{Core, Line};
 use crate::fold::{FoldPlan, Folded, fold, view_of};
 use crate::leaf::{Base, Leaf, LeafState, LeafView, SEQ_MAX};
-use crate::page::CellValue;
 use crate::tree::{Child, Replaced, Target, Tree, base_bytes, leaf_overhead};
 use blocks::{BlockAddr, Referenced};
 use engine::Seq;
@@ -76,12 +75,10 @@ impl Core {
             && view.hidden_from == SEQ_MAX
         {
             // Nothing to merge.
-            let is_large = |row| matches!(image.value(row), CellValue::Large(_));
             return Ok(FoldedBase {
                 image: image.clone(),
                 newest: state.base_newest,
                 valid_to: SEQ_MAX,
-                has_large: tree.has_large.load(Ordering::Acquire) && (0..image.len()).any(is_large),
             });
         }
         let (folded, through) = self.with_readers(|published, readers| {
@@ -142,7 +139,6 @@ impl Core {
             image,
             newest: state.base_newest,
             valid_to: piece.valid_to,
-            has_large: piece.has_large,
         }
     }
 
@@ -437,5 +433,4 @@ pub(crate) struct FoldedBase {
     pub(crate) image: Arc<crate::page::LeafImage>,
     pub(crate) newest: Seq,
     pub(crate) valid_to: Seq,
-    pub(crate) has_large: bool,
 }

@@ -49,7 +49,6 @@ struct Prepared {
     leaf: Arc<Leaf>,
     image: Arc<LeafImage>,
     valid_from: Seq,
-    has_large: bool,
     dropped_large: Vec<Bytes>,
     purpose: Purpose,
     /// Number of the checkpoint that ran when the image was made, 0 for none.
@@ -213,7 +212,6 @@ impl<'c> PageWriter<'c> {
             leaf: leaf.clone(),
             image: folded.image,
             valid_from: folded.newest,
-            has_large: folded.has_large,
             dropped_large,
             purpose: match line {
                 Some(_) if lacks_cut.is_none() => Purpose::Later,
@@ -224,13 +222,11 @@ impl<'c> PageWriter<'c> {
         if let Some(cut) = through
             && state.base_newest > cut
         {
-            let at = image_at(view, cut, &guard);
             state.writing = Some(cut.next());
             let folded = FoldedBase {
-                image: Arc::new(at.image),
+                image: Arc::new(image_at(view, cut, &guard)),
                 newest: cut,
                 valid_to: cut.next(),
-                has_large: at.has_large,
             };
             return Ok(Step::Append(Box::new(prepared(folded, Vec::new()))));
         }
@@ -400,7 +396,6 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
     state.stored = Some(address);
     state.valid_from = prepared.valid_from;
     state.valid_to = valid_to;
-    state.stored_has_large = prepared.has_large;
     state.base_is_stored = match &view.base {
         Base::Image(base) => Arc::ptr_eq(base, image),
         Base::Empty => image.is_empty(),
