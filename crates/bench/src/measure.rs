@@ -194,7 +194,6 @@ fn measure_into(
         if ended.is_ok() {
             ended = observe(context, subject, phase, &shared, &watch, &mut series, &bar);
         }
-        let counts = shared.counts();
         let after = Look::now(subject);
         shared.stop();
         bar.finish_and_clear();
@@ -202,6 +201,8 @@ fn measure_into(
             .into_iter()
             .map(|worker| worker.join().expect("a thread of the driver does not panic"))
             .collect();
+        // Only now do the counters stand still, and agree with the histograms.
+        let counts = shared.counts();
         series.finish(run, phase, &watch, &after);
         fill(run, phase, &counts, &before, &after);
         let failure = combine(run, phase, &counts, recorded);
