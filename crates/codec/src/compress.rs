@@ -1,7 +1,7 @@
 //! Compression with a context that is reused.
 
 use crate::{Codec, CodecError};
-use flate2::{Compress, Compression, FlushCompress, Status};
+use libdeflater::CompressionLvl;
 use lz4_flex::block::CompressTable;
 
 /// Compresses blocks with one algorithm. Not shared between threads; make one each.
@@ -13,7 +13,7 @@ pub struct Compressor {
 enum Context {
     None,
     Snappy(Box<snap::raw::Encoder>),
-    Zlib(Box<Compress>),
+    Zlib(libdeflater::Compressor),
     Zstd(zstd::bulk::Compressor<'static>),
     Lz4(Box<CompressTable>),
 }
@@ -32,7 +32,10 @@ impl Compressor {
         let context = match codec {
             Codec::None => Context::None,
             Codec::Snappy => Context::Snappy(Box::new(snap::raw::Encoder::new())),
-            Codec::Zlib => Context::Zlib(Box::new(Compress::new(Compression::new(level.unsigned_abs()), true))),
+            Codec::Zlib => {
+                let level = CompressionLvl::new(level).map_err(|_| CodecError::UnknownLevel { codec, level })?;
+                Context::Zlib(libdeflater::Compressor::new(level))
+            }
             Codec::Zstd => Context::Zstd(
                 zstd::bulk::Compressor::new(level).map_err(|error| CodecError::Compress {
                     codec,
@@ -84,7 +87,12 @@ impl Compressor {
                     .compress(raw, &mut out[start..])
                     .map_err(|error| error.to_string())
             }
-            Context::Zlib(context) => compress_zlib(context, raw, out).map_err(|error| error.to_string()),
+            Context::Zlib(deflater) => {
+                out.resize(start + deflater.zlib_compress_bound(raw.len()), 0);
+                deflater
+                    .zlib_compress(raw, &mut out[start..])
+                    .map_err(|error| error.to_string())
+            }
             Context::Zstd(context) => {
                 out.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
                 context
@@ -97,20 +105,5 @@ impl Compressor {
                     .map_err(|error| error.to_string())
             }
         }
-    }
-}
-
-fn compress_zlib(context: &mut Compress, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, flate2::CompressError> {
-    let start = out.len();
-    context.reset();
-    let mut step = raw.len() + raw.len() / 1024 + 64;
-    loop {
-        let read = context.total_in() as usize;
-        let written = context.total_out() as usize;
-        out.resize(start + written + step, 0);
-        if context.compress(&raw[read..], &mut out[start + written..], FlushCompress::Finish)? == Status::StreamEnd {
-            return Ok(context.total_out() as usize);
-        }
-        step = raw.len() / 8 + 64;
     }
 }

@@ -1,12 +1,12 @@
 //! Decompression with contexts that are made when first needed and then reused.
 
 use crate::{Codec, CodecError};
-use flate2::{Decompress, FlushDecompress, Status};
+use libdeflater::DecompressionError;
 
 /// Decompresses blocks of any algorithm. Not shared between threads; make one each.
 #[derive(Default)]
 pub struct Decompressor {
-    zlib: Option<Box<Decompress>>,
+    zlib: Option<libdeflater::Decompressor>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
@@ -74,8 +74,11 @@ impl Decompressor {
                     .map_err(Refusal::damaged)
             }
             Codec::Zlib => {
-                let context = self.zlib.get_or_insert_with(|| Box::new(Decompress::new(true)));
-                decompress_zlib(context, stored, raw)
+                let inflater = self.zlib.get_or_insert_with(libdeflater::Decompressor::new);
+                inflater.zlib_decompress(stored, raw).map_err(|error| match error {
+                    DecompressionError::InsufficientSpace => Refusal::damaged("longer than it says"),
+                    DecompressionError::BadData => Refusal::damaged("not a zlib stream, or its checksum differs"),
+                })
             }
             Codec::Zstd => {
                 let context = match &mut self.zstd {
@@ -87,31 +90,4 @@ impl Decompressor {
             Codec::Lz4 => lz4_flex::block::decompress_into(stored, raw).map_err(Refusal::damaged),
         }
     }
-}
-
-fn decompress_zlib(context: &mut Decompress, stored: &[u8], raw: &mut [u8]) -> Result<usize, Refusal> {
-    context.reset(true);
-    let mut status = context
-        .decompress(stored, raw, FlushDecompress::Finish)
-        .map_err(Refusal::damaged)?;
-    let mut found = context.total_out() as usize;
-    if status != Status::StreamEnd && found == raw.len() {
-        // The raw bytes are complete; the stream's end (block end, checksum) may still wait to be read. One byte of room
-        // tells a longer stream from that.
-        let read = context.total_in() as usize;
-        let mut excess = [0];
-        status = context
-            .decompress(&stored[read.min(stored.len())..], &mut excess, FlushDecompress::Finish)
-            .map_err(Refusal::damaged)?;
-        found = context.total_out() as usize;
-    }
-    if found > raw.len() {
-        return Err(Refusal::Length(found));
-    }
-    if status != Status::StreamEnd || context.total_in() as usize != stored.len() {
-        return Err(Refusal::Damaged(
-            "the stream does not end where its bytes do".to_owned(),
-        ));
-    }
-    Ok(found)
 }
