@@ -10,7 +10,8 @@ use crate::tree::{CHILDREN_MAX, Child, Inner, Tree, leaf_overhead};
 use crate::write_back::PageWriter;
 use blocks::{BlockAddr, BlockKind, Purpose, Referenced, VolumeId};
 use engine::{EngineError, KEY_BYTES_MAX, Result, Seq, TableId, VALUE_BYTES_MAX};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
+use rcu::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

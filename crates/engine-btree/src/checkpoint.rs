@@ -401,7 +401,7 @@ impl Core {
         for leaf in leaves {
             if writer.write(tree, leaf, Need::Checkpoint)? == Written::Busy {
                 // Another worker publishes it in a moment.
-                std::thread::yield_now();
+                rcu::yield_now();
             }
         }
         writer.flush()

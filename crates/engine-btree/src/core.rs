@@ -13,7 +13,7 @@ use blocks::{BlockAddr, BlockKind, BlockStore, ReadScratch};
 use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
-use rcu::{Guard, Mutex};
+use rcu::{Guard, Mutex, RwLock};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -199,16 +199,16 @@ pub(crate) struct Core {
     /// The tree of the tables' rows: see `directory`.
     pub(crate) directory_tree: Arc<Tree>,
     /// Held during a checkpoint; the last one's cut.
-    pub(crate) checkpointing: PlainMutex<Seq>,
+    pub(crate) checkpointing: Mutex<Seq>,
     /// The durable mark.
     pub(crate) durable: AtomicU64,
     /// Tables that the next checkpoint has to look at.
-    pub(crate) changed: PlainMutex<Vec<Arc<crate::tables::Table>>>,
+    pub(crate) changed: Mutex<Vec<Arc<crate::tables::Table>>>,
     /// Held for reading by whoever has appended blocks and not flushed them, for writing while a checkpoint
     /// records what is used.
-    pub(crate) unflushed: parking_lot::RwLock<()>,
+    pub(crate) unflushed: RwLock<()>,
     /// Held from when a table's volume is looked up until the table is known, and while an unused volume is removed.
-    pub(crate) volumes: PlainMutex<()>,
+    pub(crate) volumes: Mutex<()>,
     pub(crate) limbo: Arc<Limbo>,
     /// Leaves on disk with many buffered writes.
     pub(crate) merge_queue: Queue,
@@ -257,11 +257,11 @@ impl Core {
             counters: Counters::default(),
             line: Mutex::new(None),
             directory_tree,
-            checkpointing: PlainMutex::new(durable),
+            checkpointing: Mutex::new(durable),
             durable: AtomicU64::new(durable.0),
-            changed: PlainMutex::new(Vec::new()),
-            unflushed: parking_lot::RwLock::new(()),
-            volumes: PlainMutex::new(()),
+            changed: Mutex::new(Vec::new()),
+            unflushed: RwLock::new(()),
+            volumes: Mutex::new(()),
             limbo: Arc::default(),
             merge_queue: Queue::default(),
             stopped: PlainMutex::new(None),

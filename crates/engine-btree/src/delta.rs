@@ -90,7 +90,9 @@ impl Order {
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire) as usize
+        let len = self.len.load(Ordering::Acquire) as usize;
+        rcu::schedule_point();
+        len
     }
 
     /// Number at `at`, below a length that was read.
@@ -107,6 +109,7 @@ impl Order {
     pub(crate) fn append(&self, number: u16) {
         let len = self.len();
         self.numbers[len].store(number, Ordering::Relaxed);
+        rcu::schedule_point();
         self.len.store(len as u16 + 1, Ordering::Release);
     }
 

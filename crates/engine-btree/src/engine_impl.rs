@@ -11,7 +11,7 @@ use engine::{
     Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity,
     Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
 };
-use parking_lot::Mutex;
+use rcu::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

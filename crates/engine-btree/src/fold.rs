@@ -59,7 +59,7 @@ pub(crate) struct Folded {
     pub(crate) dropped_large: Vec<bytes::Bytes>,
 }
 
-thread_local! {
+rcu::thread_local! {
     static BUILDER: RefCell<LeafBuilder> = RefCell::new(LeafBuilder::new());
 }
 
@@ -164,7 +164,7 @@ fn new_value(value: &Value) -> NewValue<'_> {
 
 /// Folds a leaf. The base must be in memory.
 pub(crate) fn fold(view: &LeafView, plan: &FoldPlan<'_>, guard: &Guard) -> Folded {
-    BUILDER.with_borrow_mut(|builder| Folder::new(view, plan, builder, guard).run())
+    BUILDER.with(|builder| Folder::new(view, plan, &mut builder.borrow_mut(), guard).run())
 }
 
 struct Folder<'a> {
@@ -369,7 +369,8 @@ pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> LeafImage {
         Base::Image(image) => Some(&**image),
         Base::Stored(_) => unreachable!("the base is in memory"),
     };
-    BUILDER.with_borrow_mut(|builder| {
+    BUILDER.with(|builder| {
+        let builder = &mut *builder.borrow_mut();
         for merged in merged(view, image) {
             let below = merged.row.map(|row| base_value(image.expect("the row is its"), row));
             let (value, _) = state_at(merged.entry, below.as_ref(), view.hidden_from, at, guard);

@@ -31,17 +31,20 @@ impl Pins {
     }
 
     pub(crate) fn published(&self) -> Seq {
+        rcu::schedule_point();
         Seq(self.published.load(Ordering::Acquire))
     }
 
     /// The oldest position that a snapshot reads at, or that a later one can read at. A moment old, and then too low, which
     /// is safe.
     pub(crate) fn low(&self) -> Seq {
+        rcu::schedule_point();
         Seq(self.low.load(Ordering::Acquire))
     }
 
     fn set_low(&self, state: &State) {
         let low = state.open.front().map_or(self.published(), |open| open.0);
+        rcu::schedule_point();
         self.low.store(low.0, Ordering::Release);
     }
 

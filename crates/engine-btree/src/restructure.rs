@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// Entries a delta may gather before it is folded.
 pub(crate) const FOLD_ENTRIES: usize = 128;
 
-thread_local! {
+rcu::thread_local! {
     static READERS: RefCell<Vec<Seq>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -37,7 +37,8 @@ pub(crate) enum Restructured {
 impl Core {
     /// Calls `work` with the published position and those of open snapshots.
     pub(crate) fn with_readers<R>(&self, work: impl FnOnce(Seq, &[Seq]) -> R) -> R {
-        READERS.with_borrow_mut(|readers| {
+        READERS.with(|readers| {
+            let readers = &mut *readers.borrow_mut();
             let published = self.pins.readers(readers);
             work(published, readers)
         })

@@ -64,7 +64,7 @@ pub(crate) struct PageWriter<'c> {
     pending_bytes: usize,
     raw: Vec<u8>,
     /// From the first block that is appended to the flush.
-    unflushed: Option<parking_lot::RwLockReadGuard<'c, ()>>,
+    unflushed: Option<rcu::RwLockReadGuard<'c, ()>>,
 }
 
 impl<'c> PageWriter<'c> {

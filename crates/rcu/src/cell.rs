@@ -8,15 +8,9 @@
 //!
 //! `T: Send + Sync + 'static`, because any thread may read it and any thread may run the deferred drop, at any later time.
 
+use crate::schedule_point;
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use std::sync::atomic::Ordering;
-
-/// With the schedule checker, a point where it may switch threads.
-#[inline]
-fn schedule_point() {
-    #[cfg(feature = "shuttle")]
-    shuttle::thread::yield_now();
-}
 
 /// A cell that always holds a value.
 pub struct Rcu<T: Send + Sync + 'static> {
@@ -44,6 +38,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     pub fn replace(&self, value: T, guard: &Guard) {
         schedule_point();
         let old = self.pointer.swap(Owned::new(value), Ordering::AcqRel, guard);
+        schedule_point();
         retire(old, guard);
     }
 }
@@ -90,6 +85,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             Some(value) => self.pointer.swap(Owned::new(value), Ordering::AcqRel, guard),
             None => self.pointer.swap(Shared::null(), Ordering::AcqRel, guard),
         };
+        schedule_point();
         retire(old, guard);
     }
 
@@ -106,6 +102,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             "a pushed value has an empty link"
         );
         link.pointer.store(old, Ordering::Relaxed);
+        schedule_point();
         let swapped = self.pointer.swap(new, Ordering::AcqRel, guard);
         assert!(swapped == old, "one writer at a time pushes onto a chain");
     }
@@ -129,7 +126,7 @@ fn retire<T: Send + Sync + 'static>(old: Shared<'_, T>, guard: &Guard) {
 /// Empties a cell that is being dropped. The value may still be in use under a guard, so it is retired, not freed; that also
 /// keeps the drop of a long chain from recursing.
 fn drop_pointer<T: Send + Sync + 'static>(pointer: &Atomic<T>) {
-    let guard = crossbeam_epoch::pin();
+    let guard = crate::pin();
     let old = pointer.swap(Shared::null(), Ordering::AcqRel, &guard);
     retire(old, &guard);
 }

@@ -4,12 +4,20 @@
 //! current epoch ([`pin`]) and gets references that stay good while the guard lives; what was replaced is freed when no
 //! reader can still see it (Fraser, *Practical lock-freedom*, 2004; the library is `crossbeam-epoch`).
 //!
-//! [`Mutex`] is the lock for writers. With the feature `shuttle` it is the schedule checker's, and every load and
-//! replacement is a point where the checker may switch threads.
+//! [`Mutex`] is the lock for writers, [`RwLock`] the one for few that exclude many. With the feature `shuttle` they are the
+//! schedule checker's, and every load, replacement and [`schedule_point`] is a point where the checker may switch threads.
 
 mod cell;
+mod epoch;
 mod mutex;
+mod rw_lock;
+
+#[cfg(feature = "shuttle")]
+pub use shuttle::thread_local;
+#[cfg(not(feature = "shuttle"))]
+pub use std::thread_local;
 
 pub use cell::{Rcu, RcuOption};
-pub use crossbeam_epoch::{Guard, pin};
+pub use epoch::{Guard, pin, schedule_point, yield_now};
 pub use mutex::{Mutex, MutexGuard};
+pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,0 +1,59 @@
+//! Pinning the current epoch.
+//!
+//! The schedule checker runs all threads of a test on one thread of the system, which would be one participant of the
+//! epochs: a guard of any of them would protect all. With the feature `shuttle` each checked thread is therefore a
+//! participant of its own, in a collector that outlives the test's executions.
+
+pub use crossbeam_epoch::Guard;
+
+#[cfg(not(feature = "shuttle"))]
+pub use crossbeam_epoch::pin;
+
+#[cfg(feature = "shuttle")]
+mod checked {
+    use crossbeam_epoch::{Collector, Guard, LocalHandle};
+    use std::mem::ManuallyDrop;
+
+    std::thread_local! {
+        /// Never dropped: what it still has to free belongs to executions that are over.
+        static COLLECTOR: ManuallyDrop<Collector> = ManuallyDrop::new(Collector::new());
+    }
+
+    shuttle::thread_local! {
+        static PARTICIPANT: LocalHandle = register();
+    }
+
+    fn register() -> LocalHandle {
+        COLLECTOR.with(|collector| collector.register())
+    }
+
+    /// Pins the current epoch for the checked thread.
+    pub fn pin() -> Guard {
+        // A thread that is ending has no participant any more, and may still drop cells.
+        PARTICIPANT
+            .try_with(LocalHandle::pin)
+            .unwrap_or_else(|_| register().pin())
+    }
+}
+
+#[cfg(feature = "shuttle")]
+pub use checked::pin;
+
+/// A point where the schedule checker may switch threads; nothing at all without it.
+#[inline(always)]
+pub fn schedule_point() {
+    #[cfg(feature = "shuttle")]
+    {
+        // Not a yield: schedulers that have priorities take a yield as a wish to come last.
+        use shuttle::sync::atomic::{AtomicBool, Ordering};
+        AtomicBool::new(false).load(Ordering::SeqCst);
+    }
+}
+
+/// Lets other threads run, for who waits for one of them.
+pub fn yield_now() {
+    #[cfg(feature = "shuttle")]
+    shuttle::thread::yield_now();
+    #[cfg(not(feature = "shuttle"))]
+    std::thread::yield_now();
+}
