@@ -279,8 +279,25 @@ impl Running {
             );
         }
         let mut code = 0;
+        let clock = self.server.env.clock.clone();
+        let started = clock.monotonic();
+        self.logger.info(
+            Component::Storage,
+            22317,
+            "main",
+            "Closing the storage with a last checkpoint",
+            doc! {},
+        );
         match self.storage.close(true) {
             Ok(()) => {
+                let took = clock.monotonic().saturating_sub(started).as_millis() as i64;
+                self.logger.info(
+                    Component::Storage,
+                    4795901,
+                    "main",
+                    "The storage is closed",
+                    doc! { "durationMillis": took },
+                );
                 if let Err(error) = self.directory.close() {
                     let attributes = doc! { "error": error.to_string() };
                     self.logger.error(
@@ -329,14 +346,29 @@ fn open_storage(
     logger: &Arc<Logger>,
     events: &Sender<Event>,
 ) -> Result<Arc<Storage>, StartError> {
+    let started = env.clock.monotonic();
+    let info = |component, id, message: &str, attributes| {
+        logger.info(component, id, "initandlisten", message, attributes);
+    };
+    info(
+        Component::Storage,
+        22315,
+        "Opening the storage engine",
+        doc! { "storageEngine": engine },
+    );
     let opened = engines::open(engine, env, &directory.engine(engine), &config.storage)?;
+    let took = env.clock.monotonic().saturating_sub(started);
+    let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
+    info(Component::Storage, 4795906, "The storage engine is open", attributes);
     let (mut log, mut options) = storage_parts(config, engine, directory)?;
     let fail = failure_handler(logger.clone(), events.clone());
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
     let log = Log::open(env, log, opened.durable_seq())?;
-    let progress = logger.clone();
-    options.on_progress = Some(Arc::new(move |step| log_recovery(&progress, step)));
+    let (progress, clock, started) = (logger.clone(), env.clock.clone(), env.clock.monotonic());
+    options.on_progress = Some(Arc::new(move |step| {
+        log_recovery(&progress, step, clock.monotonic().saturating_sub(started));
+    }));
     let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
     storage.subscribe_failure(Box::new(move |reason| fail(reason)));
     Ok(storage)
@@ -381,17 +413,27 @@ fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&st
     })
 }
 
-fn log_recovery(logger: &Logger, step: RecoveryProgress) {
+fn log_recovery(logger: &Logger, step: RecoveryProgress, elapsed: Duration) {
+    let millis = elapsed.as_millis() as i64;
     let (message, attributes) = match step {
         RecoveryProgress::Started { durable, last } => (
             "Recovery from the log begins",
-            doc! { "durable": durable.0 as i64, "last": last.0 as i64 },
+            doc! { "durable": durable.0 as i64, "last": last.0 as i64, "entries": last.0.saturating_sub(durable.0) as i64 },
         ),
-        RecoveryProgress::Replayed { seq, last } => (
-            "Recovery from the log goes on",
-            doc! { "replayed": seq.0 as i64, "last": last.0 as i64 },
+        RecoveryProgress::Replayed { durable, seq, last } => {
+            let (done, all) = (seq.0.saturating_sub(durable.0), last.0.saturating_sub(durable.0));
+            (
+                "Recovery from the log goes on",
+                doc! {
+                    "replayed": done as i64, "entries": all as i64, "percent": (done * 100 / all.max(1)) as i64,
+                    "durationMillis": millis,
+                },
+            )
+        }
+        RecoveryProgress::Finished { entries } => (
+            "Recovery from the log is over",
+            doc! { "entries": entries as i64, "durationMillis": millis },
         ),
-        RecoveryProgress::Finished { entries } => ("Recovery from the log is over", doc! { "entries": entries as i64 }),
         RecoveryProgress::ResumingIndexBuilds { indexes } => {
             ("Interrupted index builds go on", doc! { "indexes": indexes as i64 })
         }

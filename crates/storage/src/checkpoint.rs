@@ -130,6 +130,16 @@ impl Storage {
         let _running = self.checkpointer.running.lock();
         self.check_running()?;
         let start = self.env.clock.monotonic();
+        let durable = self.checkpoint_now().inspect_err(|_| {
+            self.figures.checkpoints_failed.fetch_add(1, Ordering::Relaxed);
+        })?;
+        let took_ms = self.env.clock.monotonic().saturating_sub(start).as_millis() as u64;
+        self.figures.checkpoint_took(took_ms);
+        Ok(durable)
+    }
+
+    /// The steps. Under `running`.
+    fn checkpoint_now(&self) -> Result<Seq, StorageError> {
         let bytes_before = self.commit.lock().log_bytes;
         // The log first: an engine ahead of it would make recovery give up the log's history.
         self.log.flush().map_err(|error| self.log_error(error))?;
@@ -137,10 +147,6 @@ impl Storage {
         self.log.purge(durable).map_err(|error| self.log_error(error))?;
         self.commit.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
-        let took_ms = self.env.clock.monotonic().saturating_sub(start).as_millis() as u64;
-        self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.figures.checkpoint_ms.fetch_add(took_ms, Ordering::Relaxed);
-        self.figures.checkpoint_last_ms.store(took_ms, Ordering::Relaxed);
         Ok(durable)
     }
 

@@ -20,6 +20,7 @@ mod capped_evict;
 mod catalog;
 mod checkpoint;
 mod commit;
+mod consistency;
 mod ddl;
 mod entry;
 mod error;

@@ -19,9 +19,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-/// Entries between two reports of progress.
-const REPORT_ENTRIES: u64 = 100_000;
+/// Time between two reports of progress.
+const REPORT_PERIOD: Duration = Duration::from_secs(3);
 
 impl Storage {
     pub(crate) fn report_progress(&self, progress: RecoveryProgress) {
@@ -61,6 +62,7 @@ impl Storage {
             .map_err(|error| self.log_error(error))?;
         let mut replayer = Replayer::new(self);
         let mut entries = 0;
+        let mut reported = self.env.clock.monotonic();
         for entry in reader {
             let (seq, bytes) = entry.map_err(|error| self.log_error(error))?;
             let snapshot = self.engine.snapshot()?;
@@ -77,8 +79,10 @@ impl Storage {
             entries += 1;
             self.commit.lock().log_bytes += bytes.len() as u64;
             self.figures.replayed_entries.store(entries, Ordering::Relaxed);
-            if entries.is_multiple_of(REPORT_ENTRIES) {
-                self.report_progress(RecoveryProgress::Replayed { seq, last });
+            let now = self.env.clock.monotonic();
+            if now.saturating_sub(reported) >= REPORT_PERIOD {
+                reported = now;
+                self.report_progress(RecoveryProgress::Replayed { durable, seq, last });
             }
         }
         Ok(entries)

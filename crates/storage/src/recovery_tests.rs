@@ -588,3 +588,68 @@ fn background_threads_work_and_end() {
     storage.assert_valid(&op, "c");
     storage.close(true).unwrap();
 }
+
+/// A predicate that takes a second of the clock, for each document it looks at.
+struct Slow(Arc<vfs::SimulatedClock>);
+
+impl crate::Predicate for Slow {
+    fn matches(&self, _document: &RawDocument) -> bool {
+        self.0.advance(Duration::from_secs(1));
+        true
+    }
+}
+
+impl crate::PredicateCompiler for Slow {
+    fn compile(&self, _filter: &RawDocument) -> Result<Arc<dyn crate::Predicate>, String> {
+        Ok(Arc::new(Self(self.0.clone())))
+    }
+}
+
+/// However slow the entries are, somebody who waits hears of it every three seconds.
+#[test]
+fn a_long_replay_tells_how_far_it_is() {
+    let machine = Machine::new(1);
+    let slow = Arc::new(Slow(machine.clock.clone()));
+    let storage = machine.open_with(|options| options.predicates = slow.clone()).unwrap();
+    let op = machine.operation();
+    let partial = rawdoc! { "partialFilterExpression": { "p": true } };
+    storage
+        .create_indexes(&op, &ns("c"), &[index("s", rawdoc! { "s": 1 }, partial)])
+        .unwrap();
+    for id in 0..10 {
+        storage.put(&op, "c", rawdoc! { "_id": id }).unwrap();
+    }
+    let (first, last) = (storage.engine().durable_seq(), storage.last_seq());
+    storage.close(false).unwrap();
+    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let teller = told.clone();
+    machine
+        .open_with(|options| {
+            options.predicates = slow;
+            options.on_progress = Some(Arc::new(move |step| teller.lock().push(step)));
+        })
+        .unwrap();
+    let told = told.lock();
+    assert_eq!(told[0], RecoveryProgress::Started { durable: first, last });
+    let entries = last.0 - first.0;
+    assert_eq!(told.last(), Some(&RecoveryProgress::Finished { entries }));
+    let between: Vec<u64> = told[1..told.len() - 1]
+        .iter()
+        .map(|step| match step {
+            RecoveryProgress::Replayed {
+                durable,
+                seq,
+                last: all,
+            } => {
+                assert_eq!((*durable, *all), (first, last));
+                seq.0
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        between,
+        [last.0 - 7, last.0 - 4, last.0 - 1],
+        "ten documents, a second each"
+    );
+}

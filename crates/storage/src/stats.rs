@@ -11,6 +11,12 @@ pub struct StorageStats {
     pub checkpoint_ms: u64,
     /// Milliseconds the last one took.
     pub checkpoint_last_ms: u64,
+    /// Milliseconds the longest one took.
+    pub checkpoint_max_ms: u64,
+    /// Milliseconds the shortest one took; 0 before the first.
+    pub checkpoint_min_ms: u64,
+    /// Checkpoints that could not be taken, because the disk was full or the engine stopped.
+    pub checkpoints_failed: u64,
     /// A checkpoint is being taken.
     pub checkpoint_running: bool,
     /// Units committed.
@@ -34,6 +40,10 @@ pub(crate) struct Figures {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) checkpoint_ms: AtomicU64,
     pub(crate) checkpoint_last_ms: AtomicU64,
+    pub(crate) checkpoint_max_ms: AtomicU64,
+    /// One more than the milliseconds; 0 before the first.
+    pub(crate) checkpoint_min_ms: AtomicU64,
+    pub(crate) checkpoints_failed: AtomicU64,
     pub(crate) commits: AtomicU64,
     pub(crate) conflicts: AtomicU64,
     pub(crate) ttl_passes: AtomicU64,
@@ -43,12 +53,27 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
+    /// A checkpoint was taken. One at a time.
+    pub(crate) fn checkpoint_took(&self, ms: u64) {
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.checkpoint_ms.fetch_add(ms, Ordering::Relaxed);
+        self.checkpoint_last_ms.store(ms, Ordering::Relaxed);
+        self.checkpoint_max_ms.fetch_max(ms, Ordering::Relaxed);
+        let shortest = self.checkpoint_min_ms.load(Ordering::Relaxed);
+        if shortest == 0 || ms < shortest {
+            self.checkpoint_min_ms.store(ms + 1, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn snapshot(&self, locks_held: u64, checkpoint_running: bool) -> StorageStats {
         let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         StorageStats {
             checkpoints: get(&self.checkpoints),
             checkpoint_ms: get(&self.checkpoint_ms),
             checkpoint_last_ms: get(&self.checkpoint_last_ms),
+            checkpoint_max_ms: get(&self.checkpoint_max_ms),
+            checkpoint_min_ms: get(&self.checkpoint_min_ms).saturating_sub(1),
+            checkpoints_failed: get(&self.checkpoints_failed),
             checkpoint_running,
             commits: get(&self.commits),
             conflicts: get(&self.conflicts),

@@ -50,6 +50,8 @@ pub enum RecoveryProgress {
     },
     /// So far.
     Replayed {
+        /// The engine's mark when replay began.
+        durable: Seq,
         /// The last entry replayed.
         seq: Seq,
         /// The last entry of the log.

@@ -73,6 +73,11 @@ impl Machine {
     }
 
     pub(crate) fn open(&self) -> Result<Arc<Storage>, StorageError> {
+        self.open_with(|_| {})
+    }
+
+    /// As `open`, with options changed.
+    pub(crate) fn open_with(&self, change: impl FnOnce(&mut StorageOptions)) -> Result<Arc<Storage>, StorageError> {
         let env = self.env();
         let engine = Arc::new(InMemoryEngine::open(
             &env,
@@ -90,6 +95,7 @@ impl Machine {
         options.background = self.background;
         options.journal = self.journal;
         options.sync_period = Duration::ZERO;
+        change(&mut options);
         Storage::open(env, engine, log, options)
     }
 

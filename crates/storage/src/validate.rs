@@ -1,21 +1,16 @@
 //! Checking a collection, its figures, and compaction.
 //!
-//! `validate` works on one view beside ongoing writes: every document is walked, every index row it should have is looked
-//! up, and every index row is led back to a document that has it. The counts are those of the same moment.
+//! `validate` works on one view beside ongoing writes, and reads each table once, from end to end: see `consistency`. The
+//! counts are those of the same moment.
 
 use crate::catalog::rows::{self, STATISTICS};
-use crate::index_keys::{IndexWrites, row_owner};
-use crate::limits::NESTING_DEPTH_MAX;
+use crate::consistency;
 use crate::storage::Storage;
-use crate::{
-    CappedLimits, Collection, Index, LockMode, Namespace, Operation, ReadView, RecordBatch, RecordId, StorageError,
-};
-use bson::RawDocument;
-use bson::raw::RawBsonRef;
-use engine::{Direction, EngineError, ErrorKind, FillLimits, KeyRange, Maintenance, Rows, TableId};
-use std::ops::Bound;
+use crate::{CappedLimits, Collection, LockMode, Namespace, Operation, ReadView, RecordId, StorageError};
+use engine::{EngineError, ErrorKind, Maintenance, TableId};
+use std::iter;
 
-/// Sentences of one kind kept in a report.
+/// Sentences, or records, of one kind kept in a report.
 const PROBLEMS_MAX: usize = 100;
 
 /// What [`Storage::validate`] found.
@@ -35,7 +30,7 @@ pub struct ValidateReport {
     pub extra_entries: u64,
     /// Index rows that are missing.
     pub missing_entries: u64,
-    /// Records that cannot be read as documents.
+    /// Records that cannot be read as documents (a bounded number).
     pub corrupt_records: Vec<RecordId>,
 }
 
@@ -45,7 +40,13 @@ impl ValidateReport {
         self.errors.is_empty()
     }
 
-    fn error(&mut self, text: String) {
+    pub(crate) fn corrupt(&mut self, id: RecordId) {
+        if self.corrupt_records.len() < PROBLEMS_MAX {
+            self.corrupt_records.push(id);
+        }
+    }
+
+    pub(crate) fn error(&mut self, text: String) {
         if self.errors.len() < PROBLEMS_MAX {
             self.errors.push(text);
         }
@@ -74,6 +75,8 @@ pub struct CollectionStats {
     pub storage_bytes: u64,
     /// Of those, reusable.
     pub free_bytes: u64,
+    /// Bytes of the documents' table in memory.
+    pub memory_bytes: u64,
     /// By index.
     pub indexes: Vec<IndexStats>,
     /// Limits of a capped collection.
@@ -89,6 +92,8 @@ pub struct IndexStats {
     pub storage_bytes: u64,
     /// Of those, reusable.
     pub free_bytes: u64,
+    /// Bytes in memory.
+    pub memory_bytes: u64,
     /// Being built.
     pub building: bool,
 }
@@ -107,19 +112,14 @@ impl Storage {
         let guard = self.existing(op, ns, LockMode::IntentShared)?;
         let view = self.read()?;
         let mut report = ValidateReport::default();
-        let mut expected = vec![0u64; guard.maintained().count()];
-        let records = check_records(op, &guard, &view, &mut report, &mut expected);
-        // Without all records, counts and indexes cannot be compared with them.
-        if let Some(data_bytes) = unless_damaged(records, &mut report)? {
+        let checked = consistency::check(op, &guard, &view, &mut report);
+        // Without all records, the counts cannot be compared with them.
+        if let Some(Some(data_bytes)) = unless_damaged(checked, &mut report)? {
             check_counts(&guard, &view, &mut report, data_bytes)?;
-            for (index, expected) in guard.maintained().zip(expected) {
-                let checked = check_index(op, &guard, index, &view, expected, &mut report);
-                unless_damaged(checked, &mut report)?;
-            }
         }
         if full {
-            let tables = std::iter::once(guard.table()).chain(guard.maintained().map(|index| index.table()));
-            for table in tables {
+            for table in tables(&guard) {
+                op.check_now()?;
                 self.verify_table(table, &mut report)?;
             }
         }
@@ -156,6 +156,7 @@ impl Storage {
                 name: index.name().to_owned(),
                 storage_bytes: table.storage_bytes,
                 free_bytes: table.free_bytes,
+                memory_bytes: table.memory_bytes,
                 building: !index.ready(),
             });
         }
@@ -164,6 +165,7 @@ impl Storage {
             data_bytes: collection.data_bytes(),
             storage_bytes: table.storage_bytes,
             free_bytes: table.free_bytes,
+            memory_bytes: table.memory_bytes,
             indexes,
             capped: collection.is_capped(),
         })
@@ -172,18 +174,23 @@ impl Storage {
     /// Gives space back to the file system. An engine that cannot says so ([`EngineError::Unsupported`]).
     pub fn compact(&self, op: &Operation, ns: &Namespace) -> Result<CompactReport, StorageError> {
         let guard = self.existing(op, ns, LockMode::IntentShared)?;
-        let mut report = CompactReport::default();
-        let tables = std::iter::once(guard.table()).chain(guard.maintained().map(|index| index.table()));
-        for table in tables {
-            op.check_now()?;
-            report.bytes_freed += self.engine.maintain(&Maintenance::Compact(Some(table)))?.bytes_freed;
-        }
-        Ok(report)
+        op.check_now()?;
+        let task = Maintenance::Compact(Some(tables(&guard).collect()));
+        let bytes_freed = self.engine.maintain(&task)?.bytes_freed;
+        Ok(CompactReport { bytes_freed })
     }
 }
 
+/// A collection's tables: its documents', then its indexes'.
+fn tables(collection: &Collection) -> impl Iterator<Item = TableId> {
+    iter::once(collection.table()).chain(collection.maintained().map(|index| index.table()))
+}
+
 /// What a check found, or `None` when it met a block that cannot be read, which is then in the report.
-fn unless_damaged<T>(found: Result<T, StorageError>, report: &mut ValidateReport) -> Result<Option<T>, StorageError> {
+pub(crate) fn unless_damaged<T>(
+    found: Result<T, StorageError>,
+    report: &mut ValidateReport,
+) -> Result<Option<T>, StorageError> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Corrupt => {
@@ -192,70 +199,6 @@ fn unless_damaged<T>(found: Result<T, StorageError>, report: &mut ValidateReport
         }
         Err(error) => Err(error),
     }
-}
-
-/// Walks the documents and looks up the index rows each should have. Answers the bytes of all documents.
-fn check_records(
-    op: &Operation,
-    collection: &Collection,
-    view: &ReadView,
-    report: &mut ValidateReport,
-    expected: &mut [u64],
-) -> Result<u64, StorageError> {
-    let mut cursor = view.records(collection, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
-    let (mut batch, mut writes, mut data_bytes) = (RecordBatch::new(), IndexWrites::take(), 0);
-    while cursor.fill(&mut batch, FillLimits::default())? {
-        for row in 0..batch.len() {
-            op.check()?;
-            report.n_records += 1;
-            data_bytes += batch.document(row).len() as u64;
-            let (id, checked) = (batch.id(row), check_document(batch.document(row)));
-            let document = match checked {
-                Ok(document) => document,
-                Err(problem) => {
-                    report.n_invalid_documents += 1;
-                    report.corrupt_records.push(id);
-                    report.error(format!("{id:?}: {problem}"));
-                    continue;
-                }
-            };
-            if let Err(error) = writes.derive(collection, id, None, Some(document)) {
-                report.error(format!("{id:?}: {error}"));
-                continue;
-            }
-            for write in &writes.writes {
-                expected[write.position] += 1;
-                let found = view.snapshot().get(write.table, &write.key)?;
-                let index = collection
-                    .maintained()
-                    .nth(write.position)
-                    .expect("positions come from this collection");
-                if found.as_deref() != write.value.as_deref() && index.ready() {
-                    report.missing_entries += 1;
-                    report.error(format!(
-                        "index {}: no row for {id:?}, key {:02x?}",
-                        index.name(),
-                        write.key
-                    ));
-                }
-            }
-            for (position, places) in &writes.multikey {
-                let index = collection
-                    .maintained()
-                    .nth(*position)
-                    .expect("positions come from this collection");
-                if index.multikey().iter().count() == 0 || !places.iter().all(|(f, p)| index.multikey().contains(f, p))
-                {
-                    report.error(format!(
-                        "index {}: {id:?} has an array that its multikey paths lack",
-                        index.name()
-                    ));
-                }
-            }
-        }
-    }
-    writes.give_back();
-    Ok(data_bytes)
 }
 
 fn check_counts(
@@ -279,89 +222,6 @@ fn check_counts(
         }
     }
     Ok(())
-}
-
-/// Counts an index's rows, and leads them back to documents when there are more than there should be.
-fn check_index(
-    op: &Operation,
-    collection: &Collection,
-    index: &Index,
-    view: &ReadView,
-    expected: u64,
-    report: &mut ValidateReport,
-) -> Result<(), StorageError> {
-    let before = report.errors.len();
-    let mut cursor = view
-        .snapshot()
-        .clone()
-        .cursor(index.table(), KeyRange::all(), Direction::Forward)?;
-    let (mut rows, mut writes, mut keys, mut found) = (Rows::new(), IndexWrites::take(), 0, 0);
-    while cursor.fill(&mut rows, FillLimits::default())? {
-        for row in 0..rows.len() {
-            op.check()?;
-            keys += 1;
-            let id = row_owner(index, rows.key(row), rows.value(row));
-            let document = match id {
-                Some(id) => view.record(collection, id)?,
-                None => None,
-            };
-            let document = document
-                .as_ref()
-                .and_then(|bytes| RawDocument::from_bytes(bytes.as_ref()).ok());
-            writes.clear();
-            let yields = match (document, id) {
-                (Some(document), Some(id)) => {
-                    writes.derive_one(0, index, id, None, Some(document)).is_ok()
-                        && writes.writes.iter().any(|write| write.key == rows.key(row))
-                }
-                _ => false,
-            };
-            if yields {
-                found += 1;
-            } else {
-                report.extra_entries += 1;
-                report.error(format!(
-                    "index {}: no document yields the row {:02x?}",
-                    index.name(),
-                    rows.key(row)
-                ));
-            }
-        }
-    }
-    writes.give_back();
-    if index.ready() && found != expected {
-        report.error(format!("index {}: {found} rows, {expected} expected", index.name()));
-    }
-    let valid = report.errors.len() == before;
-    report.indexes.push(IndexReport {
-        name: index.name().to_owned(),
-        keys,
-        valid,
-    });
-    Ok(())
-}
-
-/// Walks a document to its last element, without recursion.
-fn check_document(bytes: &[u8]) -> Result<&RawDocument, String> {
-    let document = RawDocument::from_bytes(bytes).map_err(|error| error.to_string())?;
-    let mut open = vec![document.iter()];
-    while let Some(level) = open.last_mut() {
-        let Some(element) = level.next() else {
-            open.pop();
-            continue;
-        };
-        let nested = match element.map_err(|error| error.to_string())?.1 {
-            RawBsonRef::Document(document) => document,
-            RawBsonRef::Array(array) => RawDocument::from_bytes(array.as_bytes()).map_err(|error| error.to_string())?,
-            RawBsonRef::JavaScriptCodeWithScope(code) => code.scope,
-            _ => continue,
-        };
-        if open.len() >= NESTING_DEPTH_MAX {
-            return Err(format!("nested deeper than {NESTING_DEPTH_MAX}"));
-        }
-        open.push(nested.iter());
-    }
-    Ok(document)
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::consistency::check_document;
+use crate::limits::NESTING_DEPTH_MAX;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::rawdoc;
-use engine::Batch;
+use engine::{Batch, KeyRange};
 use std::sync::Arc;
 
 /// A storage with one document and one index, and a batch applied beside the log.
@@ -62,6 +64,53 @@ fn a_changed_record_does_not_fit_its_index_rows() {
         );
     });
     assert_eq!((report.missing_entries, report.extra_entries), (1, 1));
+}
+
+/// Rows with the same bytes as others, but for one, in an index that is otherwise sound: that one is named, and no other.
+#[test]
+fn one_row_among_many_is_found() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let indexes = [
+        index("a", rawdoc! { "a": 1 }, rawdoc! {}),
+        index("b", rawdoc! { "b": 1 }, rawdoc! {}),
+    ];
+    storage.create_indexes(&op, &ns("c"), &indexes).unwrap();
+    let ids: Vec<RecordId> = (0..3000)
+        .map(|i: i32| {
+            let document = rawdoc! { "_id": i, "a": [i % 7, i % 5 + 10], "b": i % 3 };
+            storage.put(&op, "c", document).unwrap()
+        })
+        .collect();
+    storage.assert_valid(&op, "c");
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    let table = collection.index("b").unwrap().table();
+    let mut cursor = storage
+        .engine()
+        .snapshot()
+        .unwrap()
+        .cursor(table, KeyRange::all(), engine::Direction::Forward)
+        .unwrap();
+    let mut rows = engine::Rows::new();
+    assert!(cursor.fill(&mut rows, engine::FillLimits::default()).unwrap());
+    // The row of the first record goes to the one after the last.
+    let lost = rows.key(0).to_vec();
+    let mut strange = lost.clone();
+    let at = strange.len() - 8;
+    assert_eq!(strange[at..], ids[0].to_key());
+    strange[at..].copy_from_slice(&RecordId(ids[2999].0 + 1).to_key());
+    let mut batch = Batch::new();
+    batch.delete(table, lost);
+    batch.put(table, strange, rows.value(0).to_vec());
+    let seq = storage.last_seq().next();
+    storage.engine().apply(&batch, seq).unwrap();
+    storage.engine().publish(seq);
+    let report = storage.validate(&op, &ns("c"), false).unwrap();
+    assert_eq!((report.missing_entries, report.extra_entries), (1, 1), "{report:?}");
+    assert_eq!(report.errors.len(), 2, "{report:?}");
+    let valid: Vec<bool> = report.indexes.iter().map(|index| index.valid).collect();
+    assert_eq!(valid, [true, true, false]);
+    assert_eq!(report.indexes[1].keys, 6000);
 }
 
 #[test]

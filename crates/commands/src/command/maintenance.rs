@@ -150,6 +150,17 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A table's figures under the names that tools read in WiredTiger's. In bytes, whatever the scale.
+fn table_details(storage_bytes: u64, free_bytes: u64, memory_bytes: u64) -> Document {
+    doc! {
+        "block-manager": {
+            "file bytes available for reuse": free_bytes as i64,
+            "file size in bytes": storage_bytes as i64,
+        },
+        "cache": { "bytes currently in the cache": memory_bytes as i64 },
+    }
+}
+
 /// `storageStats` of `$collStats`, and the body of `collStats`. `scale` divides byte figures.
 pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
     let scaled = |bytes: u64| Bson::Int64(bytes as i64 / scale);
@@ -161,7 +172,7 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
         index_sizes.insert(&index.name, scaled(index.storage_bytes));
         index_details.insert(
             &index.name,
-            doc! { "storageBytes": index.storage_bytes as i64, "freeBytes": index.free_bytes as i64 },
+            table_details(index.storage_bytes, index.free_bytes, index.memory_bytes),
         );
         index_bytes += index.storage_bytes;
         index_free += index.free_bytes;
@@ -173,6 +184,7 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
         "storageSize": scaled(stats.storage_bytes),
         "freeStorageSize": scaled(stats.free_bytes),
         "capped": stats.capped.is_some(),
+        "wiredTiger": table_details(stats.storage_bytes, stats.free_bytes, stats.memory_bytes),
         "nindexes": stats.indexes.len() as i32,
         "indexDetails": index_details,
         "indexBuilds": stats.indexes.iter().filter(|index| index.building).map(|index| Bson::String(index.name.clone())).collect::<Vec<_>>(),

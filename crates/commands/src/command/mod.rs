@@ -28,6 +28,7 @@ mod shutdown;
 mod top;
 mod update;
 mod views;
+mod wired_tiger;
 mod write_result;
 
 use crate::table::Command;

@@ -46,9 +46,10 @@ const SECTIONS: &[Section] = &[
     ("opcountersRepl", |_| {
         Ok(doc! { "insert": 0_i64, "query": 0_i64, "update": 0_i64, "delete": 0_i64, "getmore": 0_i64, "command": 0_i64 }.into())
     }),
+    ("queues", |call| Ok(doc! { "execution": execution(call) }.into())),
     ("storageEngine", storage_engine),
     ("tenon", tenon),
-    ("wiredTiger", cache_for_tools),
+    ("wiredTiger", super::wired_tiger::section),
 ];
 
 /// The whole document, without `ok`.
@@ -110,26 +111,65 @@ fn catalog_stats(call: &Invocation<'_>) -> Result<Bson> {
     .into())
 }
 
+/// What the connected clients do now.
+#[derive(Default)]
+struct Activity {
+    connected: i32,
+    /// Running `find`, `aggregate`, `getMore` and the like.
+    reading: i32,
+    /// Running an insert, update or delete.
+    writing: i32,
+    /// Running anything else.
+    other: i32,
+    /// Drivers' monitors: they wait in `hello` for a change of the topology.
+    watching: i32,
+}
+
+fn activity(call: &Invocation<'_>) -> Activity {
+    let mut activity = Activity::default();
+    for client in call.server.connected() {
+        activity.connected += 1;
+        client.with_current(|current, _| {
+            let command = crate::table::find(current.command).map(|(command, _)| command);
+            let count = match command.map(|command| (command.name, command.kind)) {
+                Some(("hello" | "isMaster", _)) => &mut activity.watching,
+                Some((_, OperationKind::Insert | OperationKind::Update | OperationKind::Remove)) => {
+                    &mut activity.writing
+                }
+                Some((_, OperationKind::Query | OperationKind::GetMore)) => &mut activity.reading,
+                _ => &mut activity.other,
+            };
+            *count += 1;
+        });
+    }
+    activity
+}
+
 fn connections(call: &Invocation<'_>) -> Result<Bson> {
-    let clients = call.server.connected();
-    let current = clients.len() as i32;
-    let active = clients
-        .iter()
-        .filter(|client| client.with_current(|_, _| ()).is_some())
-        .count() as i32;
+    let activity = activity(call);
     let max = call.server.settings.connections_max as i32;
+    let active = activity.reading + activity.writing + activity.other;
     Ok(doc! {
-        "current": current,
-        "available": (max - current).max(0),
+        "current": activity.connected,
+        "available": (max - activity.connected).max(0),
         "totalCreated": call.server.metrics.connections_created.get() as i32,
         "rejected": 0,
         "active": active,
         "threaded": active,
         "exhaustIsMaster": 0,
         "exhaustHello": 0,
-        "awaitingTopologyChanges": 0,
+        "awaitingTopologyChanges": activity.watching,
     }
     .into())
+}
+
+/// Reads and writes that run, in the form of WiredTiger's tickets. There are none here: each connection may run its operation, so
+/// that as many could run as connections are allowed.
+pub(super) fn execution(call: &Invocation<'_>) -> Document {
+    let activity = activity(call);
+    let max = call.server.settings.connections_max as i32;
+    let tickets = |out: i32| doc! { "out": out, "available": (max - out).max(0), "totalTickets": max };
+    doc! { "write": tickets(activity.writing), "read": tickets(activity.reading) }
 }
 
 fn extra_info(call: &Invocation<'_>) -> Result<Bson> {
@@ -141,20 +181,12 @@ fn extra_info(call: &Invocation<'_>) -> Result<Bson> {
 }
 
 fn global_lock(call: &Invocation<'_>) -> Result<Bson> {
-    let (mut readers, mut writers) = (0, 0);
-    for client in call.server.connected() {
-        client.with_current(
-            |current, _| match crate::table::find(current.command).map(|(command, _)| command.kind) {
-                Some(OperationKind::Insert | OperationKind::Update | OperationKind::Remove) => writers += 1,
-                _ => readers += 1,
-            },
-        );
-    }
+    let Activity { reading, writing, .. } = activity(call);
     let uptime = call.server.env.clock.monotonic().saturating_sub(call.server.started.1);
     Ok(doc! {
         "totalTime": uptime.as_micros() as i64,
         "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
-        "activeClients": { "total": readers + writers, "readers": readers, "writers": writers },
+        "activeClients": { "total": reading + writing, "readers": reading, "writers": writing },
     }
     .into())
 }
@@ -290,7 +322,7 @@ fn storage_engine(call: &Invocation<'_>) -> Result<Bson> {
 }
 
 /// Nested documents of the engine's dotted counters.
-fn engine_counters(call: &Invocation<'_>) -> Document {
+pub(super) fn engine_counters(call: &Invocation<'_>) -> Document {
     let mut document = Document::new();
     call.server.storage.engine().stats(&mut |name, value| {
         let value = match value {
@@ -335,7 +367,10 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
         },
         "checkpoints": {
             "count": storage.checkpoints as i64,
+            "failed": storage.checkpoints_failed as i64,
+            "running": storage.checkpoint_running,
             "lastMillis": storage.checkpoint_last_ms as i64,
+            "maxMillis": storage.checkpoint_max_ms as i64,
             "totalMillis": storage.checkpoint_ms as i64,
             "durableSeq": call.server.storage.engine().durable_seq().0 as i64,
         },
@@ -343,61 +378,4 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
         "engine": engine_counters(call),
     }
     .into())
-}
-
-/// Names in WiredTiger's section that tools read, and the engine's counter that says the same. The first three are there on every
-/// engine, because tools read them without asking; the others where the engine counts such a thing.
-const FOR_TOOLS: [(&str, &str, &str); 13] = [
-    ("cache", "bytes currently in the cache", "cache.bytes"),
-    ("cache", "tracked dirty bytes in the cache", "cache.dirtyBytes"),
-    ("cache", "maximum bytes configured", "cache.maxBytes"),
-    ("cache", "pages read into cache", "cache.pagesRead"),
-    ("cache", "pages written from cache", "cache.pagesWritten"),
-    ("cache", "unmodified pages evicted", "cache.pagesEvicted"),
-    ("cache", "bytes read into cache", "files.bytesRead"),
-    ("cache", "bytes written from cache", "files.bytesWritten"),
-    ("block-manager", "blocks read", "files.blocksRead"),
-    ("block-manager", "bytes read", "files.bytesRead"),
-    ("block-manager", "blocks written", "files.blocksWritten"),
-    ("block-manager", "bytes written", "files.bytesWritten"),
-    ("connection", "total fsync I/Os", "files.syncs"),
-];
-/// How many of them every engine has.
-const FOR_TOOLS_ALWAYS: usize = 3;
-
-/// The names of WiredTiger's section that monitoring tools read, from whatever the engine in use counts.
-fn cache_for_tools(call: &Invocation<'_>) -> Result<Bson> {
-    let counters = engine_counters(call);
-    let mut document = Document::new();
-    for (position, (section, name, counter)) in FOR_TOOLS.iter().enumerate() {
-        let value = counter
-            .split_once('.')
-            .and_then(|(head, rest)| counters.get_document(head).ok()?.get_i64(rest).ok());
-        let missing = (position < FOR_TOOLS_ALWAYS).then_some(0);
-        if let Some(value) = value.or(missing) {
-            let inner = document
-                .entry((*section).to_owned())
-                .or_insert_with(|| Bson::Document(Document::new()));
-            if let Bson::Document(inner) = inner {
-                inner.insert(*name, value);
-            }
-        }
-    }
-    if let Ok(cache) = document.get_document_mut("cache")
-        && cache.contains_key("unmodified pages evicted")
-    {
-        // An engine that counts evictions writes a page first: it never evicts a modified one.
-        cache.insert("modified pages evicted", 0_i64);
-    }
-    let storage = call.server.storage.stats();
-    document.insert(
-        "transaction",
-        doc! {
-            "transaction checkpoint currently running": i64::from(storage.checkpoint_running),
-            "transaction checkpoint most recent time (msecs)": storage.checkpoint_last_ms as i64,
-            "transaction checkpoint total time (msecs)": storage.checkpoint_ms as i64,
-            "transaction checkpoints": storage.checkpoints as i64,
-        },
-    );
-    Ok(document.into())
 }
