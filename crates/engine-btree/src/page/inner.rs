@@ -134,6 +134,9 @@ impl Separators {
         }
         let wanted = head_u64(rest);
         let mut low = self.heads.partition_point(|&head| head < wanted);
+        if self.heads.get(low) != Some(&wanted) {
+            return low;
+        }
         let mut high = low + self.heads[low..].partition_point(|&head| head == wanted);
         while low < high {
             let middle = low + (high - low) / 2;

@@ -2,7 +2,8 @@
 //!
 //! `data` holds the prefix that all keys share, then the cells in key order. A cell is: one byte `suffix length * 2 +
 //! is-large` (`LONG_SUFFIX` in the upper seven bits: the length follows in four bytes), the key's suffix, the value.
-//! `index` holds the heads of all suffixes ([`head_u32`]), then the offsets of all cells, then the length of `data`.
+//! `index` has a [`Slot`] for each cell and one for the end of `data`. `prefix_head` has the prefix's first bytes: most
+//! searches then touch the image, a few lines of the index and the one cell, and wait for memory three times.
 //!
 //! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset and
 //! length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
@@ -25,12 +26,37 @@ pub(super) const LONG_SUFFIX: usize = 0x7f;
 /// allocate more.
 pub(crate) const LEAF_ROW_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Slots that are searched by looking at all of them: their lines come from memory at once, those of a binary search one
+/// after the other.
+const SCANNED_SLOTS: usize = 64;
+
+/// Where a cell lies, and what is compared first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    /// [`head_u32`] of the suffix; the largest number behind the last cell.
+    pub(super) head: u32,
+    /// Where the cell begins, or `data` ends.
+    pub(super) offset: u32,
+}
+
+impl Slot {
+    /// Behind the last cell.
+    pub(super) fn end(data_bytes: usize) -> Self {
+        Self {
+            head: u32::MAX,
+            offset: data_bytes as u32,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct LeafImage {
     data: Bytes,
-    index: Box<[u32]>,
+    index: Box<[Slot]>,
     prefix_len: usize,
+    /// [`head_u64`] of the prefix.
+    prefix_head: u64,
     row_bytes: usize,
 }
 
@@ -76,12 +102,13 @@ pub(super) struct Cell {
 
 impl LeafImage {
     pub(crate) fn empty() -> Self {
-        Self::from_parts(Bytes::new(), Box::new([0]), 0, 0)
+        Self::from_parts(Bytes::new(), Box::new([Slot::end(0)]), 0, 0)
     }
 
     /// From parts that keep the module's invariants.
-    pub(super) fn from_parts(data: Bytes, index: Box<[u32]>, prefix_len: usize, row_bytes: usize) -> Self {
+    pub(super) fn from_parts(data: Bytes, index: Box<[Slot]>, prefix_len: usize, row_bytes: usize) -> Self {
         Self {
+            prefix_head: head_u64(&data[..prefix_len]),
             data,
             index,
             prefix_len,
@@ -102,7 +129,7 @@ impl LeafImage {
     /// Number of rows.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.index.len() / 2
+        self.index.len() - 1
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -134,17 +161,9 @@ impl LeafImage {
         &self.data[..self.prefix_len]
     }
 
-    fn heads(&self) -> &[u32] {
-        &self.index[..self.len()]
-    }
-
-    fn offsets(&self) -> &[u32] {
-        &self.index[self.len()..]
-    }
-
     #[inline]
     pub(super) fn cell(&self, index: usize) -> Cell {
-        let [start, end] = [self.offsets()[index], self.offsets()[index + 1]].map(|offset| offset as usize);
+        let [start, end] = [self.index[index], self.index[index + 1]].map(|slot| slot.offset as usize);
         let first = usize::from(self.data[start]);
         let (suffix_len, suffix_start) = match first >> 1 {
             LONG_SUFFIX => (read_u32(&self.data[start + 1..]) as usize, start + 5),
@@ -171,30 +190,63 @@ impl LeafImage {
             // Shorter than the prefix: before all rows or after all, never among them.
             return Err(if key > self.prefix() { self.len() } else { 0 });
         };
-        match head.cmp(self.prefix()) {
+        match self.compare_prefix(head) {
             Ordering::Less => Err(0),
             Ordering::Greater => Err(self.len()),
             Ordering::Equal => self.find_suffix(rest),
         }
     }
 
+    /// How `head`, which is as long as the prefix, compares with it.
+    #[inline]
+    fn compare_prefix(&self, head: &[u8]) -> Ordering {
+        let order = head_u64(head).cmp(&self.prefix_head);
+        if self.prefix_len <= size_of::<u64>() {
+            order
+        } else {
+            order.then_with(|| head.cmp(self.prefix()))
+        }
+    }
+
+    /// Slots of cells whose head is below `head`.
+    #[inline]
+    fn heads_below(&self, head: u32) -> usize {
+        let mut low = 0;
+        let mut slots = &self.index[..self.len()];
+        while slots.len() > SCANNED_SLOTS {
+            let (left, right) = slots.split_at(slots.len() / 2);
+            // Heads never fall: with the right side's first below, so is all of the left.
+            if right[0].head < head {
+                low += left.len();
+                slots = right;
+            } else {
+                slots = left;
+            }
+        }
+        low + slots.iter().map(|slot| usize::from(slot.head < head)).sum::<usize>()
+    }
+
     #[inline]
     fn find_suffix(&self, suffix: &[u8]) -> Result<usize, usize> {
-        let heads = self.heads();
         let wanted = head_u32(suffix);
-        let low = heads.partition_point(|&head| head < wanted);
-        if heads.get(low) != Some(&wanted) {
-            return Err(low);
-        }
-        if heads.get(low + 1) != Some(&wanted) {
-            return match self.suffix(low).cmp(suffix) {
+        let low = self.heads_below(wanted);
+        let ties = self.index[low..self.len()]
+            .iter()
+            .take_while(|slot| slot.head == wanted)
+            .take(2)
+            .count();
+        match ties {
+            0 => Err(low),
+            1 => match self.suffix(low).cmp(suffix) {
                 Ordering::Less => Err(low + 1),
                 Ordering::Equal => Ok(low),
                 Ordering::Greater => Err(low),
-            };
+            },
+            _ => {
+                let high = low + self.index[low..self.len()].partition_point(|slot| slot.head == wanted);
+                self.find_among_ties(suffix, low, high)
+            }
         }
-        let high = low + heads[low..].partition_point(|&head| head == wanted);
-        self.find_among_ties(suffix, low, high)
     }
 
     /// Among rows of equal heads: by the next eight bytes, and by whole suffixes where those tie, too.
@@ -281,13 +333,13 @@ impl LeafImage {
     /// The module's invariants; for tests and debug builds.
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
-        assert_eq!(self.index.len(), 2 * self.len() + 1, "heads, offsets, end");
-        assert_eq!(self.offsets()[self.len()] as usize, self.data.len(), "the end");
+        assert_eq!(self.index[self.len()].offset as usize, self.data.len(), "the end");
+        assert_eq!(self.prefix_head, head_u64(self.prefix()), "head of the prefix");
         let mut row_bytes = 0;
         for index in 0..self.len() {
             let (key, value) = self.row_to_copy(index);
             row_bytes += key.len() + value.cell_bytes().len();
-            assert_eq!(self.heads()[index], head_u32(key.suffix), "head of row {index}");
+            assert_eq!(self.index[index].head, head_u32(key.suffix), "head of row {index}");
             assert!(
                 index == 0 || self.suffix(index - 1) < key.suffix,
                 "row {index} out of order"

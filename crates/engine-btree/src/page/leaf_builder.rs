@@ -4,7 +4,7 @@
 //! The buffers are kept from one image to the next.
 
 use super::bytes::{common_prefix, head_u32};
-use super::leaf::{LEAF_ROW_BYTES_MAX, LONG_SUFFIX};
+use super::leaf::{LEAF_ROW_BYTES_MAX, LONG_SUFFIX, Slot};
 use super::sink::Sink;
 use super::{KeyParts, LeafImage, NewValue};
 use bytes::Bytes;
@@ -15,7 +15,6 @@ pub(crate) struct LeafBuilder {
     /// Keys and values, one row after the other.
     rows: Sink,
     places: Vec<Place>,
-    offsets: Vec<u32>,
 }
 
 /// Where a row lies in `rows`.
@@ -100,27 +99,28 @@ impl LeafBuilder {
             return LeafImage::empty();
         };
         let prefix_len = common_prefix(self.key(0), self.key(last));
-        let mut index = Vec::with_capacity(2 * self.places.len() + 1);
+        let mut index = Vec::with_capacity(self.places.len() + 1);
         let mut data = Sink::with_room(self.data_bytes(prefix_len));
         let rows = self.rows.bytes();
         data.put_from(rows, 0, prefix_len);
 
-        self.offsets.clear();
         let ends = self.places[1..]
             .iter()
             .map(|place| place.start as usize)
             .chain([rows.len()]);
         for (place, end) in self.places.iter().zip(ends) {
-            self.offsets.push(data.len() as u32);
+            let offset = data.len() as u32;
             let suffix_len = place.key_len as usize - prefix_len;
             put_cell_start(&mut data, suffix_len, place.is_large);
             // Suffix and value lie side by side here as there.
             let suffix_start = place.start as usize + prefix_len;
-            index.push(head_u32(&rows[suffix_start..suffix_start + suffix_len]));
+            index.push(Slot {
+                head: head_u32(&rows[suffix_start..suffix_start + suffix_len]),
+                offset,
+            });
             data.put_from(rows, suffix_start, end - suffix_start);
         }
-        index.extend_from_slice(&self.offsets);
-        index.push(data.len() as u32);
+        index.push(Slot::end(data.len()));
 
         let image = LeafImage::from_parts(
             Bytes::from(data.into_boxed_slice()),

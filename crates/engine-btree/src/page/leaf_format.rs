@@ -4,7 +4,7 @@
 //! One image has one encoding: whatever decodes, encodes to the same bytes again.
 
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
-use super::leaf::LEAF_ROW_BYTES_MAX;
+use super::leaf::{LEAF_ROW_BYTES_MAX, Slot};
 use super::leaf_builder::put_cell_start;
 use super::sink::Sink;
 use super::{LargeRef, LeafImage, NewValue, PageDamage};
@@ -55,8 +55,7 @@ impl LeafImage {
         if rows > reader.left() / ROW_BYTES_MIN {
             return Err(reader.damage("more rows than bytes"));
         }
-        let mut index = vec![0; 2 * rows + 1].into_boxed_slice();
-        let (heads, offsets) = index.split_at_mut(rows);
+        let mut index = vec![Slot::end(0); rows + 1].into_boxed_slice();
         // No more than the header says and not much more than there is, whatever the header says.
         let mut data = Sink::with_room(header.data_bytes_about().min(raw.len().saturating_mul(4)));
         data.put(prefix);
@@ -82,7 +81,7 @@ impl LeafImage {
             if row_bytes > header.row_bytes {
                 return Err(reader.damage("more bytes than the header says"));
             }
-            offsets[row] = data.len() as u32;
+            let offset = data.len() as u32;
             put_cell_start(&mut data, shared + unshared, is_large);
             let suffix_start = data.len();
             if shared <= size_of_val(&head) {
@@ -93,7 +92,8 @@ impl LeafImage {
             data.put_from(raw, added_start, added.len());
             previous = suffix_start..suffix_start + shared + unshared;
             head = extend_head(head, shared, || head_inside(raw, added_start, unshared));
-            heads[row] = (head >> 32) as u32;
+            let head = (head >> 32) as u32;
+            index[row] = Slot { head, offset };
         }
         if reader.left() > 0 {
             return Err(reader.damage("bytes after the last row"));
@@ -101,7 +101,7 @@ impl LeafImage {
         if row_bytes != header.row_bytes {
             return Err(reader.damage("fewer bytes than the header says"));
         }
-        offsets[rows] = data.len() as u32;
+        index[rows] = Slot::end(data.len());
         let image = Self::from_parts(
             Bytes::from(data.into_boxed_slice()),
             index,

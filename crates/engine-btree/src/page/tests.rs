@@ -72,7 +72,7 @@ fn row() -> impl Strategy<Value = Row> {
 
 fn rows() -> impl Strategy<Value = Rows> {
     (
-        prop::collection::btree_map(key(), row(), 0..60),
+        prop::collection::btree_map(key(), row(), 0..200),
         prop::collection::vec(any::<u8>(), 0..9),
     )
         .prop_map(|(rows, prefix)| {
