@@ -169,7 +169,7 @@ impl Engine for BtreeEngine {
         self.core.check_running()?;
         match task {
             Maintenance::Verify(table) => self.core.verify(*table),
-            Maintenance::Compact(table) => self.core.compact(*table),
+            Maintenance::Compact(tables) => self.core.compact(tables.as_deref()),
         }
     }
 

@@ -146,9 +146,16 @@ impl Core {
     }
 
     /// Gives space back: merges leaves that have become small, moves blocks to the front of the files, and cuts the files off.
-    pub(crate) fn compact(&self, id: Option<TableId>) -> Result<MaintenanceReport> {
+    pub(crate) fn compact(&self, ids: Option<&[TableId]>) -> Result<MaintenanceReport> {
+        let tables = match ids {
+            None => self.tables_of(None)?,
+            Some(ids) => {
+                let of_each: Result<Vec<_>> = ids.iter().map(|id| self.tables_of(Some(*id))).collect();
+                of_each?.concat()
+            }
+        };
         let before = self.store.stats().total.file_bytes;
-        for table in self.tables_of(id)? {
+        for table in tables {
             self.merge_small_leaves(&table.tree)?;
         }
         self.checkpoint(true)?;

@@ -5,12 +5,24 @@ use crate::core::Core;
 use engine::StatValue;
 
 impl Core {
+    /// Leaves that the next checkpoint looks at, those that it finds written included.
+    fn dirty_leaves(&self) -> u64 {
+        let changed = self.changed.lock().clone();
+        changed.iter().map(|table| table.tree.dirty.lock().len() as u64).sum()
+    }
+
     /// See [`engine::Engine::stats`].
     pub(crate) fn report_stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
         let counters = &self.counters;
         let store = self.store.stats();
         let budget = &self.budget;
-        let dirty = budget.used(Use::Deltas).min(budget.total());
+        let leaf_bytes = budget.used(Use::Images) + budget.used(Use::Deltas);
+        let leaves = self.ring.len() as u64;
+        let dirty_leaves = self.dirty_leaves();
+        // A checkpoint writes whole leaves. To look at each would hold up those who write to them: of middling size, then.
+        let dirty = (dirty_leaves * (leaf_bytes / leaves.max(1)))
+            .max(budget.used(Use::Deltas))
+            .min(budget.total());
         let numbers = [
             ("apply.batches", counters.batches.get()),
             ("apply.operations", counters.operations.get()),
@@ -23,7 +35,9 @@ impl Core {
             ("cache.imageBytes", budget.used(Use::Images)),
             ("cache.deltaBytes", budget.used(Use::Deltas)),
             ("cache.innerBytes", budget.used(Use::Inner)),
-            ("cache.leaves", self.ring.len() as u64),
+            ("cache.leafBytes", leaf_bytes),
+            ("cache.leaves", leaves),
+            ("cache.dirtyLeaves", dirty_leaves),
             ("cache.pagesRead", counters.pages_read.get()),
             ("cache.pagesWritten", counters.pages_written.get()),
             ("cache.pagesEvicted", counters.pages_evicted.get()),

@@ -244,8 +244,14 @@ impl Engine for InMemoryEngine {
                     }
                 }
             }
-            Maintenance::Compact(table) => {
-                let tables = self.tables_for(*table)?;
+            Maintenance::Compact(tables) => {
+                let tables = match tables {
+                    None => self.tables_for(None)?,
+                    Some(ids) => {
+                        let of_each: Result<Vec<_>> = ids.iter().map(|id| self.tables_for(Some(*id))).collect();
+                        of_each?.concat()
+                    }
+                };
                 let memory = || tables.iter().map(|table| table.size().memory_bytes as u64).sum::<u64>();
                 let before = memory();
                 self.sweep_all();

@@ -282,17 +282,19 @@ impl RocksEngine {
         Ok(())
     }
 
-    fn compact(&self, table: Option<TableId>) -> Result<MaintenanceReport> {
+    fn compact(&self, tables: Option<&[TableId]>) -> Result<MaintenanceReport> {
         let before = stats::property(&self.db, "rocksdb.live-sst-files-size");
         drop(self.writer.lock());
         self.reclaim_dropped()?;
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
         options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
-        match table {
-            Some(table) => {
-                let (from, to) = stored_range(table, &KeyRange::all());
-                self.db.compact_range_opt(Some(from), Some(to), &options);
+        match tables {
+            Some(tables) => {
+                for table in tables {
+                    let (from, to) = stored_range(*table, &KeyRange::all());
+                    self.db.compact_range_opt(Some(from), Some(to), &options);
+                }
             }
             None => self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options),
         }
@@ -448,13 +450,16 @@ impl Engine for RocksEngine {
 
     fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
         self.check_open()?;
-        let (Maintenance::Verify(table) | Maintenance::Compact(table)) = task;
-        if let Some(table) = table {
+        let tables = match task {
+            Maintenance::Verify(table) => table.as_slice(),
+            Maintenance::Compact(tables) => tables.as_deref().unwrap_or_default(),
+        };
+        for table in tables {
             self.registry().check(*table)?;
         }
         match task {
             Maintenance::Verify(table) => self.verify(*table),
-            Maintenance::Compact(table) => self.compact(*table),
+            Maintenance::Compact(tables) => self.compact(tables.as_deref()),
         }
     }
 

@@ -165,8 +165,8 @@ impl Run {
             check::engine_is_sound(self.engine(), self.leaks, "a check")
         } else if is(weights.compact) {
             let tables = self.model.tables_at(self.published);
-            let table = (self.dice.percent(50) && !tables.is_empty()).then(|| self.dice.one_of(&tables).0);
-            self.engine().maintain(&Maintenance::Compact(table)).map(|_| ())?;
+            let tables = (self.dice.percent(50) && !tables.is_empty()).then(|| vec![self.dice.one_of(&tables).0]);
+            self.engine().maintain(&Maintenance::Compact(tables)).map(|_| ())?;
             self.acknowledged = self.acknowledged.max(self.engine().durable_seq());
             Ok(())
         } else if is(weights.reopen) {

@@ -144,7 +144,10 @@ fn checkpoints_and_compaction_run_beside_everything(fixture: &dyn Fixture) {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 driver.engine.checkpoint().unwrap();
-                driver.engine.maintain(&Maintenance::Compact(Some(TABLE))).unwrap();
+                driver
+                    .engine
+                    .maintain(&Maintenance::Compact(Some(vec![TABLE])))
+                    .unwrap();
             }
         });
         scope.spawn(|| {

@@ -47,7 +47,10 @@ fn compaction_changes_no_row(fixture: &dyn Fixture) {
     let (mut driver, _site) = filled(fixture);
     driver.commit(|batch| (0..2000).step_by(3).for_each(|number| batch.delete(TABLE, key(number))));
     let before = driver.rows(TABLE);
-    driver.engine.maintain(&Maintenance::Compact(Some(TABLE))).unwrap();
+    driver
+        .engine
+        .maintain(&Maintenance::Compact(Some(vec![TABLE])))
+        .unwrap();
     driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
     assert_eq!(driver.rows(TABLE), before);
 }

@@ -188,7 +188,10 @@ fn add_gives_the_same_after_compaction_and_reopening(fixture: &dyn Fixture) {
             driver.engine.checkpoint().unwrap();
         }
     }
-    driver.engine.maintain(&Maintenance::Compact(Some(TABLE))).unwrap();
+    driver
+        .engine
+        .maintain(&Maintenance::Compact(Some(vec![TABLE])))
+        .unwrap();
     assert_eq!(number(driver.get(TABLE, b"n")), Some(200));
     if fixture.keeps_data() {
         driver.engine.close(CloseMode::Checkpoint).unwrap();

@@ -157,8 +157,9 @@ pub enum StatValue {
 pub enum Maintenance {
     /// Check every block and the order of every key of a table (`None`: of all).
     Verify(Option<TableId>),
-    /// Give space back, of one table or of all.
-    Compact(Option<TableId>),
+    /// Give space back, of these tables or of all. One call for tables that belong together: where tables share files, each
+    /// call works on the files as a whole.
+    Compact(Option<Vec<TableId>>),
 }
 
 /// What [`Engine::maintain`] found and did.
