@@ -21,9 +21,9 @@ PORT ?= 27017
 
 # Size of the data and seconds of each phase of `make bench`.
 BENCH_SCALE ?= 0.2
-BENCH_SECONDS ?= 8
+BENCH_SECONDS ?= 16
 
-.PHONY: help run build test verify fix bench engine-bench stress book docs soak soak-engine clean-cache
+.PHONY: help run build test verify fix bench bench-example engine-bench stress book docs soak soak-engine clean-cache
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,11 @@ bench: build ## book, linkbench, iibench and ycsb on every engine, small; a repo
 	@mkdir -p $(CACHE)/bench
 	$(CARGO_TARGET_DIR)/release/tenon bench all --scale $(BENCH_SCALE) --duration $(BENCH_SECONDS) --warm-up 1 --insert-seconds 40 \
 	    --json $(CACHE)/bench/bench.json --csv $(CACHE)/bench/bench.csv --report $(CACHE)/bench/report.html $(BENCH)
+
+bench-example: ## The manual's example of a report: `make bench` on every engine, then docs/bench-example.*
+	$(MAKE) bench ENGINES=all
+	$(CARGO_TARGET_DIR)/release/tenon bench show $(CACHE)/bench/bench.json --title "Example: a small run of every workload" \
+	    --report docs/bench-example.html --markdown docs/bench-example.md
 
 stress: build ## Write concern x journal x capped on every engine, with a report; STRESS="--scale 0.1 --engines inMemory"
 	cargo build --release -p tenon

@@ -98,48 +98,151 @@ def test_scan_says_how_cold_it_was(tmp_path):
     assert all(len(run["iterations"]) == 5 for run in runs(out) if run["phase"] == "cached")
 
 
-def start(tmp_path, *arguments):
-    """A long run, and the process of its server once the workload is under way."""
-    process = subprocess.Popen(
-        [
-            str(TENON), "bench", "ycsb", "--tenond", binary(), "--engines", ENGINES[0], "--scale", "0.01", "--workloads", "a",
-            "--duration", "120", "--warm-up", "0", "--directory", str(tmp_path), "--json", str(tmp_path / "out.json"), "--quiet", *arguments,
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+def servers(folder):
+    """Ids of the processes that `tenon` started with something in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if any(os.fsencode(folder) in word for word in words) and words[0] != os.fsencode(TENON):
+            found.append(int(entry.name))
+    return found
+
+
+class Session:
+    """A call of `tenon bench ycsb` that would take minutes, with its data in `folder`."""
+
+    def __init__(self, folder, *arguments, scale="0.01", tenond=None):
+        self.folder, self.json = folder, folder / "out.json"
+        line = [
+            str(TENON), "bench", "ycsb", "--tenond", str(tenond or binary()), "--engines", ENGINES[0], "--scale", scale, "--workloads", "a",
+            "--duration", "120", "--warm-up", "0", "--directory", str(folder / "data"), "--json", str(self.json),
+            "--report", str(folder / "out.html"), "--quiet", *arguments,
+        ]  # fmt: skip
+        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(self, stage):
+        """Returns the server's process id when the stage is under way."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end and self.process.poll() is None:
+            found = servers(self.folder)
+            # Of the load nothing is kept before its end; the file is there when the timed phase begins.
+            if found and (stage == "start" or (stage == "measure") == self.json.exists()):
+                time.sleep(1.5)
+                return found[0]
+            time.sleep(0.02)
+        self.process.kill()
+        raise AssertionError(self.process.communicate())
+
+    def end(self, timeout=60):
+        """Exit code and words; nothing is left running, and no data."""
+        out, err = self.process.communicate(timeout=timeout)
+        assert servers(self.folder) == []
+        assert list((self.folder / "data").iterdir()) == [], "the data was removed"
+        assert "</html>" in (self.folder / "out.html").read_text(), "there is a page of what was measured"
+        return self.process.returncode, out + err
+
+    def last(self):
+        return runs(self.json)[-1]
+
+
+def program(folder, after_version):
+    """A server's program that knows its version and then does something else."""
+    path = folder / "server.sh"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {binary()} --version\n{after_version}\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("stage", ["start", "load", "measure"])
+def test_ctrl_c_stops_the_server_and_keeps_what_was_measured(tmp_path, stage):
+    mute = program(tmp_path, f"exec tail -f /dev/null {tmp_path}/server.sh")
+    # A program that never answers, a load that takes minutes, a timed phase.
+    made = {"start": {"tenond": mute}, "load": {"scale": "100"}, "measure": {}}[stage]
+    session = Session(tmp_path, **made)
+    if stage == "start":
+        time.sleep(2)
+        assert session.process.poll() is None
+    else:
+        session.wait_for(stage)
+    began = time.monotonic()
+    session.process.send_signal(signal.SIGINT)
+    code, words = session.end()
+    assert code == 130 and "what was measured is kept" in words, words
+    assert time.monotonic() - began < 30, "it does not wait for the server"
+    if stage == "start":
+        assert runs(session.json) == []
+        return
+    last = session.last()
+    assert (last["phase"], last["outcome"]) == ({"load": "load", "measure": "a"}[stage], {"state": "interrupted"})
+    assert sum(operation["count"] for operation in last["operations"].values()) > 0
+    assert len(last["series"]["latencyP99Ns"]) == len(last["series"]["operations"]) > 0
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_stands_still(tmp_path):
+    session = Session(tmp_path)
+    os.kill(session.wait_for("measure"), signal.SIGSTOP)
+    time.sleep(1)
+    session.process.send_signal(signal.SIGINT)
+    code, words = session.end(timeout=30)
+    assert code == 130, words
+    assert session.last()["outcome"] == {"state": "interrupted"}
+
+
+@pytest.mark.parametrize("stage", ["load", "measure"])
+def test_a_server_that_dies_is_told(tmp_path, stage):
+    session = Session(tmp_path, scale={"load": "100", "measure": "0.01"}[stage])
+    os.kill(session.wait_for(stage), signal.SIGKILL)
+    code, words = session.end()
+    assert code == 1 and "FAILED" in words, words
+    outcome = session.last()["outcome"]
+    assert outcome["state"] == "failed" and "has ended by itself (signal: 9 (SIGKILL))" in outcome["message"], outcome
+
+
+def test_a_server_that_does_not_start_is_told_in_its_own_words(tmp_path):
+    session = Session(tmp_path, tenond=program(tmp_path, "echo the flux is broken; exit 7"))
+    code, words = session.end()
+    assert code == 1 and "the flux is broken" in words, words
+    assert session.last()["phase"] == "start" and "exit status: 7" in session.last()["outcome"]["message"]
+
+
+def test_a_full_disk_is_told(tmp_path):
+    disk = tmp_path / "data"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        session = Session(tmp_path, scale="100")
+        code, words = session.end(timeout=120)
+        assert code == 1 and "is full" in words, words
+        assert session.last()["outcome"]["state"] == "failed"
+        assert session.last()["operations"]["insert"]["count"] > 0
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_repetitions_take_turns(tmp_path):
+    out = tmp_path / "out.json"
+    done = bench(
+        "ycsb", "--tenond", binary(), "--engines", f"{ENGINES[0]},inMemory", "--workloads", "c", "--scale", 0.01, "--duration", 1,
+        "--warm-up", 0, "--repeat", 4, "--directory", tmp_path, "--json", out, "--report", tmp_path / "out.html", "--quiet",
     )  # fmt: skip
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        # The load is kept when it is over; then the timed phase begins.
-        if (tmp_path / "out.json").exists():
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            if children:
-                time.sleep(1)
-                return process, int(children[0])
-        time.sleep(0.05)
-    process.kill()
-    raise AssertionError(process.communicate())
-
-
-def test_ctrl_c_stops_the_server_and_keeps_what_was_measured(tmp_path):
-    process, server = start(tmp_path)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, out + err
-    assert not Path(f"/proc/{server}").exists()
-    last = runs(tmp_path / "out.json")[-1]
-    assert last["outcome"] == {"state": "interrupted"} and last["operations"]["read"]["count"] > 0
-
-
-def test_a_server_that_dies_is_told(tmp_path):
-    process, server = start(tmp_path)
-    os.kill(server, signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1, out + err
-    last = runs(tmp_path / "out.json")[-1]
-    assert last["outcome"]["state"] == "failed" and "has ended by itself" in last["outcome"]["message"], last["outcome"]
-    assert "FAILED" in out
+    assert done.returncode == 0, done.stdout + done.stderr
+    order = [(run["repetition"], run["configuration"]["label"]) for run in runs(out) if run["phase"] == "c"]
+    first, second = ENGINES[0], "inMemory"
+    assert order == [(0, first), (0, second), (1, second), (1, first), (2, first), (2, second), (3, second), (3, first)]
+    assert "measured 4 times, in turns" in (tmp_path / "out.html").read_text()
+    shown = bench("show", out, "--markdown", tmp_path / "out.md", "--report", tmp_path / "again.html", "--title", "Four times")
+    assert shown.returncode == 0, shown.stderr
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "out.html").read_text()
+    text = (tmp_path / "out.md").read_text()
+    assert text.startswith("# Four times\n") and "each 4 times in turns" in text and "| c | " in text
+    assert bench("show", out).stdout.count("\n") > 16
+    same = bench("compare", out, out)
+    assert same.returncode == 0 and ", 0 worse," in same.stdout, same.stdout
 
 
 def test_choices_that_are_not_possible_are_refused_at_once(tmp_path):

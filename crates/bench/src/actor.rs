@@ -2,7 +2,7 @@
 //!
 //! An actor knows no sockets and no time. It belongs to one connection.
 
-use crate::connection::{is_ok, refusal};
+use crate::connection::{is_ok, refusal, whole_number};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use bson::raw::{RawArray, RawDocument};
@@ -58,8 +58,7 @@ pub fn expect_ok(command: &str, reply: &RawDocument) -> Result<()> {
 /// `n` of a write's reply, which must be a success.
 pub fn affected(command: &str, reply: &RawDocument) -> Result<u64> {
     expect_ok(command, reply)?;
-    let count = reply.get_i32("n").map_err(|error| Error::Protocol(error.to_string()))?;
-    Ok(count as u64)
+    whole_number(reply, "n").map(|count| count.max(0) as u64)
 }
 
 /// A batch of a cursor.
@@ -92,7 +91,7 @@ pub fn batch<'r>(command: &str, reply: &'r RawDocument) -> Result<Batch<'r>> {
             Err(_) => cursor.get_array("nextBatch")?,
         };
         Ok(Batch {
-            cursor: cursor.get_i64("id")?,
+            cursor: whole_number(cursor, "id")?,
             documents,
         })
     };

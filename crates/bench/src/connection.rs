@@ -3,10 +3,13 @@
 //! Invariant of [`Incoming`]: `buffer[..filled]` is what was received of one reply; nothing is received beyond its end.
 
 use crate::error::{Doing, Error, Result};
+use crate::interrupt::Interrupt;
 use crate::message::Message;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, rawdoc};
-use std::io::{ErrorKind, Read, Write};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use wire::{HEADER_BYTES, Header, OpCode};
@@ -16,6 +19,9 @@ const BODY_AT: usize = HEADER_BYTES + 4 + 1;
 
 /// A server that takes longer than this for one operation is broken, not slow.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Between two looks at whether to go on waiting.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Connecting to a server of this machine or network takes no longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,30 +50,31 @@ pub struct Incoming {
 pub enum Received {
     /// The reply is there.
     Whole,
-    /// Some of it.
+    /// Some of it, and for the moment there is no more.
     Part,
+    /// Some of it, and maybe there is more.
+    Filled,
     /// Nothing within the socket's timeout.
     Nothing,
 }
 
 impl Incoming {
-    /// Reads once from a socket.
-    pub fn receive(&mut self, stream: &mut TcpStream) -> Result<Received> {
+    /// Reads once from a socket, waiting for its timeout or, with `DONTWAIT`, not at all.
+    pub fn receive(&mut self, stream: &TcpStream, flags: RecvFlags) -> Result<Received> {
         if self.buffer.is_empty() {
             self.buffer.resize(16 * 1024, 0);
         }
-        let received = match stream.read(&mut self.buffer[self.filled..]) {
-            Ok(0) => {
+        let received = match recv(stream, &mut self.buffer[self.filled..], flags) {
+            Ok((0, _)) => {
                 let source = std::io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection");
                 return Err(source).doing("receiving a reply");
             }
-            Ok(received) => received,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(Received::Nothing);
-            }
+            Ok((received, _)) => received,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
             Err(error) => return Err(error).doing("receiving a reply"),
         };
         self.filled += received;
+        let was_filled = self.filled == self.buffer.len();
         if self.length == 0 && self.filled >= HEADER_BYTES {
             self.length = self.reply_length()?;
             if self.buffer.len() < self.length {
@@ -75,8 +82,9 @@ impl Incoming {
             }
         }
         match self.length {
-            0 => Ok(Received::Part),
-            length if self.filled < length => Ok(Received::Part),
+            length if length == 0 || self.filled < length => {
+                Ok(if was_filled { Received::Filled } else { Received::Part })
+            }
             length if self.filled == length => Ok(Received::Whole),
             length => Err(Error::Protocol(format!(
                 "{} bytes more than the reply",
@@ -115,8 +123,21 @@ impl Incoming {
 pub fn is_ok(reply: &RawDocument) -> bool {
     matches!(
         reply.get("ok"),
-        Ok(Some(RawBsonRef::Double(1.0) | RawBsonRef::Int32(1)))
+        Ok(Some(
+            RawBsonRef::Double(1.0) | RawBsonRef::Int32(1) | RawBsonRef::Int64(1) | RawBsonRef::Boolean(true)
+        ))
     )
+}
+
+/// A whole number, in whichever of BSON's types a server gives it.
+pub fn whole_number(reply: &RawDocument, name: &str) -> Result<i64> {
+    match reply.get(name) {
+        Ok(Some(RawBsonRef::Int32(value))) => Ok(i64::from(value)),
+        Ok(Some(RawBsonRef::Int64(value))) => Ok(value),
+        Ok(Some(RawBsonRef::Double(value))) if value.fract() == 0.0 => Ok(value as i64),
+        Ok(other) => Err(Error::Protocol(format!("{name} is {other:?} and no whole number"))),
+        Err(error) => Err(Error::Protocol(error.to_string())),
+    }
 }
 
 /// The error of a reply that is not ok, or that has write errors.
@@ -139,13 +160,20 @@ pub struct Connection {
     stream: TcpStream,
     incoming: Incoming,
     message: Message,
+    interrupt: Interrupt,
 }
 
 impl Connection {
     /// Connects; nothing is sent.
     pub fn open(address: SocketAddr) -> Result<Self> {
+        Self::open_until(address, &Interrupt::new())
+    }
+
+    /// Connects. Who waits for a reply is woken when the user wants to stop.
+    pub fn open_until(address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
         Ok(Self {
-            stream: connect(address, REPLY_TIMEOUT)?,
+            stream: connect(address, LOOK)?,
+            interrupt: interrupt.clone(),
             incoming: Incoming::default(),
             message: Message::new(u128::from(address.port()) << 64 | 0x7465_6E6F_6E5F_6261),
         })
@@ -153,7 +181,7 @@ impl Connection {
 
     /// Sends a request and returns the body of the reply, whatever it says.
     pub fn call(&mut self, request: &Message) -> Result<&RawDocument> {
-        Self::exchange(&mut self.stream, &mut self.incoming, request.bytes())?;
+        Self::exchange(&mut self.stream, &mut self.incoming, request.bytes(), &self.interrupt)?;
         self.incoming.body()
     }
 
@@ -162,19 +190,20 @@ impl Connection {
         self.stream.write_all(request.bytes()).doing("sending a request")
     }
 
-    fn exchange(stream: &mut TcpStream, incoming: &mut Incoming, request: &[u8]) -> Result<()> {
+    fn exchange(stream: &mut TcpStream, incoming: &mut Incoming, request: &[u8], interrupt: &Interrupt) -> Result<()> {
         incoming.clear();
         stream.write_all(request).doing("sending a request")?;
         let began = Instant::now();
         loop {
-            match incoming.receive(stream)? {
+            match incoming.receive(stream, RecvFlags::empty())? {
                 Received::Whole => return Ok(()),
                 Received::Nothing if began.elapsed() >= REPLY_TIMEOUT => {
                     return Err(Error::NoReply {
                         seconds: REPLY_TIMEOUT.as_secs(),
                     });
                 }
-                Received::Part | Received::Nothing => {}
+                Received::Part | Received::Filled => {}
+                Received::Nothing => interrupt.check()?,
             }
         }
     }
@@ -182,7 +211,8 @@ impl Connection {
     /// Runs a command; a reply that is not `ok: 1`, or has write errors, is an error.
     pub fn run(&mut self, database: &str, command: &RawDocument) -> Result<Document> {
         self.message.whole(command, database);
-        Self::exchange(&mut self.stream, &mut self.incoming, self.message.bytes())?;
+        let request = self.message.bytes();
+        Self::exchange(&mut self.stream, &mut self.incoming, request, &self.interrupt)?;
         let reply = self.incoming.body()?;
         if !is_ok(reply) || matches!(reply.get("writeErrors"), Ok(Some(_))) {
             return Err(refusal(&command_name(command), reply));
@@ -190,9 +220,21 @@ impl Connection {
         Document::try_from(reply).map_err(|error| Error::Protocol(error.to_string()))
     }
 
-    /// Says hello, as drivers do first.
+    /// Says hello, as drivers do first. Servers before 4.4 know it by its older name.
     pub fn hello(&mut self) -> Result<Document> {
-        self.run("admin", &rawdoc! { "hello": 1 })
+        match self.run("admin", &rawdoc! { "hello": 1 }) {
+            Err(Error::Refused { .. }) => self.run("admin", &rawdoc! { "isMaster": 1 }),
+            other => other,
+        }
+    }
+
+    /// Runs a command that servers of this kind need not have. One that does not have it gives `None`.
+    pub fn ask(&mut self, database: &str, command: &RawDocument) -> Result<Option<Document>> {
+        match self.run(database, command) {
+            Ok(reply) => Ok(Some(reply)),
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes a database; one that is not there is fine.
@@ -202,10 +244,7 @@ impl Connection {
 
     /// Makes everything durable, and writes what engines have not written yet. A server without the command goes on.
     pub fn flush(&mut self) -> Result<()> {
-        match self.run("admin", &rawdoc! { "fsync": 1 }) {
-            Ok(_) | Err(Error::Refused { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.ask("admin", &rawdoc! { "fsync": 1 }).map(drop)
     }
 }
 

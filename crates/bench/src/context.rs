@@ -28,6 +28,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Cache of the engine in bytes.
     pub cache_bytes: Option<u64>,
+    /// How often everything is measured.
+    pub repetitions: u32,
 }
 
 impl Options {
@@ -57,6 +59,8 @@ pub struct Context {
     pub options: Options,
     /// What was measured.
     pub session: Session,
+    /// Which of the repetitions is under way, from 0.
+    pub repetition: u32,
     /// Ctrl-C.
     pub interrupt: Interrupt,
     json: Option<PathBuf>,
@@ -69,6 +73,7 @@ impl Context {
         Self {
             options,
             session,
+            repetition: 0,
             interrupt,
             json,
             quiet,
@@ -91,7 +96,9 @@ impl Context {
         match outcome {
             Outcome::Complete => Ok(()),
             Outcome::Interrupted => Err(Error::Interrupted),
-            Outcome::Failed { message } => Err(Error::Kept(message)),
+            Outcome::Failed { message } | Outcome::Refused { message } | Outcome::Skipped { message } => {
+                Err(Error::Kept(message))
+            }
         }
     }
 

@@ -10,6 +10,7 @@
 //! Invariant: the phase only goes forward, so a thread that has seen `Stop` is never asked to go on.
 
 use crate::actor::{Actor, Progress};
+use crate::buckets::{Buckets, Seen};
 use crate::connection::{Incoming, REPLY_TIMEOUT, Received, connect};
 use crate::error::{Doing, Error, Result};
 use crate::message::Message;
@@ -17,9 +18,10 @@ use crate::random::Random;
 use hdrhistogram::Histogram;
 use report::Pacing;
 use rustix::event::epoll;
+use rustix::net::RecvFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -58,6 +60,7 @@ pub struct Shared {
 #[derive(Debug)]
 struct Counters {
     counts: Vec<AtomicU64>,
+    latencies: Vec<Buckets>,
     errors: Vec<AtomicU64>,
     document_bytes: AtomicU64,
     ended: AtomicBool,
@@ -92,6 +95,7 @@ impl Shared {
         let zeros = || (0..operations).map(|_| AtomicU64::new(0)).collect();
         let counters = |_| Counters {
             counts: zeros(),
+            latencies: (0..operations).map(|_| Buckets::default()).collect(),
             errors: zeros(),
             document_bytes: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -121,6 +125,15 @@ impl Shared {
     /// True when all threads have ended, by having nothing left to do or by an error.
     pub fn all_ended(&self) -> bool {
         self.threads.iter().all(|thread| thread.ended.load(Ordering::Relaxed))
+    }
+
+    /// The p99 of each kind since the last look, in nanoseconds.
+    pub fn p99_ns(&self, seen: &mut [Seen]) -> Vec<u64> {
+        let of_kind = |(kind, seen): (usize, &mut Seen)| {
+            let threads = self.threads.iter().filter_map(|thread| thread.latencies.get(kind));
+            seen.p99_ns(threads)
+        };
+        seen.iter_mut().enumerate().map(of_kind).collect()
     }
 
     fn phase(&self) -> u8 {
@@ -173,6 +186,31 @@ struct Client {
     sent: Instant,
 }
 
+impl Client {
+    /// Sends the request. A server that takes nothing any more is noticed, and so is the end of the run.
+    fn send(&mut self, shared: &Shared) -> Result<()> {
+        let mut rest = self.message.bytes();
+        let mut blocked: Option<Instant> = None;
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero)).doing("sending a request"),
+                Ok(sent) => rest = &rest[sent..],
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    let since = blocked.get_or_insert_with(Instant::now).elapsed();
+                    let patience = if shared.phase() == STOP { DRAIN } else { REPLY_TIMEOUT };
+                    if since > patience {
+                        return Err(Error::NoReply {
+                            seconds: since.as_secs(),
+                        });
+                    }
+                }
+                Err(error) => return Err(error).doing("sending a request"),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The times at which operations are due.
 struct Schedule {
     random: Random,
@@ -208,9 +246,13 @@ impl<'s> Worker<'s> {
     ) -> Result<Self> {
         let mut clients = Vec::with_capacity(actors.len());
         for (number, actor) in actors.into_iter().enumerate() {
+            let stream = connect(address, LOOK)?;
+            stream
+                .set_write_timeout(Some(LOOK))
+                .doing("setting the timeouts of a connection")?;
             let session = (u128::from(plan.seed) << 64) | ((index as u128) << 32) | number as u128;
             clients.push(Client {
-                stream: connect(address, LOOK)?,
+                stream,
                 incoming: Incoming::default(),
                 message: Message::new(session),
                 actor,
@@ -329,8 +371,17 @@ impl<'s> Worker<'s> {
         if !matches!(client.state, State::Waiting { .. }) && self.epoll.is_none() {
             return Ok(());
         }
-        if client.incoming.receive(&mut client.stream)? != Received::Whole {
-            return Ok(());
+        let flags = match self.epoll {
+            Some(_) => RecvFlags::DONTWAIT,
+            None => RecvFlags::empty(),
+        };
+        loop {
+            match client.incoming.receive(&client.stream, flags)? {
+                Received::Whole => break,
+                // The buffer was full, so that there may be more that the kernel does not tell of again.
+                Received::Filled => {}
+                Received::Part | Received::Nothing => return Ok(()),
+            }
         }
         let State::Waiting { operation, began } = client.state else {
             return Err(Error::Protocol("a reply to no request".to_owned()));
@@ -340,10 +391,7 @@ impl<'s> Worker<'s> {
             Ok(Progress::Next) => {
                 client.incoming.clear();
                 client.sent = Instant::now();
-                return client
-                    .stream
-                    .write_all(client.message.bytes())
-                    .doing("sending a request");
+                return client.send(self.shared);
             }
             other => other,
         };
@@ -381,10 +429,7 @@ impl<'s> Worker<'s> {
                 client.state = State::Waiting { operation, began };
                 client.sent = now;
                 self.waiting += 1;
-                client
-                    .stream
-                    .write_all(client.message.bytes())
-                    .doing("sending a request")
+                client.send(self.shared)
             }
         }
     }
@@ -414,7 +459,9 @@ impl<'s> Worker<'s> {
         let counters = &self.shared.threads[self.index];
         add(&counters.counts[operation], count);
         add(&counters.document_bytes, document_bytes);
-        self.latencies[operation].saturating_record(took.as_nanos() as u64);
+        let ns = took.as_nanos() as u64;
+        counters.latencies[operation].add(ns);
+        self.latencies[operation].saturating_record(ns);
     }
 
     fn refused(&mut self, operation: usize, error: Error) -> Result<()> {
@@ -447,7 +494,9 @@ fn watch(clients: &[Client], schedule: Option<&Schedule>) -> Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("making an epoll")?;
     for (index, client) in clients.iter().enumerate() {
         let data = epoll::EventData::new_u64(index as u64);
-        epoll::add(&epoll, &client.stream, data, epoll::EventFlags::IN).doing("watching a connection")?;
+        // Told once for what arrives: a reply is read whole, or read on until nothing is left.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &client.stream, data, flags).doing("watching a connection")?;
     }
     if let Some(schedule) = schedule {
         let data = epoll::EventData::new_u64(TIMER);

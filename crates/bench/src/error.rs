@@ -51,6 +51,8 @@ pub enum Error {
         directory: PathBuf,
         /// What is left.
         available_bytes: u64,
+        /// What went wrong because of it.
+        source: Option<Box<Error>>,
     },
     /// The user's choice is not possible.
     #[error("{0}")]

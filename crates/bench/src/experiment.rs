@@ -1,6 +1,7 @@
 //! All that one call measures: each workload on each configuration, one after the other.
 //!
-//! A configuration that fails does not keep the others from being measured. Ctrl-C ends everything.
+//! Repetitions of a workload go through the configurations in turns, there and back, so that a machine that grows slower or faster
+//! does so for all of them. A configuration that fails does not keep the others from being measured. Ctrl-C ends everything.
 
 use crate::configuration::Setup;
 use crate::context::Context;
@@ -76,26 +77,55 @@ pub fn run(context: &mut Context, workloads: &[Workload], target: &Target) -> Re
                     .collect()
             }
         };
-        for (label, setup) in setups {
-            context.say(&format!("{label}: {}", workload.name()));
-            let first = context.session.runs.len();
-            let result = match (target, &setup) {
-                (Target::Own(own), Some(setup)) => measure_own(context, workload, own, setup),
-                (Target::Running { uri, keep }, _) => measure_running(context, workload, uri, *keep),
-                (Target::Own(_), None) => Ok(()),
-            };
-            match result {
-                Ok(()) => {}
-                Err(error @ Error::Report(_)) => return Err(error),
+        for (repetition, index) in turns(context.options.repetitions, setups.len()) {
+            context.repetition = repetition;
+            let (label, setup) = &setups[index];
+            match measure_one(context, workload, target, label, setup.as_ref()) {
+                Ok(true) => {}
+                Ok(false) => ended = Ended::SomeFailed,
                 Err(Error::Interrupted) => return Ok(Ended::Interrupted),
-                Err(error) => {
-                    ended = Ended::SomeFailed;
-                    keep_failure(context, workload, label, setup.as_ref(), first, &error)?;
-                }
+                Err(error) => return Err(error),
             }
         }
     }
     Ok(ended)
+}
+
+/// Repetition and index of each of so many things: forwards, then backwards, then forwards again.
+fn turns(repetitions: u32, things: usize) -> Vec<(u32, usize)> {
+    let order = |repetition: u32| {
+        (0..things).map(move |index| match repetition % 2 {
+            0 => (repetition, index),
+            _ => (repetition, things - 1 - index),
+        })
+    };
+    (0..repetitions.max(1)).flat_map(order).collect()
+}
+
+/// Measures one configuration. False: it failed, and a run says so.
+fn measure_one(
+    context: &mut Context,
+    workload: &Workload,
+    target: &Target,
+    label: &str,
+    setup: Option<&Setup>,
+) -> Result<bool> {
+    let times = match context.options.repetitions {
+        0 | 1 => String::new(),
+        all => format!(" ({} of {all})", context.repetition + 1),
+    };
+    context.say(&format!("{label}: {}{times}", workload.name()));
+    let first = context.session.runs.len();
+    let result = match (target, setup) {
+        (Target::Own(own), Some(setup)) => measure_own(context, workload, own, setup),
+        (Target::Running { uri, keep }, _) => measure_running(context, workload, uri, *keep),
+        (Target::Own(_), None) => Ok(()),
+    };
+    match result {
+        Ok(()) => Ok(true),
+        Err(error @ (Error::Report(_) | Error::Interrupted)) => Err(error),
+        Err(error) => keep_failure(context, workload, label.to_owned(), setup, first, &error).map(|()| false),
+    }
 }
 
 /// An error that no run tells of gets a run of its own.
@@ -117,6 +147,7 @@ fn keep_failure(
         };
         let mut run = Run::new(workload.name(), "start", configuration);
         run.seed = context.options.seed;
+        run.repetition = context.repetition;
         run.outcome = outcome(error);
         context.session.runs.push(run);
         context.write()?;
@@ -160,7 +191,7 @@ fn measure_own(context: &mut Context, workload: &Workload, own: &Own, setup: &Se
 }
 
 fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: bool) -> Result<()> {
-    let mut subject = Subject::attach(uri)?;
+    let mut subject = Subject::attach(uri, &context.interrupt)?;
     workload.run(context, &mut subject)?;
     if keep {
         return Ok(());
@@ -170,4 +201,16 @@ fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: 
         connection.drop_database(database)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_go_there_and_back() {
+        assert_eq!(turns(3, 2), [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (2, 1)]);
+        assert_eq!(turns(0, 2), [(0, 0), (0, 1)], "once at least");
+        assert_eq!(turns(2, 0), []);
+    }
 }

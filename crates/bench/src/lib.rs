@@ -9,6 +9,7 @@
 )]
 
 pub mod actor;
+pub mod buckets;
 pub mod configuration;
 pub mod connection;
 pub mod context;

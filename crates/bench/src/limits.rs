@@ -5,9 +5,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where version 2 is mounted.
-const ROOT: &str = "/sys/fs/cgroup";
-
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -24,47 +21,57 @@ impl Wanted {
     }
 }
 
-/// A control group of its own for a server. Dropping it removes it; the server must have ended.
+/// The control groups of version 2, as this process sees them.
 #[derive(Debug)]
-pub struct ControlGroup {
-    path: PathBuf,
+struct Hierarchy {
+    /// Where they are mounted.
+    mount: PathBuf,
+    /// The group of this process, below the mount.
+    own: PathBuf,
 }
 
-impl ControlGroup {
-    /// Makes one with limits, next to the group of this process. `data`: the directory whose disk is limited.
-    pub fn new(wanted: Wanted, data: &Path) -> Result<Self, String> {
-        let root = Path::new(ROOT);
-        let controllers = fs::read_to_string(root.join("cgroup.controllers"))
-            .map_err(|_| "this machine has no control groups of version 2".to_owned())?;
+impl Hierarchy {
+    fn of_this_process() -> Result<Self, String> {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let none = || "this machine has no control groups of version 2".to_owned();
+        Ok(Self {
+            mount: mount_point(&text("/proc/self/mountinfo")).ok_or_else(none)?,
+            own: own_group(&text("/proc/self/cgroup")).ok_or_else(none)?,
+        })
+    }
+
+    /// The directory of the group that the server's becomes a child of: next to this process's, because a group that has
+    /// processes cannot limit its children.
+    fn parent(&self) -> PathBuf {
+        let own = self.mount.join(&self.own);
+        match own.parent() {
+            Some(parent) if own != self.mount => parent.to_path_buf(),
+            _ => own,
+        }
+    }
+
+    fn make(&self, wanted: Wanted, data: &Path) -> Result<ControlGroup, String> {
+        let parent = self.parent();
         for (controller, needed) in [
             ("memory", wanted.memory_bytes.is_some()),
             ("io", wanted.read_bytes_per_second.is_some()),
         ] {
-            if needed && !controllers.split_whitespace().any(|have| have == controller) {
-                return Err(format!(
-                    "the control groups of this machine have no controller {controller}"
-                ));
+            if needed {
+                enable(&parent, controller)?;
             }
         }
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let own = own
-            .lines()
-            .find_map(|line| line.strip_prefix("0::/"))
-            .unwrap_or_default();
-        let parent = root
-            .join(own)
-            .parent()
-            .map_or_else(|| root.to_path_buf(), Path::to_path_buf);
-        let parent = if parent.starts_with(root) {
-            parent
-        } else {
-            root.to_path_buf()
-        };
         let path = parent.join(format!("tenon-bench-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| format!("no control group can be made: {error}"))?;
-        let group = Self { path };
+        fs::create_dir(&path).map_err(|error| {
+            format!(
+                "no control group can be made in {} ({error}); it takes root, or systemd-run --user --scope -p Delegate=yes before the command",
+                parent.display()
+            )
+        })?;
+        let group = ControlGroup { path };
         if let Some(bytes) = wanted.memory_bytes {
             group.set("memory.max", &bytes.to_string())?;
+            // What goes to swap would not be limited. A kernel without swap has no such file.
+            let _ = group.set("memory.swap.max", "0");
         }
         if let Some(bytes) = wanted.read_bytes_per_second {
             use std::os::unix::fs::MetadataExt;
@@ -74,6 +81,60 @@ impl ControlGroup {
         }
         Ok(group)
     }
+}
+
+/// Where control groups of version 2 are mounted, from the fields of `mountinfo`.
+fn mount_point(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let is_version_2 = kind.split(' ').next() == Some("cgroup2");
+        is_version_2
+            .then(|| mount.split(' ').nth(4).map(PathBuf::from))
+            .flatten()
+    })
+}
+
+/// The line of version 2 is the one without a number and controllers.
+fn own_group(cgroup: &str) -> Option<PathBuf> {
+    let path = cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // A group outside of what this process may see is shown by dots.
+    (!path.split('/').any(|part| part == "..")).then(|| PathBuf::from(path))
+}
+
+/// Lets the children of a group be limited by a controller.
+fn enable(parent: &Path, controller: &str) -> Result<(), String> {
+    let has = |file: &str| {
+        let text = fs::read_to_string(parent.join(file)).unwrap_or_default();
+        text.split_whitespace().any(|name| name == controller)
+    };
+    if !has("cgroup.controllers") {
+        return Err(format!(
+            "the control groups of version 2 at {} have no controller {controller}",
+            parent.display()
+        ));
+    }
+    if has("cgroup.subtree_control") {
+        return Ok(());
+    }
+    fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}")).map_err(|error| {
+        format!(
+            "the controller {controller} cannot be used below {}: {error}",
+            parent.display()
+        )
+    })
+}
+
+/// A control group of its own for a server. Dropping it removes it; the server must have ended.
+#[derive(Debug)]
+pub struct ControlGroup {
+    path: PathBuf,
+}
+
+impl ControlGroup {
+    /// Makes one with limits, next to the group of this process. `data`: the directory whose disk is limited.
+    pub fn new(wanted: Wanted, data: &Path) -> Result<Self, String> {
+        Hierarchy::of_this_process()?.make(wanted, data)
+    }
 
     fn set(&self, name: &str, value: &str) -> Result<(), String> {
         fs::write(self.path.join(name), value).map_err(|error| format!("{name} of a control group: {error}"))
@@ -82,6 +143,13 @@ impl ControlGroup {
     /// Puts a process into it.
     pub fn add(&self, pid: u32) -> Result<(), String> {
         self.set("cgroup.procs", &pid.to_string())
+    }
+
+    /// True when a process of the group was killed because it needed more memory than it may have.
+    pub fn has_killed(&self) -> bool {
+        let events = fs::read_to_string(self.path.join("memory.events")).unwrap_or_default();
+        let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        kills.is_some_and(|count| count.trim() != "0")
     }
 }
 
@@ -146,6 +214,96 @@ pub fn drop_file_pages(directory: &Path) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MEMORY: Wanted = Wanted {
+        memory_bytes: Some(64 << 20),
+        read_bytes_per_second: None,
+    };
+
+    /// A directory that looks like the file system of control groups, with this process in `slice/own.scope`.
+    fn made_up(controllers: &str, enabled: &str) -> (tempfile::TempDir, Hierarchy) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let slice = directory.path().join("slice");
+        fs::create_dir_all(slice.join("own.scope")).expect("made");
+        fs::write(slice.join("cgroup.controllers"), controllers).expect("written");
+        fs::write(slice.join("cgroup.subtree_control"), enabled).expect("written");
+        let hierarchy = Hierarchy {
+            mount: directory.path().to_path_buf(),
+            own: "slice/own.scope".into(),
+        };
+        (directory, hierarchy)
+    }
+
+    #[test]
+    fn a_group_has_the_limits_that_were_asked_for() {
+        let (directory, hierarchy) = made_up("cpu io memory\n", "cpu\n");
+        let wanted = Wanted {
+            read_bytes_per_second: Some(20_000_000),
+            ..MEMORY
+        };
+        let group = hierarchy.make(wanted, directory.path()).expect("everything is allowed");
+        group.add(4711).expect("there is room");
+        let text = |name: &str| fs::read_to_string(group.path.join(name)).expect("written");
+        assert_eq!(group.path.parent(), Some(directory.path().join("slice").as_path()));
+        assert_eq!(
+            (text("memory.max").as_str(), text("memory.swap.max").as_str()),
+            ("67108864", "0")
+        );
+        assert!(text("io.max").ends_with(" rbps=20000000"), "{}", text("io.max"));
+        assert_eq!(text("cgroup.procs"), "4711");
+        let control = directory.path().join("slice/cgroup.subtree_control");
+        assert_eq!(
+            fs::read_to_string(&control).ok().as_deref(),
+            Some("+io"),
+            "the last one that was enabled"
+        );
+        assert!(!group.has_killed());
+        fs::write(group.path.join("memory.events"), "low 0\noom 3\noom_kill 1\n").expect("written");
+        assert!(group.has_killed());
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_a_sentence() {
+        let reason = |hierarchy: &Hierarchy| hierarchy.make(MEMORY, Path::new("/")).expect_err("it is not allowed");
+        let (_directory, hierarchy) = made_up("cpu\n", "");
+        assert!(reason(&hierarchy).contains("have no controller memory"));
+        // A directory in the place of the group: nothing can be made there.
+        let (directory, hierarchy) = made_up("memory\n", "memory\n");
+        let path = directory
+            .path()
+            .join(format!("slice/tenon-bench-{}", std::process::id()));
+        fs::write(&path, "").expect("written");
+        assert!(reason(&hierarchy).contains("systemd-run --user --scope"));
+        let (directory, hierarchy) = made_up("memory\n", "");
+        fs::remove_file(directory.path().join("slice/cgroup.subtree_control")).expect("removed");
+        fs::create_dir(directory.path().join("slice/cgroup.subtree_control")).expect("made");
+        assert!(reason(&hierarchy).contains("cannot be used below"));
+        let nowhere = Hierarchy {
+            mount: "/nonexistent".into(),
+            own: PathBuf::new(),
+        };
+        assert!(reason(&nowhere).contains("/nonexistent"));
+    }
+
+    #[test]
+    fn mounts_and_groups_are_found() {
+        let hybrid = "24 18 0:21 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      30 18 0:27 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount_point(hybrid), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mount_point("24 18 0:21 / / rw - ext4 /dev/vda rw\n"), None);
+        assert_eq!(
+            own_group("4:memory:/a\n0::/user.slice/x.scope\n"),
+            Some("user.slice/x.scope".into())
+        );
+        assert_eq!(own_group("0::/\n"), Some(PathBuf::new()));
+        assert_eq!(own_group("0::/../other\n"), None);
+        assert_eq!(own_group("4:memory:/a\n"), None);
+        let root = Hierarchy {
+            mount: "/sys/fs/cgroup".into(),
+            own: PathBuf::new(),
+        };
+        assert_eq!(root.parent(), Path::new("/sys/fs/cgroup/"));
+    }
 
     #[test]
     fn all_files_below_a_directory_are_dropped() {

@@ -7,6 +7,7 @@
 //! Whatever goes wrong, what was measured until then is in the run, and the run says how it ended.
 
 use crate::actor::Actor;
+use crate::buckets::Seen;
 use crate::context::Context;
 use crate::driver::{Counts, Plan, Recorded, Shared, Worker};
 use crate::error::{Error, Result};
@@ -124,6 +125,7 @@ pub fn measure(context: &Context, subject: &mut Subject, phase: &Phase, actors: 
     run.parameters
         .insert("scale".to_owned(), context.options.scale.to_string());
     run.seed = context.options.seed;
+    run.repetition = context.repetition;
     run.clients = actors.len() as u32;
     run.pacing = phase.pacing;
     run.started_ms = procfs::now_ms();
@@ -197,6 +199,10 @@ fn measure_into(
         let after = Look::now(subject);
         shared.stop();
         bar.finish_and_clear();
+        if matches!(ended, Err(Error::Interrupted)) {
+            // Nobody waits for operations that are under way, least of all for those of a server that stands still.
+            subject.abandon();
+        }
         let recorded: Vec<Recorded> = workers
             .into_iter()
             .map(|worker| worker.join().expect("a thread of the driver does not panic"))
@@ -206,14 +212,35 @@ fn measure_into(
         series.finish(run, phase, &watch, &after);
         fill(run, phase, &counts, &before, &after);
         let failure = combine(run, phase, &counts, recorded);
-        ended = match failure {
+        ended = match (ended, failure) {
+            (Err(Error::Interrupted), _) => Err(Error::Interrupted),
             // A dead server shows as a broken connection first; its end says more.
-            Some(error) => Err(subject_error(subject).unwrap_or(error)),
-            None => ended,
+            (_, Some(error)) => Err(subject_error(subject).unwrap_or(error)),
+            (ended, None) => ended,
         };
-        ended?;
-        settle(run, subject, &before, &after)
+        ended.map_err(|error| explained(error, subject))?;
+        settle(run, subject, &before, &after).map_err(|error| explained(error, subject))
     })
+}
+
+/// A full disk explains what went wrong on it better than what went wrong.
+fn explained(error: Error, subject: &Subject) -> Error {
+    match (&error, check_disk(subject)) {
+        (Error::Interrupted | Error::DiskFull { .. }, _) | (_, Ok(())) => error,
+        (
+            _,
+            Err(Error::DiskFull {
+                directory,
+                available_bytes,
+                ..
+            }),
+        ) => Error::DiskFull {
+            directory,
+            available_bytes,
+            source: Some(Box::new(error)),
+        },
+        (_, Err(other)) => other,
+    }
 }
 
 /// A server that has died may need a moment until its process is gone.
@@ -255,7 +282,7 @@ fn observe(
         let now = Instant::now();
         let counts = shared.counts();
         if now >= tick {
-            series.sample(subject, &counts, watch);
+            series.sample(subject, &counts, watch, shared);
             tick += INTERVAL;
             if phase.drop_pages
                 && let Some(data) = subject.data()
@@ -293,6 +320,7 @@ fn check_disk(subject: &Subject) -> Result<()> {
         Some(available_bytes) if available_bytes < DISK_LEFT_MIN => Err(Error::DiskFull {
             directory: directory.to_path_buf(),
             available_bytes,
+            source: None,
         }),
         _ => Ok(()),
     }
@@ -386,6 +414,9 @@ struct Sampler {
     start: Instant,
     /// Operations of each kind, in the phase's order.
     columns: Vec<Vec<u64>>,
+    /// The p99 of each kind.
+    p99_ns: Vec<Vec<u64>>,
+    latencies: Vec<Seen>,
     series: Series,
     last: Look,
     last_counts: Counts,
@@ -398,6 +429,8 @@ impl Sampler {
         Self {
             start: before.at,
             columns: vec![Vec::new(); phase.names.len()],
+            p99_ns: vec![Vec::new(); phase.names.len()],
+            latencies: phase.names.iter().map(|_| Seen::default()).collect(),
             series: Series {
                 interval_seconds: INTERVAL.as_secs_f64(),
                 ..Series::default()
@@ -412,7 +445,7 @@ impl Sampler {
         }
     }
 
-    fn sample(&mut self, subject: &Subject, counts: &Counts, watch: &Watch) {
+    fn sample(&mut self, subject: &Subject, counts: &Counts, watch: &Watch, shared: &Shared) {
         let look = Look::now(subject);
         let now = counts.operations.iter().zip(&self.last_counts.operations);
         let deltas: Vec<u64> = now.map(|(now, last)| now - last).collect();
@@ -420,6 +453,9 @@ impl Sampler {
         self.last_rate = deltas.iter().sum::<u64>() as f64 / elapsed.max(1e-9);
         for (column, delta) in self.columns.iter_mut().zip(&deltas) {
             column.push(*delta);
+        }
+        for (column, p99) in self.p99_ns.iter_mut().zip(shared.p99_ns(&mut self.latencies)) {
+            column.push(p99);
         }
         if let (Some(now), Some(last)) = (look.server, self.last.server) {
             self.rss_peak = self.rss_peak.max(now.resident_bytes);
@@ -442,13 +478,15 @@ impl Sampler {
 
     fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch, after: &Look) {
         let mut series = std::mem::take(&mut self.series);
-        series.operations = phase
-            .names
-            .iter()
-            .zip(std::mem::take(&mut self.columns))
-            .filter(|(_, column)| column.iter().any(|count| *count > 0))
-            .map(|(name, column)| ((*name).to_owned(), column))
-            .collect();
+        let by_name = |columns: &mut Vec<Vec<u64>>| {
+            let named = phase.names.iter().zip(std::mem::take(columns));
+            named
+                .filter(|(_, column)| column.iter().any(|value| *value > 0))
+                .map(|(name, column)| ((*name).to_owned(), column))
+                .collect()
+        };
+        series.operations = by_name(&mut self.columns);
+        series.latency_p99_ns = by_name(&mut self.p99_ns);
         let points = series.cache_bytes.len();
         for column in [
             &mut series.server_cpu_us,

@@ -86,12 +86,13 @@ pub struct ServerProcess {
     address: SocketAddr,
     label: String,
     log: PathBuf,
+    interrupt: Interrupt,
     /// From starting the program to its first answer.
     pub start_time: Duration,
     /// What could not be done, in sentences.
     pub notes: Vec<String>,
     /// Removed when the child is gone: fields are dropped in this order.
-    _group: Option<ControlGroup>,
+    group: Option<ControlGroup>,
 }
 
 impl ServerProcess {
@@ -141,15 +142,16 @@ impl ServerProcess {
             address,
             label: command.label.clone(),
             log: command.log(),
+            interrupt: interrupt.clone(),
             start_time: Duration::ZERO,
             notes,
-            _group: None,
+            group: None,
         };
         if let Some(group) = group {
             if let Err(reason) = group.add(server.pid()) {
                 server.notes.push(format!("no limit on memory or disk: {reason}"));
             }
-            server._group = Some(group);
+            server.group = Some(group);
         }
         server.wait_until_answering(start, &output_path, interrupt)?;
         Ok(server)
@@ -195,19 +197,25 @@ impl ServerProcess {
             None => Ok(()),
             Some(status) => Err(Error::ServerDied {
                 label: self.label.clone(),
-                what: format!("has ended by itself ({status})"),
+                what: match &self.group {
+                    Some(group) if group.has_killed() => {
+                        format!("needed more memory than it was allowed, and was killed ({status})")
+                    }
+                    _ => format!("has ended by itself ({status})"),
+                },
                 log: last_lines(&self.log),
             }),
         }
     }
 
-    /// Asks it to end (SIGTERM), waits, and returns how long it took.
+    /// Asks it to end (SIGTERM), waits, and returns how long it took. It is killed if the user wants to stop meanwhile.
     pub fn stop(mut self) -> Result<Duration> {
         let start = Instant::now();
+        let asked_before = self.interrupt.asked();
         self.check()?;
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, Signal::TERM).doing("asking the server to end")?;
-        let status = self.wait_for_end(start)?;
+        let status = self.wait_for_end(start, asked_before)?;
         // A program that does not handle the signal ends by it, which is an end as well.
         if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
             return Ok(start.elapsed());
@@ -219,8 +227,11 @@ impl ServerProcess {
         })
     }
 
-    fn wait_for_end(&mut self, start: Instant) -> Result<ExitStatus> {
+    fn wait_for_end(&mut self, start: Instant, asked_before: bool) -> Result<ExitStatus> {
         while start.elapsed() < STOP_TIMEOUT {
+            if !asked_before {
+                self.interrupt.check()?;
+            }
             if let Some(status) = self.child.try_wait().doing("waiting for the server to end")? {
                 return Ok(status);
             }

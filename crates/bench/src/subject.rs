@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::limits::Wanted;
 use crate::procfs;
 use crate::server::{ServerCommand, ServerProcess};
-use bson::{Document, rawdoc};
+use bson::{Bson, Document, rawdoc};
 use report::Configuration;
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -25,6 +25,7 @@ pub struct Subject {
     pid: Option<u32>,
     data: Option<PathBuf>,
     setup: Setup,
+    interrupt: Interrupt,
     own: Option<(ServerCommand, Option<ServerProcess>)>,
 }
 
@@ -70,6 +71,7 @@ impl Subject {
             pid: Some(process.pid()),
             data: Some(command.data()),
             setup: setup.clone(),
+            interrupt: interrupt.clone(),
             own: Some((command, Some(process))),
         };
         subject.learn()?;
@@ -77,7 +79,7 @@ impl Subject {
     }
 
     /// Takes a server that is running: `mongodb://host:port` or `host:port`.
-    pub fn attach(uri: &str) -> Result<Self> {
+    pub fn attach(uri: &str, interrupt: &Interrupt) -> Result<Self> {
         let address = parse_uri(uri)?;
         let mut subject = Self {
             configuration: Configuration {
@@ -89,6 +91,7 @@ impl Subject {
             pid: None,
             data: None,
             setup: Setup::engine(""),
+            interrupt: interrupt.clone(),
             own: None,
         };
         subject.learn()?;
@@ -107,18 +110,22 @@ impl Subject {
     /// Asks for version and engine.
     fn learn(&mut self) -> Result<()> {
         let mut connection = self.connect()?;
-        let build = connection.run("admin", &rawdoc! { "buildInfo": 1 })?;
+        connection.hello()?;
+        let build = connection
+            .ask("admin", &rawdoc! { "buildInfo": 1 })?
+            .unwrap_or_default();
         let text = |name: &str| build.get_str(name).unwrap_or_default().to_owned();
         self.configuration.server_version = match build.get_str("tenonVersion") {
             Ok(version) => format!("tenond {version}"),
-            Err(_) => format!("MongoDB-compatible {}", text("version")),
+            Err(_) => format!("MongoDB-compatible {}", text("version")).trim_end().to_owned(),
         };
         let git = text("gitVersion");
         if !git.is_empty() && git.chars().all(|c| c.is_ascii_hexdigit()) {
             self.configuration.server_version += &format!(" (git {})", &git[..git.len().min(9)]);
         }
-        let status = connection.run("admin", &rawdoc! { "serverStatus": 1 })?;
+        let status = connection.ask("admin", &rawdoc! { "serverStatus": 1 })?;
         if let Ok(engine) = status
+            .unwrap_or_default()
             .get_document("storageEngine")
             .and_then(|engine| engine.get_str("name"))
         {
@@ -133,7 +140,11 @@ impl Subject {
         let Ok(status) = connection.run("admin", &rawdoc! { "serverStatus": 1 }) else {
             return;
         };
-        let pid = status.get_i64("pid").ok().and_then(|pid| u32::try_from(pid).ok());
+        let pid = match status.get("pid") {
+            Some(Bson::Int32(pid)) => u32::try_from(*pid).ok(),
+            Some(Bson::Int64(pid)) => u32::try_from(*pid).ok(),
+            _ => None,
+        };
         self.pid = pid.filter(|pid| procfs::usage(*pid).is_ok());
         if self.pid.is_none() {
             return;
@@ -181,7 +192,7 @@ impl Subject {
 
     /// A connection for what is not measured.
     pub fn connect(&self) -> Result<Connection> {
-        Connection::open(self.address)
+        Connection::open_until(self.address, &self.interrupt)
     }
 
     /// An error when our own process has ended.
@@ -197,6 +208,13 @@ impl Subject {
         match self.own.as_mut().and_then(|(_, process)| process.take()) {
             Some(process) => process.stop().map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// Ends our own process at once, as if it had crashed; its data stays. A server that was running is left alone.
+    pub fn abandon(&mut self) {
+        if let Some((_, process)) = &mut self.own {
+            drop(process.take());
         }
     }
 

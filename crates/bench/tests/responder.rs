@@ -33,6 +33,7 @@ fn context(json: Option<std::path::PathBuf>) -> Context {
         rate: None,
         threads: Some(2),
         cache_bytes: None,
+        repetitions: 1,
     };
     let session = Session::new("test", 1, Vec::new(), Machine::default());
     Context::new(options, session, Interrupt::new(), json, true)
@@ -49,7 +50,7 @@ fn a_run_has_counts_latencies_and_a_series() {
     let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("session.json");
     let mut context = context(Some(json.clone()));
-    let mut subject = Subject::attach(&respond().to_string()).expect("it answers");
+    let mut subject = Subject::attach(&respond().to_string(), &Interrupt::new()).expect("it answers");
     ycsb::run(&mut context, &mut subject, &choices("af")).expect("nothing goes wrong");
     let session = Session::read(&vfs::RealFs, &json).expect("it was written and is sound");
     let phases: Vec<&str> = session.runs.iter().map(|run| run.phase.as_str()).collect();
@@ -76,7 +77,7 @@ fn an_open_loop_does_as_many_operations_as_are_due() {
         let mut context = context(None);
         context.options.rate = Some(500.0);
         context.options.clients = Some(clients);
-        let mut subject = Subject::attach(&respond().to_string()).expect("it answers");
+        let mut subject = Subject::attach(&respond().to_string(), &Interrupt::new()).expect("it answers");
         ycsb::run(&mut context, &mut subject, &choices("c")).expect("nothing goes wrong");
         let run = &context.session.runs[1];
         assert_eq!(run.pacing, Pacing::Open { rate: 500.0 });
@@ -91,7 +92,7 @@ fn an_interrupted_run_is_kept() {
     let mut context = context(None);
     context.options.duration = Some(Duration::from_secs(600));
     let interrupt = context.interrupt.clone();
-    let mut subject = Subject::attach(&respond().to_string()).expect("it answers");
+    let mut subject = Subject::attach(&respond().to_string(), &Interrupt::new()).expect("it answers");
     let asker = thread::spawn(move || {
         thread::sleep(Duration::from_millis(1500));
         interrupt.ask();
@@ -138,7 +139,7 @@ fn pass_until_find(mut client: std::net::TcpStream, inner: SocketAddr) {
 #[test]
 fn a_connection_that_breaks_ends_the_run_with_a_reason() {
     let mut context = context(None);
-    let mut subject = Subject::attach(&die_at_reads().to_string()).expect("it answers");
+    let mut subject = Subject::attach(&die_at_reads().to_string(), &Interrupt::new()).expect("it answers");
     ycsb::run(&mut context, &mut subject, &choices("c")).expect_err("the server is gone");
     assert_eq!(context.session.runs.len(), 2, "the load is kept as well");
     assert!(context.session.runs[0].is_complete());

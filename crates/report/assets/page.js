@@ -76,7 +76,7 @@
     }
     const marks = [Plot.ruleY([0], { strokeOpacity: 0.5 })];
     for (const series of chart.series) {
-      const points = series.points.map(([x, y, low, high]) => ({ x, y, low, high }));
+      const points = series.points.map(([x, y, low = y, high = y]) => ({ x, y, low, high }));
       const look = { x: "x", stroke: color(series.color), strokeDasharray: dash(series.color) };
       if (points.some((point) => point.high > point.low)) {
         marks.push(Plot.areaY(points, { x: "x", y1: "low", y2: "high", fill: color(series.color), fillOpacity: 0.13, curve: "step" }));

@@ -109,8 +109,10 @@ impl Comparison {
                 self.note(format!("{label} is set up differently in the two."));
             }
             for (pool, which) in [(before, "older"), (after, "newer")] {
-                if let Some(crate::Outcome::Failed { message }) = pool.failed.first().map(|run| &run.outcome) {
-                    self.note(format!("{work}: {label} failed in the {which} one: {message}"));
+                let outcome = pool.without.first().map(|run| &run.outcome);
+                if let Some(message) = outcome.and_then(crate::Outcome::message) {
+                    let word = outcome.map_or("", crate::Outcome::word);
+                    self.note(format!("{work}: {label} {word} in the {which} one: {message}"));
                 }
             }
             let measures = Measure::of(before);

@@ -1,6 +1,6 @@
 //! A session as CSV (RFC 4180): one line per run and operation, for spreadsheets and scripts.
 
-use crate::{Latency, Outcome, Pacing, Run, Session};
+use crate::{Latency, Pacing, Run, Session};
 
 const HEADER: [&str; 42] = [
     "workload",
@@ -81,10 +81,10 @@ fn run_fields(run: &Run) -> Vec<String> {
         Pacing::Closed => ("closed", String::new()),
         Pacing::Open { rate } => ("open", rate.to_string()),
     };
-    let outcome = match &run.outcome {
-        Outcome::Complete => "complete".to_owned(),
-        Outcome::Interrupted => "interrupted".to_owned(),
-        Outcome::Failed { message } => format!("failed: {message}"),
+    let word = run.outcome.word();
+    let outcome = match run.outcome.message() {
+        None => word.to_owned(),
+        Some(message) => format!("{word}: {message}"),
     };
     vec![
         run.workload.clone(),

@@ -25,8 +25,8 @@ pub struct Pool<'a> {
     pub configuration: &'a Configuration,
     /// The repetitions that measured something, in order.
     pub runs: Vec<&'a Run>,
-    /// The repetitions that failed: what they measured is not of the work.
-    pub failed: Vec<&'a Run>,
+    /// The repetitions that failed, were refused or skipped: what they measured is not of the work.
+    pub without: Vec<&'a Run>,
 }
 
 /// One work on all configurations that did it.
@@ -110,20 +110,30 @@ impl<'a> Experiment<'a> {
                 self.pools.push(Pool {
                     configuration: &run.configuration,
                     runs: Vec::new(),
-                    failed: Vec::new(),
+                    without: Vec::new(),
                 });
                 self.pools.last_mut().expect("it was just added")
             }
         };
         match run.outcome {
-            Outcome::Failed { .. } => pool.failed.push(run),
             Outcome::Complete | Outcome::Interrupted => pool.runs.push(run),
+            Outcome::Failed { .. } | Outcome::Refused { .. } | Outcome::Skipped { .. } => pool.without.push(run),
         }
     }
 
     /// The runs of one configuration.
     pub fn pool(&self, label: &str) -> Option<&Pool<'a>> {
         self.pools.iter().find(|pool| pool.configuration.label == label)
+    }
+}
+
+impl<'a> Pool<'a> {
+    /// The repetition that charts and tables of single runs show: the one in the middle by throughput, of two the slower.
+    pub fn typical(&self) -> Option<&'a Run> {
+        let mut runs = self.runs.clone();
+        let rate = |run: &Run| run.rate().unwrap_or(0.0);
+        runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+        runs.get(runs.len().saturating_sub(1) / 2).copied()
     }
 }
 

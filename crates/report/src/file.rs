@@ -125,7 +125,7 @@ fn check_run(place: &str, run: &Run) -> Result<()> {
     map(&at("parameters"), &run.parameters)?;
     texts(&at("notes"), run.notes.iter())?;
     texts(&at("figures"), run.figures.keys())?;
-    if let crate::Outcome::Failed { message } = &run.outcome {
+    if let Some(message) = run.outcome.message() {
         text(&at("outcome"), message)?;
     }
     if let crate::Pacing::Open { rate } = run.pacing {

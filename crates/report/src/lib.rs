@@ -1,5 +1,5 @@
-//! Results of measurements: the [`Session`] of runs and its file, and what is made of it: [`csv()`], [`compare()`] and
-//! a page for people, [`html`].
+//! Results of measurements: the [`Session`] of runs and its file, and what is made of it: [`csv()`], [`compare()`],
+//! [`markdown()`] for a manual, and a page for people, [`html`].
 //!
 //! It starts no server, parses no argument and reads no clock: whoever measures fills a [`Session`] and hands it over.
 
@@ -11,6 +11,7 @@ mod file;
 pub mod html;
 mod latency;
 pub mod limits;
+mod markdown;
 pub mod measure;
 mod model;
 pub mod noise;
@@ -24,5 +25,6 @@ pub use error::{Error, Result};
 pub use experiment::{Experiment, Pool, Work, labels};
 pub use file::write_whole;
 pub use latency::Latency;
+pub use markdown::markdown;
 pub use model::{Configuration, FORMAT, Iteration, Machine, Operation, Outcome, Pacing, Run, Series, Session, Span};
 pub use stalls::stalls;

@@ -232,6 +232,42 @@ pub enum Outcome {
         /// What broke, in a sentence.
         message: String,
     },
+    /// The server does not allow what was to be measured. That is a finding, not a failure.
+    Refused {
+        /// The server's own words.
+        message: String,
+    },
+    /// It was not tried, because it makes no sense with this configuration.
+    Skipped {
+        /// Why, in a sentence.
+        message: String,
+    },
+}
+
+impl Outcome {
+    /// One word for tables.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Interrupted => "interrupted",
+            Self::Failed { .. } => "failed",
+            Self::Refused { .. } => "refused",
+            Self::Skipped { .. } => "skipped",
+        }
+    }
+
+    /// Why it did not end as it was meant to, where there is more to say than the word.
+    pub fn message(&self) -> Option<&str> {
+        match self {
+            Self::Complete | Self::Interrupted => None,
+            Self::Failed { message } | Self::Refused { message } | Self::Skipped { message } => Some(message),
+        }
+    }
+
+    /// True when results are missing that were to be had.
+    pub fn is_partial(&self) -> bool {
+        matches!(self, Self::Interrupted | Self::Failed { .. })
+    }
 }
 
 impl Default for Series {

@@ -218,7 +218,10 @@ impl Attempt<'_> {
         let stopped = server.stop();
         result.file_bytes = Some(procfs::directory_bytes(&self.plan.server.data()));
         measured?;
-        let stop_time = stopped.map_err(|error| Halt::Failed(chain(&error)))?;
+        let stop_time = stopped.map_err(|error| match error {
+            bench::Error::Interrupted => Halt::Stopped,
+            other => Halt::Failed(chain(&other)),
+        })?;
         result.stop_seconds = Some(stop_time.as_secs_f64());
         if result.tally.is_wrong() {
             return Err(Halt::Failed(format!(

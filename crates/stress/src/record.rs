@@ -147,11 +147,11 @@ fn outcome(outcome: &CellOutcome) -> Outcome {
     match outcome {
         CellOutcome::Complete => Outcome::Complete,
         CellOutcome::Interrupted => Outcome::Interrupted,
-        CellOutcome::Refused(reason) => Outcome::Failed {
-            message: format!("refused by the server: {reason}"),
+        CellOutcome::Refused(reason) => Outcome::Refused {
+            message: reason.clone(),
         },
-        CellOutcome::Impossible(reason) => Outcome::Failed {
-            message: format!("not possible: {reason}"),
+        CellOutcome::Impossible(reason) => Outcome::Skipped {
+            message: reason.clone(),
         },
         CellOutcome::Failed(reason) => Outcome::Failed {
             message: reason.clone(),

@@ -2,6 +2,7 @@
 
 use crate::compare::CompareCommand;
 use crate::output::{OutputArgs, table};
+use crate::show::ShowCommand;
 use anyhow::{Context as _, Result};
 use bench::configuration::choose;
 use bench::context::{Context, Options};
@@ -76,6 +77,8 @@ enum What {
     },
     /// Compare the results of two sessions
     Compare(CompareCommand),
+    /// Make table, page, CSV or Markdown of results that are there
+    Show(ShowCommand),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -189,6 +192,9 @@ struct CommonArgs {
     /// Operations per second, due by the clock (open loop); without it each client goes on when it was answered
     #[arg(long, help_heading = "Load")]
     rate: Option<f64>,
+    /// Measure everything so often, the configurations in turns. From 4 on, the spread of the repetitions decides how sure a verdict is
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Load")]
+    repeat: u32,
     /// Threads of the load generator; half the processors by default
     #[arg(long, help_heading = "Load")]
     threads: Option<usize>,
@@ -202,6 +208,7 @@ impl BenchCommand {
     pub fn run(self) -> Result<ExitCode> {
         let (workloads, common, disk): (Vec<Workload>, CommonArgs, Option<u64>) = match self.what {
             What::Compare(command) => return command.run(),
+            What::Show(command) => return command.run(),
             What::Book { book, common } => (vec![book.workload()], common, None),
             What::Linkbench { linkbench, common } => (vec![linkbench.workload()], common, None),
             What::Iibench { iibench, common } => (vec![iibench.workload()], common, None),
@@ -292,7 +299,7 @@ impl CommonArgs {
             Target::Running { .. } => None,
         };
         let tool = format!("tenon {}", env!("CARGO_PKG_VERSION"));
-        let line = std::env::args().collect();
+        let line = called_as(std::env::args());
         let session = Session::new(tool, procfs::now_ms(), line, procfs::machine(directory));
         let mut context = Context::new(
             self.options(),
@@ -344,6 +351,7 @@ impl CommonArgs {
             rate: self.rate,
             threads: self.threads,
             cache_bytes: self.cache.map(|mebibytes| mebibytes << 20),
+            repetitions: self.repeat,
         }
     }
 
@@ -390,6 +398,27 @@ impl CommonArgs {
     }
 }
 
+/// The command line without the program's folder and without the files of results, which do not decide what is measured.
+fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    const FILES: [&str; 3] = ["--json", "--csv", "--report"];
+    let mut line = Vec::new();
+    let mut arguments = arguments;
+    if let Some(program) = arguments.next() {
+        let name = Path::new(&program)
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        line.push(name.unwrap_or(program));
+    }
+    while let Some(argument) = arguments.next() {
+        if FILES.contains(&argument.as_str()) {
+            arguments.next();
+        } else if !FILES.iter().any(|file| argument.starts_with(&format!("{file}="))) {
+            line.push(argument);
+        }
+    }
+    line
+}
+
 /// Removes the directories of our own servers, or says where they are.
 fn finish(target: Target) {
     if let Target::Own(own) = target
@@ -409,4 +438,16 @@ fn add_shipped_files(workloads: &mut [Workload], directory: &Path, build: &Build
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_kept_without_places_of_results() {
+        let line = "/opt/bin/tenon bench ycsb --json /home/me/a.json --scale 2 --report=x.html --quiet";
+        let kept = called_as(line.split(' ').map(str::to_owned));
+        assert_eq!(kept.join(" "), "tenon bench ycsb --scale 2 --quiet");
+    }
 }

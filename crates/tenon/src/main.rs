@@ -8,6 +8,7 @@
 mod bench_command;
 mod compare;
 mod output;
+mod show;
 mod stress;
 
 use clap::{Parser, Subcommand};

@@ -113,15 +113,18 @@ fn row(run: &Run) -> Vec<String> {
             phase += &format!(" {value}");
         }
     }
-    let outcome = match run.outcome {
-        Outcome::Complete => "",
-        Outcome::Interrupted => " (interrupted)",
-        Outcome::Failed { .. } => " FAILED",
+    let outcome = match &run.outcome {
+        Outcome::Complete => String::new(),
+        Outcome::Failed { .. } => " FAILED".to_owned(),
+        other => format!(" ({})", other.word()),
     };
+    if run.repetition > 0 {
+        phase += &format!(" #{}", run.repetition + 1);
+    }
     vec![
         run.configuration.label.clone(),
         run.workload.clone(),
-        phase + outcome,
+        phase + &outcome,
         figure(run.rate(), 0),
         milliseconds(latency.map(|latency| latency.p50_ns)),
         milliseconds(latency.map(|latency| latency.p99_ns)),
@@ -148,9 +151,13 @@ fn remarks(session: &Session) -> String {
                 text += &format!("{}: {note}\n", run.configuration.label);
             }
         }
-        if let Outcome::Failed { message } = &run.outcome {
+        let word = match run.outcome {
+            Outcome::Failed { .. } => "FAILED",
+            _ => run.outcome.word(),
+        };
+        if let Some(message) = run.outcome.message() {
             text += &format!(
-                "{} {} {} FAILED: {message}\n",
+                "{} {} {} {word}: {message}\n",
                 run.configuration.label, run.workload, run.phase
             );
         }

@@ -2,7 +2,8 @@
 //!
 //! Steps: 1. a fresh server; one client inserts documents one by one, in loops; the server stops (table 10.3); 2. the page cache is
 //! emptied, the server starts again, one client reads everything so many times, the server stops (tables 10.4 and 10.5); 3. what
-//! the chapter says it left out: many clients at once, searches at random, filters.
+//! the chapter says it left out: many clients at once, searches at random, filters. The chapter's own configurations, when they run beside
+//! others, have only what its tables show.
 //!
 //! The chapter drives the server by JavaScript, which takes longer than the server; this client does not, so that times are the
 //! server's. `make book` is the version by mongosh.
@@ -75,6 +76,12 @@ impl Choices {
     pub fn setups(&self, chosen: &[Setup]) -> Vec<Setup> {
         chosen.iter().chain(self.besides.iter().flatten()).cloned().collect()
     }
+
+    /// True for a configuration of the chapter's that nobody chose: it is there for the chapter's tables.
+    fn is_besides(&self, subject: &Subject) -> bool {
+        let label = &subject.configuration.label;
+        self.besides.iter().flatten().any(|setup| setup.label == *label)
+    }
 }
 
 /// Writes the chapter's files into a directory and reads them as configurations. Left out are those whose engine the build
@@ -131,6 +138,9 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
     stop(subject, &mut read)?;
     context.keep(read)?;
 
+    if choices.is_besides(subject) {
+        return Ok(());
+    }
     if subject.is_own() {
         subject.start_again(None, Wanted::default(), &context.interrupt)?;
     }

@@ -35,7 +35,8 @@ const COUNTS: &str = "count";
 
 /// Nodes at scale 1; the run of 2016 that was cached had two million.
 const IDS: u64 = 100_000;
-const CLIENTS: u32 = 8;
+/// The requesters of the port whose indexes are `covering`.
+const CLIENTS: u32 = 16;
 const DURATION: Duration = Duration::from_secs(60);
 /// The cache of an I/O-bound run, as a share of the files.
 const IO_BOUND_CACHE_SHARE: f64 = 0.1;

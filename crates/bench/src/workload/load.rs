@@ -2,8 +2,11 @@
 //! number alone, so that the data is the same whoever loads it.
 
 use crate::actor::{Actor, Progress, affected};
+use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::measure::{Phase, measure};
 use crate::message::Message;
+use crate::subject::Subject;
 use bson::raw::RawDocument;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +33,21 @@ pub struct Load {
 }
 
 impl Load {
+    /// Loads into a database that is empty first, measured as phase `load` of a workload.
+    pub fn measure(
+        self,
+        context: &mut Context,
+        subject: &mut Subject,
+        workload: &'static str,
+        clients: usize,
+    ) -> Result<()> {
+        subject.connect()?.drop_database(self.database)?;
+        let documents = self.end - self.first;
+        let phase = Phase::work(workload, "load", &["insert"], Some(documents)).with("documents", documents);
+        let loaded = measure(context, subject, &phase, self.actors(clients));
+        context.keep(loaded)
+    }
+
     /// Clients that share the work.
     pub fn actors(self, clients: usize) -> Vec<Box<dyn Actor>> {
         let next = Arc::new(AtomicU64::new(self.first));

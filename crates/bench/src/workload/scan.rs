@@ -73,7 +73,6 @@ pub fn run(context: &mut Context, subject: &mut Subject, _: &Choices) -> Result<
     let documents = context.options.scaled(DOCUMENTS, 1000);
     let clients = context.options.clients.unwrap_or(LOAD_CLIENTS) as usize;
     let seed = context.options.seed;
-    subject.connect()?.drop_database(DATABASE)?;
     let load = Load {
         database: DATABASE,
         collection: COLLECTION,
@@ -83,9 +82,7 @@ pub fn run(context: &mut Context, subject: &mut Subject, _: &Choices) -> Result<
         ordered: false,
         make: Box::new(move |number, message| put_document(seed, number, message)),
     };
-    let phase = Phase::work("scan", "load", &["insert"], Some(documents)).with("documents", documents);
-    let loaded = measure(context, subject, &phase, load.actors(clients));
-    context.keep(loaded)?;
+    load.measure(context, subject, "scan", clients)?;
 
     if subject.is_own() {
         subject.stop()?;

@@ -101,7 +101,6 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
     let records = context.options.scaled(RECORDS, 100);
     let clients = context.options.clients.unwrap_or(CLIENTS) as usize;
     let seed = context.options.seed;
-    subject.connect()?.drop_database(DATABASE)?;
     let load = Load {
         database: DATABASE,
         collection: COLLECTION,
@@ -111,16 +110,14 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
         ordered: false,
         make: Box::new(move |number, message| put_document(seed, number, message)),
     };
-    let phase = Phase::work("ycsb", "load", &["insert"], Some(records)).with("records", records);
-    let loaded = measure(context, subject, &phase, load.actors(clients));
-    context.keep(loaded)?;
+    load.measure(context, subject, "ycsb", clients)?;
     let state = Arc::new(State::new(records, seed));
     for mix in MIXES {
         if !choices.workloads.to_lowercase().contains(mix.letter) {
             continue;
         }
         let mut phase =
-            Phase::timed("ycsb", &mix.letter.to_string(), NAMES, context, DURATION).with("records", records);
+            Phase::timed("ycsb", &mix.letter.to_string(), NAMES, context, DURATION).with("documents", records);
         phase.seed = u64::from(mix.letter);
         let actors = (0..clients)
             .map(|client| Box::new(Client::new(&state, mix, client as u64)) as Box<dyn Actor>)

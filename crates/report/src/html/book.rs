@@ -52,7 +52,7 @@ pub fn section(page: &Page, experiments: &[Experiment], charts: &mut Charts) -> 
 }
 
 fn documents(experiment: &Experiment) -> String {
-    let run = experiment.pools.iter().find_map(|pool| pool.runs.first());
+    let run = experiment.pools.iter().find_map(|pool| pool.typical());
     run.map_or_else(|| "the".to_owned(), |run| number::count(run.count()))
 }
 
@@ -65,7 +65,7 @@ fn table(page: &Page, experiment: &Experiment, title: &str, rows: &[Row]) -> Mar
             tbody { @for (label, figure) in rows {
                 tr {
                     th.name scope="row" { (label) }
-                    @for pool in &experiment.pools { td { (or_dash(pool.runs.first().and_then(|run| figure(run)))) } }
+                    @for pool in &experiment.pools { td { (or_dash(pool.typical().and_then(figure))) } }
                 }
             } }
         } }
@@ -84,7 +84,7 @@ fn head(page: &Page, experiment: &Experiment) -> Markup {
 fn figure(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
     let line = |pool: &Pool| {
         let label = &pool.configuration.label;
-        Some(passes_of(label, page.color(label), pool.runs.first()?))
+        Some(passes_of(label, page.color(label), pool.typical()?))
     };
     let lines = experiment.pools.iter().filter_map(line).collect();
     let labels = experiment.pools.iter().map(|pool| pool.configuration.label.as_str());
@@ -109,7 +109,7 @@ fn cold(experiment: &Experiment) -> &'static str {
 }
 
 fn passes(page: &Page, experiment: &Experiment) -> Markup {
-    let first = experiment.pools.iter().filter_map(|pool| pool.runs.first());
+    let first = experiment.pools.iter().filter_map(|pool| pool.typical());
     let count = first.map(|run| run.iterations.len()).max().unwrap_or(0);
     html! {
         div.scroll { table {
@@ -119,7 +119,7 @@ fn passes(page: &Page, experiment: &Experiment) -> Markup {
                 tr {
                     th.name scope="row" { (index + 1) }
                     @for pool in &experiment.pools {
-                        @match pool.runs.first().and_then(|run| run.iterations.get(index)) {
+                        @match pool.typical().and_then(|run| run.iterations.get(index)) {
                             Some(pass) => { td { @if pass.cold { span.soft { "cold " } } (format!("{:.2}", pass.seconds)) } }
                             None => { td { "–" } }
                         }

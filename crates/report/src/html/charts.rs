@@ -3,7 +3,7 @@
 use crate::experiment::Pool;
 use crate::{Run, Series};
 use maud::{Markup, html};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Colours of configurations; further ones have them again with dashes.
 pub const COLORS: usize = 8;
@@ -64,7 +64,28 @@ pub struct LineOf {
     /// The number of its colour.
     pub color: usize,
     /// Its points.
+    #[serde(serialize_with = "short_points")]
     pub points: Vec<[f64; 4]>,
+}
+
+/// The page has thousands of points: one whose least and most are its mean goes without them, a whole number without a fraction.
+fn short_points<S: Serializer>(points: &[[f64; 4]], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(points.iter().map(|point| {
+        let [_, mean, low, high] = *point;
+        let plain = low == mean && high == mean;
+        let values = if plain { &point[..2] } else { &point[..] };
+        values.iter().map(|value| whole_or_not(*value)).collect::<Vec<_>>()
+    }))
+}
+
+fn whole_or_not(value: f64) -> serde_json::Value {
+    /// Whole numbers up to here are exact.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        (value as i64).into()
+    } else {
+        value.into()
+    }
 }
 
 #[derive(Serialize)]

@@ -54,25 +54,29 @@ pub fn section(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Mar
     }
 }
 
-/// What failed or was interrupted here.
+/// What failed or was interrupted here, and what is not to be had.
 fn failures(experiment: &Experiment) -> Markup {
-    let failed: Vec<(&str, &str)> = experiment
+    let runs = experiment
         .pools
         .iter()
-        .flat_map(|pool| pool.failed.iter().chain(&pool.runs))
-        .filter_map(|run| match &run.outcome {
-            Outcome::Complete => None,
-            Outcome::Interrupted => Some((
-                run.configuration.label.as_str(),
-                "was interrupted; the figures are of what was done by then.",
-            )),
-            Outcome::Failed { message } => Some((run.configuration.label.as_str(), message.as_str())),
-        })
-        .collect();
-    html! {
-        @if !failed.is_empty() {
-            div.warning role="note" { @for (label, message) in &failed { p { strong { (label) } ": " (message) } } }
+        .flat_map(|pool| pool.without.iter().chain(&pool.runs));
+    let (broken, ruled_out): (Vec<_>, Vec<_>) = runs
+        .filter(|run| !run.is_complete())
+        .map(|run| (run.configuration.label.as_str(), &run.outcome))
+        .partition(|(_, outcome)| outcome.is_partial());
+    let words = |outcome: &Outcome| match outcome {
+        Outcome::Refused { message } => format!("refused by the server: {message}"),
+        Outcome::Skipped { message } => format!("not tried: {message}"),
+        Outcome::Failed { message } => message.clone(),
+        Outcome::Complete | Outcome::Interrupted => {
+            "was interrupted; the figures are of what was done by then.".to_owned()
         }
+    };
+    html! {
+        @if !broken.is_empty() {
+            div.warning role="note" { @for (label, outcome) in &broken { p { strong { (label) } ": " (words(outcome)) } } }
+        }
+        @for (label, outcome) in &ruled_out { p.soft { strong { (label) } ": " (words(outcome)) } }
     }
 }
 
@@ -121,7 +125,7 @@ fn winner(page: &Page, standing: &Standing) -> Markup {
     }
 }
 
-/// One line per configuration of a column of its first repetition.
+/// One line per configuration of a column of its middle repetition.
 fn lines(
     page: &Page,
     experiment: &Experiment,
@@ -129,7 +133,7 @@ fn lines(
     scale: impl Fn(&Series) -> f64,
 ) -> Vec<LineOf> {
     let line = |pool: &Pool| {
-        let run = pool.runs.first()?;
+        let run = pool.typical()?;
         let label = &pool.configuration.label;
         Some(line_of(
             label,
@@ -168,7 +172,7 @@ fn time_lines(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Mark
 fn caption(experiment: &Experiment) -> String {
     let repetitions = experiment.pools.iter().map(|pool| pool.runs.len()).max().unwrap_or(0);
     let stalled = experiment.pools.iter().filter_map(|pool| {
-        let run = pool.runs.first()?;
+        let run = pool.typical()?;
         let seconds = stalled(run);
         (seconds > 0.0).then(|| format!("{} {}", pool.configuration.label, number::seconds(seconds)))
     });
@@ -177,7 +181,7 @@ fn caption(experiment: &Experiment) -> String {
         "Seconds since the measurement began. The band shows the least and the most where several seconds share a point.",
     );
     if repetitions > 1 {
-        caption.push_str(" The first repetition is shown.");
+        caption.push_str(" The repetition in the middle by throughput is shown.");
     }
     if !stalled.is_empty() {
         caption.push_str(&format!(" Stalled, below half of the median: {}.", stalled.join(", ")));
@@ -199,7 +203,7 @@ fn passes(page: &Page, experiment: &Experiment, charts: &mut Charts) -> Markup {
         Some(passes_of(
             &pool.configuration.label,
             page.color(&pool.configuration.label),
-            pool.runs.first()?,
+            pool.typical()?,
         ))
     };
     let of_passes: Vec<_> = experiment
@@ -303,7 +307,7 @@ fn figures(page: &Page, experiment: &Experiment) -> Markup {
     let pools: Vec<(&Pool, &Run)> = experiment
         .pools
         .iter()
-        .filter_map(|pool| Some((pool, *pool.runs.first()?)))
+        .filter_map(|pool| Some((pool, pool.typical()?)))
         .collect();
     let names: BTreeSet<&String> = pools
         .iter()
@@ -395,7 +399,7 @@ fn operations(page: &Page, experiment: &Experiment) -> Markup {
                     @for head in ["count", "errors", "per second", "mean", "p50", "p90", "p95", "p99", "p99.9", "p99.99", "max"] { th scope="col" { (head) } }
                 } }
                 tbody { @for name in &names { @for pool in &experiment.pools {
-                    @if let Some((run, operation)) = pool.runs.first().and_then(|run| Some((run, run.operations.get(*name)?))) {
+                    @if let Some((run, operation)) = pool.typical().and_then(|run| Some((run, run.operations.get(*name)?))) {
                         tr {
                             th.name scope="row" { (name) }
                             td.left { (page.chip(&pool.configuration.label)) }
@@ -423,7 +427,7 @@ fn more_time_lines(page: &Page, experiment: &Experiment, charts: &mut Charts) ->
     let per_second = |series: &Series| 1.0 / series.interval_seconds;
     let processors = |series: &Series| 1e-6 / series.interval_seconds;
     let now = |_: &Series| 1.0;
-    let has_any = experiment.pools.iter().filter_map(|pool| pool.runs.first()).any(|run| {
+    let has_any = experiment.pools.iter().filter_map(|pool| pool.typical()).any(|run| {
         let series = &run.series;
         let columns = [
             &series.server_cpu_us,

@@ -66,8 +66,7 @@ pub fn section(page: &Page, experiments: &[Experiment]) -> Markup {
 }
 
 fn table(page: &Page, experiment: &Experiment, title: &str, columns: &[Column]) -> Markup {
-    let first =
-        |pool: &Pool, figure: fn(&Run) -> Option<String>| or_dash(pool.runs.first().and_then(|run| figure(run)));
+    let first = |pool: &Pool, figure: fn(&Run) -> Option<String>| or_dash(pool.typical().and_then(figure));
     html! {
         div.scroll { table {
             caption { (title) ": " (page.detail(&experiment.work)) }

@@ -3,7 +3,7 @@
 
 use super::{Page, or_dash};
 use crate::experiment::Pool;
-use crate::{Experiment, Outcome, Run, number};
+use crate::{Experiment, Run, number};
 use maud::{Markup, html};
 
 /// Phases are called after the size of the data, then the kind of work.
@@ -38,7 +38,7 @@ fn table(page: &Page, size: &str, write: &Experiment, read: Option<&Experiment>)
             } }
             tbody { @for pool in &write.pools {
                 @let reading = read.and_then(|read| read.pool(&pool.configuration.label));
-                @let read_run = reading.and_then(|pool| pool.runs.first().or(pool.failed.first())).copied();
+                @let read_run = reading.and_then(|pool| pool.typical().or(pool.without.first().copied()));
                 tr {
                     th.name scope="row" { (page.chip(&pool.configuration.label)) }
                     @for option in ["writeConcern", "journal", "capped"] {
@@ -61,20 +61,11 @@ fn title(size: &str) -> String {
     }
 }
 
-/// The speed, or the first word of why there is none; the whole reason stands with the phase.
+/// The speed, or in a word why there is none; the whole reason stands with the phase.
 fn write_cell(pool: &Pool) -> String {
-    if let Some(run) = pool.runs.first() {
-        return or_dash(speed(run));
-    }
-    let message = pool.failed.first().and_then(|run| match &run.outcome {
-        Outcome::Failed { message } => Some(message.as_str()),
-        Outcome::Complete | Outcome::Interrupted => None,
-    });
-    match message {
-        Some(message) if message.starts_with("refused") => "refused".to_owned(),
-        Some(message) if message.starts_with("not possible") => "not possible".to_owned(),
-        Some(_) => "failed".to_owned(),
-        None => or_dash(None),
+    match (pool.typical(), pool.without.first()) {
+        (Some(run), _) => or_dash(speed(run)),
+        (None, without) => or_dash(without.map(|run| run.outcome.word().to_owned())),
     }
 }
 
@@ -122,10 +113,44 @@ mod tests {
     }
 
     #[test]
+    fn what_a_server_refuses_is_no_failure() {
+        let mut session = Session::new("tenon", 0, Vec::new(), Machine::default());
+        let refused = Outcome::Refused {
+            message: "no <journal>".to_owned(),
+        };
+        let skipped = Outcome::Skipped {
+            message: "all in memory".to_owned(),
+        };
+        session.runs = vec![
+            run("inRam.write", "FSYNC_SAFE", &[], refused),
+            run("largerThanRam.write", "SAFE", &[], skipped),
+        ];
+        let page = crate::html::page(&session);
+        assert!(!page.contains("This report is partial"));
+        for words in [
+            "refused by the server: no &lt;journal&gt;",
+            "not tried: all in memory",
+            "<td>skipped</td>",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+        let csv = crate::csv(&session);
+        assert!(
+            csv.contains(",refused: no <journal>,") && csv.contains(",skipped: all in memory,"),
+            "{csv}"
+        );
+        session.runs[0].outcome = Outcome::Failed {
+            message: "dead".to_owned(),
+        };
+        let page = crate::html::page(&session);
+        assert!(page.contains("1 of 2 runs did not end as they were meant to"));
+    }
+
+    #[test]
     fn the_page_has_the_articles_table() {
         let mut session = Session::new("tenon", 0, Vec::new(), Machine::default());
-        let refused = Outcome::Failed {
-            message: "refused by the server: <no>".to_owned(),
+        let refused = Outcome::Refused {
+            message: "<no>".to_owned(),
         };
         session.runs = vec![
             run(

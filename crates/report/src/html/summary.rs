@@ -3,6 +3,7 @@
 use super::Page;
 use crate::experiment::Pool;
 use crate::measure::{Measure, TOLERANCE, Verdict};
+use crate::noise::REPETITIONS_MIN;
 use crate::verdict::{Standing, and};
 use crate::{Experiment, number};
 use maud::{Markup, html};
@@ -11,7 +12,7 @@ use maud::{Markup, html};
 pub fn section(page: &Page) -> Markup {
     let experiments = Experiment::all(page.session);
     let compared = experiments.iter().any(|experiment| experiment.pools.len() > 1);
-    let incomplete = page.session.runs.iter().filter(|run| !run.is_complete()).count();
+    let incomplete = page.session.runs.iter().filter(|run| run.outcome.is_partial()).count();
     html! {
         section.verdict id="verdict" {
             h2 { "Verdict" }
@@ -24,6 +25,7 @@ pub fn section(page: &Page) -> Markup {
                 p { "Nothing was measured." }
             } @else if compared {
                 (shared_parameters(page))
+                (repetitions(&experiments))
                 (headlines(page, &experiments))
                 (matrix(page, &experiments))
                 p.small.soft {
@@ -46,6 +48,36 @@ fn shared_parameters(page: &Page) -> Markup {
         .map(|(name, value)| format!("{name} {value}"))
         .collect();
     html! { @if !shared.is_empty() { p.soft { "All with " (shared.join(", ")) "." } } }
+}
+
+/// How often everything was measured: what the intervals rest on.
+fn repetitions(experiments: &[Experiment]) -> Markup {
+    let counts = || {
+        experiments
+            .iter()
+            .flat_map(|experiment| &experiment.pools)
+            .map(|pool| pool.runs.len())
+    };
+    let (least, most) = (
+        counts().filter(|count| *count > 0).min().unwrap_or(0),
+        counts().max().unwrap_or(0),
+    );
+    let times = if least == most {
+        format!("{least} times")
+    } else {
+        format!("{least} to {most} times")
+    };
+    html! {
+        @if most == 1 {
+            p.soft { "Everything was measured once: how sure a difference is comes from the spread within a run." }
+        } @else if most > 1 {
+            p.soft {
+                "Everything was measured " (times) ", in turns. Figures are means; how sure a difference is comes from the spread "
+                @if least >= REPETITIONS_MIN { "of the repetitions." }
+                @else { "within the runs: " (REPETITIONS_MIN) " repetitions would show their own." }
+            }
+        }
+    }
 }
 
 /// The measures of the summary, by name: a p99 is that of the most frequent operation.

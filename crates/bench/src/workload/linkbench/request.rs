@@ -5,6 +5,7 @@ use super::graph::{Access, FIRST_LINK_TYPE, Graph, LINK_TYPES};
 use super::loading::{LOAD_MS, NODE_TYPE, put_link_filter, put_link_key, put_node};
 use super::{COUNTS, DATABASE, Indexes, LINKS, NODES};
 use crate::actor::{Actor, Batch, Progress, affected, batch, expect_ok};
+use crate::connection::whole_number;
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::random::Random;
@@ -520,10 +521,8 @@ impl Client {
     }
 }
 
-fn modified(reply: &RawDocument) -> Result<i32> {
-    reply
-        .get_i32("nModified")
-        .map_err(|error| Error::Protocol(error.to_string()))
+fn modified(reply: &RawDocument) -> Result<i64> {
+    whole_number(reply, "nModified")
 }
 
 impl Actor for Client {

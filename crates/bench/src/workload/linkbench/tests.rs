@@ -149,3 +149,107 @@ fn a_load_holds_each_node_link_and_count_once() {
         assert_eq!(links.len() as u64, (1..=5000).map(|id| graph.links(id)).sum::<u64>());
     }
 }
+
+#[test]
+fn multigets_ask_for_a_geometric_number_of_links() {
+    for indexes in [Indexes::Covering, Indexes::Few] {
+        let mut client = client(indexes);
+        let mut message = Message::new(0);
+        let mut sizes = Vec::new();
+        while sizes.len() < 4000 {
+            if NAMES[client.begin(&mut message).expect("more")] != "getLink" {
+                continue;
+            }
+            let query = body(&message).get_document("query").expect("a filter");
+            let field = if indexes == Indexes::Covering { "id2" } else { "_id" };
+            let asked = query
+                .get_document(field)
+                .and_then(|field| field.get_array("$in"))
+                .expect("ids");
+            sizes.push(asked.into_iter().count());
+        }
+        assert!(sizes.iter().all(|size| (1..=128).contains(size)));
+        let mean = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64;
+        // 1 / 0.382; the standard deviation of the mean is 0.033.
+        assert!((mean - 2.618).abs() < 0.15, "{mean}");
+        let one = sizes.iter().filter(|size| **size == 1).count() as f64 / sizes.len() as f64;
+        assert!((one - 0.382).abs() < 0.04, "{one}");
+    }
+}
+
+#[test]
+fn types_are_equally_frequent_and_some_lists_go_on() {
+    let mut client = client(Indexes::Covering);
+    let mut message = Message::new(0);
+    let (mut lists, mut first_type, mut continued) = (0, 0, 0);
+    // A list that reached its limit, so that later ones can go on from its end.
+    let mut had_long_one = false;
+    while lists < 40_000 {
+        if NAMES[client.begin(&mut message).expect("more")] != "getLinkList" {
+            continue;
+        }
+        let query = body(&message).get_document("query").expect("a filter");
+        let time = query.get_document("time").expect("a range");
+        assert_eq!(time.get_i64("$gte").ok(), Some(0));
+        if !had_long_one {
+            had_long_one = true;
+            client
+                .advance(&rawdoc! { "n": 10_000, "ok": 1.0 }, &mut message)
+                .expect("the find comes");
+            let mut batch = bson::raw::RawArrayBuf::new();
+            (0..10_000).for_each(|number| batch.push(rawdoc! { "time": 777_i64 - number }));
+            let reply = rawdoc! { "cursor": { "firstBatch": batch, "id": 0_i64, "ns": "x.y" }, "ok": 1.0 };
+            client.advance(&reply, &mut message).expect("it is over");
+            continue;
+        }
+        lists += 1;
+        first_type += u32::from(query.get_i64("link_type").ok() == Some(123_456_789));
+        match time.get_i64("$lte").expect("an end") {
+            i64::MAX => {}
+            end => {
+                assert_eq!(end, 777 - 9_999 - 1, "before the last time seen");
+                continued += 1;
+            }
+        }
+    }
+    let share = f64::from(first_type) / f64::from(lists);
+    assert!((share - 0.5).abs() < 0.0125, "five standard deviations: {share}");
+    // 0.3 % of 40,000 are 120, with a standard deviation of 11.
+    assert!((65..=175).contains(&continued), "{continued}");
+}
+
+#[test]
+fn times_of_loaded_links_lie_within_fifty_days() {
+    let graph = Arc::new(Graph::new(3000, 3));
+    let mut actors = loading::actors(&graph, Indexes::Covering, 1);
+    let mut message = Message::new(0);
+    let mut times = Vec::new();
+    while let Some(kind) = actors[0].begin(&mut message) {
+        let size = body(&message).as_bytes().len();
+        let sequence = &message.bytes()[21 + size + 1..];
+        let name = sequence[4..].iter().position(|byte| *byte == 0).expect("a name");
+        let mut rest = &sequence[4 + name + 1..];
+        let mut count = 0;
+        while let Some(length) = rest.first_chunk() {
+            let (one, behind) = rest.split_at(u32::from_le_bytes(*length) as usize);
+            rest = behind;
+            count += 1;
+            if kind == 1 {
+                let update = RawDocument::from_bytes(one)
+                    .and_then(|one| one.get_document("u").map_err(|error| panic!("{error}")));
+                let set = update.expect("sound").get_document("$setOnInsert").expect("there");
+                assert_eq!(set.get_i32("version").ok(), Some(0));
+                assert!(set.get_binary("data").expect("there").bytes.len() <= 255);
+                times.push(set.get_i64("time").expect("a time"));
+            }
+        }
+        let reply = rawdoc! { "n": count, "ok": 1.0 };
+        actors[0].advance(&reply, &mut message).expect("it was loaded");
+    }
+    let (first, last) = (times.iter().min().expect("some"), times.iter().max().expect("some"));
+    // A signed 32-bit number around 2^31 ms before the load: 0 to 49.7 days ago, uniformly.
+    let age = |time: i64| (loading::LOAD_MS - time) as f64 / (u64::pow(2, 32) as f64);
+    assert!(age(*last) >= 0.0 && age(*first) <= 1.0 + 1e-9, "{first} {last}");
+    let mean = times.iter().map(|time| age(*time)).sum::<f64>() / times.len() as f64;
+    assert!((mean - 0.5).abs() < 0.03, "{mean}");
+}

@@ -99,3 +99,67 @@ fn documents_have_the_published_shape_and_repeat() {
     assert_eq!(bytes, encode(3));
     assert_ne!(bytes, encode(4));
 }
+
+/// The command of a message and the first document of its sequence, if it has one.
+fn parts(message: &Message) -> (&RawDocument, Option<&RawDocument>) {
+    let bytes = &message.bytes()[21..];
+    let length = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().expect("a length")) as usize;
+    let (body, rest) = bytes.split_at(length(bytes));
+    let document = rest.get(5..).map(|sequence| {
+        let name = sequence.iter().position(|byte| *byte == 0).expect("a name");
+        let document = &sequence[name + 1..];
+        RawDocument::from_bytes(&document[..length(document)]).expect("a document")
+    });
+    (RawDocument::from_bytes(body).expect("a command"), document)
+}
+
+#[test]
+fn scans_are_of_one_to_a_hundred_documents() {
+    let mut client = client('e', 1000);
+    let mut message = Message::new(1);
+    let mut lengths = Vec::new();
+    while lengths.len() < 20_000 {
+        if client.begin(&mut message) == Some(SCAN) {
+            let (find, _) = parts(&message);
+            assert!(
+                find.get_document("filter")
+                    .and_then(|filter| filter.get_document("_id"))
+                    .is_ok()
+            );
+            lengths.push(find.get_i32("limit").expect("a limit"));
+        }
+    }
+    assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&1), Some(&100)));
+    // The standard deviation of the mean is 0.2.
+    let mean = lengths.iter().map(|length| f64::from(*length)).sum::<f64>() / 20_000.0;
+    assert!((mean - 50.5).abs() < 1.1, "{mean}");
+}
+
+#[test]
+fn an_update_sets_one_field_any_of_ten() {
+    let mut client = client('a', 1000);
+    let mut message = Message::new(1);
+    let mut counts: HashMap<String, u32> = HashMap::new();
+    let mut updates = 0;
+    while updates < 20_000 {
+        if client.begin(&mut message) == Some(UPDATE) {
+            let (_, update) = parts(&message);
+            let set = update
+                .expect("an update")
+                .get_document("u")
+                .and_then(|u| u.get_document("$set"))
+                .expect("there");
+            let fields: Vec<_> = set.iter().map(|field| field.expect("sound")).collect();
+            assert_eq!(fields.len(), 1);
+            *counts.entry(fields[0].0.to_string()).or_default() += 1;
+            updates += 1;
+        }
+    }
+    assert_eq!(counts.len(), 10);
+    // Pearson's chi-squared with 9 degrees of freedom: 27.9 is exceeded once in a thousand seeds.
+    let chi_squared: f64 = counts
+        .values()
+        .map(|count| (f64::from(*count) - 2000.0).powi(2) / 2000.0)
+        .sum();
+    assert!(chi_squared < 27.9, "{chi_squared}: {counts:?}");
+}
