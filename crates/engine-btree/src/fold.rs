@@ -325,6 +325,10 @@ impl<'a> Folder<'a> {
             self.retained_bytes +=
                 Entry::bytes(&key) + kept.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
             self.retained_rows += key.len();
+            // What only versions above `through` have will be a row, too: a batch of many rows must not make one huge leaf.
+            if let (None, Some((_, Change::Put(value)))) = (&value, kept.first()) {
+                self.retained_rows += value.bytes().min(self.plan.large_bytes_min);
+            }
             self.retained.push(Entry {
                 key: key.into(),
                 chain: chain_of(kept.into_iter()),

@@ -325,6 +325,7 @@ impl Core {
         leaf.view.replace(LeafView::retired(), &guard);
         self.free_image(tree, &mut state, *line, written);
         self.free_inner(tree, &replaced);
+        self.table_changed(tree.id);
         drop(line);
         self.account(tree, -(leaf_overhead(leaf) as isize), -(state.delta_bytes as isize));
         self.account_inner(tree, replaced.memory);

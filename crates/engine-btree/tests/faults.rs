@@ -1,0 +1,784 @@
+//! Disks that fill up, fail and lie under trees of hundreds of leaves, in every stage of the engine's work.
+//!
+//! Three tables of the same keys: records, an index of short leaves, and rows of which every eighth is a large value. A row says
+//! its key and the version it was written with, so that whatever a read yields can be judged: right, of an earlier
+//! checkpoint, or wrong. `TENON_SEED=n` repeats a random test.
+
+#![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
+
+use blocks::{BlockKind, BlockStore, SalvagedBlock};
+use bytes::Bytes;
+use engine::{
+    Batch, CloseMode, Direction, Engine, EngineError, ErrorKind, FillLimits, KeyRange, Maintenance, Result, Rows, Seq,
+    TableId, TableKind, TableSpec,
+};
+use engine_btree::{BtreeEngine, BtreeOptions};
+use engine_soak::{Dice, check};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use vfs::{Env, Fault, FaultKind, Random, SeededRandom, SimulatedClock, SimulatedFs, SystemRandom};
+
+const DIRECTORY: &str = "/data";
+const TABLES: [(TableId, TableKind); 3] = [
+    (TableId(3), TableKind::Records),
+    (TableId(4), TableKind::Index),
+    (TableId(5), TableKind::Records),
+];
+/// The table with large values.
+const LARGE: TableId = TableId(5);
+/// A table that is loaded in bulk.
+const LOADED: TableId = TableId(6);
+const ROWS: u64 = 1200;
+const SECTOR_BYTES: u64 = 512;
+/// Leaves of a table at least: else a test proves less than it says.
+const LEAVES_MIN: usize = 60;
+
+type Content = BTreeMap<(TableId, Vec<u8>), Vec<u8>>;
+
+fn options() -> BtreeOptions {
+    BtreeOptions {
+        cache_bytes: 1 << 20,
+        record_leaf_bytes: 1024,
+        index_leaf_bytes: 600,
+        collection_compressor: codec::Codec::None,
+        index_compressor: codec::Codec::Lz4,
+        large_value_bytes: 2048,
+        threads: Some(0),
+        segment_bytes: 32 << 10,
+        ..BtreeOptions::default()
+    }
+}
+
+fn env(fs: &SimulatedFs) -> Env {
+    Env {
+        fs: Arc::new(fs.clone()),
+        clock: Arc::new(SimulatedClock::new(0)),
+        random: Arc::new(SeededRandom::new(1)),
+    }
+}
+
+fn open_with(fs: &SimulatedFs, options: BtreeOptions) -> Result<BtreeEngine> {
+    BtreeEngine::open(&env(fs), Path::new(DIRECTORY), options)
+}
+
+fn open(fs: &SimulatedFs) -> Result<BtreeEngine> {
+    open_with(fs, options())
+}
+
+fn disk(seed: u64) -> SimulatedFs {
+    let fs = SimulatedFs::new(seed);
+    vfs::create_directory_durably(&fs, Path::new(DIRECTORY)).unwrap();
+    fs
+}
+
+fn seeds(count: usize) -> Vec<u64> {
+    match std::env::var("TENON_SEED") {
+        Ok(text) => vec![text.parse().unwrap()],
+        Err(_) => (0..count).map(|_| SystemRandom::new().next_u64()).collect(),
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn value(table: TableId, number: u64, version: u64) -> Vec<u8> {
+    let random = SeededRandom::new(number * 1000 + version);
+    let length = if table == LARGE && number.is_multiple_of(8) {
+        2500
+    } else {
+        60
+    };
+    let mut bytes = vec![0; length];
+    random.fill(&mut bytes);
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    bytes[8..16].copy_from_slice(&version.to_be_bytes());
+    bytes
+}
+
+fn spec(table: TableId, kind: TableKind) -> TableSpec {
+    TableSpec {
+        kind,
+        name: format!("db{}.rows", table.0),
+        compressor: None,
+    }
+}
+
+/// What was written, by position.
+struct Written {
+    states: BTreeMap<Seq, Content>,
+}
+
+impl Written {
+    fn newest(&self) -> Seq {
+        *self.states.last_key_value().expect("there is the empty state").0
+    }
+
+    fn at(&self, seq: Seq) -> &Content {
+        self.states
+            .range(..=seq)
+            .next_back()
+            .expect("there is the empty state")
+            .1
+    }
+}
+
+/// Makes the tables.
+fn begin(engine: &BtreeEngine) -> Written {
+    let mut batch = Batch::new();
+    for (table, kind) in TABLES {
+        batch.create_table(table, spec(table, kind));
+    }
+    engine.apply(&batch, Seq(1)).unwrap();
+    engine.publish(Seq(1));
+    let states = [(Seq::ZERO, Content::new()), (Seq(1), Content::new())];
+    Written { states: states.into() }
+}
+
+/// Writes version `version` to every row whose number `picks` takes, and deletes those that `goes` takes; all published at the
+/// end.
+fn write(
+    engine: &BtreeEngine,
+    written: &mut Written,
+    version: u64,
+    picks: impl Fn(u64) -> bool,
+    goes: impl Fn(u64) -> bool,
+) {
+    let mut state = written.at(Seq(u64::MAX)).clone();
+    let mut seq = written.newest();
+    let tables: Vec<TableId> = engine.tables().unwrap().into_iter().map(|(table, _)| table).collect();
+    for numbers in (0..ROWS).collect::<Vec<_>>().chunks(100) {
+        let mut batch = Batch::new();
+        for &number in numbers {
+            for table in tables.iter().copied().filter(|table| *table != LOADED) {
+                if goes(number) {
+                    batch.delete(table, key(number));
+                    state.remove(&(table, key(number)));
+                } else if picks(number) {
+                    batch.put(table, key(number), value(table, number, version));
+                    state.insert((table, key(number)), value(table, number, version));
+                }
+            }
+        }
+        if batch.ops().is_empty() {
+            continue;
+        }
+        seq = seq.next();
+        engine.apply(&batch, seq).unwrap();
+        // One position for all of it: nothing between may be recovered.
+    }
+    engine.publish(seq);
+    written.states.insert(seq, state);
+}
+
+fn all(_: u64) -> bool {
+    true
+}
+
+fn none(_: u64) -> bool {
+    false
+}
+
+/// Every row of every table of the newest view.
+fn read_all(engine: &BtreeEngine) -> Result<Content> {
+    let view = engine.snapshot()?;
+    let mut content = Content::new();
+    for (table, _) in engine.tables()? {
+        let rows = check::scan(
+            &(view.clone()),
+            table,
+            &KeyRange::all(),
+            Direction::Forward,
+            FillLimits::default(),
+        )?;
+        content.extend(rows.into_iter().map(|(key, value)| ((table, key), value.to_vec())));
+    }
+    Ok(content)
+}
+
+#[track_caller]
+fn expect_content(engine: &BtreeEngine, expected: &Content, what: &str) {
+    let found = read_all(engine).unwrap();
+    if found != *expected {
+        let differs = expected.iter().find(|(key, value)| found.get(*key) != Some(value));
+        let more = found.iter().find(|(key, _)| !expected.contains_key(*key));
+        panic!(
+            "{what}: {} rows of {}; differs {:02x?}; too many {:02x?}",
+            found.len(),
+            expected.len(),
+            differs.map(|row| row.0),
+            more.map(|row| row.0)
+        );
+    }
+}
+
+#[track_caller]
+fn expect_sound(engine: &BtreeEngine, leaks: check::Leaks, what: &str) {
+    check::engine_is_sound(engine, leaks, what).unwrap();
+}
+
+fn expect_closed<T>(result: Result<T>, what: &str) {
+    match result {
+        Ok(_) => panic!("{what}: a stopped engine answered"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{what}: {error}"),
+    }
+}
+
+/// A stopped engine stops all of its calls.
+fn expect_everything_closed(engine: &BtreeEngine, what: &str) {
+    expect_closed(engine.snapshot(), what);
+    expect_closed(engine.tables(), what);
+    expect_closed(engine.apply(&Batch::new(), Seq(u64::MAX - 1)), what);
+    expect_closed(engine.checkpoint(), what);
+    expect_closed(
+        engine.bulk_load(TABLES[0].0, &mut std::iter::empty(), Seq(u64::MAX - 1)),
+        what,
+    );
+    expect_closed(engine.table_stats(TABLES[0].0), what);
+    expect_closed(engine.maintain(&Maintenance::Verify(None)), what);
+    expect_closed(engine.maintain(&Maintenance::Compact(None)), what);
+    expect_closed(engine.backup(), what);
+    expect_closed(engine.check_space(), what);
+}
+
+/// Opens what is on the disk and compares it with what was written up to the position it stands at.
+#[track_caller]
+fn expect_recovery(fs: &SimulatedFs, written: &Written, at_least: Seq, what: &str) -> BtreeEngine {
+    let engine = open(fs).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let at = engine.durable_seq();
+    assert!(at >= at_least, "{what}: {at_least:?} was durable, {at:?} came back");
+    expect_content(&engine, written.at(at), what);
+    expect_sound(&engine, check::Leaks::AfterCrash, what);
+    engine
+}
+
+/// Every whole block of the files.
+fn blocks_of(fs: &SimulatedFs) -> Vec<SalvagedBlock> {
+    let mut found = Vec::new();
+    BlockStore::salvage_scan(&env(fs), Path::new(DIRECTORY), &mut |block| found.push(block)).unwrap();
+    found
+}
+
+/// Leaves were cut by the rows that were published; what a batch had put into them and was not published yet went uncounted,
+/// so that a batch of many rows left leaves of eight times their size on disk.
+#[test]
+fn a_batch_of_many_rows_makes_leaves_of_the_usual_size() {
+    let (fs, _) = one_checkpoint();
+    let longest = blocks_of(&fs)
+        .into_iter()
+        .filter(|block| block.kind == BlockKind::Leaf && block.owner == TABLES[0].0.0)
+        .map(|block| block.raw.len())
+        .max();
+    let bound = options().record_leaf_bytes * 2;
+    assert!(
+        longest.is_some_and(|longest| longest <= bound),
+        "{longest:?} bytes in one leaf"
+    );
+}
+
+fn leaves_of(fs: &SimulatedFs, table: TableId) -> usize {
+    let blocks = blocks_of(fs);
+    let leaves = blocks
+        .iter()
+        .filter(|block| block.kind == BlockKind::Leaf && block.owner == table.0);
+    leaves.count()
+}
+
+/// What is done while the disk is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    WriteBack,
+    Checkpoint,
+    BulkLoad,
+    Compaction,
+}
+
+/// Does it; an error is the engine's.
+fn run_stage(stage: Stage, engine: &BtreeEngine, written: &mut Written) -> Result<()> {
+    match stage {
+        // More than the cache holds: memory is made room in by writing, which cannot be.
+        Stage::WriteBack => {
+            for version in 10..16 {
+                write(engine, written, version, all, none);
+                expect_content(engine, written.at(Seq(u64::MAX)), "while the disk is full");
+            }
+            Ok(())
+        }
+        Stage::Checkpoint => engine.checkpoint().map(|_| ()),
+        Stage::BulkLoad => {
+            let seq = written.newest().next();
+            let mut batch = Batch::new();
+            batch.create_table(LOADED, spec(LOADED, TableKind::Records));
+            engine.apply(&batch, seq)?;
+            let mut state = written.at(seq).clone();
+            let rows: Vec<_> = (0..ROWS).map(|number| (key(number), value(LARGE, number, 7))).collect();
+            let loaded = engine.bulk_load(LOADED, &mut rows.clone().into_iter(), seq);
+            if loaded.is_ok() {
+                state.extend(rows.into_iter().map(|(key, value)| ((LOADED, key), value)));
+            }
+            written.states.insert(seq, state);
+            engine.publish(seq);
+            loaded.map(|_| ())
+        }
+        Stage::Compaction => {
+            write(engine, written, 5, none, |number| number % 16 > 2);
+            engine.maintain(&Maintenance::Compact(None)).map(|_| ())
+        }
+    }
+}
+
+fn full_disk(stage: Stage, free: u64) -> bool {
+    let what = format!("{stage:?} with {free} bytes free");
+    let fs = disk(free);
+    let engine = open(&fs).unwrap();
+    let mut written = begin(&engine);
+    write(&engine, &mut written, 1, all, none);
+    let acknowledged = engine.checkpoint().unwrap();
+    assert!(leaves_of(&fs, TABLES[0].0) >= LEAVES_MIN && leaves_of(&fs, LARGE) >= LEAVES_MIN);
+    write(&engine, &mut written, 2, |number| number % 3 == 0, none);
+    fs.set_free_bytes(Some(free));
+    let result = run_stage(stage, &engine, &mut written);
+    let failed = result.is_err();
+    if let Err(error) = result {
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{what}: {error}");
+    }
+    // What a crash would leave while the disk is full.
+    drop(expect_recovery(&fs.after_crash(free), &written, acknowledged, &what));
+    let engine = match engine.snapshot() {
+        // It goes on: nothing was lost, and with room everything becomes durable.
+        Ok(_) => {
+            expect_content(&engine, written.at(written.newest()), &what);
+            fs.set_free_bytes(None);
+            engine
+        }
+        Err(_) => {
+            expect_everything_closed(&engine, &what);
+            drop(engine);
+            fs.set_free_bytes(None);
+            fs.restart();
+            let engine = expect_recovery(&fs, &written, acknowledged, &what);
+            let at = engine.durable_seq();
+            written.states.retain(|seq, _| *seq <= at);
+            engine
+        }
+    };
+    write(&engine, &mut written, 3, |number| number % 5 == 0, none);
+    assert_eq!(engine.checkpoint().unwrap(), written.newest(), "{what}");
+    expect_content(&engine, written.at(written.newest()), &what);
+    // A second one frees what the first one replaced: no block of the failed attempt is left behind.
+    write(&engine, &mut written, 4, |number| number % 50 == 0, none);
+    engine.checkpoint().unwrap();
+    expect_sound(&engine, check::Leaks::Forbidden, &what);
+    drop(engine);
+    fs.restart();
+    drop(expect_recovery(&fs, &written, written.newest(), &what));
+    failed
+}
+
+fn full_disks(stage: Stage) {
+    let mut failed = 0;
+    for free in [0, 1, 3 << 10, 20 << 10, 60 << 10, 120 << 10, 300 << 10] {
+        failed += usize::from(full_disk(stage, free));
+    }
+    // Write-back is nobody's call, so it fails no call.
+    assert!(
+        (failed > 1) == (stage != Stage::WriteBack),
+        "{stage:?} failed {failed} times"
+    );
+}
+
+#[test]
+fn a_disk_that_is_full_at_write_back_loses_nothing() {
+    full_disks(Stage::WriteBack);
+}
+
+#[test]
+fn a_disk_that_is_full_at_a_checkpoint_loses_nothing() {
+    full_disks(Stage::Checkpoint);
+}
+
+#[test]
+fn a_disk_that_is_full_at_a_bulk_load_loses_nothing() {
+    full_disks(Stage::BulkLoad);
+}
+
+#[test]
+fn a_disk_that_is_full_at_a_compaction_loses_nothing() {
+    full_disks(Stage::Compaction);
+}
+
+/// Failed checkpoints take no room for good, and one that needs next to none goes through on a full disk: a table whose changes
+/// filled it can be dropped.
+#[test]
+fn dropping_a_table_makes_room_on_a_full_disk() {
+    let fs = disk(1);
+    let engine = open(&fs).unwrap();
+    let mut written = begin(&engine);
+    write(&engine, &mut written, 1, all, none);
+    engine.checkpoint().unwrap();
+    fs.set_free_bytes(Some(48 << 10));
+    let mut batch = Batch::new();
+    for number in 0..ROWS {
+        batch.put(LARGE, key(number), value(LARGE, number, 2));
+    }
+    let seq = written.newest().next();
+    engine.apply(&batch, seq).unwrap();
+    engine.publish(seq);
+    for _ in 0..5 {
+        assert_eq!(engine.checkpoint().unwrap_err().kind(), ErrorKind::OutOfSpace);
+    }
+    let seq = seq.next();
+    let mut batch = Batch::new();
+    batch.drop_table(LARGE);
+    engine.apply(&batch, seq).unwrap();
+    engine.publish(seq);
+    let mut state = written.at(seq).clone();
+    state.retain(|(table, _), _| *table != LARGE);
+    written.states.insert(seq, state);
+    assert_eq!(engine.checkpoint().unwrap(), seq);
+    expect_content(&engine, written.at(seq), "after the drop");
+    // Its room is there for the others.
+    write(&engine, &mut written, 3, all, none);
+    assert_eq!(engine.checkpoint().unwrap(), written.newest());
+    expect_content(&engine, written.at(written.newest()), "in its room");
+    expect_sound(&engine, check::Leaks::Forbidden, "after the drop");
+}
+
+/// Each sync of a checkpoint fails once: files of three volumes, the superblocks, directories.
+#[test]
+fn every_failed_sync_of_a_checkpoint_stops_the_engine() {
+    let options = BtreeOptions {
+        directory_per_db: true,
+        ..options()
+    };
+    let mut syncs = 0;
+    for skipped in 0.. {
+        let what = format!("sync {skipped}");
+        let fs = disk(skipped);
+        let engine = open_with(&fs, options.clone()).unwrap();
+        let mut written = begin(&engine);
+        write(&engine, &mut written, 1, all, none);
+        let before = engine.checkpoint().unwrap();
+        write(&engine, &mut written, 2, |number| number % 2 == 0, none);
+        let view = engine.snapshot().unwrap();
+        let mut cursor = view.cursor(TABLES[0].0, KeyRange::all(), Direction::Forward).unwrap();
+        let struck = fs.faults_struck();
+        fs.inject(Fault::new(FaultKind::SyncError).after(skipped));
+        let result = engine.checkpoint();
+        if fs.faults_struck() == struck {
+            assert_eq!(result.unwrap(), written.newest());
+            break;
+        }
+        syncs += 1;
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Io, "{what}");
+        expect_everything_closed(&engine, &what);
+        expect_closed(cursor.fill(&mut Rows::new(), FillLimits::default()), &what);
+        drop((cursor, engine));
+        fs.restart();
+        let engine = open_with(&fs, options.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let at = engine.durable_seq();
+        assert!(at == before || at == written.newest(), "{what}: {at:?} came back");
+        expect_content(&engine, written.at(at), &what);
+        expect_sound(&engine, check::Leaks::AfterCrash, &what);
+    }
+    assert!(
+        syncs >= 4,
+        "a checkpoint of three volumes syncs them and its superblocks, not {syncs} files"
+    );
+}
+
+/// A sync or a change of names that fails while a store is made or opened: an error, and the next opening works.
+#[test]
+fn a_failed_sync_or_name_at_opening_passes() {
+    for kind in [FaultKind::SyncError, FaultKind::MetadataError, FaultKind::WriteError] {
+        for filled in [false, true] {
+            for skipped in 0.. {
+                let what = format!("{kind:?} {skipped}, filled: {filled}");
+                let fs = disk(skipped);
+                let mut written = Written {
+                    states: [(Seq::ZERO, Content::new())].into(),
+                };
+                if filled {
+                    let engine = open(&fs).unwrap();
+                    written = begin(&engine);
+                    write(&engine, &mut written, 1, |number| number < 50, none);
+                    engine.close(CloseMode::Checkpoint).unwrap();
+                }
+                fs.inject(Fault::new(kind).after(skipped));
+                let result = open(&fs);
+                let struck = fs.faults_struck() > 0;
+                fs.clear_faults();
+                match result {
+                    Ok(engine) => expect_content(&engine, written.at(engine.durable_seq()), &what),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{what}: {error}"),
+                }
+                drop(expect_recovery(&fs, &written, written.newest(), &what));
+                fs.restart();
+                drop(expect_recovery(&fs, &written, written.newest(), &what));
+                if !struck {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// One checkpoint of all tables, and nothing else on the disk that could be taken for a part of it.
+fn one_checkpoint() -> (SimulatedFs, Written) {
+    let fs = disk(1);
+    let roomy = BtreeOptions {
+        cache_bytes: 64 << 20,
+        ..options()
+    };
+    let engine = open_with(&fs, roomy).unwrap();
+    let mut written = begin(&engine);
+    write(&engine, &mut written, 1, all, none);
+    engine.close(CloseMode::Checkpoint).unwrap();
+    for (table, _) in TABLES {
+        let leaves = leaves_of(&fs, table);
+        assert!(leaves >= LEAVES_MIN, "{leaves} leaves of {table:?}");
+    }
+    (fs, written)
+}
+
+/// What reading a damaged store yields: rows, and whether damage was met. An error of another kind, or a row that was never
+/// written, is a failed test.
+struct Damaged {
+    noticed: bool,
+    rows: Content,
+}
+
+/// Reads all that can be read, by each key: a scan ends where it meets damage.
+fn read_damaged(fs: &SimulatedFs, written: &Written, what: &str) -> Damaged {
+    let mut damaged = Damaged {
+        noticed: false,
+        rows: Content::new(),
+    };
+    let is_corrupt = |error: EngineError| assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+    let engine = match open(fs) {
+        Ok(engine) => engine,
+        Err(error) => {
+            is_corrupt(error);
+            damaged.noticed = true;
+            return damaged;
+        }
+    };
+    let expected = written.at(engine.durable_seq());
+    let view = engine.snapshot().unwrap();
+    for (table, _) in engine.tables().unwrap() {
+        for number in 0..ROWS {
+            match view.get(table, &key(number)) {
+                Ok(found) => {
+                    let place = (table, key(number));
+                    let right = expected.get(&place);
+                    assert_eq!(
+                        found.as_ref().map(Bytes::as_ref),
+                        right.map(Vec::as_slice),
+                        "{what}: row {number} of {table:?}"
+                    );
+                    damaged.rows.extend(found.map(|value| (place, value.to_vec())));
+                }
+                Err(error) => {
+                    is_corrupt(error);
+                    damaged.noticed = true;
+                }
+            }
+        }
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let range = KeyRange {
+                start: Bound::Included(key(0)),
+                end: Bound::Excluded(key(ROWS)),
+            };
+            match check::scan(&view, table, &range, direction, FillLimits::default()) {
+                Ok(rows) => {
+                    let count = expected.keys().filter(|(at, _)| *at == table).count();
+                    assert_eq!(rows.len(), count, "{what}: {table:?} {direction:?}");
+                }
+                Err(error) => {
+                    is_corrupt(error);
+                    damaged.noticed = true;
+                }
+            }
+        }
+    }
+    // The check names it, and does not stop the engine.
+    let report = engine.maintain(&Maintenance::Verify(None));
+    match report {
+        Ok(report) => assert_eq!(
+            !report.problems.is_empty(),
+            damaged.noticed,
+            "{what}: {:?}",
+            report.problems
+        ),
+        Err(error) => {
+            is_corrupt(error);
+            assert!(damaged.noticed, "{what}: only the check met damage");
+        }
+    }
+    damaged
+}
+
+/// Salvages a copy of a damaged store: rows outside of the gaps it reports are right, and there are `rows_min` at least.
+fn expect_salvage(fs: &SimulatedFs, written: &Written, rows_min: usize, what: &str) {
+    let copy = fs.after_crash(0);
+    let report = BtreeEngine::salvage(&env(&copy), Path::new(DIRECTORY), options())
+        .unwrap_or_else(|error| panic!("{what}: salvage: {error}"));
+    let engine = open(&copy).unwrap_or_else(|error| panic!("{what}: after salvage: {error}"));
+    let found = read_all(&engine).unwrap();
+    assert!(
+        found.len() >= rows_min,
+        "{what}: {} rows were salvaged, {rows_min} could be read\n{report}",
+        found.len()
+    );
+    for (place, value) in &found {
+        let is_right = written.states.values().any(|state| state.get(place) == Some(value));
+        assert!(is_right, "{what}: {place:02x?} was never written\n{report}");
+    }
+    expect_sound(&engine, check::Leaks::Forbidden, what);
+}
+
+fn name_of(kind: BlockKind) -> &'static str {
+    match kind {
+        BlockKind::Leaf => "leaf",
+        BlockKind::Inner => "inner page",
+        BlockKind::Large => "large value",
+        BlockKind::Map => "map of used sectors",
+        BlockKind::Meta => "directory of the store",
+    }
+}
+
+/// A bit of each kind of block: some blocks of a kind, some places in each.
+#[test]
+fn a_flipped_bit_in_every_kind_of_block_is_noticed() {
+    for seed in seeds(1) {
+        println!("TENON_SEED={seed}");
+        let dice = Dice::new(seed);
+        let (fs, written) = one_checkpoint();
+        let mut kinds: BTreeMap<&str, Vec<SalvagedBlock>> = BTreeMap::new();
+        for block in blocks_of(&fs) {
+            // The table of tables is a tree of leaves, too.
+            let name = if block.owner == u32::MAX && block.kind == BlockKind::Leaf {
+                "table of tables"
+            } else {
+                name_of(block.kind)
+            };
+            kinds.entry(name).or_default().push(block);
+        }
+        let names: Vec<&str> = kinds.keys().copied().collect();
+        assert_eq!(
+            names,
+            [
+                "directory of the store",
+                "inner page",
+                "large value",
+                "leaf",
+                "map of used sectors",
+                "table of tables"
+            ]
+        );
+        for (name, blocks) in kinds {
+            let mut noticed = 0;
+            // Of the store's own blocks, those of the last checkpoint count.
+            let newest = blocks.iter().map(|block| block.checkpoint).max().unwrap();
+            let live: Vec<_> = blocks.iter().filter(|block| block.checkpoint == newest).collect();
+            for round in 0..live.len().min(6) {
+                let block = live[dice.below(live.len() as u64) as usize];
+                // The header, the content, anywhere: the zeros at the end are covered, too.
+                let offset = match round {
+                    0 => dice.below(40),
+                    1 => block.addr.bytes() - 1,
+                    _ => dice.below(block.addr.bytes()),
+                };
+                let at = block.addr.sector() * SECTOR_BYTES + offset;
+                let what = format!("{name} at sector {}, byte {offset}", block.addr.sector());
+                let path = Path::new(DIRECTORY).join("main.blocks");
+                let bit = dice.below(8) as u8;
+                fs.flip_bit(&path, at, bit).unwrap();
+                let damaged = read_damaged(&fs, &written, &what);
+                noticed += usize::from(damaged.noticed);
+                assert!(damaged.noticed, "{what}: nobody noticed");
+                // Whatever the damage, nearly all rows lie elsewhere; only the names of tables are nowhere else.
+                let all = written.at(written.newest()).len();
+                let rows_min = if name == "table of tables" {
+                    damaged.rows.len()
+                } else {
+                    all * 19 / 20
+                };
+                expect_salvage(&fs, &written, rows_min, &what);
+                fs.flip_bit(&path, at, bit).unwrap();
+            }
+            assert!(noticed > 0, "{name}: there was none");
+        }
+        expect_content(
+            &open(&fs).unwrap(),
+            written.at(written.newest()),
+            "with all bits as they were",
+        );
+    }
+}
+
+/// Superblocks: one copy of a slot changes nothing; all copies of both are damage, and salvage finds the tables all the same.
+#[test]
+fn flipped_bits_of_superblocks_are_noticed_or_change_nothing() {
+    let (fs, written) = one_checkpoint();
+    let path = Path::new(DIRECTORY).join("main.blocks");
+    let flip = |copy: u64| fs.flip_bit(&path, copy * 2048 + 70, 3).unwrap();
+    for copy in 0..4 {
+        flip(copy);
+        let what = format!("copy {copy}");
+        assert!(
+            !read_damaged(&fs, &written, &what).noticed,
+            "{what}: another copy is whole"
+        );
+        flip(copy);
+    }
+    (0..4).for_each(flip);
+    assert!(read_damaged(&fs, &written, "no copy").noticed);
+    expect_salvage(&fs, &written, written.at(written.newest()).len(), "no copy");
+    (0..4).for_each(flip);
+    expect_content(&open(&fs).unwrap(), written.at(written.newest()), "all copies");
+}
+
+/// Each of many writes of the second checkpoint is lost, or goes elsewhere: what was overwritten there, or is missing here, is
+/// damage and never read as something else.
+fn lying_writes(kind: FaultKind) {
+    let (mut struck, mut noticed) = (0, 0);
+    for skipped in (0..400).step_by(29) {
+        let what = format!("{kind:?} {skipped}");
+        let fs = disk(skipped);
+        let engine = open(&fs).unwrap();
+        let mut written = begin(&engine);
+        write(&engine, &mut written, 1, all, none);
+        engine.checkpoint().unwrap();
+        write(&engine, &mut written, 2, |number| number % 2 == 0, none);
+        let before = fs.faults_struck();
+        fs.inject(Fault::new(kind).after(skipped));
+        engine.checkpoint().unwrap();
+        drop(engine);
+        if fs.faults_struck() == before {
+            break;
+        }
+        struck += 1;
+        fs.restart();
+        let damaged = read_damaged(&fs, &written, &what);
+        noticed += usize::from(damaged.noticed);
+        if damaged.noticed {
+            expect_salvage(&fs, &written, damaged.rows.len(), &what);
+        }
+    }
+    assert!(struck > 3, "{kind:?} struck {struck} writes");
+    assert!(noticed > 1, "{kind:?}: {noticed} of {struck} were noticed");
+}
+
+#[test]
+fn lost_writes_are_noticed() {
+    lying_writes(FaultKind::LostWrite);
+}
+
+#[test]
+fn misdirected_writes_are_noticed() {
+    lying_writes(FaultKind::MisdirectedWrite { by: 512 });
+    lying_writes(FaultKind::MisdirectedWrite { by: 48 << 10 });
+}
