@@ -11,7 +11,7 @@
 
 use crate::core::{Core, Line};
 use crate::directory;
-use crate::leaf::{Base, Leaf, LeafState, LeafView};
+use crate::leaf::{Base, Leaf, LeafView};
 use crate::page::{CellValue, LargeRef, LeafImage, encode_inner};
 use crate::tables::Table;
 use crate::tree::{Child, Inner, Target, Tree};
@@ -451,14 +451,18 @@ impl Core {
     fn free_tree(&self, table: &Table) -> Result<()> {
         let tree = &table.tree;
         let guard = rcu::pin();
-        let _structure = tree.structure.lock();
-        tree.dead.store(true, Ordering::Release);
-        tree.dirty.lock().clear();
-        *tree.last_leaf.lock() = None;
-        let root = tree.root.load(&guard).clone();
+        let root = {
+            // What runs under this lock goes down from the root: from now on nobody finds, or replaces, what hangs below.
+            let _structure = tree.structure.lock();
+            tree.dead.store(true, Ordering::Release);
+            tree.dirty.lock().clear();
+            *tree.last_leaf.lock() = None;
+            let root = tree.root.load(&guard).clone();
+            tree.root.replace(crate::tree::empty_root(), &guard);
+            root
+        };
         let mut deltas = 0;
         self.free_child(tree, &root, &mut deltas, &guard)?;
-        tree.root.replace(crate::tree::empty_root(), &guard);
         let bytes = tree.memory_bytes.load(Ordering::Relaxed);
         self.account(
             tree,
@@ -478,15 +482,20 @@ impl Core {
     fn free_child(&self, tree: &Tree, child: &Child, deltas: &mut usize, guard: &rcu::Guard) -> Result<()> {
         match child {
             Child::Leaf(leaf) => {
-                let mut state = leaf.state.lock();
+                // Retired first, so that nothing is read under the lock.
+                let (stored, base, dropped_large) = {
+                    let mut state = leaf.state.lock();
+                    let base = leaf.view.load(guard).base.clone();
+                    leaf.view.replace(LeafView::retired(), guard);
+                    *deltas += state.delta_bytes;
+                    (state.stored.take(), base, std::mem::take(&mut state.dropped_large))
+                };
                 if tree.has_large.load(Ordering::Acquire) {
-                    self.free_large_of_leaf(tree, &mut state, leaf.view.load(guard))?;
+                    self.free_large_of_leaf(tree, &base, &dropped_large)?;
                 }
-                *deltas += state.delta_bytes;
-                if let Some(address) = state.stored.take() {
+                if let Some(address) = stored {
                     self.free_block(tree, address, Referenced::No);
                 }
-                leaf.view.replace(crate::leaf::LeafView::retired(), guard);
             }
             Child::Inner(inner) => {
                 for cell in &inner.children {
@@ -515,14 +524,14 @@ impl Core {
 
     /// Gives back the blocks of the large values that a leaf in memory owns: those of its base, and those that a base before had
     /// and whose image is stored still. Values in its delta have owners of their own.
-    fn free_large_of_leaf(&self, tree: &Tree, state: &mut LeafState, view: &LeafView) -> Result<()> {
-        match &view.base {
+    fn free_large_of_leaf(&self, tree: &Tree, base: &Base, dropped: &[bytes::Bytes]) -> Result<()> {
+        match base {
             Base::Empty => {}
             Base::Image(image) => self.free_large_of_image(tree, image),
             Base::Stored(address) => self.free_large_of(tree, *address)?,
         }
-        for cell in std::mem::take(&mut state.dropped_large) {
-            self.free_large(tree, &cell);
+        for cell in dropped {
+            self.free_large(tree, cell);
         }
         Ok(())
     }

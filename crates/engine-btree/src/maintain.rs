@@ -405,9 +405,10 @@ impl Core {
             let used = volume.used_bytes.max(1);
             (u128::from(volume.free_bytes) * u128::from(stored) / u128::from(used)) as u64
         });
+        let free = free.min(stored);
         Ok(TableStats {
-            storage_bytes: stored,
-            free_bytes: free.min(stored),
+            storage_bytes: stored + free,
+            free_bytes: free,
             memory_bytes: table.tree.memory_bytes.load(Ordering::Relaxed),
         })
     }
