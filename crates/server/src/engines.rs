@@ -89,68 +89,56 @@ pub fn collection_compressor(name: &str, storage: &StorageConfig) -> Option<Stri
     })
 }
 
-/// Warnings for options that were given and that the chosen engine cannot honour.
-pub fn warnings(name: &str, config: &Config) -> Vec<String> {
+/// Warnings for options that were given and that the chosen engine cannot honour, and for unwise ones.
+pub fn warnings(name: &str, config: &Config, memory_bytes: u64) -> Vec<String> {
+    let mut warnings = without_effect(name, config);
+    if name == "btree" {
+        warnings.extend(btree::cache_warning(&config.storage, memory_bytes));
+    }
+    warnings
+}
+
+fn without_effect(name: &str, config: &Config) -> Vec<String> {
     let storage = &config.storage;
-    let btree = &["btree"][..];
-    let rocksdb = &["rocksdb"][..];
-    let given = [
-        (storage.directory_per_db, "storage.directoryPerDB", btree),
+    // Options of one engine by the end of their names, and which of them were given.
+    let of_wired_tiger = [
+        ("engineConfig.cacheSizeGB", storage.cache_bytes.is_some()),
+        ("engineConfig.cacheSizePct", storage.cache_percent.is_some()),
+        ("engineConfig.zstdCompressionLevel", storage.zstd_level.is_some()),
+        ("indexConfig.prefixCompression", storage.prefix_compression.is_some()),
+        ("collectionConfig.blockCompressor", storage.block_compressor.is_some()),
+    ];
+    let of_rocksdb = [
+        ("cacheSizeGB", storage.rocksdb_cache_bytes.is_some()),
+        ("compression", storage.rocksdb_compression.is_some()),
+        ("configString", storage.rocksdb_config.is_some()),
+    ];
+    let of_none = [
         (
-            storage.cache_bytes.is_some(),
-            "storage.wiredTiger.engineConfig.cacheSizeGB",
-            btree,
-        ),
-        (
-            storage.cache_percent.is_some(),
-            "storage.wiredTiger.engineConfig.cacheSizePct",
-            btree,
-        ),
-        (
-            storage.zstd_level.is_some(),
-            "storage.wiredTiger.engineConfig.zstdCompressionLevel",
-            btree,
-        ),
-        (
-            storage.prefix_compression.is_some(),
-            "storage.wiredTiger.indexConfig.prefixCompression",
-            btree,
-        ),
-        (
-            storage.block_compressor.is_some(),
-            "storage.wiredTiger.collectionConfig.blockCompressor",
-            btree,
-        ),
-        (
+            "wiredTiger.engineConfig.directoryForIndexes",
             storage.directory_for_indexes,
-            "storage.wiredTiger.engineConfig.directoryForIndexes",
-            &[],
         ),
         (
-            storage.rocksdb_cache_bytes.is_some(),
-            "storage.rocksdb.cacheSizeGB",
-            rocksdb,
-        ),
-        (
-            storage.rocksdb_compression.is_some(),
-            "storage.rocksdb.compression",
-            rocksdb,
-        ),
-        (
-            storage.rocksdb_config.is_some(),
-            "storage.rocksdb.configString",
-            rocksdb,
-        ),
-        (
+            "inMemory.engineConfig.inMemorySizeGB",
             storage.in_memory_bytes.is_some(),
-            "storage.inMemory.engineConfig.inMemorySizeGB",
-            &[],
         ),
     ];
-    let mut warnings: Vec<String> = given
+    let mut ignored = Vec::new();
+    let mut add = |prefix: &str, options: &[(&str, bool)]| {
+        let given = options.iter().filter(|(_, given)| *given);
+        ignored.extend(given.map(|(option, _)| format!("storage.{prefix}{option}")));
+    };
+    if name != "btree" {
+        add("", &[("directoryPerDB", storage.directory_per_db)]);
+        add("wiredTiger.", &of_wired_tiger);
+    }
+    if name != "rocksdb" {
+        add("rocksdb.", &of_rocksdb);
+    }
+    add("", &of_none);
+    let mut warnings: Vec<String> = ignored
         .iter()
-        .filter(|(given, _, engines)| *given && !engines.contains(&name))
-        .map(|(_, option, _)| format!("{option} has no effect: the storage engine {name} does not have this option"))
+        .map(|option| format!("{option} has no effect: the storage engine {name} does not have this option"))
         .collect();
     if name == "btree" && storage.prefix_compression == Some(false) {
         warnings.push(
@@ -194,13 +182,13 @@ mod tests {
             "storage:\n  directoryPerDB: true\n  wiredTiger:\n    engineConfig:\n      cacheSizeGB: 8\n      directoryForIndexes: true\n    \
              collectionConfig:\n      blockCompressor: zlib\n    indexConfig:\n      prefixCompression: false\n",
         );
-        let of_btree = warnings("btree", &all);
+        let of_btree = warnings("btree", &all, 64 << 30);
         assert_eq!(of_btree.len(), 2, "{of_btree:?}");
         assert!(of_btree[0].contains("directoryForIndexes") && of_btree[1].contains("prefixCompression: false"));
-        let of_memory = warnings("inMemory", &all);
+        let of_memory = warnings("inMemory", &all, 64 << 30);
         assert_eq!(of_memory.len(), 5, "{of_memory:?}");
         let honoured = config("storage:\n  wiredTiger:\n    indexConfig:\n      prefixCompression: true\n");
-        assert_eq!(warnings("btree", &honoured), Vec::<String>::new());
+        assert_eq!(warnings("btree", &honoured, 64 << 30), Vec::<String>::new());
         assert_eq!(collection_compressor("btree", &all.storage).as_deref(), Some("zlib"));
         assert_eq!(
             collection_compressor("btree", &honoured.storage).as_deref(),

@@ -45,7 +45,7 @@ pub fn run(config: &Config) -> ExitCode {
     match repair(config, &env) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("repair failed: {error:#}");
+            eprintln!("repair failed: {}", run::reasons(&error));
             ExitCode::from(1)
         }
     }
@@ -128,7 +128,7 @@ fn open_storage(
     if report.mark_is_known {
         match open() {
             Ok(storage) => return Ok(storage),
-            Err(error) => println!("the log does not fit what was salvaged: {error:#}"),
+            Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
         }
     } else {
         println!("where in the log the salvaged state stands is not known");
@@ -178,9 +178,15 @@ fn repair_collections(env: &Env, storage: &Storage) -> Result<()> {
             if report.is_valid() {
                 continue;
             }
-            println!("{ns}: {} problems", report.errors.len());
+            println!(
+                "{ns}: {} documents cannot be read, {} index entries are missing, {} lead to no document",
+                report.n_invalid_documents, report.missing_entries, report.extra_entries
+            );
             for error in report.errors.iter().take(LINES_MAX) {
                 println!("  {error}");
+            }
+            if report.errors.len() > LINES_MAX {
+                println!("  and so on");
             }
             rewrite(storage, &op, &collection).with_context(|| format!("{ns}"))?;
             let report = storage.validate(&op, &ns, false)?;

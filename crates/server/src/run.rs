@@ -80,7 +80,8 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
     let code = match Running::start(config, argv, env, &logger) {
         Ok((running, events)) => running.wait(&events),
         Err(StartError { code, error }) => {
-            let attributes = doc! { "error": format!("{error:#}") };
+            let error = reasons(&error);
+            let attributes = doc! { "error": &error };
             logger.fatal(
                 Component::Control,
                 20557,
@@ -89,7 +90,7 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
                 attributes,
             );
             if config.log.destination != Destination::Stdout {
-                eprintln!("{error:#}");
+                eprintln!("{error}");
             }
             code
         }
@@ -102,6 +103,19 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
         doc! { "exitCode": i32::from(code) },
     );
     ExitCode::from(code)
+}
+
+/// An error with its causes, as far as it does not name them itself.
+pub(crate) fn reasons(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// A panic is a bug: it goes to the log, where the operator looks.
@@ -149,7 +163,9 @@ impl Running {
             directory_per_db: config.storage.directory_per_db,
         };
         let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
-        start_warnings(config, name, descriptors, directory.unclean, logger);
+        let memory_bytes = crate::memory::bytes(&*env.fs);
+        let unwise = engines::warnings(name, config, memory_bytes);
+        start_warnings(config, &unwise, descriptors, directory.unclean, logger);
         let storage = match open_storage(config, name, &env, &directory, logger, &sender) {
             Ok(storage) => storage,
             Err(error) => {
@@ -369,6 +385,12 @@ fn open_storage(
     options.on_progress = Some(Arc::new(move |step| {
         log_recovery(&progress, step, clock.monotonic().saturating_sub(started));
     }));
+    let failures = logger.clone();
+    options.on_checkpoint_failure = Some(Arc::new(move |error| {
+        let attributes = doc! { "error": error.to_string() };
+        let message = "A checkpoint could not be taken and will be tried again; the log keeps what it would have held";
+        failures.warning(Component::Storage, 8410010, "checkpointer", message, attributes);
+    }));
     let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
     storage.subscribe_failure(Box::new(move |reason| fail(reason)));
     Ok(storage)
@@ -501,7 +523,7 @@ fn log_start(config: &Config, engine: &str, logger: &Logger) {
     );
 }
 
-fn start_warnings(config: &Config, engine: &str, descriptors: u64, unclean: bool, logger: &Logger) {
+fn start_warnings(config: &Config, of_engine: &[String], descriptors: u64, unclean: bool, logger: &Logger) {
     if unclean {
         let attributes = doc! { "lockFile": crate::data_directory::LOCK_FILE };
         let message = "Detected unclean shutdown - Lock file is not empty";
@@ -533,7 +555,25 @@ fn start_warnings(config: &Config, engine: &str, descriptors: u64, unclean: bool
             "Journaling is off: a crash loses every write since the last checkpoint",
         );
     }
-    for warning in config.warnings.iter().chain(&engines::warnings(engine, config)) {
+    for warning in config.warnings.iter().chain(of_engine) {
         warn(8410009, warning);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let denied = || std::io::Error::new(std::io::ErrorKind::PermissionDenied, "denied");
+        let names_it = crate::data_directory::DataDirectoryError::Io {
+            operation: "lock",
+            path: "/x".into(),
+            source: denied(),
+        };
+        assert_eq!(reasons(&names_it.into()), "cannot lock /x: denied");
+        let does_not = anyhow::Error::from(denied()).context("pid file").context("start");
+        assert_eq!(reasons(&does_not), "start: pid file: denied");
     }
 }

@@ -215,7 +215,7 @@ impl Storage {
     }
 
     /// The period is over, or the log has grown: takes a checkpoint if it pays.
-    fn scheduled_checkpoint(&self) {
+    pub(crate) fn scheduled_checkpoint(&self) {
         let log_bytes = self.commit.lock().log_bytes;
         let wanted = match self.engine.info().capabilities.checkpoint_cost {
             CheckpointCost::Changes => log_bytes > 0,
@@ -224,8 +224,13 @@ impl Storage {
             CheckpointCost::Never => false,
         };
         if wanted {
-            // A full disk is tried again after the next period; other failures have stopped the storage.
-            let _ = self.checkpoint();
+            // A full disk is tried again after the next period; other failures have stopped the storage, which says so itself.
+            if let Err(error) = self.checkpoint()
+                && self.check_running().is_ok()
+                && let Some(handler) = &self.options.on_checkpoint_failure
+            {
+                handler(&error);
+            }
         }
     }
 

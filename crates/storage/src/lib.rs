@@ -60,8 +60,8 @@ pub use read::{IndexBatch, IndexCursor, ReadView, RecordBatch, RecordCursor};
 pub use record::RecordId;
 pub use stats::StorageStats;
 pub use storage::{
-    CollectionGuard, FailureHandler, NoPartialIndexes, PredicateCompiler, ProgressHandler, RecoveryProgress, Storage,
-    StorageOptions,
+    CheckpointFailureHandler, CollectionGuard, FailureHandler, NoPartialIndexes, PredicateCompiler, ProgressHandler,
+    RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};

@@ -71,6 +71,8 @@ pub enum RecoveryProgress {
 
 /// Told of [`RecoveryProgress`].
 pub type ProgressHandler = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
+/// Told of a checkpoint of the background thread that could not be taken, and will be tried again. It must not call the storage.
+pub type CheckpointFailureHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
 /// Told once why writing stopped for good. It must not call the storage.
 pub type FailureHandler = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -92,6 +94,8 @@ pub struct StorageOptions {
     pub collection_compressor: Option<String>,
     /// Told how recovery goes.
     pub on_progress: Option<ProgressHandler>,
+    /// Told of checkpoints that fail and are tried again.
+    pub on_checkpoint_failure: Option<CheckpointFailureHandler>,
     /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work, and
     /// interrupted index builds end within `open`.
     pub background: bool,
@@ -108,6 +112,7 @@ impl StorageOptions {
             ttl_sleep: Duration::from_secs(60),
             collection_compressor: None,
             on_progress: None,
+            on_checkpoint_failure: None,
             background: true,
         }
     }

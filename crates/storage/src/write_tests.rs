@@ -449,7 +449,17 @@ fn names_of_views_are_no_collections() {
 #[test]
 fn a_full_disk_is_an_error_that_passes() {
     let machine = Machine::new(1);
-    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let told = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let teller = told.clone();
+    let storage = machine.open_with(|options| {
+        // Then this engine, too, takes a checkpoint each period.
+        options.journal = false;
+        options.on_checkpoint_failure = Some(Arc::new(move |error| {
+            assert!(matches!(error, StorageError::OutOfSpace(_)), "{error:?}");
+            teller.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }));
+    });
+    let (storage, op) = (storage.unwrap(), machine.operation());
     storage.make(&op, "c", rawdoc! {});
     storage.wait_durable(storage.last_seq()).unwrap();
     machine.fs.set_free_bytes(Some(0));
@@ -466,10 +476,15 @@ fn a_full_disk_is_an_error_that_passes() {
     };
     assert!(matches!(full, StorageError::OutOfSpace(_)), "{full:?}");
     assert!(matches!(storage.checkpoint(), Err(StorageError::OutOfSpace(_))));
+    storage.scheduled_checkpoint();
+    let tells = || told.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!((tells(), storage.stats().checkpoints_failed), (1, 2));
     machine.fs.set_free_bytes(Some(1 << 30));
     storage.put(&op, "c", rawdoc! { "_id": 0 }).unwrap();
     storage.wait_durable(storage.last_seq()).unwrap();
-    storage.checkpoint().unwrap();
+    storage.scheduled_checkpoint();
+    assert_eq!((tells(), storage.stats().checkpoints_failed), (1, 2));
+    assert!(storage.stats().checkpoints > 0);
     storage.assert_valid(&op, "c");
     assert_eq!(storage.all("c").len(), id as usize + 1);
 }

@@ -17,6 +17,7 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
     let mut options = RocksOptions {
         cache_size_bytes: storage
             .rocksdb_cache_bytes
+            .filter(|bytes| *bytes > 0)
             .unwrap_or_else(|| default_cache_bytes(memory::bytes(&*env.fs))),
         ..RocksOptions::default()
     };
