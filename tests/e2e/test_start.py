@@ -43,10 +43,11 @@ def test_btree_is_the_default_and_what_wired_tiger_means(tmp_path):
 
 
 def test_options_that_cannot_be_honoured_are_warned_of(tmp_path):
-    options = ["--wiredTigerDirectoryForIndexes", "--wiredTigerIndexPrefixCompression", "false"]
+    options = ["--wiredTigerDirectoryForIndexes", "--wiredTigerIndexPrefixCompression", "false", "--wiredTigerCacheSizeGB", "0.125"]
     with Server(tmp_path, "btree", options=options) as server:
         warnings = "\n".join(server.client().admin.command("getLog", "startupWarnings")["log"])
         assert "directoryForIndexes has no effect" in warnings and "prefixCompression: false has no effect" in warnings
+        assert "the cache has 128 MiB of" in warnings
 
 
 def test_without_a_choice_the_engine_of_the_data_is_taken(tmp_path):

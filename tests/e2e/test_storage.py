@@ -125,6 +125,25 @@ def test_cache_and_checkpoint_figures_are_there_for_tools(tmp_path):
         assert transaction["transaction checkpoints"] >= 1 and transaction["transaction checkpoint currently running"] == 0
         assert transaction["transaction checkpoint total time (msecs)"] >= transaction["transaction checkpoint most recent time (msecs)"]
         assert status["tenon"]["engine"]["checkpoint"]["count"] >= 1
+        checkpoint = section["checkpoint"]
+        assert checkpoint["total succeed number of checkpoints"] == transaction["transaction checkpoints"]
+        assert checkpoint["min time (msecs)"] <= checkpoint["most recent time (msecs)"] <= checkpoint["max time (msecs)"]
+        assert checkpoint["total failed number of checkpoints"] == 0 and checkpoint["progress state"] == 0
+        # What was dirty is written; the checkpoint itself leaves next to nothing.
+        assert cache["tracked dirty bytes in the cache"] < dirty["tracked dirty bytes in the cache"] / 10
+        assert dirty["tracked dirty pages in the cache"] >= 5_000_000 // 16384
+        leaf, inner = (cache[f"tracked bytes belonging to {kind} pages in the cache"] for kind in ("leaf", "internal"))
+        assert leaf > 5_000_000 and inner > 0 and leaf + inner == cache["bytes currently in the cache"]
+        assert section["log"]["log bytes of payload data"] >= 5_000_000 and section["log"]["log sync operations"] > 0
+        # Nobody reads or writes now; a driver's monitor, which waits in hello, is no reader.
+        for tickets in (section["concurrentTransactions"], status["queues"]["execution"]):
+            for side in ("read", "write"):
+                assert tickets[side]["out"] == 0 and tickets[side]["available"] == tickets[side]["totalTickets"] > 0
+        assert status["globalLock"]["activeClients"] == {"total": 0, "readers": 0, "writers": 0}
+        stats = client.t.command("collStats", "c")
+        assert stats["wiredTiger"]["cache"]["bytes currently in the cache"] >= 5_000_000
+        assert stats["wiredTiger"]["block-manager"]["file size in bytes"] == stats["storageSize"] >= 5_000_000
+        assert stats["indexDetails"]["_id_"]["block-manager"]["file size in bytes"] == stats["indexSizes"]["_id_"] > 0
 
 
 def test_data_larger_than_the_cache(tmp_path):

@@ -320,6 +320,8 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         .collect();
     let before = all.len();
     let mut names = Vec::new();
+    let wrong_type =
+        |other| crate::arguments::wrong_type("dropIndexes", "index", other, "types '[array, string, object]'");
     match target {
         RawBsonRef::String("*") => {
             names.extend(
@@ -333,26 +335,12 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
             for name in listed {
                 match name? {
                     RawBsonRef::String(name) => names.push(name.to_owned()),
-                    other => {
-                        return Err(crate::arguments::wrong_type(
-                            "dropIndexes",
-                            "index",
-                            other,
-                            "types '[array, string, object]'",
-                        ));
-                    }
+                    other => return Err(wrong_type(other)),
                 }
             }
         }
         RawBsonRef::Document(key) => names.push(name_by_key(&all, key)?),
-        other => {
-            return Err(crate::arguments::wrong_type(
-                "dropIndexes",
-                "index",
-                other,
-                "types '[array, string, object]'",
-            ));
-        }
+        other => return Err(wrong_type(other)),
     }
     if names.iter().any(|name| name == "_id_") {
         return Err(CommandError::new(ErrorCode::InvalidOptions, "cannot drop _id index"));
