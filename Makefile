@@ -23,7 +23,7 @@ PORT ?= 27017
 BENCH_SCALE ?= 0.2
 BENCH_SECONDS ?= 16
 
-.PHONY: help run build test verify fix bench bench-example engine-bench stress book docs soak soak-engine clean-cache
+.PHONY: help run build test verify fix bench bench-example engine-bench stress book docs soak soak-engine miri clean-cache
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,6 +85,10 @@ soak: build ## kill -9 for as long as asked: make soak SOAK="--rounds 1000"
 soak-engine: ## Random runs and kills of the btree engine: make soak-engine SOAK="--seconds 3600"
 	cargo build -p engine-soak
 	$(CARGO_TARGET_DIR)/debug/engine-soak run --directory $(CACHE)/soak $(SOAK)
+
+miri: ## The cells that readers load without a latch, in an interpreter that finds undefined behaviour; see docs/testing.md
+	CARGO_TARGET_DIR=$(CACHE)/target-miri MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
+	    cargo +nightly miri test -p rcu --lib
 
 clean-cache: ## Remove build products and client packages
 	rm -rf $(CACHE)
