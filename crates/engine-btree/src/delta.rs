@@ -5,6 +5,7 @@
 //! the order is copied with the new number in it, and the leaf publishes the copy. Readers need no lock for any of that:
 //! a number is stored before the length that covers it, an entry before its number.
 
+use crate::page::head_u64;
 use crate::version::Chain;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -19,11 +20,27 @@ pub(crate) const WRITES_MAX: usize = 504;
 
 /// A key that was written.
 pub(crate) struct Entry {
+    /// [`head_u64`] of the key: a search mostly needs no more, and does not wait for the key's memory.
+    head: u64,
     pub(crate) key: Box<[u8]>,
     pub(crate) chain: Chain,
 }
 
 impl Entry {
+    pub(crate) fn new(key: Box<[u8]>, chain: Chain) -> Self {
+        Self {
+            head: head_u64(&key),
+            key,
+            chain,
+        }
+    }
+
+    /// How this key compares with `key`, whose head is `head`.
+    #[inline]
+    pub(crate) fn compare(&self, key: &[u8], head: u64) -> std::cmp::Ordering {
+        self.head.cmp(&head).then_with(|| (*self.key).cmp(key))
+    }
+
     /// Heap bytes of an entry without its versions.
     pub(crate) fn bytes(key: &[u8]) -> usize {
         crate::budget::good_size(key.len()) + size_of::<OnceLock<Entry>>()

@@ -329,10 +329,7 @@ impl<'a> Folder<'a> {
             if let (None, Some((_, Change::Put(value)))) = (&value, kept.first()) {
                 self.retained_rows += value.bytes().min(self.plan.large_bytes_min);
             }
-            self.retained.push(Entry {
-                key: key.into(),
-                chain: chain_of(kept.into_iter()),
-            });
+            self.retained.push(Entry::new(key.into(), chain_of(kept.into_iter())));
         }
     }
 

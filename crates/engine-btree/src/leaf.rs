@@ -10,7 +10,7 @@
 //! - a base that is only stored (`Base::Stored`) is that image.
 
 use crate::delta::{Arena, Entry, Order, WRITES_MAX};
-use crate::page::{CellValue, LeafImage};
+use crate::page::{CellValue, LeafImage, head_u64};
 use crate::version::{Change, Ground, Sight, Value, change_bytes, sum};
 use blocks::BlockAddr;
 use bytes::Bytes;
@@ -107,9 +107,10 @@ impl LeafView {
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let len = self.order.len();
         let (mut low, mut high) = (0, len);
+        let head = head_u64(key);
         // Appends come most often: look at the end first.
         if len > 0 {
-            match self.entry(len - 1).key.as_ref().cmp(key) {
+            match self.entry(len - 1).compare(key, head) {
                 std::cmp::Ordering::Less => return Err(len),
                 std::cmp::Ordering::Equal => return Ok(len - 1),
                 std::cmp::Ordering::Greater => high = len - 1,
@@ -117,7 +118,7 @@ impl LeafView {
         }
         while low < high {
             let middle = (low + high) / 2;
-            match self.entry(middle).key.as_ref().cmp(key) {
+            match self.entry(middle).compare(key, head) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Equal => return Ok(middle),
                 std::cmp::Ordering::Greater => high = middle,
@@ -280,10 +281,8 @@ impl Leaf {
                 bytes -= chain.trim(low, guard) as isize;
             }
             Err(place) => {
-                let entry = Entry {
-                    key: key.into(),
-                    chain: crate::version::chain_of(std::iter::once((seq, change))),
-                };
+                let chain = crate::version::chain_of(std::iter::once((seq, change)));
+                let entry = Entry::new(key.into(), chain);
                 bytes += Entry::bytes(key) as isize;
                 view.arena.put(state.entries, entry);
                 let number = state.entries as u16;

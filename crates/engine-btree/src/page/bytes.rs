@@ -102,7 +102,7 @@ pub(super) fn head_u32(bytes: &[u8]) -> u32 {
 
 /// First eight bytes, big endian, zero padded.
 #[inline(always)]
-pub(super) fn head_u64(bytes: &[u8]) -> u64 {
+pub(crate) fn head_u64(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<8>(), bytes.last_chunk::<4>()) {
         (Some(head), _) => u64::from_be_bytes(*head),
         // Four to seven bytes: the first four and the last four, which agree where they overlap.

@@ -13,7 +13,7 @@ mod leaf_builder;
 mod leaf_format;
 mod sink;
 
-pub(crate) use bytes::shortest_separator;
+pub(crate) use bytes::{head_u64, shortest_separator};
 pub(crate) use damage::PageDamage;
 pub(crate) use inner::{LEVEL_MAX, Separators, decode_inner, encode_inner};
 pub(crate) use key_parts::KeyParts;
