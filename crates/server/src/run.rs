@@ -392,6 +392,15 @@ fn open_storage(
         failures.warning(Component::Storage, 8410010, "checkpointer", message, attributes);
     }));
     let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
+    let took = env.clock.monotonic().saturating_sub(started);
+    let collections = storage.catalog().all_collections().len();
+    let attributes = doc! { "durationMillis": took.as_millis() as i64, "collections": collections as i64 };
+    info(
+        Component::Storage,
+        8410011,
+        "The collections are known and up to date",
+        attributes,
+    );
     storage.subscribe_failure(Box::new(move |reason| fail(reason)));
     Ok(storage)
 }

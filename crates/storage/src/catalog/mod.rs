@@ -107,7 +107,8 @@ impl Catalog {
             .cloned()
     }
 
-    pub(crate) fn all_collections(&self) -> Vec<Arc<Collection>> {
+    /// The collections of all databases.
+    pub fn all_collections(&self) -> Vec<Arc<Collection>> {
         let names = self.names.read();
         let entries = names.entries.values();
         entries
