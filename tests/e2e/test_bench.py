@@ -45,6 +45,10 @@ def test_every_workload_ends_on_every_engine(tmp_path):
         assert run["serverCpuUs"] is not None and run["writtenBytes"] is not None
     first = next(run for run in runs(out) if run["workload"] == "book" and run["phase"] == "insert")
     assert first["startSeconds"] > 0 and first["stopSeconds"] > 0 and first["fileBytes"] > 0
+    for name, phase, operation in [("book", "insert", "insert"), ("ycsb", "load", "insert"), ("book", "read", "read")]:
+        for run in (run for run in runs(out) if (run["workload"], run["phase"]) == (name, phase)):
+            times = 2 if phase == "read" else 1
+            assert run["operations"][operation]["count"] == int(run["parameters"]["documents"]) * times, "each one counts"
     read = next(run for run in runs(out) if run["workload"] == "book" and run["phase"] == "read")
     assert [iteration["cold"] for iteration in read["iterations"]] == [True, False]
     page = (tmp_path / "all.html").read_text()
@@ -73,6 +77,26 @@ def test_links_and_their_counts_agree(server, client, tmp_path, indexes):
     query = next(run for run in runs(out) if run["phase"] == "query")
     assert set(query["operations"]) >= {"addLink", "deleteLink", "updateLink", "getLinkList", "addNode"}
     client.drop_database("linkdb")
+
+
+def test_io_bound_queries_have_little_cache_or_are_skipped(tmp_path):
+    out = tmp_path / "out.json"
+    done = bench(
+        "linkbench", "--tenond", binary(), "--engines", ",".join(ENGINES), "--indexes", "few", "--scale", 0.02, "--duration", 1, "--warm-up", 0,
+        "--io-bound", "--directory", tmp_path, "--json", out, "--quiet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    bound = [run for run in runs(out) if run["parameters"].get("bound") == "io"]
+    assert [run["configuration"]["label"] for run in bound] == ENGINES
+    assert {run["parameters"]["cacheBytes"] for run in bound} == {str(16 << 20)}, "the same for all"
+    for run in bound:
+        if run["configuration"]["label"] == "inMemory":
+            assert run["outcome"] == {"state": "skipped", "message": "inMemory has no cache to limit"}
+            continue
+        assert run["outcome"] == {"state": "complete"}
+        assert "cacheSizeGB: 0.0156" in run["configuration"]["yaml"], run["configuration"]
+        assert any("I/O-bound: a cache of 16 MiB" in note for note in run["notes"])
+    assert "skipped: inMemory has no cache to limit" in done.stdout
 
 
 def test_iibench_inserts_what_its_definition_says(server, client, tmp_path):

@@ -121,6 +121,11 @@ impl Setup {
         self.file.is_none() && compressor_option(&self.engine).is_some()
     }
 
+    /// True when this is known to be an engine whose cache cannot be small.
+    pub fn has_no_cache(&self) -> bool {
+        self.file.is_none() && !self.engine.is_empty() && cache_option(&self.engine).is_none()
+    }
+
     /// The configuration file's text.
     pub fn yaml(&self) -> Result<String> {
         if let Some(path) = &self.file {

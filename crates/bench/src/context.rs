@@ -87,18 +87,16 @@ impl Context {
         }
     }
 
-    /// Keeps a run. One that is not complete is an error, for the workload to end by.
+    /// Keeps a run. One that should be complete and is not is an error, for the workload to end by.
     pub fn keep(&mut self, mut run: Run) -> Result<()> {
         run.notes.dedup();
         let outcome = run.outcome.clone();
         self.session.runs.push(run);
         self.write()?;
         match outcome {
-            Outcome::Complete => Ok(()),
+            Outcome::Complete | Outcome::Skipped { .. } => Ok(()),
             Outcome::Interrupted => Err(Error::Interrupted),
-            Outcome::Failed { message } | Outcome::Refused { message } | Outcome::Skipped { message } => {
-                Err(Error::Kept(message))
-            }
+            Outcome::Failed { message } | Outcome::Refused { message } => Err(Error::Kept(message)),
         }
     }
 

@@ -120,19 +120,34 @@ impl Look {
 
 /// Runs a phase with one client per actor. The result is not kept yet.
 pub fn measure(context: &Context, subject: &mut Subject, phase: &Phase, actors: Vec<Box<dyn Actor>>) -> Run {
+    let mut run = blank(context, subject, phase, actors.len());
+    if let Err(error) = measure_into(&mut run, context, subject, phase, actors) {
+        run.outcome = outcome(&error);
+    }
+    run
+}
+
+/// Keeps a run that says why a phase makes no sense here.
+pub fn skip(context: &mut Context, subject: &Subject, phase: &Phase, clients: usize, reason: &str) -> Result<()> {
+    let mut run = blank(context, subject, phase, clients);
+    run.outcome = Outcome::Skipped {
+        message: reason.to_owned(),
+    };
+    context.keep(run)
+}
+
+/// A run of which nothing has been measured yet.
+fn blank(context: &Context, subject: &Subject, phase: &Phase, clients: usize) -> Run {
     let mut run = Run::new(phase.workload, phase.phase.as_str(), subject.configuration.clone());
     run.parameters.clone_from(&phase.parameters);
     run.parameters
         .insert("scale".to_owned(), context.options.scale.to_string());
     run.seed = context.options.seed;
     run.repetition = context.repetition;
-    run.clients = actors.len() as u32;
+    run.clients = clients as u32;
     run.pacing = phase.pacing;
     run.started_ms = procfs::now_ms();
     run.notes.clone_from(&subject.notes);
-    if let Err(error) = measure_into(&mut run, context, subject, phase, actors) {
-        run.outcome = outcome(&error);
-    }
     run
 }
 
@@ -185,13 +200,14 @@ fn measure_into(
         for (index, part) in parts.into_iter().enumerate() {
             connected.push(Worker::connect(&plan, &shared, index, address, part)?);
         }
+        // Work that ends by itself counts from its first operation on.
+        let from_the_start = phase.warm_up.is_zero().then(|| begin(subject, &shared));
         let workers: Vec<_> = connected
             .into_iter()
             .map(|worker| scope.spawn(move || worker.run()))
             .collect();
         let mut ended = warm_up(context, subject, phase, &shared);
-        let before = Look::now(subject);
-        shared.record();
+        let before = from_the_start.unwrap_or_else(|| begin(subject, &shared));
         let mut series = Sampler::new(phase, &before);
         if ended.is_ok() {
             ended = observe(context, subject, phase, &shared, &watch, &mut series, &bar);
@@ -221,6 +237,13 @@ fn measure_into(
         ended.map_err(|error| explained(error, subject))?;
         settle(run, subject, &before, &after).map_err(|error| explained(error, subject))
     })
+}
+
+/// From here on all that happens counts.
+fn begin(subject: &Subject, shared: &Shared) -> Look {
+    let before = Look::now(subject);
+    shared.record();
+    before
 }
 
 /// A full disk explains what went wrong on it better than what went wrong.

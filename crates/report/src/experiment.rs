@@ -162,3 +162,32 @@ pub fn labels(session: &Session) -> Vec<&str> {
     }
     labels
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Machine, Operation};
+
+    #[test]
+    fn the_typical_repetition_is_the_one_in_the_middle() {
+        let mut session = Session::new("test", 0, Vec::new(), Machine::default());
+        for (repetition, count) in [(0, 500), (1, 100), (2, 900), (3, 200)] {
+            let mut run = Run::new("ycsb", "a", Configuration::default());
+            run.repetition = repetition;
+            run.seconds = 1.0;
+            let operation = Operation {
+                count,
+                errors: 0,
+                latency: None,
+            };
+            run.operations.insert("read".to_owned(), operation);
+            session.runs.push(run);
+        }
+        let typical = |session: &Session| Experiment::all(session)[0].pools[0].typical().map(Run::count);
+        assert_eq!(typical(&session), Some(200), "of two in the middle the slower");
+        session.runs.pop();
+        assert_eq!(typical(&session), Some(500));
+        session.runs.truncate(0);
+        assert!(Experiment::all(&session).is_empty());
+    }
+}

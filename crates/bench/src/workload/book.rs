@@ -94,7 +94,9 @@ pub fn shipped(directory: &Path, build: &Build) -> Result<Vec<Setup>> {
     for (name, text) in FILES {
         let path: PathBuf = folder.join(name);
         fs::write(&path, text).doing(format!("writing {}", path.display()))?;
-        let setup = Setup::file(&path)?;
+        let mut setup = Setup::file(&path)?;
+        // With its ending, so that nobody takes `mmapv1` for an engine.
+        setup.label = name.to_owned();
         // `wiredTiger` in a file means Tenon's B-tree.
         let known = setup.engine.is_empty() || has(&setup.engine) || (setup.engine == "wiredTiger" && has("btree"));
         if known {

@@ -17,7 +17,7 @@ use crate::configuration::Setup;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::limits::Wanted;
-use crate::measure::{Phase, measure};
+use crate::measure::{Phase, measure, skip};
 use crate::subject::Subject;
 use bson::raw::RawDocumentBuf;
 use bson::rawdoc;
@@ -38,7 +38,7 @@ const IDS: u64 = 100_000;
 /// The requesters of the port whose indexes are `covering`.
 const CLIENTS: u32 = 16;
 const DURATION: Duration = Duration::from_secs(60);
-/// The cache of an I/O-bound run, as a share of the files.
+/// The cache of an I/O-bound run, as a share of the documents that were loaded: the same for all engines.
 const IO_BOUND_CACHE_SHARE: f64 = 0.1;
 /// The smallest cache that engines take.
 const CACHE_MIN: u64 = 16 << 20;
@@ -144,7 +144,7 @@ fn run_with(
     drop(connection);
     let phase = parameters(Phase::work("linkbench", "load", loading::NAMES, Some(graph.rows())));
     let run = measure(context, subject, &phase, loading::actors(graph, indexes, clients));
-    let file_bytes = run.file_bytes;
+    let document_bytes = run.document_bytes.unwrap_or(0);
     context.keep(run)?;
 
     let next_node = Arc::new(AtomicU64::new(graph.ids() + 1));
@@ -162,11 +162,16 @@ fn run_with(
     if !io_bound {
         return Ok(());
     }
-    let cache_bytes = ((file_bytes.unwrap_or(0) as f64 * IO_BOUND_CACHE_SHARE) as u64).max(CACHE_MIN);
-    let before = limit(context, subject, cache_bytes)?;
+    let share = (document_bytes as f64 * IO_BOUND_CACHE_SHARE) as u64;
+    let cache_bytes = share.max(CACHE_MIN).next_multiple_of(1 << 20);
     let mut phase = query(context).with("bound", "io").with("cacheBytes", cache_bytes);
     phase.seed = 1;
     phase.drop_pages = true;
+    if subject.is_own() && subject.setup().has_no_cache() {
+        let reason = format!("{} has no cache to limit", subject.configuration.engine);
+        return skip(context, subject, &phase, clients, &reason);
+    }
+    let before = limit(context, subject, cache_bytes)?;
     let mut run = measure(context, subject, &phase, requesters(1));
     run.notes.push(format!(
         "I/O-bound: a cache of {} MiB, and the clean pages of the server's files dropped from the page cache every second",

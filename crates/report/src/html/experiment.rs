@@ -116,7 +116,7 @@ fn winner(page: &Page, standing: &Standing) -> Markup {
     html! {
         tr {
             th.name scope="row" { (standing.measure.name()) }
-            td.left { @for place in &standing.places[..standing.leaders] { (page.chip(place.label)) " " } }
+            td.wrap { @for place in &standing.places[..standing.leaders] { (page.chip(place.label)) " " } }
             td { (standing.measure.show(standing.places[0].estimate.value)) }
             td { (or_dash(next.behind.map(|ratio| number::ratio(ratio.value)))) }
             td { (or_dash(next.behind.map(|ratio| format!("{mark}{} to {}", number::ratio(ratio.low), number::ratio(ratio.high))))) }
