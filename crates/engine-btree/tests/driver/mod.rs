@@ -67,7 +67,7 @@ impl Manner {
         Self {
             plan,
             weights,
-            crash_at: u64::from(u16::from_le_bytes([crash_low, crash_high])) % 4096,
+            crash_at: u64::from(u16::from_le_bytes([crash_low, crash_high])) % 1024,
             free_bytes: (free >= 128).then(|| u64::from(free - 127) << 13),
         }
     }
