@@ -57,6 +57,7 @@ bench: build ## book, linkbench, iibench and ycsb on every engine, small; a repo
 bench-example: ## The manual's example of a report: `make bench` on every engine, then docs/bench-example.*
 	$(MAKE) bench ENGINES=all
 	$(CARGO_TARGET_DIR)/release/tenon bench show $(CACHE)/bench/bench.json --title "Example: a small run of every workload" \
+	    --introduction "The tables of [a page with charts](bench-example.html). [Reading a report](bench-report.md) explains its words; \`make bench-example\` makes both." \
 	    --report docs/bench-example.html --markdown docs/bench-example.md
 
 stress: build ## Write concern x journal x capped on every engine, with a report; STRESS="--scale 0.1 --engines inMemory"

@@ -428,7 +428,10 @@ fn settle(run: &mut Run, subject: &mut Subject, before: &Look, after: &Look) -> 
         before.server.and_then(|usage| usage.written_bytes),
         server.and_then(|usage| usage.written_bytes),
     );
-    run.file_bytes = subject.data().map(procfs::directory_bytes);
+    // After work that only read, the size is that of whatever was written before, maybe unequally.
+    if run.document_bytes.is_some() {
+        run.file_bytes = subject.data().map(procfs::directory_bytes);
+    }
     Ok(())
 }
 

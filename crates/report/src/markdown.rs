@@ -10,6 +10,9 @@ use crate::{Experiment, Session, labels, number};
 use jiff::Timestamp;
 use std::fmt::Write as _;
 
+/// Work that moves fewer bytes per operation on every configuration moves none.
+const BYTES_MIN: f64 = 1.0;
+
 /// The measures with a table, in its order. Of latencies it is that of the most frequent operation.
 fn measures(experiment: &Experiment) -> Vec<(&'static str, Measure)> {
     let busiest = experiment
@@ -34,9 +37,12 @@ fn measures(experiment: &Experiment) -> Vec<(&'static str, Measure)> {
     all
 }
 
-/// See the module. `title`: the heading of the page.
-pub fn markdown(session: &Session, title: &str) -> String {
+/// See the module. `title`: the heading of the page; `introduction`: what stands below it, in Markdown, maybe nothing.
+pub fn markdown(session: &Session, title: &str, introduction: &str) -> String {
     let mut text = format!("# {title}\n\n");
+    if !introduction.is_empty() {
+        text += &format!("{introduction}\n\n");
+    }
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(text, "{}\n", origin(session));
     let _ = writeln!(text, "    {}\n", session.command_line.join(" "));
@@ -129,13 +135,15 @@ fn section(text: &mut String, experiments: &[&Experiment], labels: &[&str]) {
     }
 }
 
-/// The line of one experiment; `None` when no configuration has the figure.
+/// The line of one experiment; `None` when no configuration has a figure worth a line.
 fn row(experiment: &Experiment, all: &[&Experiment], measure: &Measure, labels: &[&str]) -> Option<String> {
     let estimates: Vec<Option<f64>> = labels
         .iter()
         .map(|label| measure.estimate(experiment.pool(label)?).map(|estimate| estimate.value))
         .collect();
-    if estimates.iter().all(Option::is_none) {
+    let is_bytes = matches!(measure, Measure::Read | Measure::Written);
+    let least = if is_bytes { BYTES_MIN } else { 0.0 };
+    if !estimates.iter().flatten().any(|value| *value >= least) {
         return None;
     }
     let standing = Standing::of(experiment, measure.clone());
@@ -247,8 +255,11 @@ mod tests {
             message: "not <here>".to_owned(),
         };
         session.runs.push(refused);
-        let text = markdown(&session, "Results");
-        assert!(text.starts_with("# Results\n"), "{text}");
+        let text = markdown(&session, "Results", "By *hand*.");
+        assert!(
+            text.starts_with("# Results\n\nBy *hand*.\n\nMeasured 1970-01-01"),
+            "{text}"
+        );
         assert!(text.contains("| | btree | other\\|one |\n|---|---:|---:|\n"), "{text}");
         assert!(text.contains("| a | **10,000/s** | 1,000/s |\n"), "{text}");
         assert!(text.contains("| b | 5.00/s | refused |\n"), "{text}");
@@ -267,7 +278,7 @@ mod tests {
             run.parameters.insert("scale".to_owned(), "1".to_owned());
             run.parameters.insert("indexes".to_owned(), indexes.to_owned());
         }
-        let text = markdown(&session, "Results");
+        let text = markdown(&session, "Results", "");
         assert!(
             text.contains("| query (indexes few) |") && text.contains("| query (indexes covering) |"),
             "{text}"

@@ -24,6 +24,9 @@ pub struct ShowCommand {
     /// The heading of the page in Markdown
     #[arg(long, default_value = "Results")]
     title: String,
+    /// What stands below the heading, in Markdown
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    introduction: String,
 }
 
 impl ShowCommand {
@@ -41,7 +44,7 @@ impl ShowCommand {
             }
         }
         if let Some(path) = &self.markdown {
-            write(path, &report::markdown(&session, &self.title))?;
+            write(path, &report::markdown(&session, &self.title, &self.introduction))?;
             written = true;
         }
         if !written {
