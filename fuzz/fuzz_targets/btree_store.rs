@@ -161,7 +161,10 @@ fn make(env: &Env, source: &mut Source<'_>) {
             (key, table_row(source, &pages))
         })
         .collect();
-    let raw = encoded(rows.iter().map(|(key, value)| (key.as_slice(), NewValue::Inline(value))));
+    let raw = encoded(
+        rows.iter()
+            .map(|(key, value)| (key.as_slice(), NewValue::Inline(value))),
+    );
     let address = writer
         .append(BlockKind::Leaf, DIRECTORY, Codec::Lz4, None, &raw)
         .expect("a short block");
