@@ -29,3 +29,8 @@ pub(crate) const GROWTH_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(8 <
 pub(crate) const RUN_SECTORS_MIN: u64 = 64;
 /// Longest run a writer reserves, in sectors.
 pub(crate) const RUN_SECTORS_MAX: u64 = 2048;
+/// Least number of segments whose worth of blocks one plan in the background may have moved: enough for a small store to
+/// become small within a few checkpoints, and little work for a disk.
+pub(crate) const BACKGROUND_SEGMENTS: u64 = 8;
+/// One plan in the background may have one part in so many of all blocks moved.
+pub(crate) const BACKGROUND_SHARE: u64 = 20;

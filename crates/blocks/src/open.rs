@@ -62,6 +62,7 @@ impl BlockStore {
             durable_volumes: Vec::new(),
             pins: 0,
             unflushed: BTreeMap::new(),
+            written_at_plan: 0,
         };
         let store = Arc::new_cyclic(|this| BlockStore {
             this: this.clone(),

@@ -8,8 +8,8 @@
 //! what the last one has left.
 //!
 //! Invariants, see `SpaceMap::check_invariants`: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map` and
-//! `later` have nothing in common; `dropped` is a part of `map`. Busy and in none of these are the volume's head,
-//! the store's own blocks, and what writers have reserved.
+//! `later` have nothing in common; `dropped` and `excluded` are parts of `map`. Busy and in none of these are the volume's
+//! head, the store's own blocks, and what writers have reserved.
 
 use crate::bits;
 use crate::store::Referenced;
@@ -25,6 +25,9 @@ const CANDIDATES: usize = 8;
 const CANDIDATES_HARD: usize = 1024;
 /// The file grows freely while less than one part in so many is free.
 const GROWTH_SHARE: u64 = 20;
+
+/// A file that could be shorter by so many segments is left as it is in the background.
+const SLACK_SEGMENTS: usize = 2;
 
 /// What a new block belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,8 +59,17 @@ struct Extra {
     later: Box<[u64]>,
     /// Those of `map` that the checkpoint after the running one does not refer to.
     dropped: Box<[u64]>,
-    /// Free but for a pin.
+    /// Those of `map` that the running checkpoint does not refer to: on disk they are free.
+    excluded: Box<[u64]>,
+    /// A pinned checkpoint may refer to them, the durable one does not.
     withheld: Box<[u64]>,
+}
+
+impl Extra {
+    /// What a word of `map` is on disk.
+    fn recorded(&self, map: &[u64], word: usize) -> u64 {
+        map[word] & !self.excluded[word]
+    }
 }
 
 struct Segment {
@@ -74,6 +86,8 @@ struct Segment {
     /// A part of a block longer than a segment lies at its start. False after opening, as maps know no blocks, until
     /// [`SpaceMap::wants_move`] is asked about that block.
     long: bool,
+    /// Sectors in `map` or `later` when it was found that not all of it can be moved; 0 when nobody knows of such a thing.
+    stuck: u32,
 }
 
 impl Segment {
@@ -84,6 +98,7 @@ impl Segment {
                 durable: self.map.clone(),
                 later: none.clone(),
                 dropped: none.clone(),
+                excluded: none.clone(),
                 withheld: none,
             })
         })
@@ -160,6 +175,7 @@ impl SpaceMap {
                 hole_max: self.segment_sectors,
                 evacuating: false,
                 long: false,
+                stuck: 0,
             });
             self.by_free.insert((self.segment_sectors, Reverse(number)));
             self.free_sectors += u64::from(self.segment_sectors);
@@ -197,6 +213,10 @@ impl SpaceMap {
             segment.hole_max = segment.free;
         }
         segment.long &= bits::any(&segment.busy, 0..1);
+        if segment.live <= segment.stuck - segment.stuck.div_ceil(8) {
+            // Whatever it was may have gone.
+            segment.stuck = 0;
+        }
         if segment.extra.is_some() {
             self.touched.insert(number as u32);
         } else {
@@ -329,6 +349,11 @@ impl SpaceMap {
                 }
             }
         }
+        if self.is_roomy()
+            && let Some(found) = self.lowest_hole(good)
+        {
+            return Some(found);
+        }
         if let Some(found) = self.emptiest_hole(good) {
             return Some(found);
         }
@@ -337,6 +362,19 @@ impl SpaceMap {
             return None;
         }
         self.fullest_hole(min)
+    }
+
+    /// Half of the file is free: it should get shorter.
+    fn is_roomy(&self) -> bool {
+        self.free_sectors * 2 > self.segments.len() as u64 * u64::from(self.segment_sectors)
+    }
+
+    /// The longest hole of the first segment that has one of at least `min` sectors.
+    fn lowest_hole(&mut self, min: u32) -> Option<(usize, Range<usize>)> {
+        (0..self.segments.len() as u32).find_map(|number| {
+            let is_usable = !self.segments[number as usize].evacuating;
+            is_usable.then(|| self.hole_in(number, min)).flatten()
+        })
     }
 
     /// The longest hole of the emptiest segment that has one of at least `min` sectors.
@@ -405,10 +443,44 @@ impl SpaceMap {
                 let extra = segment.extra();
                 bits::clear(&mut extra.later, range.clone());
                 bits::clear(&mut extra.dropped, range.clone());
+                bits::clear(&mut extra.excluded, range.clone());
                 bits::clear(&mut segment.map, range);
             });
         }
         self.release(sector, sectors, false);
+    }
+
+    /// The running checkpoint's map on disk shall not have a block of its own, which stays in use. False when the sectors are
+    /// not those of such a block.
+    pub fn exclude(&mut self, sector: u64, sectors: u32) -> bool {
+        let in_map = |(number, range): (usize, Range<usize>)| bits::all(&self.segments[number].map, range);
+        let Some(pieces) = self.find(sector, sectors).filter(|pieces| pieces.clone().all(in_map)) else {
+            return false;
+        };
+        for (number, range) in pieces {
+            self.change(number, |segment| bits::set(&mut segment.extra().excluded, range));
+        }
+        true
+    }
+
+    /// Gives back a block that was kept for the running checkpoint, which has come not to refer to it after all. False when it
+    /// was not kept.
+    pub fn forsake(&mut self, sector: u64, sectors: u32) -> bool {
+        let is_kept = |(number, range): (usize, Range<usize>)| {
+            let extra = self.segments[number].extra.as_deref();
+            extra.is_some_and(|extra| bits::all(&extra.dropped, range))
+        };
+        let Some(pieces) = self.find(sector, sectors).filter(|pieces| pieces.clone().all(is_kept)) else {
+            return false;
+        };
+        for (number, range) in pieces {
+            self.change(number, |segment| {
+                bits::clear(&mut segment.extra().dropped, range.clone());
+                drop_from_map(segment, range);
+            });
+            self.settle_evacuation(number);
+        }
+        true
     }
 
     /// Moves a block from the running checkpoint to the one after it.
@@ -462,15 +534,7 @@ impl SpaceMap {
                 } else if kept {
                     return bits::set(&mut extra.dropped, range);
                 }
-                let waits = bits::any(&extra.durable, range.clone());
-                if !in_later {
-                    bits::clear(&mut segment.map, range.clone());
-                }
-                segment.live -= range.len() as u32;
-                if !waits {
-                    segment.free += range.len() as u32;
-                    bits::clear(&mut segment.busy, range);
-                }
+                drop_from_map(segment, range);
             });
             self.settle_evacuation(number);
         }
@@ -484,14 +548,15 @@ impl SpaceMap {
                 return;
             };
             for word in 0..segment.map.len() {
-                let gone = extra.durable[word] & !segment.map[word];
+                let before = extra.durable[word] | segment.map[word];
+                let durable = extra.recorded(&segment.map, word);
+                let map = segment.map[word] & !extra.dropped[word] | extra.later[word];
                 if withhold {
-                    extra.withheld[word] |= gone;
-                } else {
-                    segment.busy[word] &= !gone;
+                    extra.withheld[word] |= extra.durable[word] & !durable;
                 }
-                extra.durable[word] = segment.map[word];
-                segment.map[word] = segment.map[word] & !extra.dropped[word] | extra.later[word];
+                segment.busy[word] &= !(before & !(durable | map | extra.withheld[word]));
+                extra.durable[word] = durable;
+                segment.map[word] = map;
             }
         });
     }
@@ -504,7 +569,7 @@ impl SpaceMap {
             };
             for word in 0..segment.map.len() {
                 let dropped = extra.dropped[word];
-                segment.busy[word] &= !(dropped & !extra.durable[word]);
+                segment.busy[word] &= !(dropped & !extra.durable[word] & !extra.withheld[word]);
                 segment.map[word] = segment.map[word] & !dropped | extra.later[word];
             }
         });
@@ -516,8 +581,9 @@ impl SpaceMap {
             let sectors = self.segment_sectors;
             self.change(number as usize, |segment| {
                 if let Some(extra) = segment.extra.as_deref_mut() {
-                    for (busy, withheld) in segment.busy.iter_mut().zip(&mut extra.withheld) {
-                        *busy &= !std::mem::take(withheld);
+                    for word in 0..segment.map.len() {
+                        let withheld = std::mem::take(&mut extra.withheld[word]);
+                        segment.busy[word] &= !(withheld & !(segment.map[word] | extra.durable[word]));
                     }
                 }
                 drop_extra(segment);
@@ -535,6 +601,7 @@ impl SpaceMap {
                 if let Some(extra) = segment.extra.as_deref_mut() {
                     extra.later.fill(0);
                     extra.dropped.fill(0);
+                    extra.excluded.fill(0);
                 }
                 drop_extra(segment);
                 segment.recount(sectors);
@@ -554,22 +621,28 @@ impl SpaceMap {
         }
     }
 
-    /// Segments whose `map` differs from the durable one.
+    /// Segments of which something else is to be recorded than for the durable checkpoint.
     pub fn changed_segments(&self) -> impl Iterator<Item = u32> + '_ {
         self.touched.iter().copied().filter(|number| {
             let segment = &self.segments[*number as usize];
-            segment
-                .extra
-                .as_deref()
-                .is_some_and(|extra| extra.durable != segment.map)
+            let differs = |extra: &Extra| {
+                (0..segment.map.len()).any(|word| extra.durable[word] != extra.recorded(&segment.map, word))
+            };
+            segment.extra.as_deref().is_some_and(differs)
         })
     }
 
-    /// Appends the `map` of a segment, little endian; zeros past the last one.
+    /// Appends what the running checkpoint records of a segment, little endian; zeros past the last one.
     pub fn encode_map(&self, number: u32, out: &mut Vec<u8>) {
-        match self.segments.get(number as usize) {
-            Some(segment) => out.extend(segment.map.iter().flat_map(|word| word.to_le_bytes())),
-            None => out.resize(out.len() + self.segment_sectors as usize / 8, 0),
+        let Some(segment) = self.segments.get(number as usize) else {
+            return out.resize(out.len() + self.segment_sectors as usize / 8, 0);
+        };
+        for (at, word) in segment.map.iter().enumerate() {
+            let word = segment
+                .extra
+                .as_ref()
+                .map_or(*word, |extra| extra.recorded(&segment.map, at));
+            out.extend(word.to_le_bytes());
         }
     }
 
@@ -656,8 +729,40 @@ impl SpaceMap {
         self.evacuating > 0
     }
 
-    /// Chooses anew which segments to empty. `live` sectors to be moved are the result.
-    pub fn plan_evacuation(&mut self, compact: bool) -> u64 {
+    /// The segments to be emptied.
+    pub fn evacuating_segments(&self) -> impl Iterator<Item = u32> + '_ {
+        let count = if self.evacuating > 0 { self.segments.len() } else { 0 };
+        (0..count as u32).filter(|number| self.segments[*number as usize].evacuating)
+    }
+
+    /// The runs of sectors in a segment whose blocks have to go before it is empty, counted from its start.
+    pub fn runs_to_move(&self, number: u32) -> Vec<Range<usize>> {
+        let Some(segment) = self.segments.get(number as usize).filter(|segment| segment.evacuating) else {
+            return Vec::new();
+        };
+        let words: Vec<u64> = match &segment.extra {
+            None => segment.map.to_vec(),
+            Some(extra) => (0..segment.map.len())
+                .map(|word| segment.map[word] & !extra.dropped[word] | extra.later[word])
+                .collect(),
+        };
+        bits::runs(&words, true).collect()
+    }
+
+    /// A segment has a block that cannot be moved: it is used again, and not chosen before an eighth of what is in it has gone.
+    pub fn give_up_evacuation(&mut self, number: u32) {
+        if (number as usize) < self.segments.len() {
+            self.change(number as usize, |segment| {
+                segment.evacuating = false;
+                segment.stuck = segment.live;
+            });
+        }
+    }
+
+    /// Chooses anew which segments to empty: all that shortens the file, or what costs no more than `allowance` sectors to be
+    /// moved. Those sectors are the result.
+    pub fn plan_evacuation(&mut self, allowance: Option<u64>) -> u64 {
+        let compact = allowance.is_none();
         for number in 0..self.segments.len() {
             if self.segments[number].evacuating {
                 self.change(number, |segment| segment.evacuating = false);
@@ -669,39 +774,52 @@ impl SpaceMap {
         let (share, budget) = if compact {
             (20, self.free_sectors)
         } else {
-            (8, (self.free_sectors / 2).min((total / 32).max(2 * length)))
+            (8, (self.free_sectors / 2).min(allowance.unwrap_or(0)))
         };
         if self.segments.len() < 2 || self.free_sectors * share < total {
             return 0;
         }
-        let mut chosen = Vec::new();
         // What the file could be, with some room to work in.
         let aim = self.live_sectors + self.live_sectors / if compact { 32 } else { 6 } + length;
         let aim = usize::try_from(aim.div_ceil(length)).unwrap_or(usize::MAX);
-        if aim < self.segments.len() {
-            let tail = (aim..self.segments.len()).rev();
-            // Those are not emptier than others: a few at a time.
-            chosen.extend(tail.take(if compact {
-                usize::MAX
-            } else {
-                2 + self.segments.len() / 128
-            }));
+        if !compact && self.segments.len() <= aim + SLACK_SEGMENTS {
+            return 0;
         }
+        let is_stuck = |number: &usize| self.segments[*number].stuck > 0;
+        // Those at the end are not emptier than others: a few at a time.
+        let few = if compact {
+            usize::MAX
+        } else {
+            2 + self.segments.len() / 128
+        };
+        let tail = (aim.min(self.segments.len())..self.segments.len()).rev();
+        let tail: Vec<usize> = tail.filter(|number| !is_stuck(number)).take(few).collect();
         // Half empty ones always pay; others when much is free, and yet perhaps nowhere enough for a long block.
         let quarters = if self.free_sectors * 7 > total { 3 } else { 2 };
-        let mut sparse: Vec<usize> = (1..self.segments.len() - chosen.len())
+        // With that much free, from the back to the front only: what is moved once is not moved again.
+        let first = if !compact && self.is_roomy() { aim } else { 1 };
+        let mut sparse: Vec<usize> = (first..self.segments.len())
             .filter(|number| {
                 let segment = &self.segments[*number];
-                segment.live > 0 && !segment.long && u64::from(segment.live) * 4 < length * quarters
+                let is_sparse = segment.live > 0 && u64::from(segment.live) * 4 < length * quarters;
+                is_sparse && !segment.long && !is_stuck(number)
             })
             .collect();
         sparse.sort_by_key(|number| self.segments[*number].live);
-        chosen.extend(sparse);
+        // Room that is not handed out meanwhile: never so much that the file would grow for it.
+        let room = if compact {
+            self.free_sectors
+        } else {
+            self.free_sectors / 2
+        };
         let (mut moved, mut lost) = (0, 0);
-        for number in chosen {
+        for number in tail.into_iter().chain(sparse) {
             let segment = &self.segments[number];
+            if segment.evacuating {
+                continue;
+            }
             let (live, free) = (u64::from(segment.live), u64::from(segment.free));
-            if moved + live > budget || moved + live + lost + free > self.free_sectors {
+            if moved + live > budget || moved + live + lost + free > room {
                 break;
             }
             moved += live;
@@ -748,8 +866,12 @@ impl SpaceMap {
                     let busy_parts = extra.durable[word] | extra.later[word] | extra.withheld[word];
                     assert_eq!(busy_parts & !busy, 0, "segment {number}");
                     assert_eq!(extra.later[word] & (map | extra.durable[word]), 0, "segment {number}");
-                    assert_eq!(extra.dropped[word] & !map, 0, "segment {number}");
-                    assert_eq!(extra.withheld[word] & (map | extra.later[word]), 0, "segment {number}");
+                    assert_eq!(
+                        (extra.dropped[word] | extra.excluded[word]) & !map,
+                        0,
+                        "segment {number}"
+                    );
+                    assert_eq!(extra.withheld[word] & extra.later[word], 0, "segment {number}");
                     counted += extra.later[word].count_ones();
                 }
             }
@@ -767,11 +889,24 @@ impl SpaceMap {
     }
 }
 
+/// Takes sectors out of a segment's map, or what is for later; they are free unless a checkpoint on disk refers to them.
+fn drop_from_map(segment: &mut Segment, range: Range<usize>) {
+    let extra = segment.extra.as_deref_mut().expect("it was touched");
+    bits::clear(&mut extra.excluded, range.clone());
+    let waits = bits::any(&extra.durable, range.clone()) || bits::any(&extra.withheld, range.clone());
+    bits::clear(&mut segment.map, range.clone());
+    segment.live -= range.len() as u32;
+    if !waits {
+        segment.free += range.len() as u32;
+        bits::clear(&mut segment.busy, range);
+    }
+}
+
 /// Drops the extra maps where they say nothing more.
 fn drop_extra(segment: &mut Segment) {
     let plain = |extra: &Extra| {
         extra.durable == segment.map
-            && [&extra.later, &extra.dropped, &extra.withheld]
+            && [&extra.later, &extra.dropped, &extra.excluded, &extra.withheld]
                 .iter()
                 .all(|words| bits::is_zero(words))
     };

@@ -7,7 +7,7 @@
 
 use crate::checkpoint::MetaTree;
 use crate::directory::check_name;
-use crate::limits::ROOT_BYTES_MAX;
+use crate::limits::{BACKGROUND_SEGMENTS, BACKGROUND_SHARE, ROOT_BYTES_MAX};
 use crate::space::{Mark, Phase, SpaceMap};
 use crate::stats::{Counters, add};
 use crate::superblock::VolumeHeader;
@@ -17,6 +17,7 @@ use crate::{BlockAddr, BlockError, Result, RunWriter, SECTOR_BYTES, VolumeId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use vfs::{Access, FileSystem};
 
@@ -96,6 +97,8 @@ pub(crate) struct State {
     pub pins: u32,
     /// Blocks appended and not flushed, by the checkpoint they belong to.
     pub unflushed: BTreeMap<u64, u64>,
+    /// Bytes written when a relocation was planned the last time.
+    pub written_at_plan: u64,
 }
 
 impl State {
@@ -276,14 +279,50 @@ impl BlockStore {
 
     /// Chooses the segments to be emptied, anew: sparse ones, and those at the end of a file that could be shorter. Good after
     /// each checkpoint. Returns the bytes of the blocks to be moved, the store's own (which it moves itself) not counted.
+    ///
+    /// In the background that is at most the largest of a twentieth of all blocks' bytes, half of what was written since the
+    /// last time, and eight segments.
     pub fn plan_relocation(&self, urgency: Urgency) -> u64 {
         let mut state = self.state.lock();
-        let sectors: u64 = state
-            .spaces
-            .values_mut()
-            .map(|space| space.plan_evacuation(urgency == Urgency::Compact))
-            .sum();
+        let written = self.counters.bytes_written.load(Ordering::Relaxed);
+        let since = written - std::mem::replace(&mut state.written_at_plan, written);
+        let live: u64 = state.spaces.values().map(|space| space.sums().live_sectors).sum();
+        let mut allowance = (live / BACKGROUND_SHARE)
+            .max(since / SECTOR_BYTES as u64 / 2)
+            .max(BACKGROUND_SEGMENTS * u64::from(self.segment_sectors));
+        let mut sectors = 0;
+        for space in state.spaces.values_mut() {
+            let moved = space.plan_evacuation((urgency == Urgency::Background).then_some(allowance));
+            allowance = allowance.saturating_sub(moved);
+            sectors += moved;
+        }
         sectors * SECTOR_BYTES as u64
+    }
+
+    /// The durable form of the running checkpoint's map shall not have a block, which stays in use: that checkpoint does not
+    /// refer to it, but a reader does, or a later one will. A crash makes it free. For between the last flush and
+    /// [`BlockStore::commit_checkpoint`]; good for one checkpoint. False when the block is none of the running checkpoint's,
+    /// whose map has not got it then.
+    pub fn exclude(&self, volume: VolumeId, addr: BlockAddr) -> bool {
+        let mut state = self.state.lock();
+        let is_running = state.phase() == Phase::Running;
+        let space = state.spaces.get_mut(&volume).filter(|_| is_running);
+        space.is_some_and(|space| space.exclude(addr.sector(), addr.sectors()))
+    }
+
+    /// The running checkpoint does not refer to a block that was freed as [`Referenced::ByRunningCheckpoint`]: what did
+    /// refer to it went before it was recorded. Another block is ignored and counted.
+    pub fn forsake(&self, volume: VolumeId, addr: BlockAddr) {
+        let mut state = self.state.lock();
+        if state.phase() == Phase::Running {
+            let forsaken = state
+                .spaces
+                .get_mut(&volume)
+                .is_some_and(|space| space.forsake(addr.sector(), addr.sectors()));
+            if !forsaken {
+                add(&self.counters.ignored_frees, 1);
+            }
+        }
     }
 
     /// `Closed` after a failure that leaves in doubt what is durable.

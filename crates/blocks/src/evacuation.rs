@@ -1,0 +1,138 @@
+//! What lies in the segments that are to be emptied.
+//!
+//! Maps know sectors, not blocks. A segment is read as a whole, and each run of used sectors is a row of blocks whose headers
+//! tell their lengths; checksums tell that they are blocks. Whoever owns them finds them by what is in them, at a cost that
+//! goes by the segment and not by all there is.
+
+use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, block_crc, u32_at};
+use crate::read::{decompress, read_bytes};
+use crate::stats::add;
+use crate::volume::Volume;
+use crate::{BlockAddr, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
+use codec::Decompressor;
+use std::ops::Range;
+
+/// A block that shall move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovingBlock {
+    /// Where it lies.
+    pub addr: BlockAddr,
+    /// What it holds.
+    pub kind: BlockKind,
+    /// Whose it is.
+    pub owner: u32,
+    /// Its bytes, decompressed; empty for [`BlockKind::Large`].
+    pub raw: Vec<u8>,
+}
+
+/// The blocks in a segment that is to be emptied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SegmentContent {
+    /// Those that begin in it, as far as they could be read.
+    pub blocks: Vec<MovingBlock>,
+    /// Some sectors are used for what could not be read: a block on its way to the file, the rest of one that begins in
+    /// the segment before, or damage.
+    pub has_others: bool,
+}
+
+impl BlockStore {
+    /// The segments that [`BlockStore::plan_relocation`] has chosen and that are not empty yet.
+    pub fn segments_to_empty(&self) -> Vec<(VolumeId, u32)> {
+        let state = self.state.lock();
+        let of_volume = |(id, space): (&VolumeId, &crate::space::SpaceMap)| {
+            let id = *id;
+            space
+                .evacuating_segments()
+                .map(move |number| (id, number))
+                .collect::<Vec<_>>()
+        };
+        state.spaces.iter().flat_map(of_volume).collect()
+    }
+
+    /// Reads one of them. What it finds may be given back, and written anew, at any time: compare addresses.
+    pub fn read_segment_to_empty(&self, volume: VolumeId, segment: u32) -> Result<SegmentContent> {
+        self.check_open()?;
+        let file = self.find_volume(volume)?;
+        let runs = match self.state.lock().spaces.get(&volume) {
+            Some(space) => space.runs_to_move(segment),
+            None => Vec::new(),
+        };
+        let mut content = SegmentContent::default();
+        let first = u64::from(segment) * u64::from(self.segment_sectors);
+        let mut bytes = Vec::new();
+        let mut decompressor = Decompressor::new();
+        for run in runs {
+            bytes.resize(run.len() * SECTOR_BYTES, 0);
+            // Past the end of the file lies what has not been written.
+            if read_bytes(&file, &mut bytes, first + run.start as u64).is_err() {
+                content.has_others = true;
+                continue;
+            }
+            self.count_segment_read(&run);
+            let mut at = 0;
+            while at < run.len() {
+                let sector = first + (run.start + at) as u64;
+                let Some((block, sectors)) = block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut decompressor)
+                else {
+                    content.has_others = true;
+                    break;
+                };
+                content.blocks.push(block);
+                at += sectors;
+            }
+        }
+        Ok(content)
+    }
+
+    /// A segment has a block that its owner does not move: it is used again, and not chosen before an eighth of what is in
+    /// it has gone.
+    pub fn give_up_emptying(&self, volume: VolumeId, segment: u32) {
+        if let Some(space) = self.state.lock().spaces.get_mut(&volume) {
+            space.give_up_evacuation(segment);
+        }
+    }
+
+    fn count_segment_read(&self, run: &Range<usize>) {
+        add(&self.counters.bytes_read, (run.len() * SECTOR_BYTES) as u64);
+    }
+}
+
+/// The block at the start of `bytes`, which lie at `sector`, and its length.
+fn block_in(
+    volume: &Volume,
+    bytes: &[u8],
+    sector: u64,
+    decompressor: &mut Decompressor,
+) -> Option<(MovingBlock, usize)> {
+    let head = bytes.first_chunk::<BLOCK_HEADER_BYTES>()?;
+    let header = BlockHeader::decode(head).ok()?;
+    if header.sector != sector || header.volume != volume.id {
+        return None;
+    }
+    let sectors = header.sectors();
+    let mut long = Vec::new();
+    let block = match bytes.get(..sectors * SECTOR_BYTES) {
+        Some(block) => block,
+        None => {
+            // It goes on in the next segment.
+            long.resize(sectors * SECTOR_BYTES, 0);
+            read_bytes(volume, &mut long, sector).ok()?;
+            &long
+        }
+    };
+    let crc = u32_at(head, 0);
+    if block_crc(block) != crc {
+        return None;
+    }
+    let raw = match header.kind {
+        BlockKind::Large => Vec::new(),
+        _ => decompress(&header, block, decompressor).ok()?,
+    };
+    let block = MovingBlock {
+        addr: BlockAddr::new(sector, u16::try_from(sectors).ok()?, crc),
+        kind: header.kind,
+        owner: header.owner,
+        raw,
+    };
+    Some((block, sectors))
+}
