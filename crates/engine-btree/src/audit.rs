@@ -44,11 +44,25 @@ impl Core {
         for table in self.tables.all() {
             audit.add_tree(&table.tree)?;
         }
-        for (volume, cell) in self.limbo.waiting() {
+        for (volume, cell) in self.book.waiting() {
             audit.add_large(volume, &cell);
         }
         audit.blocks.extend(self.loading.blocks());
-        Ok(self.store.verify(audit.blocks.into_iter()))
+        let mut problems = Vec::new();
+        for (volume, cell) in self.book.all() {
+            let known = |address: BlockAddr| audit.large.contains(&(volume.0, address.sector(), address.sectors()));
+            if !LargeRef::from_cell(&cell).is_some_and(|large| large.addresses().all(known)) {
+                problems.push(format!(
+                    "{volume:?}: the book has a large value that nothing holds: {cell:02x?}"
+                ));
+            }
+        }
+        problems.extend(self.store.verify(audit.blocks.into_iter()));
+        let ignored = self.store.stats().ignored_frees;
+        if ignored > 0 {
+            problems.push(format!("{ignored} blocks were given back that were not in use"));
+        }
+        Ok(problems)
     }
 }
 
@@ -143,7 +157,7 @@ impl Audit<'_> {
             }
             let mut next = merged.entry.and_then(|entry| entry.chain.head(&guard));
             while let Some(version) = next {
-                // Blocks that a base had are its, or wait in limbo.
+                // Blocks that a base had are its, or wait for readers.
                 if let Change::Put(Value::Large(cell, Some(owner))) = &version.change
                     && !owner.is_adopted()
                 {

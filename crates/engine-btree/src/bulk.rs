@@ -136,6 +136,8 @@ impl Core {
                 Ok(load.rows)
             }
             Err(error) => {
+                // No checkpoint begins in between, and takes blocks for its own that are about to go.
+                let _line = self.loading.line.read();
                 forget();
                 for address in &load.blocks {
                     self.free_block(&table.tree, *address, Referenced::No);

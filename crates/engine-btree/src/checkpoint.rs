@@ -1,16 +1,19 @@
 //! Checkpoints: the exact state at one position, written while everything goes on.
 //!
-//! 1. Draw the line: the cut is the published position, a snapshot is pinned there, and the block store begins a checkpoint.
+//! 1. Draw the line: the cut is the published position, a snapshot is pinned there, the block store begins a checkpoint, and
+//!    the tables that changed are those it writes. All of that is one step for whoever gives blocks back.
 //! 2. Write every leaf whose image is not good for the cut, in parallel, in key order.
 //! 3. From the lowest level up, write each inner node above a changed address. A node's children are looked at together
 //!    under `structure`, so that they part its range without gap or overlap; a child that has no image for this checkpoint
 //!    (because a split just made it) is written first, and the node looked at again.
-//! 4. Put the new roots into the directory, write that like any tree, and commit: two syncs.
+//! 4. Put the new roots into the directory, write that like any tree, exclude what has blocks and is not part of it
+//!    (`large_values`), and commit: two syncs.
 //!
 //! A node's image may belong to this checkpoint only (a later one exists already): then the node stays dirty.
 
 use crate::core::{Core, Line};
 use crate::directory;
+use crate::large_values::Standing;
 use crate::leaf::{Base, Leaf, LeafView};
 use crate::page::{CellValue, LargeRef, LeafImage, encode_inner};
 use crate::tables::Table;
@@ -41,6 +44,8 @@ struct AppendedInner {
     inner: Arc<Inner>,
     from: Option<Vec<u8>>,
     address: BlockAddr,
+    /// Where its children lie, as the node says.
+    children: Vec<BlockAddr>,
 }
 
 /// A node of a tree as the running checkpoint has to find it.
@@ -58,6 +63,12 @@ enum Gathered {
 impl Core {
     /// Runs a checkpoint and answers its cut. With nothing new to keep, and no `force`, it answers the last one's.
     pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
+        let cut = self.run_checkpoint(force)?;
+        self.relocate_soon();
+        Ok(cut)
+    }
+
+    fn run_checkpoint(&self, force: bool) -> Result<Seq> {
         let mut last = self.checkpointing.lock();
         self.check_running()?;
         let started = self.env.clock.monotonic();
@@ -65,16 +76,10 @@ impl Core {
             return Ok(*last);
         }
         self.free_lost_large();
-        let line = {
-            let mut line = self.line.lock();
-            let cut = self.pins.pin();
-            let number = self.loading.hand_on(&self.store, || self.store.begin_checkpoint());
-            self.limbo.set_running(number);
-            *line.insert(Line { number, cut })
-        };
+        let (line, changed) = self.draw_line();
         // Clients wait for room: the priority of the work that makes it must not be the lowest.
         self.workers.set_pressure(self.budget.is_pressing());
-        let result = self.write_checkpoint(line);
+        let result = self.write_checkpoint(line, &changed);
         self.workers.set_pressure(false);
         let result = match result {
             Ok(()) => Ok(line.cut),
@@ -86,14 +91,11 @@ impl Core {
                 Err(error)
             }
         };
-        {
-            let mut line = self.line.lock();
-            self.limbo.set_running(0);
-            *line = None;
-        }
+        *self.line.lock() = None;
         self.pins.unpin(line.cut);
         let cut = result?;
         *last = cut;
+        self.book.settle(cut);
         self.durable.store(cut.0, Ordering::Release);
         let took = self.env.clock.monotonic().saturating_sub(started).as_millis() as u64;
         self.counters.checkpoints.add(1);
@@ -102,12 +104,22 @@ impl Core {
         Ok(cut)
     }
 
-    fn write_checkpoint(&self, line: Line) -> Result<()> {
+    /// Step 1: the line, and the tables that changed since the last one.
+    fn draw_line(&self) -> (Line, Vec<Arc<Table>>) {
+        let mut line = self.line.lock();
+        let cut = self.pins.pin();
+        let number = self.loading.hand_on(&self.store, || self.store.begin_checkpoint());
         let changed: Vec<Arc<Table>> = std::mem::take(&mut *self.changed.lock());
         for table in &changed {
             table.listed.store(false, Ordering::Release);
+            table.tree.written_by.store(number, Ordering::Release);
         }
-        let result = self.write_tables(&changed, line);
+        self.directory_tree.written_by.store(number, Ordering::Release);
+        (*line.insert(Line { number, cut }), changed)
+    }
+
+    fn write_checkpoint(&self, line: Line, changed: &[Arc<Table>]) -> Result<()> {
+        let result = self.write_tables(changed, line);
         if result.is_err() {
             // They are as changed as before.
             changed.iter().for_each(|table| self.table_changed(table.id));
@@ -121,10 +133,6 @@ impl Core {
         let is_kept =
             |table: &Table| table.lives_at(line.cut) || (table.dropped() <= line.cut && table.dropped() > low);
         let alive: Vec<&Arc<Table>> = changed.iter().filter(|table| is_kept(table)).collect();
-        let trees = alive.iter().map(|table| &table.tree);
-        for tree in trees.chain([&self.directory_tree]) {
-            tree.written_by.store(line.number, Ordering::Release);
-        }
         self.write_dirty_leaves(&alive)?;
         // Trees are independent of each other from here on.
         let roots: PlainMutex<Vec<(usize, Option<RootAddress>)>> = PlainMutex::new(Vec::with_capacity(alive.len()));
@@ -163,9 +171,11 @@ impl Core {
         }
         let directory_leaves = std::mem::take(&mut *directory.dirty.lock());
         self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;
+        self.move_directory_leaves()?;
         let root = self.write_inner_nodes(directory, line)?;
         let _all_is_flushed = self.unflushed.write();
         self.free_lost_large();
+        self.exclude_others(changed, line)?;
         self.store
             .commit_checkpoint(line.cut.0, &directory::encode_root(root))?;
         for table in freed {
@@ -173,6 +183,75 @@ impl Core {
         }
         self.store.plan_relocation(blocks::Urgency::Background);
         Ok(())
+    }
+
+    /// Blocks that are in use and that the checkpoint does not refer to are not recorded as used. No block is on its way.
+    fn exclude_others(&self, changed: &[Arc<Table>], line: Line) -> Result<()> {
+        for (volume, cell) in self
+            .book
+            .not_in(line.cut, |standing| self.is_in_place(standing, line.cut))
+        {
+            for address in LargeRef::from_cell(&cell).iter().flat_map(LargeRef::addresses) {
+                self.store.exclude(volume, address);
+            }
+        }
+        // Tables that came after the cut, and were loaded or written back already.
+        for table in changed.iter().filter(|table| table.created > line.cut) {
+            let tree = &table.tree;
+            let (mut blocks, mut leaves) = (Vec::new(), Vec::new());
+            {
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                blocks_below(tree.root.load(&guard), line, &mut blocks, &mut leaves, &guard);
+            }
+            if tree.has_large.load(Ordering::Acquire) {
+                for leaf in leaves {
+                    // One that was written anew meanwhile is of the checkpoint after this one.
+                    let Ok(image) = self.read_leaf(tree, leaf) else {
+                        continue;
+                    };
+                    for index in 0..image.len() {
+                        if let CellValue::Large(large) = image.value(index) {
+                            blocks.extend(large.addresses());
+                        }
+                    }
+                }
+            }
+            for address in blocks {
+                self.store.exclude(tree.shape.volume, address);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a large value that only a delta held when it was looked up in the book is what a reader at `at` finds.
+    fn is_in_place(&self, standing: &Standing, at: Seq) -> bool {
+        let Some((tree, key)) = standing
+            .place
+            .as_ref()
+            .and_then(|place| Some((place.tree.upgrade()?, &place.key)))
+        else {
+            return false;
+        };
+        loop {
+            let guard = rcu::pin();
+            if tree.dead.load(Ordering::Acquire) {
+                return false;
+            }
+            let Child::Leaf(leaf) = tree.descend(Target::At(key), 0, &guard).child else {
+                // Its base held it before it left memory.
+                return standing.is_alive;
+            };
+            let view = leaf.view.load(&guard);
+            if view.retired {
+                continue;
+            }
+            return match view.get(key, at, &guard) {
+                crate::leaf::Found::Large(cell) => cell == standing.cell,
+                crate::leaf::Found::NotLoaded(_) => standing.is_alive,
+                _ => false,
+            };
+        }
     }
 
     /// The oldest position of any reader, the running checkpoint's own pin left out where nobody else stands there.
@@ -218,7 +297,9 @@ impl Core {
             let mut writer = PageWriter::new(self);
             for (tree, leaves) in group {
                 for leaf in leaves {
-                    writer.write(tree, &leaf, Need::Checkpoint)?;
+                    if writer.write(tree, &leaf, Need::Checkpoint)? == Written::Busy {
+                        mark_place(tree, &leaf);
+                    }
                 }
             }
             writer.flush()
@@ -253,6 +334,9 @@ impl Core {
                     return Err(error);
                 }
             };
+            if written == Written::Busy {
+                mark_place(tree, &leaf);
+            }
             let state = leaf.state.lock();
             let is_dirty = state.valid_to != crate::leaf::SEQ_MAX || state.stored.is_none();
             drop(state);
@@ -378,6 +462,7 @@ impl Core {
                             inner,
                             from: from.clone(),
                             address,
+                            children: addresses,
                         }),
                         Err(error) => {
                             inner.dirty.store(true, Ordering::Release);
@@ -410,13 +495,25 @@ impl Core {
     /// Gives appended and flushed nodes their addresses. Before the flush nobody may learn them: a split would free a block
     /// whose bytes are on their way, and they would be written over whatever took its place.
     fn install_inner(&self, tree: &Arc<Tree>, appended: Vec<AppendedInner>, line: Line) {
-        for AppendedInner { inner, from, address } in appended {
+        for AppendedInner {
+            inner,
+            from,
+            address,
+            children,
+        } in appended
+        {
             let guard = rcu::pin();
             let _structure = tree.structure.lock();
             let target = from.as_deref().map_or(Target::First, Target::At);
             let child = tree.descend(target, inner.level, &guard).child;
             if !matches!(child, Child::Inner(now) if Arc::ptr_eq(now, &inner)) {
                 // A split replaced it: its successors are written instead.
+                self.free_block(tree, address, Referenced::No);
+                continue;
+            }
+            if !has_children(&inner, &children, line, &guard) {
+                // A node below was replaced, and its block given back, before anybody could know that this one refers to it.
+                inner.dirty.store(true, Ordering::Release);
                 self.free_block(tree, address, Referenced::No);
                 continue;
             }
@@ -483,18 +580,25 @@ impl Core {
         match child {
             Child::Leaf(leaf) => {
                 // Retired first, so that nothing is read under the lock.
-                let (stored, base, dropped_large) = {
+                let (stored, kept, base, dropped_large) = {
                     let mut state = leaf.state.lock();
                     let base = leaf.view.load(guard).base.clone();
                     leaf.view.replace(LeafView::retired(), guard);
                     *deltas += state.delta_bytes;
-                    (state.stored.take(), base, std::mem::take(&mut state.dropped_large))
+                    let dropped = std::mem::take(&mut state.dropped_large);
+                    (state.stored.take(), state.checkpoint.take(), base, dropped)
                 };
                 if tree.has_large.load(Ordering::Acquire) {
                     self.free_large_of_leaf(tree, &base, &dropped_large)?;
                 }
                 if let Some(address) = stored {
                     self.free_block(tree, address, Referenced::No);
+                }
+                if let Some((number, Some(address))) = kept
+                    && self.line.lock().is_some_and(|line| line.number == number)
+                {
+                    // Kept for the checkpoint that takes the table out.
+                    self.store.forsake(tree.shape.volume, address);
                 }
             }
             Child::Inner(inner) => {
@@ -552,10 +656,19 @@ impl Core {
     }
 
     fn free_large(&self, tree: &Tree, cell: &[u8]) {
+        self.book.forget(tree.shape.volume, cell);
         for address in LargeRef::from_cell(cell).iter().flat_map(LargeRef::addresses) {
             self.free_block(tree, address, Referenced::No);
         }
     }
+}
+
+/// Somebody else is writing a leaf: the inner nodes above it are looked at, which waits until that is done. What gets to disk
+/// may not be what the checkpoint needs.
+fn mark_place(tree: &Tree, leaf: &Leaf) {
+    let guard = rcu::pin();
+    let _structure = tree.structure.lock();
+    tree.mark_path(&leaf.low, &guard);
 }
 
 /// A leaf's address as the running checkpoint has it.
@@ -576,6 +689,50 @@ fn inner_address(inner: &Inner, line: Line) -> Option<BlockAddr> {
         Some((number, address)) if number == line.number => Some(address),
         _ if inner.dirty.load(Ordering::Acquire) => None,
         _ => disk.address,
+    }
+}
+
+/// Whether the children of a node lie where its appended image says, or lie there as far as the checkpoint goes. Under
+/// `structure`.
+fn has_children(inner: &Inner, addresses: &[BlockAddr], line: Line, guard: &rcu::Guard) -> bool {
+    let mut children = inner.children.iter().zip(addresses);
+    children.all(|(cell, address)| match cell.load(guard) {
+        Child::Stored { address: now, .. } => now == address,
+        Child::Leaf(leaf) => leaf_address(leaf, line) == Some(*address),
+        // One that was clean then, and is not now, has given up its block only if it was written anew.
+        Child::Inner(child) => child.disk.lock().address == Some(*address),
+    })
+}
+
+/// Where everything below a child lies that is not a large value, and its leaves apart.
+fn blocks_below(
+    child: &Child,
+    line: Line,
+    blocks: &mut Vec<BlockAddr>,
+    leaves: &mut Vec<BlockAddr>,
+    guard: &rcu::Guard,
+) {
+    match child {
+        Child::Leaf(leaf) => {
+            let state = leaf.state.lock();
+            let of_line = state.checkpoint.filter(|(number, _)| *number == line.number);
+            blocks.extend(of_line.and_then(|(_, address)| address));
+            blocks.extend(state.stored);
+            leaves.extend(state.stored);
+        }
+        Child::Inner(inner) => {
+            blocks.extend(inner.disk.lock().address);
+            for cell in &inner.children {
+                blocks_below(cell.load(guard), line, blocks, leaves, guard);
+            }
+        }
+        Child::Stored { address, level } => {
+            // A tree that no checkpoint has had yet has its inner nodes in memory.
+            blocks.push(*address);
+            if *level == 0 {
+                leaves.push(*address);
+            }
+        }
     }
 }
 
@@ -628,3 +785,6 @@ fn gather(inner: &Arc<Inner>, line: Line, guard: &rcu::Guard) -> Gathered {
     inner.dirty.store(!is_current, Ordering::Release);
     Gathered::Ready(inner.clone(), addresses)
 }
+
+#[cfg(test)]
+mod tests;

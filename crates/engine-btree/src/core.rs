@@ -1,6 +1,7 @@
 //! What all parts of an open engine share, and reading pages from disk.
 
 use crate::budget::{Budget, Use};
+use crate::large_values::LargeBook;
 use crate::leaf::{Base, Leaf, LeafView};
 use crate::options::BtreeOptions;
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, PageDamage, decode_inner};
@@ -67,73 +68,6 @@ pub(crate) struct Line {
     pub(crate) number: u64,
     /// It holds the state at this position.
     pub(crate) cut: Seq,
-}
-
-/// Large values that no leaf holds any more. Their blocks go when no snapshot can read them: `since` is filled in at the first
-/// look.
-#[derive(Default)]
-pub(crate) struct Limbo {
-    cells: PlainMutex<Vec<LostLarge>>,
-    /// Number of the running checkpoint, 0 for none.
-    running: AtomicU64,
-}
-
-struct LostLarge {
-    since: Option<Seq>,
-    /// Number of a checkpoint that may refer to it, 0 for none.
-    held: u64,
-    volume: blocks::VolumeId,
-    cell: Bytes,
-}
-
-impl Limbo {
-    /// Adds one that the running checkpoint, if one runs, may refer to.
-    pub(crate) fn push(&self, volume: blocks::VolumeId, cell: Bytes) {
-        self.push_held(volume, cell, self.running.load(Ordering::Acquire));
-    }
-
-    /// Adds one that a running checkpoint does not refer to.
-    pub(crate) fn push_unheld(&self, volume: blocks::VolumeId, cell: Bytes) {
-        self.push_held(volume, cell, 0);
-    }
-
-    fn push_held(&self, volume: blocks::VolumeId, cell: Bytes, held: u64) {
-        self.cells.lock().push(LostLarge {
-            since: None,
-            held,
-            volume,
-            cell,
-        });
-    }
-
-    /// A checkpoint begins (its number) or has ended (0).
-    pub(crate) fn set_running(&self, number: u64) {
-        self.running.store(number, Ordering::Release);
-    }
-
-    /// All that waits.
-    pub(crate) fn waiting(&self) -> Vec<(blocks::VolumeId, Bytes)> {
-        self.cells
-            .lock()
-            .iter()
-            .map(|lost| (lost.volume, lost.cell.clone()))
-            .collect()
-    }
-
-    /// Takes out what nobody reads any more, `low` being the oldest position of any reader; the rest waits.
-    fn take(&self, published: Seq, low: Seq) -> Vec<(blocks::VolumeId, Bytes)> {
-        let mut free = Vec::new();
-        let running = self.running.load(Ordering::Acquire);
-        self.cells.lock().retain_mut(|lost| {
-            let since = *lost.since.get_or_insert(published);
-            let is_free = since <= low && (lost.held == 0 || lost.held != running);
-            if is_free {
-                free.push((lost.volume, lost.cell.clone()));
-            }
-            !is_free
-        });
-        free
-    }
 }
 
 /// Where writers wait when memory is short.
@@ -209,7 +143,8 @@ pub(crate) struct Core {
     pub(crate) unflushed: RwLock<()>,
     /// Held from when a table's volume is looked up until the table is known, and while an unused volume is removed.
     pub(crate) volumes: Mutex<()>,
-    pub(crate) limbo: Arc<Limbo>,
+    /// Large values whose standing changes.
+    pub(crate) book: Arc<LargeBook>,
     /// Leaves on disk with many buffered writes.
     pub(crate) merge_queue: Queue,
     /// Why the engine stopped, once it has.
@@ -220,6 +155,10 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     /// A job that makes room is queued or runs.
     pub(crate) relieving: AtomicBool,
+    /// A job that empties segments is queued or runs.
+    pub(crate) relocating: AtomicBool,
+    /// Leaves of the directory that the next checkpoint moves.
+    pub(crate) directory_moves: PlainMutex<Vec<blocks::MovingBlock>>,
     /// What memory could not be brought below the last time, because open snapshots need it: no use to try again before
     /// there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
     pub(crate) relief_floor: AtomicU64,
@@ -262,12 +201,14 @@ impl Core {
             changed: Mutex::new(Vec::new()),
             unflushed: RwLock::new(()),
             volumes: Mutex::new(()),
-            limbo: Arc::default(),
+            book: Arc::default(),
             merge_queue: Queue::default(),
             stopped: PlainMutex::new(None),
             loading: crate::bulk::Loading::default(),
             room: Room::default(),
             relieving: AtomicBool::new(false),
+            relocating: AtomicBool::new(false),
+            directory_moves: PlainMutex::default(),
             relief_floor: AtomicU64::new(0),
             is_stopped: AtomicBool::new(false),
         }
@@ -304,7 +245,7 @@ impl Core {
 
     /// Gives back the blocks of large values that nobody can read, before a checkpoint begins and before it records what is used.
     pub(crate) fn free_lost_large(&self) {
-        for (volume, cell) in self.limbo.take(self.pins.published(), self.pins.low()) {
+        for (volume, cell) in self.book.take(self.pins.published(), self.pins.low()) {
             let Some(large) = LargeRef::from_cell(&cell) else {
                 continue;
             };
@@ -391,29 +332,35 @@ impl Core {
     ) -> Result<()> {
         // Room first: made afterwards, it could be this page that has to go before anybody has looked at it.
         self.relieve_soon();
-        let made = if level > 0 {
-            self.read_inner(tree, address, level).map(|inner| {
-                let bytes = inner.memory_bytes();
-                (Some(Child::Inner(Arc::new(inner))), None, bytes)
-            })
+        let (inner, image, bytes) = if level > 0 {
+            let is_there = || {
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                is_stored_at(tree.descend(target, level, &guard).child, address)
+            };
+            let Some(inner) = read_what_is_there(|| self.read_inner(tree, address, level), is_there)? else {
+                return Ok(());
+            };
+            let bytes = inner.memory_bytes();
+            (Some(Child::Inner(Arc::new(inner))), None, bytes)
         } else if rows == Rows::Wanted {
-            self.read_leaf(tree, address).map(|image| {
-                let bytes = image.memory_bytes();
-                (None, Some(image), bytes)
-            })
+            let is_there = || {
+                let guard = rcu::pin();
+                let _structure = tree.structure.lock();
+                is_stored_at(tree.descend(target, 0, &guard).child, address)
+            };
+            let Some(image) = read_what_is_there(|| self.read_leaf(tree, address), is_there)? else {
+                return Ok(());
+            };
+            let bytes = image.memory_bytes();
+            (None, Some(image), bytes)
         } else {
-            Ok((None, None, 0))
+            (None, None, 0)
         };
         let guard = rcu::pin();
         let structure = tree.structure.lock();
         let descent = tree.descend(target, level, &guard);
-        let still_there = matches!(descent.child, Child::Stored { address: now, .. } if *now == address);
-        let (inner, image, bytes) = match made {
-            // What was read may have been replaced meanwhile, and its blocks used for something else.
-            Err(_) if !still_there => return Ok(()),
-            made => made?,
-        };
-        if !still_there {
+        if !is_stored_at(descent.child, address) {
             return Ok(());
         }
         if let Some(inner) = inner {
@@ -433,15 +380,20 @@ impl Core {
     /// Brings a leaf's rows into memory.
     pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
         self.relieve_soon();
-        let image = self.read_leaf(tree, address);
+        let is_base = |view: &LeafView| !view.retired && matches!(view.base, Base::Stored(now) if now == address);
+        let is_there = || {
+            let _state = leaf.state.lock();
+            is_base(leaf.view.load(&rcu::pin()))
+        };
+        let Some(image) = read_what_is_there(|| self.read_leaf(tree, address), is_there)? else {
+            return Ok(());
+        };
         let guard = rcu::pin();
         let state = leaf.state.lock();
         let view = leaf.view.load(&guard);
-        let still_there = !view.retired && matches!(view.base, Base::Stored(now) if now == address);
-        if !still_there {
+        if !is_base(view) {
             return Ok(());
         }
-        let image = image?;
         self.account(tree, image.memory_bytes() as isize, 0);
         leaf.view.replace(view.with_base(Base::Image(Arc::new(image))), &guard);
         drop(state);
@@ -457,6 +409,25 @@ impl Core {
             state.in_ring = true;
             self.ring.push(tree.clone(), leaf.clone());
         }
+    }
+}
+
+fn is_stored_at(child: &Child, address: BlockAddr) -> bool {
+    matches!(child, Child::Stored { address: now, .. } if *now == address)
+}
+
+/// Reads a block outside of locks. Its place may be given back meanwhile and used for something else, which the checksum in
+/// the address tells: that is damage only when the address is still in use. `None` when it is not. A second time, as the
+/// block may have gone and come back to the very same place.
+fn read_what_is_there<T>(read: impl Fn() -> Result<T>, is_there: impl Fn() -> bool) -> Result<Option<T>> {
+    match read() {
+        Ok(page) => Ok(Some(page)),
+        Err(_) if !is_there() => Ok(None),
+        Err(_) => match read() {
+            Err(error) if is_there() => Err(error),
+            Err(_) => Ok(None),
+            Ok(page) => Ok(Some(page)),
+        },
     }
 }
 

@@ -92,6 +92,11 @@ impl BtreeEngine {
         })
     }
 
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// Compares what is marked as used on disk with what the trees refer to: a sentence for each block that is lost, not
     /// marked, or in two places. For tests: nobody may write, load, check or compact meanwhile, and every page is read.
     pub fn check_space(&self) -> Result<Vec<String>> {

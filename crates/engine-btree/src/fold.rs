@@ -8,9 +8,10 @@
 //! It touches no lock, no file, and nothing of the leaf it reads: readers go on there until the result is published.
 
 use crate::delta::{Arena, Entry, Order};
+use crate::large_values::LargeOwner;
 use crate::leaf::{Base, LeafView, SEQ_MAX};
 use crate::page::{CellValue, KeyParts, LargeRef, LeafBuilder, LeafImage, NewValue, shortest_separator};
-use crate::version::{Change, Ground, LargeOwner, Value, Version, chain_of, change_bytes, sum};
+use crate::version::{Change, Ground, Value, Version, chain_of, change_bytes, sum};
 use engine::Seq;
 use rcu::Guard;
 use std::cell::RefCell;
@@ -55,8 +56,8 @@ pub(crate) struct Folded {
     pub(crate) pieces: Vec<Piece>,
     /// The newest change that went into the images; `ZERO` when none did.
     pub(crate) newest: Seq,
-    /// Cells of large values that the base had and the images do not.
-    pub(crate) dropped_large: Vec<bytes::Bytes>,
+    /// Cells of large values that the base had and the images do not, and since when something else is there.
+    pub(crate) dropped_large: Vec<(bytes::Bytes, Seq)>,
 }
 
 rcu::thread_local! {
@@ -151,6 +152,21 @@ fn state_at(
             (Some(Value::Inline(sum(before, amount))), since)
         }
     }
+}
+
+/// Since when a base's large value is not there any more.
+fn gone_since(entry: Option<&Entry>, cell: &[u8], hidden_from: Seq, guard: &Guard) -> Seq {
+    let mut gone = SEQ_MAX;
+    let mut next = entry.and_then(|entry| entry.chain.head(guard));
+    while let Some(version) = next {
+        if matches!(&version.change, Change::Put(Value::Large(kept, _)) if kept == cell) {
+            // The base's own version, and undo below it.
+            return gone;
+        }
+        gone = version.seq;
+        next = version.older(guard);
+    }
+    gone.min(hidden_from)
 }
 
 fn new_value(value: &Value) -> NewValue<'_> {
@@ -305,7 +321,8 @@ impl<'a> Folder<'a> {
         if let Some(Value::Large(cell, None)) = &below
             && !matches!(&value, Some(Value::Large(now, _)) if now == cell)
         {
-            self.result.dropped_large.push(cell.clone());
+            let gone = gone_since(entry, cell, hidden_from, self.guard);
+            self.result.dropped_large.push((cell.clone(), gone));
         }
         let key = match (entry, row) {
             (Some(entry), _) => KeyParts::from(&*entry.key),
@@ -387,23 +404,26 @@ pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> LeafImage {
     })
 }
 
-/// Keys, positions and bytes of the large values in the delta that have no blocks yet and lie at or below `through`.
+/// Keys, positions and bytes of the large values in the delta that have no blocks yet and that `at` sees. What only older
+/// snapshots see stays in memory.
 pub(crate) fn homeless(
     view: &LeafView,
-    through: Seq,
+    at: Seq,
     large_bytes_min: usize,
     guard: &Guard,
 ) -> Vec<(Box<[u8]>, Seq, bytes::Bytes)> {
     let mut found = Vec::new();
-    for at in 0..view.order.len() {
-        let entry = view.entry(at);
+    for place in 0..view.order.len() {
+        let entry = view.entry(place);
         let mut next = entry.chain.head(guard);
         while let Some(version) = next {
-            if version.seq <= through
-                && let Change::Put(Value::Inline(bytes)) = &version.change
-                && bytes.len() >= large_bytes_min
-            {
-                found.push((entry.key.clone(), version.seq, bytes.clone()));
+            if version.seq <= at {
+                if let Change::Put(Value::Inline(bytes)) = &version.change
+                    && bytes.len() >= large_bytes_min
+                {
+                    found.push((entry.key.clone(), version.seq, bytes.clone()));
+                }
+                break;
             }
             next = version.older(guard);
         }

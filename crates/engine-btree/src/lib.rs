@@ -3,8 +3,9 @@
 //! How the pieces lie, from the bottom up: `page` is what a leaf or inner node looks like; `version` and `delta` are what was
 //! written since; `leaf` puts both together, `fold` merges them; `tree` is the structure above, `restructure` changes it;
 //! `core` holds what all share and brings pages in; `apply` writes, `snapshot` reads, `ahead` before it is asked; `write_back`, `checkpoint` and `bulk` write
-//! to disk, `relief` keeps memory within its bounds; `directory` is the table of tables; `maintain` checks and compacts,
-//! `salvage` rebuilds what damage has left.
+//! to disk, `relief` keeps memory within its bounds, `relocate` empties parts of the files; `large_values` is the book of
+//! values outside leaves; `directory` is the table of tables; `maintain` checks and compacts, `salvage` rebuilds what damage
+//! has left.
 //! `docs/engines/btree.md` tells the whole story.
 
 mod ahead;
@@ -19,12 +20,14 @@ mod delta;
 mod directory;
 mod engine_impl;
 mod fold;
+mod large_values;
 mod leaf;
 mod maintain;
 mod options;
 mod page;
 mod pins;
 mod relief;
+mod relocate;
 mod restructure;
 mod ring;
 mod salvage;

@@ -6,8 +6,7 @@ use crate::page::LeafImage;
 use crate::snapshot::Walk;
 use crate::tables::Table;
 use crate::tree::{Child, Target, Tree};
-use crate::write_back::{Need, PageWriter};
-use blocks::{BlockAddr, Urgency, VolumeId};
+use blocks::{BlockAddr, Urgency};
 use engine::{
     Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, Seq, TableId, TableStats,
 };
@@ -177,114 +176,6 @@ impl Core {
         })
     }
 
-    /// Writes anew what lies in segments that the block store wants to empty.
-    pub(crate) fn relocate(&self) -> Result<()> {
-        for table in self
-            .tables
-            .all()
-            .iter()
-            .filter(|table| crate::directory::is_live(table))
-        {
-            self.relocate_tree(&table.tree)?;
-        }
-        self.relocate_tree(&self.directory_tree)
-    }
-
-    fn relocate_tree(&self, tree: &Arc<Tree>) -> Result<()> {
-        let volume = tree.shape.volume;
-        let mut from: Option<Vec<u8>> = None;
-        let mut writer = PageWriter::new(self);
-        loop {
-            self.check_running()?;
-            let target = from.as_deref().map_or(Target::First, Target::At);
-            let (leaves, inner_level, high) = self.to_move(tree, target, volume);
-            if let Some((address, level)) = inner_level {
-                self.bring_in(tree, target, address, level, crate::core::Rows::NotYet)?;
-                continue;
-            }
-            for (key, address) in leaves {
-                let target = Target::At(&key);
-                let found = {
-                    let guard = rcu::pin();
-                    match tree.descend(target, 0, &guard).child {
-                        Child::Leaf(leaf) => Some(leaf.clone()),
-                        _ => None,
-                    }
-                };
-                let leaf = match found {
-                    Some(leaf) => leaf,
-                    None => {
-                        self.bring_in(tree, target, address, 0, crate::core::Rows::Wanted)?;
-                        let guard = rcu::pin();
-                        let Some(leaf) = tree.leaf_in_memory(&key, &guard) else {
-                            continue;
-                        };
-                        leaf.warmth.store(0, Ordering::Relaxed);
-                        leaf
-                    }
-                };
-                writer.write(tree, &leaf, Need::Move)?;
-                self.counters.relocated.add(1);
-            }
-            match high {
-                None => break,
-                Some(high) => from = Some(high),
-            }
-        }
-        writer.flush()
-    }
-
-    /// The leaves to move below one lowest inner node, or the inner node that has to come into memory first; and where the next
-    /// node begins. Inner nodes that have to move are marked for the next checkpoint.
-    #[expect(clippy::type_complexity, reason = "three answers of one look at a node")]
-    fn to_move(
-        &self,
-        tree: &Tree,
-        target: Target<'_>,
-        volume: VolumeId,
-    ) -> (Vec<(Vec<u8>, BlockAddr)>, Option<(BlockAddr, u8)>, Option<Vec<u8>>) {
-        let guard = rcu::pin();
-        let _structure = tree.structure.lock();
-        let descent = tree.descend(target, 1, &guard);
-        let high = descent.high.map(crate::tree::Fence::to_vec);
-        let low = descent.low.map_or_else(Vec::new, crate::tree::Fence::to_vec);
-        let moves = |child: &Child, key: Vec<u8>| {
-            let address = match child {
-                Child::Leaf(leaf) => leaf.state.lock().stored,
-                Child::Stored { address, .. } => Some(*address),
-                Child::Inner(_) => None,
-            };
-            address
-                .filter(|address| self.store.wants_move(volume, address))
-                .map(|address| (key, address))
-        };
-        let mut leaves = Vec::new();
-        match descent.child {
-            Child::Inner(inner) => {
-                for (index, cell) in inner.children.iter().enumerate() {
-                    let key = if index == 0 {
-                        low.clone()
-                    } else {
-                        inner.separators.get(index - 1).to_vec()
-                    };
-                    leaves.extend(moves(cell.load(&guard), key));
-                }
-                let mut child = tree.root.load(&guard);
-                while let Child::Inner(inner) = child {
-                    let address = inner.disk.lock().address;
-                    if address.is_some_and(|address| self.store.wants_move(volume, &address)) {
-                        mark_down_to(tree, inner.level, &low, &guard);
-                        self.table_changed(tree.id);
-                    }
-                    child = inner.children[inner.separators.child_for(&low)].load(&guard);
-                }
-            }
-            Child::Stored { address, level } if *level > 0 => return (Vec::new(), Some((*address, *level)), high),
-            child => leaves.extend(moves(child, low)),
-        }
-        (leaves, None, high)
-    }
-
     /// Merges neighbours that together fill less than a leaf.
     fn merge_small_leaves(&self, tree: &Arc<Tree>) -> Result<()> {
         let mut from: Option<Vec<u8>> = None;
@@ -366,17 +257,6 @@ impl Core {
 enum Step {
     Leaf(Arc<Leaf>, Option<Vec<u8>>),
     Load(BlockAddr, u8),
-}
-
-/// Marks the inner nodes from the root down to one of a level dirty. Under `structure`.
-fn mark_down_to(tree: &Tree, level: u8, key: &[u8], guard: &rcu::Guard) {
-    let mut child = tree.root.load(guard);
-    while let Child::Inner(inner) = child
-        && inner.level >= level
-    {
-        inner.dirty.store(true, Ordering::Release);
-        child = inner.children[inner.separators.child_for(key)].load(guard);
-    }
 }
 
 fn outside(image: &LeafImage, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<String> {

@@ -236,7 +236,7 @@ impl Core {
     }
 
     /// Takes a leaf out of memory when nothing of it is there any more but the place. True when it need not be looked at again.
-    fn unlink(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) -> bool {
+    pub(crate) fn unlink(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) -> bool {
         let guard = rcu::pin();
         let _structure = tree.structure.lock();
         let mut state = leaf.state.lock();

@@ -132,7 +132,7 @@ impl Core {
         state.fold_rows = state.delta_rows + tree.shape.leaf_bytes / 2;
         state.base_newest = state.base_newest.max(newest);
         state.base_is_stored = false;
-        state.dropped_large.extend(dropped_large);
+        state.dropped_large.extend(self.note_dropped(tree, dropped_large));
         piece.owners.iter().for_each(|owner| owner.adopt());
         leaf.view.replace(view_of(base, hidden, piece.retained), guard);
         self.account(tree, pages, deltas);
@@ -229,7 +229,9 @@ impl Core {
         {
             let mut first = leaves[0].1.state.lock();
             first.dropped_large = std::mem::take(&mut state.dropped_large);
-            first.dropped_large.extend(folded.dropped_large);
+            first
+                .dropped_large
+                .extend(self.note_dropped(tree, folded.dropped_large));
         }
         let mut children = leaves
             .iter()
@@ -237,11 +239,14 @@ impl Core {
         let (_, first) = children.next().expect("a fold yields a piece");
         let line = self.line.lock();
         let running = line.map(|line| line.number);
+        let replaced = tree.replace_child(&leaf.low, 0, first, children.collect(), &guard);
+        // By a node that is still there: one that was replaced is written again.
         let written = running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard));
-        let replaced = tree.replace_child(&leaf.low, 0, first, children.collect(), running, &guard);
         leaf.view.replace(LeafView::retired(), &guard);
         self.free_image(tree, &mut state, *line, written);
-        self.free_inner(tree, &replaced);
+        self.free_inner(tree, &replaced, written);
+        // With the line: a checkpoint that begins from now on writes this tree.
+        self.table_changed(tree.id);
         drop(line);
         drop(state);
         self.account(tree, pages, deltas);
@@ -250,6 +255,7 @@ impl Core {
             self.ring.push(tree.clone(), leaf.clone());
             tree.dirty.lock().push(leaf);
         }
+        // Again: a checkpoint may have begun before it could find them in the list.
         self.table_changed(tree.id);
         Restructured::Split
     }
@@ -273,16 +279,33 @@ impl Core {
                 },
             );
         }
+        if !written
+            && let Some(line) = line
+            && let Some((number, Some(address))) = state.checkpoint
+            && number == line.number
+        {
+            // It was kept for the checkpoint, which writes what takes the leaf's place instead.
+            self.store.forsake(tree.shape.volume, address);
+        }
     }
 
-    /// Gives back where replaced inner nodes lay.
-    fn free_inner(&self, tree: &Tree, replaced: &Replaced) {
-        for (disk, referenced) in &replaced.freed {
+    /// Tells the book of large values which of them a base has not any more, and answers their cells.
+    fn note_dropped(&self, tree: &Tree, dropped: Vec<(bytes::Bytes, Seq)>) -> Vec<bytes::Bytes> {
+        let note = |(cell, gone): (bytes::Bytes, Seq)| {
+            self.book.drop_from_base(tree.shape.volume, &cell, gone);
+            cell
+        };
+        dropped.into_iter().map(note).collect()
+    }
+
+    /// Gives back where replaced inner nodes lay; `written` as for [`Core::free_image`].
+    fn free_inner(&self, tree: &Tree, replaced: &Replaced, written: bool) {
+        for disk in &replaced.freed {
             if let Some(address) = disk.address {
                 self.free_block(
                     tree,
                     address,
-                    if *referenced {
+                    if written {
                         Referenced::ByRunningCheckpoint
                     } else {
                         Referenced::No
@@ -318,13 +341,13 @@ impl Core {
         }
         let line = self.line.lock();
         let running = line.map(|line| line.number);
-        let written = running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard));
-        let Some(replaced) = tree.remove_child(&leaf.low, 0, running, &guard) else {
+        let Some(replaced) = tree.remove_child(&leaf.low, 0, &guard) else {
             return false;
         };
+        let written = running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard));
         leaf.view.replace(LeafView::retired(), &guard);
         self.free_image(tree, &mut state, *line, written);
-        self.free_inner(tree, &replaced);
+        self.free_inner(tree, &replaced, written);
         self.table_changed(tree.id);
         drop(line);
         self.account(tree, -(leaf_overhead(leaf) as isize), -(state.delta_bytes as isize));
@@ -357,8 +380,6 @@ impl Core {
         }
         let line = self.line.lock();
         let running = line.map(|line| line.number);
-        let written =
-            [left, right].map(|leaf| running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard)));
         let parents = [left, right].map(|leaf| tree.descend(Target::At(&leaf.low), 0, &guard).parent);
         let [Some((a, at)), Some((b, next))] = parents else {
             return false;
@@ -386,17 +407,16 @@ impl Core {
         }
         let made = Arc::new(made);
         let replaced = tree
-            .merge_with_previous(&right.low, 0, Child::Leaf(made.clone()), running, &guard)
+            .merge_with_previous(&right.low, 0, Child::Leaf(made.clone()), &guard)
             .expect("the two are under one node");
-        for ((leaf, state), written) in [(left, &mut *states.0), (right, &mut *states.1)]
-            .into_iter()
-            .zip(written)
-        {
+        let written = running.is_some_and(|number| tree.is_written_above(&right.low, 0, number, &guard));
+        for (leaf, state) in [(left, &mut *states.0), (right, &mut *states.1)] {
             images -= (base_bytes(&leaf.view.load(&guard).base) + leaf_overhead(leaf)) as isize;
             leaf.view.replace(LeafView::retired(), &guard);
             self.free_image(tree, state, *line, written);
         }
-        self.free_inner(tree, &replaced);
+        self.free_inner(tree, &replaced, written);
+        self.table_changed(tree.id);
         drop(line);
         drop(states);
         self.account(tree, images, 0);

@@ -254,7 +254,7 @@ impl Tree {
     }
 
     /// Whether checkpoint `number` has the root's address, its own or the one before's.
-    fn is_settled_for(&self, number: u64) -> bool {
+    pub(crate) fn is_settled_for(&self, number: u64) -> bool {
         self.root_taken.load(Ordering::Acquire) == number || self.written_by.load(Ordering::Acquire) != number
     }
 
@@ -266,7 +266,6 @@ impl Tree {
         level: u8,
         first: Child,
         more: Vec<(Vec<u8>, Child)>,
-        running: Option<u64>,
         guard: &Guard,
     ) -> Replaced {
         let mut replaced = Replaced::default();
@@ -307,10 +306,7 @@ impl Tree {
             children.extend(more.into_iter().map(|(_, child)| child));
             children.extend(parent.children[index + 1..].iter().map(|cell| cell.load(guard).clone()));
             replaced.memory -= parent.memory_bytes() as isize;
-            let referenced = running.is_some_and(|number| {
-                self.is_settled_for(number) || path.iter().any(|(above, ..)| above.is_written_for(number))
-            });
-            replaced.freed.push((*parent.disk.lock(), referenced));
+            replaced.freed.push(*parent.disk.lock());
             let appended = index + 1 == parent.children.len();
             (first, more) = split_inner(parent.level, separators, children, appended, &mut replaced.memory);
             level = parent.level;
@@ -320,37 +316,29 @@ impl Tree {
 
     /// Takes the child at `key` on `level` out; its keys fall to a neighbour. An inner node that loses its only child goes too.
     /// `None` when the tree would lose its last leaf. Under `structure`.
-    pub(crate) fn remove_child(&self, key: &[u8], level: u8, running: Option<u64>, guard: &Guard) -> Option<Replaced> {
+    pub(crate) fn remove_child(&self, key: &[u8], level: u8, guard: &Guard) -> Option<Replaced> {
         let (parent, index) = self.descend(Target::At(key), level, guard).parent?;
         if parent.children.len() > 1 {
             let kept = (0..parent.children.len()).filter(|&at| at != index);
             let children = kept.map(|at| parent.children[at].load(guard).clone()).collect();
-            return Some(self.replace_parent(key, parent, index.saturating_sub(1), children, running, guard));
+            return Some(self.replace_parent(key, parent, index.saturating_sub(1), children, guard));
         }
-        let referenced = running.is_some_and(|number| self.is_written_above(key, parent.level, number, guard));
-        let mut replaced = self.remove_child(key, parent.level, running, guard)?;
+        let mut replaced = self.remove_child(key, parent.level, guard)?;
         replaced.memory -= parent.memory_bytes() as isize;
-        replaced.freed.push((*parent.disk.lock(), referenced));
+        replaced.freed.push(*parent.disk.lock());
         Some(replaced)
     }
 
     /// Puts `merged` in the place of the child at `key` on `level` and of the one before it, in one step: a reader finds the
     /// two or the one, never a leaf whose range has grown and whose rows have not. `None` when they are not under one
     /// inner node. Under `structure`.
-    pub(crate) fn merge_with_previous(
-        &self,
-        key: &[u8],
-        level: u8,
-        merged: Child,
-        running: Option<u64>,
-        guard: &Guard,
-    ) -> Option<Replaced> {
+    pub(crate) fn merge_with_previous(&self, key: &[u8], level: u8, merged: Child, guard: &Guard) -> Option<Replaced> {
         let (parent, index) = self.descend(Target::At(key), level, guard).parent?;
         let left = index.checked_sub(1)?;
         let mut children: Vec<Child> = parent.children.iter().map(|cell| cell.load(guard).clone()).collect();
         children.remove(index);
         children[left] = merged;
-        Some(self.replace_parent(key, parent, left, children, running, guard))
+        Some(self.replace_parent(key, parent, left, children, guard))
     }
 
     /// Puts a node with one separator less and these children in the place of `parent`, which is on the way to `key`.
@@ -360,21 +348,20 @@ impl Tree {
         parent: &Inner,
         separator: usize,
         children: Vec<Child>,
-        running: Option<u64>,
         guard: &Guard,
     ) -> Replaced {
-        let referenced = running.is_some_and(|number| self.is_written_above(key, parent.level, number, guard));
         let separators = parent.separators.with_replaced::<&[u8]>(separator..separator + 1, &[]);
         let inner = Inner::new(parent.level, separators, children);
         let memory = inner.memory_bytes() as isize - parent.memory_bytes() as isize;
         let child = Child::Inner(Arc::new(inner));
-        let mut replaced = self.replace_child(key, parent.level, child, Vec::new(), running, guard);
+        let mut replaced = self.replace_child(key, parent.level, child, Vec::new(), guard);
         replaced.memory += memory;
-        replaced.freed.push((*parent.disk.lock(), referenced));
+        replaced.freed.push(*parent.disk.lock());
         replaced
     }
 
     /// The leaf for a key if it and the way to it are in memory.
+    #[cfg(test)]
     pub(crate) fn leaf_in_memory(&self, key: &[u8], guard: &Guard) -> Option<Arc<Leaf>> {
         match self.descend(Target::At(key), 0, guard).child {
             Child::Leaf(leaf) => Some(leaf.clone()),
@@ -388,8 +375,8 @@ impl Tree {
 pub(crate) struct Replaced {
     /// Change of heap bytes.
     pub(crate) memory: isize,
-    /// Where replaced inner nodes lay, and whether the running checkpoint may refer to them.
-    pub(crate) freed: Vec<(InnerDisk, bool)>,
+    /// Where replaced inner nodes lay.
+    pub(crate) freed: Vec<InnerDisk>,
 }
 
 /// One node of the children, or several when they are too many.
@@ -524,7 +511,7 @@ mod tests {
                     panic!("all leaves are in memory")
                 };
                 let kept = Child::Leaf(here.clone());
-                tree.replace_child(&at, 0, kept, vec![(at.clone(), leaf(number))], None, &guard);
+                tree.replace_child(&at, 0, kept, vec![(at.clone(), leaf(number))], &guard);
                 expected.push(at);
             }
             expected.sort();
@@ -535,12 +522,12 @@ mod tests {
                 let low = left.remove(left.len() * 5 / 7 % left.len());
                 let guard = rcu::pin();
                 let _structure = tree.structure.lock();
-                assert!(tree.remove_child(&low, 0, None, &guard).is_some());
+                assert!(tree.remove_child(&low, 0, &guard).is_some());
                 if left.len() % 1000 == 1 {
                     assert_eq!(check(&tree), left);
                 }
             }
-            assert!(tree.remove_child(&left[0], 0, None, &rcu::pin()).is_none());
+            assert!(tree.remove_child(&left[0], 0, &rcu::pin()).is_none());
         }
     }
 
@@ -552,14 +539,7 @@ mod tests {
         for number in 1..LEAVES {
             let at = key(number);
             let here = tree.leaf_in_memory(&at, &guard).expect("in memory");
-            tree.replace_child(
-                &at,
-                0,
-                Child::Leaf(here),
-                vec![(at.clone(), leaf(number))],
-                None,
-                &guard,
-            );
+            tree.replace_child(&at, 0, Child::Leaf(here), vec![(at.clone(), leaf(number))], &guard);
         }
         drop(guard);
         // A merged leaf is marked: a reader of a right one's key must find that leaf, or a merged one.
@@ -590,7 +570,7 @@ mod tests {
                     unreachable!("a leaf was made")
                 };
                 made.warmth.store(MERGED, Ordering::Relaxed);
-                let replaced = tree.merge_with_previous(&key(number), 0, Child::Leaf(made), None, &guard);
+                let replaced = tree.merge_with_previous(&key(number), 0, Child::Leaf(made), &guard);
                 if replaced.is_some() {
                     merged += 1;
                     let left = tree.leaf_in_memory(&key(number - 1), &guard).expect("in memory");
@@ -615,14 +595,7 @@ mod tests {
         for number in 1..500 {
             let at = key(number * 10);
             let here = tree.leaf_in_memory(&at, &guard).expect("in memory");
-            tree.replace_child(
-                &at,
-                0,
-                Child::Leaf(here),
-                vec![(at.clone(), leaf(number * 10))],
-                None,
-                &guard,
-            );
+            tree.replace_child(&at, 0, Child::Leaf(here), vec![(at.clone(), leaf(number * 10))], &guard);
         }
         let low = |target: Target<'_>| match tree.descend(target, 0, &guard).child {
             Child::Leaf(leaf) => leaf.low.to_vec(),

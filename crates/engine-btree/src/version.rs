@@ -7,11 +7,11 @@
 //! - the first version at or below a snapshot's `Seq`, or the base, is what that snapshot sees; sums of [`Change::Add`] are
 //!   added up on the way down.
 
+use crate::large_values::LargeOwner;
 use bytes::Bytes;
 use engine::Seq;
 use rcu::{Guard, RcuOption};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A value, in memory or on disk.
 #[derive(Clone)]
@@ -20,42 +20,6 @@ pub(crate) enum Value {
     Inline(Bytes),
     /// Where a large value lies, as a leaf's cell has it; with its owner while no stored leaf holds that cell.
     Large(Bytes, Option<Arc<LargeOwner>>),
-}
-
-/// Owns the blocks of a large value from when they were written until a leaf's base holds its cell. Dropped before that, it
-/// gives the blocks back.
-pub(crate) struct LargeOwner {
-    cell: Bytes,
-    adopted: AtomicBool,
-    give_back: Box<dyn Fn(Bytes) + Send + Sync>,
-}
-
-impl LargeOwner {
-    pub(crate) fn new(cell: Bytes, give_back: Box<dyn Fn(Bytes) + Send + Sync>) -> Self {
-        Self {
-            cell,
-            adopted: AtomicBool::new(false),
-            give_back,
-        }
-    }
-
-    /// A base holds the cell now: the blocks are freed after a later base that lacks it is stored.
-    pub(crate) fn adopt(&self) {
-        self.adopted.store(true, Ordering::Release);
-    }
-
-    /// Whether the blocks are a base's.
-    pub(crate) fn is_adopted(&self) -> bool {
-        self.adopted.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for LargeOwner {
-    fn drop(&mut self) {
-        if !*self.adopted.get_mut() {
-            (self.give_back)(self.cell.clone());
-        }
-    }
 }
 
 impl Value {

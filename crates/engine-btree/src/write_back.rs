@@ -7,11 +7,12 @@
 use crate::apply::is_dead;
 use crate::core::{Core, Line};
 use crate::fold::{homeless, image_at, row_bytes};
-use crate::leaf::{Base, Leaf, SEQ_MAX};
+use crate::large_values::{LargeOwner, Place};
+use crate::leaf::{Base, Leaf, LeafState, SEQ_MAX};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage};
 use crate::restructure::{FoldedBase, Restructured};
 use crate::tree::Tree;
-use crate::version::{Change, LargeOwner, Value};
+use crate::version::{Change, Value};
 use blocks::{BlockAddr, BlockKind, Purpose, Referenced, RunWriter, VolumeId};
 use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
@@ -55,12 +56,17 @@ struct Prepared {
     line_number: u64,
 }
 
+/// The volume that a writer writes to, and whether for later.
+type WriterName = (VolumeId, bool);
+
 /// Writes pages with buffers of its own. Everything appended is published by [`PageWriter::flush`]; dropped before, it leaves
 /// the leaves as they were.
 pub(crate) struct PageWriter<'c> {
     core: &'c Core,
-    writers: HashMap<(VolumeId, bool), RunWriter>,
+    writers: HashMap<WriterName, RunWriter>,
     pending: Vec<(Prepared, BlockAddr)>,
+    /// Every block since the last flush.
+    appended: Vec<(WriterName, BlockAddr)>,
     pending_bytes: usize,
     raw: Vec<u8>,
     /// From the first block that is appended to the flush.
@@ -73,17 +79,11 @@ impl<'c> PageWriter<'c> {
             core,
             writers: HashMap::new(),
             pending: Vec::new(),
+            appended: Vec::new(),
             pending_bytes: 0,
             raw: Vec::new(),
             unflushed: None,
         }
-    }
-
-    fn writer(&mut self, volume: VolumeId, purpose: Purpose) -> &mut RunWriter {
-        let store = &self.core.store;
-        self.writers
-            .entry((volume, purpose == Purpose::Later))
-            .or_insert_with(|| store.writer(volume, purpose))
     }
 
     /// Appends a block of a tree that is not a leaf. It may be referred to after a flush.
@@ -100,20 +100,34 @@ impl<'c> PageWriter<'c> {
             // several writers at times.
             self.unflushed = Some(self.core.unflushed.read_recursive());
         }
-        let address = self
-            .writer(shape.volume, purpose)
-            .append(kind, tree.id.0, codec, level, raw)
-            .map_err(EngineError::from)?;
+        let name = (shape.volume, purpose == Purpose::Later);
+        let store = &self.core.store;
+        let writer = self
+            .writers
+            .entry(name)
+            .or_insert_with(|| store.writer(shape.volume, purpose));
+        let address = match writer.append(kind, tree.id.0, codec, level, raw) {
+            Ok(address) => address,
+            Err(error) => {
+                self.give_up_all();
+                return Err(error.into());
+            }
+        };
+        self.appended.push((name, address));
         tree.stored_bytes.fetch_add(address.bytes(), Ordering::Relaxed);
         self.core.counters.pages_written.add(1);
         Ok(address)
     }
 
     /// What was appended and not flushed is void: nodes and leaves keep, or lack, an image.
-    fn give_up_pending(&mut self) {
+    fn give_up_all(&mut self) {
         for (prepared, _) in self.pending.drain(..) {
-            give_up(&prepared);
+            give_up(self.core, &prepared);
         }
+        self.appended.clear();
+        // Their blocks with them.
+        self.writers.clear();
+        self.unflushed = None;
     }
 
     /// Writes a leaf where `need` says so.
@@ -132,9 +146,8 @@ impl<'c> PageWriter<'c> {
                     match appended {
                         Ok(address) => self.pending.push((*prepared, address)),
                         Err(error) => {
-                            give_up(&prepared);
                             // A failed append voids what was appended before it, too.
-                            self.give_up_pending();
+                            give_up(self.core, &prepared);
                             return Err(error);
                         }
                     }
@@ -160,8 +173,12 @@ impl<'c> PageWriter<'c> {
         }
         let line = *core.line.lock();
         let is_good = |line: Line| state.stored.is_some() && state.valid_from <= line.cut && line.cut < state.valid_to;
-        let lacks_cut =
-            line.filter(|&line| !is_good(line) && state.checkpoint.is_none_or(|(number, _)| number != line.number));
+        // A checkpoint that has the tree's root, or does not write the tree, needs nothing more of it.
+        let lacks_cut = line.filter(|&line| {
+            !is_good(line)
+                && state.checkpoint.is_none_or(|(number, _)| number != line.number)
+                && !tree.is_settled_for(line.number)
+        });
         let is_clean = state.stored.is_some() && state.valid_to == SEQ_MAX;
         let is_needed = match need {
             Need::Checkpoint => lacks_cut.is_some(),
@@ -197,7 +214,9 @@ impl<'c> PageWriter<'c> {
             }
         }
         let view = leaf.view.load(&guard);
-        let large = homeless(view, core.pins.published(), tree.shape.large_bytes_min, &guard);
+        let through = lacks_cut.map(|line| line.cut);
+        let seen_at = through.unwrap_or_else(|| core.pins.published());
+        let large = homeless(view, seen_at, tree.shape.large_bytes_min, &guard);
         if !large.is_empty() {
             state.writing = Some(SEQ_MAX);
             drop(state);
@@ -206,7 +225,6 @@ impl<'c> PageWriter<'c> {
             housed?;
             return Ok(Step::Again);
         }
-        let through = lacks_cut.map(|line| line.cut);
         let prepared = |folded: FoldedBase, dropped_large| Prepared {
             tree: tree.clone(),
             leaf: leaf.clone(),
@@ -247,6 +265,11 @@ impl<'c> PageWriter<'c> {
                         return Ok(Step::Again);
                     }
                 }
+                if folded.image.is_empty() && state.stored.is_none() && lacks_cut.is_none() && need == Need::Dirty {
+                    // A page without rows where there is none yet: it would free nothing.
+                    state.dropped_large.extend(dropped);
+                    return Ok(Step::Over(Written::Done));
+                }
                 // Changes that came since the fold lie above the published position it went through.
                 state.writing = Some(folded.valid_to.min(oldest_above(leaf, folded.newest, &guard)));
                 Ok(Step::Append(Box::new(prepared(folded, dropped))))
@@ -257,24 +280,32 @@ impl<'c> PageWriter<'c> {
     /// Writes large values of a leaf's delta to blocks of their own and leaves their cells in the delta.
     fn house(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, large: Vec<(Box<[u8]>, Seq, Bytes)>) -> Result<()> {
         tree.has_large.store(true, Ordering::Release);
-        let mut cells = Vec::with_capacity(large.len());
-        for (key, seq, bytes) in large {
+        let (book, volume) = (self.core.book.clone(), tree.shape.volume);
+        let mut cells: Vec<(Box<[u8]>, Seq, Bytes)> = Vec::with_capacity(large.len());
+        let appended = large.into_iter().try_for_each(|(key, seq, bytes)| {
             let mut addresses = Vec::new();
             for chunk in bytes.chunks(LARGE_CHUNK_BYTES) {
                 addresses.push(self.append(tree, BlockKind::Large, Purpose::Checkpoint, chunk)?);
             }
-            cells.push((key, seq, Bytes::from(large_cell(bytes.len(), &addresses))));
+            let cell = Bytes::from(large_cell(bytes.len(), &addresses));
+            // Before the flush: no checkpoint records what is used in between.
+            let place = Place {
+                tree: Arc::downgrade(tree),
+                key: key.clone(),
+            };
+            book.house(volume, &cell, seq, place);
+            cells.push((key, seq, cell));
+            Ok(())
+        });
+        if let Err(error) = appended.and_then(|()| self.flush()) {
+            cells.iter().for_each(|(_, _, cell)| book.forget(volume, cell));
+            return Err(error);
         }
-        self.flush()?;
         let guard = rcu::pin();
         let mut state = leaf.state.lock();
         let mut freed = 0;
         for (key, seq, cell) in cells {
-            let (limbo, volume) = (self.core.limbo.clone(), tree.shape.volume);
-            let owner = Arc::new(LargeOwner::new(
-                cell.clone(),
-                Box::new(move |cell| limbo.push(volume, cell)),
-            ));
+            let owner = Arc::new(LargeOwner::new(book.clone(), volume, cell.clone()));
             let view = leaf.view.load(&guard);
             if let Ok(place) = view.find(&key) {
                 let change = Change::Put(Value::Large(cell, Some(owner)));
@@ -290,13 +321,22 @@ impl<'c> PageWriter<'c> {
     /// Everything appended gets to the disk's cache, and the leaves get their new images.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.pending_bytes = 0;
-        for writer in self.writers.values_mut() {
-            if let Err(error) = writer.flush() {
-                self.give_up_pending();
-                self.unflushed = None;
-                return Err(error.into());
+        let mut flushed: Vec<WriterName> = Vec::with_capacity(self.writers.len());
+        let result: blocks::Result<()> = self.writers.iter_mut().try_for_each(|(name, writer)| {
+            writer.flush()?;
+            flushed.push(*name);
+            Ok(())
+        });
+        if let Err(error) = result {
+            // What other writers have flushed is as unwanted.
+            let unwanted = self.appended.drain(..).filter(|(name, _)| flushed.contains(name));
+            for ((volume, _), address) in unwanted {
+                self.core.store.free(volume, address, Referenced::No);
             }
+            self.give_up_all();
+            return Err(EngineError::from(error));
         }
+        self.appended.clear();
         for (prepared, address) in std::mem::take(&mut self.pending) {
             publish(self.core, prepared, address);
         }
@@ -309,7 +349,7 @@ impl<'c> PageWriter<'c> {
 
 impl Drop for PageWriter<'_> {
     fn drop(&mut self) {
-        self.give_up_pending();
+        self.give_up_all();
     }
 }
 
@@ -345,10 +385,22 @@ fn oldest_above(leaf: &Leaf, newest: Seq, guard: &rcu::Guard) -> Seq {
 }
 
 /// An image did not get to disk: the leaf keeps what it had.
-fn give_up(prepared: &Prepared) {
+fn give_up(core: &Core, prepared: &Prepared) {
     let mut state = prepared.leaf.state.lock();
     state.writing = None;
-    state.dropped_large.extend(prepared.dropped_large.iter().cloned());
+    let dropped_large = prepared.dropped_large.clone();
+    keep_dropped(core, &prepared.tree, &prepared.leaf, &mut state, dropped_large);
+}
+
+/// Large values that a leaf's stored image has still. Of one that left the tree nobody stores another image.
+fn keep_dropped(core: &Core, tree: &Tree, leaf: &Leaf, state: &mut LeafState, dropped_large: Vec<Bytes>) {
+    if leaf.view.load(&rcu::pin()).retired {
+        for cell in dropped_large {
+            core.book.lose(tree.shape.volume, cell);
+        }
+    } else {
+        state.dropped_large.extend(dropped_large);
+    }
 }
 
 /// Makes an image that is on disk the leaf's own.
@@ -365,7 +417,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
     let is_late = prepared.purpose == Purpose::Later && line.map_or(0, |line| line.number) != prepared.line_number;
     if view.retired || is_dead(tree) || is_late {
         core.free_block(tree, address, Referenced::No);
-        state.dropped_large.extend(dropped_large);
+        keep_dropped(core, tree, leaf, &mut state, dropped_large);
         drop(line);
         if !view.retired && !std::mem::replace(&mut state.listed, true) {
             drop(state);
@@ -375,7 +427,6 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         }
         return;
     }
-    let mut replaced_for_line = line.is_none();
     let mut checkpoint = state.checkpoint;
     if let Some(line) = *line {
         let is_replaced = checkpoint.is_some_and(|(number, _)| number == line.number);
@@ -385,13 +436,16 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
             checkpoint = Some((line.number, state.stored));
         }
         let is_good = prepared.valid_from <= line.cut && line.cut < valid_to;
-        replaced_for_line = is_good && !was_good;
-        if prepared.purpose == Purpose::Checkpoint && (!is_good || was_good) {
+        // It refers to another image, to none of this leaf, or to the leaf as it was before.
+        let is_unwanted = !is_good || was_good || tree.is_written_above(&leaf.low, 0, line.number, &guard);
+        if prepared.purpose == Purpose::Checkpoint && is_unwanted {
             core.store.postpone(tree.shape.volume, address);
         }
     }
     core.free_image(tree, &mut state, *line, true);
     state.checkpoint = checkpoint;
+    // With the line: a checkpoint that begins from now on writes this tree.
+    core.table_changed(tree.id);
     drop(line);
     state.stored = Some(address);
     state.valid_from = prepared.valid_from;
@@ -402,11 +456,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         Base::Stored(_) => false,
     };
     for cell in dropped_large {
-        if replaced_for_line {
-            core.limbo.push_unheld(tree.shape.volume, cell);
-        } else {
-            core.limbo.push(tree.shape.volume, cell);
-        }
+        core.book.lose(tree.shape.volume, cell);
     }
     let relist = valid_to != SEQ_MAX && !std::mem::replace(&mut state.listed, true);
     drop(state);
@@ -414,6 +464,9 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
     drop(structure);
     if relist {
         tree.dirty.lock().push(leaf.clone());
+        core.table_changed(tree.id);
+    } else if image.is_empty() {
+        // It had to be written, because the image before had large values.
+        core.remove_if_empty(tree, leaf);
     }
-    core.table_changed(tree.id);
 }

@@ -287,7 +287,7 @@ impl Work {
                 check::expect_same(&scan(table), &expected, &format!("{what}, index {index}"));
             }
         }
-        check::engine_is_sound(self.engine(), check::Leaks::AfterCrash, what).unwrap();
+        check::engine_is_sound(self.engine(), what).unwrap();
     }
 }
 

@@ -215,8 +215,8 @@ fn expect_content(engine: &BtreeEngine, expected: &Content, what: &str) {
 }
 
 #[track_caller]
-fn expect_sound(engine: &BtreeEngine, leaks: check::Leaks, what: &str) {
-    check::engine_is_sound(engine, leaks, what).unwrap();
+fn expect_sound(engine: &BtreeEngine, what: &str) {
+    check::engine_is_sound(engine, what).unwrap();
 }
 
 fn expect_closed<T>(result: Result<T>, what: &str) {
@@ -250,7 +250,7 @@ fn expect_recovery(fs: &SimulatedFs, written: &Written, at_least: Seq, what: &st
     let at = engine.durable_seq();
     assert!(at >= at_least, "{what}: {at_least:?} was durable, {at:?} came back");
     expect_content(&engine, written.at(at), what);
-    expect_sound(&engine, check::Leaks::AfterCrash, what);
+    expect_sound(&engine, what);
     engine
 }
 
@@ -370,7 +370,7 @@ fn full_disk(stage: Stage, free: u64) -> bool {
     // A second one frees what the first one replaced: no block of the failed attempt is left behind.
     write(&engine, &mut written, 4, |number| number % 50 == 0, none);
     engine.checkpoint().unwrap();
-    expect_sound(&engine, check::Leaks::Forbidden, &what);
+    expect_sound(&engine, &what);
     drop(engine);
     fs.restart();
     drop(expect_recovery(&fs, &written, written.newest(), &what));
@@ -443,7 +443,7 @@ fn dropping_a_table_makes_room_on_a_full_disk() {
     write(&engine, &mut written, 3, all, none);
     assert_eq!(engine.checkpoint().unwrap(), written.newest());
     expect_content(&engine, written.at(written.newest()), "in its room");
-    expect_sound(&engine, check::Leaks::Forbidden, "after the drop");
+    expect_sound(&engine, "after the drop");
 }
 
 /// Each sync of a checkpoint fails once: files of three volumes, the superblocks, directories.
@@ -481,7 +481,7 @@ fn every_failed_sync_of_a_checkpoint_stops_the_engine() {
         let at = engine.durable_seq();
         assert!(at == before || at == written.newest(), "{what}: {at:?} came back");
         expect_content(&engine, written.at(at), &what);
-        expect_sound(&engine, check::Leaks::AfterCrash, &what);
+        expect_sound(&engine, &what);
     }
     assert!(
         syncs >= 4,
@@ -636,7 +636,7 @@ fn expect_salvage(fs: &SimulatedFs, written: &Written, rows_min: usize, what: &s
         let is_right = written.states.values().any(|state| state.get(place) == Some(value));
         assert!(is_right, "{what}: {place:02x?} was never written\n{report}");
     }
-    expect_sound(&engine, check::Leaks::Forbidden, what);
+    expect_sound(&engine, what);
 }
 
 fn name_of(kind: BlockKind) -> &'static str {

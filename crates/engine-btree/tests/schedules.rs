@@ -144,7 +144,7 @@ impl World {
         assert!(at >= mark, "{mark:?} was durable, {at:?} came back");
         let expected = self.model().clone();
         check::engine_is_the_model(&engine, &expected, at, "a copy of the disk").unwrap();
-        check::engine_is_sound(&engine, check::Leaks::AfterCrash, "a copy of the disk").unwrap();
+        check::engine_is_sound(&engine, "a copy of the disk").unwrap();
     }
 
     /// Without tables, all memory that was counted for them is counted as free again, however their leaves came and went.
@@ -206,7 +206,7 @@ impl World {
         check::engine_is_the_model(&*self.engine, &model, view.seq(), "at the end").unwrap();
         drop(view);
         self.engine.checkpoint().unwrap();
-        check::engine_is_sound(&self.engine, check::Leaks::Forbidden, "at the end").unwrap();
+        check::engine_is_sound(&self.engine, "at the end").unwrap();
         self.look_at_copy(self.engine.durable_seq(), &Dice::new(seed));
         self.expect_nothing_accounted();
         drop(self);

@@ -4,7 +4,7 @@
 //! The parent kills it at a random moment, computes from the plan what must be there at the recovered mark, and compares. A
 //! killed process loses its memory and nothing it gave to the operating system.
 
-use crate::check::{self, Leaks};
+use crate::check;
 use crate::dice::Dice;
 use crate::model::Model;
 use crate::place::Place;
@@ -182,7 +182,7 @@ impl KillLoop {
         );
         self.model = model_at(&self.plan, std::mem::take(&mut self.model), mark);
         check::engine_is_the_model(&engine, &self.model, mark, "after a kill")?;
-        check::engine_is_sound(&engine, Leaks::AfterCrash, "after a kill")?;
+        check::engine_is_sound(&engine, "after a kill")?;
         engine.close(CloseMode::Abandon)?;
         Ok(())
     }

@@ -20,6 +20,6 @@ mod run;
 pub use dice::Dice;
 pub use kill::{KillLoop, child};
 pub use model::Model;
-pub use place::Place;
+pub use place::{Place, copy_file};
 pub use plan::{Event, Plan, event_at};
 pub use run::{Run, Weights};

@@ -1,6 +1,6 @@
 //! One thread that does everything to an engine, and compares.
 
-use crate::check::{self, Leaks};
+use crate::check;
 use crate::dice::Dice;
 use crate::model::Model;
 use crate::place::{Place, copy_file};
@@ -64,7 +64,6 @@ pub struct Run {
     acknowledged: Seq,
     published: Seq,
     backups: u64,
-    leaks: Leaks,
     /// How many of the checkpoints on a simulated disk are looked at in a copy, in percent.
     pub copies_percent: u64,
 }
@@ -83,7 +82,6 @@ impl Run {
             acknowledged: Seq::ZERO,
             published: Seq::ZERO,
             backups: 0,
-            leaks: Leaks::Forbidden,
             copies_percent: 20,
         }
     }
@@ -126,7 +124,7 @@ impl Run {
         }
         let engine = self.engine.clone().expect("it is open");
         check::engine_is_the_model(&*engine, &self.model, self.published, "at the end")?;
-        check::engine_is_sound(&engine, self.leaks, "at the end")
+        check::engine_is_sound(&engine, "at the end")
     }
 
     fn step(&mut self) -> Result<()> {
@@ -162,7 +160,7 @@ impl Run {
         } else if is(weights.checkpoint) {
             self.checkpoint()
         } else if is(weights.verify) {
-            check::engine_is_sound(self.engine(), self.leaks, "a check")
+            check::engine_is_sound(self.engine(), "a check")
         } else if is(weights.compact) {
             let tables = self.model.tables_at(self.published);
             let tables = (self.dice.percent(50) && !tables.is_empty()).then(|| vec![self.dice.one_of(&tables).0]);
@@ -179,10 +177,6 @@ impl Run {
         } else {
             self.write()
         }
-    }
-
-    fn leaks_of_crash(&self) -> Leaks {
-        Leaks::AfterCrash
     }
 
     fn some_view(&self) -> Result<Arc<dyn Snapshot>> {
@@ -264,7 +258,7 @@ impl Run {
         let engine = BtreeEngine::open(&copy.env(), &copy.directory(), self.plan.options.clone())?;
         assert_eq!(engine.durable_seq(), mark, "a copy's position");
         check::engine_is_the_model(&engine, &self.model, mark, "a copy of the disk")?;
-        check::engine_is_sound(&engine, self.leaks_of_crash(), "a copy of the disk")
+        check::engine_is_sound(&engine, "a copy of the disk")
     }
 
     fn open(&mut self) -> Result<()> {
@@ -322,8 +316,7 @@ impl Run {
         self.acknowledged = mark;
         self.settle_loads(&engine)?;
         check::engine_is_the_model(&*engine, &self.model, mark, "after opening")?;
-        self.leaks = self.leaks_of_crash();
-        check::engine_is_sound(&engine, self.leaks, "after opening")?;
+        check::engine_is_sound(&engine, "after opening")?;
         self.model.loads_are_durable();
         Ok(())
     }
@@ -376,7 +369,7 @@ impl Run {
         let restored = BtreeEngine::open(&env, &target, self.plan.options.clone())?;
         assert_eq!(restored.durable_seq(), seq, "a backup's position");
         check::engine_is_the_model(&restored, &before, seq, "a backup")?;
-        check::engine_is_sound(&restored, self.leaks_of_crash(), "a backup")?;
+        check::engine_is_sound(&restored, "a backup")?;
         restored.close(CloseMode::Abandon)?;
         drop(restored);
         env.fs.remove_directory_all(&target).map_err(failed)

@@ -1,0 +1,142 @@
+//! What happens beside a checkpoint, one step at a time.
+
+use super::*;
+use crate::engine_impl::BtreeEngine;
+use crate::options::BtreeOptions;
+use crate::write_back::Need;
+use engine::{Batch, Engine, TableId, TableKind, TableSpec};
+use std::path::Path;
+use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
+
+const ROWS: TableId = TableId(1);
+
+fn put(engine: &BtreeEngine, seq: u64, numbers: impl Iterator<Item = u64>) {
+    let mut batch = Batch::new();
+    if seq == 1 {
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: "one.rows".into(),
+            compressor: None,
+        };
+        batch.create_table(ROWS, spec);
+    }
+    for number in numbers {
+        batch.put(ROWS, number.to_be_bytes().to_vec(), vec![seq as u8; 60]);
+    }
+    engine.apply(&batch, Seq(seq)).expect("a batch");
+    engine.publish(Seq(seq));
+}
+
+fn open(fs: &SimulatedFs) -> BtreeEngine {
+    let env = Env {
+        fs: Arc::new(fs.clone()),
+        clock: Arc::new(SimulatedClock::new(0)),
+        random: Arc::new(SeededRandom::new(1)),
+    };
+    let directory = Path::new("/store");
+    env.fs.create_directory_all(directory).expect("a directory");
+    let options = BtreeOptions {
+        record_leaf_bytes: 300,
+        segment_bytes: 32 << 10,
+        threads: Some(0),
+        ..BtreeOptions::default()
+    };
+    BtreeEngine::open(&env, directory, options).expect("an engine")
+}
+
+/// Every block of a tree, as it is on disk.
+fn on_disk(core: &Core, tree: &Tree, root: RootAddress, found: &mut Vec<BlockAddr>) {
+    found.push(root.address);
+    if root.level == 0 {
+        return;
+    }
+    let inner = core
+        .read_inner(tree, root.address, root.level)
+        .expect("what a page on disk refers to is on disk");
+    let guard = rcu::pin();
+    for cell in &inner.children {
+        let Child::Stored { address, level } = cell.load(&guard) else {
+            panic!("a page from disk")
+        };
+        let (address, level) = (*address, *level);
+        on_disk(core, tree, RootAddress { address, level }, found);
+    }
+}
+
+/// A split replaced a node that an image on its way to the file referred to, and gave its block back.
+#[test]
+fn a_node_on_its_way_to_the_file_refers_to_nothing_that_was_given_back() {
+    const NUMBERS: u64 = 2000;
+    let fs = SimulatedFs::new(1);
+    let engine = open(&fs);
+    let core = engine.core();
+    put(&engine, 1, (0..NUMBERS).map(|number| number * 1000));
+    engine.checkpoint().expect("a checkpoint");
+    put(&engine, 2, (0..NUMBERS).map(|number| number * 1000));
+    let (line, changed) = core.draw_line();
+    let table = changed[0].clone();
+    let tree = &table.tree;
+    core.write_dirty_leaves(&[&table]).expect("leaves");
+    let mut writer = PageWriter::new(core);
+    core.write_level(tree, 1, line, &mut writer).expect("the lowest nodes");
+    let mut appended = Vec::new();
+    core.append_level(tree, 2, line, &mut writer, &mut appended)
+        .expect("the nodes above them");
+    assert!(!appended.is_empty(), "the tree has three levels");
+    // Below each of them a leaf splits.
+    for (step, base) in (0..NUMBERS).step_by(200).enumerate() {
+        put(&engine, 3 + step as u64, (1..60).map(|number| base * 1000 + number));
+    }
+    core.flush_inner(tree, &mut appended, line, &mut writer)
+        .expect("a flush");
+    let root = core.write_inner_nodes(tree, line).expect("the rest").expect("rows");
+    // Whatever has become free is used.
+    let leaves = std::mem::take(&mut *tree.dirty.lock());
+    core.write_leaves(tree, leaves, Need::Dirty).expect("write-back");
+    let mut blocks = Vec::new();
+    on_disk(core, tree, root, &mut blocks);
+    assert!(blocks.len() > 300, "{} blocks", blocks.len());
+    for address in blocks {
+        assert!(
+            core.store.exclude(tree.shape.volume, address),
+            "{address:?} is a block of the checkpoint"
+        );
+    }
+}
+
+/// A leaf's image was kept for a checkpoint, which then came to refer to what the leaf was split into.
+#[test]
+fn an_image_kept_for_a_checkpoint_in_vain_is_not_recorded_as_used() {
+    let fs = SimulatedFs::new(2);
+    let engine = open(&fs);
+    let core = engine.core();
+    put(&engine, 1, (0..200).map(|number| number * 1000));
+    engine.checkpoint().expect("a checkpoint");
+    // Some leaf changes, so that the tree is written; another one changes after the cut only.
+    put(&engine, 2, 0..1);
+    let (line, changed) = core.draw_line();
+    let tree = &changed[0].tree;
+    // A leaf that is not split at once.
+    let (number, leaf, kept) = (100..150)
+        .find_map(|number: u64| {
+            put(&engine, number, [number * 1000].into_iter());
+            let leaf = tree.leaf_in_memory(&(number * 1000).to_be_bytes(), &rcu::pin())?;
+            core.write_leaves(tree, vec![leaf.clone()], Need::Dirty).ok()?;
+            let (of, kept) = leaf.state.lock().checkpoint?;
+            assert_eq!(of, line.number);
+            Some((number, leaf, kept?))
+        })
+        .expect("the checkpoint keeps an image that was replaced");
+    assert!(core.store.exclude(tree.shape.volume, kept), "it is kept");
+    put(&engine, 200, (1..60).map(|step| number * 1000 + step));
+    assert!(leaf.view.load(&rcu::pin()).retired, "it was split");
+    assert!(!core.store.exclude(tree.shape.volume, kept), "nothing refers to it");
+    let result = core.write_checkpoint(line, &changed);
+    result.expect("the rest of the checkpoint");
+    *core.line.lock() = None;
+    core.pins.unpin(line.cut);
+    drop(engine);
+    let after = open(&fs.after_crash(3));
+    assert_eq!(after.durable_seq(), Seq(2));
+    assert_eq!(after.check_space().expect("pages are whole"), Vec::<String>::new());
+}

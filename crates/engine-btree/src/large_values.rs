@@ -1,0 +1,310 @@
+//! Which blocks of large values hang on what: the delta, an image, or only a reader.
+//!
+//! A leaf's image is written whole, so that its own blocks are easily told: the checkpoint that runs refers to them or does
+//! not. A large value outlives images. This is the book of those whose standing may differ from one checkpoint to the next:
+//! - values that were given blocks since the last checkpoint, whether a base holds them already or the delta only;
+//! - values that a base has dropped, until no snapshot can read them and their blocks are given back.
+//!
+//! Every other large value is a row of a base, and every checkpoint refers to it.
+//!
+//! A checkpoint refers to a value when the state at its cut has it. Those in the book that it does not refer to are *excluded* from what it
+//! records as used, so that a crash makes their blocks free; while the engine runs they are kept.
+//!
+//! Invariant: the blocks of what stands in the book are in use. Who gives them back takes the value out first.
+
+use crate::page::LargeRef;
+use crate::tree::Tree;
+use blocks::VolumeId;
+use bytes::Bytes;
+use engine::Seq;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+/// The end of time: nothing has taken the value's place yet.
+const NEVER: Seq = crate::leaf::SEQ_MAX;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct LargeBook {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By volume and first sector.
+    entries: BTreeMap<(u32, u64), Entry>,
+    /// Those whose blocks go when no snapshot can read them.
+    lost: Vec<Lost>,
+}
+
+struct Lost {
+    /// The published position at the first look.
+    since: Option<Seq>,
+    volume: VolumeId,
+    cell: Bytes,
+}
+
+#[derive(Clone)]
+struct Entry {
+    cell: Bytes,
+    /// The position that wrote it; `ZERO`: the durable checkpoint has it.
+    born: Seq,
+    /// The position from which on something else is there.
+    gone: Seq,
+    /// Its tree and key while only a delta holds it.
+    place: Option<Place>,
+}
+
+/// Where a value lies that is in a delta.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) tree: Weak<Tree>,
+    pub(crate) key: Box<[u8]>,
+}
+
+/// A value of the book, for [`LargeBook::not_in`].
+pub(crate) struct Standing {
+    pub(crate) cell: Bytes,
+    /// Whether the position asked for lies in the value's life, as far as that is known without a look at its place.
+    pub(crate) is_alive: bool,
+    pub(crate) place: Option<Place>,
+}
+
+fn name(volume: VolumeId, cell: &[u8]) -> Option<(u32, u64)> {
+    let first = LargeRef::from_cell(cell)?.addresses().next()?;
+    Some((volume.0, first.sector()))
+}
+
+impl LargeBook {
+    fn change(&self, volume: VolumeId, cell: &Bytes, work: impl FnOnce(&mut Entry)) {
+        let Some(name) = name(volume, cell) else { return };
+        let mut state = self.state.lock();
+        let entry = state.entries.entry(name).or_insert_with(|| Entry {
+            cell: cell.clone(),
+            born: Seq::ZERO,
+            gone: NEVER,
+            place: None,
+        });
+        work(entry);
+    }
+
+    /// A value has got blocks, which are not flushed yet. A delta holds it, or will in a moment.
+    pub(crate) fn house(&self, volume: VolumeId, cell: &Bytes, seq: Seq, place: Place) {
+        self.change(volume, cell, |entry| {
+            entry.born = seq;
+            entry.place = Some(place);
+        });
+    }
+
+    /// A base holds it.
+    pub(crate) fn adopt(&self, volume: VolumeId, cell: &Bytes) {
+        self.change(volume, cell, |entry| entry.place = None);
+    }
+
+    /// A base that held it has been replaced by one that does not; since `gone` something else is there.
+    pub(crate) fn drop_from_base(&self, volume: VolumeId, cell: &Bytes, gone: Seq) {
+        self.change(volume, cell, |entry| {
+            entry.place = None;
+            entry.gone = gone;
+        });
+    }
+
+    /// The stored image does not have it either: it goes when no snapshot can read it.
+    pub(crate) fn lose(&self, volume: VolumeId, cell: Bytes) {
+        self.state.lock().lost.push(Lost {
+            since: None,
+            volume,
+            cell,
+        });
+    }
+
+    /// No delta holds it any more, and no base ever has: no checkpoint that is not over can refer to it.
+    pub(crate) fn lose_from_delta(&self, volume: VolumeId, cell: Bytes) {
+        self.drop_from_base(volume, &cell, Seq::ZERO);
+        self.lose(volume, cell);
+    }
+
+    /// Its blocks are void, or given back.
+    pub(crate) fn forget(&self, volume: VolumeId, cell: &[u8]) {
+        if let Some(name) = name(volume, cell) {
+            self.state.lock().entries.remove(&name);
+        }
+    }
+
+    /// Takes out what nobody reads any more, `low` being the oldest position of any reader: the caller gives the blocks back.
+    /// A running checkpoint is a reader at its cut, so that it does not refer to them either.
+    pub(crate) fn take(&self, published: Seq, low: Seq) -> Vec<(VolumeId, Bytes)> {
+        let mut free = Vec::new();
+        let mut state = self.state.lock();
+        state.lost.retain_mut(|lost| {
+            let since = *lost.since.get_or_insert(published);
+            let is_free = since <= low;
+            if is_free {
+                free.push((lost.volume, lost.cell.clone()));
+            }
+            !is_free
+        });
+        for (volume, cell) in &free {
+            if let Some(name) = name(*volume, cell) {
+                state.entries.remove(&name);
+            }
+        }
+        free
+    }
+
+    /// All that stands in the book.
+    pub(crate) fn all(&self) -> Vec<(VolumeId, Bytes)> {
+        let state = self.state.lock();
+        let of = |(name, entry): (&(u32, u64), &Entry)| (VolumeId(name.0), entry.cell.clone());
+        state.entries.iter().map(of).collect()
+    }
+
+    /// All that waits for readers.
+    pub(crate) fn waiting(&self) -> Vec<(VolumeId, Bytes)> {
+        let state = self.state.lock();
+        state.lost.iter().map(|lost| (lost.volume, lost.cell.clone())).collect()
+    }
+
+    /// The values that a checkpoint at `cut` does not refer to, and whose blocks are in use. `is_there` decides about those
+    /// that have a place, outside the lock.
+    pub(crate) fn not_in(&self, cut: Seq, is_there: impl Fn(&Standing) -> bool) -> Vec<(VolumeId, Bytes)> {
+        // A tree that goes gives values back: none may go under the lock.
+        let standing: Vec<(VolumeId, Standing)> = {
+            let state = self.state.lock();
+            let of = |(name, entry): (&(u32, u64), &Entry)| {
+                let standing = Standing {
+                    cell: entry.cell.clone(),
+                    is_alive: entry.born <= cut && cut < entry.gone,
+                    place: entry.place.clone(),
+                };
+                (VolumeId(name.0), standing)
+            };
+            state.entries.iter().map(of).collect()
+        };
+        let is_absent = |standing: &Standing| match standing.place {
+            None => !standing.is_alive,
+            Some(_) => !is_there(standing),
+        };
+        let absent = standing.into_iter().filter(|(_, standing)| is_absent(standing));
+        absent.map(|(volume, standing)| (volume, standing.cell)).collect()
+    }
+
+    /// A checkpoint at `cut` is durable: rows of bases that it has are as all others are.
+    pub(crate) fn settle(&self, cut: Seq) {
+        self.state
+            .lock()
+            .entries
+            .retain(|_, entry| entry.place.is_some() || entry.gone != NEVER || entry.born > cut);
+    }
+}
+
+/// Owns the blocks of a large value from when they were written until a leaf's base holds its cell. Dropped before that, it
+/// gives the blocks back.
+pub(crate) struct LargeOwner {
+    book: Arc<LargeBook>,
+    volume: VolumeId,
+    cell: Bytes,
+    adopted: std::sync::atomic::AtomicBool,
+}
+
+impl LargeOwner {
+    pub(crate) fn new(book: Arc<LargeBook>, volume: VolumeId, cell: Bytes) -> Self {
+        Self {
+            book,
+            volume,
+            cell,
+            adopted: std::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// A base holds the cell now: the blocks are freed after a later base that lacks it is stored.
+    pub(crate) fn adopt(&self) {
+        if !self.adopted.swap(true, std::sync::atomic::Ordering::AcqRel) {
+            self.book.adopt(self.volume, &self.cell);
+        }
+    }
+
+    /// Whether the blocks are a base's.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.adopted.load(std::sync::atomic::Ordering::Acquire)
+    }
+}
+
+impl Drop for LargeOwner {
+    fn drop(&mut self) {
+        if !*self.adopted.get_mut() {
+            self.book.lose_from_delta(self.volume, self.cell.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blocks::BlockAddr;
+
+    fn cell(sector: u64) -> Bytes {
+        let mut address = sector.to_le_bytes()[..6].to_vec();
+        address.extend([1, 0, 7, 7, 7, 7]);
+        let address = BlockAddr::decode(&address).expect("an address");
+        LargeRef::encode(100, &[address]).into()
+    }
+
+    fn nowhere() -> Place {
+        Place {
+            tree: Weak::new(),
+            key: Box::default(),
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_refers_to_what_its_cut_sees() {
+        let book = Arc::new(LargeBook::default());
+        let main = VolumeId::MAIN;
+        let absent = |cut: u64| -> Vec<Bytes> {
+            let absent = book.not_in(Seq(cut), |_| true);
+            absent.into_iter().map(|(_, cell)| cell).collect()
+        };
+        // An old one that 5 replaces, and the one that takes its place.
+        book.drop_from_base(main, &cell(1), Seq(5));
+        book.house(main, &cell(2), Seq(5), nowhere());
+        book.adopt(main, &cell(2));
+        assert_eq!(absent(4), [cell(2)]);
+        assert_eq!(absent(5), [cell(1)]);
+        book.settle(Seq(5));
+        book.lose(main, cell(1));
+        assert_eq!(absent(6), [cell(1)]);
+        assert_eq!(absent(4), Vec::<Bytes>::new(), "what is durable is not looked at again");
+        // A reader from before keeps it.
+        assert_eq!(book.take(Seq(6), Seq(4)), []);
+        assert_eq!(book.waiting(), [(main, cell(1))]);
+        assert_eq!(book.take(Seq(9), Seq(6)), [(main, cell(1))]);
+        assert_eq!(
+            absent(6),
+            Vec::<Bytes>::new(),
+            "its blocks may be used for something else"
+        );
+    }
+
+    #[test]
+    fn what_no_base_held_is_given_back() {
+        let book = Arc::new(LargeBook::default());
+        let main = VolumeId::MAIN;
+        for (sector, adopts) in [(1, false), (2, true)] {
+            book.house(main, &cell(sector), Seq(3), nowhere());
+            let owner = LargeOwner::new(book.clone(), main, cell(sector));
+            assert_eq!(book.not_in(Seq(3), |_| false).len(), 1, "the place decides");
+            if adopts {
+                owner.adopt();
+            }
+            drop(owner);
+            let expected = if adopts { vec![] } else { vec![(main, cell(sector))] };
+            assert_eq!(book.waiting(), expected);
+            assert_eq!(book.not_in(Seq(3), |_| true), expected);
+            book.take(Seq(3), Seq(3));
+        }
+        book.settle(Seq(2));
+        assert_eq!(book.not_in(Seq(2), |_| true), [(main, cell(2))], "not durable yet");
+    }
+}
