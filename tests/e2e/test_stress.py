@@ -146,7 +146,7 @@ def test_a_server_that_dies_is_said_and_the_rest_goes_on(tmp_path):
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
-    run = Run(tmp_path, LONG.replace("SAFE,", "[NORMAL, SAFE],").replace("2^17", "2^20"), "--engines", "inMemory")
+    run = Run(tmp_path, LONG.replace("SAFE,", "[NORMAL, SAFE],").replace("2^17", "2^18"), "--engines", "inMemory")
     run.wait_for_load()
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.end(timeout=60)
