@@ -83,9 +83,9 @@ fn a_node_on_its_way_to_the_file_refers_to_nothing_that_was_given_back() {
     core.append_level(tree, 2, line, &mut writer, &mut appended)
         .expect("the nodes above them");
     assert!(!appended.is_empty(), "the tree has three levels");
-    // Below each of them a leaf splits.
-    for (step, base) in (0..NUMBERS).step_by(200).enumerate() {
-        put(&engine, 3 + step as u64, (1..60).map(|number| base * 1000 + number));
+    // Below each of them a leaf splits in two: the node above that one is replaced, and those further up are not.
+    for (step, base) in [0, NUMBERS / 2].into_iter().enumerate() {
+        put(&engine, 3 + step as u64, (1..5).map(|number| base * 1000 + number));
     }
     core.flush_inner(tree, &mut appended, line, &mut writer)
         .expect("a flush");
