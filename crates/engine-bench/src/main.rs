@@ -1,6 +1,8 @@
 //! `engine-bench`: see `docs/engine-bench.md`.
 #![allow(clippy::disallowed_methods, reason = "a tool that measures real time and real files")]
 
+// Its global allocator, as in the server.
+use allocator as _;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use codec::Codec;
@@ -11,10 +13,6 @@ use engine_bench::subject::SubjectKind;
 use engine_bench::workload::{self, Workload};
 use engine_bench::{machine, session};
 use std::path::PathBuf;
-
-/// As in the server.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measures storage engines side by side, WiredTiger included.
 #[derive(Parser)]

@@ -1,11 +1,10 @@
 //! tenond: the document database server.
 
+// For its global allocator.
+use allocator as _;
 use server::config::{self, Task};
 use server::{daemon, repair, run};
 use std::process::ExitCode;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Exit code for a configuration that is refused.
 const EXIT_BAD_OPTIONS: u8 = 2;

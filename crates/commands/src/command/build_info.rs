@@ -64,7 +64,7 @@ fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let engines: Vec<Bson> = settings.engines.iter().map(|name| Bson::String(name.clone())).collect();
     reply.append_all(&doc! {
         "modules": [],
-        "allocator": "mimalloc",
+        "allocator": "jemalloc",
         "javascriptEngine": "none",
         "sysInfo": "deprecated",
         "versionArray": [major, minor, patch, 0],
