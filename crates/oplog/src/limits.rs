@@ -36,7 +36,10 @@ pub(crate) const BUFFER_HARD_LIMIT_FACTOR: usize = 4;
 pub(crate) const CHUNK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Emptied chunks kept for reuse.
-pub(crate) const SPARE_CHUNKS_MAX: usize = 8;
+pub(crate) const SPARE_CHUNKS_MAX: usize = 4;
+
+/// A group's buffer with more memory than this is given back after the group: a burst must not take memory for good.
+pub(crate) const GROUP_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Raw bytes between two remembered frame positions of a segment.
 pub(crate) const MARK_INTERVAL_BYTES: u64 = 1024 * 1024;

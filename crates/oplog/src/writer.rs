@@ -16,7 +16,7 @@ use crate::buffer::{Buffer, Chunk};
 use crate::catalog::{Catalog, Segment, new_stamp};
 use crate::disk::Disk;
 use crate::format::{FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentNumber, padded};
-use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_BYTES_TARGET};
+use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_BYTES_TARGET, GROUP_KEPT_BYTES_MAX};
 use crate::stats::add;
 use crate::{LogError, Result};
 use codec::{Codec, Compressor};
@@ -134,7 +134,7 @@ impl Writer {
                 self.emptied.push(raw);
             }
         }
-        if self.group.capacity() > 2 * GROUP_BYTES_TARGET {
+        if self.group.capacity() > GROUP_KEPT_BYTES_MAX {
             self.group = Vec::new();
         }
         Ok(Some(Flushed {
