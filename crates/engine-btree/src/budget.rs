@@ -2,7 +2,8 @@
 //!
 //! Owners report what they allocate and free, as the allocator rounds it ([`good_size`]). The last twentieth of the limit is
 //! a *reserve*: eviction keeps it free, and what reaches into it makes writers wait a little, in proportion. Readers never
-//! wait. Nothing here waits, evicts or reads a clock: it is arithmetic, for those who do.
+//! wait. The limit gives way to memory that the allocator holds and nobody uses ([`Budget::give_way`]). Nothing here waits,
+//! evicts or reads a clock: it is arithmetic, for those who do.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,12 +26,20 @@ const RESERVE_PART: u64 = 20;
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
 /// Bytes written back in a second, until it was measured.
 const RATE_AT_START: u64 = 64 << 20;
+/// Fragmentation up to one part in so many of the largest limit is expected.
+const FRAGMENTED_PART: u64 = 32;
+/// The limit moves by at most one part in so many of the largest one at a time, less than half of the reserve: writers do not
+/// come to a halt when it sinks.
+const LIMIT_STEP_PART: u64 = 64;
 /// Weight of a new measurement of the rate: one part in so many.
 const RATE_SMOOTHING: u64 = 8;
 
 /// See the module.
 pub(crate) struct Budget {
     limit: AtomicU64,
+    limit_max: u64,
+    /// What the allocator held beyond what it was asked for, at the last look.
+    fragmented: AtomicU64,
     /// By [`Use`]. A sum may be below zero for a moment, when a free is counted before its allocation.
     used: [AtomicI64; USES],
     /// Bytes written back in a second, as measured lately.
@@ -41,6 +50,8 @@ impl Budget {
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self {
             limit: AtomicU64::new(limit_bytes),
+            limit_max: limit_bytes,
+            fragmented: AtomicU64::new(0),
             used: Default::default(),
             rate: AtomicU64::new(RATE_AT_START),
         }
@@ -49,6 +60,22 @@ impl Budget {
     /// Bytes that may be used, the reserve included.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Moves the limit a step towards what leaves room for `fragmented` bytes that the allocator holds for nobody, but never
+    /// below half of the largest limit. One caller at a time.
+    pub(crate) fn give_way(&self, fragmented: u64) {
+        self.fragmented.store(fragmented, Ordering::Relaxed);
+        let unexpected = fragmented.saturating_sub(self.limit_max / FRAGMENTED_PART);
+        let wanted = self.limit_max - unexpected.min(self.limit_max / 2);
+        let (now, step) = (self.limit(), (self.limit_max / LIMIT_STEP_PART).max(1));
+        self.limit
+            .store(wanted.clamp(now.saturating_sub(step), now + step), Ordering::Relaxed);
+    }
+
+    /// What the allocator held for nobody, at the last look.
+    pub(crate) fn fragmented(&self) -> u64 {
+        self.fragmented.load(Ordering::Relaxed)
     }
 
     /// Reports bytes allocated, or freed when negative.
@@ -125,18 +152,17 @@ fn not_negative(sum: &AtomicI64) -> u64 {
     u64::try_from(sum.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-/// What the allocator (mimalloc) really hands out for `bytes`: steps of 16 bytes up to 128, then four sizes per doubling up
-/// to 64 KiB, then whole pages.
+/// What the allocator (jemalloc) really hands out for `bytes`: steps of 16 bytes up to 128, then four sizes per doubling.
 pub(crate) fn good_size(bytes: usize) -> usize {
     const STEP_SMALL: usize = 16;
     const SMALL_MAX: usize = 128;
-    const CLASSES_MAX: usize = 64 * 1024;
-    const PAGE: usize = 4096;
+    /// Nobody asks for more.
+    const CLASSES_MAX: usize = 1 << 40;
     match bytes {
         0 => 0,
         1..=SMALL_MAX => bytes.next_multiple_of(STEP_SMALL),
         _ if bytes <= CLASSES_MAX => bytes.next_multiple_of(bytes.next_power_of_two() / 8),
-        _ => bytes.saturating_add(PAGE - 1) / PAGE * PAGE,
+        _ => bytes,
     }
 }
 
@@ -253,6 +279,30 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_gives_way_to_fragmentation_step_by_step_and_comes_back() {
+        let budget = budget(0);
+        let settle = |fragmented: u64| {
+            let mut before = budget.limit();
+            for _ in 0..200 {
+                budget.give_way(fragmented);
+                assert!(budget.limit().abs_diff(before) <= 100 * MIB / 64, "small steps");
+                before = budget.limit();
+            }
+            budget.limit()
+        };
+        assert_eq!(settle(0), 100 * MIB);
+        assert_eq!(settle(100 * MIB / 32), 100 * MIB, "as much as that is expected");
+        assert_eq!(settle(100 * MIB / 32 + 20 * MIB), 80 * MIB);
+        assert_eq!(budget.fragmented(), 100 * MIB / 32 + 20 * MIB);
+        assert_eq!(budget.target(), 76 * MIB, "the reserve follows");
+        assert_eq!(settle(u64::MAX), 50 * MIB, "half of it stays");
+        assert_eq!(settle(0), 100 * MIB);
+        let nothing = Budget::new(0);
+        nothing.give_way(u64::MAX);
+        assert!(nothing.limit() <= 1);
+    }
+
+    #[test]
     fn sizes_are_those_of_the_allocator() {
         let sizes = [
             (0, 0),
@@ -272,8 +322,10 @@ mod tests {
             (15_487, 16_384),
             (16_385, 20_480),
             (65_536, 65_536),
-            (65_537, 69_632),
-            (usize::MAX, usize::MAX / 4096 * 4096),
+            (65_537, 81_920),
+            (1 << 30, 1 << 30),
+            ((1 << 30) + 1, (1 << 30) + (1 << 28)),
+            (usize::MAX, usize::MAX),
         ];
         for (bytes, taken) in sizes {
             assert_eq!(good_size(bytes), taken, "{bytes}");

@@ -162,6 +162,8 @@ pub(crate) struct Core {
     /// What memory could not be brought below the last time, because open snapshots need it: no use to try again before
     /// there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
     pub(crate) relief_floor: AtomicU64,
+    /// When to look at the allocator again.
+    pub(crate) next_look: PlainMutex<std::time::Duration>,
     is_stopped: AtomicBool,
 }
 
@@ -210,6 +212,7 @@ impl Core {
             relocating: AtomicBool::new(false),
             directory_moves: PlainMutex::default(),
             relief_floor: AtomicU64::new(0),
+            next_look: PlainMutex::default(),
             is_stopped: AtomicBool::new(false),
         }
     }
@@ -331,7 +334,7 @@ impl Core {
         rows: Rows,
     ) -> Result<()> {
         // Room first: made afterwards, it could be this page that has to go before anybody has looked at it.
-        self.relieve_soon();
+        self.make_page_room();
         let (inner, image, bytes) = if level > 0 {
             let is_there = || {
                 let guard = rcu::pin();
@@ -379,7 +382,7 @@ impl Core {
 
     /// Brings a leaf's rows into memory.
     pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
-        self.relieve_soon();
+        self.make_page_room();
         let is_base = |view: &LeafView| !view.retired && matches!(view.base, Base::Stored(now) if now == address);
         let is_there = || {
             let _state = leaf.state.lock();

@@ -26,6 +26,9 @@ pub struct BtreeOptions {
     /// Background threads; `None` takes as many as the machine's processors suggest. With 0 the work is done by whoever needs it
     /// done, which tests use to repeat a run exactly.
     pub threads: Option<usize>,
+    /// Tells the bytes of memory that the allocator holds beyond what it was asked for: a part of them is the cache's to bear.
+    /// `None` where nobody knows, and where several engines share a process.
+    pub fragmented_bytes: Option<fn() -> u64>,
     /// Segment length of new files, in bytes.
     pub segment_bytes: u32,
 }
@@ -62,6 +65,7 @@ impl Default for BtreeOptions {
             large_value_bytes: 32 << 10,
             directory_per_db: false,
             threads: None,
+            fragmented_bytes: None,
             segment_bytes: 1 << 20,
         }
     }

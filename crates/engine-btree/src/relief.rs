@@ -6,7 +6,9 @@
 //! - *Writing back* leaves whose deltas have grown: the merge of many small writes with one image, once deltas take more than
 //!   their share.
 //!
-//! Cold leaves go first (`ring`). Clients are slowed down a little, in proportion, when all that is not fast enough (`budget`).
+//! Cold leaves go first (`ring`). Writers are slowed down a little, in proportion, when all that is not fast enough
+//! (`budget`). Whoever brings a page in when there is no room at all drops a cold one first: so memory passes the limit by no
+//! more than a page for each thread, as long as there are leaves that are on disk as they are.
 
 use crate::budget::Use;
 use crate::core::Core;
@@ -17,6 +19,7 @@ use crate::write_back::{Need, PageWriter};
 use engine::{Batch, Op, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Leaves looked at in one step.
 const STEP: usize = 64;
@@ -24,6 +27,10 @@ const STEP: usize = 64;
 const DELTAS_PERCENT: u64 = 50;
 /// Rounds of the ring after which nothing more can be had.
 const ROUNDS_MAX: usize = 5;
+/// Leaves that one call of [`Core::make_room`] looks at, at most.
+const ROOM_STEPS_MAX: usize = 64;
+/// Between two looks at the allocator.
+const HEAP_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Core {
     /// After a batch: has room made when there is too little, and waits a little when that is not fast enough.
@@ -72,6 +79,41 @@ impl Core {
         }
     }
 
+    /// Before a page comes in: has room made, and makes it here when there is none left at all.
+    pub(crate) fn make_page_room(&self) {
+        self.relieve_soon();
+        if self.budget.total() <= self.budget.limit() || self.workers.threads() == 0 {
+            return;
+        }
+        for _ in 0..ROOM_STEPS_MAX {
+            // None cold in a whole round: all are colder now.
+            for (tree, leaf) in self.ring.take_cold(1) {
+                self.drop_base(&tree, &leaf);
+                if !self.unlink(&tree, &leaf) {
+                    self.ring.push(tree, leaf);
+                }
+            }
+            if self.budget.total() <= self.budget.limit() {
+                break;
+            }
+        }
+        // Not some time: that is the memory the page needs.
+        rcu::pin().flush();
+    }
+
+    /// Lets the cache give way to what the allocator holds beyond what it was asked for.
+    fn look_at_heap(&self) {
+        let Some(fragmented_bytes) = self.options.fragmented_bytes else {
+            return;
+        };
+        let now = self.env.clock.monotonic();
+        let mut next_look = self.next_look.lock();
+        if now >= *next_look {
+            *next_look = now + HEAP_INTERVAL;
+            self.budget.give_way(fragmented_bytes());
+        }
+    }
+
     /// Bytes of deltas beyond their share.
     fn deltas_excess(&self) -> u64 {
         self.budget
@@ -91,6 +133,7 @@ impl Core {
     }
 
     fn make_relief(&self) -> Result<()> {
+        self.look_at_heap();
         self.merge_buffers()?;
         let mut fruitless = 0;
         // Rounds that free next to nothing do not count as progress: sums go up and down while leaves are written.
@@ -98,6 +141,7 @@ impl Core {
         let mut lowest = self.budget.total();
         while (self.budget.excess() > 0 || self.deltas_excess() > 0) && fruitless < ROUNDS_MAX {
             self.check_running()?;
+            self.look_at_heap();
             let write = self.deltas_excess() > 0 || fruitless > 1;
             self.evict_some(write)?;
             rcu::pin().flush();
@@ -131,25 +175,17 @@ impl Core {
         }
     }
 
-    /// Writes leaves and drops the bases that came in only for that.
+    /// Writes leaves.
     fn write_and_drop(&self, mut leaves: Vec<(Arc<Tree>, Arc<Leaf>)>) -> Result<()> {
         leaves.sort_unstable_by(|a, b| (a.0.id, &a.1.low).cmp(&(b.0.id, &b.1.low)));
         let started = self.env.clock.monotonic();
         let mut writer = PageWriter::new(self);
-        let mut cold = Vec::new();
         let mut bytes = 0;
         for (tree, leaf) in &leaves {
-            let was_cold = matches!(leaf.view.load(&rcu::pin()).base, Base::Stored(_));
             bytes += leaf.state.lock().delta_bytes;
             writer.write(tree, leaf, Need::Dirty)?;
-            if was_cold {
-                cold.push((tree, leaf));
-            }
         }
         writer.flush()?;
-        for (tree, leaf) in cold {
-            self.drop_base(tree, leaf);
-        }
         let took = self.env.clock.monotonic().saturating_sub(started);
         self.budget.note_write_back(bytes as u64, took);
         Ok(())

@@ -31,6 +31,8 @@ impl Core {
             ("apply.delayMicros", counters.delay_us.get()),
             ("cache.bytes", budget.total()),
             ("cache.maxBytes", self.options.cache_bytes),
+            ("cache.limitBytes", budget.limit()),
+            ("cache.fragmentedBytes", budget.fragmented()),
             ("cache.dirtyBytes", dirty),
             ("cache.imageBytes", budget.used(Use::Images)),
             ("cache.deltaBytes", budget.used(Use::Deltas)),

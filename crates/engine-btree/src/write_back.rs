@@ -59,12 +59,20 @@ struct Prepared {
 /// The volume that a writer writes to, and whether for later.
 type WriterName = (VolumeId, bool);
 
+/// An image that was appended.
+struct Appended {
+    prepared: Prepared,
+    address: BlockAddr,
+    /// The leaf's rows came into memory only to be written, and go again.
+    came_in: bool,
+}
+
 /// Writes pages with buffers of its own. Everything appended is published by [`PageWriter::flush`]; dropped before, it leaves
 /// the leaves as they were.
 pub(crate) struct PageWriter<'c> {
     core: &'c Core,
     writers: HashMap<WriterName, RunWriter>,
-    pending: Vec<(Prepared, BlockAddr)>,
+    pending: Vec<Appended>,
     /// Every block since the last flush.
     appended: Vec<(WriterName, BlockAddr)>,
     pending_bytes: usize,
@@ -121,8 +129,8 @@ impl<'c> PageWriter<'c> {
 
     /// What was appended and not flushed is void: nodes and leaves keep, or lack, an image.
     fn give_up_all(&mut self) {
-        for (prepared, _) in self.pending.drain(..) {
-            give_up(self.core, &prepared);
+        for appended in self.pending.drain(..) {
+            give_up(self.core, &appended.prepared);
         }
         self.appended.clear();
         // Their blocks with them.
@@ -132,9 +140,11 @@ impl<'c> PageWriter<'c> {
 
     /// Writes a leaf where `need` says so.
     pub(crate) fn write(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, need: Need) -> Result<Written> {
+        let mut came_in = false;
         loop {
             match self.prepare(tree, leaf, need)? {
                 Step::Again => {}
+                Step::CameIn => came_in = true,
                 Step::Over(written) => return Ok(written),
                 Step::Append(prepared) => {
                     let mut raw = std::mem::take(&mut self.raw);
@@ -144,7 +154,11 @@ impl<'c> PageWriter<'c> {
                     self.pending_bytes += raw.len();
                     self.raw = raw;
                     match appended {
-                        Ok(address) => self.pending.push((*prepared, address)),
+                        Ok(address) => self.pending.push(Appended {
+                            prepared: *prepared,
+                            address,
+                            came_in,
+                        }),
                         Err(error) => {
                             // A failed append voids what was appended before it, too.
                             give_up(self.core, &prepared);
@@ -192,7 +206,7 @@ impl<'c> PageWriter<'c> {
             drop(state);
             drop(guard);
             core.bring_base_in(tree, leaf, address)?;
-            return Ok(Step::Again);
+            return Ok(Step::CameIn);
         }
         let target = tree.shape.leaf_bytes;
         if Core::rows_at_most(view, &state) > target + target / 2
@@ -337,8 +351,14 @@ impl<'c> PageWriter<'c> {
             return Err(EngineError::from(error));
         }
         self.appended.clear();
-        for (prepared, address) in std::mem::take(&mut self.pending) {
-            publish(self.core, prepared, address);
+        for appended in std::mem::take(&mut self.pending) {
+            let cold = appended
+                .came_in
+                .then(|| (appended.prepared.tree.clone(), appended.prepared.leaf.clone()));
+            publish(self.core, appended.prepared, appended.address);
+            if let Some((tree, leaf)) = cold {
+                self.core.drop_base(&tree, &leaf);
+            }
         }
         // What the leaves had before goes back to the allocator now, not some time.
         rcu::pin().flush();
@@ -361,6 +381,8 @@ pub(crate) fn large_cell(total_bytes: usize, addresses: &[BlockAddr]) -> Vec<u8>
 enum Step {
     Append(Box<Prepared>),
     Again,
+    /// As `Again`; the leaf's rows have come into memory.
+    CameIn,
     Over(Written),
 }
 

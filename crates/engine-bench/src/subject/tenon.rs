@@ -67,6 +67,7 @@ impl EngineKind {
                 let options = engine_btree::BtreeOptions {
                     cache_bytes: spec.cache_bytes,
                     collection_compressor: spec.codec,
+                    fragmented_bytes: Some(allocator::fragmented_bytes),
                     ..engine_btree::BtreeOptions::default()
                 };
                 Ok(Arc::new(engine_btree::BtreeEngine::open(env, directory, options)?))

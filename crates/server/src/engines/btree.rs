@@ -67,6 +67,7 @@ fn options(storage: &StorageConfig, memory_bytes: u64) -> Result<BtreeOptions, E
         collection_compressor,
         zstd_level: storage.zstd_level,
         directory_per_db: storage.directory_per_db,
+        fragmented_bytes: Some(allocator::fragmented_bytes),
         ..BtreeOptions::default()
     })
 }

@@ -1,0 +1,166 @@
+//! What the engine says about its memory is what the allocator says, and stays within the limit whoever reads.
+//!
+//! On real files: simulated ones would be on the heap, too.
+
+#![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
+
+use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Rows, Seq, StatValue, TableId, TableKind, TableSpec};
+use engine_btree::{BtreeEngine, BtreeOptions};
+use engine_soak::Dice;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use vfs::{Env, Random, RealFs, SystemClock, SystemRandom};
+
+const TABLE: TableId = TableId(1);
+const MIB: u64 = 1 << 20;
+const BATCH_ROWS: u64 = 100;
+
+/// One test at a time: there is one heap.
+static HEAP: Mutex<()> = Mutex::new(());
+
+fn seed() -> u64 {
+    let seed =
+        std::env::var("TENON_SEED").map_or_else(|_| SystemRandom::new().next_u64(), |text| text.parse().unwrap());
+    println!("TENON_SEED={seed}");
+    seed
+}
+
+fn open(directory: &Path, cache_bytes: u64, threads: usize) -> BtreeEngine {
+    let env = Env {
+        fs: Arc::new(RealFs::new()),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom::new()),
+    };
+    let options = BtreeOptions {
+        cache_bytes,
+        threads: Some(threads),
+        ..BtreeOptions::default()
+    };
+    BtreeEngine::open(&env, directory, options).unwrap()
+}
+
+fn stat(engine: &BtreeEngine, wanted: &str) -> u64 {
+    let mut found = None;
+    engine.stats(&mut |name, value| {
+        if name == wanted
+            && let StatValue::Number(number) = value
+        {
+            found = Some(number.unsigned_abs());
+        }
+    });
+    found.unwrap()
+}
+
+fn key(row: u64) -> Vec<u8> {
+    row.to_be_bytes().to_vec()
+}
+
+/// Rows of 50 to 500 bytes, in order.
+fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
+    let mut batch = Batch::new();
+    let spec = TableSpec {
+        kind: TableKind::Records,
+        name: "one.rows".into(),
+        compressor: None,
+    };
+    batch.create_table(TABLE, spec);
+    for row in 0..rows {
+        let mut value = vec![0; dice.within(50, 500) as usize];
+        value.iter_mut().for_each(|byte| *byte = dice.below(16) as u8);
+        batch.put(TABLE, key(row), value);
+        if row % BATCH_ROWS == BATCH_ROWS - 1 {
+            let seq = Seq(1 + row / BATCH_ROWS);
+            engine.apply(&batch, seq).unwrap();
+            engine.publish(seq);
+            batch.clear();
+        }
+    }
+}
+
+#[test]
+fn accounted_bytes_are_the_heaps() {
+    let _alone = HEAP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let directory = tempfile::tempdir().unwrap();
+    let before = allocator::heap_use().used;
+    let engine = open(directory.path(), 256 * MIB, 0);
+    let dice = Dice::new(seed());
+    load(&engine, 60_000, &dice);
+    let close = |what: &str| {
+        // What was replaced goes back first.
+        (0..1000).for_each(|_| rcu::pin().flush());
+        let accounted = stat(&engine, "cache.bytes");
+        let real = allocator::heap_use().used - before;
+        assert!(accounted > 10 * MIB, "{what}: there is something to count: {accounted}");
+        // Besides: buffers for writing and for folding, of some megabytes however large the cache.
+        let (least, most) = (accounted - accounted / 20, accounted + accounted / 20 + 4 * MIB);
+        assert!(
+            (least..most).contains(&real),
+            "{what}: {accounted} accounted, {real} on the heap"
+        );
+    };
+    close("loaded");
+    engine.checkpoint().unwrap();
+    close("written");
+    let mut batch = Batch::new();
+    for _ in 0..20_000 {
+        batch.put(TABLE, key(dice.below(60_000)), vec![7; dice.within(50, 500) as usize]);
+    }
+    engine.apply(&batch, Seq(10_000)).unwrap();
+    engine.publish(Seq(10_000));
+    drop(batch);
+    close("updated");
+}
+
+#[test]
+fn readers_take_a_page_each_beyond_the_limit_at_most() {
+    const READERS: u64 = 3;
+    const WORKERS: usize = 2;
+    const ROWS: u64 = 100_000;
+    /// The longest leaf with all that hangs at it.
+    const PAGE_BYTES: u64 = 40 << 10;
+    let _alone = HEAP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let directory = tempfile::tempdir().unwrap();
+    let seed = seed();
+    let engine = open(directory.path(), 8 * MIB, WORKERS);
+    load(&engine, ROWS, &Dice::new(seed));
+    engine.checkpoint().unwrap();
+    // Each reader, and the workers of both crews, which read ahead.
+    let most = stat(&engine, "cache.limitBytes") + (READERS + 2 * WORKERS as u64) * PAGE_BYTES;
+    let check = || {
+        let bytes = stat(&engine, "cache.bytes");
+        assert!(bytes <= most, "{bytes} bytes, {most} allowed");
+    };
+    let point_reads = |reader: u64| {
+        let dice = Dice::new(seed ^ reader);
+        for _ in 0..5_000 {
+            let row = dice.below(ROWS);
+            let view = engine.snapshot().unwrap();
+            assert!(view.get(TABLE, &key(row)).unwrap().is_some(), "row {row}");
+            check();
+        }
+    };
+    std::thread::scope(|scope| {
+        for reader in 1..READERS {
+            scope.spawn(move || point_reads(reader));
+        }
+        scope.spawn(|| {
+            for _ in 0..3 {
+                let view = engine.snapshot().unwrap();
+                let mut cursor = view.cursor(TABLE, KeyRange::all(), Direction::Forward).unwrap();
+                let limits = FillLimits {
+                    rows_max: 100,
+                    bytes_max: 1 << 20,
+                };
+                let (mut rows, mut seen, mut more) = (Rows::new(), 0, true);
+                while more {
+                    rows.clear();
+                    more = cursor.fill(&mut rows, limits).unwrap();
+                    seen += rows.len() as u64;
+                    check();
+                }
+                assert_eq!(seen, ROWS);
+            }
+        });
+    });
+    assert!(stat(&engine, "cache.pagesEvicted") > 5_000, "pages had to go");
+}
