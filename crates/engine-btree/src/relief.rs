@@ -13,7 +13,7 @@
 use crate::budget::Use;
 use crate::core::Core;
 use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
-use crate::tree::{Child, Target, Tree, leaf_overhead};
+use crate::tree::{Child, Target, Tree, base_bytes, leaf_overhead};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter};
 use engine::{Batch, Op, Result};
@@ -25,8 +25,9 @@ use std::time::Duration;
 const STEP: usize = 64;
 /// Deltas may take so much of the cache before they are written back, in percent.
 const DELTAS_PERCENT: u64 = 50;
-/// Rounds of the ring after which nothing more can be had.
-const ROUNDS_MAX: usize = 5;
+/// Rounds of the ring after which nothing more can be had, and steps when it is short.
+const ROUNDS_MAX: usize = 2;
+const STEPS_MIN: usize = 5;
 /// Leaves that one call of [`Core::make_room`] looks at, at most.
 const ROOM_STEPS_MAX: usize = 64;
 /// Between two looks at the allocator.
@@ -135,30 +136,29 @@ impl Core {
     fn make_relief(&self) -> Result<()> {
         self.look_at_heap();
         self.merge_buffers()?;
-        let mut fruitless = 0;
-        // Rounds that free next to nothing do not count as progress: sums go up and down while leaves are written.
-        let step = self.budget.limit() / 1024;
-        let mut lowest = self.budget.total();
-        while (self.budget.excess() > 0 || self.deltas_excess() > 0) && fruitless < ROUNDS_MAX {
+        // Leaves looked at since the last that gave something. What clients bring in meanwhile does not count: as long as
+        // there is something to be had, it is taken.
+        let mut in_vain = 0;
+        let mut nothing_left = false;
+        while self.budget.excess() > 0 || self.deltas_excess() > 0 {
+            nothing_left = in_vain >= (ROUNDS_MAX * self.ring.len()).max(STEPS_MIN * STEP);
+            if nothing_left {
+                break;
+            }
             self.check_running()?;
             self.look_at_heap();
-            let write = self.deltas_excess() > 0 || fruitless > 1;
-            self.evict_some(write)?;
+            let write = self.deltas_excess() > 0 || in_vain > STEP;
+            let freed = self.evict_some(write)?;
             rcu::pin().flush();
-            let total = self.budget.total();
-            if total + step < lowest {
-                lowest = total;
-                fruitless = 0;
+            // Next to nothing is no gain: leaves that are written shrink and grow by a few bytes.
+            if freed as u64 > self.budget.limit() / 16_384 {
+                in_vain = 0;
             } else {
-                fruitless += 1;
+                in_vain += STEP;
             }
             self.room.made();
         }
-        let floor = if fruitless == ROUNDS_MAX {
-            self.budget.total()
-        } else {
-            0
-        };
+        let floor = if nothing_left { self.budget.total() } else { 0 };
         self.relief_floor.store(floor, Ordering::Relaxed);
         Ok(())
     }
@@ -191,11 +191,13 @@ impl Core {
         Ok(())
     }
 
-    /// One step: cold leaves give up their bases; where deltas have to go, the larger ones are written.
-    fn evict_some(&self, write: bool) -> Result<()> {
+    /// One step: cold leaves give up their bases; where deltas have to go, the larger ones are written. Returns the bytes that
+    /// the leaves looked at gave.
+    fn evict_some(&self, write: bool) -> Result<usize> {
         let ring = self.ring.len().max(1) as u64;
         let average = (self.budget.used(Use::Deltas) / ring) as usize;
         let mut to_write = Vec::new();
+        let (mut held, mut kept) = (0, 0);
         for (tree, leaf) in self.ring.take_cold(STEP) {
             let mut state = leaf.state.lock();
             let guard = rcu::pin();
@@ -209,6 +211,7 @@ impl Core {
                 Base::Empty | Base::Stored(_) => false,
             };
             let delta = state.delta_bytes;
+            held += delta + base_bytes(&view.base);
             let dirty = state.stored.is_none() || state.valid_to != SEQ_MAX;
             drop(state);
             if !dirty {
@@ -219,6 +222,10 @@ impl Core {
             } else if droppable {
                 self.drop_base(&tree, &leaf);
             }
+            let is_written = to_write.last().is_some_and(|(_, last)| Arc::ptr_eq(last, &leaf));
+            if !is_written {
+                kept += Self::held_bytes(&leaf);
+            }
             if !self.unlink(&tree, &leaf) {
                 self.ring.push(tree, leaf);
             }
@@ -228,9 +235,22 @@ impl Core {
             self.write_and_drop(to_write)?;
             for (tree, leaf) in written {
                 self.drop_base(&tree, &leaf);
+                kept += Self::held_bytes(&leaf);
             }
         }
-        Ok(())
+        Ok(held.saturating_sub(kept))
+    }
+
+    /// Bytes of a leaf's base and delta; none of one that left the tree.
+    fn held_bytes(leaf: &Leaf) -> usize {
+        let guard = rcu::pin();
+        let state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        if view.retired {
+            0
+        } else {
+            state.delta_bytes + base_bytes(&view.base)
+        }
     }
 
     /// Drops the undo of a leaf when its image has all that anybody still reads.

@@ -8,15 +8,12 @@ use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Rows, Seq, StatValu
 use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_soak::Dice;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use vfs::{Env, Random, RealFs, SystemClock, SystemRandom};
 
 const TABLE: TableId = TableId(1);
 const MIB: u64 = 1 << 20;
 const BATCH_ROWS: u64 = 100;
-
-/// One test at a time: there is one heap.
-static HEAP: Mutex<()> = Mutex::new(());
 
 fn seed() -> u64 {
     let seed =
@@ -77,9 +74,14 @@ fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
     }
 }
 
+/// One after the other in one thread: another's would give memory back while this one counts.
 #[test]
+fn memory_is_counted_and_bounded() {
+    accounted_bytes_are_the_heaps();
+    readers_take_a_page_each_beyond_the_limit_at_most();
+}
+
 fn accounted_bytes_are_the_heaps() {
-    let _alone = HEAP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let directory = tempfile::tempdir().unwrap();
     let before = allocator::heap_use().used;
     let engine = open(directory.path(), 256 * MIB, 0);
@@ -111,14 +113,12 @@ fn accounted_bytes_are_the_heaps() {
     close("updated");
 }
 
-#[test]
 fn readers_take_a_page_each_beyond_the_limit_at_most() {
     const READERS: u64 = 3;
     const WORKERS: usize = 2;
     const ROWS: u64 = 100_000;
     /// The longest leaf with all that hangs at it.
     const PAGE_BYTES: u64 = 40 << 10;
-    let _alone = HEAP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let directory = tempfile::tempdir().unwrap();
     let seed = seed();
     let engine = open(directory.path(), 8 * MIB, WORKERS);
