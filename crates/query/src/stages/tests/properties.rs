@@ -113,7 +113,8 @@ proptest! {
         let found = drain(optimized, &documents, &Memory::default());
         match (found, expected) {
             (Ok(found), Ok(expected)) => prop_assert_eq!(found, expected, "{:?} as {:?}", stages, shown),
-            (Err(_), Err(_)) => {}
+            // Sorting by parallel arrays fails; a filter that goes first may take those documents away.
+            (_, Err(_)) => {}
             (found, expected) => prop_assert!(false, "{stages:?} as {shown:?}: {found:?} / {expected:?}"),
         }
     }
@@ -124,7 +125,10 @@ proptest! {
         documents in proptest::collection::vec(document(), 0..12),
         stages in proptest::collection::vec(stage(), 0..6),
     ) {
-        let expected = drain(parse(&stages).unwrap(), &documents, &Memory::default()).unwrap();
+        // Sorting by parallel arrays fails; a filter that goes first may take those documents away.
+        let Ok(expected) = drain(parse(&stages).unwrap(), &documents, &Memory::default()) else {
+            return Ok(());
+        };
         let mut rest = parse(&stages).unwrap();
         rest.optimize();
         let pushdown = rest.take_pushdown();
