@@ -106,6 +106,11 @@ impl Run {
         self.engine.as_ref().expect("it is open between steps")
     }
 
+    /// Whether an engine is open and answers. After an error it need not be: the step may have closed it, or it stopped.
+    pub fn is_working(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.snapshot().is_ok())
+    }
+
     /// Does `steps` things. An error is the engine's, and expected only where the disk was made to fail.
     pub fn steps(&mut self, steps: usize) -> Result<()> {
         if self.engine.is_none() {

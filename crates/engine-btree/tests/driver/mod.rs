@@ -99,7 +99,7 @@ pub fn run(bytes: &[u8]) {
             assert!(full || fs.has_crashed(), "{error}");
             // There is room again, and an engine that has not stopped goes on.
             fs.set_free_bytes(None);
-            if fs.has_crashed() || run.engine().snapshot().is_err() {
+            if fs.has_crashed() || !run.is_working() {
                 run.crash();
                 run.recover().expect("what a crash left can be opened");
             }
