@@ -4,7 +4,6 @@
 //! What is compared, by `engine-soak`: every view with the model's state at its position, both ways and by ranges, after
 //! crashes too; copies of the disk; backups; every page and all space.
 
-use engine::Engine;
 use engine_soak::{Dice, Place, Plan, Run, Weights};
 
 /// Bytes at the front that choose how a run goes.
