@@ -10,7 +10,6 @@ use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
 use codec::Decompressor;
-use std::ops::Range;
 
 /// A block that shall move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,16 +22,6 @@ pub struct MovingBlock {
     pub owner: u32,
     /// Its bytes, decompressed; empty for [`BlockKind::Large`].
     pub raw: Vec<u8>,
-}
-
-/// The blocks in a segment that is to be emptied.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SegmentContent {
-    /// Those that begin in it, as far as they could be read.
-    pub blocks: Vec<MovingBlock>,
-    /// Some sectors are used for what could not be read: a block on its way to the file, the rest of one that begins in
-    /// the segment before, or damage.
-    pub has_others: bool,
 }
 
 impl BlockStore {
@@ -49,15 +38,16 @@ impl BlockStore {
         state.spaces.iter().flat_map(of_volume).collect()
     }
 
-    /// Reads one of them. What it finds may be given back, and written anew, at any time: compare addresses.
-    pub fn read_segment_to_empty(&self, volume: VolumeId, segment: u32) -> Result<SegmentContent> {
+    /// The blocks that begin in one of them, as far as they can be read: not those on their way to the file, and not the damaged.
+    /// What it finds may be given back, and written anew, at any time: compare addresses.
+    pub fn read_segment_to_empty(&self, volume: VolumeId, segment: u32) -> Result<Vec<MovingBlock>> {
         self.check_open()?;
         let file = self.find_volume(volume)?;
         let runs = match self.state.lock().spaces.get(&volume) {
             Some(space) => space.runs_to_move(segment),
             None => Vec::new(),
         };
-        let mut content = SegmentContent::default();
+        let mut blocks = Vec::new();
         let first = u64::from(segment) * u64::from(self.segment_sectors);
         let mut bytes = Vec::new();
         let mut decompressor = Decompressor::new();
@@ -65,23 +55,22 @@ impl BlockStore {
             bytes.resize(run.len() * SECTOR_BYTES, 0);
             // Past the end of the file lies what has not been written.
             if read_bytes(&file, &mut bytes, first + run.start as u64).is_err() {
-                content.has_others = true;
                 continue;
             }
-            self.count_segment_read(&run);
+            add(&self.counters.bytes_read, (run.len() * SECTOR_BYTES) as u64);
             let mut at = 0;
             while at < run.len() {
                 let sector = first + (run.start + at) as u64;
+                // The rest of a block that begins in the segment before looks like damage, too.
                 let Some((block, sectors)) = block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut decompressor)
                 else {
-                    content.has_others = true;
                     break;
                 };
-                content.blocks.push(block);
+                blocks.push(block);
                 at += sectors;
             }
         }
-        Ok(content)
+        Ok(blocks)
     }
 
     /// A segment has a block that its owner does not move: it is used again, and not chosen before an eighth of what is in
@@ -90,10 +79,6 @@ impl BlockStore {
         if let Some(space) = self.state.lock().spaces.get_mut(&volume) {
             space.give_up_evacuation(segment);
         }
-    }
-
-    fn count_segment_read(&self, run: &Range<usize>) {
-        add(&self.counters.bytes_read, (run.len() * SECTOR_BYTES) as u64);
     }
 }
 

@@ -38,7 +38,7 @@ mod format_tests;
 pub use address::{BlockAddr, VolumeId};
 pub use block::BlockKind;
 pub use error::{BlockError, Result};
-pub use evacuation::{MovingBlock, SegmentContent};
+pub use evacuation::MovingBlock;
 pub use limits::SECTOR_BYTES;
 pub use pin::PinnedCheckpoint;
 pub use read::ReadScratch;

@@ -63,13 +63,13 @@ impl Core {
         let mut writer = PageWriter::new(self);
         for (volume, segment) in self.store.segments_to_empty() {
             self.check_running()?;
-            let content = self.store.read_segment_to_empty(volume, segment)?;
+            let blocks = self.store.read_segment_to_empty(volume, segment)?;
             let is_movable = |block: &MovingBlock| block.kind != BlockKind::Large;
-            let mut can_be_emptied = content.blocks.iter().all(is_movable);
+            let mut can_be_emptied = blocks.iter().all(is_movable);
             let mut cold = Vec::new();
             if can_be_emptied {
-                for blocks in content.blocks.chunks(STEP) {
-                    for block in blocks {
+                for step in blocks.chunks(STEP) {
+                    for block in step {
                         can_be_emptied &= self.move_block(block, &mut writer, &mut cold)?;
                     }
                     writer.flush()?;
