@@ -92,7 +92,7 @@ impl Core {
             }
         };
         *self.line.lock() = None;
-        self.pins.unpin(line.cut);
+        self.unpin(line.cut);
         let cut = result?;
         *last = cut;
         self.book.settle(cut);
@@ -602,6 +602,7 @@ impl Core {
                 }
             }
             Child::Inner(inner) => {
+                self.account_inner(tree, -(inner.memory_bytes() as isize));
                 for cell in &inner.children {
                     self.free_child(tree, cell.load(guard), deltas, guard)?;
                 }
