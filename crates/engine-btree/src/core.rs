@@ -335,23 +335,18 @@ impl Core {
     ) -> Result<()> {
         // Room first: made afterwards, it could be this page that has to go before anybody has looked at it.
         self.make_page_room();
+        let is_there = || {
+            let guard = rcu::pin();
+            let _structure = tree.structure.lock();
+            is_stored_at(tree.descend(target, level, &guard).child, address)
+        };
         let (inner, image, bytes) = if level > 0 {
-            let is_there = || {
-                let guard = rcu::pin();
-                let _structure = tree.structure.lock();
-                is_stored_at(tree.descend(target, level, &guard).child, address)
-            };
             let Some(inner) = read_what_is_there(|| self.read_inner(tree, address, level), is_there)? else {
                 return Ok(());
             };
             let bytes = inner.memory_bytes();
             (Some(Child::Inner(Arc::new(inner))), None, bytes)
         } else if rows == Rows::Wanted {
-            let is_there = || {
-                let guard = rcu::pin();
-                let _structure = tree.structure.lock();
-                is_stored_at(tree.descend(target, 0, &guard).child, address)
-            };
             let Some(image) = read_what_is_there(|| self.read_leaf(tree, address), is_there)? else {
                 return Ok(());
             };

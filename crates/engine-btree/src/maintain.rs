@@ -39,7 +39,7 @@ impl Core {
             }
             Ok(())
         });
-        self.pins.unpin(at);
+        self.unpin(at);
         result.map(|()| report)
     }
 

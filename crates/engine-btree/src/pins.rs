@@ -42,10 +42,11 @@ impl Pins {
         Seq(self.low.load(Ordering::Acquire))
     }
 
-    fn set_low(&self, state: &State) {
+    /// Whether it rose.
+    fn set_low(&self, state: &State) -> bool {
         let low = state.open.front().map_or(self.published(), |open| open.0);
         rcu::schedule_point();
-        self.low.store(low.0, Ordering::Release);
+        self.low.swap(low.0, Ordering::AcqRel) < low.0
     }
 
     /// Makes `seq` the position of new snapshots; never goes back.
@@ -68,8 +69,9 @@ impl Pins {
         seq
     }
 
-    /// Removes a snapshot that [`Pins::pin`] registered.
-    pub(crate) fn unpin(&self, seq: Seq) {
+    /// Removes a snapshot that [`Pins::pin`] registered. Whether the oldest position rose: then there is undo that nobody reads
+    /// any more.
+    pub(crate) fn unpin(&self, seq: Seq) -> bool {
         let mut state = self.state.lock();
         let index = state
             .open
@@ -79,7 +81,7 @@ impl Pins {
         while state.open.front().is_some_and(|open| open.1 == 0) {
             state.open.pop_front();
         }
-        self.set_low(&state);
+        self.set_low(&state)
     }
 
     /// The published position, and in `readers` the positions of open snapshots, rising.
@@ -108,13 +110,12 @@ mod tests {
         let c = pins.pin();
         assert_eq!((a, b, c), (Seq(4), Seq(4), Seq(7)));
         assert_eq!(pins.low(), Seq(4));
-        pins.unpin(a);
-        pins.unpin(c);
+        assert!(!pins.unpin(a) && !pins.unpin(c), "one at 4 is open");
         assert_eq!((pins.open(), pins.low()), (1, Seq(4)));
         let mut readers = vec![Seq(99)];
         assert_eq!(pins.readers(&mut readers), Seq(7));
         assert_eq!(readers, [Seq(4)]);
-        pins.unpin(b);
+        assert!(pins.unpin(b));
         assert_eq!((pins.open(), pins.low()), (0, Seq(7)));
         pins.publish(Seq(2));
         assert_eq!(pins.published(), Seq(7));

@@ -16,7 +16,7 @@ use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
 use crate::tree::{Child, Target, Tree, base_bytes, leaf_overhead};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter};
-use engine::{Batch, Op, Result};
+use engine::{Batch, Op, Result, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const DELTAS_PERCENT: u64 = 50;
 /// Rounds of the ring after which nothing more can be had, and steps when it is short.
 const ROUNDS_MAX: usize = 2;
 const STEPS_MIN: usize = 5;
-/// Leaves that one call of [`Core::make_room`] looks at, at most.
+/// Leaves that one call of [`Core::make_page_room`] looks at, at most.
 const ROOM_STEPS_MAX: usize = 64;
 /// Between two looks at the allocator.
 const HEAP_INTERVAL: Duration = Duration::from_millis(100);
@@ -77,6 +77,14 @@ impl Core {
         });
         if submitted.is_err() {
             self.relieving.store(false, Ordering::Release);
+        }
+    }
+
+    /// Removes a position that [`crate::pins::Pins::pin`] registered. When undo was kept for it alone, making room is worth another
+    /// try.
+    pub(crate) fn unpin(&self, seq: Seq) {
+        if self.pins.unpin(seq) && self.relief_floor.load(Ordering::Relaxed) > 0 {
+            self.relief_floor.store(0, Ordering::Relaxed);
         }
     }
 
@@ -139,11 +147,12 @@ impl Core {
         // Leaves looked at since the last that gave something. What clients bring in meanwhile does not count: as long as
         // there is something to be had, it is taken.
         let mut in_vain = 0;
-        let mut nothing_left = false;
-        while self.budget.excess() > 0 || self.deltas_excess() > 0 {
-            nothing_left = in_vain >= (ROUNDS_MAX * self.ring.len()).max(STEPS_MIN * STEP);
-            if nothing_left {
-                break;
+        let floor = loop {
+            if self.budget.excess() == 0 && self.deltas_excess() == 0 {
+                break 0;
+            }
+            if in_vain >= (ROUNDS_MAX * self.ring.len()).max(STEPS_MIN * STEP) {
+                break self.budget.total();
             }
             self.check_running()?;
             self.look_at_heap();
@@ -157,8 +166,7 @@ impl Core {
                 in_vain += STEP;
             }
             self.room.made();
-        }
-        let floor = if nothing_left { self.budget.total() } else { 0 };
+        };
         self.relief_floor.store(floor, Ordering::Relaxed);
         Ok(())
     }
@@ -171,12 +179,12 @@ impl Core {
                 return Ok(());
             }
             self.counters.buffers_merged.add(leaves.len() as u64);
-            self.write_and_drop(leaves)?;
+            self.write_dirty(leaves)?;
         }
     }
 
-    /// Writes leaves.
-    fn write_and_drop(&self, mut leaves: Vec<(Arc<Tree>, Arc<Leaf>)>) -> Result<()> {
+    /// Writes those of `leaves` that differ from what is on disk, neighbours together.
+    fn write_dirty(&self, mut leaves: Vec<(Arc<Tree>, Arc<Leaf>)>) -> Result<()> {
         leaves.sort_unstable_by(|a, b| (a.0.id, &a.1.low).cmp(&(b.0.id, &b.1.low)));
         let started = self.env.clock.monotonic();
         let mut writer = PageWriter::new(self);
@@ -219,11 +227,8 @@ impl Core {
             }
             if dirty && ((write && delta >= average) || (!droppable && !matches!(view.base, Base::Stored(_)))) {
                 to_write.push((tree.clone(), leaf.clone()));
-            } else if droppable {
+            } else {
                 self.drop_base(&tree, &leaf);
-            }
-            let is_written = to_write.last().is_some_and(|(_, last)| Arc::ptr_eq(last, &leaf));
-            if !is_written {
                 kept += Self::held_bytes(&leaf);
             }
             if !self.unlink(&tree, &leaf) {
@@ -232,7 +237,7 @@ impl Core {
         }
         if !to_write.is_empty() {
             let written: Vec<_> = to_write.clone();
-            self.write_and_drop(to_write)?;
+            self.write_dirty(to_write)?;
             for (tree, leaf) in written {
                 self.drop_base(&tree, &leaf);
                 kept += Self::held_bytes(&leaf);

@@ -44,8 +44,7 @@ impl BtreeSnapshot {
 
 impl Drop for BtreeSnapshot {
     fn drop(&mut self) {
-        self.core.pins.unpin(self.seq);
-        self.core.relief_floor.store(0, std::sync::atomic::Ordering::Relaxed);
+        self.core.unpin(self.seq);
     }
 }
 

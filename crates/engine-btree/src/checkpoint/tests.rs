@@ -134,7 +134,7 @@ fn an_image_kept_for_a_checkpoint_in_vain_is_not_recorded_as_used() {
     let result = core.write_checkpoint(line, &changed);
     result.expect("the rest of the checkpoint");
     *core.line.lock() = None;
-    core.pins.unpin(line.cut);
+    core.unpin(line.cut);
     drop(engine);
     let after = open(&fs.after_crash(3));
     assert_eq!(after.durable_seq(), Seq(2));
