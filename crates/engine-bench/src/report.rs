@@ -88,7 +88,7 @@ fn line_figures(workload: Workload) -> &'static [&'static str] {
         Workload::W8 => &["ops_per_s", "end_ops_per_s", "worst_over_median", "cpu_us_per_op"],
         Workload::W9 => &["b_per_row_none", "b_per_row_snappy", "b_per_row_zlib", "b_per_row_zstd"],
         Workload::W10 => &["b_per_entry", "settled_b_per_entry"],
-        Workload::W11 => &["stored_over_loaded", "peak_over_loaded"],
+        Workload::W11 => &["stored_over_loaded", "settled_over_loaded", "peak_over_loaded"],
         Workload::W12 => &["checkpoint_ms", "p99_us_outside", "p99_us_during"],
         Workload::W14 => &[
             "ops_per_s_one",

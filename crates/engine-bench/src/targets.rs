@@ -124,6 +124,7 @@ pub const TARGETS: &[Target] = &[
     at(W9, "b_per_row_zlib", WiredTiger, Some(AtMost(1.0)), AtMost(0.85)),
     at(W10, "b_per_entry", WiredTiger, Some(AtMost(0.9)), AtMost(0.65)),
     at(W11, "stored_over_loaded", Absolute, Some(AtMost(1.6)), AtMost(1.3)),
+    at(W11, "settled_over_loaded", Absolute, Some(AtMost(1.6)), AtMost(1.3)),
     at(W12, "checkpoint_ms", WiredTiger, Some(AtMost(0.5)), AtMost(0.5)),
     at(W12, "p99_ratio", Absolute, None, AtMost(1.5)),
     at(W13, "p999_us", WiredTiger, Some(AtMost(0.5)), AtMost(0.2)),
