@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use storage::{Interrupted, Operation};
+use storage::{Interrupted, Operation, StorageBackup};
 use vfs::Env;
 use wire::ErrorCode;
 
@@ -25,6 +25,8 @@ pub enum CursorSource {
     Plan(Box<PlanExecutor>),
     /// Documents that were computed when the command ran (catalogue listings).
     Documents(std::vec::IntoIter<RawDocumentBuf>),
+    /// The files of a backup, which ends with the cursor.
+    Backup(std::vec::IntoIter<RawDocumentBuf>, StorageBackup),
 }
 
 /// A cursor with documents left.

@@ -80,6 +80,7 @@ impl From<StorageError> for CommandError {
             StorageError::CannotMakeKey(_) | StorageError::InvalidDocument(_) | StorageError::NoJournal => {
                 ErrorCode::BadValue
             }
+            StorageError::BackupOpen => ErrorCode(50886),
             StorageError::IndexBuildAborted(_) => ErrorCode(276),
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
             StorageError::UnitTooLarge { .. } => ErrorCode::TransactionTooLarge,

@@ -1,6 +1,7 @@
 //! What the process was started with, as commands need it.
 
 use bson::Document;
+use std::path::PathBuf;
 
 /// Facts of the start-up, fixed while the server runs.
 #[derive(Clone, Debug)]
@@ -15,6 +16,10 @@ pub struct Settings {
     pub port: u16,
     /// `storage.dbPath`, absolute.
     pub db_path: String,
+    /// The directory of the engine's files, absolute.
+    pub engine_path: PathBuf,
+    /// The file that tells which engine the data directory belongs to, absolute.
+    pub metadata_path: PathBuf,
     /// `storage.journal.enabled`.
     pub journal: bool,
     /// The version announced to clients, `[8, 0, x]`.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vfs::{Access, File};
 
 /// A segment in use.
@@ -23,6 +23,8 @@ pub(crate) struct Segment {
     pub path: PathBuf,
     /// Some frames' first entries and offsets, rising, at least `MARK_INTERVAL_BYTES` apart.
     marks: Mutex<Vec<(Seq, u64)>>,
+    /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that locked.
+    pub pins: AtomicUsize,
 }
 
 impl Segment {
@@ -31,6 +33,7 @@ impl Segment {
             header,
             path,
             marks: Mutex::new(Vec::new()),
+            pins: AtomicUsize::new(0),
         }
     }
 
@@ -189,10 +192,22 @@ impl Catalog {
         Ok((segment, file))
     }
 
-    /// Takes segments whose entries are all at or below `up_to` off the front, except the last one.
+    /// Pins the segment that holds `first` and all after it; `None` when it has gone.
+    pub fn pin(&self, first: Seq) -> Option<Vec<Arc<Segment>>> {
+        let list = self.list.lock();
+        let behind = list.partition_point(|segment| segment.header.first <= first);
+        let pinned: Vec<_> = list.iter().skip(behind.checked_sub(1)?).cloned().collect();
+        for segment in &pinned {
+            segment.pins.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(pinned)
+    }
+
+    /// Takes segments whose entries are all at or below `up_to` off the front, except pinned ones and the last one.
     pub fn purge(&self, disk: &Disk, up_to: Seq) -> Result<()> {
         self.retire_while(disk, |list| {
-            list.get(1).is_some_and(|second| second.header.first.0 - 1 <= up_to.0)
+            let purged = |second: &Arc<Segment>| second.header.first.0 - 1 <= up_to.0;
+            list.get(1).is_some_and(purged) && list[0].pins.load(Ordering::Acquire) == 0
         })
     }
 

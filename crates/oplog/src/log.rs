@@ -15,7 +15,7 @@ use crate::limits::{BUFFER_HARD_LIMIT_FACTOR, ENTRY_BYTES_MAX, FLUSH_SOON_BYTES}
 use crate::recovery::recover;
 use crate::stats::add;
 use crate::writer::Writer;
-use crate::{FailureHandler, LogError, LogMode, LogOptions, LogReader, LogStats, ReadAhead, Result};
+use crate::{FailureHandler, LogError, LogMode, LogOptions, LogReader, LogStats, PinnedLog, ReadAhead, Result};
 use engine::Seq;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -277,6 +277,30 @@ impl Log {
             }
             other => other,
         })
+    }
+
+    /// Pins the segments with the entries after `after`, for copying: all that was appended before the call is in them, nothing
+    /// is written to them any more, and no purge takes them while the pin lives. The entry to come begins a new segment. None
+    /// are pinned when there is no such entry, or no log.
+    ///
+    /// Errors: those of [`Log::flush`]; `Purged`.
+    pub fn pin(&self, after: Seq) -> Result<PinnedLog> {
+        let shared = &*self.shared;
+        if self.flush()? <= after || shared.mode == LogMode::Off {
+            return Ok(PinnedLog::new(Vec::new()));
+        }
+        let pinned = {
+            let mut writer = shared.writer.lock();
+            writer.seal();
+            shared.catalog.pin(after.next())
+        };
+        // Whoever found the writer locked sleeps, and one of them has to lead.
+        shared.wake_waiters(Wake::All);
+        let segments = pinned.ok_or_else(|| LogError::Purged {
+            wanted: after.next(),
+            first: self.first_seq(),
+        })?;
+        Ok(PinnedLog::new(segments))
     }
 
     /// Changes `commit_interval`.

@@ -94,6 +94,11 @@ impl Writer {
         self.pending.back().map(Chunk::last)
     }
 
+    /// Writes no more to the segment in use: what comes next begins a new one.
+    pub fn seal(&mut self) {
+        self.tail = None;
+    }
+
     /// Writes and syncs one group of what was taken; `None` when nothing is left. `OutOfSpace` may be tried again; after any
     /// other error the writer must not be used.
     pub fn flush_group(&mut self, disk: &Disk, catalog: &Catalog) -> Result<Option<Flushed>> {

@@ -192,7 +192,7 @@ impl DataDirectory {
 
     /// An engine's directory.
     pub fn engine(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+        engine_path(&self.path, name)
     }
 
     /// Notes that the server ended cleanly.
@@ -201,6 +201,11 @@ impl DataDirectory {
             .write_content(b"")
             .map_err(io("write", &self.path.join(LOCK_FILE)))
     }
+}
+
+/// An engine's directory in a data directory.
+pub fn engine_path(path: &Path, name: &str) -> PathBuf {
+    path.join(name)
 }
 
 /// The whole of a small file; `None` when it does not exist.

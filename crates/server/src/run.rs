@@ -4,7 +4,7 @@
 //! 6. commands, 7. connections. The end goes backwards.
 
 use crate::config::Config;
-use crate::data_directory::{DataDirectory, Metadata};
+use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::events::{self, Event};
 use crate::net::{CommandService, Limits, Listeners, Pool};
 use crate::{daemon, engines};
@@ -216,7 +216,7 @@ impl Running {
             error: error.into(),
         };
         let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
-        let settings = settings(config, argv, listeners.port());
+        let settings = settings(config, argv, listeners.port(), storage.engine().info().name);
         let clock = env.clock.clone();
         let server = commands::Server::new(env, storage, logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
         let stop = move || {
@@ -476,13 +476,16 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn settings(config: &Config, argv: Vec<String>, port: u16) -> Settings {
+fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str) -> Settings {
+    let db_path = &config.storage.db_path;
     Settings {
         argv,
         parsed: config.parsed.clone(),
         host: host_name(),
         port,
-        db_path: config.storage.db_path.display().to_string(),
+        db_path: db_path.display().to_string(),
+        engine_path: data_directory::engine_path(db_path, engine),
+        metadata_path: db_path.join(data_directory::METADATA_FILE),
         journal: config.storage.journal,
         emulated_version: config.emulated_version,
         wire_version_max: config.wire_version_max,

@@ -6,7 +6,7 @@
 use crate::storage::Storage;
 use crate::{Interrupted, KillFlag, StorageError};
 use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -67,7 +67,7 @@ struct Thread {
 pub(crate) struct Checkpointer {
     alarm: Arc<Alarm>,
     /// Held during a checkpoint.
-    running: Mutex<()>,
+    pub(crate) running: Mutex<()>,
     /// Bytes of log since the last checkpoint that make one due; 0 before the first commit.
     due_bytes: AtomicU64,
     threads: Mutex<Vec<Thread>>,
@@ -127,7 +127,12 @@ impl Storage {
     /// Takes a checkpoint, and lets the log drop what the engine now holds. Answers the engine's durable mark. Waits for a
     /// checkpoint that is running, then takes its own.
     pub fn checkpoint(&self) -> Result<Seq, StorageError> {
-        let _running = self.checkpointer.running.lock();
+        let running = self.checkpointer.running.lock();
+        self.checkpoint_alone(&running)
+    }
+
+    /// As [`Storage::checkpoint`], by the one that holds the checkpoint mutex.
+    pub(crate) fn checkpoint_alone(&self, _running: &MutexGuard<'_, ()>) -> Result<Seq, StorageError> {
         self.check_running()?;
         let start = self.env.clock.monotonic();
         let durable = self.checkpoint_now().inspect_err(|_| {

@@ -96,6 +96,9 @@ pub enum StorageError {
     /// The disk or a configured limit is full (14031).
     #[error("out of space: {0}")]
     OutOfSpace(String),
+    /// A backup is open (50886).
+    #[error("The existing backup cursor must be closed before $backupCursor can succeed.")]
+    BackupOpen,
     /// `j: true` without a journal (2).
     #[error("cannot wait for the journal: journaling is off")]
     NoJournal,

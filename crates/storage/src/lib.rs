@@ -13,6 +13,7 @@
 //! prepares the same batches earlier.
 
 mod apply;
+mod backup;
 mod barrier;
 mod build;
 mod capped;
@@ -43,6 +44,7 @@ mod write;
 #[cfg(test)]
 mod testing;
 
+pub use backup::StorageBackup;
 pub use barrier::WriteBarrier;
 pub use build::CreateIndexesReport;
 pub use capped::{CappedLimits, CappedWaiter};

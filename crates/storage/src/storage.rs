@@ -148,6 +148,7 @@ pub struct Storage {
     pub(crate) owners: AtomicU64,
     pub(crate) figures: Figures,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) backup_open: Arc<AtomicBool>,
     pub(crate) ttl: TtlMonitor,
     pub(crate) closed: AtomicBool,
     stopped: OnceLock<Arc<str>>,
@@ -171,6 +172,7 @@ impl Storage {
         let whole_collection_locks = engine.info().capabilities.lock_granularity == LockGranularity::Collection;
         let storage = Arc::new_cyclic(|me| Storage {
             checkpointer: Checkpointer::default(),
+            backup_open: Arc::default(),
             ttl: TtlMonitor::new(options.ttl_sleep),
             env,
             engine,

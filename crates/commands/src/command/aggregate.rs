@@ -1,5 +1,6 @@
 //! `aggregate`.
 
+use super::backup_cursor;
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use super::find::{hint, optional};
 use crate::arguments::{missing_field, number_as_i64};
@@ -98,12 +99,16 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         || format!("{}.$cmd.aggregate", call.database),
         |ns| ns.as_str().to_owned(),
     );
+    let batch = parsed.batch.unwrap_or(FIRST_BATCH_DEFAULT);
+    if let Some(options) = backup_cursor::requested(&parsed.request)? {
+        return backup_cursor::reply_with_backup(call, reply, &parsed.request, options, (namespace, batch));
+    }
     let made = super::initial_stages::documents(call, &parsed.request)?;
     let executor = query::aggregate(&call.context(), &parsed.request, made)?;
     call.set_plan_summary(executor.plan_summary());
     let request = CursorRequest {
         namespace,
-        batch: parsed.batch.unwrap_or(FIRST_BATCH_DEFAULT),
+        batch,
         single_batch: false,
         no_timeout: false,
         tailable: false,

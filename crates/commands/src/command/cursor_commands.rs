@@ -210,6 +210,7 @@ fn fetch(
             let returned = listing::fill(reply, rest, batch.map(|most| most as usize)) as u64;
             (returned, rest.len() > 0)
         }
+        CursorSource::Backup(rest, _) => (listing::fill(reply, rest, batch.map(|most| most as usize)) as u64, true),
         CursorSource::Plan(executor) => {
             let plan_summary = cursor.plan_summary.clone();
             call.set_plan_summary(plan_summary);

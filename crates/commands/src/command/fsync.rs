@@ -60,6 +60,12 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let storage = &call.server.storage;
+    if lock && storage.is_backup_open() {
+        return Err(CommandError::new(
+            ErrorCode(50884),
+            "The existing backup cursor must be closed before fsyncLock can succeed.",
+        ));
+    }
     let barrier = lock.then(|| storage.block_writes());
     storage.checkpoint()?;
     if let Some(barrier) = barrier {

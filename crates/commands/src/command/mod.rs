@@ -1,6 +1,7 @@
 //! The commands, one file per command or family.
 
 mod aggregate;
+mod backup_cursor;
 mod build_info;
 mod bulk_write;
 mod collections;

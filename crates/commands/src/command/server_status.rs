@@ -316,7 +316,7 @@ fn storage_engine(call: &Invocation<'_>) -> Result<Bson> {
         "supportsSnapshotReadConcern": false,
         "readOnly": false,
         "persistent": call.server.settings.journal || info.capabilities.checkpoint_cost != engine::CheckpointCost::Never,
-        "backupCursorOpen": false,
+        "backupCursorOpen": call.server.storage.is_backup_open(),
     }
     .into())
 }

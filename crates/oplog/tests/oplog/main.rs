@@ -7,4 +7,5 @@ mod damage;
 mod failure;
 mod layout;
 mod lifecycle;
+mod pin;
 mod support;

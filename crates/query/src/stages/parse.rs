@@ -18,6 +18,7 @@ use crate::value::{SharedDocument, SortPattern, Value};
 
 /// Stages that make documents by themselves and must come first.
 const INITIAL: &[&str] = &[
+    "$backupCursor",
     "$changeStream",
     "$collStats",
     "$currentOp",
@@ -30,6 +31,7 @@ const INITIAL: &[&str] = &[
 
 /// Stages that MongoDB has and Tenon does not have yet.
 const NOT_BUILT: &[&str] = &[
+    "$backupCursorExtend",
     "$bucketAuto",
     "$changeStreamSplitLargeEvent",
     "$densify",

@@ -1,0 +1,173 @@
+//! `$backupCursor`: names the files of a hot backup, and keeps them fit for copying while its cursor is open.
+//!
+//! The cursor answers a document about the backup and one for each file, then empty batches. It lives like any other: until it
+//! is killed, its session ends or it has been idle for too long; with it the backup ends.
+
+use super::listing;
+use crate::arguments::{Arguments, type_name};
+use crate::cursors::{CursorSource, OpenCursor};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::reply::Reply;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, doc};
+use query::plan::AggregateRequest;
+use std::path::Path;
+use std::time::Duration;
+use storage::StorageBackup;
+use vfs::Access;
+use wire::ErrorCode;
+
+const STAGE: &str = "$backupCursor";
+
+/// The options of the pipeline's first stage when it is `$backupCursor`.
+pub fn requested<'a>(request: &AggregateRequest<'a>) -> Result<Option<RawBsonRef<'a>>> {
+    let Some(RawBsonRef::Document(first)) = request.pipeline.into_iter().next().transpose()? else {
+        return Ok(None);
+    };
+    let mut fields = first.into_iter();
+    match (fields.next().transpose()?, fields.next()) {
+        (Some((name, options)), None) if name.as_str() == STAGE => Ok(Some(options)),
+        _ => Ok(None),
+    }
+}
+
+/// Begins a backup and answers with its first `batch` documents.
+pub fn reply_with_backup(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    request: &AggregateRequest<'_>,
+    options: RawBsonRef<'_>,
+    (namespace, batch): (String, u64),
+) -> Result<()> {
+    let RawBsonRef::Document(options) = options else {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            format!("{STAGE} value must be an object. Found: {}", type_name(options)),
+        ));
+    };
+    if request.ns.is_some() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!(
+                "{STAGE} cannot be executed on an aggregation against a collection. Run the aggregation against the database instead."
+            ),
+        ));
+    }
+    let arguments = metadata_of(options)?;
+    if request.pipeline.into_iter().count() > 1 {
+        return Err(CommandError::not_implemented(format!("a stage after {STAGE}")));
+    }
+    let backup = open(call)?;
+    let mut rest = documents(call, &backup, arguments)?.into_iter();
+    reply.open_document("cursor");
+    reply.open_array("firstBatch");
+    let returned = listing::fill(reply, &mut rest, Some(batch as usize)) as u64;
+    reply.close();
+    let id = call.server.cursors.new_id();
+    call.server.cursors.add(OpenCursor {
+        id,
+        namespace: namespace.clone(),
+        source: CursorSource::Backup(rest, backup),
+        session: call.session,
+        no_timeout: false,
+        tailable: true,
+        await_data: false,
+        max_time_ms: 0,
+        originating: call.body.to_owned(),
+        plan_summary: String::new(),
+        created_ms: call.server.env.clock.now_ms(),
+        returned,
+        last_used: Duration::ZERO,
+    });
+    reply.int64("id", id);
+    reply.string("ns", &namespace);
+    reply.close();
+    call.report.n_returned = Some(returned);
+    call.report.cursor_id = Some(id);
+    Ok(())
+}
+
+/// Checks the stage's options; answers what of them the first document shows.
+fn metadata_of(options: &RawDocument) -> Result<Document> {
+    let arguments = Arguments::of(STAGE);
+    // There is nothing incremental to be disabled, and blocks are those of incremental backups.
+    let (mut disable, mut block_size, mut named) = (false, 16, false);
+    for element in options {
+        let (name, value) = element?;
+        match name.as_str() {
+            "disableIncrementalBackup" => disable = arguments.boolean(name.as_str(), value)?,
+            "incrementalBackup" => {
+                if arguments.boolean(name.as_str(), value)? {
+                    return Err(CommandError::not_implemented(format!("{STAGE}.incrementalBackup")));
+                }
+            }
+            "blockSize" => block_size = arguments.non_negative(name.as_str(), value)?,
+            "thisBackupName" | "srcBackupName" => {
+                arguments.string(name.as_str(), value)?;
+                named = true;
+            }
+            other => return Err(crate::arguments::unknown_field(STAGE, other)),
+        }
+    }
+    if named {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Cannot have 'thisBackupName' or 'srcBackupName' when incrementalBackup=false",
+        ));
+    }
+    Ok(doc! {
+        "disableIncrementalBackup": disable,
+        "incrementalBackup": false,
+        "blockSize": block_size,
+    })
+}
+
+fn open(call: &Invocation<'_>) -> Result<StorageBackup> {
+    if call.server.fsync_lock.count() > 0 {
+        return Err(CommandError::new(
+            ErrorCode(50887),
+            "The node is currently fsyncLocked.",
+        ));
+    }
+    call.server.storage.backup().map_err(|error| match error {
+        storage::StorageError::Engine(error) if error.kind() == engine::ErrorKind::Unsupported => CommandError::new(
+            ErrorCode::CommandNotSupported,
+            format!("The current storage engine doesn't support backup mode: {error}"),
+        ),
+        error => error.into(),
+    })
+}
+
+/// About the backup, then the files.
+fn documents(call: &Invocation<'_>, backup: &StorageBackup, arguments: Document) -> Result<Vec<RawDocumentBuf>> {
+    let settings = &call.server.settings;
+    let mut id = [0; 16];
+    call.server.env.random.fill(&mut id);
+    // Version 4, variant 1: random.
+    (id[6], id[8]) = (id[6] & 0x0f | 0x40, id[8] & 0x3f | 0x80);
+    let mut metadata = doc! {
+        "backupId": Binary { subtype: BinarySubtype::Uuid, bytes: id.to_vec() },
+        "dbpath": &settings.db_path,
+    };
+    metadata.extend(arguments);
+    let path = &settings.metadata_path;
+    let length = call.server.env.fs.open(path, Access::Read).and_then(|file| file.len());
+    let length = length.map_err(|error| {
+        let message = format!("cannot measure {}: {error}", path.display());
+        CommandError::new(ErrorCode::InternalError, message)
+    })?;
+    let file = |path: &Path, bytes: u64| doc! { "filename": path.display().to_string(), "fileSize": bytes as i64 };
+    let mut documents = vec![doc! { "metadata": metadata }, file(path, length)];
+    for (name, bytes) in backup.engine_files() {
+        documents.push(file(&settings.engine_path.join(name), bytes));
+    }
+    for (path, bytes) in backup.log_files() {
+        documents.push(file(&path, bytes));
+    }
+    documents
+        .iter()
+        .map(|document| Ok(RawDocumentBuf::try_from(document)?))
+        .collect()
+}

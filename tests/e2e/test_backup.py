@@ -1,0 +1,355 @@
+"""Hot backup: `$backupCursor` names the files, and what is copied while its cursor is open is the state of one moment."""
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pymongo import WriteConcern
+from pymongo.errors import OperationFailure, PyMongoError
+from server import Server
+
+# Checkpoints, and with them purges of the log, beside whatever the tests do.
+OPTIONS = ["--syncdelay", "1"]
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
+
+
+def begin(client, batch_size=None, session=None, **options):
+    cursor = {} if batch_size is None else {"batchSize": batch_size}
+    reply = client.admin.command("aggregate", 1, pipeline=[{"$backupCursor": options}], cursor=cursor, session=session)
+    return reply["cursor"]
+
+
+def more(client, cursor, session=None):
+    return client.admin.command("getMore", cursor["id"], collection="$cmd.aggregate", session=session)["cursor"]
+
+
+def end(client, cursor):
+    killed = client.admin.command("killCursors", "$cmd.aggregate", cursors=[cursor["id"]])
+    assert killed["cursorsKilled"] == [cursor["id"]]
+
+
+def is_open(client):
+    return client.admin.command("serverStatus")["storageEngine"]["backupCursorOpen"]
+
+
+def copy(cursor, data, target):
+    """Copies what the cursor names, as a script would: by path below the data directory, `fileSize` bytes of each."""
+    for file in cursor["firstBatch"][1:]:
+        assert os.path.isabs(file["filename"])
+        to = target / os.path.relpath(file["filename"], cursor["firstBatch"][0]["metadata"]["dbpath"])
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with open(file["filename"], "rb") as source, open(to, "wb") as copied:
+            left = file["fileSize"]
+            while left > 0:
+                part = source.read(min(left, 1 << 20))
+                assert part, f"{file['filename']} is shorter than {file['fileSize']}"
+                copied.write(part)
+                left -= len(part)
+
+
+class Writers:
+    """Threads that write, and know what was acknowledged.
+
+    `counter` writes documents 0, 1, 2 … and deletes every third one 50 later; `maker` makes and drops collections; `growing`
+    updates a few documents to larger and larger values."""
+
+    def __init__(self, client):
+        self.client = client
+        self.stop = threading.Event()
+        self.counted = 0
+        self.deleted = 0
+        self.kept = set()
+        self.grown = 0
+        self.errors = []
+        self.threads = [threading.Thread(target=self.run, args=(work,)) for work in (self.counter, self.maker, self.growing)]
+
+    def __enter__(self):
+        db = self.client.work
+        db.counter.create_index("n")
+        db.counter.create_index([("text", 1), ("n", -1)], unique=True)
+        db.growing.insert_many([{"_id": i, "round": 0} for i in range(10)])
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+    def run(self, work):
+        try:
+            while not self.stop.is_set():
+                work()
+        except PyMongoError as error:
+            self.errors.append(error)
+            self.stop.set()
+
+    def counter(self):
+        n = self.counted
+        counter = self.client.work.get_collection("counter", write_concern=WriteConcern(j=n % 2 == 0))
+        counter.insert_one({"_id": n, "n": n % 17, "text": f"t{n}", "large": "x" * (60_000 if n % 20 == 0 else 10)})
+        self.counted = n + 1
+        if n % 3 == 0 and n >= 50:
+            counter.delete_one({"_id": n - 50})
+            self.deleted = n - 50 + 1
+
+    def maker(self):
+        name = f"made{len(self.kept)}"
+        database = self.client[f"db{len(self.kept) % 3}"]
+        made = database.get_collection(name, write_concern=WriteConcern(j=True))
+        made.insert_many([{"_id": i, "a": i % 5} for i in range(50)])
+        made.create_index("a")
+        database.dropped.insert_one({"_id": 1})
+        database.drop_collection("dropped")
+        self.kept.add((database.name, name))
+
+    def growing(self):
+        round_ = self.grown + 1
+        for i in range(10):
+            self.client.work.growing.update_one({"_id": i}, {"$set": {"round": round_, "value": os.urandom(5_000 + round_ % 50 * 1_000)}})
+        self.grown = round_
+
+    def wait(self, documents, timeout=60):
+        until, limit = self.counted + documents, time.monotonic() + timeout
+        while self.counted < until:
+            assert not self.errors and time.monotonic() < limit, (self.errors, self.counted)
+            time.sleep(0.01)
+
+
+def validate_all(client):
+    for database in client.list_database_names():
+        for name in client[database].list_collection_names(filter={"type": "collection"}):
+            report = client[database].command("validate", name, full=True)
+            assert report["valid"], (database, name, report)
+
+
+def check_copy(directory, target, before):
+    """Starts a server on a copy and compares it with what had been acknowledged when the backup began."""
+    copied = Server(directory, "btree")
+    os.rmdir(copied.data)
+    shutil.move(target, copied.data)
+    with copied:
+        client = copied.client()
+        counter, growing = client.work.counter, client.work.growing
+        last = counter.find_one(sort=[("_id", -1)])["_id"]
+        assert last + 1 >= before["counted"] > 0
+        # One moment: the one writer wrote these in this order, so each is there if a later one is.
+        ids = {document["_id"] for document in counter.find({}, {"_id": 1})}
+        gone = set(range(last + 1)) - ids
+        newest = max(gone, default=-1)
+        assert newest + 1 >= before["deleted"]
+        assert newest + 50 <= last
+        assert gone == {n - 50 for n in range(51, newest + 51) if n % 3 == 0}
+        assert counter.count_documents({"n": {"$gte": 0}}, hint="n_1") == len(ids)
+        rounds = [document["round"] for document in growing.find().sort("_id", 1)]
+        assert rounds == sorted(rounds, reverse=True) and max(rounds) - min(rounds) <= 1, rounds
+        assert min(rounds) >= before["grown"]
+        for database, name in before["kept"]:
+            assert client[database][name].count_documents({"a": {"$gte": 0}}, hint="a_1") == 50
+        validate_all(client)
+        counter.insert_one({"_id": "it goes on", "n": 0, "text": "u"})
+        assert not is_open(client)
+        assert copied.stop() == 0
+    shutil.rmtree(copied.data)
+
+
+def acknowledged(writers):
+    return {"counted": writers.counted, "deleted": writers.deleted, "grown": writers.grown, "kept": set(writers.kept)}
+
+
+def journal(server):
+    return {path.name for path in (server.data / "journal").glob("*.log")}
+
+
+@pytest.fixture
+def own(tmp_path, request):
+    """A server on btree of this test's own."""
+    with Server(tmp_path / "server", "btree", options=[*OPTIONS, *getattr(request, "param", [])]) as made:
+        yield made
+
+
+@pytest.mark.parametrize("own", [[], ["--directoryperdb"]], indirect=True)
+def test_a_copy_beside_writers_is_one_moment(own, tmp_path):
+    client = own.client()
+    with_log = 0
+    with Writers(client) as writers:
+        for round_ in range(4):
+            writers.wait(150)
+            before = acknowledged(writers)
+            cursor = begin(client)
+            assert cursor["ns"] == "admin.$cmd.aggregate" and cursor["id"] > 0
+            metadata = cursor["firstBatch"][0]["metadata"]
+            assert metadata["dbpath"] == str(own.data) and metadata["backupId"].version == 4
+            assert is_open(client)
+            names = [os.path.relpath(file["filename"], own.data) for file in cursor["firstBatch"][1:]]
+            assert names[0] == "storage.bson" and "btree/main.blocks" in names
+            segments = {os.path.basename(name) for name in names if name.startswith("journal/")}
+            with_log += bool(segments)
+            # Checkpoints, and what they make the log drop.
+            for _ in range(3):
+                writers.wait(60)
+                client.admin.command("fsync")
+                assert more(client, cursor)["nextBatch"] == []
+            assert segments <= journal(own)
+            target = tmp_path / "target"
+            copy(cursor, own.data, target)
+            end(client, cursor)
+            assert not is_open(client)
+            writers.wait(20)
+            client.admin.command("fsync")
+            client.admin.command("fsync")
+            assert not segments & journal(own), "the log gives up what only the backup needed"
+            check_copy(tmp_path / f"copy{round_}", target, before)
+    assert not writers.errors
+    assert with_log > 0
+    validate_all(client)
+    assert own.stop() == 0
+
+
+def test_one_at_a_time_and_what_ends_it(own):
+    client = own.client()
+    client.work.c.insert_one({"_id": 1})
+    cursor = begin(client, batch_size=0)
+    assert cursor["firstBatch"] == []
+    with pytest.raises(OperationFailure, match="existing backup cursor must be closed before \\$backupCursor") as error:
+        begin(client)
+    assert error.value.code == 50886
+    with pytest.raises(OperationFailure) as error:
+        client.admin.command("fsync", lock=True)
+    assert error.value.code == 50884
+    client.admin.command("fsync")
+    files = more(client, cursor)["nextBatch"]
+    assert "metadata" in files[0] and all(file["fileSize"] > 0 for file in files[1:])
+    assert more(client, cursor) == {"nextBatch": [], "id": cursor["id"], "ns": "admin.$cmd.aggregate"}
+    end(client, cursor)
+    with pytest.raises(OperationFailure) as error:
+        more(client, cursor)
+    assert error.value.code == 43
+
+    with client.start_session() as session:
+        begin(client, session=session)
+        assert is_open(client)
+        client.admin.command("endSessions", [session.session_id])
+    assert not is_open(client)
+
+    # A driver's own cursor: closing it ends the backup.
+    with client.admin.aggregate([{"$backupCursor": {"disableIncrementalBackup": True}}]) as listed:
+        assert next(listed)["metadata"]["disableIncrementalBackup"] is True
+        assert is_open(client)
+    assert not is_open(client)
+
+    client.admin.command("fsync", lock=True)
+    with pytest.raises(OperationFailure, match="fsyncLocked") as error:
+        begin(client)
+    assert error.value.code == 50887
+    client.admin.command("fsyncUnlock")
+    begin(client)
+    assert own.stop() == 0, "an open backup does not keep the server from ending"
+
+
+@pytest.mark.parametrize("own", [["--setParameter", "cursorTimeoutMillis=3000"]], indirect=True)
+def test_an_idle_backup_times_out_and_getmore_keeps_it(own):
+    client = own.client()
+    cursor = begin(client)
+    for _ in range(5):
+        time.sleep(1)
+        assert more(client, cursor)["nextBatch"] == []
+    limit = time.monotonic() + 30
+    while is_open(client):
+        assert time.monotonic() < limit
+        time.sleep(0.2)
+    with pytest.raises(OperationFailure) as error:
+        more(client, cursor)
+    assert error.value.code == 43
+    end(client, begin(client))
+
+
+def test_a_crash_during_a_backup_leaves_nothing_behind(own, tmp_path):
+    client = own.client()
+    with Writers(client) as writers:
+        writers.wait(100)
+        cursor = begin(client)
+        segments = {os.path.basename(file["filename"]) for file in cursor["firstBatch"][1:] if "/journal/" in file["filename"]}
+        writers.wait(100)
+        client.admin.command("fsync")
+        writers.wait(20)
+        before = acknowledged(writers)
+        own.kill()
+    own.start()
+    client = own.client()
+    assert not is_open(client)
+    last = client.work.counter.find_one(sort=[("_id", -1)])["_id"]
+    # Every other write waited for the log.
+    assert last + 2 >= before["counted"] > 200
+    validate_all(client)
+    client.work.other.insert_many([{"_id": i} for i in range(100)])
+    client.admin.command("fsync")
+    client.work.other.insert_one({"_id": 100})
+    client.admin.command("fsync")
+    assert not segments & journal(own)
+    cursor = begin(client)
+    target = tmp_path / "target"
+    copy(cursor, own.data, target)
+    end(client, cursor)
+    copied = Server(tmp_path / "copy", "btree")
+    os.rmdir(copied.data)
+    shutil.move(target, copied.data)
+    with copied:
+        assert copied.client().work.other.count_documents({}) == 101
+        assert copied.client().work.counter.find_one(sort=[("_id", -1)])["_id"] == last
+        validate_all(copied.client())
+
+
+REFUSED = [
+    (1, [{"$backupCursor": 1}], 9),
+    (1, [{"$backupCursor": {"nonesuch": 1}}], 40415),
+    (1, [{"$backupCursor": {"incrementalBackup": True, "thisBackupName": "a"}}], 238),
+    (1, [{"$backupCursor": {"thisBackupName": "a"}}], 72),
+    (1, [{"$backupCursor": {"disableIncrementalBackup": "yes"}}], 14),
+    (1, [{"$backupCursor": {}}, {"$limit": 1}], 238),
+    (1, [{"$documents": []}, {"$backupCursor": {}}], 40602),
+    ("c", [{"$backupCursor": {}}], 73),
+]
+
+
+@pytest.mark.parametrize("target,pipeline,code", REFUSED)
+def test_what_is_refused(client, target, pipeline, code):
+    with pytest.raises(OperationFailure) as error:
+        client.admin.command("aggregate", target, pipeline=pipeline, cursor={})
+    assert error.value.code == code, error.value
+    assert not is_open(client)
+
+
+def test_engines_without_backups_say_so(client, server):
+    if server.engine == "btree":
+        end(client, begin(client))
+        return
+    with pytest.raises(OperationFailure, match="doesn't support backup mode") as error:
+        begin(client)
+    assert error.value.code == 115
+    assert not is_open(client)
+
+
+def test_the_script_copies_beside_writers(own, tmp_path):
+    """`scripts/backup.js`, as docs/operations.md has it."""
+    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    script = str(Path(__file__).parents[2] / "scripts" / "backup.js")
+    command = [str(program), "--quiet", "--norc", own.uri(), script]
+    client = own.client()
+    with Writers(client) as writers:
+        writers.wait(100)
+        before = acknowledged(writers)
+        target = tmp_path / "target"
+        done = subprocess.run(command, env={**os.environ, "TARGET": str(target)}, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert str(target) in done.stdout, done.stdout
+        assert not is_open(client)
+        again = subprocess.run(command, env={**os.environ, "TARGET": str(target)}, capture_output=True, text=True, timeout=300)
+        assert again.returncode != 0, "it does not write over an older copy"
+        check_copy(tmp_path / "copy", target, before)
+    assert not writers.errors
