@@ -17,14 +17,16 @@ OPTIONS = ["--syncdelay", "1"]
 CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 
 
-def begin(client, batch_size=None, session=None, **options):
+def begin(client, batch_size=None, **options):
+    """Opens a backup in a session of its own, which every `getMore` has to name."""
     cursor = {} if batch_size is None else {"batchSize": batch_size}
+    session = client.start_session()
     reply = client.admin.command("aggregate", 1, pipeline=[{"$backupCursor": options}], cursor=cursor, session=session)
-    return reply["cursor"]
+    return {**reply["cursor"], "session": session}
 
 
-def more(client, cursor, session=None):
-    return client.admin.command("getMore", cursor["id"], collection="$cmd.aggregate", session=session)["cursor"]
+def more(client, cursor):
+    return client.admin.command("getMore", cursor["id"], collection="$cmd.aggregate", session=cursor["session"])["cursor"]
 
 
 def end(client, cursor):
@@ -184,7 +186,7 @@ def test_a_copy_beside_writers_is_one_moment(own, tmp_path):
             cursor = begin(client)
             assert cursor["ns"] == "admin.$cmd.aggregate" and cursor["id"] > 0
             metadata = cursor["firstBatch"][0]["metadata"]
-            assert metadata["dbpath"] == str(own.data) and metadata["backupId"].version == 4
+            assert metadata["dbpath"] == str(own.data) and metadata["backupId"].as_uuid().version == 4
             assert is_open(client)
             names = [os.path.relpath(file["filename"], own.data) for file in cursor["firstBatch"][1:]]
             assert names[0] == "storage.bson" and "btree/main.blocks" in names
@@ -231,10 +233,9 @@ def test_one_at_a_time_and_what_ends_it(own):
         more(client, cursor)
     assert error.value.code == 43
 
-    with client.start_session() as session:
-        begin(client, session=session)
-        assert is_open(client)
-        client.admin.command("endSessions", [session.session_id])
+    session = begin(client)["session"]
+    assert is_open(client)
+    client.admin.command("endSessions", [session.session_id])
     assert not is_open(client)
 
     # A driver's own cursor: closing it ends the backup.
@@ -270,7 +271,7 @@ def test_an_idle_backup_times_out_and_getmore_keeps_it(own):
 
 
 def test_a_crash_during_a_backup_leaves_nothing_behind(own, tmp_path):
-    client = own.client()
+    client = own.client(serverSelectionTimeoutMS=1000)
     with Writers(client) as writers:
         writers.wait(100)
         cursor = begin(client)

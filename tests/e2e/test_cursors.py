@@ -34,6 +34,18 @@ def test_killed_and_unknown_cursors(db):
     assert db.command("find", "c", singleBatch=True, batchSize=3)["cursor"]["id"] == 0
 
 
+def test_cursors_of_no_collection_are_killed(db):
+    for name in "abc":
+        db.create_collection(name)
+    for command, target in [
+        ({"listCollections": 1, "cursor": {"batchSize": 1}}, "$cmd.listCollections"),
+        ({"aggregate": 1, "pipeline": [{"$documents": [{}, {}, {}]}], "cursor": {"batchSize": 1}}, "$cmd.aggregate"),
+    ]:
+        cursor = db.command(command)["cursor"]["id"]
+        assert cursor > 0
+        assert db.command("killCursors", target, cursors=[cursor])["cursorsKilled"] == [cursor]
+
+
 def test_dropped_collection_ends_its_cursors(db):
     db.c.insert_many([{} for _ in range(500)])
     cursor = db.c.find({}, batch_size=10)

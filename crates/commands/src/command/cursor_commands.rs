@@ -258,8 +258,11 @@ fn fetch_plan(
 }
 
 fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    call.namespace()?;
     let arguments = call.arguments();
+    // Cursors of listings and of `aggregate: 1` belong to no collection.
+    if !matches!(call.target()?, RawBsonRef::String(name) if name.starts_with("$cmd.")) {
+        call.namespace()?;
+    }
     let mut ids = None;
     call.for_each_field(|name, value| {
         if name == "cursors" {
