@@ -79,6 +79,31 @@ fn a_pinned_log_stays_as_it_is_while_the_log_goes_on() {
 }
 
 #[test]
+fn however_full_the_segment_in_use_is_it_is_sealed() {
+    let fs = SimulatedFs::new(1);
+    let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+    for entries in 1..50 {
+        let after = log.last_seq();
+        for _ in 0..entries {
+            log.append(&[&[7; 300]]).unwrap();
+        }
+        let pinned = log.pin(after).unwrap();
+        let [(path, _)] = &pinned.files()[..] else {
+            panic!("{:?}", pinned.files())
+        };
+        assert_eq!(segments(&fs).last(), Some(path));
+        log.append(&[b"later"]).unwrap();
+        log.flush().unwrap();
+        assert_eq!(
+            segments(&fs).iter().rev().nth(1),
+            Some(path),
+            "the later entry has a segment of its own"
+        );
+        log.purge(after).unwrap();
+    }
+}
+
+#[test]
 fn without_entries_after_the_mark_nothing_is_pinned_or_sealed() {
     let fs = SimulatedFs::new(1);
     let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
