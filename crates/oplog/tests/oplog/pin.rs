@@ -126,7 +126,7 @@ fn without_entries_after_the_mark_nothing_is_pinned_or_sealed() {
     assert!(log.pin(Seq::ZERO).unwrap().files().is_empty());
 }
 
-/// There is no background thread: a waiter that a pin leaves asleep sleeps for ever.
+/// There is no background thread: nobody but the writers themselves wakes one that has met a pin.
 #[test]
 fn each_pin_beside_writers_has_what_was_acknowledged() {
     const THREADS: u64 = 8;
