@@ -233,6 +233,13 @@ def test_one_at_a_time_and_what_ends_it(own):
         more(client, cursor)
     assert error.value.code == 43
 
+    # A forgotten one is found and ended by anybody.
+    forgotten = begin(own.client())["id"]
+    idle = list(client.admin.aggregate([{"$currentOp": {"idleCursors": True}}, {"$match": {"type": "idleCursor"}}]))
+    assert [operation["cursor"]["cursorId"] for operation in idle] == [forgotten], idle
+    end(client, {"id": forgotten})
+    assert not is_open(client)
+
     session = begin(client)["session"]
     assert is_open(client)
     client.admin.command("endSessions", [session.session_id])
@@ -314,6 +321,7 @@ REFUSED = [
     (1, [{"$backupCursor": {"disableIncrementalBackup": "yes"}}], 14),
     (1, [{"$backupCursor": {}}, {"$limit": 1}], 238),
     (1, [{"$documents": []}, {"$backupCursor": {}}], 40602),
+    (1, [{"$backupCursorExtend": {}}], 238),
     ("c", [{"$backupCursor": {}}], 73),
 ]
 

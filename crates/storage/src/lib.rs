@@ -6,8 +6,8 @@
 //!
 //! Reading the source: `storage.rs` is what everything shares; `write.rs` gathers changes and `commit.rs` takes them into
 //! log and engine; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry; `apply.rs` turns an entry
-//! back into a batch, and `recovery.rs` does so at open; `ddl.rs` and `build.rs` change definitions; `locks/` is
-//! `docs/locks.md` in code.
+//! back into a batch, and `recovery.rs` does so at open; `ddl.rs` and `build.rs` change definitions; `backup.rs`
+//! pins what is to be copied; `locks/` is `docs/locks.md` in code.
 //!
 //! Invariant: the engine's state at `Seq` s is the fold of `apply.rs` over the log's entries up to s; the write path only
 //! prepares the same batches earlier.

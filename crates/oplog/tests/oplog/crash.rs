@@ -16,8 +16,9 @@ pub fn crash_options(seed: u64) -> LogOptions {
     }
 }
 
-/// Appends, waits and purges by chance, until done or until something fails.
+/// Appends, waits, purges and pins by chance, until done or until something fails.
 fn work(log: &Log, model: &mut Model, life: u64, steps: u64, random: &SeededRandom) -> Result<()> {
+    let mut _pinned = None;
     for _ in 0..steps {
         let max = if random.next_u64().is_multiple_of(8) {
             6_000
@@ -36,6 +37,10 @@ fn work(log: &Log, model: &mut Model, life: u64, steps: u64, random: &SeededRand
             4 if model.acknowledged > 10 => {
                 model.mark = model.mark.max(model.acknowledged - random.next_u64() % 10);
                 log.purge(Seq(model.mark))?;
+            }
+            5 => {
+                _pinned = Some(log.pin(Seq(model.mark))?);
+                model.acknowledged = seq.0;
             }
             _ => {}
         }
