@@ -152,6 +152,9 @@ impl Comparison {
 
     /// The counts in a sentence.
     pub fn summary(&self) -> String {
+        if self.lines.is_empty() {
+            return "Nothing was compared: no figure is in both.".to_owned();
+        }
         let counts = [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Unclear];
         let counts = counts.map(|verdict| format!("{} {}", self.count(verdict), verdict.word()));
         format!("{} figures compared: {}.", self.lines.len(), counts.join(", "))
@@ -188,7 +191,10 @@ impl Comparison {
         for note in &self.notes {
             let _ = write!(text, "\nnote: {note}");
         }
-        let _ = write!(text, "\n{}\n{}\n", self.summary(), self.legend());
+        let _ = writeln!(text, "\n{}", self.summary());
+        if !self.lines.is_empty() {
+            text += &format!("{}\n", self.legend());
+        }
         text
     }
 }
@@ -220,6 +226,11 @@ impl Line {
     }
 }
 
+/// Of a server that was running, nobody knows on which disk its data is.
+fn known(text: &str) -> &str {
+    if text.is_empty() { "unknown" } else { text }
+}
+
 fn notes_of_machines(before: &Session, after: &Session) -> Vec<String> {
     let (a, b) = (&before.machine, &after.machine);
     let texts = [
@@ -231,7 +242,7 @@ fn notes_of_machines(before: &Session, after: &Session) -> Vec<String> {
     let mut notes: Vec<String> = texts
         .into_iter()
         .filter(|(_, before, after)| before != after)
-        .map(|(name, before, after)| format!("Another {name}: {before} before, {after} after."))
+        .map(|(name, before, after)| format!("Another {name}: {} before, {} after.", known(before), known(after)))
         .collect();
     if (a.cores, a.memory_bytes) != (b.cores, b.memory_bytes) {
         let machine = |cores, memory| format!("{cores} processors and {}", number::bytes(memory as f64));

@@ -1,4 +1,4 @@
-//! What can go wrong with results.
+//! What can go wrong with results. A message leaves its cause to [`std::error::Error::source`].
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A file could not be written or read.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {}", path.display())]
     Io {
         /// What was being done.
         action: &'static str,
@@ -21,7 +21,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file is not JSON of this shape.
-    #[error("{}: not a file of results: {source}", path.display())]
+    #[error("{} is not a file of results", path.display())]
     Json {
         /// Which file.
         path: PathBuf,

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// An error of the tool; each says what was tried and why it failed.
+/// An error of the tool; each says what was tried, and why it failed or, by its source, what caused it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StressError {
     /// A settings file that cannot be read.
-    #[error("reading {path}: {source}")]
+    #[error("reading {path}")]
     ReadSettings {
         /// The file.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum StressError {
     #[error("topology {0} is not built yet; this build has: standalone")]
     TopologyNotBuilt(&'static str),
     /// A file or directory of the run.
-    #[error("{verb} {path}: {source}")]
+    #[error("{verb} {path}")]
     File {
         /// What was tried.
         verb: &'static str,
