@@ -164,23 +164,34 @@ pub fn labels(session: &Session) -> Vec<&str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Machine, Operation};
+
+    /// Ten seconds of reading.
+    pub(crate) fn run(label: &str, phase: &str, count: u64) -> Run {
+        let configuration = Configuration {
+            label: label.to_owned(),
+            server_version: "tenond 1".to_owned(),
+            ..Configuration::default()
+        };
+        let mut run = Run::new("ycsb", phase, configuration);
+        run.seconds = 10.0;
+        let operation = Operation {
+            count,
+            errors: 0,
+            latency: None,
+        };
+        run.operations.insert("read".to_owned(), operation);
+        run
+    }
 
     #[test]
     fn the_typical_repetition_is_the_one_in_the_middle() {
         let mut session = Session::new("test", 0, Vec::new(), Machine::default());
         for (repetition, count) in [(0, 500), (1, 100), (2, 900), (3, 200)] {
-            let mut run = Run::new("ycsb", "a", Configuration::default());
+            let mut run = run("btree", "a", count);
             run.repetition = repetition;
-            run.seconds = 1.0;
-            let operation = Operation {
-                count,
-                errors: 0,
-                latency: None,
-            };
-            run.operations.insert("read".to_owned(), operation);
             session.runs.push(run);
         }
         let typical = |session: &Session| Experiment::all(session)[0].pools[0].typical().map(Run::count);

@@ -223,24 +223,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Configuration, Machine, Operation, Outcome, Run};
-
-    fn run(label: &str, phase: &str, count: u64) -> Run {
-        let configuration = Configuration {
-            label: label.to_owned(),
-            server_version: "tenond 1".to_owned(),
-            ..Configuration::default()
-        };
-        let mut run = Run::new("ycsb", phase, configuration);
-        run.seconds = 10.0;
-        let operation = Operation {
-            count,
-            errors: 0,
-            latency: None,
-        };
-        run.operations.insert("read".to_owned(), operation);
-        run
-    }
+    use crate::experiment::tests::run;
+    use crate::{Machine, Outcome};
 
     #[test]
     fn phases_are_rows_and_winners_are_bold() {
