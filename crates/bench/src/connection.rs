@@ -20,6 +20,9 @@ const BODY_AT: usize = HEADER_BYTES + 4 + 1;
 /// A server that takes longer than this for one operation is broken, not slow.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Making an index, or writing everything to the disk, is no operation: it takes as long as there is data.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Between two looks at whether to go on waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -195,15 +198,14 @@ impl Connection {
         stream.write_all(request).doing("sending a request")?;
         let began = Instant::now();
         loop {
-            match incoming.receive(stream, RecvFlags::empty())? {
-                Received::Whole => return Ok(()),
-                Received::Nothing if began.elapsed() >= REPLY_TIMEOUT => {
-                    return Err(Error::NoReply {
-                        seconds: REPLY_TIMEOUT.as_secs(),
-                    });
-                }
-                Received::Part | Received::Filled => {}
-                Received::Nothing => interrupt.check()?,
+            if incoming.receive(stream, RecvFlags::empty())? == Received::Whole {
+                return Ok(());
+            }
+            interrupt.check()?;
+            if began.elapsed() >= COMMAND_TIMEOUT {
+                return Err(Error::NoReply {
+                    seconds: COMMAND_TIMEOUT.as_secs(),
+                });
             }
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! Sockets block. A thread reads only from sockets that the kernel called readable, and from its only one directly.
 //!
-//! Invariant: the phase only goes forward, so a thread that has seen `Stop` is never asked to go on.
+//! Invariant: the phase only goes forward, so a thread that has seen `STOP` is never asked to go on.
 
 use crate::actor::{Actor, Progress};
 use crate::buckets::{Buckets, Seen};
@@ -70,6 +70,7 @@ struct Counters {
 const WARM_UP: u8 = 0;
 const RECORD: u8 = 1;
 const STOP: u8 = 2;
+const ABANDON: u8 = 3;
 
 /// A look at the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,6 +116,11 @@ impl Shared {
     /// Threads shall end.
     pub fn stop(&self) {
         self.phase.fetch_max(STOP, Ordering::Relaxed);
+    }
+
+    /// Threads shall end at once: nobody wants to know how the operations that are under way end.
+    pub fn abandon(&self) {
+        self.phase.fetch_max(ABANDON, Ordering::Relaxed);
     }
 
     /// True when an error has ended a thread.
@@ -197,7 +203,11 @@ impl Client {
                 Ok(sent) => rest = &rest[sent..],
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                     let since = blocked.get_or_insert_with(Instant::now).elapsed();
-                    let patience = if shared.phase() == STOP { DRAIN } else { REPLY_TIMEOUT };
+                    let patience = match shared.phase() {
+                        ABANDON => Duration::ZERO,
+                        STOP => DRAIN,
+                        _ => REPLY_TIMEOUT,
+                    };
                     if since > patience {
                         return Err(Error::NoReply {
                             seconds: since.as_secs(),
@@ -323,9 +333,10 @@ impl<'s> Worker<'s> {
                     self.receive(event as usize)?;
                 }
             }
-            if self.shared.phase() == STOP {
+            let phase = self.shared.phase();
+            if phase >= STOP {
                 let since = stop_seen.get_or_insert_with(Instant::now);
-                if self.waiting == 0 || since.elapsed() > DRAIN {
+                if phase == ABANDON || self.waiting == 0 || since.elapsed() > DRAIN {
                     return Ok(());
                 }
             } else if self.waiting == 0
@@ -417,7 +428,7 @@ impl<'s> Worker<'s> {
     /// Starts a client's next operation, unless the run is over.
     fn start(&mut self, index: usize, began: Instant, now: Instant) -> Result<()> {
         let client = &mut self.clients[index];
-        if self.shared.phase() == STOP {
+        if self.shared.phase() >= STOP {
             return Ok(());
         }
         match client.actor.begin(&mut client.message) {
@@ -437,7 +448,7 @@ impl<'s> Worker<'s> {
     /// Open loop: gives what is due to clients that are free, and sets the timer for what comes next.
     fn start_due(&mut self) -> Result<()> {
         while let Some(schedule) = &mut self.schedule {
-            if schedule.idle.is_empty() || self.shared.phase() == STOP {
+            if schedule.idle.is_empty() || self.shared.phase() >= STOP {
                 return schedule.disarm();
             }
             let now = Instant::now();

@@ -217,6 +217,7 @@ fn measure_into(
         bar.finish_and_clear();
         if matches!(ended, Err(Error::Interrupted)) {
             // Nobody waits for operations that are under way, least of all for those of a server that stands still.
+            shared.abandon();
             subject.abandon();
         }
         let recorded: Vec<Recorded> = workers
@@ -226,7 +227,7 @@ fn measure_into(
         // Only now do the counters stand still, and agree with the histograms.
         let counts = shared.counts();
         series.finish(run, phase, &watch, &after);
-        fill(run, phase, &counts, &before, &after);
+        fill(run, &counts, &before, &after);
         let failure = combine(run, phase, &counts, recorded);
         ended = match (ended, failure) {
             (Err(Error::Interrupted), _) => Err(Error::Interrupted),
@@ -235,6 +236,7 @@ fn measure_into(
             (ended, None) => ended,
         };
         ended.map_err(|error| explained(error, subject))?;
+        run.notes.extend(missed_rate(run, phase, &counts));
         settle(run, subject, &before, &after).map_err(|error| explained(error, subject))
     })
 }
@@ -357,7 +359,7 @@ fn cpu_us(usage: Option<Usage>) -> Option<u64> {
     usage.map(|usage| usage.cpu.as_micros() as u64)
 }
 
-fn fill(run: &mut Run, phase: &Phase, counts: &Counts, before: &Look, after: &Look) {
+fn fill(run: &mut Run, counts: &Counts, before: &Look, after: &Look) {
     run.seconds = after.at.duration_since(before.at).as_secs_f64();
     run.server_cpu_us = difference(cpu_us(before.server), cpu_us(after.server));
     run.generator_cpu_us = difference(cpu_us(before.own), cpu_us(after.own));
@@ -371,14 +373,17 @@ fn fill(run: &mut Run, phase: &Phase, counts: &Counts, before: &Look, after: &Lo
         let share = own as f64 / (server + own).max(1) as f64;
         run.figures.insert("generatorCpuShare".to_owned(), share);
     }
-    if let Pacing::Open { rate } = phase.pacing {
-        let reached = counts.total() as f64 / run.seconds.max(1e-9);
-        if reached < rate * 0.95 {
-            run.notes.push(format!(
-                "{reached:.0} operations a second instead of {rate:.0}: the server does not keep up, or there are too few clients"
-            ));
-        }
-    }
+}
+
+/// Says so when an open loop that ran to its end did less than it was to do.
+fn missed_rate(run: &Run, phase: &Phase, counts: &Counts) -> Option<String> {
+    let Pacing::Open { rate } = phase.pacing else {
+        return None;
+    };
+    let reached = counts.total() as f64 / run.seconds.max(1e-9);
+    (reached < rate * 0.95).then(|| {
+        format!("{reached:.0} operations a second instead of {rate:.0}: the server does not keep up, or there are too few clients")
+    })
 }
 
 /// Puts latencies and errors in. Returns what ended a thread before its time.

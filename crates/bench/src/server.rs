@@ -168,7 +168,7 @@ impl ServerProcess {
                     log: words.join("\n").trim().to_owned(),
                 });
             }
-            if Connection::open(self.address).is_ok_and(|mut connection| connection.hello().is_ok()) {
+            if Connection::open_until(self.address, interrupt).is_ok_and(|mut connection| connection.hello().is_ok()) {
                 self.start_time = start.elapsed();
                 return Ok(());
             }
