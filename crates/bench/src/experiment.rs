@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Doing, Error, Result};
 use crate::limits::Wanted;
 use crate::measure::outcome;
-use crate::subject::Subject;
+use crate::subject::{Subject, parse_uri};
 use crate::workload::Workload;
 use report::{Configuration, Run};
 use std::fs;
@@ -68,7 +68,7 @@ pub fn run(context: &mut Context, workloads: &[Workload], target: &Target) -> Re
     let mut ended = Ended::Complete;
     for workload in workloads {
         let setups = match target {
-            Target::Running { uri, .. } => vec![(uri.clone(), None)],
+            Target::Running { uri, .. } => vec![(label_of(uri), None)],
             Target::Own(own) => {
                 let setups = workload.setups(&own.setups, &context.options);
                 setups
@@ -89,6 +89,11 @@ pub fn run(context: &mut Context, workloads: &[Workload], target: &Target) -> Re
         }
     }
     Ok(ended)
+}
+
+/// What a running server is called in results: the address that [`Subject::attach`] connects to.
+fn label_of(uri: &str) -> String {
+    parse_uri(uri).map_or_else(|_| uri.to_owned(), |address| address.to_string())
 }
 
 /// Repetition and index of each of so many things: forwards, then backwards, then forwards again.
@@ -145,7 +150,12 @@ fn keep_failure(
             options: setup.map(|setup| setup.options.clone()).unwrap_or_default(),
             ..Configuration::default()
         };
-        let mut run = Run::new(workload.name(), "start", configuration);
+        // Without a run, it was the server's start; otherwise what comes between the runs, such as stopping it.
+        let phase = match context.session.runs.len() > first {
+            true => "between",
+            false => "start",
+        };
+        let mut run = Run::new(workload.name(), phase, configuration);
         run.seed = context.options.seed;
         run.repetition = context.repetition;
         run.outcome = outcome(error);
@@ -185,22 +195,33 @@ fn measure_own(context: &mut Context, workload: &Workload, own: &Own, setup: &Se
         context.write()
     })();
     if directory.exists() && !own.keep {
-        fs::remove_dir_all(&directory).doing(format!("removing {}", directory.display()))?;
+        let removed = fs::remove_dir_all(&directory).doing(format!("removing {}", directory.display()));
+        // What went wrong before says more.
+        return result.and(removed);
     }
     result
 }
 
 fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: bool) -> Result<()> {
     let mut subject = Subject::attach(uri, &context.interrupt)?;
-    workload.run(context, &mut subject)?;
+    let result = workload.run(context, &mut subject);
     if keep {
-        return Ok(());
+        return result;
     }
+    let removed = remove_databases(&subject, workload.databases());
+    if removed.is_err() && result.is_err() {
+        let names = workload.databases().join(", ");
+        context.say(&format!("{}: its database {names} may be left behind", label_of(uri)));
+    }
+    result.and(removed)
+}
+
+/// Whatever came before: it is somebody's server, and its disk. When the user wants to stop, nobody waits for it to be done.
+fn remove_databases(subject: &Subject, databases: &[&str]) -> Result<()> {
     let mut connection = subject.connect()?;
-    for database in workload.databases() {
-        connection.drop_database(database)?;
-    }
-    Ok(())
+    databases
+        .iter()
+        .try_for_each(|database| connection.drop_database(database))
 }
 
 #[cfg(test)]

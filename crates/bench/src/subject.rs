@@ -146,9 +146,7 @@ impl Subject {
             _ => None,
         };
         self.pid = pid.filter(|pid| procfs::usage(*pid).is_ok());
-        if self.pid.is_none() {
-            return;
-        }
+        let Some(pid) = self.pid else { return };
         let path = connection
             .run("admin", &rawdoc! { "getCmdLineOpts": 1 })
             .ok()
@@ -156,7 +154,11 @@ impl Subject {
                 let storage = options.get_document("parsed").ok()?.get_document("storage").ok()?;
                 Some(PathBuf::from(storage.get_str("dbPath").ok()?))
             });
-        self.data = path.filter(|path| path.is_absolute() && path.is_dir());
+        // A relative one is below the directory that the server runs in.
+        let working = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+        self.data = path
+            .map(|path| working.join(path))
+            .filter(|path| path.is_absolute() && path.is_dir());
     }
 
     /// Where it listens.

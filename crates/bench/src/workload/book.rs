@@ -16,7 +16,7 @@ use crate::configuration::Setup;
 use crate::context::Context;
 use crate::error::{Doing, Error, Result};
 use crate::limits::{self, Wanted};
-use crate::measure::{Phase, measure};
+use crate::measure::{Phase, measure, outcome};
 use crate::message::{Message, numbered_id};
 use crate::procfs;
 use crate::random::Random;
@@ -119,7 +119,7 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
     let phase = parameters(Phase::work("book", "insert", &["insert"], Some(documents)));
     let mut inserted = measure(context, subject, &phase, vec![Box::new(inserter)]);
     inserted.start_seconds = started.map(|time| time.as_secs_f64());
-    stop(subject, &mut inserted)?;
+    stop(subject, &mut inserted);
     context.keep(inserted)?;
 
     let emptied = restart_cold(context, subject)?;
@@ -137,7 +137,7 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
     read.iterations = iterations.take();
     read.start_seconds = started.map(|time| time.as_secs_f64());
     read.notes.extend(emptied.map(|emptied| emptied.words().to_owned()));
-    stop(subject, &mut read)?;
+    stop(subject, &mut read);
     context.keep(read)?;
 
     if choices.is_besides(subject) {
@@ -149,16 +149,20 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
     left_out(context, subject, documents, &parameters)
 }
 
-/// Ends our own server and tells how long it took and what it left on the disk.
-fn stop(subject: &mut Subject, run: &mut Run) -> Result<()> {
+/// Ends our own server and tells how long it took and what it left on the disk. When that fails, or the user wants to stop meanwhile,
+/// the run says so: what was measured before is kept.
+fn stop(subject: &mut Subject, run: &mut Run) {
     if !run.is_complete() {
-        return Ok(());
+        return;
     }
-    if let Some(time) = subject.stop()? {
-        run.stop_seconds = Some(time.as_secs_f64());
-        run.file_bytes = subject.data().map(procfs::directory_bytes);
+    match subject.stop() {
+        Ok(None) => {}
+        Ok(Some(time)) => {
+            run.stop_seconds = Some(time.as_secs_f64());
+            run.file_bytes = subject.data().map(procfs::directory_bytes);
+        }
+        Err(error) => run.outcome = outcome(&error),
     }
-    Ok(())
 }
 
 /// Starts our own server on an empty page cache. `None`: it is not ours, and nothing is cold.
