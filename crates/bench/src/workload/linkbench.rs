@@ -162,37 +162,49 @@ fn run_with(
     if !io_bound {
         return Ok(());
     }
-    let share = (document_bytes as f64 * IO_BOUND_CACHE_SHARE) as u64;
-    let cache_bytes = share.max(CACHE_MIN).next_multiple_of(1 << 20);
-    let mut phase = query(context).with("bound", "io").with("cacheBytes", cache_bytes);
+    let mut phase = query(context).with("bound", "io");
     phase.seed = 1;
     phase.drop_pages = true;
+    // The cache of a configuration file stays as it is, and memory beside it cannot be known.
+    let cache_bytes = subject.setup().file.is_none().then(|| {
+        let share = (document_bytes as f64 * IO_BOUND_CACHE_SHARE) as u64;
+        share.max(CACHE_MIN).next_multiple_of(1 << 20)
+    });
+    if let Some(bytes) = cache_bytes {
+        phase = phase.with("cacheBytes", bytes);
+    }
     if subject.is_own() && subject.setup().has_no_cache() {
         let reason = format!("{} has no cache to limit", subject.configuration.engine);
         return skip(context, subject, &phase, clients, &reason);
     }
     let before = limit(context, subject, cache_bytes)?;
     let mut run = measure(context, subject, &phase, requesters(1));
+    let cache = match cache_bytes {
+        Some(bytes) => format!("a cache of {} MiB", bytes >> 20),
+        None => "the cache of the configuration file".to_owned(),
+    };
     run.notes.push(format!(
-        "I/O-bound: a cache of {} MiB, and the clean pages of the server's files dropped from the page cache every second",
-        cache_bytes >> 20
+        "I/O-bound: {cache}, and the clean pages of the server's files dropped from the page cache every second"
     ));
     context.keep(run)?;
     subject.stop()?;
     subject.start_again(Some(&before), Wanted::default(), &context.interrupt)
 }
 
-/// Starts our own server again with little cache and memory. Returns the configuration it had.
-fn limit(context: &Context, subject: &mut Subject, cache_bytes: u64) -> Result<Setup> {
+/// Starts our own server again, with little cache and memory. Returns the configuration it had.
+fn limit(context: &Context, subject: &mut Subject, cache_bytes: Option<u64>) -> Result<Setup> {
     if !subject.is_own() {
         return Err(Error::Choice(
             "an I/O-bound run needs a server of our own: its cache is limited by its configuration".to_owned(),
         ));
     }
     let before = subject.setup().clone();
-    let limited = before.clone().with_cache(cache_bytes);
+    let limited = match cache_bytes {
+        Some(bytes) => before.clone().with_cache(bytes),
+        None => before.clone(),
+    };
     let limits = Wanted {
-        memory_bytes: Some(cache_bytes + MEMORY_BESIDE),
+        memory_bytes: cache_bytes.map(|bytes| bytes + MEMORY_BESIDE),
         read_bytes_per_second: None,
     };
     subject.stop()?;
