@@ -46,7 +46,8 @@ impl Hierarchy {
         let own = self.mount.join(&self.own);
         match own.parent() {
             Some(parent) if own != self.mount => parent.to_path_buf(),
-            _ => own,
+            // Without the slash that joining an empty path leaves.
+            _ => self.mount.clone(),
         }
     }
 

@@ -52,6 +52,20 @@ fn body(message: &Message) -> &RawDocument {
     RawDocument::from_bytes(&bytes[..length]).expect("a command")
 }
 
+/// The documents that a message carries beside its command.
+fn documents(message: &Message) -> Vec<&RawDocument> {
+    let sequence = &message.bytes()[21 + body(message).as_bytes().len() + 1..];
+    let name = sequence[4..].iter().position(|byte| *byte == 0).expect("a name");
+    let mut rest = &sequence[4 + name + 1..];
+    let mut found = Vec::new();
+    while let Some(length) = rest.first_chunk() {
+        let (one, behind) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        found.push(RawDocument::from_bytes(one).expect("a document"));
+        rest = behind;
+    }
+    found
+}
+
 #[test]
 fn lists_are_counted_first_and_sorted_by_time() {
     for indexes in [Indexes::Covering, Indexes::Few] {
@@ -113,7 +127,7 @@ fn a_load_holds_each_node_link_and_count_once() {
         let graph = Arc::new(Graph::new(5000, 3));
         let mut actors = loading::actors(&graph, indexes, 3);
         let mut message = Message::new(0);
-        let (mut documents, mut links) = (0, std::collections::HashSet::new());
+        let (mut rows, mut links) = (0, std::collections::HashSet::new());
         // The clients take turns, as they would on a server.
         let mut going = true;
         while going {
@@ -123,29 +137,20 @@ fn a_load_holds_each_node_link_and_count_once() {
                     continue;
                 };
                 going = true;
-                let size = body(&message).as_bytes().len();
-                let sequence = &message.bytes()[21 + size + 1..];
-                let name = sequence[4..].iter().position(|byte| *byte == 0).expect("a name");
-                let mut rest = &sequence[4 + name + 1..];
-                let mut count = 0;
-                while let Some(length) = rest.first_chunk() {
-                    let (one, behind) = rest.split_at(u32::from_le_bytes(*length) as usize);
-                    rest = behind;
-                    count += 1;
-                    let one = RawDocument::from_bytes(one).expect("a document");
-                    if kind == 1 {
-                        let q = one.get_document("q").expect("a filter").as_bytes().to_vec();
-                        assert!(links.insert(q), "a link was loaded twice");
-                    }
-                }
+                let loaded = documents(&message);
+                let count = loaded.len() as i32;
                 assert!(count <= 1024);
-                documents += count as u64;
+                rows += count as u64;
+                for link in loaded.iter().filter(|_| kind == 1) {
+                    let q = link.get_document("q").expect("a filter").as_bytes().to_vec();
+                    assert!(links.insert(q), "a link was loaded twice");
+                }
                 actor
                     .advance(&rawdoc! { "n": count, "ok": 1.0 }, &mut message)
                     .expect("it was loaded");
             }
         }
-        assert_eq!(documents, graph.rows());
+        assert_eq!(rows, graph.rows());
         assert_eq!(links.len() as u64, (1..=5000).map(|id| graph.links(id)).sum::<u64>());
     }
 }
@@ -225,24 +230,15 @@ fn times_of_loaded_links_lie_within_fifty_days() {
     let mut message = Message::new(0);
     let mut times = Vec::new();
     while let Some(kind) = actors[0].begin(&mut message) {
-        let size = body(&message).as_bytes().len();
-        let sequence = &message.bytes()[21 + size + 1..];
-        let name = sequence[4..].iter().position(|byte| *byte == 0).expect("a name");
-        let mut rest = &sequence[4 + name + 1..];
-        let mut count = 0;
-        while let Some(length) = rest.first_chunk() {
-            let (one, behind) = rest.split_at(u32::from_le_bytes(*length) as usize);
-            rest = behind;
-            count += 1;
-            if kind == 1 {
-                let update = RawDocument::from_bytes(one)
-                    .and_then(|one| one.get_document("u").map_err(|error| panic!("{error}")));
-                let set = update.expect("sound").get_document("$setOnInsert").expect("there");
-                assert_eq!(set.get_i32("version").ok(), Some(0));
-                assert!(set.get_binary("data").expect("there").bytes.len() <= 255);
-                times.push(set.get_i64("time").expect("a time"));
-            }
+        let loaded = documents(&message);
+        for link in loaded.iter().filter(|_| kind == 1) {
+            let set = link.get_document("u").and_then(|u| u.get_document("$setOnInsert"));
+            let set = set.expect("an upsert");
+            assert_eq!(set.get_i32("version").ok(), Some(0));
+            assert!(set.get_binary("data").expect("there").bytes.len() <= 255);
+            times.push(set.get_i64("time").expect("a time"));
         }
+        let count = loaded.len() as i32;
         let reply = rawdoc! { "n": count, "ok": 1.0 };
         actors[0].advance(&reply, &mut message).expect("it was loaded");
     }
