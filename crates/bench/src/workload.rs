@@ -66,7 +66,16 @@ impl Workload {
         setups.into_iter().map(with_cache).collect()
     }
 
-    /// Measures a subject.
+    /// Refuses choices that are not possible together, before a server is started.
+    pub fn check(&self, options: &Options) -> Result<()> {
+        match self {
+            Workload::Iibench(choices) => iibench::check(choices, options),
+            Workload::Ycsb(choices) => ycsb::check(choices),
+            Workload::Book(_) | Workload::Linkbench(_) | Workload::Scan(_) => Ok(()),
+        }
+    }
+
+    /// Measures a subject. [`Self::check`] was asked.
     pub fn run(&self, context: &mut Context, subject: &mut Subject) -> Result<()> {
         match self {
             Workload::Book(choices) => book::run(context, subject, choices),

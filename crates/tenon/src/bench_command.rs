@@ -1,7 +1,7 @@
 //! `tenon bench`: reads the choices, measures, shows and writes what was found.
 
 use crate::compare::CompareCommand;
-use crate::output::{OutputArgs, table};
+use crate::output::{OutputArgs, command_line, table};
 use crate::show::ShowCommand;
 use anyhow::{Context as _, Result};
 use bench::configuration::choose;
@@ -84,7 +84,7 @@ enum What {
 #[derive(Args, Clone, Debug)]
 struct BookArgs {
     /// Loops of inserts, and full reads
-    #[arg(long, default_value_t = 16, help_heading = "Workload book")]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Workload book")]
     loops: u64,
     /// Leave the chapter's four configuration files out
     #[arg(long, help_heading = "Workload book")]
@@ -97,7 +97,7 @@ struct LinkbenchArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [IndexSet::Covering, IndexSet::Few], help_heading = "Workload linkbench")]
     indexes: Vec<IndexSet>,
     /// Run the queries again with little cache and memory
-    #[arg(long, help_heading = "Workload linkbench")]
+    #[arg(long, conflicts_with = "uri", help_heading = "Workload linkbench")]
     io_bound: bool,
 }
 
@@ -115,13 +115,13 @@ struct IibenchArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=3), help_heading = "Workload iibench")]
     secondary_indexes: u32,
     /// Clients that query while others insert
-    #[arg(long, default_value_t = 0, help_heading = "Workload iibench")]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000), help_heading = "Workload iibench")]
     query_threads: u32,
     /// Characters of the text field
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Workload iibench")]
     text_length: u32,
     /// The inserts end after so many seconds, or when all documents are there; --duration by default
-    #[arg(long, value_name = "SECONDS", help_heading = "Workload iibench")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=10_000_000), help_heading = "Workload iibench")]
     insert_seconds: Option<u64>,
 }
 
@@ -139,18 +139,29 @@ struct ScanArgs {
         long,
         value_delimiter = ',',
         default_value = "none,snappy,zlib,zstd",
+        conflicts_with = "uri",
         help_heading = "Workload scan"
     )]
     compressors: Vec<String>,
     /// Let the servers read so many megabytes a second from the disk, where control groups allow it
-    #[arg(long, value_name = "MB", help_heading = "Workload scan")]
+    #[arg(
+        long,
+        value_name = "MB",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000),
+        conflicts_with = "uri",
+        help_heading = "Workload scan"
+    )]
     disk_mb_per_second: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug)]
 struct CommonArgs {
-    /// Measure a server that is running: mongodb://host:port
-    #[arg(long, conflicts_with_all = ["engines", "configs"], help_heading = "What is measured")]
+    /// Measure a server that is running: mongodb://host:port. Its database of the workload is dropped before and after
+    #[arg(
+        long,
+        conflicts_with_all = ["engines", "configs", "tenond", "directory", "cache", "memory"],
+        help_heading = "What is measured"
+    )]
     uri: Option<String>,
     /// Engines of the build, each as ENGINE or ENGINE:COMPRESSOR; all of them by default
     #[arg(long, value_delimiter = ',', help_heading = "What is measured")]
@@ -168,10 +179,10 @@ struct CommonArgs {
     #[arg(long, help_heading = "What is measured")]
     keep: bool,
     /// Cache of the engines in MiB
-    #[arg(long, value_name = "MIB", help_heading = "What is measured")]
+    #[arg(long, value_name = "MIB", value_parser = mebibytes(), help_heading = "What is measured")]
     cache: Option<u64>,
     /// Memory of each server in MiB, page cache included, where control groups allow it
-    #[arg(long, value_name = "MIB", help_heading = "What is measured")]
+    #[arg(long, value_name = "MIB", value_parser = mebibytes(), help_heading = "What is measured")]
     memory: Option<u64>,
 
     /// Size of the data; 1 is the workload's own
@@ -196,11 +207,16 @@ struct CommonArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Load")]
     repeat: u32,
     /// Threads of the load generator; half the processors by default
-    #[arg(long, help_heading = "Load")]
-    threads: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Load")]
+    threads: Option<u32>,
 
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Up to 16 TiB: more is a slip, and would overflow as bytes.
+fn mebibytes() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=1 << 24)
 }
 
 impl BenchCommand {
@@ -241,7 +257,7 @@ impl BookArgs {
     fn workload(&self) -> Workload {
         // The chapter's files are filled in when the server's build is known.
         Workload::Book(book::Choices {
-            loops: self.loops.max(1),
+            loops: self.loops,
             besides: (!self.engines_only).then(Vec::new),
         })
     }
@@ -290,6 +306,9 @@ impl ScanArgs {
 impl CommonArgs {
     fn measure(self, mut workloads: Vec<Workload>, disk_mb: Option<u64>) -> Result<ExitCode> {
         self.check()?;
+        for workload in &workloads {
+            workload.check(&self.options())?;
+        }
         let interrupt = Interrupt::new();
         interrupt.install()?;
         procfs::raise_open_files();
@@ -299,8 +318,7 @@ impl CommonArgs {
             Target::Running { .. } => None,
         };
         let tool = format!("tenon {}", env!("CARGO_PKG_VERSION"));
-        let line = called_as(std::env::args());
-        let session = Session::new(tool, procfs::now_ms(), line, procfs::machine(directory));
+        let session = Session::new(tool, procfs::now_ms(), command_line(), procfs::machine(directory));
         let mut context = Context::new(
             self.options(),
             session,
@@ -349,7 +367,7 @@ impl CommonArgs {
             warm_up: Duration::from_secs_f64(self.warm_up),
             seed: self.seed,
             rate: self.rate,
-            threads: self.threads,
+            threads: self.threads.map(|threads| threads as usize),
             cache_bytes: self.cache.map(|mebibytes| mebibytes << 20),
             repetitions: self.repeat,
         }
@@ -398,27 +416,6 @@ impl CommonArgs {
     }
 }
 
-/// The command line without the program's folder and without the files of results, which do not decide what is measured.
-fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
-    const FILES: [&str; 3] = ["--json", "--csv", "--report"];
-    let mut line = Vec::new();
-    let mut arguments = arguments;
-    if let Some(program) = arguments.next() {
-        let name = Path::new(&program)
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned());
-        line.push(name.unwrap_or(program));
-    }
-    while let Some(argument) = arguments.next() {
-        if FILES.contains(&argument.as_str()) {
-            arguments.next();
-        } else if !FILES.iter().any(|file| argument.starts_with(&format!("{file}="))) {
-            line.push(argument);
-        }
-    }
-    line
-}
-
 /// Removes the directories of our own servers, or says where they are.
 fn finish(target: Target) {
     if let Target::Own(own) = target
@@ -438,16 +435,4 @@ fn add_shipped_files(workloads: &mut [Workload], directory: &Path, build: &Build
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_kept_without_places_of_results() {
-        let line = "/opt/bin/tenon bench ycsb --json /home/me/a.json --scale 2 --report=x.html --quiet";
-        let kept = called_as(line.split(' ').map(str::to_owned));
-        assert_eq!(kept.join(" "), "tenon bench ycsb --scale 2 --quiet");
-    }
 }

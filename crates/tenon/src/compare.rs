@@ -1,12 +1,13 @@
 //! `tenon bench compare`: two sessions that were measured at different times.
 
+use crate::output::check_files;
 use anyhow::Result;
 use clap::Args;
 use report::Session;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Exits with 1 when something became worse and `--check` was given.
+/// Exits with 1 when `--check` was given and something became worse, or nothing could be compared.
 #[derive(Args, Debug)]
 pub struct CompareCommand {
     /// Results from before, as JSON
@@ -14,9 +15,9 @@ pub struct CompareCommand {
     /// Results from after, as JSON
     after: PathBuf,
     /// A smaller difference than this share is none
-    #[arg(long, default_value_t = report::TOLERANCE, value_name = "SHARE")]
+    #[arg(long, default_value_t = report::TOLERANCE, value_name = "SHARE", value_parser = share)]
     tolerance: f64,
-    /// Fail when something became worse
+    /// Fail when something became worse, or nothing could be compared
     #[arg(long)]
     check: bool,
     /// Write the comparison as a page
@@ -27,6 +28,7 @@ pub struct CompareCommand {
 impl CompareCommand {
     /// Compares and prints.
     pub fn run(&self) -> Result<ExitCode> {
+        check_files([&self.report])?;
         let before = Session::read(&vfs::RealFs, &self.before)?;
         let after = Session::read(&vfs::RealFs, &self.after)?;
         let comparison = report::compare(&before, &after, self.tolerance);
@@ -35,7 +37,15 @@ impl CompareCommand {
             let page = report::html::comparison_page(&comparison, &before, &after);
             report::write_whole(&vfs::RealFs, path, page.as_bytes())?;
         }
-        let fails = self.check && comparison.is_worse();
+        // A check that looked at nothing has not passed.
+        let fails = self.check && (comparison.is_worse() || comparison.lines.is_empty());
         Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("a share is at least 0 and less than 1, such as 0.05".to_owned()),
     }
 }

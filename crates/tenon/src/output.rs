@@ -26,25 +26,15 @@ pub struct OutputArgs {
 impl OutputArgs {
     /// Checks that the files can be written, before hours of measuring.
     pub fn check(&self) -> Result<()> {
-        for path in [&self.json, &self.csv, &self.report].into_iter().flatten() {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.unwrap_or(Path::new("."));
-            anyhow::ensure!(
-                parent.is_dir(),
-                "{} is no directory to write {} into",
-                parent.display(),
-                path.display()
-            );
-            anyhow::ensure!(!path.is_dir(), "{} is a directory", path.display());
-        }
-        Ok(())
+        check_files([&self.json, &self.csv, &self.report])
     }
 
     /// Writes everything.
     pub fn write(&self, context: &Context) -> Result<()> {
         context.write()?;
         if let Some(path) = &self.csv {
-            report::write_whole(&vfs::RealFs, path, report::csv(&context.session).as_bytes())?;
+            report::write_whole(&vfs::RealFs, path, report::csv(&context.session).as_bytes())
+                .context("writing the table")?;
         }
         if let Some(path) = &self.report {
             let page = report::html::page(&context.session);
@@ -59,6 +49,54 @@ impl OutputArgs {
         }
         Ok(())
     }
+}
+
+/// Checks that files can be made, or replaced: a file is written beside its place and then put there, which would put it in the
+/// place of a device, too.
+pub fn check_files<const N: usize>(paths: [&Option<PathBuf>; N]) -> Result<()> {
+    for path in paths.into_iter().flatten() {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        anyhow::ensure!(
+            parent.is_dir(),
+            "{} is no directory to write {} into",
+            parent.display(),
+            path.display()
+        );
+        anyhow::ensure!(!path.is_dir(), "{} is a directory", path.display());
+        anyhow::ensure!(
+            !path.exists() || path.is_file(),
+            "{} is no file that could be replaced",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The command line without the program's folder and without the files of results, which do not decide what is measured.
+pub fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    const FILES: [&str; 3] = ["--json", "--csv", "--report"];
+    let mut line = Vec::new();
+    let mut arguments = arguments;
+    if let Some(program) = arguments.next() {
+        let name = Path::new(&program)
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        line.push(name.unwrap_or(program));
+    }
+    while let Some(argument) = arguments.next() {
+        if FILES.contains(&argument.as_str()) {
+            arguments.next();
+        } else if !FILES.iter().any(|file| argument.starts_with(&format!("{file}="))) {
+            line.push(argument);
+        }
+    }
+    line
+}
+
+/// [`called_as`] of this process. Arguments need not be Unicode; those that are not are shown as well as can be.
+pub fn command_line() -> Vec<String> {
+    called_as(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
 }
 
 /// The most telling figures of each run.
@@ -134,7 +172,9 @@ fn row(run: &Run) -> Vec<String> {
         figure(run.per_operation(run.written_bytes), 0),
         megabytes(run.file_bytes),
         megabytes(run.rss_peak_bytes),
-        figure(run.figures.get("generatorCpuShare").map(|share| share * 100.0), 0) + " %",
+        run.figures
+            .get("generatorCpuShare")
+            .map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
     ]
 }
 
@@ -143,14 +183,22 @@ fn remarks(session: &Session) -> String {
         "\nCPU us, read B, written B: of the server, per operation. Latencies: of the operation that was done most.\n\
          own CPU: the load generator's share of the processor time of generator and server.\n",
     );
-    let mut seen: Vec<&str> = Vec::new();
+    // Each sentence once, with all that it is about.
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
     for run in &session.runs {
+        let label = run.configuration.label.as_str();
         for note in &run.notes {
-            if !seen.contains(&note.as_str()) {
-                seen.push(note);
-                text += &format!("{}: {note}\n", run.configuration.label);
+            match notes.iter_mut().find(|(known, _)| known == note) {
+                None => notes.push((note, vec![label])),
+                Some((_, labels)) if !labels.contains(&label) => labels.push(label),
+                Some(_) => {}
             }
         }
+    }
+    for (note, labels) in notes {
+        text += &format!("{}: {note}\n", labels.join(", "));
+    }
+    for run in &session.runs {
         let word = match run.outcome {
             Outcome::Failed { .. } => "FAILED",
             _ => run.outcome.word(),
@@ -197,5 +245,44 @@ mod tests {
             "{line}"
         );
         assert!(text.contains("FAILED: the disk is full"), "{text}");
+        assert!(line.ends_with("-"), "nothing is known of the generator: {line}");
+    }
+
+    #[test]
+    fn a_sentence_about_several_stands_once_with_all_of_them() {
+        let mut session = Session::new("test", 0, Vec::new(), Machine::default());
+        for (label, note) in [("one", "cold"), ("two", "cold"), ("two", "cold"), ("two", "small")] {
+            let configuration = Configuration {
+                label: label.to_owned(),
+                ..Configuration::default()
+            };
+            let mut run = Run::new("scan", "cold", configuration);
+            run.notes.push(note.to_owned());
+            session.runs.push(run);
+        }
+        let text = table(&session);
+        assert!(text.ends_with("\none, two: cold\ntwo: small\n"), "{text}");
+    }
+
+    #[test]
+    fn the_command_line_is_kept_without_places_of_results() {
+        let line = "/opt/bin/tenon bench ycsb --json /home/me/a.json --scale 2 --report=x.html --quiet";
+        let kept = called_as(line.split(' ').map(str::to_owned));
+        assert_eq!(kept.join(" "), "tenon bench ycsb --scale 2 --quiet");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let check = |path: &Path| check_files([&Some(path.to_path_buf())]).map_err(|error| error.to_string());
+        assert_eq!(check(&directory.path().join("new.json")), Ok(()));
+        for (path, words) in [
+            (directory.path().to_path_buf(), "is a directory"),
+            (directory.path().join("none/x.json"), "is no directory"),
+            (PathBuf::from("/dev/null"), "is no file that could be replaced"),
+        ] {
+            let error = check(&path).expect_err("it is refused");
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

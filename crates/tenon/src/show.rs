@@ -1,6 +1,6 @@
 //! `tenon bench show`: results that were kept, shown again: the table of the terminal, the page, CSV, or Markdown for a manual.
 
-use crate::output::table;
+use crate::output::{check_files, table};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use report::Session;
@@ -32,6 +32,7 @@ pub struct ShowCommand {
 impl ShowCommand {
     /// Reads, and writes what was asked for.
     pub fn run(&self) -> Result<ExitCode> {
+        check_files([&self.csv, &self.report, &self.markdown])?;
         let session = Session::read(&vfs::RealFs, &self.results)?;
         let mut written = false;
         for (path, make) in [

@@ -1,6 +1,6 @@
 //! `tenon stress`: arguments, what the screen shows while it runs, and where results go.
 
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, command_line};
 use ::stress::{Bench, CellOutcome, CellResult, Event, Phase, Settings};
 use anyhow::{Context, Result};
 use bench::interrupt::Interrupt;
@@ -65,9 +65,7 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
     let mut session = Session::new(
         concat!("tenon ", env!("CARGO_PKG_VERSION")),
         procfs::now_ms(),
-        std::env::args_os()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
+        command_line(),
         procfs::machine(Some(&bench.folder)),
     );
     screen.line(&format!("# {}, {}", bench.build.version, bench.program.display()));

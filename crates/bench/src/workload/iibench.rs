@@ -6,7 +6,7 @@
 
 use super::load::Load;
 use crate::actor::{Actor, Progress, batch};
-use crate::context::Context;
+use crate::context::{Context, Options};
 use crate::error::{Error, Result};
 use crate::measure::{Phase, measure};
 use crate::message::{Message, numbered_id};
@@ -56,16 +56,21 @@ pub struct Choices {
     pub duration: Option<Duration>,
 }
 
-/// Loads, and inserts beside queries.
-pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> Result<()> {
+/// Refuses what is not possible together.
+pub fn check(choices: &Choices, options: &Options) -> Result<()> {
     if choices.indexes > 3 {
         return Err(Error::Choice("iibench has three secondary indexes".to_owned()));
     }
-    if context.options.rate.is_some() && choices.query_threads > 0 {
+    if options.rate.is_some() && choices.query_threads > 0 {
         return Err(Error::Choice(
-            "iibench: a rate is that of the inserts; leave --query-threads out".to_owned(),
+            "iibench: --rate is that of the inserts; leave --query-threads out".to_owned(),
         ));
     }
+    Ok(())
+}
+
+/// Loads, and inserts beside queries.
+pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> Result<()> {
     let rows = context.options.scaled(ROWS, 2 * BEFORE_QUERIES);
     let clients = context.options.clients.unwrap_or(CLIENTS) as usize;
     let seed = context.options.seed;

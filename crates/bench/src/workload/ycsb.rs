@@ -89,15 +89,25 @@ pub struct Choices {
     pub workloads: String,
 }
 
+/// Refuses letters that are no workload's, and none at all.
+pub fn check(choices: &Choices) -> Result<()> {
+    let letters = choices.workloads.to_lowercase();
+    if letters.is_empty() {
+        return Err(Error::Choice("choose YCSB's workloads from abcdef".to_owned()));
+    }
+    match letters
+        .chars()
+        .find(|letter| !MIXES.iter().any(|mix| mix.letter == *letter))
+    {
+        None => Ok(()),
+        Some(letter) => Err(Error::Choice(format!(
+            "YCSB has no workload {letter:?}: choose from abcdef, such as --workloads ac"
+        ))),
+    }
+}
+
 /// Loads, and runs each of the chosen workloads.
 pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> Result<()> {
-    for letter in choices.workloads.to_lowercase().chars() {
-        if !MIXES.iter().any(|mix| mix.letter == letter) {
-            return Err(Error::Choice(format!(
-                "YCSB has no workload {letter:?}: choose from abcdef"
-            )));
-        }
-    }
     let records = context.options.scaled(RECORDS, 100);
     let clients = context.options.clients.unwrap_or(CLIENTS) as usize;
     let seed = context.options.seed;
