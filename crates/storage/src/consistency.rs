@@ -227,6 +227,9 @@ fn name_missing(
         .zip(tallies.iter())
         .map(|(index, tally)| index.ready() && tally.differs())
         .collect();
+    if !wanted.contains(&true) {
+        return Ok(());
+    }
     for_each_document(op, collection, view, |id, bytes, writes| {
         let Ok(document) = check_document(bytes) else {
             return Ok(());
