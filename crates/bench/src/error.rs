@@ -45,7 +45,7 @@ pub enum Error {
         seconds: u64,
     },
     /// The disk under the data is full, or nearly so.
-    #[error("the disk of {} is full: {available_bytes} bytes are left", directory.display())]
+    #[error("the disk of {} is full: {} MB are left", directory.display(), available_bytes / 1_000_000)]
     DiskFull {
         /// Where the data is.
         directory: PathBuf,

@@ -9,6 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::limits::{ControlGroup, Wanted};
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(600);
 const STOP_TIMEOUT: Duration = Duration::from_secs(300);
 /// Between two looks at whether something has happened: the resolution of start-up and shutdown times.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Of a server's log, this much of its end is looked through for the reason of its own.
+const TAIL_BYTES: u64 = 64 << 10;
 /// Another program may take a free port before the server does.
 const PORTS_TRIED: usize = 3;
 
@@ -85,7 +88,7 @@ pub struct ServerProcess {
     child: Child,
     address: SocketAddr,
     label: String,
-    log: PathBuf,
+    words: Words,
     interrupt: Interrupt,
     /// From starting the program to its first answer.
     pub start_time: Duration,
@@ -117,8 +120,11 @@ impl ServerProcess {
     fn start_once(command: &ServerCommand, address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
         let data = command.data();
         fs::create_dir_all(&data).doing(format!("making {}", data.display()))?;
-        let output_path = command.directory.join("output.txt");
-        let output = File::create(&output_path).doing(format!("making {}", output_path.display()))?;
+        let words = Words {
+            output: command.directory.join("output.txt"),
+            log: command.log(),
+        };
+        let output = File::create(&words.output).doing(format!("making {}", words.output.display()))?;
         let mut notes = Vec::new();
         let group = if command.limits.any() {
             ControlGroup::new(command.limits, &data)
@@ -141,7 +147,7 @@ impl ServerProcess {
             child,
             address,
             label: command.label.clone(),
-            log: command.log(),
+            words,
             interrupt: interrupt.clone(),
             start_time: Duration::ZERO,
             notes,
@@ -153,20 +159,15 @@ impl ServerProcess {
             }
             server.group = Some(group);
         }
-        server.wait_until_answering(start, &output_path, interrupt)?;
+        server.wait_until_answering(start, interrupt)?;
         Ok(server)
     }
 
-    fn wait_until_answering(&mut self, start: Instant, output: &Path, interrupt: &Interrupt) -> Result<()> {
+    fn wait_until_answering(&mut self, start: Instant, interrupt: &Interrupt) -> Result<()> {
         while start.elapsed() < START_TIMEOUT {
             interrupt.check()?;
             if let Some(status) = self.child.try_wait().doing("looking after the server")? {
-                let words = [last_lines(output), last_lines(&self.log)];
-                return Err(Error::ServerDied {
-                    label: self.label.clone(),
-                    what: format!("did not start ({status})"),
-                    log: words.join("\n").trim().to_owned(),
-                });
+                return Err(self.died(format!("did not start ({status})")));
             }
             if Connection::open_until(self.address, interrupt).is_ok_and(|mut connection| connection.hello().is_ok()) {
                 self.start_time = start.elapsed();
@@ -174,11 +175,15 @@ impl ServerProcess {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-        Err(Error::ServerDied {
+        Err(self.died(format!("does not answer {} s after its start", START_TIMEOUT.as_secs())))
+    }
+
+    fn died(&self, what: String) -> Error {
+        Error::ServerDied {
             label: self.label.clone(),
-            what: format!("does not answer {} s after its start", START_TIMEOUT.as_secs()),
-            log: last_lines(&self.log),
-        })
+            what,
+            log: self.words.last(),
+        }
     }
 
     /// Where it listens.
@@ -195,16 +200,12 @@ impl ServerProcess {
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait().doing("looking after the server")? {
             None => Ok(()),
-            Some(status) => Err(Error::ServerDied {
-                label: self.label.clone(),
-                what: match &self.group {
-                    Some(group) if group.has_killed() => {
-                        format!("needed more memory than it was allowed, and was killed ({status})")
-                    }
-                    _ => format!("has ended by itself ({status})"),
-                },
-                log: last_lines(&self.log),
-            }),
+            Some(status) => Err(self.died(match &self.group {
+                Some(group) if group.has_killed() => {
+                    format!("needed more memory than it was allowed, and was killed ({status})")
+                }
+                _ => format!("has ended by itself ({status})"),
+            })),
         }
     }
 
@@ -220,11 +221,7 @@ impl ServerProcess {
         if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
             return Ok(start.elapsed());
         }
-        Err(Error::ServerDied {
-            label: self.label.clone(),
-            what: format!("did not end in an orderly way ({status})"),
-            log: last_lines(&self.log),
-        })
+        Err(self.died(format!("did not end in an orderly way ({status})")))
     }
 
     fn wait_for_end(&mut self, start: Instant, asked_before: bool) -> Result<ExitStatus> {
@@ -237,11 +234,7 @@ impl ServerProcess {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-        Err(Error::ServerDied {
-            label: self.label.clone(),
-            what: format!("does not end in {} s and was killed", STOP_TIMEOUT.as_secs()),
-            log: last_lines(&self.log),
-        })
+        Err(self.died(format!("does not end in {} s and was killed", STOP_TIMEOUT.as_secs())))
     }
 }
 
@@ -259,11 +252,48 @@ pub fn free_address() -> Result<SocketAddr> {
     listener.local_addr().doing("looking for a free port")
 }
 
-fn last_lines(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(8 * 1024)..]);
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(12)..].join("\n")
+/// Where a server says something.
+#[derive(Debug)]
+struct Words {
+    output: PathBuf,
+    log: PathBuf,
+}
+
+impl Words {
+    /// The last lines that may say why a server has ended: those about each connection that came and went do not.
+    fn last(&self) -> String {
+        let lines = [last_lines(&self.output), last_lines(&self.log)];
+        lines.concat().join("\n")
+    }
+}
+
+/// Reads the end of a file; lines of a log in JSON only from warnings on.
+fn last_lines(path: &Path) -> Vec<String> {
+    let tail = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let skipped = file.metadata()?.len().saturating_sub(TAIL_BYTES);
+        file.seek(SeekFrom::Start(skipped))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        // A line that is cut off is none.
+        let cut = bytes.iter().position(|byte| *byte == b'\n').filter(|_| skipped > 0);
+        bytes.drain(..cut.unwrap_or(0));
+        Ok(bytes)
+    };
+    let bytes = tail().unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let is_telling = |line: &&str| {
+        !line.starts_with("{\"t\":") || ![r#""s":"I""#, r#""s":"D"#].iter().any(|kind| line.contains(kind))
+    };
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .filter(is_telling)
+        .collect();
+    lines[lines.len().saturating_sub(12)..]
+        .iter()
+        .map(|line| (*line).to_owned())
+        .collect()
 }
 
 /// What the build of a server says about itself.
@@ -317,6 +347,31 @@ mod tests {
         assert!(
             error.contains("did not start") && error.contains("no such engine"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn words_are_those_that_tell_something() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let words = Words {
+            output: directory.path().join("output.txt"),
+            log: directory.path().join("server.log"),
+        };
+        assert_eq!(words.last(), "");
+        fs::write(&words.output, "thread main panicked\n\nat the disco\n").expect("written");
+        let line = |kind: &str, number: u32| format!("{{\"t\":{{}},\"s\":\"{kind}\",\"id\":{number}}}\n");
+        let log: String = (0..40).map(|number| line("I", number)).collect();
+        fs::write(&words.log, line("W", 40) + &log + &line("D2", 41) + "by hand\n").expect("written");
+        let expected = format!("thread main panicked\nat the disco\n{}by hand", line("W", 40));
+        assert_eq!(words.last(), expected);
+        fs::write(
+            &words.output,
+            "{\"t\":".to_owned() + &"x".repeat(TAIL_BYTES as usize) + "\nits end",
+        )
+        .expect("written");
+        assert_eq!(
+            words.last(),
+            expected.replacen("thread main panicked\nat the disco", "its end", 1)
         );
     }
 

@@ -344,17 +344,17 @@ impl CommonArgs {
         self.output.check()?;
         anyhow::ensure!(
             self.scale > 0.0 && self.scale <= 1e6,
-            "--scale is between 0 and 1000000"
+            "--scale is above 0 and at most 1000000"
         );
         let seconds = |value: f64| (0.0..=1e7).contains(&value);
         anyhow::ensure!(
             self.duration.is_none_or(|value| value >= 1.0 && seconds(value)),
-            "--duration is at least 1"
+            "--duration is from 1 to 10000000 seconds"
         );
-        anyhow::ensure!(seconds(self.warm_up), "--warm-up is a number of seconds");
+        anyhow::ensure!(seconds(self.warm_up), "--warm-up is from 0 to 10000000 seconds");
         anyhow::ensure!(
             self.rate.is_none_or(|rate| rate > 0.0 && rate <= 1e9),
-            "--rate is a number of operations"
+            "--rate is above 0 and at most 1000000000"
         );
         Ok(())
     }
