@@ -98,6 +98,17 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// A share as whole percent: 100 only when it is all, 0 only when it is nothing.
+pub fn whole_percent(share: f64) -> String {
+    match share {
+        _ if share <= 0.0 => "0%".to_owned(),
+        _ if share >= 1.0 => "100%".to_owned(),
+        _ if share > 0.99 => ">99%".to_owned(),
+        _ if share < 0.01 => "<1%".to_owned(),
+        _ => format!("{:.0}%", share * 100.0),
+    }
+}
+
 /// A figure whose name ends with its unit: `Share`, `Bytes`, `Seconds`; a plain number otherwise.
 pub fn named(name: &str, value: f64) -> String {
     if name.ends_with("Share") {
@@ -161,6 +172,8 @@ mod tests {
         assert_eq!(ratio(23.4), "23x");
         assert_eq!(percent(0.0123), "1.2 %");
         assert_eq!(percent(0.5), "50 %");
+        let whole = [0.0, 1e-9, 0.0099, 0.01, 0.5, 0.99, 0.999_999, 1.0].map(whole_percent);
+        assert_eq!(whole, ["0%", "<1%", "<1%", "1%", "50%", "99%", ">99%", "100%"]);
         assert_eq!(count(1_000), "1,000");
         assert_eq!(named("consistentReadShare", 0.985), "98 %");
         assert_eq!(named("coldReadSeconds", 0.012), "12.0 ms");

@@ -236,10 +236,10 @@ impl Builder {
             "inRam.documents" => settings.in_ram_documents = number(value, 1, limits::DOCUMENTS_MAX)?,
             "largerThanRam.documents" => settings.larger_documents = number(value, 1, limits::DOCUMENTS_MAX)?,
             "largerThanRam.memory" => {
-                settings.memory_bytes = number(value, limits::MEMORY_BYTES_MIN, limits::MEMORY_BYTES_MAX)?
+                settings.memory_bytes = bytes(value, limits::MEMORY_BYTES_MIN, limits::MEMORY_BYTES_MAX)?
             }
             "test.documentSize" => {
-                settings.document_bytes = number(value, limits::DOCUMENT_BYTES_MIN, limits::DOCUMENT_BYTES_MAX)?
+                settings.document_bytes = bytes(value, limits::DOCUMENT_BYTES_MIN, limits::DOCUMENT_BYTES_MAX)?
             }
             "test.batch" => settings.batch = number(value, 1, limits::BATCH_MAX)?,
             "test.readBatch" => settings.read_batch = number(value, 1, limits::BATCH_MAX)?,
@@ -347,13 +347,21 @@ fn paths(value: Value) -> std::result::Result<Vec<PathBuf>, String> {
 }
 
 fn number(value: Value, min: u64, max: u64) -> std::result::Result<u64, String> {
+    within(value, min, max, |bound| bound.to_string())
+}
+
+fn bytes(value: Value, min: u64, max: u64) -> std::result::Result<u64, String> {
+    within(value, min, max, quantity::bytes)
+}
+
+fn within(value: Value, min: u64, max: u64, shown: impl Fn(u64) -> String) -> std::result::Result<u64, String> {
     let text = text(value)?;
     let number =
         quantity::parse(&text).ok_or_else(|| format!("'{text}' is no whole number (such as 256, 2^20, 16 KiB)"))?;
     if (min..=max).contains(&number) {
         return Ok(number);
     }
-    Err(format!("'{text}' is not within {min} to {max}"))
+    Err(format!("'{text}' is not within {} to {}", shown(min), shown(max)))
 }
 
 fn engines(names: Vec<String>) -> std::result::Result<Vec<String>, String> {

@@ -141,17 +141,8 @@ fn row(result: &CellResult, settings: &Settings) -> [String; 7] {
     ]
 }
 
-/// In the article's manner: 100 % only when it is all of them.
 fn consistent(result: &CellResult) -> Option<String> {
-    let tally = &result.tally;
-    let percent = tally.share() * 100.0;
-    match tally.asked() {
-        0 => None,
-        asked if tally.consistent == asked => Some("100%".to_owned()),
-        _ if percent > 99.0 => Some(">99%".to_owned()),
-        _ if percent < 1.0 => Some("<1%".to_owned()),
-        _ => Some(format!("{percent:.0}%")),
-    }
+    (result.tally.asked() > 0).then(|| report::number::whole_percent(result.tally.share()))
 }
 
 /// What the figures do not say; the same remark of several cells is made once.

@@ -79,15 +79,10 @@ fn readable(run: &Run) -> bool {
         .is_some_and(|&share| share >= SHARE_MIN)
 }
 
-/// In the article's manner: 100 % only when it is all of them.
 fn consistent(run: &Run) -> Option<String> {
-    let share = *run.figures.get("consistentReadShare")?;
-    Some(match share {
-        _ if share >= 1.0 => "100%".to_owned(),
-        _ if share > 0.99 => ">99%".to_owned(),
-        _ if share < 0.01 => "<1%".to_owned(),
-        _ => format!("{:.0}%", share * 100.0),
-    })
+    run.figures
+        .get("consistentReadShare")
+        .map(|share| number::whole_percent(*share))
 }
 
 #[cfg(test)]

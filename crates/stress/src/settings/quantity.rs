@@ -30,6 +30,16 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     scaled(digits.trim(), factor)
 }
 
+/// Bytes in the largest binary unit of which they are a whole number.
+pub(super) fn bytes(number: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let fits = |(_, bits): &(&str, u32)| number > 0 && number.is_multiple_of(1 << bits);
+    match units.into_iter().find(fits) {
+        Some((unit, bits)) => format!("{} {unit}", number >> bits),
+        None => number.to_string(),
+    }
+}
+
 /// `digits` may have a fraction when the product has none.
 fn scaled(digits: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
@@ -49,7 +59,21 @@ fn scaled(digits: &str, factor: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{bytes, parse};
+
+    #[test]
+    fn bytes_are_shown_as_they_are_read() {
+        for (number, text) in [
+            (0, "0"),
+            (1000, "1000"),
+            (64 << 20, "64 MiB"),
+            (1536, "1536"),
+            (1 << 50, "1024 TiB"),
+        ] {
+            assert_eq!(bytes(number), text);
+            assert_eq!(parse(text), Some(number));
+        }
+    }
 
     #[test]
     fn what_people_write() {

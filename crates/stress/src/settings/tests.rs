@@ -67,11 +67,11 @@ fn a_bad_value_is_shown_with_its_line_in_both_forms() {
         ("test.batch", "100001", "not within 1 to 100000"),
         ("test.batch", "many", "no whole number"),
         ("test.documentSize", "255", "not within 256"),
-        ("test.documentSize", "16777217", "not within 256 to 16777216"),
+        ("test.documentSize", "16777217", "not within 256 to 16 MiB"),
         ("test.threads", "1025", "not within 1 to 1024"),
         ("test.compressible", "101", "not within 0 to 100"),
         ("server.port", "65536", "not within 0 to 65535"),
-        ("largerThanRam.memory", "63 MiB", "not within 67108864"),
+        ("largerThanRam.memory", "63 MiB", "not within 64 MiB"),
         ("inRam.documents", "2^37", "not within 1 to 68719476736"),
         (
             "matrix.writeConcerns",
