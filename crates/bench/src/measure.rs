@@ -369,8 +369,10 @@ fn fill(run: &mut Run, counts: &Counts, before: &Look, after: &Look) {
     );
     run.read_requests = difference(before.disk_reads, after.disk_reads);
     run.document_bytes = (counts.document_bytes > 0).then_some(counts.document_bytes);
-    if let (Some(server), Some(own)) = (run.server_cpu_us, run.generator_cpu_us) {
-        let share = own as f64 / (server + own).max(1) as f64;
+    if let (Some(server), Some(own)) = (run.server_cpu_us, run.generator_cpu_us)
+        && server + own >= report::CPU_US_MIN
+    {
+        let share = own as f64 / (server + own) as f64;
         run.figures.insert("generatorCpuShare".to_owned(), share);
     }
 }

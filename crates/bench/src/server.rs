@@ -282,9 +282,9 @@ fn last_lines(path: &Path) -> Vec<String> {
     };
     let bytes = tail().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let is_telling = |line: &&str| {
-        !line.starts_with("{\"t\":") || ![r#""s":"I""#, r#""s":"D"#].iter().any(|kind| line.contains(kind))
-    };
+    // Information, debugging, and what every start of a server warns of.
+    let usual = [r#""s":"I""#, r#""s":"D"#, r#""tags":["startupWarnings"]"#];
+    let is_telling = |line: &&str| !line.starts_with("{\"t\":") || !usual.iter().any(|usual| line.contains(usual));
     let lines: Vec<&str> = text
         .lines()
         .filter(|line| !line.is_empty())

@@ -26,5 +26,7 @@ pub use experiment::{Experiment, Pool, Work, labels};
 pub use file::write_whole;
 pub use latency::Latency;
 pub use markdown::markdown;
-pub use model::{Configuration, FORMAT, Iteration, Machine, Operation, Outcome, Pacing, Run, Series, Session, Span};
+pub use model::{
+    CPU_US_MIN, Configuration, FORMAT, Iteration, Machine, Operation, Outcome, Pacing, Run, Series, Session, Span,
+};
 pub use stalls::stalls;

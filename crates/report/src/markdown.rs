@@ -73,14 +73,19 @@ pub fn markdown(session: &Session, title: &str, introduction: &str) -> String {
 /// Where and when it ran.
 fn origin(session: &Session) -> String {
     let machine = &session.machine;
-    let when = Timestamp::from_millisecond(session.started_ms)
-        .map_or_else(|_| String::new(), |time| time.strftime("%Y-%m-%d, ").to_string());
     let mut versions: Vec<&str> = Vec::new();
     for run in &session.runs {
         let version = run.configuration.server_version.as_str();
         if !version.is_empty() && !versions.contains(&version) {
             versions.push(version);
         }
+    }
+    let mut what = Vec::new();
+    if let Ok(time) = Timestamp::from_millisecond(session.started_ms) {
+        what.push(time.strftime("%Y-%m-%d").to_string());
+    }
+    if !versions.is_empty() {
+        what.push(versions.join(" and "));
     }
     let repetitions = session.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0);
     let times = match repetitions {
@@ -92,8 +97,8 @@ fn origin(session: &Session) -> String {
         cpu => cpu,
     };
     escaped(&format!(
-        "Measured {when}{} on {cpu} ({} processors, {} of memory, {}, {}), each {times}, by",
-        versions.join(" and "),
+        "Measured {} on {cpu} ({} processors, {} of memory, {}, {}), each {times}, by",
+        what.join(", "),
         machine.cores,
         number::bytes(machine.memory_bytes as f64),
         machine.kernel,
@@ -252,6 +257,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("tenond 1 on an unknown processor"), "{text}");
+        session.runs.clear();
+        let text = markdown(&session, "Results", "");
+        assert!(text.contains("Measured 1970-01-01 on an unknown processor"), "{text}");
     }
 
     #[test]

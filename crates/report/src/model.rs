@@ -24,6 +24,10 @@ use std::collections::BTreeMap;
 /// The version of the file's format that this crate writes and reads.
 pub const FORMAT: u64 = 1;
 
+/// Systems count processor time in ticks of 10 ms, and a difference of two counts may be one of them wrong: less than this is not
+/// known within 5 %, and nothing is said of it per operation.
+pub const CPU_US_MIN: u64 = 200_000;
+
 /// Everything that one call of the tool measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -376,14 +380,14 @@ impl Run {
         total.filter(|_| count > 0).map(|total| total as f64 / count as f64)
     }
 
-    /// Processor time of the server per operation in microseconds.
+    /// Processor time of the server per operation in microseconds, unless it is less than [`CPU_US_MIN`] in all.
     pub fn server_cpu_us_per_operation(&self) -> Option<f64> {
-        self.per_operation(self.server_cpu_us)
+        self.per_operation(self.server_cpu_us.filter(|us| *us >= CPU_US_MIN))
     }
 
-    /// Processor time of the load generator per operation in microseconds.
+    /// Processor time of the load generator per operation in microseconds, unless it is less than [`CPU_US_MIN`] in all.
     pub fn generator_cpu_us_per_operation(&self) -> Option<f64> {
-        self.per_operation(self.generator_cpu_us)
+        self.per_operation(self.generator_cpu_us.filter(|us| *us >= CPU_US_MIN))
     }
 
     /// Bytes sent to storage per byte of documents that clients wrote.

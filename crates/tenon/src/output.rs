@@ -227,7 +227,7 @@ mod tests {
         };
         let mut run = Run::new("ycsb", "a", configuration);
         run.seconds = 2.0;
-        run.server_cpu_us = Some(50_000);
+        run.server_cpu_us = Some(250_000);
         let operation = Operation {
             count: 1000,
             errors: 0,
@@ -241,10 +241,12 @@ mod tests {
         let text = table(&session);
         let line = text.lines().nth(1).expect("a line");
         assert!(
-            line.contains("engine") && line.contains("500") && line.contains("50.0"),
+            line.contains("engine") && line.contains("500") && line.contains("250.0"),
             "{line}"
         );
         assert!(text.contains("FAILED: the disk is full"), "{text}");
+        session.runs[0].server_cpu_us = Some(10_000);
+        assert!(!table(&session).contains("10.0"), "one tick may be none");
         assert!(line.ends_with("-"), "nothing is known of the generator: {line}");
     }
 
