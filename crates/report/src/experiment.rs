@@ -196,8 +196,13 @@ pub(crate) mod tests {
         }
         let typical = |session: &Session| Experiment::all(session)[0].pools[0].typical().map(Run::count);
         assert_eq!(typical(&session), Some(200), "of two in the middle the slower");
+        let says =
+            |session: &Session| crate::html::page(session).contains("of the repetition in the middle by throughput");
+        assert!(says(&session));
         session.runs.pop();
         assert_eq!(typical(&session), Some(500));
+        session.runs.truncate(1);
+        assert!(!says(&session), "there is but one");
         session.runs.truncate(0);
         assert!(Experiment::all(&session).is_empty());
     }

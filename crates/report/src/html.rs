@@ -14,7 +14,7 @@ mod summary;
 mod workload;
 
 use crate::verdict::and;
-use crate::{Comparison, Session, Work, labels};
+use crate::{Comparison, Experiment, Session, Work, labels};
 use charts::Charts;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -161,6 +161,13 @@ fn moment(ms: i64) -> String {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
         Err(_) => "an unknown time".to_owned(),
     }
+}
+
+/// Under tables whose figures are those of one run: which one, when there are several.
+fn one_of_many(experiments: &[Experiment]) -> Markup {
+    let mut pools = experiments.iter().flat_map(|experiment| &experiment.pools);
+    let is_repeated = pools.any(|pool| pool.runs.len() > 1);
+    html! { @if is_repeated { p.small.soft { "These figures are of the repetition in the middle by throughput." } } }
 }
 
 /// A figure or a dash.

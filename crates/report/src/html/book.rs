@@ -2,7 +2,7 @@
 //! figures of this session.
 
 use super::charts::{Charts, passes_of};
-use super::{Page, or_dash};
+use super::{Page, one_of_many, or_dash};
 use crate::experiment::Pool;
 use crate::{Experiment, Run, number};
 use maud::{Markup, html};
@@ -48,6 +48,7 @@ pub fn section(page: &Page, experiments: &[Experiment], charts: &mut Charts) -> 
             (figure(page, read, charts))
             (passes(page, read))
         }
+        (one_of_many(experiments))
     }
 }
 

@@ -346,6 +346,10 @@ fn figures(page: &Page, experiment: &Experiment) -> Markup {
         )
     }));
     rows.retain(|(_, cells)| cells.iter().any(Option::is_some));
+    if pools.is_empty() {
+        return html! {};
+    }
+    let is_repeated = pools.iter().any(|(pool, _)| pool.runs.len() > 1);
     html! {
         div.scroll { table {
             caption { "The whole run" }
@@ -363,6 +367,9 @@ fn figures(page: &Page, experiment: &Experiment) -> Markup {
                             td.best[winner == Some(pool.configuration.label.as_str())] { (or_dash(measure.estimate(pool).map(|estimate| measure.show(estimate.value)))) }
                         }
                     }
+                }
+                @if is_repeated {
+                    tr { td.left.soft colspan=(pools.len() + 1) { small { "And of the repetition in the middle by throughput:" } } }
                 }
                 @for (name, cells) in rows {
                     tr { th.name scope="row" { (name) } @for cell in cells { td { (or_dash(cell)) } } }

@@ -1,7 +1,7 @@
 //! The columns in which LinkBench results of 2016 were published (Small Datum, "MongoRocks and WiredTiger versus
 //! linkbench on a small server"), with the figures of this session.
 
-use super::{Page, or_dash};
+use super::{Page, one_of_many, or_dash};
 use crate::experiment::Pool;
 use crate::{Experiment, Run, number};
 use maud::{Markup, html};
@@ -62,6 +62,7 @@ pub fn section(page: &Page, experiments: &[Experiment]) -> Markup {
             "server, per insert or transaction. Mcpu: microseconds of the server's processor time, likewise. rss: peak memory. un, gn, ul, gll: p99 in "
             "milliseconds of updateNode, getNode, updateLink and getLinkList."
         }
+        (one_of_many(experiments))
     }
 }
 

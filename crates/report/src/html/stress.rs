@@ -122,6 +122,7 @@ mod tests {
         ];
         let page = crate::html::page(&session);
         assert!(!page.contains("This report is partial"));
+        assert!(!page.contains("The whole run"), "there is none to show");
         for words in [
             "refused by the server: no &lt;journal&gt;",
             "not tried: all in memory",
