@@ -305,6 +305,7 @@ impl Actor for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::tests::parts;
 
     fn documents(count: u64) -> Vec<Vec<u8>> {
         let texts = Texts::new(3, 256);
@@ -359,7 +360,7 @@ mod tests {
         let mut message = Message::new(1);
         for branches in [3, 2, 3, 3] {
             assert_eq!(reader.begin(&mut message), Some(QUERY));
-            let body = RawDocument::from_bytes(&message.bytes()[21..]).expect("a command");
+            let body = parts(&message).0;
             let or = body
                 .get_document("filter")
                 .and_then(|filter| filter.get_array("$or"))

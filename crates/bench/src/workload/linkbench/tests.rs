@@ -3,6 +3,7 @@
 use super::request::{Client, MIX};
 use super::*;
 use crate::message::Message;
+use crate::message::tests::parts;
 use bson::RawDocument;
 use std::collections::HashMap;
 
@@ -45,25 +46,8 @@ fn operations_are_as_frequent_as_published() {
     assert!(chi_squared < 27.9, "{chi_squared}: {counts:?}");
 }
 
-/// The command that a message carries: its name, collection and body.
 fn body(message: &Message) -> &RawDocument {
-    let bytes = &message.bytes()[21..];
-    let length = u32::from_le_bytes(*bytes.first_chunk().expect("a length")) as usize;
-    RawDocument::from_bytes(&bytes[..length]).expect("a command")
-}
-
-/// The documents that a message carries beside its command.
-fn documents(message: &Message) -> Vec<&RawDocument> {
-    let sequence = &message.bytes()[21 + body(message).as_bytes().len() + 1..];
-    let name = sequence[4..].iter().position(|byte| *byte == 0).expect("a name");
-    let mut rest = &sequence[4 + name + 1..];
-    let mut found = Vec::new();
-    while let Some(length) = rest.first_chunk() {
-        let (one, behind) = rest.split_at(u32::from_le_bytes(*length) as usize);
-        found.push(RawDocument::from_bytes(one).expect("a document"));
-        rest = behind;
-    }
-    found
+    parts(message).0
 }
 
 #[test]
@@ -137,7 +121,7 @@ fn a_load_holds_each_node_link_and_count_once() {
                     continue;
                 };
                 going = true;
-                let loaded = documents(&message);
+                let loaded = parts(&message).1;
                 let count = loaded.len() as i32;
                 assert!(count <= 1024);
                 rows += count as u64;
@@ -230,7 +214,7 @@ fn times_of_loaded_links_lie_within_fifty_days() {
     let mut message = Message::new(0);
     let mut times = Vec::new();
     while let Some(kind) = actors[0].begin(&mut message) {
-        let loaded = documents(&message);
+        let loaded = parts(&message).1;
         for link in loaded.iter().filter(|_| kind == 1) {
             let set = link.get_document("u").and_then(|u| u.get_document("$setOnInsert"));
             let set = set.expect("an upsert");

@@ -1,6 +1,7 @@
 //! The mixes and distributions against their definitions.
 
 use super::*;
+use crate::message::tests::parts;
 use std::collections::HashMap;
 
 fn client(letter: char, records: u64) -> Client {
@@ -100,19 +101,6 @@ fn documents_have_the_published_shape_and_repeat() {
     assert_ne!(bytes, encode(4));
 }
 
-/// The command of a message and the first document of its sequence, if it has one.
-fn parts(message: &Message) -> (&RawDocument, Option<&RawDocument>) {
-    let bytes = &message.bytes()[21..];
-    let length = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().expect("a length")) as usize;
-    let (body, rest) = bytes.split_at(length(bytes));
-    let document = rest.get(5..).map(|sequence| {
-        let name = sequence.iter().position(|byte| *byte == 0).expect("a name");
-        let document = &sequence[name + 1..];
-        RawDocument::from_bytes(&document[..length(document)]).expect("a document")
-    });
-    (RawDocument::from_bytes(body).expect("a command"), document)
-}
-
 #[test]
 fn scans_are_of_one_to_a_hundred_documents() {
     let mut client = client('e', 1000);
@@ -143,9 +131,9 @@ fn an_update_sets_one_field_any_of_ten() {
     let mut updates = 0;
     while updates < 20_000 {
         if client.begin(&mut message) == Some(UPDATE) {
-            let (_, update) = parts(&message);
-            let set = update
-                .expect("an update")
+            let (_, written) = parts(&message);
+            assert_eq!(written.len(), 1);
+            let set = written[0]
                 .get_document("u")
                 .and_then(|u| u.get_document("$set"))
                 .expect("there");
