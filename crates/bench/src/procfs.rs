@@ -6,7 +6,7 @@ use crate::error::{Doing, Error, Result};
 use report::Machine;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a process has used up to now.
@@ -38,6 +38,30 @@ pub fn usage(pid: u32) -> Result<Usage> {
         read_bytes: parse_io(&io, "read_bytes:"),
         written_bytes: parse_io(&io, "write_bytes:"),
         resident_bytes: pages * rustix::param::page_size() as u64,
+    })
+}
+
+/// Whether a process listens on a port of this machine; `None` without the right to look.
+pub fn listens(pid: u32, port: u16) -> Option<bool> {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let sockets: Vec<PathBuf> = tables
+        .iter()
+        .flat_map(|table| parse_listeners(table, port))
+        .map(|inode| format!("socket:[{inode}]").into())
+        .collect();
+    let links = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+    Some(links.into_iter().any(|link| sockets.contains(&link)))
+}
+
+/// Inodes of the sockets that listen on a port, by the table of TCP's sockets.
+fn parse_listeners(table: &str, port: u16) -> impl Iterator<Item = u64> {
+    const LISTENING: &str = "0A";
+    table.lines().skip(1).filter_map(move |line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
+        let is_it = u16::from_str_radix(local_port, 16) == Ok(port) && fields.get(3) == Some(&LISTENING);
+        is_it.then(|| fields.get(9)?.parse().ok())?
     })
 }
 
@@ -179,6 +203,20 @@ mod tests {
         let disks = " 254 0 vda 17 2 3 4 5\n 254 1 vda1 99 2 3 4\n";
         assert_eq!(parse_disk_reads(disks, 254, 1), Some(99));
         assert_eq!(parse_disk_reads(disks, 8, 1), None);
+    }
+
+    #[test]
+    fn who_listens_is_seen() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+                     \x20  0: 0100007F:6989 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1\n\
+                     \x20  1: 0100007F:6989 0100007F:8000 01 00000000:00000000 00:00000000 00000000     0        0 4712 1\n";
+        assert_eq!(parse_listeners(table, 0x6989).collect::<Vec<_>>(), [4711]);
+        assert_eq!(parse_listeners(table, 0x8000).count(), 0);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("it has one").port();
+        assert_eq!(listens(std::process::id(), port), Some(true));
+        drop(listener);
+        assert_eq!(listens(std::process::id(), port), Some(false));
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Subject {
         }
         if subject.pid.is_none() {
             subject.notes.push(
-                "processor time, memory and bytes of the server are not known: it is not a process of this machine"
+                "processor time, memory and bytes of the server are not known: it is no process of this machine that we may look at"
                     .to_owned(),
             );
         }
@@ -145,7 +145,10 @@ impl Subject {
             Some(Bson::Int64(pid)) => u32::try_from(*pid).ok(),
             _ => None,
         };
-        self.pid = pid.filter(|pid| procfs::usage(*pid).is_ok());
+        // Behind a forwarded port, such as a container's, the id may be that of any process here.
+        let port = self.address.port();
+        let is_it = |pid: &u32| procfs::usage(*pid).is_ok() && procfs::listens(*pid, port) != Some(false);
+        self.pid = pid.filter(is_it);
         let Some(pid) = self.pid else { return };
         let path = connection
             .run("admin", &rawdoc! { "getCmdLineOpts": 1 })
