@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::{Outcome, Run, Session};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -83,7 +84,8 @@ impl Context {
     /// Says what is being done.
     pub fn say(&self, what: &str) {
         if !self.quiet {
-            eprintln!("==> {what}");
+            // A terminal that has gone away must not end a measurement.
+            let _ = writeln!(std::io::stderr(), "==> {what}");
         }
     }
 

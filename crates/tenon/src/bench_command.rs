@@ -1,7 +1,7 @@
 //! `tenon bench`: reads the choices, measures, shows and writes what was found.
 
 use crate::compare::CompareCommand;
-use crate::output::{OutputArgs, command_line, table};
+use crate::output::{OutputArgs, command_line, say, table};
 use crate::show::ShowCommand;
 use anyhow::{Context as _, Result};
 use bench::configuration::choose;
@@ -328,7 +328,7 @@ impl CommonArgs {
         );
         let ended = experiment::run(&mut context, &workloads, &target);
         finish(target);
-        print!("{}", table(&context.session));
+        say(&table(&context.session));
         self.output.write(&context)?;
         Ok(match ended? {
             Ended::Complete => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
 //! `tenon bench compare`: two sessions that were measured at different times.
 
-use crate::output::check_files;
+use crate::output::{check_files, say};
 use anyhow::Result;
 use clap::Args;
 use report::Session;
@@ -32,7 +32,7 @@ impl CompareCommand {
         let before = Session::read(&vfs::RealFs, &self.before)?;
         let after = Session::read(&vfs::RealFs, &self.after)?;
         let comparison = report::compare(&before, &after, self.tolerance);
-        print!("{}", comparison.text());
+        say(&comparison.text());
         if let Some(path) = &self.report {
             let page = report::html::comparison_page(&comparison, &before, &after);
             report::write_whole(&vfs::RealFs, path, page.as_bytes())?;

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 use bench::context::Context;
 use clap::Args;
 use report::{Outcome, Run, Session};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Files of results.
@@ -49,6 +50,11 @@ impl OutputArgs {
         }
         Ok(())
     }
+}
+
+/// Writes to the screen. A reader that has gone away must not end a measurement, nor keep its files from being written.
+pub fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Checks that files can be made, or replaced: a file is written beside its place and then put there, which would put it in the

@@ -1,6 +1,6 @@
 //! `tenon bench show`: results that were kept, shown again: the table of the terminal, the page, CSV, or Markdown for a manual.
 
-use crate::output::{check_files, table};
+use crate::output::{check_files, say, table};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use report::Session;
@@ -49,7 +49,7 @@ impl ShowCommand {
             written = true;
         }
         if !written {
-            print!("{}", table(&session));
+            say(&table(&session));
         }
         Ok(ExitCode::SUCCESS)
     }

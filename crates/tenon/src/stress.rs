@@ -1,13 +1,12 @@
 //! `tenon stress`: arguments, what the screen shows while it runs, and where results go.
 
-use crate::output::{OutputArgs, command_line};
+use crate::output::{OutputArgs, command_line, say};
 use ::stress::{Bench, CellOutcome, CellResult, Event, Phase, Settings};
 use anyhow::{Context, Result};
 use bench::interrupt::Interrupt;
 use bench::procfs;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Session;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -109,15 +108,15 @@ fn write_files(arguments: &StressArguments, session: &Session) -> Result<()> {
             .with_context(|| format!("writing {}", path.display()))
     };
     if let Some(path) = &arguments.output.json {
-        say(&format!("# results: {}", path.display()));
+        say(&format!("# results: {}\n", path.display()));
     }
     if let Some(path) = &arguments.output.csv {
         write(path, report::csv(session))?;
-        say(&format!("# table: {}", path.display()));
+        say(&format!("# table: {}\n", path.display()));
     }
     if let Some(path) = &arguments.output.report {
         write(path, report::html::page(session))?;
-        say(&format!("# page: {}", path.display()));
+        say(&format!("# page: {}\n", path.display()));
     }
     Ok(())
 }
@@ -130,11 +129,6 @@ fn exit_code(results: &[CellResult], interrupt: &Interrupt) -> ExitCode {
         .iter()
         .any(|result| matches!(result.outcome, CellOutcome::Failed(_)));
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-/// A reader that has gone away must not end the measurement, nor leave a server behind.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Lines on standard output, a bar on standard error while something lasts.
@@ -158,7 +152,7 @@ impl Screen {
     }
 
     fn line(&self, line: &str) {
-        self.bar.suspend(|| say(line));
+        self.bar.suspend(|| say(&format!("{line}\n")));
     }
 
     fn show(&mut self, event: &Event<'_>) {
