@@ -377,14 +377,21 @@ fn fill(run: &mut Run, counts: &Counts, before: &Look, after: &Look) {
     }
 }
 
-/// Says so when an open loop that ran to its end did less than it was to do.
+/// Says so when an open loop that ran to its end did clearly less than it was to do: by a twentieth, and more than the times that
+/// operations are due at, which are random, explain.
 fn missed_rate(run: &Run, phase: &Phase, counts: &Counts) -> Option<String> {
     let Pacing::Open { rate } = phase.pacing else {
         return None;
     };
-    let reached = counts.total() as f64 / run.seconds.max(1e-9);
-    (reached < rate * 0.95).then(|| {
-        format!("{reached:.0} operations a second instead of {rate:.0}: the server does not keep up, or there are too few clients")
+    let due = rate * run.seconds;
+    let missed = due - counts.total() as f64;
+    // The standard deviation of a Poisson process, of which each command counts for a batch.
+    let spread = (due * phase.batch as f64).sqrt();
+    (missed > due * 0.05 && missed > 4.0 * spread).then(|| {
+        let [reached, rate] = [counts.total() as f64 / run.seconds.max(1e-9), rate].map(report::number::short);
+        format!(
+            "{reached} operations a second instead of {rate}: the server does not keep up, or there are too few clients"
+        )
     })
 }
 
@@ -542,5 +549,35 @@ impl Sampler {
         run.checkpoints = watch.checkpoints(self.start);
         self.rss_peak = self.rss_peak.max(after.server.map_or(0, |usage| usage.resident_bytes));
         run.rss_peak_bytes = (self.rss_peak > 0).then_some(self.rss_peak);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_missed_when_chance_does_not_explain_it() {
+        let note = |rate: f64, batch: u64, seconds: f64, count: u64| {
+            let mut run = Run::new("test", "a", report::Configuration::default());
+            run.seconds = seconds;
+            let phase = Phase {
+                pacing: Pacing::Open { rate },
+                batch,
+                ..Phase::work("test", "a", &["read"], None)
+            };
+            let counts = Counts {
+                operations: vec![count],
+                ..Counts::default()
+            };
+            missed_rate(&run, &phase, &counts)
+        };
+        let told = note(1000.0, 1, 10.0, 9000).expect("a tenth is missing");
+        assert!(told.starts_with("900 operations a second instead of 1,000:"), "{told}");
+        assert_eq!(note(1000.0, 1, 10.0, 9600), None, "less than a twentieth");
+        assert_eq!(note(5.0, 1, 10.0, 40), None, "50, give or take 7");
+        assert_eq!(note(0.1, 1, 1.0, 0), None);
+        assert_eq!(note(1000.0, 1000, 10.0, 7000), None, "ten commands, give or take three");
+        assert_eq!(note(1000.0, 1, 0.0, 0), None, "nothing was due");
     }
 }

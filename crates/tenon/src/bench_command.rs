@@ -214,6 +214,9 @@ struct CommonArgs {
     output: OutputArgs,
 }
 
+/// Files that are open beside the clients' connections.
+const FILES_BESIDE: u64 = 100;
+
 /// Up to 16 TiB: more is a slip, and would overflow as bytes.
 fn mebibytes() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=1 << 24)
@@ -311,7 +314,12 @@ impl CommonArgs {
         }
         let interrupt = Interrupt::new();
         interrupt.install()?;
-        procfs::raise_open_files();
+        let files = procfs::raise_open_files();
+        let clients = u64::from(self.clients.unwrap_or(0));
+        anyhow::ensure!(
+            clients + FILES_BESIDE <= files,
+            "{clients} clients need more open files than the {files} that are allowed here: see ulimit -n"
+        );
         let target = self.target(&mut workloads, disk_mb)?;
         let directory = match &target {
             Target::Own(own) => Some(own.directory.path()),
