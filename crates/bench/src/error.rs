@@ -93,3 +93,14 @@ impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
         })
     }
 }
+
+/// An error with its causes, in one sentence.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}

@@ -30,4 +30,4 @@ mod watch;
 pub mod workload;
 pub mod zipf;
 
-pub use error::{Doing, Error, Result};
+pub use error::{Doing, Error, Result, chain};

@@ -10,7 +10,7 @@ use crate::actor::Actor;
 use crate::buckets::Seen;
 use crate::context::Context;
 use crate::driver::{Counts, Plan, Recorded, Shared, Worker};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, chain};
 use crate::limits;
 use crate::procfs::{self, Usage};
 use crate::subject::Subject;
@@ -19,7 +19,6 @@ use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use report::{Latency, Operation, Outcome, Pacing, Run, Series};
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -156,13 +155,7 @@ pub fn outcome(error: &Error) -> Outcome {
     if matches!(error, Error::Interrupted) {
         return Outcome::Interrupted;
     }
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        message += &format!(": {inner}");
-        source = inner.source();
-    }
-    Outcome::Failed { message }
+    Outcome::Failed { message: chain(error) }
 }
 
 fn measure_into(

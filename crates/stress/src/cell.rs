@@ -15,6 +15,8 @@ use crate::matrix::{Cell, mebibytes};
 use crate::plan::Plan;
 use crate::request::{Find, Insert};
 use crate::settings::Settings;
+use bench::chain;
+use bench::connection::whole_number;
 use bench::interrupt::Interrupt;
 use bench::procfs;
 use bench::server::ServerProcess;
@@ -384,7 +386,7 @@ fn begin(phase: Phase, documents: u64, settings: &Settings, observer: Observer<'
 }
 
 fn expect_written(reply: &bson::RawDocument, count: u64) -> Result<(), LinkError> {
-    match reply.get_i32("n") {
+    match whole_number(reply, "n") {
         Ok(n) if u64::try_from(n) == Ok(count) => Ok(()),
         other => Err(LinkError::Malformed(format!(
             "an insert of {count} documents says n: {other:?}"
@@ -441,15 +443,4 @@ fn why_dead(server: &mut ServerProcess) -> Option<String> {
         std::thread::sleep(Duration::from_millis(20));
     }
     None
-}
-
-/// An error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }

@@ -6,6 +6,7 @@ use crate::event::{Event, Observer};
 use crate::matrix::{Cell, cells};
 use crate::plan::Plan;
 use crate::settings::Settings;
+use bench::chain;
 use bench::interrupt::Interrupt;
 use bench::server::{Build, build_of, free_address};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ impl Bench {
         let program = settings.program.clone().unwrap_or_else(|| program.to_owned());
         let build = build_of(&program).map_err(|error| StressError::Program {
             program: program.clone(),
-            reason: crate::cell::chain(&error),
+            reason: chain(&error),
         })?;
         let engines = engines(settings, &build, &program)?;
         let folder = settings.folders.first().cloned().unwrap_or_else(default_folder);
@@ -63,7 +64,7 @@ impl Bench {
     fn plan(&self, settings: &Settings, cell: &Cell) -> Result<Plan> {
         let port = match settings.port {
             0 => free_address()
-                .map_err(|error| StressError::Contradiction(crate::cell::chain(&error)))?
+                .map_err(|error| StressError::Contradiction(chain(&error)))?
                 .port(),
             port => port,
         };
