@@ -201,7 +201,10 @@ def test_ctrl_c_stops_the_server_and_keeps_what_was_measured(tmp_path, stage):
     last = session.last()
     assert (last["phase"], last["outcome"]) == ({"load": "load", "measure": "a"}[stage], {"state": "interrupted"})
     assert sum(operation["count"] for operation in last["operations"].values()) > 0
-    assert len(last["series"]["latencyP99Ns"]) == len(last["series"]["operations"]) > 0
+    series = last["series"]
+    assert set(series["latencyP99Ns"]) == set(series["operations"])
+    # On a machine that does much else, the first second may pass before the first reply.
+    assert series["operations"] or last["seconds"] < 3
 
 
 def test_ctrl_c_does_not_wait_for_a_server_that_stands_still(tmp_path):

@@ -13,6 +13,7 @@ use crate::actor::{Actor, Progress};
 use crate::buckets::{Buckets, Seen};
 use crate::connection::{Incoming, REPLY_TIMEOUT, Received, connect};
 use crate::error::{Doing, Error, Result};
+use crate::interrupt::Interrupt;
 use crate::message::Message;
 use crate::random::Random;
 use hdrhistogram::Histogram;
@@ -246,16 +247,18 @@ pub struct Worker<'s> {
 }
 
 impl<'s> Worker<'s> {
-    /// Connects a thread's clients.
+    /// Connects a thread's clients, unless the user wants to stop meanwhile: there may be many.
     pub fn connect(
         plan: &'s Plan,
         shared: &'s Shared,
         index: usize,
         address: SocketAddr,
         actors: Vec<Box<dyn Actor>>,
+        interrupt: &Interrupt,
     ) -> Result<Self> {
         let mut clients = Vec::with_capacity(actors.len());
         for (number, actor) in actors.into_iter().enumerate() {
+            interrupt.check()?;
             let stream = connect(address, LOOK)?;
             stream
                 .set_write_timeout(Some(LOOK))

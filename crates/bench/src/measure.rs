@@ -191,7 +191,14 @@ fn measure_into(
     thread::scope(|scope| {
         let mut connected = Vec::with_capacity(threads);
         for (index, part) in parts.into_iter().enumerate() {
-            connected.push(Worker::connect(&plan, &shared, index, address, part)?);
+            connected.push(Worker::connect(
+                &plan,
+                &shared,
+                index,
+                address,
+                part,
+                &context.interrupt,
+            )?);
         }
         // Work that ends by itself counts from its first operation on.
         let from_the_start = phase.warm_up.is_zero().then(|| begin(subject, &shared));
