@@ -25,6 +25,7 @@ pub struct Subject {
     pid: Option<u32>,
     data: Option<PathBuf>,
     setup: Setup,
+    limits: Wanted,
     interrupt: Interrupt,
     own: Option<(ServerCommand, Option<ServerProcess>)>,
 }
@@ -71,6 +72,7 @@ impl Subject {
             pid: Some(process.pid()),
             data: Some(command.data()),
             setup: setup.clone(),
+            limits,
             interrupt: interrupt.clone(),
             own: Some((command, Some(process))),
         };
@@ -91,6 +93,7 @@ impl Subject {
             pid: None,
             data: None,
             setup: Setup::engine(""),
+            limits: Wanted::default(),
             interrupt: interrupt.clone(),
             own: None,
         };
@@ -184,6 +187,11 @@ impl Subject {
         &self.setup
     }
 
+    /// The limits that the user wants for our own server, whenever it starts.
+    pub fn limits(&self) -> Wanted {
+        self.limits
+    }
+
     /// True when it can be stopped and started.
     pub fn is_own(&self) -> bool {
         self.own.is_some()
@@ -242,7 +250,11 @@ impl Subject {
         }
         command.limits = limits;
         let started = ServerProcess::start(command, interrupt)?;
-        self.notes.extend(started.notes.iter().cloned());
+        for note in &started.notes {
+            if !self.notes.contains(note) {
+                self.notes.push(note.clone());
+            }
+        }
         self.address = started.address();
         self.pid = Some(started.pid());
         *process = Some(started);

@@ -80,7 +80,7 @@ pub fn check_files<const N: usize>(paths: [&Option<PathBuf>; N]) -> Result<()> {
 }
 
 /// The command line without the program's folder and without the files of results, which do not decide what is measured.
-pub fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
+fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
     const FILES: [&str; 3] = ["--json", "--csv", "--report"];
     let mut line = Vec::new();
     let mut arguments = arguments;
@@ -100,7 +100,7 @@ pub fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
     line
 }
 
-/// [`called_as`] of this process. Arguments need not be Unicode; those that are not are shown as well as can be.
+/// What this process was called as, for results. Arguments need not be Unicode; those that are not are shown as well as can be.
 pub fn command_line() -> Vec<String> {
     called_as(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
 }

@@ -15,7 +15,7 @@ use crate::actor::{Actor, Progress, affected, batch};
 use crate::configuration::Setup;
 use crate::context::Context;
 use crate::error::{Doing, Error, Result};
-use crate::limits::{self, Wanted};
+use crate::limits;
 use crate::measure::{Phase, measure, outcome};
 use crate::message::{Message, numbered_id};
 use crate::procfs;
@@ -144,7 +144,7 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
         return Ok(());
     }
     if subject.is_own() {
-        subject.start_again(None, Wanted::default(), &context.interrupt)?;
+        subject.start_again(None, subject.limits(), &context.interrupt)?;
     }
     left_out(context, subject, documents, &parameters)
 }
@@ -171,7 +171,7 @@ pub(super) fn restart_cold(context: &Context, subject: &mut Subject) -> Result<O
         Some(data) if subject.is_own() => limits::empty_page_cache(data),
         _ => return Ok(None),
     };
-    subject.start_again(None, Wanted::default(), &context.interrupt)?;
+    subject.start_again(None, subject.limits(), &context.interrupt)?;
     Ok(Some(emptied))
 }
 

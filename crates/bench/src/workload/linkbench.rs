@@ -188,7 +188,7 @@ fn run_with(
     ));
     context.keep(run)?;
     subject.stop()?;
-    subject.start_again(Some(&before), Wanted::default(), &context.interrupt)
+    subject.start_again(Some(&before), subject.limits(), &context.interrupt)
 }
 
 /// Starts our own server again, with little cache and memory. Returns the configuration it had.
@@ -203,9 +203,12 @@ fn limit(context: &Context, subject: &mut Subject, cache_bytes: Option<u64>) -> 
         Some(bytes) => before.clone().with_cache(bytes),
         None => before.clone(),
     };
+    let usual = subject.limits();
+    let memory = cache_bytes.map(|bytes| bytes + MEMORY_BESIDE);
     let limits = Wanted {
-        memory_bytes: cache_bytes.map(|bytes| bytes + MEMORY_BESIDE),
-        read_bytes_per_second: None,
+        // The smaller one, if there is one.
+        memory_bytes: memory.into_iter().chain(usual.memory_bytes).min(),
+        ..usual
     };
     subject.stop()?;
     subject.start_again(Some(&limited), limits, &context.interrupt)?;
