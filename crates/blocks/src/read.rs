@@ -1,17 +1,20 @@
 //! Reading blocks, one or many, with every check.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, block_crc, mismatch};
-use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, READ_GAP_BYTES_MAX};
+use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BUFFER_BYTES_MAX, READ_GAP_BYTES_MAX};
 use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
-use codec::Decompressor;
+use codec::{Codec, Decompressor};
 use std::io::ErrorKind;
 
 /// Buffers and contexts that reading uses again and again; one for each thread.
 #[derive(Default)]
 pub struct ReadScratch {
+    /// What was read from the file.
     buffer: Vec<u8>,
+    /// What it decompresses to.
+    raw: Vec<u8>,
     order: Vec<u32>,
     decompressor: Decompressor,
 }
@@ -26,9 +29,23 @@ impl BlockStore {
         kind: BlockKind,
         scratch: &mut ReadScratch,
     ) -> Result<Vec<u8>> {
+        self.read_with(volume, addr, owner, kind, scratch, <[u8]>::to_vec)
+    }
+
+    /// As [`BlockStore::read`], for who makes something else of the raw bytes: they lie in memory of `scratch` that the next
+    /// block uses again, so that nothing is allocated and cleared for each.
+    pub fn read_with<T>(
+        &self,
+        volume: VolumeId,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        scratch: &mut ReadScratch,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
-        self.read_at(&volume, addr, owner, kind, scratch)
+        self.read_at_with(&volume, addr, owner, kind, scratch, take)
     }
 
     pub(crate) fn read_at(
@@ -39,17 +56,37 @@ impl BlockStore {
         kind: BlockKind,
         scratch: &mut ReadScratch,
     ) -> Result<Vec<u8>> {
+        self.read_at_with(volume, addr, owner, kind, scratch, <[u8]>::to_vec)
+    }
+
+    fn read_at_with<T>(
+        &self,
+        volume: &Volume,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        scratch: &mut ReadScratch,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
         let ReadScratch {
-            buffer, decompressor, ..
+            buffer,
+            raw,
+            decompressor,
+            ..
         } = scratch;
         let bytes = filled(buffer, addr.bytes() as usize);
         read_bytes(volume, bytes, addr.sector())?;
         self.count_read(addr);
-        let opened = open_block(volume, addr, owner, kind, bytes, decompressor);
+        let taken = check_block(volume.id, addr, owner, kind, bytes)
+            .and_then(|header| decompress_again(&header, bytes, raw, decompressor).map(take))
+            .map_err(|mismatch| damaged(volume, addr.sector(), mismatch));
         if buffer.len() > BUFFER_BYTES_MAX {
             *buffer = Vec::new();
         }
-        opened
+        if raw.len() > RAW_BUFFER_BYTES_MAX {
+            *raw = Vec::new();
+        }
+        taken
     }
 
     /// Reads many blocks, those near each other with one call of the file (up to 1 MiB). `each` gets the index in `addrs` and
@@ -208,16 +245,42 @@ fn check_block(
     }
 }
 
+/// The raw bytes of a whole block, as long as the header says; in `raw`, unless they are stored as they are.
+fn decompress_again<'b>(
+    header: &BlockHeader,
+    bytes: &'b [u8],
+    raw: &'b mut Vec<u8>,
+    decompressor: &mut Decompressor,
+) -> std::result::Result<&'b [u8], Mismatch> {
+    let stored = stored_bytes(header, bytes);
+    if header.codec == Codec::None && header.stored_bytes == header.raw_bytes {
+        return Ok(stored);
+    }
+    let raw = filled(raw, header.raw_bytes as usize);
+    decompressor
+        .decompress_into(header.codec, stored, raw)
+        .map_err(|error| mismatch("content", "compressed bytes", error))?;
+    Ok(raw)
+}
+
 /// `bytes` are the whole block, as long as the header says.
 pub(crate) fn decompress(
     header: &BlockHeader,
     bytes: &[u8],
     decompressor: &mut Decompressor,
 ) -> std::result::Result<Vec<u8>, Mismatch> {
-    let stored = &bytes[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + header.stored_bytes as usize];
     let mut raw = Vec::with_capacity(header.raw_bytes as usize);
     decompressor
-        .decompress(header.codec, stored, header.raw_bytes as usize, &mut raw)
+        .decompress(
+            header.codec,
+            stored_bytes(header, bytes),
+            header.raw_bytes as usize,
+            &mut raw,
+        )
         .map_err(|error| mismatch("content", "compressed bytes", error))?;
     Ok(raw)
+}
+
+fn stored_bytes<'b>(header: &BlockHeader, bytes: &'b [u8]) -> &'b [u8] {
+    &bytes[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + header.stored_bytes as usize]
 }

@@ -38,32 +38,43 @@ impl Decompressor {
         raw_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), CodecError> {
+        if codec == Codec::None && stored.len() == raw_bytes {
+            out.extend_from_slice(stored);
+            return Ok(());
+        }
         let start = out.len();
-        let result = if codec == Codec::None {
-            if stored.len() == raw_bytes {
-                out.extend_from_slice(stored);
-            }
-            Ok(stored.len())
-        } else {
-            out.resize(start + raw_bytes, 0);
-            self.decompress_into(codec, stored, &mut out[start..])
-        };
-        let error = match result {
-            Ok(found) if found == raw_bytes => return Ok(()),
-            Ok(found) | Err(Refusal::Length(found)) => CodecError::Length {
-                codec,
-                expected: raw_bytes,
-                found,
-            },
-            Err(Refusal::Damaged(message)) => CodecError::Damaged { codec, message },
-        };
-        out.truncate(start);
-        Err(error)
+        out.resize(start + raw_bytes, 0);
+        let result = self.decompress_into(codec, stored, &mut out[start..]);
+        if result.is_err() {
+            out.truncate(start);
+        }
+        result
     }
 
-    fn decompress_into(&mut self, codec: Codec, stored: &[u8], raw: &mut [u8]) -> Result<usize, Refusal> {
+    /// Decompresses the block `stored` into `raw`, which is **exactly** as long as its raw bytes; a block of more, fewer or
+    /// damaged bytes is an error and leaves anything there. What `raw` held does not matter: a buffer can be used again as
+    /// it is.
+    pub fn decompress_into(&mut self, codec: Codec, stored: &[u8], raw: &mut [u8]) -> Result<(), CodecError> {
+        match self.fill(codec, stored, raw) {
+            Ok(found) if found == raw.len() => Ok(()),
+            Ok(found) | Err(Refusal::Length(found)) => Err(CodecError::Length {
+                codec,
+                expected: raw.len(),
+                found,
+            }),
+            Err(Refusal::Damaged(message)) => Err(CodecError::Damaged { codec, message }),
+        }
+    }
+
+    /// Answers how many raw bytes there are.
+    fn fill(&mut self, codec: Codec, stored: &[u8], raw: &mut [u8]) -> Result<usize, Refusal> {
         match codec {
-            Codec::None => unreachable!("copied by the caller"),
+            Codec::None => {
+                if stored.len() == raw.len() {
+                    raw.copy_from_slice(stored);
+                }
+                Ok(stored.len())
+            }
             Codec::Snappy => {
                 let found = snap::raw::decompress_len(stored).map_err(Refusal::damaged)?;
                 if found != raw.len() {

@@ -266,30 +266,37 @@ impl Core {
         }
     }
 
-    /// A block's raw bytes.
-    pub(crate) fn read_block(&self, tree: &Tree, address: BlockAddr, kind: BlockKind) -> Result<Vec<u8>> {
+    /// What `take` makes of a block's raw bytes. It must not read a block itself.
+    fn read_block<T>(
+        &self,
+        tree: &Tree,
+        address: BlockAddr,
+        kind: BlockKind,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
         self.counters.pages_read.add(1);
         let volume = tree.shape.volume;
         SCRATCH
-            .with_borrow_mut(|scratch| self.store.read(volume, &address, tree.id.0, kind, scratch))
+            .with_borrow_mut(|scratch| self.store.read_with(volume, &address, tree.id.0, kind, scratch, take))
             .map_err(EngineError::from)
     }
 
     /// A leaf's image from disk.
     pub(crate) fn read_leaf(&self, tree: &Tree, address: BlockAddr) -> Result<LeafImage> {
-        let raw = self.read_block(tree, address, BlockKind::Leaf)?;
-        LeafImage::decode(&raw).map_err(|damage| self.damaged(address, damage))
+        self.read_block(tree, address, BlockKind::Leaf, LeafImage::decode)?
+            .map_err(|damage| self.damaged(address, damage))
     }
 
     /// An inner node from disk.
     pub(crate) fn read_inner(&self, tree: &Tree, address: BlockAddr, level: u8) -> Result<Inner> {
-        let raw = self.read_block(tree, address, BlockKind::Inner)?;
         let damaged = |reason: &str| EngineError::Corrupt {
             path: self.directory.clone(),
             offset: address.sector() * blocks::SECTOR_BYTES as u64,
             reason: reason.to_owned(),
         };
-        let page = decode_inner(&raw).map_err(|damage| self.damaged(address, damage))?;
+        let page = self
+            .read_block(tree, address, BlockKind::Inner, decode_inner)?
+            .map_err(|damage| self.damaged(address, damage))?;
         if page.level != level {
             return Err(damaged("an inner page of another level"));
         }
@@ -314,11 +321,15 @@ impl Core {
         let mut value = Vec::with_capacity(large.total_bytes());
         for address in large.addresses() {
             let expected = (large.total_bytes() - value.len()).min(LARGE_CHUNK_BYTES);
-            let chunk = self.read_block(tree, address, BlockKind::Large)?;
-            if chunk.len() != expected {
+            let found = self.read_block(tree, address, BlockKind::Large, |chunk| {
+                if chunk.len() == expected {
+                    value.extend_from_slice(chunk);
+                }
+                chunk.len()
+            })?;
+            if found != expected {
                 return Err(damaged("a piece of a large value of another length"));
             }
-            value.extend_from_slice(&chunk);
         }
         Ok(value.into())
     }

@@ -87,9 +87,12 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Room for `capacity` numbers at least.
+    /// Room for `capacity` numbers at least; nothing on the heap for none.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        let capacity = capacity.next_power_of_two().max(FIRST_CHUNK);
+        let capacity = match capacity {
+            0 => 0,
+            _ => capacity.next_power_of_two().max(FIRST_CHUNK),
+        };
         Self {
             len: AtomicU16::new(0),
             numbers: (0..capacity).map(|_| AtomicU16::new(0)).collect(),

@@ -365,15 +365,18 @@ impl<'a> Folder<'a> {
 
 /// The view of a leaf after a fold: the image as base, the retained entries as delta.
 pub(crate) fn view_of(base: Base, hidden_from: Seq, retained: Vec<Entry>) -> LeafView {
-    let arena = Arena::default();
     let order = Order::ascending(retained.len());
-    for (index, entry) in retained.into_iter().enumerate() {
-        arena.put(index, entry);
-    }
+    let arena = (!retained.is_empty()).then(|| {
+        let arena = Arena::default();
+        for (index, entry) in retained.into_iter().enumerate() {
+            arena.put(index, entry);
+        }
+        Arc::new(arena)
+    });
     LeafView {
         base,
         hidden_from,
-        arena: Arc::new(arena),
+        arena,
         order,
         retired: false,
     }

@@ -36,7 +36,8 @@ pub(crate) struct LeafView {
     pub(crate) base: Base,
     /// From this `Seq` on the base's rows are gone (a range delete); `SEQ_MAX` when they are not.
     pub(crate) hidden_from: Seq,
-    pub(crate) arena: Arc<Arena>,
+    /// The entries; none were put as long as there is no arena, and `order` is full then.
+    pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) order: Order,
     pub(crate) retired: bool,
 }
@@ -96,7 +97,7 @@ impl LeafView {
         Self {
             base,
             hidden_from: SEQ_MAX,
-            arena: Arc::new(Arena::default()),
+            arena: None,
             order: Order::with_capacity(0),
             retired: false,
         }
@@ -130,7 +131,8 @@ impl LeafView {
     /// The entry at a place of the order.
     #[inline]
     pub(crate) fn entry(&self, at: usize) -> &Entry {
-        self.arena.get(self.order.get(at))
+        let arena = self.arena.as_deref().expect("with the first entry");
+        arena.get(self.order.get(at))
     }
 
     /// The base's rows as a snapshot at `at` may see them; `Err` when they must be loaded.
@@ -284,23 +286,26 @@ impl Leaf {
                 let chain = crate::version::chain_of(std::iter::once((seq, change)));
                 let entry = Entry::new(key.into(), chain);
                 bytes += Entry::bytes(key) as isize;
-                view.arena.put(state.entries, entry);
                 let number = state.entries as u16;
-                state.entries += 1;
-                if place == view.order.len() && !view.order.is_full() {
+                let at_end = place == view.order.len() && !view.order.is_full();
+                if at_end && let Some(arena) = &view.arena {
+                    arena.put(state.entries, entry);
                     view.order.append(number);
                 } else {
+                    let arena = view.arena.clone().unwrap_or_default();
+                    arena.put(state.entries, entry);
                     self.view.replace(
                         LeafView {
                             base: view.base.clone(),
                             hidden_from: view.hidden_from,
-                            arena: view.arena.clone(),
+                            arena: Some(arena),
                             order: view.order.with_inserted(place, number),
                             retired: false,
                         },
                         guard,
                     );
                 }
+                state.entries += 1;
                 state.delta_rows += key.len();
             }
         }

@@ -222,10 +222,17 @@ impl Core {
             held += delta + base_bytes(&view.base);
             let dirty = state.stored.is_none() || state.valid_to != SEQ_MAX;
             drop(state);
+            let is_stored = matches!(view.base, Base::Stored(_));
+            if dirty && is_stored && !(write && delta >= average) {
+                // Nothing but writes that stay: many such leaves lie between those that have something to give.
+                kept += delta;
+                self.ring.push(tree, leaf);
+                continue;
+            }
             if !dirty {
                 self.shed_delta(&tree, &leaf);
             }
-            if dirty && ((write && delta >= average) || (!droppable && !matches!(view.base, Base::Stored(_)))) {
+            if dirty && ((write && delta >= average) || (!droppable && !is_stored)) {
                 to_write.push((tree.clone(), leaf.clone()));
             } else {
                 self.drop_base(&tree, &leaf);

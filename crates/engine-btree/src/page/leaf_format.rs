@@ -9,6 +9,7 @@ use super::leaf_builder::put_cell_start;
 use super::sink::Sink;
 use super::{LargeRef, LeafImage, NewValue, PageDamage};
 use ::bytes::Bytes;
+use std::cell::RefCell;
 
 /// First byte of every page.
 pub(super) const FORMAT_VERSION: u8 = 1;
@@ -18,6 +19,11 @@ pub(super) const KIND_LEAF: u8 = 1;
 pub(super) const LEAF_HEADER_BYTES: usize = 16;
 /// Three lengths of at least one byte each.
 pub(super) const ROW_BYTES_MIN: usize = 3;
+
+thread_local! {
+    /// The data of the leaf that this thread decodes.
+    static DATA: RefCell<Sink> = RefCell::default();
+}
 
 impl LeafImage {
     /// Appends the raw bytes.
@@ -48,6 +54,16 @@ impl LeafImage {
 
     /// Reads raw bytes, all of them.
     pub(crate) fn decode(raw: &[u8]) -> Result<Self, PageDamage> {
+        DATA.with_borrow_mut(|data| {
+            let image = Self::decode_with(raw, data);
+            data.clear();
+            image
+        })
+    }
+
+    /// Puts `data` together in a buffer that is used again and again. Row by row into new memory would be slower: the processor
+    /// waits for each of its lines, and does not when all is copied at once.
+    fn decode_with(raw: &[u8], data: &mut Sink) -> Result<Self, PageDamage> {
         let mut reader = Reader::new(raw);
         let header = LeafHeader::read(&mut reader)?;
         let prefix = reader.take(header.prefix_len)?;
@@ -55,9 +71,9 @@ impl LeafImage {
         if rows > reader.left() / ROW_BYTES_MIN {
             return Err(reader.damage("more rows than bytes"));
         }
-        let mut index = vec![Slot::end(0); rows + 1].into_boxed_slice();
+        let mut index = Vec::with_capacity(rows + 1);
         // No more than the header says and not much more than there is, whatever the header says.
-        let mut data = Sink::with_room(header.data_bytes_about().min(raw.len().saturating_mul(4)));
+        data.reserve(header.data_bytes_about().min(raw.len().saturating_mul(4)));
         data.put(prefix);
 
         let mut row_bytes = 0;
@@ -82,7 +98,7 @@ impl LeafImage {
                 return Err(reader.damage("more bytes than the header says"));
             }
             let offset = data.len() as u32;
-            put_cell_start(&mut data, shared + unshared, is_large);
+            put_cell_start(data, shared + unshared, is_large);
             let suffix_start = data.len();
             if shared <= size_of_val(&head) {
                 data.put_part(head.to_be_bytes(), shared);
@@ -93,7 +109,7 @@ impl LeafImage {
             previous = suffix_start..suffix_start + shared + unshared;
             head = extend_head(head, shared, || head_inside(raw, added_start, unshared));
             let head = (head >> 32) as u32;
-            index[row] = Slot { head, offset };
+            index.push(Slot { head, offset });
         }
         if reader.left() > 0 {
             return Err(reader.damage("bytes after the last row"));
@@ -101,10 +117,10 @@ impl LeafImage {
         if row_bytes != header.row_bytes {
             return Err(reader.damage("fewer bytes than the header says"));
         }
-        index[rows] = Slot::end(data.len());
+        index.push(Slot::end(data.len()));
         let image = Self::from_parts(
-            Bytes::from(data.into_boxed_slice()),
-            index,
+            Bytes::from(data.to_boxed_slice()),
+            index.into_boxed_slice(),
             header.prefix_len,
             row_bytes,
         );
