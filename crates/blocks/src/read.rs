@@ -19,6 +19,13 @@ pub struct ReadScratch {
     decompressor: Decompressor,
 }
 
+impl ReadScratch {
+    /// The block at `addr` as it is on disk, right after it was read with [`BlockStore::read_with`].
+    pub fn last_block(&self, addr: &BlockAddr) -> Option<&[u8]> {
+        self.buffer.get(..addr.bytes() as usize)
+    }
+}
+
 impl BlockStore {
     /// Reads a block that was flushed: its raw bytes. Checksum, place, kind and owner are checked.
     pub fn read(
@@ -46,6 +53,25 @@ impl BlockStore {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
         self.read_at_with(&volume, addr, owner, kind, scratch, take)
+    }
+
+    /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`]: with the same checks,
+    /// and without the disk.
+    #[expect(clippy::too_many_arguments, reason = "those of `read_with` and the block")]
+    pub fn open_with<T>(
+        &self,
+        volume: VolumeId,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        block: &[u8],
+        scratch: &mut ReadScratch,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        self.check_open()?;
+        let volume = self.find_volume(volume)?;
+        let ReadScratch { raw, decompressor, .. } = scratch;
+        open_with(&volume, addr, owner, kind, block, raw, decompressor, take)
     }
 
     pub(crate) fn read_at(
@@ -77,14 +103,9 @@ impl BlockStore {
         let bytes = filled(buffer, addr.bytes() as usize);
         read_bytes(volume, bytes, addr.sector())?;
         self.count_read(addr);
-        let taken = check_block(volume.id, addr, owner, kind, bytes)
-            .and_then(|header| decompress_again(&header, bytes, raw, decompressor).map(take))
-            .map_err(|mismatch| damaged(volume, addr.sector(), mismatch));
+        let taken = open_with(volume, addr, owner, kind, bytes, raw, decompressor, take);
         if buffer.len() > BUFFER_BYTES_MAX {
             *buffer = Vec::new();
-        }
-        if raw.len() > RAW_BUFFER_BYTES_MAX {
-            *raw = Vec::new();
         }
         taken
     }
@@ -194,6 +215,27 @@ pub(crate) fn damaged(volume: &Volume, sector: u64, (what, expected, found): Mis
         expected,
         found,
     }
+}
+
+/// What `take` makes of the raw bytes, which lie in `raw` unless they are stored as they are.
+#[expect(clippy::too_many_arguments, reason = "what is checked, and what is used again")]
+fn open_with<T>(
+    volume: &Volume,
+    addr: &BlockAddr,
+    owner: u32,
+    kind: BlockKind,
+    bytes: &[u8],
+    raw: &mut Vec<u8>,
+    decompressor: &mut Decompressor,
+    take: impl FnOnce(&[u8]) -> T,
+) -> Result<T> {
+    let taken = check_block(volume.id, addr, owner, kind, bytes)
+        .and_then(|header| decompress_again(&header, bytes, raw, decompressor).map(take))
+        .map_err(|mismatch| damaged(volume, addr.sector(), mismatch));
+    if raw.len() > RAW_BUFFER_BYTES_MAX {
+        *raw = Vec::new();
+    }
+    taken
 }
 
 pub(crate) fn open_block(

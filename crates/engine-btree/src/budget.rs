@@ -17,11 +17,17 @@ pub(crate) enum Use {
     Deltas,
     /// Inner pages and what hangs at them.
     Inner,
+    /// Compressed blocks of leaves that were read once.
+    Kept,
 }
 
-const USES: usize = 3;
+const USES: usize = 4;
 /// The reserve is one part in so many of the limit.
 const RESERVE_PART: u64 = 20;
+/// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
+const TIGHT_PART: u64 = 16;
+/// Share of compressed blocks in the memory for leaves, in percent.
+const KEPT_PERCENT: u64 = 60;
 /// Longest wait of one call: what the engine's interface allows.
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
 /// Bytes written back in a second, until it was measured.
@@ -100,6 +106,19 @@ impl Budget {
     /// Bytes up to which nobody evicts and nobody waits.
     pub(crate) fn target(&self) -> u64 {
         self.limit() - self.reserve()
+    }
+
+    /// True when what comes in drives something out, or soon will.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.total() + self.limit() / TIGHT_PART > self.target()
+    }
+
+    /// Bytes that blocks of leaves read once may take: of what writes and inner pages leave of the limit.
+    pub(crate) fn kept_limit(&self) -> u64 {
+        let rest = self
+            .target()
+            .saturating_sub(self.used(Use::Deltas) + self.used(Use::Inner));
+        rest / 100 * KEPT_PERCENT
     }
 
     /// Bytes to evict so that the reserve is free.

@@ -248,7 +248,7 @@ impl Core {
             }
             return match view.get(key, at, &guard) {
                 crate::leaf::Found::Large(cell) => cell == standing.cell,
-                crate::leaf::Found::NotLoaded(_) => standing.is_alive,
+                crate::leaf::Found::NotLoaded(..) => standing.is_alive,
                 _ => false,
             };
         }

@@ -1,10 +1,11 @@
 //! What all parts of an open engine share, and reading pages from disk.
 
 use crate::budget::{Budget, Use};
+use crate::kept::{Kept, weight};
 use crate::large_values::LargeBook;
-use crate::leaf::{Base, Leaf, LeafView};
+use crate::leaf::{Base, Found, Leaf, LeafView, with_added};
 use crate::options::BtreeOptions;
-use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, PageDamage, decode_inner};
+use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
 use crate::pins::Pins;
 use crate::ring::Ring;
 use crate::tables::Tables;
@@ -45,6 +46,7 @@ pub(crate) struct Counters {
     pub(crate) operations: Counter,
     pub(crate) gets: Counter,
     pub(crate) pages_read: Counter,
+    pub(crate) read_again: Counter,
     pub(crate) pages_written: Counter,
     pub(crate) pages_evicted: Counter,
     pub(crate) folds: Counter,
@@ -126,6 +128,7 @@ pub(crate) struct Core {
     pub(crate) workers: Workers,
     pub(crate) budget: Budget,
     pub(crate) ring: Ring,
+    pub(crate) kept: Kept,
     pub(crate) counters: Counters,
     /// The running checkpoint. Taken after a leaf's `state`, and for short: what an image that is being published replaces
     /// belongs to that checkpoint or does not, and the checkpoint must not begin in between.
@@ -195,6 +198,7 @@ impl Core {
             budget: Budget::new(options.cache_bytes - options.cache_bytes / 12),
             options,
             ring: Ring::default(),
+            kept: Kept::default(),
             counters: Counters::default(),
             line: Mutex::new(None),
             directory_tree,
@@ -287,6 +291,61 @@ impl Core {
             .map_err(|damage| self.damaged(address, damage))
     }
 
+    /// A leaf's image, from its block when that was kept, or from disk.
+    fn load_leaf(&self, tree: &Tree, address: BlockAddr) -> Result<LeafImage> {
+        let volume = tree.shape.volume;
+        if let Some(block) = self.kept.take(&(volume, address)) {
+            self.budget.add(Use::Kept, -(weight(&block) as isize));
+            let (owner, kind) = (tree.id.0, BlockKind::Leaf);
+            let opened = SCRATCH.with_borrow_mut(|scratch| {
+                self.store
+                    .open_with(volume, &address, owner, kind, &block, scratch, LeafImage::decode)
+            });
+            if let Ok(Ok(image)) = opened {
+                self.counters.read_again.add(1);
+                return Ok(image);
+            }
+        }
+        self.read_leaf(tree, address)
+    }
+
+    /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block is kept. `None` when the
+    /// leaf shall come into memory: there is room, its block was kept before, or something is wrong with it, which loading it
+    /// will tell.
+    fn look_up_once(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
+        let place = (tree.shape.volume, address);
+        let limit = self.budget.kept_limit();
+        if !self.budget.is_tight() || address.bytes() > limit / 64 || self.kept.has(&place) {
+            return None;
+        }
+        self.make_page_room();
+        self.counters.pages_read.add(1);
+        let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
+            let look = |raw: &[u8]| {
+                LeafImage::find_in(raw, key).map(|value| match value {
+                    None => Found::Nothing,
+                    Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
+                    Some(NewValue::Large(large)) => Found::Large(Bytes::copy_from_slice(large.cell())),
+                })
+            };
+            let read = self
+                .store
+                .read_with(place.0, &address, tree.id.0, BlockKind::Leaf, scratch, look);
+            let block = scratch.last_block(&address)?;
+            Some((read.ok()?.ok()?, Box::<[u8]>::from(block)))
+        })?;
+        let change = self.kept.put(place, block, limit as usize);
+        self.budget.add(Use::Kept, change);
+        Some(found)
+    }
+
+    /// Has kept blocks take no more than their share, and `give` bytes less than now.
+    pub(crate) fn trim_kept(&self, give: u64) {
+        let left = self.budget.used(Use::Kept).saturating_sub(give);
+        let change = self.kept.trim(self.budget.kept_limit().min(left) as usize);
+        self.budget.add(Use::Kept, change);
+    }
+
     /// An inner node from disk.
     pub(crate) fn read_inner(&self, tree: &Tree, address: BlockAddr, level: u8) -> Result<Inner> {
         let damaged = |reason: &str| EngineError::Corrupt {
@@ -358,7 +417,7 @@ impl Core {
             let bytes = inner.memory_bytes();
             (Some(Child::Inner(Arc::new(inner))), None, bytes)
         } else if rows == Rows::Wanted {
-            let Some(image) = read_what_is_there(|| self.read_leaf(tree, address), is_there)? else {
+            let Some(image) = read_what_is_there(|| self.load_leaf(tree, address), is_there)? else {
                 return Ok(());
             };
             let bytes = image.memory_bytes();
@@ -394,7 +453,7 @@ impl Core {
             let _state = leaf.state.lock();
             is_base(leaf.view.load(&rcu::pin()))
         };
-        let Some(image) = read_what_is_there(|| self.read_leaf(tree, address), is_there)? else {
+        let Some(image) = read_what_is_there(|| self.load_leaf(tree, address), is_there)? else {
             return Ok(());
         };
         let guard = rcu::pin();
@@ -500,7 +559,6 @@ impl LeafView {
 impl Core {
     /// The value of a key as of `at`.
     pub(crate) fn get(&self, tree: &Arc<Tree>, key: &[u8], at: Seq) -> Result<Option<Bytes>> {
-        use crate::leaf::Found;
         loop {
             let guard: Guard = rcu::pin();
             match tree.descend(Target::At(key), 0, &guard).child {
@@ -510,27 +568,44 @@ impl Core {
                         continue;
                     }
                     leaf.warm();
-                    match view.get(key, at, &guard) {
-                        Found::Inline(bytes) => return Ok(Some(bytes)),
-                        Found::Nothing => return Ok(None),
-                        Found::Large(cell) => {
-                            drop(guard);
-                            return self.read_large(tree, &cell).map(Some);
-                        }
-                        Found::NotLoaded(address) => {
+                    let (found, added) = match view.get(key, at, &guard) {
+                        Found::NotLoaded(address, added) => {
                             let leaf = leaf.clone();
                             drop(guard);
-                            self.bring_base_in(tree, &leaf, address)?;
+                            let Some(found) = self.look_up_once(tree, address, key) else {
+                                self.bring_base_in(tree, &leaf, address)?;
+                                continue;
+                            };
+                            (found, added)
                         }
-                    }
+                        found => {
+                            drop(guard);
+                            (found, None)
+                        }
+                    };
+                    return self.value_of(tree, with_added(found, added));
                 }
                 Child::Stored { address, level } => {
                     let (address, level) = (*address, *level);
                     drop(guard);
+                    if level == 0
+                        && let Some(found) = self.look_up_once(tree, address, key)
+                    {
+                        return self.value_of(tree, found);
+                    }
                     self.bring_in(tree, Target::At(key), address, level, Rows::Wanted)?;
                 }
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             }
+        }
+    }
+
+    fn value_of(&self, tree: &Tree, found: Found) -> Result<Option<Bytes>> {
+        match found {
+            Found::Inline(bytes) => Ok(Some(bytes)),
+            Found::Nothing => Ok(None),
+            Found::Large(cell) => self.read_large(tree, &cell).map(Some),
+            Found::NotLoaded(..) => unreachable!("the base was looked at"),
         }
     }
 }

@@ -88,8 +88,8 @@ pub(crate) enum Found {
     Inline(Bytes),
     /// The cell of a large value.
     Large(Bytes),
-    /// The image at this address has to be loaded first; `added` counts on top of what it holds.
-    NotLoaded(BlockAddr),
+    /// The image at this address has to be loaded first; the number, if any, counts on top of what it holds.
+    NotLoaded(BlockAddr, Option<i64>),
 }
 
 impl LeafView {
@@ -160,7 +160,7 @@ impl LeafView {
             Ground::Gone => Found::Nothing,
             Ground::Value(value) => found(value),
             Ground::Base => match self.base_at(at) {
-                Err(address) => return Found::NotLoaded(address),
+                Err(address) => return Found::NotLoaded(address, sight.added),
                 Ok(None) => Found::Nothing,
                 Ok(Some(image)) => match image.find(key) {
                     Err(_) => Found::Nothing,
@@ -322,6 +322,6 @@ fn settled(view: &LeafView, key: &[u8], amount: i64, guard: &Guard) -> Change {
     match view.get(key, Seq(u64::MAX - 1), guard) {
         Found::Inline(bytes) => Change::Put(Value::Inline(sum(&bytes, amount))),
         Found::Nothing | Found::Large(_) => Change::Put(Value::Inline(sum(&[], amount))),
-        Found::NotLoaded(_) => Change::Add(amount),
+        Found::NotLoaded(..) => Change::Add(amount),
     }
 }

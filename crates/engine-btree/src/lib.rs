@@ -3,7 +3,7 @@
 //! How the pieces lie, from the bottom up: `page` is what a leaf or inner node looks like; `version` and `delta` are what was
 //! written since; `leaf` puts both together, `fold` merges them; `tree` is the structure above, `restructure` changes it;
 //! `core` holds what all share and brings pages in; `apply` writes, `snapshot` reads, `ahead` before it is asked; `write_back`, `checkpoint` and `bulk` write
-//! to disk, `relief` keeps memory within its bounds, `relocate` empties parts of the files; `large_values` is the book of
+//! to disk, `relief` keeps memory within its bounds, `kept` has blocks that were read once, `relocate` empties parts of the files; `large_values` is the book of
 //! values outside leaves; `directory` is the table of tables; `maintain` checks and compacts, `salvage` rebuilds what damage
 //! has left.
 //! `docs/engines/btree.md` tells the whole story.
@@ -20,6 +20,7 @@ mod delta;
 mod directory;
 mod engine_impl;
 mod fold;
+mod kept;
 mod large_values;
 mod leaf;
 mod maintain;

@@ -106,6 +106,10 @@ impl Core {
                 break;
             }
         }
+        let beyond = self.budget.total().saturating_sub(self.budget.limit());
+        if beyond > 0 {
+            self.trim_kept(beyond);
+        }
         // Not some time: that is the memory the page needs.
         rcu::pin().flush();
     }
@@ -156,6 +160,11 @@ impl Core {
             }
             self.check_running()?;
             self.look_at_heap();
+            // Where leaves have nothing to give, kept blocks go before anything is written.
+            self.trim_kept(if in_vain > 0 { self.budget.excess() } else { 0 });
+            if self.budget.excess() == 0 && self.deltas_excess() == 0 {
+                continue;
+            }
             let write = self.deltas_excess() > 0 || in_vain > STEP;
             let freed = self.evict_some(write)?;
             rcu::pin().flush();

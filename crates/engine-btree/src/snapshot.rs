@@ -507,7 +507,7 @@ fn take_merged(
                         stop: Some(Stop::Large(entry.key.to_vec(), cell)),
                     };
                 }
-                Found::NotLoaded(_) => unreachable!("the base was looked at"),
+                Found::NotLoaded(..) => unreachable!("the base was looked at"),
             }
         }
         if limits.are_reached_by(rows) {

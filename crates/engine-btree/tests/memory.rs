@@ -79,6 +79,7 @@ fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
 fn memory_is_counted_and_bounded() {
     accounted_bytes_are_the_heaps();
     readers_take_a_page_each_beyond_the_limit_at_most();
+    leaves_that_are_read_once_stay_compressed();
 }
 
 fn accounted_bytes_are_the_heaps() {
@@ -163,4 +164,60 @@ fn readers_take_a_page_each_beyond_the_limit_at_most() {
         });
     });
     assert!(stat(&engine, "cache.pagesEvicted") > 5_000, "pages had to go");
+}
+
+/// Rows come right from blocks that are kept, from pages made of them, and below fresh writes; and all is counted.
+fn leaves_that_are_read_once_stay_compressed() {
+    const ROWS: u64 = 100_000;
+    let directory = tempfile::tempdir().unwrap();
+    let dice = Dice::new(seed());
+    let engine = open(directory.path(), 8 * MIB, 1);
+    load(&engine, ROWS, &dice);
+    engine.checkpoint().unwrap();
+    let mut expected = Vec::new();
+    {
+        let view = engine.snapshot().unwrap();
+        let mut cursor = view.cursor(TABLE, KeyRange::all(), Direction::Forward).unwrap();
+        let limits = FillLimits {
+            rows_max: 1000,
+            bytes_max: 1 << 20,
+        };
+        let mut rows = Rows::new();
+        while cursor.fill(&mut rows, limits).unwrap() {
+            expected.extend((0..rows.len()).map(|index| rows.value(index).to_vec()));
+        }
+    }
+    assert_eq!(expected.len() as u64, ROWS);
+    let again_before = stat(&engine, "cache.pagesReadAgain");
+    let mut seq = Seq(1 + ROWS / BATCH_ROWS);
+    for round in 0..20_000 {
+        let row = dice.below(ROWS);
+        if round % 10 == 0 {
+            let mut batch = Batch::new();
+            expected[row as usize] = vec![9; dice.within(50, 500) as usize];
+            batch.put(TABLE, key(row), expected[row as usize].clone());
+            seq = Seq(seq.0 + 1);
+            engine.apply(&batch, seq).unwrap();
+            engine.publish(seq);
+        }
+        // The row, one beside it, and one that is not there.
+        let view = engine.snapshot().unwrap();
+        for row in [row, (row + 1) % ROWS] {
+            let found = view.get(TABLE, &key(row)).unwrap();
+            assert_eq!(
+                found.as_deref(),
+                Some(&*expected[row as usize]),
+                "row {row}, round {round}"
+            );
+        }
+        let between = [&key(row)[..], &[0]].concat();
+        assert_eq!(view.get(TABLE, &between).unwrap(), None);
+    }
+    let (kept, limit) = (stat(&engine, "cache.keptBytes"), stat(&engine, "cache.limitBytes"));
+    assert!(
+        (1..limit * 2 / 3).contains(&kept),
+        "{kept} bytes of kept blocks, {limit} in all"
+    );
+    let again = stat(&engine, "cache.pagesReadAgain") - again_before;
+    assert!(again > 1000, "{again} blocks were wanted a second time");
 }

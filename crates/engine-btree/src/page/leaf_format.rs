@@ -130,6 +130,48 @@ impl LeafImage {
         }
     }
 
+    /// The value of `key` in raw bytes, without an image of them. Looks at the rows up to the key's and not at those behind, so
+    /// that it finds less of what may be wrong than [`LeafImage::decode`].
+    pub(crate) fn find_in<'r>(raw: &'r [u8], key: &[u8]) -> Result<Option<NewValue<'r>>, PageDamage> {
+        let mut reader = Reader::new(raw);
+        let header = LeafHeader::read(&mut reader)?;
+        let prefix = reader.take(header.prefix_len)?;
+        let Some(suffix) = key.strip_prefix(prefix) else {
+            return Ok(None);
+        };
+        // Bytes that the suffix shares with that of the row before, which lies below it.
+        let mut known = 0;
+        for _ in 0..header.rows {
+            let shared = reader.varint()?;
+            let unshared = reader.varint()?;
+            let value = reader.varint()?;
+            let (value_len, is_large) = (value >> 1, value & 1 != 0);
+            let added = reader.take(unshared + value_len)?;
+            if shared > known {
+                // As far below as the row before.
+                continue;
+            }
+            if shared < known {
+                // It rises where the row before is as the suffix: it lies above, and so does all that follows.
+                return Ok(None);
+            }
+            let (unshared, value) = added.split_at(unshared);
+            let same = common_prefix(unshared, &suffix[known..]);
+            known += same;
+            match (unshared.get(same), suffix.get(known)) {
+                (None, None) if is_large => {
+                    let large = LargeRef::from_cell(value).ok_or_else(|| reader.damage("a large value's cell"))?;
+                    return Ok(Some(NewValue::Large(large)));
+                }
+                (None, None) => return Ok(Some(NewValue::Inline(value))),
+                (None, Some(_)) => {}
+                (Some(row), Some(wanted)) if row < wanted => {}
+                (Some(_), _) => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
     fn is_prefix_longest(&self) -> bool {
         match self.len() {
             0 => self.prefix().is_empty(),

@@ -115,6 +115,18 @@ proptest! {
     }
 
     #[test]
+    fn a_row_is_found_in_the_bytes(rows in rows(), probes in prop::collection::vec(key(), 0..40)) {
+        let raw = encoded(&image_of(&rows));
+        let cut = |key: &Vec<u8>| key[..key.len() / 2].to_vec();
+        let extended = |key: &Vec<u8>| [key.as_slice(), &[0]].concat();
+        let near: Vec<_> = rows.keys().flat_map(|key| [cut(key), extended(key), key.clone()]).collect();
+        for probe in probes.into_iter().chain(near) {
+            let found = LeafImage::find_in(&raw, &probe).expect("its own bytes");
+            prop_assert_eq!(found, rows.get(&probe).map(Row::as_new), "{:?}", probe);
+        }
+    }
+
+    #[test]
     fn rows_go_from_leaf_to_leaf(rows in rows(), at in any::<prop::sample::Index>()) {
         let image = image_of(&rows);
         let cut = at.index(image.len() + 1);
@@ -189,6 +201,10 @@ proptest! {
 
 /// Whatever decodes is a sound page with exactly these bytes.
 fn demand_page_or_error(raw: &[u8]) -> bool {
+    for key in [&b""[..], b"k", &raw[raw.len() / 2..]] {
+        // Finds or not, or an error: what is not looked at may be anything.
+        let _ = LeafImage::find_in(raw, key);
+    }
     let leaf = LeafImage::decode(raw).is_ok_and(|image| {
         image.check_invariants();
         assert_eq!(encoded(&image), raw, "one image, one encoding");
