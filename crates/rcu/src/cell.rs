@@ -9,6 +9,7 @@
 //! `T: Send + Sync + 'static`, because any thread may read it and any thread may run the deferred drop, at any later time.
 
 use crate::schedule_point;
+use crate::waiting::Weight;
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use std::sync::atomic::Ordering;
 
@@ -36,10 +37,16 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// Puts another value in; readers of the old one keep it.
     #[inline]
     pub fn replace(&self, value: T, guard: &Guard) {
+        self.replace_large(value, 0, guard);
+    }
+
+    /// As [`Rcu::replace`]; `bytes` of heap memory go with the old value, for [`crate::waiting`].
+    #[inline]
+    pub fn replace_large(&self, value: T, bytes: usize, guard: &Guard) {
         schedule_point();
         let old = self.pointer.swap(Owned::new(value), Ordering::AcqRel, guard);
         schedule_point();
-        retire(old, guard);
+        retire(old, bytes, guard);
     }
 }
 
@@ -86,7 +93,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             None => self.pointer.swap(Shared::null(), Ordering::AcqRel, guard),
         };
         schedule_point();
-        retire(old, guard);
+        retire(old, 0, guard);
     }
 
     /// Puts a value in whose `link` cell takes over what this cell held: a push onto a chain. The old value stays readable
@@ -114,12 +121,20 @@ impl<T: Send + Sync + 'static> Drop for RcuOption<T> {
     }
 }
 
-/// Hands a pointer that was swapped out to the collector.
+/// Hands a pointer that was swapped out to the collector; `bytes` go with it besides the value itself.
 #[inline]
-fn retire<T: Send + Sync + 'static>(old: Shared<'_, T>, guard: &Guard) {
+fn retire<T: Send + Sync + 'static>(old: Shared<'_, T>, bytes: usize, guard: &Guard) {
     if !old.is_null() {
-        // SAFETY: `old` came out of a cell by a swap, so nobody else retires it and no later reader finds it.
-        unsafe { guard.defer_destroy(old) };
+        let weight = Weight::of(size_of::<T>() + bytes);
+        weight.retired();
+        // SAFETY: `old` came out of a cell by a swap, so nobody else retires it and no later reader finds it: when the
+        // collector calls this, once, it is the only pointer left. `T` is `Send`, so any thread may drop it.
+        unsafe {
+            guard.defer_unchecked(move || {
+                drop(old.into_owned());
+                weight.freed();
+            });
+        }
     }
 }
 
@@ -128,7 +143,7 @@ fn retire<T: Send + Sync + 'static>(old: Shared<'_, T>, guard: &Guard) {
 fn drop_pointer<T: Send + Sync + 'static>(pointer: &Atomic<T>) {
     let guard = crate::pin();
     let old = pointer.swap(Shared::null(), Ordering::AcqRel, &guard);
-    retire(old, &guard);
+    retire(old, 0, &guard);
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

@@ -7,7 +7,7 @@
 pub use crossbeam_epoch::Guard;
 
 #[cfg(not(feature = "shuttle"))]
-pub use crossbeam_epoch::pin;
+pub use crossbeam_epoch::{is_pinned, pin};
 
 #[cfg(feature = "shuttle")]
 mod checked {
@@ -27,6 +27,11 @@ mod checked {
         COLLECTOR.with(|collector| collector.register())
     }
 
+    /// Whether the checked thread has a guard.
+    pub fn is_pinned() -> bool {
+        PARTICIPANT.try_with(LocalHandle::is_pinned).unwrap_or(false)
+    }
+
     /// Pins the current epoch for the checked thread.
     pub fn pin() -> Guard {
         // A thread that is ending has no participant any more, and may still drop cells.
@@ -37,7 +42,7 @@ mod checked {
 }
 
 #[cfg(feature = "shuttle")]
-pub use checked::pin;
+pub use checked::{is_pinned, pin};
 
 /// A point where the schedule checker may switch threads; nothing at all without it.
 #[inline(always)]

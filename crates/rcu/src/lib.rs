@@ -4,6 +4,8 @@
 //! current epoch ([`pin`]) and gets references that stay good while the guard lives; what was replaced is freed when no
 //! reader can still see it (Fraser, *Practical lock-freedom*, 2004; the library is `crossbeam-epoch`).
 //!
+//! [`waiting`] tells how much that is.
+//!
 //! [`Mutex`] is the lock for writers, [`RwLock`] the one for few that exclude many. With the feature `shuttle` they are the
 //! schedule checker's, and every load, replacement and [`schedule_point`] is a point where the checker may switch threads.
 
@@ -11,6 +13,7 @@ mod cell;
 mod epoch;
 mod mutex;
 mod rw_lock;
+mod waiting;
 
 #[cfg(feature = "shuttle")]
 pub use shuttle::thread_local;
@@ -18,6 +21,7 @@ pub use shuttle::thread_local;
 pub use std::thread_local;
 
 pub use cell::{Rcu, RcuOption};
-pub use epoch::{Guard, pin, schedule_point, yield_now};
+pub use epoch::{Guard, is_pinned, pin, schedule_point, yield_now};
 pub use mutex::{Mutex, MutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use waiting::{Waiting, waiting};
