@@ -22,15 +22,33 @@ pub(crate) const FRAME_RAW_BYTES_MAX: usize = ENTRY_BYTES_MAX + crate::format::E
 /// Frames below this are not worth compressing.
 pub(crate) const COMPRESS_RAW_BYTES_MIN: usize = 4 * 1024;
 
+/// The buffer's bound by default, and the largest and least that [`crate::LogOptions::buffer_bytes_for`] answers. What is appended
+/// during a sync of some ten milliseconds has to find room.
+pub(crate) const BUFFER_BYTES_MOST: u64 = 64 * 1024 * 1024;
+pub(crate) const BUFFER_BYTES_LEAST: u64 = 4 * 1024 * 1024;
+
+/// It is one part in so many of the cache: little beside it.
+pub(crate) const BUFFER_PART_OF_CACHE: u64 = 16;
+
 /// A group (frames that share one write and one sync) is closed at so many bytes, so that nobody waits for more.
-pub(crate) const GROUP_BYTES_TARGET: usize = 8 * 1024 * 1024;
+const GROUP_BYTES_MOST: usize = 8 * 1024 * 1024;
+const GROUP_BYTES_LEAST: usize = 1024 * 1024;
 
 /// So many buffered bytes wake the background flusher early.
-pub(crate) const FLUSH_SOON_BYTES: usize = 4 * 1024 * 1024;
+const FLUSH_SOON_BYTES_MOST: usize = 4 * 1024 * 1024;
 
-/// `append` refuses beyond so many times the bound that `wait_for_room` keeps: the last resort against callers that never
-/// wait.
-pub(crate) const BUFFER_HARD_LIMIT_FACTOR: usize = 4;
+/// The bound of a group where the buffer has this one: a group takes memory beside the buffer.
+pub(crate) fn group_bytes(buffer_bytes_max: usize) -> usize {
+    (buffer_bytes_max / 4).clamp(GROUP_BYTES_LEAST, GROUP_BYTES_MOST)
+}
+
+/// Buffered bytes that wake the background flusher, where the buffer has this bound: long before it is full.
+pub(crate) fn flush_soon_bytes(buffer_bytes_max: usize) -> usize {
+    (buffer_bytes_max / 4).clamp(1, FLUSH_SOON_BYTES_MOST)
+}
+
+/// The default of `buffer_bytes_refused`: some entries of the greatest length beyond the bound that `wait_for_room` keeps.
+pub(crate) const BUFFER_BYTES_REFUSED: usize = 256 * 1024 * 1024;
 
 /// Emptied chunks with more memory than this are not kept for reuse.
 pub(crate) const CHUNK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;

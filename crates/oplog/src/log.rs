@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::catalog::Catalog;
 use crate::disk::{Disk, SYNC_DIRECTORY};
 use crate::format::ENTRY_LENGTH_BYTES;
-use crate::limits::{BUFFER_HARD_LIMIT_FACTOR, ENTRY_BYTES_MAX, FLUSH_SOON_BYTES};
+use crate::limits::{ENTRY_BYTES_MAX, flush_soon_bytes, group_bytes};
 use crate::recovery::recover;
 use crate::stats::add;
 use crate::writer::Writer;
@@ -38,6 +38,8 @@ pub struct Log {
 pub(crate) struct Shared {
     mode: LogMode,
     buffer_bytes_max: usize,
+    flush_soon_bytes: usize,
+    buffer_bytes_refused: usize,
     background: bool,
     spinners_max: usize,
     on_failure: Option<FailureHandler>,
@@ -103,12 +105,15 @@ impl Log {
             found.next_number,
             options.segment_bytes,
             options.codec,
+            group_bytes(options.buffer_bytes_max),
             env.random.clone(),
         )?;
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shared = Arc::new(Shared {
             mode: options.mode,
             buffer_bytes_max: options.buffer_bytes_max,
+            flush_soon_bytes: flush_soon_bytes(options.buffer_bytes_max),
+            buffer_bytes_refused: options.buffer_bytes_refused,
             background: options.background && options.mode == LogMode::On,
             spinners_max: cpus / 2,
             on_failure: options.on_failure,
@@ -164,7 +169,7 @@ impl Log {
             return Ok(Seq(shared.last.fetch_add(1, Ordering::Release) + 1));
         }
         let before = shared.buffered.load(Ordering::Relaxed);
-        if before > shared.buffer_bytes_max.saturating_mul(BUFFER_HARD_LIMIT_FACTOR) {
+        if before > shared.buffer_bytes_refused {
             return Err(LogError::BufferFull { bytes: before });
         }
         let seq = buffer.push(parts, bytes);
@@ -175,7 +180,7 @@ impl Log {
         let added = ENTRY_LENGTH_BYTES + bytes;
         let before = shared.buffered.fetch_add(added, Ordering::Relaxed);
         drop(buffer);
-        if before < FLUSH_SOON_BYTES && before + added >= FLUSH_SOON_BYTES {
+        if before < shared.flush_soon_bytes && before + added >= shared.flush_soon_bytes {
             shared.ask(|duty| duty.flush_soon = true);
         }
         Ok(seq)

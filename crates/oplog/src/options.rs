@@ -1,6 +1,9 @@
 //! How a log is to be kept.
 
-use crate::limits::{FRAME_RAW_BYTES_TARGET, FRAME_RAW_BYTES_TARGET_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::limits::{
+    BUFFER_BYTES_LEAST, BUFFER_BYTES_MOST, BUFFER_BYTES_REFUSED, BUFFER_PART_OF_CACHE, FRAME_RAW_BYTES_TARGET,
+    FRAME_RAW_BYTES_TARGET_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+};
 use crate::{LogError, Result};
 use codec::Codec;
 use std::path::PathBuf;
@@ -38,6 +41,9 @@ pub struct LogOptions {
     pub mode: LogMode,
     /// `wait_for_room` waits while more bytes than this are not yet on disk.
     pub buffer_bytes_max: usize,
+    /// `append` refuses while more bytes than this are not yet on disk: the last resort against callers that never wait. Each
+    /// that has just waited may append an entry of any length, so it lies far above.
+    pub buffer_bytes_refused: usize,
     /// Recycled segment files kept for reuse.
     pub spare_segments_max: usize,
     /// Run the background flusher. Without it (simulation) entries reach the disk by `flush` and `wait_durable` only.
@@ -56,11 +62,18 @@ impl LogOptions {
             frame_bytes: FRAME_RAW_BYTES_TARGET,
             commit_interval: Duration::from_millis(100),
             mode: LogMode::On,
-            buffer_bytes_max: 64 * 1024 * 1024,
+            buffer_bytes_max: BUFFER_BYTES_MOST as usize,
+            buffer_bytes_refused: BUFFER_BYTES_REFUSED,
             spare_segments_max: 2,
             background: true,
             on_failure: None,
         }
+    }
+
+    /// A bound for the buffer in proportion to the engine's cache: a sixteenth of it, between 4 and 64 MiB.
+    pub fn buffer_bytes_for(cache_bytes: u64) -> usize {
+        let share = cache_bytes / BUFFER_PART_OF_CACHE;
+        share.clamp(BUFFER_BYTES_LEAST, BUFFER_BYTES_MOST) as usize
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -95,5 +108,28 @@ impl LogOptions {
             1,
             3_600_000,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{flush_soon_bytes, group_bytes};
+
+    #[test]
+    fn the_buffer_is_in_proportion_to_the_cache() {
+        const MIB: u64 = 1 << 20;
+        let bounds = [0, 64, 256, 1024, 1 << 20].map(|cache| LogOptions::buffer_bytes_for(cache * MIB) as u64 / MIB);
+        assert_eq!(bounds, [4, 4, 16, 64, 64]);
+        for bound in bounds.map(|bound| (bound * MIB) as usize) {
+            assert!(flush_soon_bytes(bound) <= bound / 4, "flushed before anybody waits");
+            assert!(
+                group_bytes(bound) <= bound / 4,
+                "a group takes little beside the buffer"
+            );
+        }
+        let default = LogOptions::new("/log");
+        assert_eq!(default.buffer_bytes_max as u64, 64 * MIB);
+        assert!(default.check().is_ok() && default.buffer_bytes_refused > default.buffer_bytes_max);
     }
 }

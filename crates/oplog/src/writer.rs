@@ -16,7 +16,7 @@ use crate::buffer::{Buffer, Chunk};
 use crate::catalog::{Catalog, Segment, new_stamp};
 use crate::disk::Disk;
 use crate::format::{FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentNumber, padded};
-use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_BYTES_TARGET, GROUP_KEPT_BYTES_MAX};
+use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_KEPT_BYTES_MAX};
 use crate::stats::add;
 use crate::{LogError, Result};
 use codec::{Codec, Compressor};
@@ -43,6 +43,8 @@ pub(crate) struct Writer {
     pending: VecDeque<Chunk>,
     emptied: Vec<Vec<u8>>,
     group: Vec<u8>,
+    /// A group is closed at so many.
+    group_bytes: usize,
 }
 
 /// What one group brought to disk.
@@ -72,6 +74,7 @@ impl Writer {
         next_number: SegmentNumber,
         segment_bytes: u64,
         codec: Codec,
+        group_bytes: usize,
         random: Arc<dyn Random>,
     ) -> Result<Self> {
         let compressor = Compressor::new(codec).map_err(LogError::Compressor)?;
@@ -84,6 +87,7 @@ impl Writer {
             pending: VecDeque::new(),
             emptied: Vec::new(),
             group: Vec::new(),
+            group_bytes,
         })
     }
 
@@ -161,7 +165,7 @@ impl Writer {
         self.group.clear();
         for chunk in &self.pending {
             let start = self.group.len();
-            if start > 0 && start + chunk.raw.len() > GROUP_BYTES_TARGET {
+            if start > 0 && start + chunk.raw.len() > self.group_bytes {
                 break;
             }
             let header = frame_into(&mut self.group, &mut self.compressor, chunk, segment, group_start);

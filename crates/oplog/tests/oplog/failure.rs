@@ -134,6 +134,7 @@ fn writers_wait_for_room_and_those_who_do_not_are_refused_in_the_end() {
     let fs = SimulatedFs::new(1);
     let options = LogOptions {
         buffer_bytes_max: 10_000,
+        buffer_bytes_refused: 40_000,
         ..options()
     };
     let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
