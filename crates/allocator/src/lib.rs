@@ -3,6 +3,7 @@
 //! A program takes it by `use allocator as _;`. What C libraries allocate is not its business. A program's user can change
 //! settings by the environment variable `_RJEM_MALLOC_CONF`. Decision 6 has the measurements.
 
+use std::ffi::CStr;
 use tikv_jemalloc_ctl::{epoch, stats};
 use tikv_jemallocator::Jemalloc;
 
@@ -50,8 +51,12 @@ pub fn heap_use() -> HeapUse {
     told.unwrap_or_default()
 }
 
-/// Bytes between what is in use: in pages that cannot be given back because of it.
-pub fn fragmented_bytes() -> u64 {
-    let heap = heap_use();
-    heap.active.saturating_sub(heap.used)
+/// Gives all freed pages back to the system at once, instead of when nobody has used them for a while.
+pub fn give_back() {
+    // "All arenas", in jemalloc's notation (`MALLCTL_ARENAS_ALL`).
+    const PURGE: &CStr = c"arena.4096.purge";
+    let nothing = std::ptr::null_mut();
+    // SAFETY: the name ends with a zero; this control reads and writes nothing, which is what the null pointers tell. When
+    // it refuses, nothing has happened, and there is nothing to be done about it.
+    let _ = unsafe { tikv_jemalloc_sys::mallctl(PURGE.as_ptr(), nothing, std::ptr::null_mut(), nothing, 0) };
 }

@@ -35,4 +35,14 @@ fn figures_follow_what_is_allocated() {
     let sparse = allocator::heap_use();
     assert!(sparse.used < full.used - (BLOCK * BLOCKS / 2) as u64, "{sparse:?}");
     assert_eq!(blocks.len(), BLOCKS / 16);
+    // What is freed together makes whole pages, which stay for a while.
+    let whole: Vec<Vec<u8>> = (0..BLOCKS / 4).map(|_| vec![1; 16 * BLOCK]).collect();
+    drop(whole);
+    allocator::give_back();
+    let rest = allocator::heap_use();
+    let idle = rest.resident - rest.active;
+    assert!(
+        idle < (BLOCK * BLOCKS / 2) as u64,
+        "{idle} bytes of {rest:?} are free and not given back"
+    );
 }

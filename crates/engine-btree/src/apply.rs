@@ -232,7 +232,7 @@ impl Core {
         drop(state);
         self.account(tree, 0, pushed.bytes);
         if newly_listed {
-            tree.dirty.lock().push(leaf.clone());
+            tree.list_dirty(leaf.clone(), guard);
             self.table_changed(tree.id);
         }
         if newly_in_ring {

@@ -2,7 +2,7 @@
 //!
 //! Owners report what they allocate and free, as the allocator rounds it ([`good_size`]). The last twentieth of the limit is
 //! a *reserve*: eviction keeps it free, and what reaches into it makes writers wait a little, in proportion. Readers never
-//! wait. The limit gives way to memory that the allocator holds and nobody uses ([`Budget::give_way`]). Nothing here waits,
+//! wait. The limit gives way to memory that the process takes beside ([`Budget::give_way`]). Nothing here waits,
 //! evicts or reads a clock: it is arithmetic, for those who do.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -32,8 +32,10 @@ const KEPT_PERCENT: u64 = 60;
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
 /// Bytes written back in a second, until it was measured.
 const RATE_AT_START: u64 = 64 << 20;
-/// Fragmentation up to one part in so many of the largest limit is expected.
-const FRAGMENTED_PART: u64 = 32;
+/// The limit never sinks by more than one part in so many of the largest one: what fills the rest is not pages.
+const SUNK_PART: u64 = 3;
+/// What was taken beside is forgotten by one part in so many with each look: it comes in bursts, and the next one needs room too.
+const FORGET_PART: u64 = 16;
 /// The limit moves by at most one part in so many of the largest one at a time, less than half of the reserve: writers do not
 /// come to a halt when it sinks.
 const LIMIT_STEP_PART: u64 = 64;
@@ -44,8 +46,10 @@ const RATE_SMOOTHING: u64 = 8;
 pub(crate) struct Budget {
     limit: AtomicU64,
     limit_max: u64,
-    /// What the allocator held beyond what it was asked for, at the last look.
-    fragmented: AtomicU64,
+    /// What the heap took beside what is counted here, at the last look.
+    beside: AtomicU64,
+    /// The most of it that was unexpected, of late.
+    unexpected: AtomicU64,
     /// By [`Use`]. A sum may be below zero for a moment, when a free is counted before its allocation.
     used: [AtomicI64; USES],
     /// Bytes written back in a second, as measured lately.
@@ -57,7 +61,8 @@ impl Budget {
         Self {
             limit: AtomicU64::new(limit_bytes),
             limit_max: limit_bytes,
-            fragmented: AtomicU64::new(0),
+            beside: AtomicU64::new(0),
+            unexpected: AtomicU64::new(0),
             used: Default::default(),
             rate: AtomicU64::new(RATE_AT_START),
         }
@@ -68,20 +73,29 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Moves the limit a step towards what leaves room for `fragmented` bytes that the allocator holds for nobody, but never
-    /// below half of the largest limit. One caller at a time.
-    pub(crate) fn give_way(&self, fragmented: u64) {
-        self.fragmented.store(fragmented, Ordering::Relaxed);
-        let unexpected = fragmented.saturating_sub(self.limit_max / FRAGMENTED_PART);
-        let wanted = self.limit_max - unexpected.min(self.limit_max / 2);
+    /// What the limit is when nothing unexpected is taken beside.
+    pub(crate) fn limit_max(&self) -> u64 {
+        self.limit_max
+    }
+
+    /// Moves the limit a step towards what leaves room for what the heap takes beside what is counted here, as far as that
+    /// exceeds `expected`, now or a moment ago. It never goes below two thirds of the largest limit. One caller at a time.
+    pub(crate) fn give_way(&self, beside: u64, expected: u64) {
+        self.beside.store(beside, Ordering::Relaxed);
+        let before = self.unexpected.load(Ordering::Relaxed);
+        let unexpected = beside
+            .saturating_sub(expected)
+            .max(before - before.div_ceil(FORGET_PART));
+        self.unexpected.store(unexpected, Ordering::Relaxed);
+        let wanted = self.limit_max - unexpected.min(self.limit_max / SUNK_PART);
         let (now, step) = (self.limit(), (self.limit_max / LIMIT_STEP_PART).max(1));
         self.limit
             .store(wanted.clamp(now.saturating_sub(step), now + step), Ordering::Relaxed);
     }
 
-    /// What the allocator held for nobody, at the last look.
-    pub(crate) fn fragmented(&self) -> u64 {
-        self.fragmented.load(Ordering::Relaxed)
+    /// What the heap took beside what is counted here, at the last look.
+    pub(crate) fn beside(&self) -> u64 {
+        self.beside.load(Ordering::Relaxed)
     }
 
     /// Reports bytes allocated, or freed when negative.
@@ -298,27 +312,39 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_gives_way_to_fragmentation_step_by_step_and_comes_back() {
+    fn the_limit_gives_way_step_by_step_to_what_is_taken_beside_and_comes_back() {
         let budget = budget(0);
-        let settle = |fragmented: u64| {
+        let settle = |beside: u64| {
             let mut before = budget.limit();
-            for _ in 0..200 {
-                budget.give_way(fragmented);
+            for _ in 0..1000 {
+                budget.give_way(beside, 3 * MIB);
                 assert!(budget.limit().abs_diff(before) <= 100 * MIB / 64, "small steps");
                 before = budget.limit();
             }
             budget.limit()
         };
         assert_eq!(settle(0), 100 * MIB);
-        assert_eq!(settle(100 * MIB / 32), 100 * MIB, "as much as that is expected");
-        assert_eq!(settle(100 * MIB / 32 + 20 * MIB), 80 * MIB);
-        assert_eq!(budget.fragmented(), 100 * MIB / 32 + 20 * MIB);
+        assert_eq!(settle(3 * MIB), 100 * MIB, "as much as that is expected");
+        assert_eq!(settle(23 * MIB), 80 * MIB);
+        assert_eq!(budget.beside(), 23 * MIB);
         assert_eq!(budget.target(), 76 * MIB, "the reserve follows");
-        assert_eq!(settle(u64::MAX), 50 * MIB, "half of it stays");
+        assert_eq!(settle(u64::MAX), 100 * MIB - 100 * MIB / 3, "two thirds of it stay");
         assert_eq!(settle(0), 100 * MIB);
         let nothing = Budget::new(0);
-        nothing.give_way(u64::MAX);
+        nothing.give_way(u64::MAX, 0);
         assert!(nothing.limit() <= 1);
+    }
+
+    #[test]
+    fn a_burst_is_remembered_for_a_while() {
+        let budget = budget(0);
+        (0..100).for_each(|_| budget.give_way(20 * MIB, 0));
+        assert_eq!(budget.limit(), 80 * MIB);
+        budget.give_way(0, 0);
+        let after = budget.limit();
+        assert!((80 * MIB..=82 * MIB).contains(&after), "{after}");
+        budget.give_way(20 * MIB, 0);
+        assert_eq!(budget.limit(), 80 * MIB);
     }
 
     #[test]

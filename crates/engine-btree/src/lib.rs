@@ -41,5 +41,5 @@ mod workers;
 mod write_back;
 
 pub use engine_impl::BtreeEngine;
-pub use options::BtreeOptions;
+pub use options::{BtreeOptions, Heap, HeapBytes};
 pub use salvage::{LostRange, SalvageReport, TableSalvage};

@@ -26,11 +26,29 @@ pub struct BtreeOptions {
     /// Background threads; `None` takes as many as the machine's processors suggest. With 0 the work is done by whoever needs it
     /// done, which tests use to repeat a run exactly.
     pub threads: Option<usize>,
-    /// Tells the bytes of memory that the allocator holds beyond what it was asked for: a part of them is the cache's to bear.
-    /// `None` where nobody knows, and where several engines share a process.
-    pub fragmented_bytes: Option<fn() -> u64>,
+    /// The process's heap, whose bytes beside those of pages are the cache's to bear. `None` where nobody knows, and where several
+    /// engines share a process.
+    pub heap: Option<Heap>,
     /// Segment length of new files, in bytes.
     pub segment_bytes: u32,
+}
+
+/// What the heap of the process takes, whoever uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapBytes {
+    /// In memory.
+    pub resident: u64,
+    /// Of it, about: freed, and not given back to the system.
+    pub idle: u64,
+}
+
+/// How the heap is asked, and told.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap {
+    /// What it takes now.
+    pub bytes: fn() -> HeapBytes,
+    /// Gives what is freed back to the system.
+    pub give_back: fn(),
 }
 
 impl BtreeOptions {
@@ -65,7 +83,7 @@ impl Default for BtreeOptions {
             large_value_bytes: 32 << 10,
             directory_per_db: false,
             threads: None,
-            fragmented_bytes: None,
+            heap: None,
             segment_bytes: 1 << 20,
         }
     }

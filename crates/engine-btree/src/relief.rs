@@ -10,7 +10,7 @@
 //! (`budget`). Whoever brings a page in when there is no room at all drops a cold one first: so memory passes the limit by no
 //! more than a page for each thread, as long as there are leaves that are on disk as they are.
 
-use crate::budget::Use;
+use crate::budget::{DELAY_MAX, Use};
 use crate::core::Core;
 use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
 use crate::tree::{Child, Target, Tree, base_bytes, leaf_overhead};
@@ -30,13 +30,39 @@ const ROUNDS_MAX: usize = 2;
 const STEPS_MIN: usize = 5;
 /// Leaves that one call of [`Core::make_page_room`] looks at, at most.
 const ROOM_STEPS_MAX: usize = 64;
+/// Who has replaced much waits for it to be freed while it is more than one part in so many of the cache, or than so many values.
+const WAITING_PART: u64 = 64;
+const WAITING_VALUES: u64 = 4096;
+/// Readers and writers do when it is more than one part in so many.
+const WAITING_PART_MAX: u64 = 24;
+/// So many bytes may wait however small the cache.
+const WAITING_BYTES_MIN: u64 = 1 << 20;
+/// How long relief waits between two steps at most, and how long it, or a client, sleeps in between.
+const FREE_PATIENCE: Duration = Duration::from_millis(5);
+const FREE_PAUSE: Duration = Duration::from_millis(1);
+/// A flush frees up to 512 values: so many of them in one go, and so many by a client.
+pub(crate) const FLUSHES_MAX: u32 = 1024;
+const FLUSHES_OF_CLIENT: u32 = 8;
+/// Flushes after which what can be freed has been: two let the epochs pass, and others' pins are in the way for a moment.
+const FREE_FLUSHES: u32 = 4;
 /// Between two looks at the allocator.
-const HEAP_INTERVAL: Duration = Duration::from_millis(100);
+const HEAP_INTERVAL: Duration = Duration::from_millis(50);
+/// What a process needs whatever the size of the cache; it comes on top.
+const HEAP_SPARED: u64 = 8 << 20;
+/// Freed memory of more than one part in so many of the cache is given back at once when the whole is too much. It costs as much
+/// as it saves when it happens often: what is freed is mostly used again in a moment, and goes back by itself after some.
+const IDLE_PART: u64 = 8;
 
 impl Core {
     /// After a batch: has room made when there is too little, and waits a little when that is not fast enough.
     pub(crate) fn wait_for_room(&self, batch: &Batch) {
         self.relieve_soon();
+        let waited = self.keep_replaced_few();
+        if !waited.is_zero() {
+            self.counters.delays.add(1);
+            self.counters.delay_us.add(waited.as_micros() as u64);
+            return;
+        }
         if self.budget.excess() == 0 || self.workers.threads() == 0 {
             return;
         }
@@ -91,6 +117,7 @@ impl Core {
     /// Before a page comes in: has room made, and makes it here when there is none left at all.
     pub(crate) fn make_page_room(&self) {
         self.relieve_soon();
+        self.keep_replaced_few();
         if self.budget.total() <= self.budget.limit() || self.workers.threads() == 0 {
             return;
         }
@@ -111,19 +138,73 @@ impl Core {
             self.trim_kept(beyond);
         }
         // Not some time: that is the memory the page needs.
-        rcu::pin().flush();
+        self.free_replaced(FLUSHES_OF_CLIENT, Duration::ZERO);
     }
 
-    /// Lets the cache give way to what the allocator holds beyond what it was asked for.
+    /// Frees what was replaced and nobody can see any more, until little of it is left. Where a thread that may still look at it
+    /// does not run, waits for that up to `patience`; not a thread that is pinned itself. Memory that waits is beyond every
+    /// limit, and the loads and folds that go on meanwhile make more of it. Answers how long it waited. Nobody calls it with a lock.
+    pub(crate) fn free_replaced(&self, flushes_max: u32, patience: Duration) -> Duration {
+        rcu::pin().flush();
+        if flushes_max == FLUSHES_MAX {
+            self.look_at_heap();
+        }
+        let bytes_max = (self.options.cache_bytes / WAITING_PART).max(WAITING_BYTES_MIN);
+        let is_much = |waiting: rcu::Waiting| waiting.bytes > bytes_max || waiting.values > WAITING_VALUES;
+        let mut now = rcu::waiting();
+        let (mut in_vain, mut waited) = (0, Duration::ZERO);
+        for _ in 0..flushes_max {
+            if !is_much(now) {
+                break;
+            }
+            rcu::pin().flush();
+            let next = rcu::waiting();
+            in_vain = if next.freed == now.freed { in_vain + 1 } else { 0 };
+            now = next;
+            if in_vain < FREE_FLUSHES {
+                continue;
+            }
+            if waited >= patience || self.workers.threads() == 0 || rcu::is_pinned() {
+                break;
+            }
+            self.room.wait(FREE_PAUSE);
+            waited += FREE_PAUSE;
+        }
+        waited
+    }
+
+    /// For whoever is about to take memory: where much of what was replaced waits to be freed, helps, and waits a moment. Answers how
+    /// long it waited.
+    fn keep_replaced_few(&self) -> Duration {
+        let bytes_max = (self.options.cache_bytes / WAITING_PART_MAX).max(WAITING_BYTES_MIN);
+        let waiting = rcu::waiting().bytes;
+        if waiting > bytes_max {
+            let patience = if waiting > 2 * bytes_max { DELAY_MAX } else { FREE_PAUSE };
+            return self.free_replaced(FLUSHES_OF_CLIENT, patience);
+        }
+        Duration::ZERO
+    }
+
+    /// Lets the cache give way to what the process's heap takes beside it, and has the heap give back what it holds for nobody
+    /// when that is much.
     fn look_at_heap(&self) {
-        let Some(fragmented_bytes) = self.options.fragmented_bytes else {
+        let Some(heap) = self.options.heap else {
             return;
         };
         let now = self.env.clock.monotonic();
-        let mut next_look = self.next_look.lock();
-        if now >= *next_look {
-            *next_look = now + HEAP_INTERVAL;
-            self.budget.give_way(fragmented_bytes());
+        let Some(mut next_look) = self.next_look.try_lock() else {
+            return;
+        };
+        if now < *next_look {
+            return;
+        }
+        *next_look = now + HEAP_INTERVAL;
+        let (cache, bytes) = (self.options.cache_bytes, (heap.bytes)());
+        let beside = bytes.resident.saturating_sub(self.budget.total());
+        self.budget
+            .give_way(beside, cache - self.budget.limit_max() + HEAP_SPARED);
+        if bytes.resident > cache + HEAP_SPARED && bytes.idle > cache / IDLE_PART {
+            (heap.give_back)();
         }
     }
 
@@ -167,7 +248,7 @@ impl Core {
             }
             let write = self.deltas_excess() > 0 || in_vain > STEP;
             let freed = self.evict_some(write)?;
-            rcu::pin().flush();
+            self.free_replaced(FLUSHES_MAX, FREE_PATIENCE);
             // Next to nothing is no gain: leaves that are written shrink and grow by a few bytes.
             if freed as u64 > self.budget.limit() / 16_384 {
                 in_vain = 0;
@@ -291,7 +372,7 @@ impl Core {
         let bytes = std::mem::take(&mut state.delta_bytes);
         state.entries = 0;
         state.delta_rows = 0;
-        leaf.view.replace(LeafView::new(view.base.clone()), &guard);
+        leaf.view.replace_large(LeafView::new(view.base.clone()), bytes, &guard);
         self.account(tree, 0, -(bytes as isize));
     }
 
@@ -307,7 +388,8 @@ impl Core {
             return;
         }
         let bytes = image.memory_bytes();
-        leaf.view.replace(view.with_base(Base::Stored(address)), &guard);
+        leaf.view
+            .replace_large(view.with_base(Base::Stored(address)), bytes, &guard);
         self.account(tree, -(bytes as isize), 0);
         self.counters.pages_evicted.add(1);
     }

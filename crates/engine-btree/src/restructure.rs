@@ -113,6 +113,7 @@ impl Core {
             view.hidden_from
         };
         let image = Arc::new(piece.image);
+        let replaced = base_bytes(&view.base) + state.delta_bytes;
         let pages = image.memory_bytes() as isize - base_bytes(&view.base) as isize;
         let deltas = piece.retained_bytes as isize - state.delta_bytes as isize;
         let base = if image.is_empty() {
@@ -134,7 +135,8 @@ impl Core {
         state.base_is_stored = false;
         state.dropped_large.extend(self.note_dropped(tree, dropped_large));
         piece.owners.iter().for_each(|owner| owner.adopt());
-        leaf.view.replace(view_of(base, hidden, piece.retained), guard);
+        leaf.view
+            .replace_large(view_of(base, hidden, piece.retained), replaced, guard);
         self.account(tree, pages, deltas);
         FoldedBase {
             image,
@@ -242,7 +244,8 @@ impl Core {
         let replaced = tree.replace_child(&leaf.low, 0, first, children.collect(), &guard);
         // By a node that is still there: one that was replaced is written again.
         let written = running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard));
-        leaf.view.replace(LeafView::retired(), &guard);
+        leaf.view
+            .replace_large(LeafView::retired(), base_bytes(&view.base) + state.delta_bytes, &guard);
         self.free_image(tree, &mut state, *line, written);
         self.free_inner(tree, &replaced, written);
         // With the line: a checkpoint that begins from now on writes this tree.
@@ -253,7 +256,7 @@ impl Core {
         self.account_inner(tree, replaced.memory);
         for (_, leaf) in leaves {
             self.ring.push(tree.clone(), leaf.clone());
-            tree.dirty.lock().push(leaf);
+            tree.list_dirty(leaf, &guard);
         }
         // Again: a checkpoint may have begun before it could find them in the list.
         self.table_changed(tree.id);
@@ -423,7 +426,7 @@ impl Core {
         self.account_inner(tree, replaced.memory);
         self.counters.merges.add(1);
         self.ring.push(tree.clone(), made.clone());
-        tree.dirty.lock().push(made);
+        tree.list_dirty(made, &guard);
         self.table_changed(tree.id);
         true
     }
@@ -434,7 +437,7 @@ impl Core {
         if !state.listed {
             state.listed = true;
             drop(state);
-            tree.dirty.lock().push(leaf.clone());
+            tree.list_dirty(leaf.clone(), &rcu::pin());
             self.table_changed(tree.id);
         }
     }

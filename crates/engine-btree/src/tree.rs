@@ -18,13 +18,16 @@ use codec::Codec;
 use engine::TableId;
 use rcu::{Guard, Mutex, Rcu};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Most children of an inner node in memory. A change of structure copies a node, so they are small.
 pub(crate) const CHILDREN_MAX: usize = 96;
 
 /// Separator bytes of an inner node beyond which it is split, long keys being rare.
 const SEPARATOR_BYTES: usize = 64 << 10;
+
+/// Listed leaves that are looked at when one is added: with one, the list grew as fast as leaves leave the tree.
+const DIRTY_LOOKS: usize = 3;
 
 /// What a child cell holds.
 #[derive(Clone)]
@@ -115,6 +118,8 @@ pub(crate) struct Tree {
     pub(crate) structure: Mutex<()>,
     /// Leaves with changes that are not on disk.
     pub(crate) dirty: Mutex<Vec<Arc<Leaf>>>,
+    /// Where [`Tree::list_dirty`] looks next. Changed under `dirty` only.
+    dirty_hand: AtomicUsize,
     /// The leaf at the right edge, once something was written there.
     pub(crate) last_leaf: Mutex<Option<Arc<Leaf>>>,
     /// Bytes of blocks on disk, about.
@@ -177,6 +182,7 @@ impl Tree {
             root: Rcu::new(root),
             structure: Mutex::new(()),
             dirty: Mutex::new(Vec::new()),
+            dirty_hand: AtomicUsize::new(0),
             last_leaf: Mutex::new(None),
             stored_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
@@ -185,6 +191,26 @@ impl Tree {
             has_large: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         }
+    }
+
+    /// Puts a leaf into the list of those to write. Leaves that have left the tree since they were listed, by a split or because
+    /// they are on disk, go out of it on the way, some with each call: between two checkpoints they would otherwise pile up.
+    pub(crate) fn list_dirty(&self, leaf: Arc<Leaf>, guard: &Guard) {
+        let mut gone: [Option<Arc<Leaf>>; DIRTY_LOOKS] = [const { None }; DIRTY_LOOKS];
+        let mut dirty = self.dirty.lock();
+        dirty.push(leaf);
+        let mut hand = self.dirty_hand.load(Ordering::Relaxed);
+        for place in &mut gone {
+            hand = if hand < dirty.len() { hand } else { 0 };
+            match dirty.get(hand) {
+                Some(leaf) if leaf.view.load(guard).retired => *place = Some(dirty.swap_remove(hand)),
+                _ => hand += 1,
+            }
+        }
+        self.dirty_hand.store(hand, Ordering::Relaxed);
+        // What goes, goes without the lock.
+        drop(dirty);
+        drop(gone);
     }
 
     /// Walks down to level `level` (0: a leaf), or to the first child on the way that is not in memory.

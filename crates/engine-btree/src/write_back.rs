@@ -10,6 +10,7 @@ use crate::fold::{homeless, image_at, row_bytes};
 use crate::large_values::{LargeOwner, Place};
 use crate::leaf::{Base, Leaf, LeafState, SEQ_MAX};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage};
+use crate::relief::FLUSHES_MAX;
 use crate::restructure::{FoldedBase, Restructured};
 use crate::tree::Tree;
 use crate::version::{Change, Value};
@@ -19,9 +20,12 @@ use engine::{EngineError, Result, Seq};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Bytes of images after which what was appended is flushed and published.
 const FLUSH_BYTES: usize = 1 << 20;
+/// How long a flush waits at most until what it replaced can be freed.
+const FREE_PATIENCE: Duration = Duration::from_millis(20);
 
 /// Which leaves to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +238,7 @@ impl<'c> PageWriter<'c> {
         if !large.is_empty() {
             state.writing = Some(SEQ_MAX);
             drop(state);
+            drop(guard);
             let housed = self.house(tree, leaf, large);
             leaf.state.lock().writing = None;
             housed?;
@@ -360,9 +365,9 @@ impl<'c> PageWriter<'c> {
                 self.core.drop_base(&tree, &leaf);
             }
         }
-        // What the leaves had before goes back to the allocator now, not some time.
-        rcu::pin().flush();
         self.unflushed = None;
+        // What the leaves had before goes back to the allocator now, not some time.
+        self.core.free_replaced(FLUSHES_MAX, FREE_PATIENCE);
         Ok(())
     }
 }
@@ -444,7 +449,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         if !view.retired && !std::mem::replace(&mut state.listed, true) {
             drop(state);
             drop(structure);
-            tree.dirty.lock().push(leaf.clone());
+            tree.list_dirty(leaf.clone(), &guard);
             core.table_changed(tree.id);
         }
         return;
@@ -485,7 +490,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
     tree.mark_path(&leaf.low, &guard);
     drop(structure);
     if relist {
-        tree.dirty.lock().push(leaf.clone());
+        tree.list_dirty(leaf.clone(), &guard);
         core.table_changed(tree.id);
     } else if image.is_empty() {
         // It had to be written, because the image before had large values.

@@ -78,6 +78,7 @@ fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
 #[test]
 fn memory_is_counted_and_bounded() {
     accounted_bytes_are_the_heaps();
+    leaves_that_left_memory_are_not_kept_for_the_next_checkpoint();
     readers_take_a_page_each_beyond_the_limit_at_most();
     leaves_that_are_read_once_stay_compressed();
 }
@@ -103,6 +104,12 @@ fn accounted_bytes_are_the_heaps() {
     };
     close("loaded");
     engine.checkpoint().unwrap();
+    // A sixty-fourth of the cache may wait, and what came after the last flush.
+    let replaced = stat(&engine, "cache.replacedBytes");
+    assert!(
+        replaced <= 5 * MIB,
+        "{replaced} bytes of what a checkpoint replaced wait to be freed"
+    );
     close("written");
     let mut batch = Batch::new();
     for _ in 0..20_000 {
@@ -112,6 +119,19 @@ fn accounted_bytes_are_the_heaps() {
     engine.publish(Seq(10_000));
     drop(batch);
     close("updated");
+}
+
+/// Between two checkpoints many times the cache may be written.
+fn leaves_that_left_memory_are_not_kept_for_the_next_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path(), 8 * MIB, 0);
+    load(&engine, 200_000, &Dice::new(seed()));
+    let written = stat(&engine, "cache.pagesWritten");
+    assert!(written > 3_000, "most leaves went to disk: {written}");
+    let (listed, held) = (stat(&engine, "cache.dirtyLeaves"), stat(&engine, "cache.leaves"));
+    assert!(listed <= 2 * held + 100, "{listed} leaves listed, {held} in memory");
+    engine.checkpoint().unwrap();
+    assert_eq!(stat(&engine, "cache.dirtyLeaves"), 0);
 }
 
 fn readers_take_a_page_each_beyond_the_limit_at_most() {

@@ -7,6 +7,7 @@ mod rocks;
 use crate::config::{Config, StorageConfig};
 use engine::{Engine, EngineError};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use oplog::LogOptions;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -77,6 +78,11 @@ pub fn salvage(
     storage: &StorageConfig,
 ) -> Option<Result<engine_btree::SalvageReport, EngineError>> {
     (name == "btree").then(|| btree::salvage(env, directory, storage))
+}
+
+/// Bytes that the log may keep in memory beside the engine's cache; `None` where the log's own bound will do.
+pub fn log_buffer_bytes(name: &str, storage: &StorageConfig, memory_bytes: u64) -> Option<usize> {
+    (name == "btree").then(|| LogOptions::buffer_bytes_for(btree::cache_bytes(storage, memory_bytes)))
 }
 
 /// The compressor that new collections are given by name, so that they keep it when the option changes.

@@ -377,6 +377,9 @@ fn open_storage(
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
     info(Component::Storage, 4795906, "The storage engine is open", attributes);
     let (mut log, mut options) = storage_parts(config, engine, directory)?;
+    if let Some(bytes) = engines::log_buffer_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
+        log.buffer_bytes_max = bytes;
+    }
     let fail = failure_handler(logger.clone(), events.clone());
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));

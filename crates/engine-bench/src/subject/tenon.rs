@@ -23,6 +23,19 @@ use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
 
+/// The heap of a run.
+#[cfg(feature = "btree")]
+const HEAP: engine_btree::Heap = engine_btree::Heap {
+    bytes: || {
+        let heap = allocator::heap_use();
+        engine_btree::HeapBytes {
+            resident: heap.resident,
+            idle: heap.resident.saturating_sub(heap.active),
+        }
+    },
+    give_back: allocator::give_back,
+};
+
 /// The engines of Tenon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
@@ -67,7 +80,7 @@ impl EngineKind {
                 let options = engine_btree::BtreeOptions {
                     cache_bytes: spec.cache_bytes,
                     collection_compressor: spec.codec,
-                    fragmented_bytes: Some(allocator::fragmented_bytes),
+                    heap: Some(HEAP),
                     ..engine_btree::BtreeOptions::default()
                 };
                 Ok(Arc::new(engine_btree::BtreeEngine::open(env, directory, options)?))
@@ -102,7 +115,9 @@ impl TenonSubject {
         };
         let engine = kind.open(&env, &layout.data, spec)?;
         let durable = engine.durable_seq();
-        let log = Log::open(&env, LogOptions::new(&layout.log), durable)?;
+        let mut log_options = LogOptions::new(&layout.log);
+        log_options.buffer_bytes_max = LogOptions::buffer_bytes_for(spec.cache_bytes);
+        let log = Log::open(&env, log_options, durable)?;
         let mut subject = Self {
             engine,
             log,

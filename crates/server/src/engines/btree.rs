@@ -4,7 +4,7 @@ use crate::config::StorageConfig;
 use crate::memory;
 use codec::Codec;
 use engine::{Engine, EngineError};
-use engine_btree::{BtreeEngine, BtreeOptions, SalvageReport};
+use engine_btree::{BtreeEngine, BtreeOptions, Heap, HeapBytes, SalvageReport};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -56,6 +56,18 @@ pub fn cache_warning(storage: &StorageConfig, memory_bytes: u64) -> Option<Strin
     ))
 }
 
+/// The server's heap.
+const HEAP: Heap = Heap {
+    bytes: || {
+        let heap = allocator::heap_use();
+        HeapBytes {
+            resident: heap.resident,
+            idle: heap.resident.saturating_sub(heap.active),
+        }
+    },
+    give_back: allocator::give_back,
+};
+
 fn options(storage: &StorageConfig, memory_bytes: u64) -> Result<BtreeOptions, EngineError> {
     let name = storage.block_compressor.as_deref().unwrap_or(COMPRESSOR);
     let collection_compressor = name.parse::<Codec>().map_err(|error| EngineError::Invalid {
@@ -67,7 +79,7 @@ fn options(storage: &StorageConfig, memory_bytes: u64) -> Result<BtreeOptions, E
         collection_compressor,
         zstd_level: storage.zstd_level,
         directory_per_db: storage.directory_per_db,
-        fragmented_bytes: Some(allocator::fragmented_bytes),
+        heap: Some(HEAP),
         ..BtreeOptions::default()
     })
 }
