@@ -40,7 +40,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self.replace_large(value, 0, guard);
     }
 
-    /// As [`Rcu::replace`]; `bytes` of heap memory go with the old value, for [`crate::waiting`].
+    /// As [`Rcu::replace`]; `bytes` of heap memory go with the old value, for [`crate::waiting()`].
     #[inline]
     pub fn replace_large(&self, value: T, bytes: usize, guard: &Guard) {
         schedule_point();

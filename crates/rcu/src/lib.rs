@@ -4,7 +4,7 @@
 //! current epoch ([`pin`]) and gets references that stay good while the guard lives; what was replaced is freed when no
 //! reader can still see it (Fraser, *Practical lock-freedom*, 2004; the library is `crossbeam-epoch`).
 //!
-//! [`waiting`] tells how much that is.
+//! [`waiting()`] tells how much that is.
 //!
 //! [`Mutex`] is the lock for writers, [`RwLock`] the one for few that exclude many. With the feature `shuttle` they are the
 //! schedule checker's, and every load, replacement and [`schedule_point`] is a point where the checker may switch threads.

@@ -40,7 +40,7 @@ impl Weight {
     }
 }
 
-/// What waits to be freed, see [`waiting`].
+/// What waits to be freed, see [`waiting()`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Values that were replaced.
