@@ -51,7 +51,8 @@ pub fn heap_use() -> HeapUse {
     told.unwrap_or_default()
 }
 
-/// Gives all freed pages back to the system at once, instead of when nobody has used them for a while.
+/// Gives all freed pages back to the system at once, instead of when nobody has used them for a while. Not where another
+/// thread is at it just now: then those that it has not come to stay for a while.
 pub fn give_back() {
     // "All arenas", in jemalloc's notation (`MALLCTL_ARENAS_ALL`).
     const PURGE: &CStr = c"arena.4096.purge";
