@@ -238,9 +238,9 @@ impl Core {
             if tree.dead.load(Ordering::Acquire) {
                 return false;
             }
+            let in_base = || self.book.is_in_base(tree.shape.volume, &standing.cell, at);
             let Child::Leaf(leaf) = tree.descend(Target::At(key), 0, &guard).child else {
-                // Its base held it before it left memory.
-                return standing.is_alive;
+                return in_base();
             };
             let view = leaf.view.load(&guard);
             if view.retired {
@@ -248,7 +248,7 @@ impl Core {
             }
             return match view.get(key, at, &guard) {
                 crate::leaf::Found::Large(cell) => cell == standing.cell,
-                crate::leaf::Found::NotLoaded(..) => standing.is_alive,
+                crate::leaf::Found::NotLoaded(..) => in_base(),
                 _ => false,
             };
         }

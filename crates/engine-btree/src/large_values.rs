@@ -56,6 +56,13 @@ struct Entry {
     place: Option<Place>,
 }
 
+impl Entry {
+    /// Whether a position lies in the value's life, as far as that is known without a look at its place.
+    fn is_alive(&self, at: Seq) -> bool {
+        self.born <= at && at < self.gone
+    }
+}
+
 /// Where a value lies that is in a delta.
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -175,7 +182,7 @@ impl LargeBook {
             let of = |(name, entry): (&(u32, u64), &Entry)| {
                 let standing = Standing {
                     cell: entry.cell.clone(),
-                    is_alive: entry.born <= cut && cut < entry.gone,
+                    is_alive: entry.is_alive(cut),
                     place: entry.place.clone(),
                 };
                 (VolumeId(name.0), standing)
@@ -188,6 +195,15 @@ impl LargeBook {
         };
         let absent = standing.into_iter().filter(|(_, standing)| is_absent(standing));
         absent.map(|(volume, standing)| (volume, standing.cell)).collect()
+    }
+
+    /// Whether the state at `cut` has a value of the book in a base that is not in memory. A base takes a value over before anybody
+    /// sees that base: what still has its place in a delta is in none, though no delta may hold it any more.
+    pub(crate) fn is_in_base(&self, volume: VolumeId, cell: &[u8], cut: Seq) -> bool {
+        let state = self.state.lock();
+        let entry = name(volume, cell).and_then(|name| state.entries.get(&name));
+        // One that has left the book is given back, or was never more than another row of a base.
+        entry.is_none_or(|entry| entry.place.is_none() && entry.is_alive(cut))
     }
 
     /// A checkpoint at `cut` is durable: rows of bases that it has are as all others are.

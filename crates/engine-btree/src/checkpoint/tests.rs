@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine_impl::BtreeEngine;
+use crate::large_values::Place;
 use crate::options::BtreeOptions;
 use crate::write_back::Need;
 use engine::{Batch, Engine, TableId, TableKind, TableSpec};
@@ -139,4 +140,46 @@ fn an_image_kept_for_a_checkpoint_in_vain_is_not_recorded_as_used() {
     let after = open(&fs.after_crash(3));
     assert_eq!(after.durable_seq(), Seq(2));
     assert_eq!(after.check_space().expect("pages are whole"), Vec::<String>::new());
+}
+
+/// A large value that nobody reads any more waits in vain to be dropped with its delta, while its leaf leaves memory: it is no row
+/// of the leaf on disk.
+#[test]
+fn a_value_that_no_base_took_over_is_not_found_in_a_leaf_on_disk() {
+    let fs = SimulatedFs::new(3);
+    let engine = open(&fs);
+    let core = engine.core();
+    put(&engine, 1, 0..3);
+    engine.checkpoint().expect("a checkpoint");
+    let table = core.tables.get(ROWS, &rcu::pin()).expect("the table").clone();
+    let (tree, volume) = (&table.tree, table.tree.shape.volume);
+    let key: Box<[u8]> = 1_u64.to_be_bytes().into();
+    let address = BlockAddr::decode(&[0, 0, 9, 0, 0, 0, 1, 0, 7, 7, 7, 7]).expect("an address");
+    let cell = bytes::Bytes::from(LargeRef::encode(100, &[address]));
+    let absent = |while_it_looks: &dyn Fn()| {
+        let absent = core.book.not_in(Seq(1), |standing| {
+            while_it_looks();
+            core.is_in_place(standing, Seq(1))
+        });
+        !absent.is_empty()
+    };
+    for leaf_is_there in [true, false] {
+        let leaf = tree.leaf_in_memory(&key, &rcu::pin()).expect("it was just written");
+        core.drop_base(tree, &leaf);
+        if !leaf_is_there {
+            assert!(core.unlink(tree, &leaf), "nothing of it is left");
+        }
+        let place = Place {
+            tree: Arc::downgrade(tree),
+            key: key.clone(),
+        };
+        core.book.house(volume, &cell, Seq(1), place);
+        assert!(absent(&|| ()), "leaf in memory: {leaf_is_there}");
+        // A base takes it over at that moment, and goes to disk.
+        assert!(!absent(&|| core.book.adopt(volume, &cell)));
+        assert!(!absent(&|| ()), "a row like others");
+        core.book.drop_from_base(volume, &cell, Seq(1));
+        assert!(absent(&|| ()), "the row is another one");
+        core.book.forget(volume, &cell);
+    }
 }
