@@ -318,7 +318,7 @@ impl Core {
         if !self.budget.is_tight() || address.bytes() > limit / 64 || self.kept.has(&place) {
             return None;
         }
-        self.make_page_room();
+        self.make_page_room(None);
         self.counters.pages_read.add(1);
         let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
             let look = |raw: &[u8]| {
@@ -404,7 +404,7 @@ impl Core {
         rows: Rows,
     ) -> Result<()> {
         // Room first: made afterwards, it could be this page that has to go before anybody has looked at it.
-        self.make_page_room();
+        self.make_page_room(None);
         let is_there = || {
             let guard = rcu::pin();
             let _structure = tree.structure.lock();
@@ -447,7 +447,7 @@ impl Core {
 
     /// Brings a leaf's rows into memory.
     pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
-        self.make_page_room();
+        self.make_page_room(Some(leaf));
         let is_base = |view: &LeafView| !view.retired && matches!(view.base, Base::Stored(now) if now == address);
         let is_there = || {
             let _state = leaf.state.lock();

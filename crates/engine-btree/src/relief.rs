@@ -114,8 +114,9 @@ impl Core {
         }
     }
 
-    /// Before a page comes in: has room made, and makes it here when there is none left at all.
-    pub(crate) fn make_page_room(&self) {
+    /// Before a page comes in: has room made, and makes it here when there is none left at all. Of the leaf for whose rows the room is,
+    /// not even its place is given up: whoever wants them would go down to it again and again when nothing else can go.
+    pub(crate) fn make_page_room(&self, wanted: Option<&Leaf>) {
         self.relieve_soon();
         self.keep_replaced_few();
         if self.budget.total() <= self.budget.limit() || self.workers.threads() == 0 {
@@ -125,7 +126,8 @@ impl Core {
             // None cold in a whole round: all are colder now.
             for (tree, leaf) in self.ring.take_cold(1) {
                 self.drop_base(&tree, &leaf);
-                if !self.unlink(&tree, &leaf) {
+                let is_wanted = wanted.is_some_and(|wanted| std::ptr::eq(wanted, &*leaf));
+                if is_wanted || !self.unlink(&tree, &leaf) {
                     self.ring.push(tree, leaf);
                 }
             }
@@ -429,5 +431,59 @@ impl Core {
         state.in_ring = false;
         self.account(tree, -(leaf_overhead(leaf) as isize), -(state.delta_bytes as isize));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine_impl::BtreeEngine;
+    use crate::options::BtreeOptions;
+    use engine::{Engine, TableId, TableKind, TableSpec};
+    use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
+
+    #[test]
+    fn rows_come_in_where_nothing_else_can_go() {
+        const ROWS: TableId = TableId(1);
+        let env = Env {
+            fs: Arc::new(SimulatedFs::new(1)),
+            clock: Arc::new(SimulatedClock::new(0)),
+            random: Arc::new(SeededRandom::new(1)),
+        };
+        let directory = std::path::Path::new("/store");
+        env.fs.create_directory_all(directory).expect("a directory");
+        let options = BtreeOptions {
+            threads: Some(1),
+            ..BtreeOptions::default()
+        };
+        let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
+        let core = engine.core();
+        let mut batch = Batch::new();
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: "one.rows".into(),
+            compressor: None,
+        };
+        batch.create_table(ROWS, spec);
+        batch.put(ROWS, b"key".to_vec(), b"value".to_vec());
+        engine.apply(&batch, Seq(1)).expect("a batch");
+        engine.publish(Seq(1));
+        engine.checkpoint().expect("a checkpoint");
+        let tree = core.tables.get(ROWS, &rcu::pin()).expect("the table").tree.clone();
+        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        core.drop_base(&tree, &leaf);
+        let Base::Stored(address) = leaf.view.load(&rcu::pin()).base.clone() else {
+            panic!("its rows are on disk only");
+        };
+        // Memory is full of what cannot go, and the background has given up.
+        core.relieving.store(true, Ordering::Release);
+        let full = core.budget.limit() as isize + 1;
+        core.budget.add(Use::Deltas, full);
+        core.bring_base_in(&tree, &leaf, address).expect("a read");
+        assert!(
+            matches!(leaf.view.load(&rcu::pin()).base, Base::Image(_)),
+            "its rows are there"
+        );
+        core.budget.add(Use::Deltas, -full);
     }
 }
