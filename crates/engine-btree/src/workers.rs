@@ -21,6 +21,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+/// After a job, at most: others may free what they gave up all the time.
+const FLUSHES_BEFORE_REST: usize = 32;
+
 /// What runs.
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -334,8 +337,17 @@ impl Shared {
         if let Err(panic) = outcome {
             self.poison(&*panic);
         }
-        // A thread that rests would keep what its job gave up, blocks of large values among it.
-        rcu::pin().flush();
+        // A thread that rests would keep what its job gave up, blocks of large values among it; and what is freed gives up
+        // more in turn.
+        let mut freed = rcu::waiting().freed;
+        for _ in 0..FLUSHES_BEFORE_REST {
+            rcu::pin().flush();
+            let now = rcu::waiting().freed;
+            if now == freed {
+                break;
+            }
+            freed = now;
+        }
         let mut state = self.state.lock();
         state.running -= 1;
         if state.running == 0 && state.queued() == 0 {
