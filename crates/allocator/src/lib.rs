@@ -38,6 +38,13 @@ pub struct HeapUse {
     pub resident: u64,
 }
 
+impl HeapUse {
+    /// Bytes that are held and of which nothing is in use.
+    pub fn idle(&self) -> u64 {
+        self.resident.saturating_sub(self.active)
+    }
+}
+
 /// The heap now. Zeros should the allocator not tell. Takes some ten microseconds.
 pub fn heap_use() -> HeapUse {
     // The figures are as of the last change of the epoch.

@@ -41,10 +41,7 @@ fn figures_follow_what_is_allocated() {
     unsafe { raw::write(b"arena.0.dirty_decay_ms\0", -1_isize) }.expect("a setting");
     let whole: Vec<Vec<u8>> = (0..BLOCKS / 4).map(|_| vec![1; 16 * BLOCK]).collect();
     drop(whole);
-    let idle = || {
-        let rest = allocator::heap_use();
-        rest.resident - rest.active
-    };
+    let idle = || allocator::heap_use().idle();
     let much = (BLOCK * BLOCKS) as u64;
     assert!(idle() > much, "{} bytes were kept for later", idle());
     for _ in 0..100_000 {

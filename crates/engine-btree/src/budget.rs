@@ -1,8 +1,8 @@
 //! What memory the engine takes, how much it may take, and how long writers wait when it takes too much.
 //!
 //! Owners report what they allocate and free, as the allocator rounds it ([`good_size`]). The last twentieth of the limit is
-//! a *reserve*: eviction keeps it free, and what reaches into it makes writers wait a little, in proportion. Readers never
-//! wait. The limit gives way to memory that the process takes beside ([`Budget::give_way`]). Nothing here waits,
+//! a *reserve*: eviction keeps it free, and what reaches into it makes writers wait a little, in proportion. Readers do not
+//! wait for it. The limit gives way to memory that the process takes beside ([`Budget::give_way`]). Nothing here waits,
 //! evicts or reads a clock: it is arithmetic, for those who do.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

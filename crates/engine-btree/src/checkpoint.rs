@@ -169,7 +169,7 @@ impl Core {
         for (key, change) in rows {
             self.write(directory, &key, change, line.cut)?;
         }
-        let directory_leaves = std::mem::take(&mut *directory.dirty.lock());
+        let directory_leaves = std::mem::take(&mut directory.dirty.lock().leaves);
         self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;
         self.move_directory_leaves()?;
         let root = self.write_inner_nodes(directory, line)?;
@@ -271,7 +271,7 @@ impl Core {
         let mut units: Vec<Unit<'_>> = Vec::new();
         let mut all: Vec<Unit<'_>> = Vec::new();
         for table in tables {
-            let mut leaves = std::mem::take(&mut *table.tree.dirty.lock());
+            let mut leaves = std::mem::take(&mut table.tree.dirty.lock().leaves);
             for leaf in &leaves {
                 leaf.state.lock().listed = false;
             }
@@ -330,7 +330,7 @@ impl Core {
                 Err(error) => {
                     // Those that were not reached stay listed.
                     self.list(tree, &leaf);
-                    tree.dirty.lock().extend(leaves);
+                    tree.dirty.lock().leaves.extend(leaves);
                     return Err(error);
                 }
             };
@@ -552,7 +552,7 @@ impl Core {
             // What runs under this lock goes down from the root: from now on nobody finds, or replaces, what hangs below.
             let _structure = tree.structure.lock();
             tree.dead.store(true, Ordering::Release);
-            tree.dirty.lock().clear();
+            tree.dirty.lock().leaves.clear();
             *tree.last_leaf.lock() = None;
             let root = tree.root.load(&guard).clone();
             tree.root.replace(crate::tree::empty_root(), &guard);

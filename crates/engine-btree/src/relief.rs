@@ -41,7 +41,7 @@ const WAITING_BYTES_MIN: u64 = 1 << 20;
 const FREE_PATIENCE: Duration = Duration::from_millis(5);
 const FREE_PAUSE: Duration = Duration::from_millis(1);
 /// A flush frees up to 512 values: so many of them in one go, and so many by a client.
-pub(crate) const FLUSHES_MAX: u32 = 1024;
+const FLUSHES_MAX: u32 = 1024;
 const FLUSHES_OF_CLIENT: u32 = 8;
 /// Flushes after which what can be freed has been: two let the epochs pass, and others' pins are in the way for a moment.
 const FREE_FLUSHES: u32 = 4;
@@ -143,14 +143,17 @@ impl Core {
         self.free_replaced(FLUSHES_OF_CLIENT, Duration::ZERO);
     }
 
+    /// For whoever has replaced much in the background: frees it, and looks at what that left of the heap.
+    pub(crate) fn free_replaced_in_background(&self, patience: Duration) {
+        self.free_replaced(FLUSHES_MAX, patience);
+        self.look_at_heap();
+    }
+
     /// Frees what was replaced and nobody can see any more, until little of it is left. Where a thread that may still look at it
     /// does not run, waits for that up to `patience`; not a thread that is pinned itself. Memory that waits is beyond every
     /// limit, and the loads and folds that go on meanwhile make more of it. Answers how long it waited. Nobody calls it with a lock.
-    pub(crate) fn free_replaced(&self, flushes_max: u32, patience: Duration) -> Duration {
+    fn free_replaced(&self, flushes_max: u32, patience: Duration) -> Duration {
         rcu::pin().flush();
-        if flushes_max == FLUSHES_MAX {
-            self.look_at_heap();
-        }
         let bytes_max = (self.options.cache_bytes / WAITING_PART).max(WAITING_BYTES_MIN);
         let is_much = |waiting: rcu::Waiting| waiting.bytes > bytes_max || waiting.values > WAITING_VALUES;
         let mut now = rcu::waiting();
@@ -250,7 +253,7 @@ impl Core {
             }
             let write = self.deltas_excess() > 0 || in_vain > STEP;
             let freed = self.evict_some(write)?;
-            self.free_replaced(FLUSHES_MAX, FREE_PATIENCE);
+            self.free_replaced_in_background(FREE_PATIENCE);
             // Next to nothing is no gain: leaves that are written shrink and grow by a few bytes.
             if freed as u64 > self.budget.limit() / 16_384 {
                 in_vain = 0;

@@ -8,7 +8,10 @@ impl Core {
     /// Leaves that the next checkpoint looks at, those that it finds written included.
     fn dirty_leaves(&self) -> u64 {
         let changed = self.changed.lock().clone();
-        changed.iter().map(|table| table.tree.dirty.lock().len() as u64).sum()
+        changed
+            .iter()
+            .map(|table| table.tree.dirty.lock().leaves.len() as u64)
+            .sum()
     }
 
     /// See [`engine::Engine::stats`].

@@ -18,7 +18,7 @@ use codec::Codec;
 use engine::TableId;
 use rcu::{Guard, Mutex, Rcu};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Most children of an inner node in memory. A change of structure copies a node, so they are small.
 pub(crate) const CHILDREN_MAX: usize = 96;
@@ -110,6 +110,14 @@ pub(crate) struct Shape {
     pub(crate) volume: VolumeId,
 }
 
+/// Leaves with changes that are not on disk.
+#[derive(Default)]
+pub(crate) struct DirtyLeaves {
+    pub(crate) leaves: Vec<Arc<Leaf>>,
+    /// Where [`Tree::list_dirty`] looks next.
+    hand: usize,
+}
+
 /// A table's tree.
 pub(crate) struct Tree {
     pub(crate) id: TableId,
@@ -117,9 +125,7 @@ pub(crate) struct Tree {
     pub(crate) root: Rcu<Child>,
     pub(crate) structure: Mutex<()>,
     /// Leaves with changes that are not on disk.
-    pub(crate) dirty: Mutex<Vec<Arc<Leaf>>>,
-    /// Where [`Tree::list_dirty`] looks next. Changed under `dirty` only.
-    dirty_hand: AtomicUsize,
+    pub(crate) dirty: Mutex<DirtyLeaves>,
     /// The leaf at the right edge, once something was written there.
     pub(crate) last_leaf: Mutex<Option<Arc<Leaf>>>,
     /// Bytes of blocks on disk, about.
@@ -181,8 +187,7 @@ impl Tree {
             shape,
             root: Rcu::new(root),
             structure: Mutex::new(()),
-            dirty: Mutex::new(Vec::new()),
-            dirty_hand: AtomicUsize::new(0),
+            dirty: Mutex::new(DirtyLeaves::default()),
             last_leaf: Mutex::new(None),
             stored_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
@@ -198,16 +203,15 @@ impl Tree {
     pub(crate) fn list_dirty(&self, leaf: Arc<Leaf>, guard: &Guard) {
         let mut gone: [Option<Arc<Leaf>>; DIRTY_LOOKS] = [const { None }; DIRTY_LOOKS];
         let mut dirty = self.dirty.lock();
-        dirty.push(leaf);
-        let mut hand = self.dirty_hand.load(Ordering::Relaxed);
+        let DirtyLeaves { leaves, hand } = &mut *dirty;
+        leaves.push(leaf);
         for place in &mut gone {
-            hand = if hand < dirty.len() { hand } else { 0 };
-            match dirty.get(hand) {
-                Some(leaf) if leaf.view.load(guard).retired => *place = Some(dirty.swap_remove(hand)),
-                _ => hand += 1,
+            *hand = if *hand < leaves.len() { *hand } else { 0 };
+            match leaves.get(*hand) {
+                Some(leaf) if leaf.view.load(guard).retired => *place = Some(leaves.swap_remove(*hand)),
+                _ => *hand += 1,
             }
         }
-        self.dirty_hand.store(hand, Ordering::Relaxed);
         // What goes, goes without the lock.
         drop(dirty);
         drop(gone);

@@ -10,7 +10,6 @@ use crate::fold::{homeless, image_at, row_bytes};
 use crate::large_values::{LargeOwner, Place};
 use crate::leaf::{Base, Leaf, LeafState, SEQ_MAX};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage};
-use crate::relief::FLUSHES_MAX;
 use crate::restructure::{FoldedBase, Restructured};
 use crate::tree::Tree;
 use crate::version::{Change, Value};
@@ -367,7 +366,7 @@ impl<'c> PageWriter<'c> {
         }
         self.unflushed = None;
         // What the leaves had before goes back to the allocator now, not some time.
-        self.core.free_replaced(FLUSHES_MAX, FREE_PATIENCE);
+        self.core.free_replaced_in_background(FREE_PATIENCE);
         Ok(())
     }
 }

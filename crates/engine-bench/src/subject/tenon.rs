@@ -30,7 +30,7 @@ const HEAP: engine_btree::Heap = engine_btree::Heap {
         let heap = allocator::heap_use();
         engine_btree::HeapBytes {
             resident: heap.resident,
-            idle: heap.resident.saturating_sub(heap.active),
+            idle: heap.idle(),
         }
     },
     give_back: allocator::give_back,

@@ -92,7 +92,7 @@ fn a_node_on_its_way_to_the_file_refers_to_nothing_that_was_given_back() {
         .expect("a flush");
     let root = core.write_inner_nodes(tree, line).expect("the rest").expect("rows");
     // Whatever has become free is used.
-    let leaves = std::mem::take(&mut *tree.dirty.lock());
+    let leaves = std::mem::take(&mut tree.dirty.lock().leaves);
     core.write_leaves(tree, leaves, Need::Dirty).expect("write-back");
     let mut blocks = Vec::new();
     on_disk(core, tree, root, &mut blocks);
@@ -142,7 +142,7 @@ fn an_image_kept_for_a_checkpoint_in_vain_is_not_recorded_as_used() {
     assert_eq!(after.check_space().expect("pages are whole"), Vec::<String>::new());
 }
 
-/// A large value that nobody reads any more waits in vain to be dropped with its delta, while its leaf leaves memory: it is no row
+/// A large value that nobody reads any more waits to be dropped with its delta while its leaf leaves memory: it is no row
 /// of the leaf on disk.
 #[test]
 fn a_value_that_no_base_took_over_is_not_found_in_a_leaf_on_disk() {

@@ -81,11 +81,12 @@ impl LeafImage {
         let mut head = 0u64;
         let mut previous = data.len()..data.len();
         for row in 0..rows {
-            let shared = reader.varint()?;
-            let unshared = reader.varint()?;
-            let value = reader.varint()?;
-            let (value_len, is_large) = (value >> 1, value & 1 != 0);
-            // All three stay below 2^35, so the sums hold.
+            let RowHead {
+                shared,
+                unshared,
+                value_len,
+                is_large,
+            } = RowHead::read(&mut reader)?;
             let added_start = reader.at();
             let added = reader.take(unshared + value_len)?;
             check_order(&data.bytes()[previous.clone()], shared, &added[..unshared], row == 0)
@@ -142,10 +143,12 @@ impl LeafImage {
         // Bytes that the suffix shares with that of the row before, which lies below it.
         let mut known = 0;
         for _ in 0..header.rows {
-            let shared = reader.varint()?;
-            let unshared = reader.varint()?;
-            let value = reader.varint()?;
-            let (value_len, is_large) = (value >> 1, value & 1 != 0);
+            let RowHead {
+                shared,
+                unshared,
+                value_len,
+                is_large,
+            } = RowHead::read(&mut reader)?;
             let added = reader.take(unshared + value_len)?;
             if shared > known {
                 // As far below as the row before.
@@ -211,6 +214,29 @@ fn head_inside(raw: &[u8], start: usize, length: usize) -> u64 {
             u64::from_be_bytes(*bytes) & u64::MAX.checked_shl(bits_beyond).unwrap_or(0)
         }
         None => head_u64(&raw[start..start + length]),
+    }
+}
+
+/// What stands before a row's bytes: lengths, each below 2^35, so that sums of them hold.
+struct RowHead {
+    /// Bytes of the suffix that it shares with the one before.
+    shared: usize,
+    /// Bytes of the suffix behind those.
+    unshared: usize,
+    value_len: usize,
+    is_large: bool,
+}
+
+impl RowHead {
+    #[inline(always)]
+    fn read(reader: &mut Reader<'_>) -> Result<Self, PageDamage> {
+        let (shared, unshared, value) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        Ok(Self {
+            shared,
+            unshared,
+            value_len: value >> 1,
+            is_large: value & 1 != 0,
+        })
     }
 }
 

@@ -62,7 +62,7 @@ const HEAP: Heap = Heap {
         let heap = allocator::heap_use();
         HeapBytes {
             resident: heap.resident,
-            idle: heap.resident.saturating_sub(heap.active),
+            idle: heap.idle(),
         }
     },
     give_back: allocator::give_back,
