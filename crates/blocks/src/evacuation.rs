@@ -39,10 +39,12 @@ impl BlockStore {
     }
 
     /// The blocks that begin in one of them, as far as they can be read: not those on their way to the file, and not the damaged.
-    /// What it finds may be given back, and written anew, at any time: compare addresses.
+    /// None when its volume has been removed meanwhile. What it finds may be given back, and written anew, at any time: compare addresses.
     pub fn read_segment_to_empty(&self, volume: VolumeId, segment: u32) -> Result<Vec<MovingBlock>> {
         self.check_open()?;
-        let file = self.find_volume(volume)?;
+        let Ok(file) = self.find_volume(volume) else {
+            return Ok(Vec::new());
+        };
         let runs = match self.state.lock().spaces.get(&volume) {
             Some(space) => space.runs_to_move(segment),
             None => Vec::new(),

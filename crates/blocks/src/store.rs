@@ -213,15 +213,14 @@ impl BlockStore {
     /// Removes a volume to which no block belongs any more; false (and nothing is done) when one does, or when it is the main
     /// one. The file goes after the next durable checkpoint without a pin. Until then [`BlockStore::volume`], or a block
     /// that is appended, brings the volume back.
-    pub fn remove_volume_if_empty(&self, volume: VolumeId) -> Result<bool> {
-        self.check_open()?;
+    pub fn remove_volume_if_empty(&self, volume: VolumeId) -> bool {
         let mut state = self.state.lock();
         let empty = state.spaces.get(&volume).is_some_and(SpaceMap::is_empty);
         let removes = empty && volume != VolumeId::MAIN;
         if removes {
             state.removing.insert(volume);
         }
-        Ok(removes)
+        removes
     }
 
     /// A writer of blocks; one for each thread that writes. It holds reserved space until it is dropped. A volume that does

@@ -11,6 +11,7 @@
 //!
 //! A node's image may belong to this checkpoint only (a later one exists already): then the node stays dirty.
 
+use crate::apply::is_dead;
 use crate::core::{Core, Line};
 use crate::directory;
 use crate::large_values::Standing;
@@ -20,7 +21,7 @@ use crate::tables::Table;
 use crate::tree::{Child, Inner, Target, Tree};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter, Written};
-use blocks::{BlockAddr, BlockKind, Purpose, Referenced};
+use blocks::{BlockAddr, BlockKind, Purpose, Referenced, VolumeId};
 use engine::{ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use std::sync::Arc;
@@ -566,14 +567,17 @@ impl Core {
             -((bytes as usize).saturating_sub(deltas) as isize),
             -(deltas as isize),
         );
-        let _volumes = self.volumes.lock();
-        let is_used = |other: &Arc<Table>| {
-            other.tree.shape.volume == tree.shape.volume && !other.tree.dead.load(Ordering::Acquire)
-        };
-        if !self.tables.all().iter().any(is_used) {
-            self.store.remove_volume_if_empty(tree.shape.volume)?;
-        }
+        self.remove_volume_if_unused(tree.shape.volume);
         Ok(())
+    }
+
+    /// Has the file of a volume go when no table is in it.
+    pub(crate) fn remove_volume_if_unused(&self, volume: VolumeId) {
+        let _volumes = self.volumes.lock();
+        let is_used = |other: &Arc<Table>| other.tree.shape.volume == volume && !is_dead(&other.tree);
+        if !self.tables.all().iter().any(is_used) {
+            self.store.remove_volume_if_empty(volume);
+        }
     }
 
     fn free_child(&self, tree: &Tree, child: &Child, deltas: &mut usize, guard: &rcu::Guard) -> Result<()> {

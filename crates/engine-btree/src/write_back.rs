@@ -106,11 +106,7 @@ impl<'c> PageWriter<'c> {
             shape.codec
         };
         let level = if kind == BlockKind::Inner { None } else { shape.level };
-        if self.unflushed.is_none() {
-            // A block for later, too, is one of the next checkpoint when that comes before the flush. Recursive: a thread has
-            // several writers at times.
-            self.unflushed = Some(self.core.unflushed.read_recursive());
-        }
+        self.hold_off_checkpoint();
         let name = (shape.volume, purpose == Purpose::Later);
         let store = &self.core.store;
         let writer = self
@@ -128,6 +124,15 @@ impl<'c> PageWriter<'c> {
         tree.stored_bytes.fetch_add(address.bytes(), Ordering::Relaxed);
         self.core.counters.pages_written.add(1);
         Ok(address)
+    }
+
+    /// No checkpoint becomes durable from here to the next flush. A block for later, too, is one of the next checkpoint when that comes
+    /// before the flush. And a tree that is not dead now keeps its volume until then.
+    fn hold_off_checkpoint(&mut self) {
+        if self.unflushed.is_none() {
+            // Recursive: a thread has several writers at times.
+            self.unflushed = Some(self.core.unflushed.read_recursive());
+        }
     }
 
     /// What was appended and not flushed is void: nodes and leaves keep, or lack, an image.
@@ -150,6 +155,11 @@ impl<'c> PageWriter<'c> {
                 Step::CameIn => came_in = true,
                 Step::Over(written) => return Ok(written),
                 Step::Append(prepared) => {
+                    self.hold_off_checkpoint();
+                    if is_dead(tree) {
+                        give_up(self.core, &prepared);
+                        return Ok(Written::Retired);
+                    }
                     let mut raw = std::mem::take(&mut self.raw);
                     raw.clear();
                     prepared.image.encode(&mut raw);
@@ -297,6 +307,10 @@ impl<'c> PageWriter<'c> {
 
     /// Writes large values of a leaf's delta to blocks of their own and leaves their cells in the delta.
     fn house(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, large: Vec<(Box<[u8]>, Seq, Bytes)>) -> Result<()> {
+        self.hold_off_checkpoint();
+        if is_dead(tree) {
+            return Ok(());
+        }
         tree.has_large.store(true, Ordering::Release);
         let (book, volume) = (self.core.book.clone(), tree.shape.volume);
         let mut cells: Vec<(Box<[u8]>, Seq, Bytes)> = Vec::with_capacity(large.len());
@@ -445,6 +459,13 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         core.free_block(tree, address, Referenced::No);
         keep_dropped(core, tree, leaf, &mut state, dropped_large);
         drop(line);
+        if is_dead(tree) {
+            drop(state);
+            drop(structure);
+            drop(guard);
+            // The block may have been what kept it.
+            return core.remove_volume_if_unused(tree.shape.volume);
+        }
         if !view.retired && !std::mem::replace(&mut state.listed, true) {
             drop(state);
             drop(structure);

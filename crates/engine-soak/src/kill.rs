@@ -38,6 +38,20 @@ fn noted_mark(root: &Path) -> Seq {
     read.map_or(Seq::ZERO, |()| Seq(u64::from_le_bytes(bytes)))
 }
 
+fn failure(root: &Path) -> PathBuf {
+    root.join("failed")
+}
+
+/// For the parent, which would not see it otherwise when it kills the child while that comes to its end.
+fn note_failure(root: &Path, what: &str) {
+    let noted = RealFs::new()
+        .open(&failure(root), Access::OpenOrCreate)
+        .and_then(|file| file.write_all_at(what.as_bytes(), 0));
+    if let Err(error) = noted {
+        eprintln!("a failure cannot be noted: {error}");
+    }
+}
+
 fn plan_of(seed: u64) -> Plan {
     Plan {
         late_loads: false,
@@ -63,8 +77,17 @@ fn model_at(plan: &Plan, mut model: Model, at: Seq) -> Model {
 
 /// What the child does until it is killed.
 pub fn child(root: PathBuf, seed: u64) -> Result<()> {
+    let (print, place) = (std::panic::take_hook(), root.clone());
+    std::panic::set_hook(Box::new(move |panic| {
+        note_failure(&place, &panic.to_string());
+        print(panic);
+    }));
+    write_on(&root, seed).inspect_err(|error| note_failure(&root, &format!("{error:#}")))
+}
+
+fn write_on(root: &Path, seed: u64) -> Result<()> {
     let plan = plan_of(seed);
-    let place = Place::real(root.clone());
+    let place = Place::real(root.to_path_buf());
     let engine = BtreeEngine::open(&place.env(), &place.directory(), plan.options.clone())?;
     let mut model = model_at(&plan, Model::default(), engine.durable_seq());
     let stop = AtomicBool::new(false);
@@ -79,7 +102,7 @@ pub fn child(root: PathBuf, seed: u64) -> Result<()> {
                     _ => engine.checkpoint(),
                 };
                 match done {
-                    Ok(mark) => note_mark(&root, mark).expect("the file of marks can be written"),
+                    Ok(mark) => note_mark(root, mark).expect("the file of marks can be written"),
                     Err(error) => panic!("{error}"),
                 }
                 std::thread::yield_now();
@@ -167,6 +190,11 @@ impl KillLoop {
         }
         let status = child.wait()?;
         ensure!(ended.is_none() || status.success(), "the child failed: {status}");
+        ensure!(
+            !RealFs::new().exists(&failure(&self.root))?,
+            "the child failed before it was killed: {}",
+            failure(&self.root).display()
+        );
         self.look()?;
         Ok(self.model.newest().0 < POSITIONS_MAX && ended.is_none())
     }
