@@ -47,7 +47,7 @@ impl BlockStore {
         };
         let (file, found) = open_main(env, directory, &path, make)?;
         let length = file.len().map_err(BlockError::io("measure", &path))?;
-        let main = Arc::new(Volume::new(VolumeId::MAIN, "", path, file, length));
+        let main = Arc::new(Volume::new(&*env.fs, VolumeId::MAIN, "", path, file, length)?);
         let superblock = found.superblock.clone();
         let segment_sectors = superblock.segment_bytes / SECTOR_BYTES as u32;
         let state = State {
@@ -155,7 +155,7 @@ impl BlockStore {
             result => result.map_err(BlockError::io("open", &path))?,
         };
         let length = file.len().map_err(BlockError::io("measure", &path))?;
-        let volume = Volume::new(listed.id, &listed.name, path, file, length);
+        let volume = Volume::new(&*self.fs, listed.id, &listed.name, path, file, length)?;
         let mut bytes = [0; VOLUME_HEADER_BYTES];
         read_head(&volume.file, &volume.path, &mut bytes, 0)?;
         let expected = VolumeHeader {

@@ -7,6 +7,7 @@ use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
 use codec::{Codec, Decompressor};
 use std::io::ErrorKind;
+use vfs::File;
 
 /// Buffers and contexts that reading uses again and again; one for each thread.
 #[derive(Default)]
@@ -101,7 +102,7 @@ impl BlockStore {
             ..
         } = scratch;
         let bytes = filled(buffer, addr.bytes() as usize);
-        read_bytes(volume, bytes, addr.sector())?;
+        read_from(&*volume.single, volume, bytes, addr.sector())?;
         self.count_read(addr);
         let taken = open_with(volume, addr, owner, kind, bytes, raw, decompressor, take);
         if buffer.len() > BUFFER_BYTES_MAX {
@@ -195,9 +196,14 @@ fn filled(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     &mut buffer[..bytes]
 }
 
+/// Reads a stretch of a volume.
 pub(crate) fn read_bytes(volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<()> {
+    read_from(&*volume.file, volume, bytes, sector)
+}
+
+fn read_from(file: &dyn File, volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<()> {
     let wanted = bytes.len();
-    match volume.file.read_exact_at(bytes, sector * SECTOR_BYTES as u64) {
+    match file.read_exact_at(bytes, sector * SECTOR_BYTES as u64) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(damaged(
             volume,
             sector,

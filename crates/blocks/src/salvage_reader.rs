@@ -73,7 +73,7 @@ impl SalvageReader {
                 false => volume_of(env, &path, &*file, store),
             };
             if let Some(id) = id {
-                volumes.push(Volume::new(id, "", path, file, length));
+                volumes.extend(Volume::new(&*env.fs, id, "", path, file, length));
             }
         }
         let meta = superblocks.first().and_then(|superblock| superblock.directory);

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vfs::File;
+use vfs::{Access, File, FileSystem};
 
 /// An open volume.
 pub(crate) struct Volume {
@@ -15,6 +15,8 @@ pub(crate) struct Volume {
     pub name: String,
     pub path: PathBuf,
     pub file: Arc<dyn File>,
+    /// The same file for reads of single blocks: behind those the system reads nothing on, as it does behind runs of them.
+    pub single: Arc<dyn File>,
     /// Written to since the last sync. Set after the write, taken before the sync.
     dirty: AtomicBool,
     /// Bytes reserved in the file; what is written lies below.
@@ -24,16 +26,27 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    pub fn new(id: VolumeId, name: &str, path: PathBuf, file: Arc<dyn File>, length: u64) -> Self {
-        Self {
+    /// `file` is open at `path`.
+    pub fn new(
+        fs: &dyn FileSystem,
+        id: VolumeId,
+        name: &str,
+        path: PathBuf,
+        file: Arc<dyn File>,
+        length: u64,
+    ) -> Result<Self> {
+        let single = fs.open(&path, Access::Read).map_err(BlockError::io("open", &path))?;
+        single.expect_random_reads();
+        Ok(Self {
             id,
             name: name.to_owned(),
             path,
             file,
+            single,
             dirty: AtomicBool::new(false),
             length: AtomicU64::new(length),
             growth: Mutex::new(()),
-        }
+        })
     }
 
     pub fn length(&self) -> u64 {

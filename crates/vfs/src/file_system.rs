@@ -78,6 +78,9 @@ pub trait File: Send + Sync {
     fn set_len(&self, bytes: u64) -> Result<()>;
     /// Reserves blocks for `[offset, offset + bytes)`, extending the file; a file system without support does nothing.
     fn allocate(&self, offset: u64, bytes: u64) -> Result<()>;
+    /// A hint that each read is of what is wanted and no more, in no order: the system need not read on behind it. On a file
+    /// system without such hints it does nothing.
+    fn expect_random_reads(&self) {}
     /// Fills `buffer` from `offset`; `UnexpectedEof` when the file ends first.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<()> {
         while !buffer.is_empty() {

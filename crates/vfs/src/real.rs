@@ -9,7 +9,7 @@
 )]
 
 use crate::{Access, DirectoryLock, File, FileSystem, Space};
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use std::fs;
 use std::io::{ErrorKind, Result};
@@ -115,6 +115,11 @@ impl DirectoryLock for RealLock {
 struct RealFile(fs::File);
 
 impl File for RealFile {
+    fn expect_random_reads(&self) {
+        // Only speed depends on it.
+        let _ = rustix::fs::fadvise(&self.0, 0, None, Advice::Random);
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         loop {
             match self.0.read_at(buffer, offset) {

@@ -78,6 +78,10 @@ struct CountingFile {
 }
 
 impl File for CountingFile {
+    fn expect_random_reads(&self) {
+        self.inner.expect_random_reads();
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.inner.read_at(buffer, offset)
     }
