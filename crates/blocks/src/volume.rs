@@ -55,7 +55,7 @@ impl Volume {
 
     /// The step in which a file of that length grows, and the slack it is left.
     fn step(length: u64) -> u64 {
-        (length / 32).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end())
+        (length / 128).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end())
     }
 
     fn aim(end: u64) -> u64 {

@@ -26,7 +26,7 @@ const USES: usize = 4;
 const RESERVE_PART: u64 = 20;
 /// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
 const TIGHT_PART: u64 = 16;
-/// Share of compressed blocks in the memory for leaves, in percent.
+/// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent.
 const KEPT_PERCENT: u64 = 60;
 /// Longest wait of one call: what the engine's interface allows.
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
@@ -127,12 +127,14 @@ impl Budget {
         self.total() + self.limit() / TIGHT_PART > self.target()
     }
 
-    /// Bytes that blocks of leaves read once may take: of what writes and inner pages leave of the limit.
+    /// Bytes that compressed blocks of leaves may take: of what writes and inner pages leave of the limit, their share, or what
+    /// pages do not take.
     pub(crate) fn kept_limit(&self) -> u64 {
         let rest = self
             .target()
             .saturating_sub(self.used(Use::Deltas) + self.used(Use::Inner));
-        rest / 100 * KEPT_PERCENT
+        rest.saturating_sub(self.used(Use::Images))
+            .max(rest / 100 * KEPT_PERCENT)
     }
 
     /// Bytes to evict so that the reserve is free.

@@ -1,7 +1,7 @@
 //! What all parts of an open engine share, and reading pages from disk.
 
 use crate::budget::{Budget, Use};
-use crate::kept::{Kept, weight};
+use crate::kept::{Kept, Look, weight};
 use crate::large_values::LargeBook;
 use crate::leaf::{Base, Found, Leaf, LeafView, with_added};
 use crate::options::BtreeOptions;
@@ -310,29 +310,41 @@ impl Core {
     }
 
     /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block is kept. `None` when the
-    /// leaf shall come into memory: there is room, its block was kept before, or something is wrong with it, which loading it
-    /// will tell.
-    fn look_up_once(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
+    /// leaf shall come into memory: there is room, it was read a moment ago, or something is wrong with its block, which loading
+    /// it will tell.
+    fn look_up_in_block(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
         let place = (tree.shape.volume, address);
+        let (owner, kind) = (tree.id.0, BlockKind::Leaf);
         let limit = self.budget.kept_limit();
-        if !self.budget.is_tight() || address.bytes() > limit / 64 || self.kept.has(&place) {
+        if !self.budget.is_tight() || address.bytes() > limit / 64 {
             return None;
+        }
+        let look = |raw: &[u8]| {
+            LeafImage::find_in(raw, key).map(|value| match value {
+                None => Found::Nothing,
+                Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
+                Some(NewValue::Large(large)) => Found::Large(Bytes::copy_from_slice(large.cell())),
+            })
+        };
+        match self.kept.look(&place) {
+            Look::Hot => return None,
+            Look::Warm(block) => {
+                self.counters.read_again.add(1);
+                return SCRATCH.with_borrow_mut(|scratch| {
+                    let opened = self
+                        .store
+                        .open_with(place.0, &address, owner, kind, &block, scratch, look);
+                    opened.ok()?.ok()
+                });
+            }
+            Look::Unknown => {}
         }
         self.make_page_room(None);
         self.counters.pages_read.add(1);
         let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
-            let look = |raw: &[u8]| {
-                LeafImage::find_in(raw, key).map(|value| match value {
-                    None => Found::Nothing,
-                    Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
-                    Some(NewValue::Large(large)) => Found::Large(Bytes::copy_from_slice(large.cell())),
-                })
-            };
-            let read = self
-                .store
-                .read_with(place.0, &address, tree.id.0, BlockKind::Leaf, scratch, look);
+            let read = self.store.read_with(place.0, &address, owner, kind, scratch, look);
             let block = scratch.last_block(&address)?;
-            Some((read.ok()?.ok()?, Box::<[u8]>::from(block)))
+            Some((read.ok()?.ok()?, Arc::<[u8]>::from(block)))
         })?;
         let change = self.kept.put(place, block, limit as usize);
         self.budget.add(Use::Kept, change);
@@ -572,7 +584,7 @@ impl Core {
                         Found::NotLoaded(address, added) => {
                             let leaf = leaf.clone();
                             drop(guard);
-                            let Some(found) = self.look_up_once(tree, address, key) else {
+                            let Some(found) = self.look_up_in_block(tree, address, key) else {
                                 self.bring_base_in(tree, &leaf, address)?;
                                 continue;
                             };
@@ -589,7 +601,7 @@ impl Core {
                     let (address, level) = (*address, *level);
                     drop(guard);
                     if level == 0
-                        && let Some(found) = self.look_up_once(tree, address, key)
+                        && let Some(found) = self.look_up_in_block(tree, address, key)
                     {
                         return self.value_of(tree, found);
                     }

@@ -1,9 +1,10 @@
 //! Blocks of leaves that were read once, compressed as they lie on disk, in case they are wanted again soon.
 //!
-//! When memory is short, the first point read of a leaf on disk takes its row from the block and leaves the block here; only
-//! a second one brings the leaf into memory, and takes the block out. So leaves that are read once do not drive out those
-//! that are read often, and more of them have room, because they are compressed. That is the queue `A1` of *2Q* (Johnson and
-//! Shasha, 1994), with the pages themselves in it: who has waited longest goes first.
+//! When memory is short, the first point read of a leaf on disk takes its row from the block and leaves the block here. A
+//! read *soon after*, while the block is among the youngest quarter, takes its row from there, too, and the third of them brings the
+//! leaf into memory and takes the block out: one operation often reads a leaf twice. A later read makes the block the youngest. So leaves that are read now and then do
+//! not drive out those that are read often, and more of them have room, because they are compressed. That is the queue `A1` of *2Q*
+//! (Johnson and Shasha, 1994), with the pages themselves in it, in the order of their last use.
 //!
 //! A block is asked for by its address, whose checksum tells it from whatever lay there before or comes later: what is here
 //! needs no care when blocks are given back. Whoever opens one checks it as if it came from disk.
@@ -12,10 +13,15 @@ use crate::budget::good_size;
 use blocks::{BlockAddr, VolumeId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Which block.
 pub(crate) type Place = (VolumeId, BlockAddr);
 
+/// Reads count as soon after while a block is among the youngest of so many parts.
+const YOUNG_PART: u64 = 4;
+/// So many of them make a leaf worth a page.
+const HOT_READS: u8 = 3;
 /// Bytes of a block's entry, in the map and in the queue, about.
 const ENTRY_BYTES: usize = 96;
 
@@ -29,7 +35,8 @@ pub(crate) struct Kept {
 #[derive(Default)]
 struct State {
     blocks: HashMap<Place, Block>,
-    /// Numbers and places in the order in which blocks came. Of one that was taken out the number stays behind.
+    /// Numbers and places in the order in which blocks were last used. Of one that was taken out, or used again, the number stays
+    /// behind.
     order: VecDeque<(u64, Place)>,
     next: u64,
     bytes: usize,
@@ -37,7 +44,20 @@ struct State {
 
 struct Block {
     number: u64,
-    bytes: Box<[u8]>,
+    /// Reads since it was made the youngest.
+    reads: u8,
+    bytes: Arc<[u8]>,
+}
+
+/// What a read finds here.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing.
+    Unknown,
+    /// A block that is read often: it is worth a page.
+    Hot,
+    /// A block.
+    Warm(Arc<[u8]>),
 }
 
 /// Heap bytes that a block takes here.
@@ -46,13 +66,31 @@ pub(crate) fn weight(bytes: &[u8]) -> usize {
 }
 
 impl Kept {
-    /// Whether the block is here.
-    pub(crate) fn has(&self, place: &Place) -> bool {
-        self.state.lock().blocks.contains_key(place)
+    /// A point read asks for a block.
+    pub(crate) fn look(&self, place: &Place) -> Look {
+        let mut state = self.state.lock();
+        let State { blocks, next, .. } = &mut *state;
+        let young = blocks.len() as u64 / YOUNG_PART;
+        let Some(block) = blocks.get_mut(place) else {
+            return Look::Unknown;
+        };
+        let bytes = block.bytes.clone();
+        if *next - block.number > young {
+            block.number = *next;
+            block.reads = 0;
+            state.queue(*place);
+            return Look::Warm(bytes);
+        }
+        block.reads = block.reads.saturating_add(1);
+        if block.reads < HOT_READS {
+            Look::Warm(bytes)
+        } else {
+            Look::Hot
+        }
     }
 
     /// Takes a block out, and with it its [`weight`].
-    pub(crate) fn take(&self, place: &Place) -> Option<Box<[u8]>> {
+    pub(crate) fn take(&self, place: &Place) -> Option<Arc<[u8]>> {
         let mut state = self.state.lock();
         let block = state.blocks.remove(place)?;
         state.bytes -= weight(&block.bytes);
@@ -60,21 +98,22 @@ impl Kept {
     }
 
     /// Puts a block in; those that came first go until all take at most `limit` bytes. Returns the change of bytes.
-    pub(crate) fn put(&self, place: Place, bytes: Box<[u8]>, limit: usize) -> isize {
+    pub(crate) fn put(&self, place: Place, bytes: Arc<[u8]>, limit: usize) -> isize {
         let mut state = self.state.lock();
         let bytes_before = state.bytes;
         let number = state.next;
-        state.next += 1;
         state.bytes += weight(&bytes);
-        if let Some(before) = state.blocks.insert(place, Block { number, bytes }) {
+        if let Some(before) = state.blocks.insert(
+            place,
+            Block {
+                number,
+                reads: 0,
+                bytes,
+            },
+        ) {
             state.bytes -= weight(&before.bytes);
         }
-        state.order.push_back((number, place));
-        // Numbers that stayed behind must not pile up where nothing ever has to go.
-        if state.order.len() > 2 * state.blocks.len() + 64 {
-            let State { blocks, order, .. } = &mut *state;
-            order.retain(|(number, place)| blocks.get(place).is_some_and(|block| block.number == *number));
-        }
+        state.queue(place);
         let gone = state.shrink(limit);
         let change = state.bytes as isize - bytes_before as isize;
         drop(state);
@@ -95,6 +134,19 @@ impl Kept {
 }
 
 impl State {
+    /// Puts a block that has the next number at the end of the queue.
+    fn queue(&mut self, place: Place) {
+        let State {
+            blocks, order, next, ..
+        } = self;
+        order.push_back((*next, place));
+        *next += 1;
+        // Numbers that stayed behind must not pile up where nothing ever has to go.
+        if order.len() > 2 * blocks.len() + 64 {
+            order.retain(|(number, place)| blocks.get(place).is_some_and(|block| block.number == *number));
+        }
+    }
+
     /// What had to go; to be freed without the lock.
     fn shrink(&mut self, limit: usize) -> Vec<Block> {
         let mut gone = Vec::new();
@@ -123,7 +175,7 @@ mod tests {
         (VolumeId(0), BlockAddr::decode(&bytes).unwrap())
     }
 
-    fn block(length: usize) -> Box<[u8]> {
+    fn block(length: usize) -> Arc<[u8]> {
         vec![7; length].into()
     }
 
@@ -135,7 +187,8 @@ mod tests {
         for number in 0..10 {
             bytes += kept.put(place(number), block(1000), 4 * each);
         }
-        let here = |range: std::ops::Range<u32>| range.filter(|number| kept.has(&place(*number))).collect::<Vec<_>>();
+        let is_here = |number: &u32| kept.state.lock().blocks.contains_key(&place(*number));
+        let here = |range: std::ops::Range<u32>| range.filter(is_here).collect::<Vec<_>>();
         assert_eq!((here(0..10), bytes), (vec![6, 7, 8, 9], 4 * each as isize));
         assert_eq!(kept.take(&place(7)), Some(block(1000)));
         assert_eq!(kept.take(&place(7)), None);
@@ -151,6 +204,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_again_soon_is_hot_and_what_is_read_later_stays_longer() {
+        let kept = Kept::default();
+        let limit = 100 * weight(&block(1000));
+        let put = |number: u32| kept.put(place(number), block(1000), limit);
+        (0..100).for_each(|number| {
+            put(number);
+        });
+        let warm = || Look::Warm(block(1000));
+        assert_eq!(kept.look(&place(100)), Look::Unknown);
+        for young in [99, 75] {
+            // 25 of 100 are young.
+            assert_eq!([(); 3].map(|()| kept.look(&place(young))), [warm(), warm(), Look::Hot]);
+        }
+        // These become young only with the first read.
+        assert_eq!(
+            [(); 4].map(|()| kept.look(&place(74))),
+            [warm(), warm(), warm(), Look::Hot]
+        );
+        assert_eq!(kept.look(&place(0)), warm());
+        // The next to go is the one that was used longest ago.
+        put(100);
+        assert_eq!(kept.look(&place(1)), Look::Unknown);
+        assert_eq!([(); 2].map(|()| kept.look(&place(0))), [warm(), warm()]);
+        (101..173).for_each(|number| {
+            put(number);
+        });
+        assert_eq!(kept.look(&place(73)), Look::Unknown);
+        assert_eq!(
+            [(); 3].map(|()| kept.look(&place(0))),
+            [warm(), warm(), warm()],
+            "there still, and read anew"
+        );
+    }
+
+    #[test]
     fn numbers_of_blocks_that_were_taken_out_do_not_pile_up() {
         let kept = Kept::default();
         for number in 0..10_000 {
@@ -158,5 +246,12 @@ mod tests {
             assert!(kept.take(&place(number)).is_some());
         }
         assert!(kept.state.lock().order.len() < 200);
+        (0..200).for_each(|number| {
+            kept.put(place(number), block(10), usize::MAX);
+        });
+        for number in 0..10_000 {
+            assert_ne!(kept.look(&place(number % 200)), Look::Unknown);
+        }
+        assert!(kept.state.lock().order.len() < 500);
     }
 }

@@ -235,9 +235,9 @@ fn leaves_that_are_read_once_stay_compressed() {
     }
     let (kept, limit) = (stat(&engine, "cache.keptBytes"), stat(&engine, "cache.limitBytes"));
     assert!(
-        (1..limit * 2 / 3).contains(&kept),
+        (1..limit * 3 / 4).contains(&kept),
         "{kept} bytes of kept blocks, {limit} in all"
     );
     let again = stat(&engine, "cache.pagesReadAgain") - again_before;
-    assert!(again > 1000, "{again} blocks were wanted a second time");
+    assert!(again > 1000, "{again} reads found a kept block");
 }
