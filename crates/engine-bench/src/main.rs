@@ -105,13 +105,16 @@ fn run_session(arguments: Arguments) -> Result<()> {
     if arguments.strict && load > LOAD_MAX {
         bail!("the machine is busy: load {load}, at most {LOAD_MAX} is allowed");
     }
-    let report = session::run(&plan)?;
+    let save = |report: &Report| match &arguments.json {
+        Some(path) => std::fs::write(path, serde_json::to_string_pretty(report)?)
+            .with_context(|| format!("writing {}", path.display())),
+        None => Ok(()),
+    };
+    let report = session::run(&plan, save)?;
     println!("\n{}", median_table(&report.runs));
     println!("{}", ratio_table(&report.comparisons));
     print_notes(&report);
     if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(&report)?;
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
         println!("Everything measured: {}", path.display());
     }
     if !report.failures.is_empty() {

@@ -90,6 +90,15 @@ fn line_figures(workload: Workload) -> &'static [&'static str] {
         Workload::W10 => &["b_per_entry", "settled_b_per_entry"],
         Workload::W11 => &["stored_over_loaded", "settled_over_loaded", "peak_over_loaded"],
         Workload::W12 => &["checkpoint_ms", "p99_us_outside", "p99_us_during"],
+        Workload::W13 => &[
+            "ops_per_s",
+            "worst_second_ops",
+            "slow_s",
+            "cpu_us_per_op",
+            "p99_us",
+            "p999_us",
+            "max_us",
+        ],
         Workload::W14 => &[
             "ops_per_s_one",
             "p99_us_one",

@@ -34,15 +34,25 @@ pub struct Plan {
     pub template: RunSpec,
 }
 
-/// Makes all runs and compares them. A run that fails is reported and left out; a session without any run is an error.
-pub fn run(plan: &Plan) -> Result<Report> {
-    let home = &plan.template.directory;
-    let machine = Machine::describe(home);
-    let mut notes = notes(plan, &machine);
-    for note in &notes {
+/// Makes all runs and compares them. A run that fails is reported and left out; a session without any run is an error. `save` gets
+/// what has been measured after each run, should the session not come to its end.
+pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> {
+    let machine = Machine::describe(&plan.template.directory);
+    let mut report = Report {
+        format: 1,
+        version: env!("CARGO_PKG_VERSION").into(),
+        wiredtiger: wiredtiger_version(),
+        notes: notes(plan, &machine),
+        machine,
+        command: std::env::args().collect(),
+        configuration: serde_json::to_value(&plan.template).context("the configuration as JSON")?,
+        comparisons: Vec::new(),
+        runs: Vec::new(),
+        failures: Vec::new(),
+    };
+    for note in &report.notes {
         eprintln!("note: {note}");
     }
-    let (mut runs, mut failures) = (Vec::new(), Vec::new());
     for &workload in &plan.workloads {
         for pair in 0..plan.pairs {
             for &subject in &plan.subjects {
@@ -56,36 +66,28 @@ pub fn run(plan: &Plan) -> Result<Report> {
                     Ok(mut outcome) => {
                         outcome.pair = pair;
                         println!("{}", run_line(&outcome));
-                        runs.push(outcome);
+                        report.runs.push(outcome);
+                        report.comparisons = compare(&report.runs);
+                        save(&report)?;
                     }
                     Err(error) => {
                         let failure = format!("{workload} {subject} #{pair}: {error:#}");
                         eprintln!("failed: {failure}");
-                        failures.push(failure);
+                        report.failures.push(failure);
                     }
                 }
             }
         }
     }
-    if runs.is_empty() {
+    if report.runs.is_empty() {
         bail!("no run succeeded");
     }
     let load = load();
-    notes.push(format!(
+    report.notes.push(format!(
         "load of the last minute at the end: {load}, the runs' own included"
     ));
-    Ok(Report {
-        format: 1,
-        version: env!("CARGO_PKG_VERSION").into(),
-        wiredtiger: wiredtiger_version(),
-        machine,
-        command: std::env::args().collect(),
-        configuration: serde_json::to_value(&plan.template).context("the configuration as JSON")?,
-        notes,
-        comparisons: compare(&runs),
-        runs,
-        failures,
-    })
+    save(&report)?;
+    Ok(report)
 }
 
 fn notes(plan: &Plan, machine: &Machine) -> Vec<String> {
