@@ -56,8 +56,8 @@ impl BlockStore {
         self.read_at_with(&volume, addr, owner, kind, scratch, take)
     }
 
-    /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`]: with the same checks,
-    /// and without the disk.
+    /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`], in two pieces: with the
+    /// same checks, and without the disk.
     #[expect(clippy::too_many_arguments, reason = "those of `read_with` and the block")]
     pub fn open_with<T>(
         &self,
@@ -65,14 +65,24 @@ impl BlockStore {
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
-        block: &[u8],
+        block: [&[u8]; 2],
         scratch: &mut ReadScratch,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
-        let ReadScratch { raw, decompressor, .. } = scratch;
-        open_with(&volume, addr, owner, kind, block, raw, decompressor, take)
+        let ReadScratch {
+            buffer,
+            raw,
+            decompressor,
+            ..
+        } = scratch;
+        let [first, rest] = block;
+        let bytes = filled(buffer, first.len() + rest.len());
+        let (first_place, rest_place) = bytes.split_at_mut(first.len());
+        first_place.copy_from_slice(first);
+        rest_place.copy_from_slice(rest);
+        open_with(&volume, addr, owner, kind, bytes, raw, decompressor, take)
     }
 
     pub(crate) fn read_at(

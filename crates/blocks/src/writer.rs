@@ -33,6 +33,7 @@ pub struct RunWriter {
     /// Blocks appended since the last flush.
     pending: Vec<Pending>,
     compressors: Vec<(Codec, i32, Compressor)>,
+    last_block_bytes: usize,
 }
 
 /// Contiguous sectors, and the part of the buffer that goes there.
@@ -63,7 +64,22 @@ impl RunWriter {
             stretches: Vec::new(),
             pending: Vec::new(),
             compressors: Vec::new(),
+            last_block_bytes: 0,
         }
+    }
+
+    /// Bytes of the block that was appended last, without what is left of its last sector; 0 before the first.
+    pub fn last_block_bytes(&self) -> usize {
+        self.last_block_bytes
+    }
+
+    /// Bytes that a block of `raw` bytes would take, without what would be left of its last sector. Nothing is appended.
+    /// `Invalid` as for [`RunWriter::append`].
+    pub fn block_bytes(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<usize> {
+        let start = self.buffer.len();
+        let encoded = self.encode(codec, level, raw);
+        self.buffer.truncate(start);
+        encoded.map(|(_, stored_bytes)| BLOCK_HEADER_BYTES + stored_bytes)
     }
 
     /// Appends a block of `raw` bytes, compressed where that saves a sector, and returns its address. It **must not be read,
@@ -99,6 +115,7 @@ impl RunWriter {
                 checkpoint,
             };
             let crc = header.seal(&mut self.buffer[start..]);
+            self.last_block_bytes = BLOCK_HEADER_BYTES + stored_bytes;
             Ok(BlockAddr::new(sector, sectors as u16, crc))
         });
         let addr = match placed {

@@ -201,6 +201,15 @@ pub(crate) fn good_size(bytes: usize) -> usize {
     }
 }
 
+/// The largest length up to `bytes` of which nothing is lost to rounding.
+pub(crate) fn good_size_below(bytes: usize) -> usize {
+    match good_size(bytes) {
+        taken if taken == bytes => bytes,
+        // A size's step is an eighth of the power of two above it, and so is the distance to the size before.
+        taken => taken - (taken.next_power_of_two() / 8).max(16),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,6 +391,11 @@ mod tests {
             assert!(
                 taken >= bytes && good_size(taken) == taken && taken <= bytes + bytes / 4 + 16,
                 "{bytes}: {taken}"
+            );
+            let below = good_size_below(bytes);
+            assert!(
+                below <= bytes && good_size(below) == below && (below == bytes || good_size(below + 1) == taken),
+                "{bytes}: {below}"
             );
         }
     }

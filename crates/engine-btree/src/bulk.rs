@@ -15,7 +15,7 @@ use rcu::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Leaves that are built before all workers write them.
+/// Leaves that are built before all workers write them. The first round is one unit: it tells how long blocks get.
 const ROUND_LEAVES: usize = 256;
 /// Leaves that one worker writes in a row.
 const UNIT_LEAVES: usize = 32;
@@ -163,6 +163,7 @@ fn is_fresh(tree: &Tree) -> bool {
 impl Load<'_> {
     fn run(&mut self, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
         let target = self.tree.shape.leaf_bytes;
+        let mut full_at = target;
         for (key, value) in rows {
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
                 return Err(invalid(format!("a row of {} and {} bytes", key.len(), value.len())));
@@ -176,9 +177,11 @@ impl Load<'_> {
                 None
             };
             let stored = large.as_ref().map_or(value.len(), Vec::len);
-            if !self.builder.is_empty() && self.builder.row_bytes() + key.len() + stored > target {
+            let filled = self.builder.row_bytes();
+            if !self.builder.is_empty() && (filled >= full_at || filled + key.len() + stored > target) {
                 let low = shortest_separator(&self.last, &key);
                 self.finish_leaf(low)?;
+                full_at = self.tree.fill.full_at(target, self.loaded_bytes / self.rows as usize);
             }
             let new_value = match &large {
                 Some(cell) => NewValue::Large(crate::page::LargeRef::from_cell(cell).expect("it was just made")),
@@ -201,7 +204,12 @@ impl Load<'_> {
             low: std::mem::replace(&mut self.low, next_low),
             image,
         });
-        if self.round.len() == ROUND_LEAVES {
+        let round = if self.leaves.is_empty() {
+            UNIT_LEAVES
+        } else {
+            ROUND_LEAVES
+        };
+        if self.round.len() == round {
             self.write_round()?;
         }
         Ok(())
@@ -213,14 +221,9 @@ impl Load<'_> {
         let mut writer = PageWriter::new(core);
         let mut addresses = Vec::new();
         for chunk in value.chunks(crate::page::LARGE_CHUNK_BYTES) {
-            addresses.push(append(
-                core,
-                &self.tree,
-                &mut writer,
-                BlockKind::Large,
-                chunk,
-                &self.appended,
-            )?);
+            addresses.push(append(core, &self.tree, &self.appended, || {
+                writer.append_block(&self.tree, BlockKind::Large, Purpose::Later, chunk)
+            })?);
         }
         writer.flush()?;
         self.blocks.extend(&addresses);
@@ -238,12 +241,11 @@ impl Load<'_> {
         let (core, tree, appended) = (self.core, &self.tree, &self.appended);
         let result = core.in_parallel(units, |(first, leaves)| {
             let mut writer = PageWriter::new(core);
-            let mut raw = Vec::new();
             let mut written = Vec::with_capacity(leaves.len());
             for (index, leaf) in leaves.iter().enumerate() {
-                raw.clear();
-                leaf.image.encode(&mut raw);
-                let address = append(core, tree, &mut writer, BlockKind::Leaf, &raw, appended)?;
+                let address = append(core, tree, appended, || {
+                    writer.append_leaf(tree, Purpose::Later, &leaf.image)
+                })?;
                 written.push((first + index, address));
             }
             writer.flush()?;
@@ -287,17 +289,15 @@ impl Load<'_> {
     }
 }
 
-/// Appends a block that no running checkpoint holds, and notes it in `appended`.
+/// Appends a block that no running checkpoint holds, by calling `append`, and notes it in `appended`.
 fn append(
     core: &Core,
     tree: &Tree,
-    writer: &mut PageWriter<'_>,
-    kind: BlockKind,
-    raw: &[u8],
     appended: &Mutex<Vec<BlockAddr>>,
+    append: impl FnOnce() -> Result<BlockAddr>,
 ) -> Result<BlockAddr> {
     let _line = core.loading.line.read();
-    let address = writer.append(tree, kind, Purpose::Later, raw)?;
+    let address = append()?;
     appended.lock().push(address);
     core.loading.blocks.lock().push((tree.shape.volume, address));
     Ok(address)

@@ -458,7 +458,7 @@ impl Core {
                 Some(Gathered::Ready(inner, addresses)) => {
                     raw.clear();
                     encode_inner(inner.level, &inner.separators, &addresses, &mut raw);
-                    match writer.append(tree, BlockKind::Inner, Purpose::Checkpoint, &raw) {
+                    match writer.append_block(tree, BlockKind::Inner, Purpose::Checkpoint, &raw) {
                         Ok(address) => appended.push(AppendedInner {
                             inner,
                             from: from.clone(),

@@ -1,7 +1,7 @@
 //! What all parts of an open engine share, and reading pages from disk.
 
 use crate::budget::{Budget, Use};
-use crate::kept::{Kept, Look, weight};
+use crate::kept::{Kept, Look, Pieces};
 use crate::large_values::LargeBook;
 use crate::leaf::{Base, Found, Leaf, LeafView, with_added};
 use crate::options::BtreeOptions;
@@ -295,11 +295,11 @@ impl Core {
     fn load_leaf(&self, tree: &Tree, address: BlockAddr) -> Result<LeafImage> {
         let volume = tree.shape.volume;
         if let Some(block) = self.kept.take(&(volume, address)) {
-            self.budget.add(Use::Kept, -(weight(&block) as isize));
+            self.budget.add(Use::Kept, -(block.weight() as isize));
             let (owner, kind) = (tree.id.0, BlockKind::Leaf);
             let opened = SCRATCH.with_borrow_mut(|scratch| {
                 self.store
-                    .open_with(volume, &address, owner, kind, &block, scratch, LeafImage::decode)
+                    .open_with(volume, &address, owner, kind, block.get(), scratch, LeafImage::decode)
             });
             if let Ok(Ok(image)) = opened {
                 self.counters.read_again.add(1);
@@ -333,7 +333,7 @@ impl Core {
                 return SCRATCH.with_borrow_mut(|scratch| {
                     let opened = self
                         .store
-                        .open_with(place.0, &address, owner, kind, &block, scratch, look);
+                        .open_with(place.0, &address, owner, kind, block.get(), scratch, look);
                     opened.ok()?.ok()
                 });
             }
@@ -344,9 +344,9 @@ impl Core {
         let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
             let read = self.store.read_with(place.0, &address, owner, kind, scratch, look);
             let block = scratch.last_block(&address)?;
-            Some((read.ok()?.ok()?, Arc::<[u8]>::from(block)))
+            Some((read.ok()?.ok()?, Pieces::new(block)))
         })?;
-        let change = self.kept.put(place, block, limit as usize);
+        let change = self.kept.put(place, Arc::new(block), limit as usize);
         self.budget.add(Use::Kept, change);
         Some(found)
     }

@@ -8,6 +8,7 @@
 //! It touches no lock, no file, and nothing of the leaf it reads: readers go on there until the result is published.
 
 use crate::delta::{Arena, Entry, Order};
+use crate::fill::Fill;
 use crate::large_values::LargeOwner;
 use crate::leaf::{Base, LeafView, SEQ_MAX};
 use crate::page::{CellValue, KeyParts, LargeRef, LeafBuilder, LeafImage, NewValue, shortest_separator};
@@ -31,8 +32,8 @@ pub(crate) struct FoldPlan<'a> {
     pub(crate) large_bytes_min: usize,
     /// Row bytes a leaf should have at most; `usize::MAX` never splits.
     pub(crate) target_bytes: usize,
-    /// New rows came at the right end: leave full leaves behind.
-    pub(crate) appending: bool,
+    /// New rows came at the right end: leave full leaves behind, which end where this says.
+    pub(crate) appending: Option<&'a Fill>,
 }
 
 /// A leaf that a fold made.
@@ -233,10 +234,15 @@ impl<'a> Folder<'a> {
             return usize::MAX;
         }
         let total = row_bytes(self.view, self.plan.large_bytes_min, self.guard);
-        if total <= target + target / 2 && !(self.plan.appending && total > target) {
+        if let Some(fill) = self.plan.appending {
+            let rows = self.image.map_or(0, LeafImage::len) + self.view.order.len();
+            return match fill.full_at(target, total / rows.max(1)) {
+                full if total > full => full,
+                _ => usize::MAX,
+            };
+        }
+        if total <= target + target / 2 {
             usize::MAX
-        } else if self.plan.appending {
-            target
         } else {
             total.div_ceil(total.div_ceil(target)).max(1)
         }

@@ -19,6 +19,7 @@ mod core;
 mod delta;
 mod directory;
 mod engine_impl;
+mod fill;
 mod fold;
 mod kept;
 mod large_values;

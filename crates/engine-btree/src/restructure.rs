@@ -7,6 +7,7 @@ use crate::core::{Core, Line};
 use crate::fold::{FoldPlan, Folded, fold, view_of};
 use crate::leaf::{Base, Leaf, LeafState, LeafView, SEQ_MAX};
 use crate::tree::{Child, Replaced, Target, Tree, base_bytes, leaf_overhead};
+use crate::write_back::PageWriter;
 use blocks::{BlockAddr, Referenced};
 use engine::Seq;
 use rcu::Guard;
@@ -50,7 +51,7 @@ impl Core {
             readers,
             large_bytes_min: tree.shape.large_bytes_min,
             target_bytes: usize::MAX,
-            appending: false,
+            appending: None,
         }
     }
 
@@ -157,7 +158,7 @@ impl Core {
     /// Splits a leaf that has grown too large, or folds it when it turns out not to be. `key` belongs to it.
     pub(crate) fn split(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, appending: bool) -> Restructured {
         let guard = rcu::pin();
-        let _structure = tree.structure.lock();
+        let structure = tree.structure.lock();
         let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
         if view.retired {
@@ -176,7 +177,7 @@ impl Core {
         let (folded, through) = self.with_readers(|published, readers| {
             let plan = FoldPlan {
                 target_bytes: tree.shape.leaf_bytes,
-                appending,
+                appending: appending.then_some(&tree.fill),
                 ..self.plan(tree, published, readers)
             };
             (fold(view, &plan, &guard), published)
@@ -194,6 +195,7 @@ impl Core {
         let mut pages = -(base_bytes(&view.base) as isize) - leaf_overhead(leaf) as isize;
         let mut deltas = -(state.delta_bytes as isize);
         let mut leaves: Vec<(Vec<u8>, Arc<Leaf>)> = Vec::with_capacity(folded.pieces.len());
+        let mut full = None;
         self.counters.folds.add(1);
         self.counters.splits.add(1);
         for piece in folded.pieces {
@@ -206,7 +208,9 @@ impl Core {
             let base = if piece.image.is_empty() {
                 Base::Empty
             } else {
-                Base::Image(Arc::new(piece.image))
+                let image = Arc::new(piece.image);
+                full.get_or_insert_with(|| image.clone());
+                Base::Image(image)
             };
             let made = Leaf::empty(low.clone().into());
             pages += (base_bytes(&base) + leaf_overhead(&made)) as isize;
@@ -260,6 +264,11 @@ impl Core {
         }
         // Again: a checkpoint may have begun before it could find them in the list.
         self.table_changed(tree.id);
+        if let Some(image) = full.filter(|image| appending && tree.fill.wants(image.row_bytes(), tree.shape.leaf_bytes))
+        {
+            drop(structure);
+            PageWriter::new(self).sample_leaf(tree, &image);
+        }
         Restructured::Split
     }
 

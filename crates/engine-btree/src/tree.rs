@@ -11,6 +11,7 @@
 //! - a node that is not `dirty` is on disk as it is in memory, children's addresses included (`address`);
 //! - above a dirty node every node is dirty.
 
+use crate::fill::Fill;
 use crate::leaf::{Base, Leaf};
 use crate::page::Separators;
 use blocks::{BlockAddr, VolumeId};
@@ -128,6 +129,8 @@ pub(crate) struct Tree {
     pub(crate) dirty: Mutex<DirtyLeaves>,
     /// The leaf at the right edge, once something was written there.
     pub(crate) last_leaf: Mutex<Option<Arc<Leaf>>>,
+    /// How long the blocks of leaves get.
+    pub(crate) fill: Fill,
     /// Bytes of blocks on disk, about.
     pub(crate) stored_bytes: AtomicU64,
     /// Heap bytes of leaves and inner nodes.
@@ -189,6 +192,7 @@ impl Tree {
             structure: Mutex::new(()),
             dirty: Mutex::new(DirtyLeaves::default()),
             last_leaf: Mutex::new(None),
+            fill: Fill::default(),
             stored_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             root_taken: AtomicU64::new(0),

@@ -62,6 +62,29 @@ struct Prepared {
 /// The volume that a writer writes to, and whether for later.
 type WriterName = (VolumeId, bool);
 
+fn writer_name(tree: &Tree, purpose: Purpose) -> WriterName {
+    (tree.shape.volume, purpose == Purpose::Later)
+}
+
+fn writer_of<'w>(
+    writers: &'w mut HashMap<WriterName, RunWriter>,
+    core: &Core,
+    tree: &Tree,
+    purpose: Purpose,
+) -> &'w mut RunWriter {
+    writers
+        .entry(writer_name(tree, purpose))
+        .or_insert_with(|| core.store.writer(tree.shape.volume, purpose))
+}
+
+/// How blocks of a tree are compressed.
+fn codec_of(tree: &Tree, kind: BlockKind) -> (codec::Codec, Option<i32>) {
+    match kind {
+        BlockKind::Inner => (codec::Codec::Lz4, None),
+        _ => (tree.shape.codec, tree.shape.level),
+    }
+}
+
 /// An image that was appended.
 struct Appended {
     prepared: Prepared,
@@ -97,33 +120,60 @@ impl<'c> PageWriter<'c> {
         }
     }
 
-    /// Appends a block of a tree that is not a leaf. It may be referred to after a flush.
-    pub(crate) fn append(&mut self, tree: &Tree, kind: BlockKind, purpose: Purpose, raw: &[u8]) -> Result<BlockAddr> {
-        let shape = tree.shape;
-        let codec = if kind == BlockKind::Inner {
-            codec::Codec::Lz4
-        } else {
-            shape.codec
-        };
-        let level = if kind == BlockKind::Inner { None } else { shape.level };
+    /// Tells the tree how long the block of a leaf would get.
+    pub(crate) fn sample_leaf(&mut self, tree: &Tree, image: &LeafImage) {
+        self.raw.clear();
+        image.encode(&mut self.raw);
+        let (codec, level) = codec_of(tree, BlockKind::Leaf);
+        let writer = writer_of(&mut self.writers, self.core, tree, Purpose::Later);
+        // An error is told when the leaf is written.
+        if let Ok(block_bytes) = writer.block_bytes(codec, level, &self.raw) {
+            tree.fill.note(image.row_bytes(), block_bytes, tree.shape.leaf_bytes);
+        }
+    }
+
+    /// Appends a leaf. It may be referred to after a flush.
+    pub(crate) fn append_leaf(&mut self, tree: &Tree, purpose: Purpose, image: &LeafImage) -> Result<BlockAddr> {
+        let mut raw = std::mem::take(&mut self.raw);
+        raw.clear();
+        image.encode(&mut raw);
+        let appended = self.append(tree, BlockKind::Leaf, purpose, &raw);
+        self.pending_bytes += raw.len();
+        self.raw = raw;
+        let (address, block_bytes) = appended?;
+        tree.fill.note(image.row_bytes(), block_bytes, tree.shape.leaf_bytes);
+        Ok(address)
+    }
+
+    /// Appends another block of a tree. It may be referred to after a flush.
+    pub(crate) fn append_block(
+        &mut self,
+        tree: &Tree,
+        kind: BlockKind,
+        purpose: Purpose,
+        raw: &[u8],
+    ) -> Result<BlockAddr> {
+        self.append(tree, kind, purpose, raw).map(|(address, _)| address)
+    }
+
+    /// The address of a new block, and its bytes without what is left of the last sector.
+    fn append(&mut self, tree: &Tree, kind: BlockKind, purpose: Purpose, raw: &[u8]) -> Result<(BlockAddr, usize)> {
         self.hold_off_checkpoint();
-        let name = (shape.volume, purpose == Purpose::Later);
-        let store = &self.core.store;
-        let writer = self
-            .writers
-            .entry(name)
-            .or_insert_with(|| store.writer(shape.volume, purpose));
-        let address = match writer.append(kind, tree.id.0, codec, level, raw) {
-            Ok(address) => address,
+        let (codec, level) = codec_of(tree, kind);
+        let writer = writer_of(&mut self.writers, self.core, tree, purpose);
+        match writer.append(kind, tree.id.0, codec, level, raw) {
+            Ok(address) => {
+                let block_bytes = writer.last_block_bytes();
+                self.appended.push((writer_name(tree, purpose), address));
+                tree.stored_bytes.fetch_add(address.bytes(), Ordering::Relaxed);
+                self.core.counters.pages_written.add(1);
+                Ok((address, block_bytes))
+            }
             Err(error) => {
                 self.give_up_all();
-                return Err(error.into());
+                Err(error.into())
             }
-        };
-        self.appended.push((name, address));
-        tree.stored_bytes.fetch_add(address.bytes(), Ordering::Relaxed);
-        self.core.counters.pages_written.add(1);
-        Ok(address)
+        }
     }
 
     /// No checkpoint becomes durable from here to the next flush. A block for later, too, is one of the next checkpoint when that comes
@@ -160,13 +210,7 @@ impl<'c> PageWriter<'c> {
                         give_up(self.core, &prepared);
                         return Ok(Written::Retired);
                     }
-                    let mut raw = std::mem::take(&mut self.raw);
-                    raw.clear();
-                    prepared.image.encode(&mut raw);
-                    let appended = self.append(tree, BlockKind::Leaf, prepared.purpose, &raw);
-                    self.pending_bytes += raw.len();
-                    self.raw = raw;
-                    match appended {
+                    match self.append_leaf(tree, prepared.purpose, &prepared.image) {
                         Ok(address) => self.pending.push(Appended {
                             prepared: *prepared,
                             address,
@@ -317,7 +361,7 @@ impl<'c> PageWriter<'c> {
         let appended = large.into_iter().try_for_each(|(key, seq, bytes)| {
             let mut addresses = Vec::new();
             for chunk in bytes.chunks(LARGE_CHUNK_BYTES) {
-                addresses.push(self.append(tree, BlockKind::Large, Purpose::Checkpoint, chunk)?);
+                addresses.push(self.append_block(tree, BlockKind::Large, Purpose::Checkpoint, chunk)?);
             }
             let cell = Bytes::from(large_cell(bytes.len(), &addresses));
             // Before the flush: no checkpoint records what is used in between.

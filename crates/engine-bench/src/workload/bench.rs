@@ -21,6 +21,8 @@ pub const RECORDS: Table = 0;
 pub const LOAD_BATCH: u64 = 100;
 /// Clients of an open loop ask for this share of what the closed loop reached.
 const OPEN_SHARE: f64 = 0.7;
+/// The longest time they do.
+const OPEN_SECONDS_MAX: f64 = 60.0;
 
 /// Memory over the cache at which data of four times the cache may lie in memory for the most part.
 const MEMORY_VOID: f64 = 3.0;
@@ -173,7 +175,7 @@ impl Bench {
             .set("cpu_us_per_op_closed", cpu.as_secs_f64() * 1e6 / operations);
         if self.spec.open_loop {
             let rate = closed.calls as f64 / closed.seconds.max(1e-9) * OPEN_SHARE;
-            let limits = Limits::seconds(self.spec.seconds);
+            let limits = Limits::seconds(self.spec.seconds.min(OPEN_SECONDS_MAX));
             let open = drive(subject, threads, limits, Pace::Open { rate }, make)?;
             self.outcome.set_open(&open);
         }

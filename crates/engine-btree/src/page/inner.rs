@@ -4,7 +4,7 @@
 //! never empty.
 
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
-use super::leaf_format::{FORMAT_VERSION, check_order};
+use super::leaf_format::{FORMAT_VERSION, check_order, read_version};
 use super::{KeyParts, PageDamage};
 use crate::budget::good_size;
 use blocks::BlockAddr;
@@ -213,9 +213,7 @@ pub(crate) fn encode_inner(level: u8, separators: &Separators, children: &[Block
 /// Reads the raw bytes of an inner page, all of them.
 pub(crate) fn decode_inner(raw: &[u8]) -> Result<InnerPage, PageDamage> {
     let mut reader = Reader::new(raw);
-    if reader.u8()? != FORMAT_VERSION {
-        return Err(reader.damage("an unknown format version"));
-    }
+    read_version(&mut reader)?;
     if reader.u8()? != KIND_INNER {
         return Err(reader.damage("no inner page"));
     }

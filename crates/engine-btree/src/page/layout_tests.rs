@@ -2,7 +2,9 @@
 
 use super::inner::{INNER_HEADER_BYTES, KIND_INNER, SEPARATOR_BYTES_MAX};
 use super::leaf::LEAF_ROW_BYTES_MAX;
-use super::leaf_format::{FORMAT_VERSION, KIND_LEAF, LEAF_HEADER_BYTES, ROW_BYTES_MIN};
+use super::leaf_format::{
+    COMMON_KEY_LENGTH, COMMON_VALUE, FORMAT_VERSION, KIND_LEAF, LEAF_HEADER_BYTES, ROW_BYTES_MIN,
+};
 use super::tests::address;
 use super::*;
 use std::fmt::Write;
@@ -26,6 +28,8 @@ fn layout() -> String {
         ("page.version", usize::from(FORMAT_VERSION)),
         ("leaf.kind", usize::from(KIND_LEAF)),
         ("leaf.header.bytes", LEAF_HEADER_BYTES),
+        ("leaf.common.key_length", usize::from(COMMON_KEY_LENGTH)),
+        ("leaf.common.value", usize::from(COMMON_VALUE)),
         ("leaf.row.bytes.min", ROW_BYTES_MIN),
         ("leaf.row_bytes.max", LEAF_ROW_BYTES_MAX),
         ("large.chunk.bytes", LARGE_CHUNK_BYTES),
@@ -51,6 +55,11 @@ fn layout() -> String {
     let mut raw = Vec::new();
     leaf.encode(&mut raw);
     dump(&mut out, "leaf", &raw);
+
+    raw.clear();
+    let entries = ["tea 01", "tea 02", "ten 01"].map(|key| (key.as_bytes(), NewValue::Inline(b"")));
+    LeafImage::from_rows(entries).encode(&mut raw);
+    dump(&mut out, "leaf of an index", &raw);
 
     raw.clear();
     let separators = Separators::from_keys(&["tenon", "tens", "tenth"]);

@@ -1,7 +1,8 @@
 //! The raw bytes of a leaf, `docs/formats/btree-pages.md`: a header, the common prefix, then each row as the difference to
-//! the key before it.
+//! the key before it. What all rows have in common stands in the first one only: entries of an index have no values, and keys of
+//! records are of one length.
 //!
-//! One image has one encoding: whatever decodes, encodes to the same bytes again.
+//! One image has one encoding: whatever decodes, and is of the version that is written, encodes to the same bytes again.
 
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
 use super::leaf::{LEAF_ROW_BYTES_MAX, Slot};
@@ -12,13 +13,21 @@ use ::bytes::Bytes;
 use std::cell::RefCell;
 
 /// First byte of every page.
-pub(super) const FORMAT_VERSION: u8 = 1;
+pub(super) const FORMAT_VERSION: u8 = 2;
+/// The oldest that is read: there, rows have nothing in common.
+pub(super) const FORMAT_VERSION_MIN: u8 = 1;
 /// Second byte: what the page is.
 pub(super) const KIND_LEAF: u8 = 1;
-/// Version, kind, two reserved bytes, rows, bytes of all rows, bytes of the prefix.
+/// Version, kind, what rows have in common, a reserved byte, rows, bytes of all rows, bytes of the prefix.
 pub(super) const LEAF_HEADER_BYTES: usize = 16;
-/// Three lengths of at least one byte each.
-pub(super) const ROW_BYTES_MIN: usize = 3;
+/// A row behind the first, in a page of keys of one length and without values: a length of one byte, and a byte of the key.
+pub(super) const ROW_BYTES_MIN: usize = 2;
+/// In the third byte: all keys are of one length.
+pub(super) const COMMON_KEY_LENGTH: u8 = 1;
+/// In the third byte: all values are of one length, and large ones or not.
+pub(super) const COMMON_VALUE: u8 = 2;
+/// Lengths of a row, of one byte each.
+const LENGTHS_BYTES: usize = 3;
 
 thread_local! {
     /// The data of the leaf that this thread decodes.
@@ -29,8 +38,9 @@ impl LeafImage {
     /// Appends the raw bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let prefix = self.prefix();
-        out.reserve(LEAF_HEADER_BYTES + self.data().len() + self.len() * (ROW_BYTES_MIN + 1));
-        out.extend_from_slice(&[FORMAT_VERSION, KIND_LEAF, 0, 0]);
+        let common = Common::of(self);
+        out.reserve(LEAF_HEADER_BYTES + self.data().len() + self.len() * (LENGTHS_BYTES + 1));
+        out.extend_from_slice(&[FORMAT_VERSION, KIND_LEAF, common.flags(), 0]);
         for number in [self.len(), self.row_bytes(), prefix.len()] {
             out.extend_from_slice(&(number as u32).to_le_bytes());
         }
@@ -41,11 +51,12 @@ impl LeafImage {
             let shared = common_prefix(previous, key.suffix);
             let value_bytes = value.cell_bytes();
             put_varint(out, shared as u64);
-            put_varint(out, (key.suffix.len() - shared) as u64);
-            put_varint(
-                out,
-                (value_bytes.len() as u64) << 1 | u64::from(matches!(value, NewValue::Large(_))),
-            );
+            if index == 0 || !common.key_length {
+                put_varint(out, (key.suffix.len() - shared) as u64);
+            }
+            if index == 0 || !common.value {
+                put_varint(out, value_field(value_bytes.len(), value.is_large()) as u64);
+            }
             out.extend_from_slice(&key.suffix[shared..]);
             out.extend_from_slice(value_bytes);
             previous = key.suffix;
@@ -77,16 +88,23 @@ impl LeafImage {
         data.put(prefix);
 
         let mut row_bytes = 0;
+        let mut found = Common::possible(rows);
+        let mut previous_head = None;
         // The first bytes of the suffix before, so as not to read what was written a moment ago.
         let mut head = 0u64;
         let mut previous = data.len()..data.len();
         for row in 0..rows {
+            let row_head = RowHead::read(&mut reader, header.common, previous_head)?;
             let RowHead {
                 shared,
                 unshared,
-                value_len,
-                is_large,
-            } = RowHead::read(&mut reader)?;
+                value,
+            } = row_head;
+            let (value_len, is_large) = (row_head.value_len(), row_head.is_large());
+            if let Some(before) = previous_head.replace(row_head) {
+                found.key_length &= shared + unshared == before.suffix_len();
+                found.value &= value == before.value;
+            }
             let added_start = reader.at();
             let added = reader.take(unshared + value_len)?;
             check_order(&data.bytes()[previous.clone()], shared, &added[..unshared], row == 0)
@@ -118,6 +136,9 @@ impl LeafImage {
         if row_bytes != header.row_bytes {
             return Err(reader.damage("fewer bytes than the header says"));
         }
+        if found != header.common && header.version > FORMAT_VERSION_MIN {
+            return Err(reader.damage("the rows have not in common what the header says, or more"));
+        }
         index.push(Slot::end(data.len()));
         let image = Self::from_parts(
             Bytes::from(data.to_boxed_slice()),
@@ -142,14 +163,12 @@ impl LeafImage {
         };
         // Bytes that the suffix shares with that of the row before, which lies below it.
         let mut known = 0;
+        let mut previous = None;
         for _ in 0..header.rows {
-            let RowHead {
-                shared,
-                unshared,
-                value_len,
-                is_large,
-            } = RowHead::read(&mut reader)?;
-            let added = reader.take(unshared + value_len)?;
+            let head = RowHead::read(&mut reader, header.common, previous)?;
+            previous = Some(head);
+            let RowHead { shared, unshared, .. } = head;
+            let added = reader.take(unshared + head.value_len())?;
             if shared > known {
                 // As far below as the row before.
                 continue;
@@ -162,7 +181,7 @@ impl LeafImage {
             let same = common_prefix(unshared, &suffix[known..]);
             known += same;
             match (unshared.get(same), suffix.get(known)) {
-                (None, None) if is_large => {
+                (None, None) if head.is_large() => {
                     let large = LargeRef::from_cell(value).ok_or_else(|| reader.damage("a large value's cell"))?;
                     return Ok(Some(NewValue::Large(large)));
                 }
@@ -218,29 +237,116 @@ fn head_inside(raw: &[u8], start: usize, length: usize) -> u64 {
 }
 
 /// What stands before a row's bytes: lengths, each below 2^35, so that sums of them hold.
+#[derive(Clone, Copy)]
 struct RowHead {
     /// Bytes of the suffix that it shares with the one before.
     shared: usize,
     /// Bytes of the suffix behind those.
     unshared: usize,
-    value_len: usize,
-    is_large: bool,
+    /// Length of the value, and whether it is a large one: a [`value_field`].
+    value: usize,
+}
+
+/// A value's length in the page, times 2, plus 1 for a large one.
+fn value_field(value_len: usize, is_large: bool) -> usize {
+    value_len << 1 | usize::from(is_large)
 }
 
 impl RowHead {
+    /// `previous` is the row before, if there is one.
     #[inline(always)]
-    fn read(reader: &mut Reader<'_>) -> Result<Self, PageDamage> {
-        let (shared, unshared, value) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    fn read(reader: &mut Reader<'_>, common: Common, previous: Option<RowHead>) -> Result<Self, PageDamage> {
+        let shared = reader.varint()?;
+        let unshared = match previous {
+            Some(previous) if common.key_length => previous
+                .suffix_len()
+                .checked_sub(shared)
+                .ok_or_else(|| reader.damage("more bytes shared than there are"))?,
+            _ => reader.varint()?,
+        };
+        let value = match previous {
+            Some(previous) if common.value => previous.value,
+            _ => reader.varint()?,
+        };
         Ok(Self {
             shared,
             unshared,
-            value_len: value >> 1,
-            is_large: value & 1 != 0,
+            value,
         })
+    }
+
+    fn suffix_len(self) -> usize {
+        self.shared + self.unshared
+    }
+
+    fn value_len(self) -> usize {
+        self.value >> 1
+    }
+
+    fn is_large(self) -> bool {
+        self.value & 1 != 0
+    }
+}
+
+/// What all rows of a leaf have in common, of two and more; the first row tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Common {
+    /// The length of keys.
+    key_length: bool,
+    /// The length of values, and whether they are large ones.
+    value: bool,
+}
+
+impl Common {
+    /// What so many rows may have in common.
+    fn possible(rows: usize) -> Self {
+        Self {
+            key_length: rows > 1,
+            value: rows > 1,
+        }
+    }
+
+    fn of(leaf: &LeafImage) -> Self {
+        let rows = leaf.len();
+        let key_length = |index| {
+            let cell = leaf.cell(index);
+            cell.value_start - cell.suffix_start
+        };
+        let value = |index| {
+            let cell = leaf.cell(index);
+            value_field(cell.end - cell.value_start, cell.is_large)
+        };
+        let possible = Self::possible(rows);
+        Self {
+            key_length: possible.key_length && (1..rows).all(|index| key_length(index) == key_length(0)),
+            value: possible.value && (1..rows).all(|index| value(index) == value(0)),
+        }
+    }
+
+    fn flags(self) -> u8 {
+        u8::from(self.key_length) * COMMON_KEY_LENGTH + u8::from(self.value) * COMMON_VALUE
+    }
+
+    fn from_flags(flags: u8) -> Option<Self> {
+        let common = Self {
+            key_length: flags & COMMON_KEY_LENGTH != 0,
+            value: flags & COMMON_VALUE != 0,
+        };
+        (common.flags() == flags).then_some(common)
+    }
+}
+
+/// A page's first byte.
+pub(super) fn read_version(reader: &mut Reader<'_>) -> Result<u8, PageDamage> {
+    match reader.u8()? {
+        version @ FORMAT_VERSION_MIN..=FORMAT_VERSION => Ok(version),
+        _ => Err(reader.damage("an unknown format version")),
     }
 }
 
 struct LeafHeader {
+    version: u8,
+    common: Common,
     rows: usize,
     row_bytes: usize,
     prefix_len: usize,
@@ -248,16 +354,21 @@ struct LeafHeader {
 
 impl LeafHeader {
     fn read(reader: &mut Reader<'_>) -> Result<Self, PageDamage> {
-        if reader.u8()? != FORMAT_VERSION {
-            return Err(reader.damage("an unknown format version"));
-        }
+        let version = read_version(reader)?;
         if reader.u8()? != KIND_LEAF {
             return Err(reader.damage("no leaf"));
         }
-        if reader.take(2)? != [0, 0] {
-            return Err(reader.damage("reserved bytes are not zero"));
+        let common = match (version, reader.u8()?) {
+            (FORMAT_VERSION, flags) | (_, flags @ 0) => Common::from_flags(flags),
+            _ => None,
+        };
+        let common = common.ok_or_else(|| reader.damage("rows have something unknown in common"))?;
+        if reader.u8()? != 0 {
+            return Err(reader.damage("a reserved byte is not zero"));
         }
         let header = Self {
+            version,
+            common,
             rows: reader.u32()? as usize,
             row_bytes: reader.u32()? as usize,
             prefix_len: reader.u32()? as usize,

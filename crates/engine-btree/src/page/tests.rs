@@ -1,5 +1,6 @@
 //! Pages against sorted maps, and against bytes that lie.
 
+use super::leaf_format::{FORMAT_VERSION, LEAF_HEADER_BYTES};
 use super::*;
 use blocks::BlockAddr;
 use proptest::prelude::*;
@@ -70,14 +71,21 @@ fn row() -> impl Strategy<Value = Row> {
     ]
 }
 
+/// Sometimes with keys of one length, sometimes without values.
 fn rows() -> impl Strategy<Value = Rows> {
     (
         prop::collection::btree_map(key(), row(), 0..200),
         prop::collection::vec(any::<u8>(), 0..9),
+        prop::option::of(0usize..20),
+        any::<bool>(),
     )
-        .prop_map(|(rows, prefix)| {
+        .prop_map(|(rows, prefix, key_length, values)| {
             rows.into_iter()
-                .map(|(key, row)| ([prefix.clone(), key].concat(), row))
+                .map(|(mut key, row)| {
+                    key.resize(key_length.unwrap_or(key.len()), 0);
+                    let row = if values { row } else { Row::Inline(Vec::new()) };
+                    ([prefix.clone(), key].concat(), row)
+                })
                 .collect()
         })
 }
@@ -193,7 +201,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_page_or_an_error(mut raw in prop::collection::vec(any::<u8>(), 0..200), kind in 1u8..3) {
         if raw.len() > 2 {
-            raw[..2].copy_from_slice(&[1, kind]);
+            raw[..2].copy_from_slice(&[FORMAT_VERSION, kind]);
         }
         demand_page_or_error(&raw);
     }
@@ -207,14 +215,19 @@ fn demand_page_or_error(raw: &[u8]) -> bool {
     }
     let leaf = LeafImage::decode(raw).is_ok_and(|image| {
         image.check_invariants();
-        assert_eq!(encoded(&image), raw, "one image, one encoding");
+        let again = encoded(&image);
+        if raw[0] == FORMAT_VERSION {
+            assert_eq!(again, raw, "one image, one encoding");
+        } else {
+            assert_eq!(rows_of(&LeafImage::decode(&again).unwrap()), rows_of(&image));
+        }
         true
     });
     let inner = decode_inner(raw).is_ok_and(|page| {
         page.separators.check_invariants();
         let mut again = Vec::new();
         encode_inner(page.level, &page.separators, &page.children, &mut again);
-        assert_eq!(again, raw, "one page, one encoding");
+        assert_eq!(again[1..], raw[1..], "one page, one encoding");
         true
     });
     assert!(!(leaf && inner), "one kind");
@@ -233,6 +246,18 @@ fn small_pages() -> Vec<Vec<u8>> {
             (b"apples".to_vec(), inline("")),
             (long, large),
             (b"april".to_vec(), inline(&"v".repeat(90))),
+        ]),
+        // Of one length, without values, and both.
+        Rows::from([
+            (b"ab".to_vec(), inline("1")),
+            (b"ac".to_vec(), inline("")),
+            (b"ba".to_vec(), inline("3")),
+        ]),
+        Rows::from([(b"a".to_vec(), inline("")), (b"ab".to_vec(), inline(""))]),
+        Rows::from([
+            (b"tea".to_vec(), inline("")),
+            (b"ten".to_vec(), inline("")),
+            (b"toe".to_vec(), inline("")),
         ]),
     ];
     let mut pages: Vec<_> = leaves.iter().map(|rows| encoded(&image_of(rows))).collect();
@@ -265,6 +290,61 @@ fn patched_pages_are_pages_or_errors() {
     assert!(sound > 1000 && refused > 10_000, "{sound} sound, {refused} refused");
 }
 
+/// Headers, and how long the rows behind them are, of small leaves.
+#[test]
+fn what_rows_have_in_common_is_not_in_the_rows() {
+    let inline = |text: &str| Row::Inline(text.as_bytes().to_vec());
+    let cases = [
+        (vec![], 0, 0),
+        (vec![("a", "")], 0, 3),
+        (vec![("a", "v")], 0, 3 + 1),
+        (vec![("a", "v"), ("b", "w")], 3, 3 + 2 + 1 + 2),
+        (vec![("a", ""), ("b", "")], 3, 3 + 1 + 1 + 1),
+        (vec![("a", ""), ("b", "w")], 1, 3 + 1 + 2 + 2),
+        (vec![("a", "v"), ("bb", "w")], 2, 3 + 2 + 2 + 3),
+        (vec![("a", "v"), ("bb", "")], 0, 3 + 2 + 3 + 2),
+    ];
+    for (rows, flags, bytes) in cases {
+        let rows: Rows = rows
+            .iter()
+            .map(|(key, value)| (key.as_bytes().to_vec(), inline(value)))
+            .collect();
+        let image = image_of(&rows);
+        let raw = encoded(&image);
+        assert_eq!(
+            (raw[2], raw.len() - LEAF_HEADER_BYTES - image.prefix().len()),
+            (flags, bytes),
+            "{rows:?}"
+        );
+    }
+}
+
+#[test]
+fn leaves_of_version_1_are_read() {
+    let mut raw = vec![1, 1, 0, 0];
+    for number in [3u32, 3 * 5 + 2, 4] {
+        raw.extend_from_slice(&number.to_le_bytes());
+    }
+    raw.extend_from_slice(b"leaf");
+    // The keys are of one length, and every row says so; the first two values are empty.
+    raw.extend_from_slice(&[0, 1, 0, b'a', 0, 1, 0, b'b', 0, 1, 4, b'c', b'v', b'w']);
+    let row = |key: &str, value: &str| (key.as_bytes().to_vec(), Row::Inline(value.as_bytes().to_vec()));
+    let rows = Rows::from([row("leafa", ""), row("leafb", ""), row("leafc", "vw")]);
+    assert_eq!(rows_of(&LeafImage::decode(&raw).unwrap()), rows);
+    for (key, row) in &rows {
+        assert_eq!(LeafImage::find_in(&raw, key), Ok(Some(row.as_new())));
+    }
+    for flags in 1..=255 {
+        raw[2] = flags;
+        assert!(LeafImage::decode(&raw).is_err(), "{flags}");
+    }
+    raw[2] = 0;
+    for version in [0, 3, 255] {
+        raw[0] = version;
+        assert!(LeafImage::decode(&raw).is_err(), "version {version}");
+    }
+}
+
 #[test]
 fn cut_and_extended_pages_are_refused() {
     for page in small_pages() {
@@ -283,7 +363,7 @@ fn cut_and_extended_pages_are_refused() {
 fn headers_that_promise_much_allocate_little() {
     // Four billion rows, or as many children, in a few bytes.
     for kind in [1, 2] {
-        let mut raw = vec![1, kind, kind - 1, 0];
+        let mut raw = vec![FORMAT_VERSION, kind, kind - 1, 0];
         raw.extend_from_slice(&u32::MAX.to_le_bytes());
         raw.extend_from_slice(&[0; 64]);
         assert!(!demand_page_or_error(&raw));
