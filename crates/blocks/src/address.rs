@@ -61,7 +61,7 @@ impl BlockAddr {
     }
 
     /// One past the last sector.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.sector() + u64::from(self.sectors)
     }
 

@@ -7,6 +7,7 @@ use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
 use codec::{Codec, Decompressor};
 use std::io::ErrorKind;
+use std::ops::Range;
 use vfs::File;
 
 /// Buffers and contexts that reading uses again and again; one for each thread.
@@ -53,7 +54,23 @@ impl BlockStore {
     ) -> Result<T> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
-        self.read_at_with(&volume, addr, owner, kind, scratch, take)
+        self.read_at_with(&volume, &*volume.single, addr, owner, kind, scratch, take)
+    }
+
+    /// As [`BlockStore::read_with`], of one of many blocks that are read in the order of the file: the system reads on behind
+    /// it.
+    pub fn read_in_order_with<T>(
+        &self,
+        volume: VolumeId,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        scratch: &mut ReadScratch,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        self.check_open()?;
+        let volume = self.find_volume(volume)?;
+        self.read_at_with(&volume, &*volume.file, addr, owner, kind, scratch, take)
     }
 
     /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`], in two pieces: with the
@@ -85,6 +102,15 @@ impl BlockStore {
         open_with(&volume, addr, owner, kind, bytes, raw, decompressor, take)
     }
 
+    /// A hint that a stretch of sectors will be read soon. Costs a call of the system; may be wrong.
+    pub fn expect_read(&self, volume: VolumeId, sectors: Range<u64>) {
+        if let Ok(volume) = self.find_volume(volume) {
+            let [start, end] = [sectors.start, sectors.end].map(|sector| sector * SECTOR_BYTES as u64);
+            let end = end.min(volume.length());
+            volume.file.expect_read(start, end.saturating_sub(start));
+        }
+    }
+
     pub(crate) fn read_at(
         &self,
         volume: &Volume,
@@ -93,12 +119,14 @@ impl BlockStore {
         kind: BlockKind,
         scratch: &mut ReadScratch,
     ) -> Result<Vec<u8>> {
-        self.read_at_with(volume, addr, owner, kind, scratch, <[u8]>::to_vec)
+        self.read_at_with(volume, &*volume.single, addr, owner, kind, scratch, <[u8]>::to_vec)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "those of `read_with` and the handle")]
     fn read_at_with<T>(
         &self,
         volume: &Volume,
+        file: &dyn File,
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
@@ -112,7 +140,7 @@ impl BlockStore {
             ..
         } = scratch;
         let bytes = filled(buffer, addr.bytes() as usize);
-        read_from(&*volume.single, volume, bytes, addr.sector())?;
+        read_from(file, volume, bytes, addr.sector())?;
         self.count_read(addr);
         let taken = open_with(volume, addr, owner, kind, bytes, raw, decompressor, take);
         if buffer.len() > BUFFER_BYTES_MAX {

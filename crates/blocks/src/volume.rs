@@ -15,7 +15,7 @@ pub(crate) struct Volume {
     pub name: String,
     pub path: PathBuf,
     pub file: Arc<dyn File>,
-    /// The same file for reads of single blocks: behind those the system reads nothing on, as it does behind runs of them.
+    /// The same file for reads of single blocks: behind those the system reads nothing on, as it does behind many in order.
     pub single: Arc<dyn File>,
     /// Written to since the last sync. Set after the write, taken before the sync.
     dirty: AtomicBool,

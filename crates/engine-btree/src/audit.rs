@@ -3,7 +3,7 @@
 //! It knows the places where an address may be: inner nodes and leaves in memory, pages on disk below them, cells of large
 //! values in images and deltas, values that were dropped and wait for their last reader, and loads that have not ended.
 
-use crate::core::Core;
+use crate::core::{Core, Near};
 use crate::fold::{base_value, merged};
 use crate::leaf::{Base, Leaf};
 use crate::page::{CellValue, LargeRef, LeafImage};
@@ -114,7 +114,7 @@ impl Audit<'_> {
 
     fn add_stored_leaf(&mut self, tree: &Tree, address: BlockAddr) -> Result<()> {
         self.add(tree, address);
-        let image = self.core.read_leaf(tree, address)?;
+        let image = self.core.read_leaf(tree, address, Near::Others)?;
         self.add_image(tree, &image);
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Audit<'_> {
             Base::Image(image) => Some(&**image),
             Base::Empty => None,
             Base::Stored(address) => {
-                let image = self.core.read_leaf(tree, *address)?;
+                let image = self.core.read_leaf(tree, *address, Near::Others)?;
                 self.add_image(tree, &image);
                 None
             }

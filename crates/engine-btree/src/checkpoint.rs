@@ -12,7 +12,7 @@
 //! A node's image may belong to this checkpoint only (a later one exists already): then the node stays dirty.
 
 use crate::apply::is_dead;
-use crate::core::{Core, Line};
+use crate::core::{Core, Line, Near};
 use crate::directory;
 use crate::large_values::Standing;
 use crate::leaf::{Base, Leaf, LeafView};
@@ -208,7 +208,7 @@ impl Core {
             if tree.has_large.load(Ordering::Acquire) {
                 for leaf in leaves {
                     // One that was written anew meanwhile is of the checkpoint after this one.
-                    let Ok(image) = self.read_leaf(tree, leaf) else {
+                    let Ok(image) = self.read_leaf(tree, leaf, Near::Others) else {
                         continue;
                     };
                     for index in 0..image.len() {
@@ -647,7 +647,7 @@ impl Core {
 
     /// Gives back the blocks of the large values that a leaf's image on disk points to.
     fn free_large_of(&self, tree: &Tree, address: BlockAddr) -> Result<()> {
-        let image = self.read_leaf(tree, address)?;
+        let image = self.read_leaf(tree, address, Near::Nothing)?;
         self.free_large_of_image(tree, &image);
         Ok(())
     }

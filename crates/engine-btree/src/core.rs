@@ -276,23 +276,29 @@ impl Core {
         tree: &Tree,
         address: BlockAddr,
         kind: BlockKind,
+        near: Near,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         self.counters.pages_read.add(1);
-        let volume = tree.shape.volume;
+        let (volume, owner) = (tree.shape.volume, tree.id.0);
         SCRATCH
-            .with_borrow_mut(|scratch| self.store.read_with(volume, &address, tree.id.0, kind, scratch, take))
+            .with_borrow_mut(|scratch| match near {
+                Near::Nothing => self.store.read_with(volume, &address, owner, kind, scratch, take),
+                Near::Others => self
+                    .store
+                    .read_in_order_with(volume, &address, owner, kind, scratch, take),
+            })
             .map_err(EngineError::from)
     }
 
     /// A leaf's image from disk.
-    pub(crate) fn read_leaf(&self, tree: &Tree, address: BlockAddr) -> Result<LeafImage> {
-        self.read_block(tree, address, BlockKind::Leaf, LeafImage::decode)?
+    pub(crate) fn read_leaf(&self, tree: &Tree, address: BlockAddr, near: Near) -> Result<LeafImage> {
+        self.read_block(tree, address, BlockKind::Leaf, near, LeafImage::decode)?
             .map_err(|damage| self.damaged(address, damage))
     }
 
     /// A leaf's image, from its block when that was kept, or from disk.
-    fn load_leaf(&self, tree: &Tree, address: BlockAddr) -> Result<LeafImage> {
+    fn load_leaf(&self, tree: &Tree, address: BlockAddr, near: Near) -> Result<LeafImage> {
         let volume = tree.shape.volume;
         if let Some(block) = self.kept.take(&(volume, address)) {
             self.budget.add(Use::Kept, -(block.weight() as isize));
@@ -306,7 +312,7 @@ impl Core {
                 return Ok(image);
             }
         }
-        self.read_leaf(tree, address)
+        self.read_leaf(tree, address, near)
     }
 
     /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block is kept. `None` when the
@@ -366,7 +372,7 @@ impl Core {
             reason: reason.to_owned(),
         };
         let page = self
-            .read_block(tree, address, BlockKind::Inner, decode_inner)?
+            .read_block(tree, address, BlockKind::Inner, Near::Nothing, decode_inner)?
             .map_err(|damage| self.damaged(address, damage))?;
         if page.level != level {
             return Err(damaged("an inner page of another level"));
@@ -392,7 +398,7 @@ impl Core {
         let mut value = Vec::with_capacity(large.total_bytes());
         for address in large.addresses() {
             let expected = (large.total_bytes() - value.len()).min(LARGE_CHUNK_BYTES);
-            let found = self.read_block(tree, address, BlockKind::Large, |chunk| {
+            let found = self.read_block(tree, address, BlockKind::Large, Near::Nothing, |chunk| {
                 if chunk.len() == expected {
                     value.extend_from_slice(chunk);
                 }
@@ -428,8 +434,13 @@ impl Core {
             };
             let bytes = inner.memory_bytes();
             (Some(Child::Inner(Arc::new(inner))), None, bytes)
-        } else if rows == Rows::Wanted {
-            let Some(image) = read_what_is_there(|| self.load_leaf(tree, address), is_there)? else {
+        } else if rows != Rows::NotYet {
+            let near = if rows == Rows::Wanted {
+                Near::Nothing
+            } else {
+                Near::Others
+            };
+            let Some(image) = read_what_is_there(|| self.load_leaf(tree, address, near), is_there)? else {
                 return Ok(());
             };
             let bytes = image.memory_bytes();
@@ -465,7 +476,7 @@ impl Core {
             let _state = leaf.state.lock();
             is_base(leaf.view.load(&rcu::pin()))
         };
-        let Some(image) = read_what_is_there(|| self.load_leaf(tree, address), is_there)? else {
+        let Some(image) = read_what_is_there(|| self.load_leaf(tree, address, Near::Nothing), is_there)? else {
             return Ok(());
         };
         let guard = rcu::pin();
@@ -529,10 +540,20 @@ impl Drop for Core {
     }
 }
 
+/// What is read next to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Near {
+    Nothing,
+    /// Blocks of the same table, in the order of keys, which often is that of the file.
+    Others,
+}
+
 /// Whether a leaf that comes into memory brings its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rows {
     Wanted,
+    /// As those of its neighbours, one after the other.
+    WantedInOrder,
     NotYet,
 }
 

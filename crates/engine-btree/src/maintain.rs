@@ -1,6 +1,6 @@
 //! Verifying, compacting, and moving blocks together.
 
-use crate::core::Core;
+use crate::core::{Core, Near};
 use crate::leaf::{Base, Leaf};
 use crate::page::LeafImage;
 use crate::snapshot::Walk;
@@ -106,7 +106,7 @@ impl Core {
                 )
             };
             if let Some(address) = stored {
-                match self.read_leaf(tree, address) {
+                match self.read_leaf(tree, address, Near::Others) {
                     Ok(image) => {
                         if let Some(what) = outside(&image, low.as_deref(), high.as_deref()) {
                             report
@@ -194,7 +194,7 @@ impl Core {
             };
             match step {
                 Step::Load(address, level) => {
-                    self.bring_in(tree, target, address, level, crate::core::Rows::Wanted)?;
+                    self.bring_in(tree, target, address, level, crate::core::Rows::WantedInOrder)?;
                 }
                 Step::Leaf(leaf, None) => {
                     self.shed_delta(tree, &leaf);
@@ -241,7 +241,7 @@ impl Core {
                 Child::Stored { address, level } => {
                     let (address, level) = (*address, *level);
                     drop(guard);
-                    self.bring_in(tree, Target::At(high), address, level, crate::core::Rows::Wanted)?;
+                    self.bring_in(tree, Target::At(high), address, level, crate::core::Rows::WantedInOrder)?;
                 }
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             }

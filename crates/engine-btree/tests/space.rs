@@ -333,3 +333,33 @@ fn a_crash_leaves_nothing_of_a_table_that_came_after_the_cut() {
     store.engine().maintain(&Maintenance::Compact(None)).unwrap();
     store.sound("at the end");
 }
+
+/// Rows of 60 bytes of value take 62 or 63 of a page. Leaves of 4 KiB would have 60 of them in 7.4 sectors; ones that end sooner have
+/// 56 in 7.
+#[test]
+fn leaves_of_rows_in_order_fill_their_sectors() {
+    const COUNT: u64 = 20_000;
+    const BYTES_AT_MOST: u64 = 66;
+    let mut store = Store::new(0);
+    store.put(ROWS, 0..COUNT, 60);
+    store.engine().checkpoint().unwrap();
+    let appended = store.figure("files.usedBytes");
+    assert!(appended < COUNT * BYTES_AT_MOST, "{appended}");
+
+    let table = TableId(9);
+    store.write(|batch, _| {
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: "one.loaded".into(),
+            compressor: None,
+        };
+        batch.create_table(table, spec);
+    });
+    let value = store.dice.bytes(60);
+    let mut rows = (0..COUNT).map(|number| (number.to_be_bytes().to_vec(), value.clone()));
+    store.engine().bulk_load(table, &mut rows, store.seq).unwrap();
+    store.engine().checkpoint().unwrap();
+    store.sound("after the load");
+    let loaded = store.figure("files.usedBytes") - appended;
+    assert!(loaded < COUNT * BYTES_AT_MOST, "{loaded}");
+}

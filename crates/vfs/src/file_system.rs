@@ -81,6 +81,9 @@ pub trait File: Send + Sync {
     /// A hint that each read is of what is wanted and no more, in no order: the system need not read on behind it. On a file
     /// system without such hints it does nothing.
     fn expect_random_reads(&self) {}
+    /// A hint that `[offset, offset + bytes)` will be read soon: the system may read it now, in as large pieces as it likes. Does
+    /// not wait for that.
+    fn expect_read(&self, _offset: u64, _bytes: u64) {}
     /// Fills `buffer` from `offset`; `UnexpectedEof` when the file ends first.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<()> {
         while !buffer.is_empty() {

@@ -120,6 +120,17 @@ impl File for RealFile {
         let _ = rustix::fs::fadvise(&self.0, 0, None, Advice::Random);
     }
 
+    fn expect_read(&self, mut offset: u64, mut bytes: u64) {
+        // Of one hint, Linux takes no more than it would read on by itself, which is so much unless somebody has set another.
+        const PIECE: u64 = 128 * 1024;
+        while bytes > 0 {
+            let piece = bytes.min(PIECE);
+            let _ = rustix::fs::fadvise(&self.0, offset, std::num::NonZeroU64::new(piece), Advice::WillNeed);
+            offset += piece;
+            bytes -= piece;
+        }
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         loop {
             match self.0.read_at(buffer, offset) {

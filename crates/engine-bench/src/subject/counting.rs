@@ -82,6 +82,10 @@ impl File for CountingFile {
         self.inner.expect_random_reads();
     }
 
+    fn expect_read(&self, offset: u64, bytes: u64) {
+        self.inner.expect_read(offset, bytes);
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.inner.read_at(buffer, offset)
     }
