@@ -41,7 +41,7 @@ pub use error::{BlockError, Result};
 pub use evacuation::MovingBlock;
 pub use limits::SECTOR_BYTES;
 pub use pin::PinnedCheckpoint;
-pub use read::ReadScratch;
+pub use read::{Near, ReadScratch};
 pub use salvage::SalvagedBlock;
 pub use salvage_reader::{SalvageMap, SalvageReader};
 pub use stats::{StoreStats, VolumeStats};

@@ -10,6 +10,15 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use vfs::File;
 
+/// What is read next to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Near {
+    /// The system reads nothing on behind it.
+    Nothing,
+    /// Many others, in the order of the file or nearly so: the system may read on.
+    Others,
+}
+
 /// Buffers and contexts that reading uses again and again; one for each thread.
 #[derive(Default)]
 pub struct ReadScratch {
@@ -38,39 +47,25 @@ impl BlockStore {
         kind: BlockKind,
         scratch: &mut ReadScratch,
     ) -> Result<Vec<u8>> {
-        self.read_with(volume, addr, owner, kind, scratch, <[u8]>::to_vec)
+        self.read_with(volume, addr, owner, kind, Near::Nothing, scratch, <[u8]>::to_vec)
     }
 
-    /// As [`BlockStore::read`], for who makes something else of the raw bytes: they lie in memory of `scratch` that the next
+    /// As [`BlockStore::read`], for who tells what it reads near the block, and makes something else of the raw bytes: they lie in memory of `scratch` that the next
     /// block uses again, so that nothing is allocated and cleared for each.
+    #[expect(clippy::too_many_arguments, reason = "what is checked, and how it is read")]
     pub fn read_with<T>(
         &self,
         volume: VolumeId,
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
+        near: Near,
         scratch: &mut ReadScratch,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
-        self.read_at_with(&volume, &*volume.single, addr, owner, kind, scratch, take)
-    }
-
-    /// As [`BlockStore::read_with`], of one of many blocks that are read in the order of the file: the system reads on behind
-    /// it.
-    pub fn read_in_order_with<T>(
-        &self,
-        volume: VolumeId,
-        addr: &BlockAddr,
-        owner: u32,
-        kind: BlockKind,
-        scratch: &mut ReadScratch,
-        take: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T> {
-        self.check_open()?;
-        let volume = self.find_volume(volume)?;
-        self.read_at_with(&volume, &*volume.file, addr, owner, kind, scratch, take)
+        self.read_at_with(&volume, addr, owner, kind, near, scratch, take)
     }
 
     /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`], in two pieces: with the
@@ -119,17 +114,17 @@ impl BlockStore {
         kind: BlockKind,
         scratch: &mut ReadScratch,
     ) -> Result<Vec<u8>> {
-        self.read_at_with(volume, &*volume.single, addr, owner, kind, scratch, <[u8]>::to_vec)
+        self.read_at_with(volume, addr, owner, kind, Near::Nothing, scratch, <[u8]>::to_vec)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "those of `read_with` and the handle")]
+    #[expect(clippy::too_many_arguments, reason = "those of `read_with`")]
     fn read_at_with<T>(
         &self,
         volume: &Volume,
-        file: &dyn File,
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
+        near: Near,
         scratch: &mut ReadScratch,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
@@ -140,7 +135,11 @@ impl BlockStore {
             ..
         } = scratch;
         let bytes = filled(buffer, addr.bytes() as usize);
-        read_from(file, volume, bytes, addr.sector())?;
+        let file = match near {
+            Near::Nothing => &volume.single,
+            Near::Others => &volume.file,
+        };
+        read_from(&**file, volume, bytes, addr.sector())?;
         self.count_read(addr);
         let taken = open_with(volume, addr, owner, kind, bytes, raw, decompressor, take);
         if buffer.len() > BUFFER_BYTES_MAX {

@@ -137,9 +137,11 @@ impl Ahead {
         if state.waiting.len() >= window / 2 {
             return;
         }
+        // The longer the walk, the further ahead: a short one reads little in vain.
+        let tell = TOLD_LEAVES.min(2 * window);
         let places: Vec<usize> = match direction {
-            Direction::Forward => (index + 1..parent.children.len()).take(TOLD_LEAVES).collect(),
-            Direction::Reverse => (0..index).rev().take(TOLD_LEAVES).collect(),
+            Direction::Forward => (index + 1..parent.children.len()).take(tell).collect(),
+            Direction::Reverse => (0..index).rev().take(tell).collect(),
         };
         let stored = places
             .iter()
@@ -152,7 +154,7 @@ impl Ahead {
             .told
             .and_then(|told| stored.iter().position(|address| *address == told));
         let told = told.map_or(0, |last| last + 1);
-        if told < TOLD_LEAVES / 2 && told < stored.len() {
+        if told < tell.div_ceil(2) && told < stored.len() {
             state.untold = stretches(&stored[told..]);
             self.told = stored.last().copied();
         }

@@ -3,13 +3,13 @@
 //! It knows the places where an address may be: inner nodes and leaves in memory, pages on disk below them, cells of large
 //! values in images and deltas, values that were dropped and wait for their last reader, and loads that have not ended.
 
-use crate::core::{Core, Near};
+use crate::core::Core;
 use crate::fold::{base_value, merged};
 use crate::leaf::{Base, Leaf};
 use crate::page::{CellValue, LargeRef, LeafImage};
 use crate::tree::{Child, Tree};
 use crate::version::{Change, Value};
-use blocks::{BlockAddr, VolumeId};
+use blocks::{BlockAddr, Near, VolumeId};
 use engine::{EngineError, Result};
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@
 //! A node's image may belong to this checkpoint only (a later one exists already): then the node stays dirty.
 
 use crate::apply::is_dead;
-use crate::core::{Core, Line, Near};
+use crate::core::{Core, Line};
 use crate::directory;
 use crate::large_values::Standing;
 use crate::leaf::{Base, Leaf, LeafView};
@@ -21,7 +21,7 @@ use crate::tables::Table;
 use crate::tree::{Child, Inner, Target, Tree};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter, Written};
-use blocks::{BlockAddr, BlockKind, Purpose, Referenced, VolumeId};
+use blocks::{BlockAddr, BlockKind, Near, Purpose, Referenced, VolumeId};
 use engine::{ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::ring::Ring;
 use crate::tables::Tables;
 use crate::tree::{Child, Descent, Inner, Target, Tree, leaf_overhead};
 use crate::workers::Workers;
-use blocks::{BlockAddr, BlockKind, BlockStore, ReadScratch};
+use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
 use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
@@ -282,12 +282,7 @@ impl Core {
         self.counters.pages_read.add(1);
         let (volume, owner) = (tree.shape.volume, tree.id.0);
         SCRATCH
-            .with_borrow_mut(|scratch| match near {
-                Near::Nothing => self.store.read_with(volume, &address, owner, kind, scratch, take),
-                Near::Others => self
-                    .store
-                    .read_in_order_with(volume, &address, owner, kind, scratch, take),
-            })
+            .with_borrow_mut(|scratch| self.store.read_with(volume, &address, owner, kind, near, scratch, take))
             .map_err(EngineError::from)
     }
 
@@ -348,7 +343,9 @@ impl Core {
         self.make_page_room(None);
         self.counters.pages_read.add(1);
         let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
-            let read = self.store.read_with(place.0, &address, owner, kind, scratch, look);
+            let read = self
+                .store
+                .read_with(place.0, &address, owner, kind, Near::Nothing, scratch, look);
             let block = scratch.last_block(&address)?;
             Some((read.ok()?.ok()?, Pieces::new(block)))
         })?;
@@ -538,14 +535,6 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.workers.close();
     }
-}
-
-/// What is read next to a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Near {
-    Nothing,
-    /// Blocks of the same table, in the order of keys, which often is that of the file.
-    Others,
 }
 
 /// Whether a leaf that comes into memory brings its rows.

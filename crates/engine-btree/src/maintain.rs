@@ -1,12 +1,12 @@
 //! Verifying, compacting, and moving blocks together.
 
-use crate::core::{Core, Near};
+use crate::core::Core;
 use crate::leaf::{Base, Leaf};
 use crate::page::LeafImage;
 use crate::snapshot::Walk;
 use crate::tables::Table;
 use crate::tree::{Child, Target, Tree};
-use blocks::{BlockAddr, Urgency};
+use blocks::{BlockAddr, Near, Urgency};
 use engine::{
     Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, Seq, TableId, TableStats,
 };
