@@ -71,9 +71,15 @@ def test_links_and_their_counts_agree(server, client, tmp_path, indexes):
     for link in database.link.find({"visibility": 1}):
         key = (link["id1"], link["link_type"])
         visible[key] = visible.get(key, 0) + 1
-    counts = {(count["id"], count["link_type"]): count["count"] for count in database.count.find({"count": {"$ne": 0}})}
+    # The index of `few` on counts is not unique, as published: two clients that add a node's first links at the same time may each
+    # insert a count. Together they are right.
+    counts = {}
+    for count in database.count.find():
+        counts.setdefault((count["id"], count["link_type"]), []).append(count["count"])
     assert len(visible) > 1000
-    assert counts == visible
+    assert {key: sum(parts) for key, parts in counts.items() if sum(parts) != 0} == visible
+    if indexes == "covering":
+        assert all(len(parts) == 1 for parts in counts.values()), "its index is unique"
     query = next(run for run in runs(out) if run["phase"] == "query")
     assert set(query["operations"]) >= {"addLink", "deleteLink", "updateLink", "getLinkList", "addNode"}
     client.drop_database("linkdb")
