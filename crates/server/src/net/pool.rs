@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use vfs::Clock;
 
@@ -54,6 +55,8 @@ pub struct Pool<S: Service> {
     open: AtomicUsize,
     waiting: AtomicUsize,
     threads: AtomicUsize,
+    /// All threads that may be alive.
+    handles: Mutex<Vec<JoinHandle<()>>>,
     ending: AtomicBool,
 }
 
@@ -82,6 +85,7 @@ impl<S: Service> Pool<S> {
             open: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),
+            handles: Mutex::default(),
             ending: AtomicBool::new(false),
         });
         for _ in 0..THREADS_MIN {
@@ -153,10 +157,18 @@ impl<S: Service> Pool<S> {
             .name("conn".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || pool.run_thread());
-        if started.is_err() {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
+        match started {
+            Ok(handle) => {
+                let mut handles = self.handles.lock();
+                handles.retain(|handle| !handle.is_finished());
+                handles.push(handle);
+                Ok(())
+            }
+            Err(error) => {
+                self.threads.fetch_sub(1, Ordering::SeqCst);
+                Err(error)
+            }
         }
-        started.map(|_| ())
     }
 
     fn run_thread(self: &Arc<Self>) {
@@ -311,7 +323,9 @@ impl<S: Service> Pool<S> {
     }
 
     /// Closes all connections. Running requests get their reply first (the layer above has been told to interrupt them),
-    /// for at most `patience`. Returns the number of connections that were left behind.
+    /// for at most `patience`. Returns the number of connections that were left behind; when that is 0, the pool's threads have
+    /// ended, and with them whatever they held of the service. A storage engine must not be closed by a thread that is still
+    /// alive when the process ends.
     pub fn end(&self, patience: Duration) -> usize {
         self.ending.store(true, Ordering::SeqCst);
         let parked: Vec<_> = self.parked.lock().drain().map(|(_, connection)| connection).collect();
@@ -328,7 +342,22 @@ impl<S: Service> Pool<S> {
                 break;
             }
         }
-        active.len()
+        let left = active.len();
+        drop(active);
+        if left == 0 {
+            self.join();
+        }
+        left
+    }
+
+    /// Waits for all threads. Who starts another ends after that is in the list.
+    fn join(&self) {
+        loop {
+            let handle = self.handles.lock().pop();
+            let Some(handle) = handle else { return };
+            // A thread that panicked has said so.
+            let _ = handle.join();
+        }
     }
 }
 

@@ -473,7 +473,8 @@ fn the_end_closes_connections_after_their_replies() {
     busy.reply();
     assert!(busy.closed());
     assert_eq!(end.join().unwrap(), 0);
-    wait_until(|| site.pool.threads() == 0);
+    assert_eq!(site.pool.threads(), 0);
+    assert_eq!(Arc::strong_count(&site.pool), 1, "no thread has it");
 }
 
 /// A few hundred connections in bursts: all served, then few threads left waiting.
