@@ -41,6 +41,8 @@ pub(crate) struct BlockHeader {
     pub codec: Codec,
     pub owner: u32,
     pub volume: VolumeId,
+    /// So many of the raw bytes, the last ones, are its label.
+    pub label_bytes: u8,
     pub raw_bytes: u32,
     pub stored_bytes: u32,
     pub sector: u64,
@@ -63,7 +65,8 @@ impl BlockHeader {
         block[6] = BLOCK_VERSION;
         block[7] = self.kind as u8;
         block[8] = self.codec.tag();
-        block[9..12].fill(0);
+        block[9] = self.label_bytes;
+        block[10..12].fill(0);
         block[12..16].copy_from_slice(&self.owner.to_le_bytes());
         block[16..20].copy_from_slice(&self.volume.0.to_le_bytes());
         block[20..24].copy_from_slice(&self.raw_bytes.to_le_bytes());
@@ -87,12 +90,13 @@ impl BlockHeader {
         if bytes[6] != BLOCK_VERSION {
             return Err(mismatch("format version", BLOCK_VERSION, bytes[6]));
         }
-        if bytes[9..12] != [0; 3] {
-            return Err(mismatch("reserved", "0", format!("{:02x?}", &bytes[9..12])));
+        if bytes[10..12] != [0; 2] {
+            return Err(mismatch("reserved", "0", format!("{:02x?}", &bytes[10..12])));
         }
         let header = Self {
             kind: BlockKind::from_tag(bytes[7]).ok_or_else(|| mismatch("kind", "1 to 5", bytes[7]))?,
             codec: Codec::from_tag(bytes[8]).map_err(|_| mismatch("codec", "0 to 4", bytes[8]))?,
+            label_bytes: bytes[9],
             owner: u32_at(bytes, 12),
             volume: VolumeId(u32_at(bytes, 16)),
             raw_bytes: u32_at(bytes, 20),
@@ -107,6 +111,13 @@ impl BlockHeader {
                 header.raw_bytes,
             ));
         }
+        if u32::from(header.label_bytes) > header.raw_bytes {
+            return Err(mismatch(
+                "label's length",
+                format!("at most {}", header.raw_bytes),
+                header.label_bytes,
+            ));
+        }
         if header.stored_bytes > header.raw_bytes {
             return Err(mismatch(
                 "stored length",
@@ -115,6 +126,11 @@ impl BlockHeader {
             ));
         }
         Ok(header)
+    }
+
+    /// Raw bytes without the label.
+    pub fn content_bytes(&self) -> usize {
+        self.raw_bytes as usize - usize::from(self.label_bytes)
     }
 
     /// Length of the block in sectors.

@@ -1,8 +1,8 @@
 //! What lies in the segments that are to be emptied.
 //!
 //! Maps know sectors, not blocks. A segment is read as a whole, and each run of used sectors is a row of blocks whose headers
-//! tell their lengths; checksums tell that they are blocks. Whoever owns them finds them by what is in them, at a cost that
-//! goes by the segment and not by all there is.
+//! tell their lengths; checksums tell that they are blocks. Whoever owns them finds them by what is in them or by their labels, at
+//! a cost that goes by the segment and not by all there is.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, block_crc, u32_at};
 use crate::read::{decompress, read_bytes};
@@ -20,8 +20,10 @@ pub struct MovingBlock {
     pub kind: BlockKind,
     /// Whose it is.
     pub owner: u32,
-    /// Its bytes, decompressed; empty for [`BlockKind::Large`].
+    /// Its bytes, decompressed, without the label.
     pub raw: Vec<u8>,
+    /// What it was given as a label.
+    pub label: Vec<u8>,
 }
 
 impl BlockStore {
@@ -111,15 +113,13 @@ fn block_in(
     if block_crc(block) != crc {
         return None;
     }
-    let raw = match header.kind {
-        BlockKind::Large => Vec::new(),
-        _ => decompress(&header, block, decompressor).ok()?,
-    };
+    let (raw, label) = decompress(&header, block, decompressor).ok()?;
     let block = MovingBlock {
         addr: BlockAddr::new(sector, u16::try_from(sectors).ok()?, crc),
         kind: header.kind,
         owner: header.owner,
         raw,
+        label,
     };
     Some((block, sectors))
 }

@@ -23,6 +23,7 @@ fn header() -> BlockHeader {
         codec: Codec::Zstd,
         owner: 0x0102_0304,
         volume: VolumeId(0x0506_0708),
+        label_bytes: 9,
         raw_bytes: 700,
         stored_bytes: 600,
         sector: 0x1122_3344_5566,
@@ -76,7 +77,7 @@ fn round_trips() {
     assert_eq!(BlockAddr::decode(&bytes[..11]), None);
     assert_eq!(BlockAddr::decode(&[0; 12]), None);
     assert_eq!(BlockHeader::decode(sealed().first_chunk().unwrap()), Ok(header()));
-    assert_eq!(header().sectors(), 2);
+    assert_eq!((header().sectors(), header().content_bytes()), (2, 691));
     assert_eq!(Superblock::decode(&superblock().encode(4096), 4096), Ok(superblock()));
     let longest = Superblock {
         root: vec![1; limits::ROOT_BYTES_MAX],
@@ -117,11 +118,19 @@ fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
     assert_eq!(patched(60, &[1]), Err("own place"));
     assert_eq!(patched(2047, &[1]), Err("reserved"));
     let mut refused = Vec::new();
-    for (at, value) in [(4, 0), (6, 2), (7, 6), (7, 0), (8, 5), (9, 1), (23, 3), (25, 3)] {
+    for (at, value) in [(4, 0), (6, 2), (7, 6), (7, 0), (8, 5), (10, 1), (23, 3), (25, 3)] {
         let mut block = sealed();
         block[at] = value;
         refused.push(BlockHeader::decode(block.first_chunk().unwrap()).unwrap_err().0);
     }
+    let label = BlockHeader {
+        raw_bytes: 8,
+        stored_bytes: 8,
+        ..header()
+    };
+    let mut block = vec![0; SECTOR_BYTES];
+    label.seal(&mut block);
+    refused.push(BlockHeader::decode(block.first_chunk().unwrap()).unwrap_err().0);
     assert_eq!(
         refused,
         [
@@ -132,7 +141,8 @@ fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
             "codec",
             "reserved",
             "raw length",
-            "stored length"
+            "stored length",
+            "label's length"
         ]
     );
 }
@@ -185,10 +195,11 @@ fn layout_snapshot() {
         &[Decimal(HEAD_SECTORS as usize), Decimal(PAGE_SECTORS as usize)],
     );
     line(
-        "limits: root, raw, name",
+        "limits: root, raw, label, name",
         &[
             limits::ROOT_BYTES_MAX,
             limits::RAW_BYTES_MAX,
+            limits::LABEL_BYTES_MAX,
             limits::VOLUME_NAME_BYTES_MAX,
         ]
         .map(Decimal),

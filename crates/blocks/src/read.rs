@@ -50,8 +50,8 @@ impl BlockStore {
         self.read_with(volume, addr, owner, kind, Near::Nothing, scratch, <[u8]>::to_vec)
     }
 
-    /// As [`BlockStore::read`], for who tells what it reads near the block, and makes something else of the raw bytes: they lie in memory of `scratch` that the next
-    /// block uses again, so that nothing is allocated and cleared for each.
+    /// As [`BlockStore::read`], for who tells what it reads near the block, and makes something else of the raw bytes: they lie
+    /// in memory of `scratch` that the next block uses again, so that nothing is allocated and cleared for each.
     #[expect(clippy::too_many_arguments, reason = "what is checked, and how it is read")]
     pub fn read_with<T>(
         &self,
@@ -260,7 +260,7 @@ pub(crate) fn damaged(volume: &Volume, sector: u64, (what, expected, found): Mis
     }
 }
 
-/// What `take` makes of the raw bytes, which lie in `raw` unless they are stored as they are.
+/// What `take` makes of the raw bytes without the label, which lie in `raw` unless they are stored as they are.
 #[expect(clippy::too_many_arguments, reason = "what is checked, and what is used again")]
 fn open_with<T>(
     volume: &Volume,
@@ -273,7 +273,9 @@ fn open_with<T>(
     take: impl FnOnce(&[u8]) -> T,
 ) -> Result<T> {
     let taken = check_block(volume.id, addr, owner, kind, bytes)
-        .and_then(|header| decompress_again(&header, bytes, raw, decompressor).map(take))
+        .and_then(|header| {
+            decompress_again(&header, bytes, raw, decompressor).map(|raw| take(&raw[..header.content_bytes()]))
+        })
         .map_err(|mismatch| damaged(volume, addr.sector(), mismatch));
     if raw.len() > RAW_BUFFER_BYTES_MAX {
         *raw = Vec::new();
@@ -291,6 +293,7 @@ pub(crate) fn open_block(
 ) -> Result<Vec<u8>> {
     check_block(volume.id, addr, owner, kind, bytes)
         .and_then(|header| decompress(&header, bytes, decompressor))
+        .map(|(content, _)| content)
         .map_err(|mismatch| damaged(volume, addr.sector(), mismatch))
 }
 
@@ -348,12 +351,12 @@ fn decompress_again<'b>(
     Ok(raw)
 }
 
-/// `bytes` are the whole block, as long as the header says.
+/// Content and label of a whole block, as long as the header says.
 pub(crate) fn decompress(
     header: &BlockHeader,
     bytes: &[u8],
     decompressor: &mut Decompressor,
-) -> std::result::Result<Vec<u8>, Mismatch> {
+) -> std::result::Result<(Vec<u8>, Vec<u8>), Mismatch> {
     let mut raw = Vec::with_capacity(header.raw_bytes as usize);
     decompressor
         .decompress(
@@ -363,7 +366,8 @@ pub(crate) fn decompress(
             &mut raw,
         )
         .map_err(|error| mismatch("content", "compressed bytes", error))?;
-    Ok(raw)
+    let label = raw.split_off(header.content_bytes());
+    Ok((raw, label))
 }
 
 fn stored_bytes<'b>(header: &BlockHeader, bytes: &'b [u8]) -> &'b [u8] {

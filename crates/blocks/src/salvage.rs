@@ -127,7 +127,7 @@ impl Scan {
         if block_crc(block) != crc {
             return None;
         }
-        let raw = decompress(&header, block, &mut self.decompressor).ok()?;
+        let (raw, _) = decompress(&header, block, &mut self.decompressor).ok()?;
         Some(SalvagedBlock {
             path: self.path.clone(),
             volume: header.volume,

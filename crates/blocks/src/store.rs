@@ -142,6 +142,8 @@ impl BlockStore {
     pub const ROOT_BYTES_MAX: usize = ROOT_BYTES_MAX;
     /// Longest block before compression; one that long can be appended whether it can be compressed or not.
     pub const RAW_BYTES_MAX: usize = crate::limits::RAW_BYTES_MAX;
+    /// Longest label of a block, in bytes.
+    pub const LABEL_BYTES_MAX: usize = crate::limits::LABEL_BYTES_MAX;
 
     /// Length of a segment in bytes.
     pub fn segment_bytes(&self) -> u32 {

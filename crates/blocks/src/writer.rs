@@ -4,7 +4,7 @@
 //! disk, until a flush (or a full buffer) writes each contiguous stretch with one call.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader};
-use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
+use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, LABEL_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
 use crate::space::Mark;
 use crate::stats::add;
 use crate::volume::Volume;
@@ -34,6 +34,8 @@ pub struct RunWriter {
     pending: Vec<Pending>,
     compressors: Vec<(Codec, i32, Compressor)>,
     last_block_bytes: usize,
+    /// A block's bytes with its label.
+    labelled: Vec<u8>,
 }
 
 /// Contiguous sectors, and the part of the buffer that goes there.
@@ -65,6 +67,7 @@ impl RunWriter {
             pending: Vec::new(),
             compressors: Vec::new(),
             last_block_bytes: 0,
+            labelled: Vec::new(),
         }
     }
 
@@ -98,6 +101,47 @@ impl RunWriter {
         level: Option<i32>,
         raw: &[u8],
     ) -> Result<BlockAddr> {
+        self.append_raw(kind, owner, codec, level, raw, 0)
+    }
+
+    /// As [`RunWriter::append`], with a label: bytes that reading leaves out and [`BlockStore::read_segment_to_empty`] answers, by
+    /// which the owner finds what refers to the block. `Invalid` beyond [`BlockStore::LABEL_BYTES_MAX`].
+    pub fn append_labelled(
+        &mut self,
+        kind: BlockKind,
+        owner: u32,
+        codec: Codec,
+        level: Option<i32>,
+        content: &[u8],
+        label: &[u8],
+    ) -> Result<BlockAddr> {
+        if label.is_empty() {
+            return self.append(kind, owner, codec, level, content);
+        }
+        let Ok(label_bytes) = u8::try_from(label.len()) else {
+            return Err(BlockError::Invalid {
+                operation: "append a block",
+                reason: format!("a label of {} bytes, more than {LABEL_BYTES_MAX}", label.len()),
+            });
+        };
+        let mut raw = std::mem::take(&mut self.labelled);
+        raw.clear();
+        raw.extend_from_slice(content);
+        raw.extend_from_slice(label);
+        let appended = self.append_raw(kind, owner, codec, level, &raw, label_bytes);
+        self.labelled = raw;
+        appended
+    }
+
+    fn append_raw(
+        &mut self,
+        kind: BlockKind,
+        owner: u32,
+        codec: Codec,
+        level: Option<i32>,
+        raw: &[u8],
+        label_bytes: u8,
+    ) -> Result<BlockAddr> {
         let result = self.store.check_open();
         result.map_err(|error| self.fail(error))?;
         let start = self.buffer.len();
@@ -109,6 +153,7 @@ impl RunWriter {
                 codec,
                 owner,
                 volume: self.id,
+                label_bytes,
                 raw_bytes: raw.len() as u32,
                 stored_bytes: stored_bytes as u32,
                 sector,

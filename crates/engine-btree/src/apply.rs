@@ -251,7 +251,7 @@ impl Core {
     }
 
     /// A delta is full. The base has to be in memory to make it smaller.
-    fn make_room(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, at_end: bool) -> Result<()> {
+    pub(crate) fn make_room(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, at_end: bool) -> Result<()> {
         if let Restructured::NotLoaded(address) = self.split(tree, leaf, at_end) {
             self.bring_base_in(tree, leaf, address)?;
             self.split(tree, leaf, at_end);

@@ -5,10 +5,12 @@
 //! them on to the next (`hand_on`), until the tree gets its root between two checkpoints.
 
 use crate::core::Core;
-use crate::page::{KeyParts, LeafBuilder, LeafImage, NewValue, Separators, shortest_separator};
+use crate::page::{
+    KeyParts, LARGE_CHUNK_BYTES, LargeRef, LeafBuilder, LeafImage, NewValue, Separators, shortest_separator,
+};
 use crate::tree::{CHILDREN_MAX, Child, Inner, Tree, leaf_overhead};
 use crate::write_back::PageWriter;
-use blocks::{BlockAddr, BlockKind, Purpose, Referenced, VolumeId};
+use blocks::{BlockAddr, Purpose, Referenced, VolumeId};
 use engine::{EngineError, KEY_BYTES_MAX, Result, Seq, TableId, VALUE_BYTES_MAX};
 use parking_lot::Mutex;
 use rcu::RwLock;
@@ -172,7 +174,7 @@ impl Load<'_> {
                 return Err(invalid(format!("row {} does not rise above the one before", self.rows)));
             }
             let large = if value.len() >= self.tree.shape.large_bytes_min {
-                Some(self.store_large(&value)?)
+                Some(self.store_large(&key, &value)?)
             } else {
                 None
             };
@@ -184,7 +186,7 @@ impl Load<'_> {
                 full_at = self.tree.fill.full_at(target, self.loaded_bytes / self.rows as usize);
             }
             let new_value = match &large {
-                Some(cell) => NewValue::Large(crate::page::LargeRef::from_cell(cell).expect("it was just made")),
+                Some(cell) => NewValue::Large(LargeRef::from_cell(cell).expect("it was just made")),
                 None => NewValue::Inline(&value),
             };
             self.builder.push(KeyParts::from(key.as_slice()), new_value);
@@ -215,19 +217,19 @@ impl Load<'_> {
         Ok(())
     }
 
-    fn store_large(&mut self, value: &[u8]) -> Result<Vec<u8>> {
+    fn store_large(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         self.tree.has_large.store(true, Ordering::Release);
         let core = self.core;
         let mut writer = PageWriter::new(core);
         let mut addresses = Vec::new();
-        for chunk in value.chunks(crate::page::LARGE_CHUNK_BYTES) {
+        for piece in value.chunks(LARGE_CHUNK_BYTES) {
             addresses.push(append(core, &self.tree, &self.appended, || {
-                writer.append_block(&self.tree, BlockKind::Large, Purpose::Later, chunk)
+                writer.append_piece(&self.tree, Purpose::Later, key, piece)
             })?);
         }
         writer.flush()?;
         self.blocks.extend(&addresses);
-        Ok(crate::write_back::large_cell(value.len(), &addresses))
+        Ok(LargeRef::encode(value.len(), &addresses))
     }
 
     fn write_round(&mut self) -> Result<()> {

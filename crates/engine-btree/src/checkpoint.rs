@@ -76,7 +76,7 @@ impl Core {
         if !force && self.pins.published() <= *last && self.changed.lock().is_empty() {
             return Ok(*last);
         }
-        self.free_lost_large();
+        self.free_lost_large(None);
         let (line, changed) = self.draw_line();
         // Clients wait for room: the priority of the work that makes it must not be the lowest.
         self.workers.set_pressure(self.budget.is_pressing());
@@ -175,7 +175,7 @@ impl Core {
         self.move_directory_leaves()?;
         let root = self.write_inner_nodes(directory, line)?;
         let _all_is_flushed = self.unflushed.write();
-        self.free_lost_large();
+        self.free_lost_large(Some(line));
         self.exclude_others(changed, line)?;
         self.store
             .commit_checkpoint(line.cut.0, &directory::encode_root(root))?;

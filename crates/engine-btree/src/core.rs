@@ -250,9 +250,12 @@ impl Core {
         account_in(tree, bytes);
     }
 
-    /// Gives back the blocks of large values that nobody can read, before a checkpoint begins and before it records what is used.
-    pub(crate) fn free_lost_large(&self) {
-        for (volume, cell) in self.book.take(self.pins.published(), self.pins.low()) {
+    /// Gives back the blocks of large values that nobody can read, before a checkpoint begins and before it (`line`) records what
+    /// is used.
+    pub(crate) fn free_lost_large(&self, line: Option<Line>) {
+        let cut = line.map(|line| line.cut);
+        let (published, low) = self.pins.low_but(cut);
+        for (volume, cell) in self.book.take(published, low, cut) {
             let Some(large) = LargeRef::from_cell(&cell) else {
                 continue;
             };

@@ -10,6 +10,8 @@
 //! A checkpoint refers to a value when the state at its cut has it. Those in the book that it does not refer to are *excluded* from what it
 //! records as used, so that a crash makes their blocks free; while the engine runs they are kept.
 //!
+//! A value that moves (`relocate`) is another one at another place from the position on at which it moved.
+//!
 //! Invariant: the blocks of what stands in the book are in use. Who gives them back takes the value out first.
 
 use crate::page::LargeRef;
@@ -39,7 +41,7 @@ struct State {
 }
 
 struct Lost {
-    /// The published position at the first look.
+    /// Readers at this position and later cannot know it: the one behind the published position at the first look.
     since: Option<Seq>,
     volume: VolumeId,
     cell: Bytes,
@@ -139,14 +141,18 @@ impl LargeBook {
         }
     }
 
-    /// Takes out what nobody reads any more, `low` being the oldest position of any reader: the caller gives the blocks back.
-    /// A running checkpoint is a reader at its cut, so that it does not refer to them either.
-    pub(crate) fn take(&self, published: Seq, low: Seq) -> Vec<(VolumeId, Bytes)> {
+    /// Takes out what nobody reads any more: the caller gives the blocks back. `low` is the oldest position of any reader, or one
+    /// behind the published when there is none; a running checkpoint, whose cut is `cut`, is left out of it. A reader at the position
+    /// where a value was moved may have found the one or the other, so that only later ones cannot have the old one's address.
+    pub(crate) fn take(&self, published: Seq, low: Seq, cut: Option<Seq>) -> Vec<(VolumeId, Bytes)> {
         let mut free = Vec::new();
         let mut state = self.state.lock();
-        state.lost.retain_mut(|lost| {
-            let since = *lost.since.get_or_insert(published);
-            let is_free = since <= low;
+        let State { entries, lost } = &mut *state;
+        let gone = |lost: &Lost| Some(entries.get(&name(lost.volume, &lost.cell)?)?.gone);
+        lost.retain_mut(|lost| {
+            let since = *lost.since.get_or_insert(published.next());
+            let is_referred_to = cut.is_some_and(|cut| gone(lost).is_none_or(|gone| gone > cut));
+            let is_free = since <= low && !is_referred_to;
             if is_free {
                 free.push((lost.volume, lost.cell.clone()));
             }
@@ -154,7 +160,7 @@ impl LargeBook {
         });
         for (volume, cell) in &free {
             if let Some(name) = name(*volume, cell) {
-                state.entries.remove(&name);
+                entries.remove(&name);
             }
         }
         free
@@ -292,10 +298,12 @@ mod tests {
         book.lose(main, cell(1));
         assert_eq!(absent(6), [cell(1)]);
         assert_eq!(absent(4), Vec::<Bytes>::new(), "what is durable is not looked at again");
-        // A reader from before keeps it.
-        assert_eq!(book.take(Seq(6), Seq(4)), []);
+        // A reader from before keeps it, and one from when it went.
+        assert_eq!(book.take(Seq(6), Seq(4), None), []);
+        assert_eq!(book.take(Seq(9), Seq(6), None), []);
         assert_eq!(book.waiting(), [(main, cell(1))]);
-        assert_eq!(book.take(Seq(9), Seq(6)), [(main, cell(1))]);
+        assert_eq!(book.take(Seq(9), Seq(7), Some(Seq(4))), [], "a checkpoint refers to it");
+        assert_eq!(book.take(Seq(9), Seq(7), Some(Seq(5))), [(main, cell(1))]);
         assert_eq!(
             absent(6),
             Vec::<Bytes>::new(),
@@ -318,7 +326,7 @@ mod tests {
             let expected = if adopts { vec![] } else { vec![(main, cell(sector))] };
             assert_eq!(book.waiting(), expected);
             assert_eq!(book.not_in(Seq(3), |_| true), expected);
-            book.take(Seq(3), Seq(3));
+            book.take(Seq(3), Seq(4), Some(Seq(3)));
         }
         book.settle(Seq(2));
         assert_eq!(book.not_in(Seq(2), |_| true), [(main, cell(2))], "not durable yet");

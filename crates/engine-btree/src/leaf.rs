@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The end of time: no version is that new.
 pub(crate) const SEQ_MAX: Seq = Seq(u64::MAX);
+/// A reader here sees every version.
+pub(crate) const NEWEST: Seq = Seq(u64::MAX - 1);
 
 /// What a leaf held when its delta began.
 #[derive(Clone)]
@@ -144,6 +146,15 @@ impl LeafView {
             Base::Image(image) => Ok(Some(image)),
             Base::Stored(address) => Err(*address),
         }
+    }
+
+    /// Whether the base has a large value with this cell under `key`, and the delta nothing.
+    pub(crate) fn has_large_in_base(&self, key: &[u8], cell: &[u8]) -> bool {
+        let Base::Image(image) = &self.base else {
+            return false;
+        };
+        let is_there = |index| matches!(image.value(index), CellValue::Large(large) if large.cell() == cell);
+        self.hidden_from == SEQ_MAX && self.find(key).is_err() && image.find(key).is_ok_and(is_there)
     }
 
     /// What a snapshot at `at` finds under `key`.
@@ -319,7 +330,7 @@ impl Leaf {
 
 /// An addition as the value it comes to, where that can be told without reading from disk.
 fn settled(view: &LeafView, key: &[u8], amount: i64, guard: &Guard) -> Change {
-    match view.get(key, Seq(u64::MAX - 1), guard) {
+    match view.get(key, NEWEST, guard) {
         Found::Inline(bytes) => Change::Put(Value::Inline(sum(&bytes, amount))),
         Found::Nothing | Found::Large(_) => Change::Put(Value::Inline(sum(&[], amount))),
         Found::NotLoaded(..) => Change::Add(amount),

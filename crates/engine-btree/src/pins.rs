@@ -92,6 +92,16 @@ impl Pins {
         self.published()
     }
 
+    /// The published position, and the oldest one of an open snapshot, one at `own` left out; behind the published one when there
+    /// is no other.
+    pub(crate) fn low_but(&self, own: Option<Seq>) -> (Seq, Seq) {
+        let state = self.state.lock();
+        let published = self.published();
+        let is_other = |open: &&(Seq, usize)| open.1 > usize::from(Some(open.0) == own);
+        let oldest = state.open.iter().find(is_other).map(|open| open.0);
+        (published, oldest.unwrap_or(published.next()))
+    }
+
     /// Number of open snapshots.
     pub(crate) fn open(&self) -> usize {
         self.state.lock().open.iter().map(|open| open.1).sum()
@@ -110,7 +120,10 @@ mod tests {
         let c = pins.pin();
         assert_eq!((a, b, c), (Seq(4), Seq(4), Seq(7)));
         assert_eq!(pins.low(), Seq(4));
+        assert_eq!(pins.low_but(Some(Seq(4))), (Seq(7), Seq(4)), "two are open there");
         assert!(!pins.unpin(a) && !pins.unpin(c), "one at 4 is open");
+        assert_eq!(pins.low_but(Some(Seq(4))), (Seq(7), Seq(8)));
+        assert_eq!(pins.low_but(None), (Seq(7), Seq(4)));
         assert_eq!((pins.open(), pins.low()), (1, Seq(4)));
         let mut readers = vec![Seq(99)];
         assert_eq!(pins.readers(&mut readers), Seq(7));

@@ -5,13 +5,14 @@
 //! image at once; an inner node is marked, and the next checkpoint writes it. Their old blocks are free with that
 //! checkpoint, which also cuts the file.
 //!
-//! Large values do not move: nothing says which leaf one belongs to, and addresses of its blocks are in the hands of readers. A segment that has
-//! one is given up at the first look, used like any other, and not chosen again before an eighth of what is in it has gone.
+//! A large value is found by the key that its blocks have as a label, and moves as a whole, as if the same had been written again: the old
+//! blocks are free when no reader can have their addresses. That has to wait while a checkpoint runs. Where it cannot be (a block has no
+//! label) the segment is given up, used like any other, and not chosen again before an eighth of what is in it has gone.
 
 use crate::core::{Core, Rows};
 use crate::directory::{DIRECTORY, is_live};
-use crate::leaf::Leaf;
-use crate::page::{LeafImage, decode_inner};
+use crate::leaf::{Base, Found, Leaf, NEWEST};
+use crate::page::{LargeRef, LeafImage, decode_inner};
 use crate::tree::{Child, Target, Tree};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter};
@@ -23,6 +24,27 @@ use std::sync::atomic::Ordering;
 /// Blocks that are moved with one flush. Few: a checkpoint that needs a leaf waits until it is written, and this runs only when
 /// nobody else wants a processor.
 const STEP: usize = 16;
+
+/// Looks for the leaf of a large value before it stays where it is.
+const LOOKS_MAX: usize = 16;
+
+/// What becomes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    /// It has been written elsewhere, or has gone already.
+    Goes,
+    /// Nobody can tell where it belongs, or it cannot be moved.
+    Stays,
+    /// It cannot be moved while a checkpoint runs.
+    Waits,
+}
+
+impl Fate {
+    /// `false` stands for a block that may lie there still, unfound.
+    fn of(goes: bool) -> Self {
+        if goes { Self::Goes } else { Self::Stays }
+    }
+}
 
 /// A leaf that came into memory only to be moved.
 type Cold = (Arc<Tree>, Arc<Leaf>);
@@ -64,23 +86,26 @@ impl Core {
         for (volume, segment) in self.store.segments_to_empty() {
             self.check_running()?;
             let blocks = self.store.read_segment_to_empty(volume, segment)?;
-            let is_movable = |block: &MovingBlock| block.kind != BlockKind::Large;
-            let mut can_be_emptied = blocks.iter().all(is_movable);
             let mut cold = Vec::new();
-            if can_be_emptied {
-                for step in blocks.chunks(STEP) {
-                    for block in step {
-                        can_be_emptied &= self.move_block(block, &mut writer, &mut cold)?;
-                    }
-                    writer.flush()?;
+            let mut fate = Fate::Goes;
+            for step in blocks.chunks(STEP) {
+                for block in step {
+                    fate = fate.max(self.move_block(block, &mut writer, &mut cold)?);
+                }
+                writer.flush()?;
+                if fate == Fate::Waits {
+                    break;
                 }
             }
             for (tree, leaf) in cold {
                 self.drop_base(&tree, &leaf);
                 self.unlink(&tree, &leaf);
             }
-            if !can_be_emptied {
-                self.store.give_up_emptying(volume, segment);
+            match fate {
+                Fate::Goes => {}
+                Fate::Stays => self.store.give_up_emptying(volume, segment),
+                // The checkpoint that runs chooses segments again.
+                Fate::Waits => return Ok(()),
             }
         }
         Ok(())
@@ -99,43 +124,121 @@ impl Core {
         writer.flush()
     }
 
-    /// Has one block written elsewhere. False when nobody can tell where it belongs.
-    fn move_block(&self, block: &MovingBlock, writer: &mut PageWriter<'_>, cold: &mut Vec<Cold>) -> Result<bool> {
+    /// Has one block written elsewhere.
+    fn move_block(&self, block: &MovingBlock, writer: &mut PageWriter<'_>, cold: &mut Vec<Cold>) -> Result<Fate> {
         let tree = if block.owner == DIRECTORY.0 {
             if block.kind == BlockKind::Leaf {
                 // Its state at a checkpoint's cut comes to be while that runs: only the checkpoint itself may write it.
                 self.directory_moves.lock().push(block.clone());
-                return Ok(true);
+                return Ok(Fate::Goes);
             }
             self.directory_tree.clone()
         } else {
             let guard = rcu::pin();
             match self.tables.get(TableId(block.owner), &guard) {
+                // A row is written where it is read already.
+                Some(table) if block.kind == BlockKind::Large && !table.lives_at(self.pins.published()) => {
+                    return Ok(Fate::Stays);
+                }
                 Some(table) if is_live(table) => table.tree.clone(),
                 // It goes with its table.
-                _ => return Ok(true),
+                _ => return Ok(Fate::Goes),
             }
         };
         match block.kind {
             BlockKind::Leaf => {
                 let Ok(image) = LeafImage::decode(&block.raw) else {
-                    return Ok(false);
+                    return Ok(Fate::Stays);
                 };
-                self.move_leaf_of(&tree, &image, block.addr, writer, cold)
+                self.move_leaf_of(&tree, &image, block.addr, writer, cold).map(Fate::of)
             }
             BlockKind::Inner => {
                 let Ok(page) = decode_inner(&block.raw) else {
-                    return Ok(false);
+                    return Ok(Fate::Stays);
                 };
                 if page.separators.len() == 0 {
-                    return self.move_inner(&tree, Target::First, block.addr, page.level);
+                    return self
+                        .move_inner(&tree, Target::First, block.addr, page.level)
+                        .map(Fate::of);
                 }
                 let key = page.separators.get(0).to_vec();
                 self.move_inner(&tree, Target::At(&key), block.addr, page.level)?;
-                Ok(true)
+                Ok(Fate::Goes)
             }
-            BlockKind::Large | BlockKind::Map | BlockKind::Meta => Ok(false),
+            BlockKind::Large if block.label.is_empty() => Ok(Fate::Stays),
+            BlockKind::Large => self.move_large(&tree, block, writer),
+            BlockKind::Map | BlockKind::Meta => Ok(Fate::Stays),
         }
+    }
+
+    /// Has the large value written anew that a block belongs to.
+    fn move_large(&self, tree: &Arc<Tree>, block: &MovingBlock, writer: &mut PageWriter<'_>) -> Result<Fate> {
+        let key = &block.label[..];
+        let Some(leaf) = self.leaf_with_rows(tree, key)? else {
+            return Ok(Fate::Stays);
+        };
+        let cell = {
+            let guard = rcu::pin();
+            let view = leaf.view.load(&guard);
+            if view.retired {
+                // The next plan finds the block again.
+                return Ok(Fate::Goes);
+            }
+            let Found::Large(cell) = view.get(key, NEWEST, &guard) else {
+                // Something else is there: the block goes when nobody reads it.
+                return Ok(Fate::Goes);
+            };
+            let has_block = |large: LargeRef<'_>| large.addresses().any(|address| address == block.addr);
+            if !LargeRef::from_cell(&cell).is_some_and(has_block) {
+                return Ok(Fate::Goes);
+            }
+            if !view.has_large_in_base(key, &cell) {
+                return Ok(Fate::Stays);
+            }
+            cell
+        };
+        match writer.move_large(tree, &leaf, key, &cell) {
+            // One that cannot be read stands in nobody's way.
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Fate::Stays),
+            moved => moved,
+        }
+    }
+
+    /// The leaf of a key with its rows in memory and room in its delta, unless it changes all the time. One that comes in for this is
+    /// the first to go again; the next checkpoint needs it.
+    fn leaf_with_rows(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Arc<Leaf>>> {
+        let target = Target::At(key);
+        let mut is_cold = false;
+        for _ in 0..LOOKS_MAX {
+            self.check_running()?;
+            let guard = rcu::pin();
+            let leaf = match tree.descend(target, 0, &guard).child {
+                Child::Leaf(leaf) => leaf.clone(),
+                Child::Stored { address, level } => {
+                    let (address, level) = (*address, *level);
+                    drop(guard);
+                    is_cold = level == 0;
+                    self.bring_in(tree, target, address, level, Rows::Wanted)?;
+                    continue;
+                }
+                Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+            };
+            if let Base::Stored(address) = leaf.view.load(&guard).base {
+                drop(guard);
+                self.bring_base_in(tree, &leaf, address)?;
+                continue;
+            }
+            if !Leaf::has_room(&leaf.state.lock()) {
+                drop(guard);
+                self.make_room(tree, &leaf, false)?;
+                continue;
+            }
+            if is_cold {
+                leaf.warmth.store(0, Ordering::Relaxed);
+            }
+            return Ok(Some(leaf));
+        }
+        Ok(None)
     }
 
     /// Writes the leaf anew whose image this is, if it lies at `address` still. False when it may lie there unfound.

@@ -10,10 +10,11 @@ use crate::fold::{homeless, image_at, row_bytes};
 use crate::large_values::{LargeOwner, Place};
 use crate::leaf::{Base, Leaf, LeafState, SEQ_MAX};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage};
+use crate::relocate::Fate;
 use crate::restructure::{FoldedBase, Restructured};
 use crate::tree::Tree;
 use crate::version::{Change, Value};
-use blocks::{BlockAddr, BlockKind, Purpose, Referenced, RunWriter, VolumeId};
+use blocks::{BlockAddr, BlockKind, BlockStore, Purpose, Referenced, RunWriter, VolumeId};
 use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
 use std::collections::HashMap;
@@ -156,12 +157,41 @@ impl<'c> PageWriter<'c> {
         self.append(tree, kind, purpose, raw).map(|(address, _)| address)
     }
 
-    /// The address of a new block, and its bytes without what is left of the last sector.
+    /// Appends one piece of a large value of a row. It may be referred to after a flush.
+    pub(crate) fn append_piece(
+        &mut self,
+        tree: &Tree,
+        purpose: Purpose,
+        key: &[u8],
+        piece: &[u8],
+    ) -> Result<BlockAddr> {
+        // Without a label it stays where it is.
+        let label = if key.len() <= BlockStore::LABEL_BYTES_MAX {
+            key
+        } else {
+            &[]
+        };
+        self.append_labelled(tree, BlockKind::Large, purpose, piece, label)
+            .map(|(address, _)| address)
+    }
+
     fn append(&mut self, tree: &Tree, kind: BlockKind, purpose: Purpose, raw: &[u8]) -> Result<(BlockAddr, usize)> {
+        self.append_labelled(tree, kind, purpose, raw, &[])
+    }
+
+    /// The address of a new block, and its bytes without what is left of the last sector.
+    fn append_labelled(
+        &mut self,
+        tree: &Tree,
+        kind: BlockKind,
+        purpose: Purpose,
+        raw: &[u8],
+        label: &[u8],
+    ) -> Result<(BlockAddr, usize)> {
         self.hold_off_checkpoint();
         let (codec, level) = codec_of(tree, kind);
         let writer = writer_of(&mut self.writers, self.core, tree, purpose);
-        match writer.append(kind, tree.id.0, codec, level, raw) {
+        match writer.append_labelled(kind, tree.id.0, codec, level, raw, label) {
             Ok(address) => {
                 let block_bytes = writer.last_block_bytes();
                 self.appended.push((writer_name(tree, purpose), address));
@@ -359,17 +389,7 @@ impl<'c> PageWriter<'c> {
         let (book, volume) = (self.core.book.clone(), tree.shape.volume);
         let mut cells: Vec<(Box<[u8]>, Seq, Bytes)> = Vec::with_capacity(large.len());
         let appended = large.into_iter().try_for_each(|(key, seq, bytes)| {
-            let mut addresses = Vec::new();
-            for chunk in bytes.chunks(LARGE_CHUNK_BYTES) {
-                addresses.push(self.append_block(tree, BlockKind::Large, Purpose::Checkpoint, chunk)?);
-            }
-            let cell = Bytes::from(large_cell(bytes.len(), &addresses));
-            // Before the flush: no checkpoint records what is used in between.
-            let place = Place {
-                tree: Arc::downgrade(tree),
-                key: key.clone(),
-            };
-            book.house(volume, &cell, seq, place);
+            let cell = self.append_large(tree, &key, &bytes, seq)?;
             cells.push((key, seq, cell));
             Ok(())
         });
@@ -392,6 +412,69 @@ impl<'c> PageWriter<'c> {
         drop(state);
         self.core.account(tree, 0, -(freed as isize));
         Ok(())
+    }
+
+    /// Appends a large value of a row, which stands in the book as written at `seq` and in a delta from then on. Answers its cell.
+    fn append_large(&mut self, tree: &Arc<Tree>, key: &[u8], value: &[u8], seq: Seq) -> Result<Bytes> {
+        let mut addresses = Vec::with_capacity(value.len().div_ceil(LARGE_CHUNK_BYTES));
+        for piece in value.chunks(LARGE_CHUNK_BYTES) {
+            addresses.push(self.append_piece(tree, Purpose::Checkpoint, key, piece)?);
+        }
+        let cell = Bytes::from(LargeRef::encode(value.len(), &addresses));
+        // Before the flush: no checkpoint records what is used in between.
+        let place = Place {
+            tree: Arc::downgrade(tree),
+            key: key.into(),
+        };
+        self.core.book.house(tree.shape.volume, &cell, seq, place);
+        Ok(cell)
+    }
+
+    /// Writes a large value anew elsewhere, `cell` being the one in the leaf's base, and flushes. The copy is another version of
+    /// the row, as if the same had been written again at the published position: never while a checkpoint runs, whose cut may be
+    /// there.
+    pub(crate) fn move_large(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, key: &[u8], cell: &[u8]) -> Result<Fate> {
+        let core = self.core;
+        if core.line.lock().is_some() {
+            return Ok(Fate::Waits);
+        }
+        let value = core.read_large(tree, cell)?;
+        self.hold_off_checkpoint();
+        if is_dead(tree) {
+            return Ok(Fate::Goes);
+        }
+        let (book, volume) = (core.book.clone(), tree.shape.volume);
+        let copy = self.append_large(tree, key, &value, core.pins.published())?;
+        if let Err(error) = self.flush() {
+            book.forget(volume, &copy);
+            return Err(error);
+        }
+        // Unless the delta takes it over, the copy is given back, after the locks.
+        let owner = Arc::new(LargeOwner::new(book, volume, copy.clone()));
+        let guard = rcu::pin();
+        let mut state = leaf.state.lock();
+        let line = core.line.lock();
+        let view = leaf.view.load(&guard);
+        let is_as_before = view.has_large_in_base(key, cell) && Leaf::has_room(&state);
+        if line.is_some() {
+            return Ok(Fate::Waits);
+        }
+        if view.retired || !is_as_before {
+            return Ok(Fate::Stays);
+        }
+        // No cut lies at or after the published position before the line is free again: every later one finds the copy.
+        let change = Change::Put(Value::Large(copy, Some(owner.clone())));
+        let pushed = leaf.push(&mut state, key, change, core.pins.published(), core.pins.low(), &guard);
+        if !std::mem::replace(&mut state.listed, true) {
+            tree.list_dirty(leaf.clone(), &guard);
+        }
+        core.table_changed(tree.id);
+        drop(line);
+        drop(state);
+        core.account(tree, 0, pushed.bytes);
+        core.counters.relocated.add(1);
+        core.keep_in_ring(tree, leaf);
+        Ok(Fate::Goes)
     }
 
     /// Everything appended gets to the disk's cache, and the leaves get their new images.
@@ -433,11 +516,6 @@ impl Drop for PageWriter<'_> {
     fn drop(&mut self) {
         self.give_up_all();
     }
-}
-
-/// The cell of a large value.
-pub(crate) fn large_cell(total_bytes: usize, addresses: &[BlockAddr]) -> Vec<u8> {
-    LargeRef::encode(total_bytes, addresses)
 }
 
 enum Step {

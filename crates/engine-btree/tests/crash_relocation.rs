@@ -59,16 +59,20 @@ struct Work {
     place: Place,
     engine: Option<BtreeEngine>,
     dice: Dice,
+    /// Values that get blocks of their own, in percent.
+    large_percent: u64,
     states: BTreeMap<Seq, State>,
     acknowledged: Seq,
 }
 
 impl Work {
     fn new(seed: u64) -> Self {
+        let dice = Dice::new(seed);
         Self {
             place: Place::simulated(seed),
             engine: None,
-            dice: Dice::new(seed),
+            large_percent: dice.one_of(&[3, 40]),
+            dice,
             states: [(Seq::ZERO, State::new())].into(),
             acknowledged: Seq::ZERO,
         }
@@ -121,7 +125,7 @@ impl Work {
             for number in first..first + 50 {
                 let collection = self.dice.below(u64::from(COLLECTIONS)) as u32;
                 if self.dice.percent(percent) {
-                    let length = if self.dice.percent(3) {
+                    let length = if self.dice.percent(self.large_percent) {
                         2000
                     } else {
                         20 + self.dice.below(60)

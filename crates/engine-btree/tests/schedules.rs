@@ -280,6 +280,52 @@ fn compaction_and_verification_beside_a_writer() {
     });
 }
 
+/// Half of them goes, so that compaction moves the others, whose positions do not change: a view must find the old place or the
+/// new one, and a checkpoint's copy of the disk must have what it refers to.
+#[test]
+fn large_values_move_beside_readers_and_checkpoints() {
+    static MOVED: AtomicU64 = AtomicU64::new(0);
+    check("large_values_move_beside_readers_and_checkpoints", 60, |seed| {
+        let mut plan = small_plan(seed);
+        plan.tables_max = 1;
+        plan.options.large_value_bytes = 2000;
+        World::new(plan).run(
+            |world| {
+                world.write();
+                let table = world.model().tables_at(Seq(u64::MAX)).first().map(|(table, _)| *table);
+                let table = table.expect("the first event makes a table");
+                let dice = Dice::new(world.plan.seed);
+                let mut batch = Batch::new();
+                for key in 0..60_u64 {
+                    batch.put(table, key.to_be_bytes().to_vec(), dice.bytes(2500));
+                }
+                world.apply(&batch);
+                world.engine.checkpoint().unwrap();
+                let mut batch = Batch::new();
+                for key in (0..60_u64).filter(|key| key % 4 > 0) {
+                    batch.delete(table, key.to_be_bytes().to_vec());
+                }
+                world.apply(&batch);
+                world.engine.checkpoint().unwrap();
+                for _ in 0..2 {
+                    world.engine.maintain(&Maintenance::Compact(None)).unwrap();
+                    let mut batch = Batch::new();
+                    let key = 4 * dice.below(15);
+                    batch.put(table, key.to_be_bytes().to_vec(), dice.bytes(2500));
+                    world.apply(&batch);
+                }
+                world.engine.stats(&mut |name, value| {
+                    if let ("files.blocksMoved", StatValue::Number(moved)) = (name, value) {
+                        MOVED.fetch_add(moved as u64, Ordering::Relaxed);
+                    }
+                });
+            },
+            vec![read, read, keep],
+        );
+    });
+    assert!(MOVED.load(Ordering::Relaxed) > 0);
+}
+
 /// Rows of a quarter of the cache each hundred: leaves leave memory and come back all the time.
 #[test]
 fn eviction_beside_readers_and_checkpoints() {

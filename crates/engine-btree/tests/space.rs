@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
-use engine::{Batch, Engine, Maintenance, Seq, Snapshot, StatValue, TableId, TableKind, TableSpec};
+use engine::{
+    Batch, Direction, Engine, FillLimits, KeyRange, Maintenance, Rows, Seq, Snapshot, StatValue, TableId, TableKind,
+    TableSpec,
+};
 use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_soak::{Dice, Place, check};
 use std::sync::Arc;
@@ -44,9 +47,12 @@ struct Store {
 
 impl Store {
     fn new(threads: usize) -> Self {
+        Self::with(options(threads))
+    }
+
+    fn with(options: BtreeOptions) -> Self {
         let seed = seed();
         let place = Place::simulated(seed);
-        let options = options(threads);
         let engine = BtreeEngine::open(&place.env(), &place.directory(), options.clone()).unwrap();
         let mut store = Self {
             place,
@@ -152,6 +158,27 @@ impl Store {
         let view = self.engine().snapshot().unwrap();
         view.get(table, &number.to_be_bytes()).unwrap().map(|value| value.len())
     }
+
+    fn compact(&self) {
+        self.engine().maintain(&Maintenance::Compact(None)).unwrap();
+        self.sound("after compacting");
+    }
+
+    #[track_caller]
+    fn demand_small_file(&self) {
+        let (file, live) = self.file_and_live();
+        // The store grows in steps, and what relocation needs is worth a few segments.
+        assert!(
+            file <= live + live / 2 + 8 * u64::from(self.options.segment_bytes),
+            "the file has {file} bytes for {live} of blocks"
+        );
+    }
+}
+
+/// The values of some rows.
+fn values(view: &dyn Snapshot, table: TableId, numbers: impl Iterator<Item = u64>) -> Vec<Vec<u8>> {
+    let value = |number: u64| view.get(table, &number.to_be_bytes()).unwrap().unwrap().to_vec();
+    numbers.map(value).collect()
 }
 
 fn after_mass_delete(threads: usize) {
@@ -164,11 +191,8 @@ fn after_mass_delete(threads: usize) {
     store.checkpoints(14);
     let (file, live) = store.file_and_live();
     assert!(live < full / 5, "{live} of {full} bytes live on");
-    // The store grows in steps, and what relocation needs is worth a few segments.
-    assert!(
-        file <= live + live / 2 + (512 << 10),
-        "the file has {file} bytes for {live} of blocks; it had {full}"
-    );
+    assert!(file < full);
+    store.demand_small_file();
     assert!(store.figure("files.blocksMoved") > 0);
     store.crash();
     for number in [5, 50, 19_099] {
@@ -206,14 +230,88 @@ fn files_stay_near_what_lives_while_every_row_is_updated_three_times() {
     assert!(worst <= 150, "the file has {worst} % of what lives in it");
 }
 
-/// A segment with a large value is not emptied. It must be used again, and the others emptied none the less.
+/// A store with large values, some of them of two pieces, of which few live on; and the numbers of these.
+fn with_large_values(threads: usize) -> (Store, impl Iterator<Item = u64> + Clone + use<>) {
+    const COUNT: u64 = 600;
+    let is_kept = |number: &u64| number % 20 < 2;
+    let mut store = Store::with(BtreeOptions {
+        segment_bytes: 512 << 10,
+        ..options(threads)
+    });
+    store.put(LARGE, 0..COUNT, 50_000);
+    store.put(LARGE, (0..COUNT).step_by(60), 300_000);
+    store.engine().checkpoint().unwrap();
+    store.delete(LARGE, (0..COUNT).filter(move |number| !is_kept(number)));
+    (store, (0..COUNT).filter(is_kept))
+}
+
+fn after_deleting_large_values(threads: usize) {
+    let (mut store, kept) = with_large_values(threads);
+    let before = values(&*store.engine().snapshot().unwrap(), LARGE, kept.clone());
+    store.engine().checkpoint().unwrap();
+    let (full, _) = store.file_and_live();
+    store.checkpoints(16);
+    let (file, live) = store.file_and_live();
+    assert!(live < full && file < full, "{file} and {live} of {full} bytes");
+    store.demand_small_file();
+    let moved = values(&*store.engine().snapshot().unwrap(), LARGE, kept.clone());
+    assert!(moved == before);
+    store.crash();
+    let after = values(&*store.engine().snapshot().unwrap(), LARGE, kept);
+    assert!(after == before, "after a crash");
+}
+
 #[test]
-fn large_values_stay_where_they_are_and_hold_nothing_else_up() {
+fn files_shrink_by_themselves_when_large_values_go() {
+    after_deleting_large_values(0);
+}
+
+#[test]
+fn files_shrink_on_background_threads_when_large_values_go() {
+    after_deleting_large_values(1);
+}
+
+/// Nothing is written meanwhile, so that old and new places belong to the same position.
+#[test]
+fn large_values_move_under_readers() {
+    let (store, kept) = with_large_values(0);
+    store.engine().checkpoint().unwrap();
+    let view = store.engine().snapshot().unwrap();
+    let before = values(&*view, LARGE, kept.clone());
+    let mut cursor = view.clone().cursor(LARGE, KeyRange::all(), Direction::Forward).unwrap();
+    let mut rows = Rows::new();
+    let few = FillLimits {
+        rows_max: 3,
+        ..FillLimits::default()
+    };
+    cursor.fill(&mut rows, few).unwrap();
+    let moved = store.figure("files.blocksMoved");
+    store.compact();
+    assert!(store.figure("files.blocksMoved") > moved + 20);
+    let mut read: Vec<Vec<u8>> = Vec::new();
+    while !rows.is_empty() {
+        read.extend((0..rows.len()).map(|index| rows.value(index).to_vec()));
+        cursor.fill(&mut rows, few).unwrap();
+    }
+    assert!(read == before && values(&*view, LARGE, kept.clone()) == before);
+    drop(cursor);
+    drop(view);
+    store.compact();
+    store.demand_small_file();
+    let after = values(&*store.engine().snapshot().unwrap(), LARGE, kept);
+    assert!(after == before);
+}
+
+/// A segment with a large value whose key is too long for a label is not emptied. It must be used again, and the others emptied
+/// none the less.
+#[test]
+fn large_values_of_long_keys_stay_where_they_are_and_hold_nothing_else_up() {
     let mut store = Store::new(0);
+    let key = |number: u64| [&number.to_be_bytes()[..], &[7; 250]].concat();
     for number in 0..4000 {
         store.put(ROWS, std::iter::once(number), 200);
         if number % 200 == 0 {
-            store.put(LARGE, std::iter::once(number), 2 * LARGE_BYTES);
+            store.write(|batch, dice| batch.put(LARGE, key(number), dice.bytes(2 * LARGE_BYTES)));
             store.engine().checkpoint().unwrap();
         }
     }
@@ -224,16 +322,15 @@ fn large_values_stay_where_they_are_and_hold_nothing_else_up() {
     store.checkpoints(6);
     let more = store.figure("files.blocksMoved") - written;
     assert!(more < 40, "{more} pages were moved when there was nothing left to do");
+    let view = store.engine().snapshot().unwrap();
     for number in (0..4000).step_by(200) {
-        assert_eq!(store.row(LARGE, number), Some(2 * LARGE_BYTES));
+        let value = view.get(LARGE, &key(number)).unwrap();
+        assert_eq!(value.map(|value| value.len()), Some(2 * LARGE_BYTES));
     }
-    store.delete(LARGE, 0..4000);
+    drop(view);
+    store.write(|batch, _| (0..4000).for_each(|number| batch.delete(LARGE, key(number))));
     store.checkpoints(10);
-    let (file, live) = store.file_and_live();
-    assert!(
-        file <= live + live / 2 + (512 << 10),
-        "the file has {file} bytes for {live}"
-    );
+    store.demand_small_file();
 }
 
 /// Values that only readers, or only later checkpoints, want are not recorded as used.

@@ -40,6 +40,57 @@ fn what_is_appended_is_read_with_every_codec() {
 }
 
 #[test]
+fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
+    let mut owner = Owner::new(open(&disk(1)).unwrap().0);
+    let store = owner.store.clone();
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    // What goes leaves room at the front.
+    owner.put(&mut writer, VolumeId::MAIN, 0, 500_000).unwrap();
+    let mut scratch = ReadScratch::default();
+    let longest = vec![7; BlockStore::LABEL_BYTES_MAX];
+    let labels: [&[u8]; 4] = [b"", b"k", b"a key", &longest];
+    let mut written = Vec::new();
+    for codec in Codec::ALL {
+        for (number, label) in labels.into_iter().enumerate() {
+            let raw = vec![number as u8; 700 * number];
+            let addr = writer.append_labelled(BlockKind::Large, 9, codec, None, &raw, label);
+            written.push((addr.unwrap(), raw, label.to_vec()));
+        }
+    }
+    let too_long = [&longest[..], &[7]].concat();
+    let refused = writer.append_labelled(BlockKind::Large, 9, Codec::None, None, b"x", &too_long);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+    writer.flush().unwrap();
+    for (addr, raw, _) in &written {
+        let mut read = |store: &BlockStore| store.read(VolumeId::MAIN, addr, 9, BlockKind::Large, &mut scratch);
+        assert_eq!(&read(&store).unwrap(), raw);
+    }
+    let addresses: Vec<_> = written.iter().map(|(addr, ..)| *addr).collect();
+    store.read_run(
+        VolumeId::MAIN,
+        &addresses,
+        9,
+        BlockKind::Large,
+        &mut scratch,
+        |index, read| {
+            assert_eq!(read.unwrap(), written[index].1);
+        },
+    );
+    owner.checkpoint().unwrap();
+    owner.forget(0);
+    owner.checkpoint().unwrap();
+    owner.checkpoint().unwrap();
+    store.plan_relocation(Urgency::Compact);
+    let mut found = Vec::new();
+    for (volume, segment) in store.segments_to_empty() {
+        let moving = store.read_segment_to_empty(volume, segment).unwrap();
+        let labelled = moving.into_iter().filter(|block| block.kind == BlockKind::Large);
+        found.extend(labelled.map(|block| (block.addr, block.raw, block.label)));
+    }
+    assert!(found == written, "{} of {}", found.len(), written.len());
+}
+
+#[test]
 fn a_block_is_only_read_as_what_it_is() {
     let (store, _) = open(&disk(1)).unwrap();
     let other = store.volume("other").unwrap();
