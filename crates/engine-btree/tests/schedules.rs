@@ -9,7 +9,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
-use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Maintenance, Seq, Snapshot, StatValue};
+use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Maintenance, Seq, Snapshot, StatValue, TableId};
 use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_soak::{Dice, Event, Model, Place, Plan, check, event_at};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -84,6 +84,13 @@ impl World {
                 self.engine.publish(seq);
             }
         }
+    }
+
+    /// The table that the first event makes.
+    fn first_table(&self) -> TableId {
+        self.write();
+        let tables = self.model().tables_at(Seq(u64::MAX));
+        tables.first().expect("the first event makes one").0
     }
 
     /// Into the model first: a reader may come between.
@@ -291,9 +298,7 @@ fn large_values_move_beside_readers_and_checkpoints() {
         plan.options.large_value_bytes = 2000;
         World::new(plan).run(
             |world| {
-                world.write();
-                let table = world.model().tables_at(Seq(u64::MAX)).first().map(|(table, _)| *table);
-                let table = table.expect("the first event makes a table");
+                let table = world.first_table();
                 let dice = Dice::new(world.plan.seed);
                 let mut batch = Batch::new();
                 for key in 0..60_u64 {
@@ -357,9 +362,7 @@ fn splits_and_merges_beside_readers_and_checkpoints() {
         plan.options.index_leaf_bytes = 300;
         World::new(plan).run(
             |world| {
-                world.write();
-                let table = world.model().tables_at(Seq(u64::MAX)).first().map(|(table, _)| *table);
-                let table = table.expect("the first event makes a table");
+                let table = world.first_table();
                 let dice = Dice::new(world.plan.seed);
                 for round in 0..8_u64 {
                     let mut batch = Batch::new();

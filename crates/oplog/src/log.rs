@@ -499,8 +499,8 @@ impl Shared {
         done
     }
 
-    /// Sleeps until the one that flushes is done, or until it is this one's turn to lead. The one that flushes wakes sleepers after it has let the writer go, with `waiters` locked: a
-    /// sleeper that saw the writer locked is counted by then.
+    /// Sleeps until the one that flushes is done, or until it is this one's turn to lead. The one that flushes wakes sleepers
+    /// after it has let the writer go, with `waiters` locked: a sleeper that saw the writer locked is counted by then.
     fn sleep(&self, seq: Seq) {
         let mut waiters = lock(&self.waiters);
         if self.durable_seq() >= seq || !self.writer.is_locked() {
