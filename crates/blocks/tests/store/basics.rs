@@ -45,7 +45,9 @@ fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
     let store = owner.store.clone();
     let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
     // What goes leaves room at the front.
-    owner.put(&mut writer, VolumeId::MAIN, 0, 500_000).unwrap();
+    for id in 0..100 {
+        owner.put(&mut writer, VolumeId::MAIN, id, 5000).unwrap();
+    }
     let mut scratch = ReadScratch::default();
     let longest = vec![7; BlockStore::LABEL_BYTES_MAX];
     let labels: [&[u8]; 4] = [b"", b"k", b"a key", &longest];
@@ -77,7 +79,7 @@ fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
         },
     );
     owner.checkpoint().unwrap();
-    owner.forget(0);
+    (0..100).for_each(|id| owner.forget(id));
     owner.checkpoint().unwrap();
     owner.checkpoint().unwrap();
     store.plan_relocation(Urgency::Compact);
@@ -87,7 +89,9 @@ fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
         let labelled = moving.into_iter().filter(|block| block.kind == BlockKind::Large);
         found.extend(labelled.map(|block| (block.addr, block.raw, block.label)));
     }
-    assert!(found == written, "{} of {}", found.len(), written.len());
+    // The first ones may lie in a segment that stays.
+    assert!(found.len() > written.len() / 2, "{} of {}", found.len(), written.len());
+    assert!(found.iter().all(|block| written.contains(block)));
 }
 
 #[test]
