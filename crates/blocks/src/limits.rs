@@ -35,6 +35,10 @@ pub(crate) const RUN_SECTORS_MIN: u64 = 64;
 pub(crate) const RUN_SECTORS_MAX: u64 = 2048;
 /// Least number of segments whose worth of blocks one plan in the background may have moved: enough for a small store to
 /// become small within a few checkpoints, and little work for a disk.
-pub(crate) const BACKGROUND_SEGMENTS: u64 = 8;
+pub(crate) const BACKGROUND_SEGMENTS: u64 = 16;
+/// Segments at the end of a file that one plan in the background empties though they are no emptier than others, beside one in so
+/// many of all. Where much is written they are soon rewritten anyway, and the room is needed.
+pub(crate) const TAIL_SEGMENTS: usize = 2;
+pub(crate) const TAIL_SHARE: usize = 128;
 /// One plan in the background may have one part in so many of all blocks moved.
 pub(crate) const BACKGROUND_SHARE: u64 = 20;

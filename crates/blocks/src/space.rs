@@ -12,6 +12,7 @@
 //! head, the store's own blocks, and what writers have reserved.
 
 use crate::bits;
+use crate::limits::TAIL_SHARE;
 use crate::store::Referenced;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -760,8 +761,8 @@ impl SpaceMap {
     }
 
     /// Chooses anew which segments to empty: all that shortens the file, or what costs no more than `allowance` sectors to be
-    /// moved. Those sectors are the result.
-    pub fn plan_evacuation(&mut self, allowance: Option<u64>) -> u64 {
+    /// moved, with about `tail` segments at the end. Those sectors are the result.
+    pub fn plan_evacuation(&mut self, allowance: Option<u64>, tail: usize) -> u64 {
         let compact = allowance.is_none();
         for number in 0..self.segments.len() {
             if self.segments[number].evacuating {
@@ -790,7 +791,7 @@ impl SpaceMap {
         let few = if compact {
             usize::MAX
         } else {
-            2 + self.segments.len() / 128
+            tail + self.segments.len() / TAIL_SHARE
         };
         let tail = (aim.min(self.segments.len())..self.segments.len()).rev();
         let tail: Vec<usize> = tail.filter(|number| !is_stuck(number)).take(few).collect();

@@ -247,9 +247,10 @@ fn random_lives_agree_with_the_model() {
                 14 => model.pinned = random.next_u64().is_multiple_of(3),
                 15 => {
                     let allowance = random.next_u64() % 4000;
-                    model
-                        .space
-                        .plan_evacuation(allowance.is_multiple_of(2).then_some(allowance));
+                    model.space.plan_evacuation(
+                        allowance.is_multiple_of(2).then_some(allowance),
+                        2 + allowance as usize % 15,
+                    );
                     let one = model.space.evacuating_segments().nth(allowance as usize % 3);
                     if let Some(number) = one {
                         model.space.give_up_evacuation(number);
@@ -314,7 +315,7 @@ fn a_long_block_moves_only_down() {
     space.settle(false);
     // As after opening, when nobody knows what lies where.
     space.segments.iter_mut().for_each(|segment| segment.long = false);
-    assert!(space.plan_evacuation(None) > 0);
+    assert!(space.plan_evacuation(None, 2) > 0);
     assert!(
         rest.iter().all(|sector| !space.wants_move(*sector, 130)),
         "there is no room"
@@ -323,7 +324,7 @@ fn a_long_block_moves_only_down() {
     assert!(!space.has_evacuation(), "their rests are used again");
     assert!(space.free(low, 129, Referenced::No, Phase::Idle));
     space.settle(false);
-    assert!(space.plan_evacuation(None) > 0, "the end of the file");
+    assert!(space.plan_evacuation(None, 2) > 0, "the end of the file");
     let last = rest[5];
     assert!(space.wants_move(last, 130));
     assert_eq!(space.reserve_long(130), low);
@@ -350,7 +351,7 @@ fn emptied_segments_are_handed_out_again() {
         assert!(space.free(run.start, 32, Referenced::No, Phase::Idle));
     }
     space.settle(false);
-    assert!(space.plan_evacuation(None) > 0);
+    assert!(space.plan_evacuation(None, 2) > 0);
     let moving: Vec<_> = runs
         .iter()
         .step_by(4)

@@ -7,7 +7,7 @@
 
 use crate::checkpoint::MetaTree;
 use crate::directory::check_name;
-use crate::limits::{BACKGROUND_SEGMENTS, BACKGROUND_SHARE, ROOT_BYTES_MAX};
+use crate::limits::{BACKGROUND_SEGMENTS, BACKGROUND_SHARE, ROOT_BYTES_MAX, TAIL_SEGMENTS};
 use crate::space::{Mark, Phase, SpaceMap};
 use crate::stats::{Counters, add};
 use crate::superblock::VolumeHeader;
@@ -282,18 +282,25 @@ impl BlockStore {
     /// each checkpoint. Returns the bytes of the blocks to be moved, the store's own (which it moves itself) not counted.
     ///
     /// In the background that is at most the largest of a twentieth of all blocks' bytes, half of what was written since the
-    /// last time, and eight segments.
+    /// last time, and sixteen segments. Full segments at the end of a file, whose blocks only make it shorter, are few of them where
+    /// half of all blocks or more have been written since.
     pub fn plan_relocation(&self, urgency: Urgency) -> u64 {
         let mut state = self.state.lock();
         let written = self.counters.bytes_written.load(Ordering::Relaxed);
         let since = written - std::mem::replace(&mut state.written_at_plan, written);
         let live: u64 = state.spaces.values().map(|space| space.sums().live_sectors).sum();
+        let since = since / SECTOR_BYTES as u64;
         let mut allowance = (live / BACKGROUND_SHARE)
-            .max(since / SECTOR_BYTES as u64 / 2)
+            .max(since / 2)
             .max(BACKGROUND_SEGMENTS * u64::from(self.segment_sectors));
+        let tail = if since < live / 2 {
+            BACKGROUND_SEGMENTS as usize
+        } else {
+            TAIL_SEGMENTS
+        };
         let mut sectors = 0;
         for space in state.spaces.values_mut() {
-            let moved = space.plan_evacuation((urgency == Urgency::Background).then_some(allowance));
+            let moved = space.plan_evacuation((urgency == Urgency::Background).then_some(allowance), tail);
             allowance = allowance.saturating_sub(moved);
             sectors += moved;
         }

@@ -3,6 +3,7 @@
 use super::bench::{Background, Bench, Picker, RECORDS, data_bytes};
 use anyhow::Result;
 use codec::Codec;
+use std::time::Duration;
 
 /// W9: a load and a checkpoint, for each compressor that the subject has.
 pub fn rows(bench: &mut Bench) -> Result<()> {
@@ -50,8 +51,10 @@ pub fn index_entries(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Checkpoints that a server takes by itself in a few minutes after the last write.
+/// Checkpoints that a server takes by itself in a few minutes after the last write, and the time between them here, in which an
+/// engine may put its files in order.
 const CHECKPOINTS_AFTER: usize = 3;
+const BETWEEN_CHECKPOINTS: Duration = Duration::from_secs(2);
 
 /// W11: against the size right after the load. A checkpoint that writes every page again has two copies on disk; what stays
 /// is what there is some checkpoints later.
@@ -72,6 +75,7 @@ pub fn after_updates(bench: &mut Bench) -> Result<()> {
     bench.checkpoint(&*subject)?;
     let updated = data_bytes(&bench.layout());
     for _ in 0..CHECKPOINTS_AFTER {
+        std::thread::sleep(BETWEEN_CHECKPOINTS);
         subject.checkpoint()?;
     }
     let settled = data_bytes(&bench.layout());
