@@ -110,6 +110,14 @@ impl Segment {
         self.live = bits::count(&self.map) + self.extra.as_ref().map_or(0, |extra| bits::count(&extra.later));
     }
 
+    /// The sectors of a word that belong to blocks nobody has given back.
+    fn in_use(&self, word: usize) -> u64 {
+        match &self.extra {
+            None => self.map[word],
+            Some(extra) => self.map[word] & !extra.dropped[word] | extra.later[word],
+        }
+    }
+
     fn longest_hole(&self) -> Range<usize> {
         bits::runs(&self.busy, false)
             .max_by_key(|run| (run.len(), Reverse(run.start)))
@@ -741,13 +749,19 @@ impl SpaceMap {
         let Some(segment) = self.segments.get(number as usize).filter(|segment| segment.evacuating) else {
             return Vec::new();
         };
-        let words: Vec<u64> = match &segment.extra {
-            None => segment.map.to_vec(),
-            Some(extra) => (0..segment.map.len())
-                .map(|word| segment.map[word] & !extra.dropped[word] | extra.later[word])
-                .collect(),
-        };
+        let words: Vec<u64> = (0..segment.map.len()).map(|word| segment.in_use(word)).collect();
         bits::runs(&words, true).collect()
+    }
+
+    /// Whether a sector belongs to a block that has not been given back.
+    pub fn is_in_use(&self, sector: u64) -> bool {
+        let (number, at) = (
+            sector / u64::from(self.segment_sectors),
+            (sector % u64::from(self.segment_sectors)) as usize,
+        );
+        self.segments
+            .get(number as usize)
+            .is_some_and(|segment| segment.in_use(at / 64) >> (at % 64) & 1 == 1)
     }
 
     /// A segment has a block that cannot be moved: it is used again, and not chosen before an eighth of what is in it has gone.

@@ -278,6 +278,15 @@ impl BlockStore {
             .is_some_and(|space| space.wants_move(addr.sector(), addr.sectors()))
     }
 
+    /// True until the block is given back: a checkpoint after the durable one records it, as far as is known now.
+    pub fn is_in_use(&self, volume: VolumeId, addr: &BlockAddr) -> bool {
+        let state = self.state.lock();
+        state
+            .spaces
+            .get(&volume)
+            .is_some_and(|space| space.is_in_use(addr.sector()))
+    }
+
     /// Chooses the segments to be emptied, anew: sparse ones, and those at the end of a file that could be shorter. Good after
     /// each checkpoint. Returns the bytes of the blocks to be moved, the store's own (which it moves itself) not counted.
     ///

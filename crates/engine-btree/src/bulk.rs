@@ -246,7 +246,7 @@ impl Load<'_> {
             let mut written = Vec::with_capacity(leaves.len());
             for (index, leaf) in leaves.iter().enumerate() {
                 let address = append(core, tree, appended, || {
-                    writer.append_leaf(tree, Purpose::Later, &leaf.image)
+                    writer.append_leaf(tree, Purpose::Later, &leaf.image, &leaf.low)
                 })?;
                 written.push((first + index, address));
             }

@@ -21,7 +21,7 @@ use crate::tables::Table;
 use crate::tree::{Child, Inner, Target, Tree};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter, Written};
-use blocks::{BlockAddr, BlockKind, Near, Purpose, Referenced, VolumeId};
+use blocks::{BlockAddr, Near, Referenced, VolumeId};
 use engine::{ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use std::sync::Arc;
@@ -458,7 +458,8 @@ impl Core {
                 Some(Gathered::Ready(inner, addresses)) => {
                     raw.clear();
                     encode_inner(inner.level, &inner.separators, &addresses, &mut raw);
-                    match writer.append_block(tree, BlockKind::Inner, Purpose::Checkpoint, &raw) {
+                    let low = from.as_deref().unwrap_or_default();
+                    match writer.append_inner(tree, &raw, inner.separators.len(), low) {
                         Ok(address) => appended.push(AppendedInner {
                             inner,
                             from: from.clone(),

@@ -1,13 +1,16 @@
 //! Emptying segments of the files, so that files get shorter: what lies in them is written anew elsewhere.
 //!
 //! The block store chooses segments after each checkpoint, and bounds what they cost. One is read as a whole, and each block
-//! in it is looked up in its tree by a key of its content, so that the work goes by what is moved and not by all there is. A leaf gets a new
+//! in it is looked up in its tree by a key of its content, so that the work goes by what is moved and not by all there is. One without a
+//! key (a leaf without rows, an inner node with one child) has the key that its range begins with as a label. A leaf gets a new
 //! image at once; an inner node is marked, and the next checkpoint writes it. Their old blocks are free with that
 //! checkpoint, which also cuts the file.
 //!
 //! A large value is found by the key that its blocks have as a label, and moves as a whole, as if the same had been written again: the old
-//! blocks are free when no reader can have their addresses. That has to wait while a checkpoint runs. Where it cannot be (a block has no
-//! label) the segment is given up, used like any other, and not chosen again before an eighth of what is in it has gone.
+//! blocks are free when no reader can have their addresses. That has to wait while a checkpoint runs.
+//!
+//! Where a block's key is too long for a label, or the block cannot be read, the segment is given up, used like any other, and not chosen
+//! again before an eighth of what is in it has gone.
 
 use crate::core::{Core, Rows};
 use crate::directory::{DIRECTORY, is_live};
@@ -37,13 +40,6 @@ pub(crate) enum Fate {
     Stays,
     /// It cannot be moved while a checkpoint runs.
     Waits,
-}
-
-impl Fate {
-    /// `false` stands for a block that may lie there still, unfound.
-    fn of(goes: bool) -> Self {
-        if goes { Self::Goes } else { Self::Stays }
-    }
 }
 
 /// A leaf that came into memory only to be moved.
@@ -118,7 +114,7 @@ impl Core {
         for block in blocks {
             // One that cannot be read stands in nobody's way.
             if let Ok(image) = LeafImage::decode(&block.raw) {
-                self.move_leaf_of(&self.directory_tree, &image, block.addr, &mut writer, &mut Vec::new())?;
+                self.move_leaf_of(&self.directory_tree, &image, &block, &mut writer, &mut Vec::new())?;
             }
         }
         writer.flush()
@@ -150,24 +146,38 @@ impl Core {
                 let Ok(image) = LeafImage::decode(&block.raw) else {
                     return Ok(Fate::Stays);
                 };
-                self.move_leaf_of(&tree, &image, block.addr, writer, cold).map(Fate::of)
+                if self.move_leaf_of(&tree, &image, block, writer, cold)? || !image.is_empty() {
+                    return Ok(Fate::Goes);
+                }
+                Ok(self.fate_of_unfound(&tree, block))
             }
             BlockKind::Inner => {
                 let Ok(page) = decode_inner(&block.raw) else {
                     return Ok(Fate::Stays);
                 };
-                if page.separators.len() == 0 {
-                    return self
-                        .move_inner(&tree, Target::First, block.addr, page.level)
-                        .map(Fate::of);
+                let separator = (page.separators.len() > 0).then(|| page.separators.get(0).to_vec());
+                let target = separator.as_deref().map_or(target_of(block), Target::At);
+                if self.move_inner(&tree, target, block.addr, page.level)? || separator.is_some() {
+                    return Ok(Fate::Goes);
                 }
-                let key = page.separators.get(0).to_vec();
-                self.move_inner(&tree, Target::At(&key), block.addr, page.level)?;
-                Ok(Fate::Goes)
+                Ok(self.fate_of_unfound(&tree, block))
             }
             BlockKind::Large if block.label.is_empty() => Ok(Fate::Stays),
             BlockKind::Large => self.move_large(&tree, block, writer),
             BlockKind::Map | BlockKind::Meta => Ok(Fate::Stays),
+        }
+    }
+
+    /// A leaf or inner node without a key in it is not at the start of its label's range.
+    fn fate_of_unfound(&self, tree: &Tree, block: &MovingBlock) -> Fate {
+        if !block.label.is_empty() || !self.store.is_in_use(tree.shape.volume, &block.addr) {
+            // It has been given back.
+            Fate::Goes
+        } else if self.line.lock().is_some() {
+            // It may be a node that the checkpoint has written and that does not know yet where.
+            Fate::Waits
+        } else {
+            Fate::Stays
         }
     }
 
@@ -241,23 +251,18 @@ impl Core {
         Ok(None)
     }
 
-    /// Writes the leaf anew whose image this is, if it lies at `address` still. False when it may lie there unfound.
+    /// Writes the leaf anew whose image this is; false when it is not there any more.
     fn move_leaf_of(
         &self,
         tree: &Arc<Tree>,
         image: &LeafImage,
-        address: BlockAddr,
+        block: &MovingBlock,
         writer: &mut PageWriter<'_>,
         cold: &mut Vec<Cold>,
     ) -> Result<bool> {
-        if image.is_empty() {
-            // Without rows it may be anywhere; the only leaf of a tree is found.
-            return self.move_leaf(tree, Target::First, address, writer, cold);
-        }
-        let key = image.key(0).to_vec();
-        self.move_leaf(tree, Target::At(&key), address, writer, cold)?;
-        // One that is not there has been given back.
-        Ok(true)
+        let key = (!image.is_empty()).then(|| image.key(0).to_vec());
+        let target = key.as_deref().map_or(target_of(block), Target::At);
+        self.move_leaf(tree, target, block.addr, writer, cold)
     }
 
     /// Writes a leaf anew if its image lies at `address`; false when that is not so.
@@ -330,6 +335,15 @@ impl Core {
     }
 }
 
+/// Where to look for a leaf or inner node without a key in it.
+fn target_of(block: &MovingBlock) -> Target<'_> {
+    if block.label.is_empty() {
+        Target::First
+    } else {
+        Target::At(&block.label)
+    }
+}
+
 /// Marks the inner nodes from the root down to one of a level dirty. Under `structure`.
 fn mark_down_to(tree: &Tree, level: u8, target: Target<'_>, guard: &rcu::Guard) {
     let mut child = tree.root.load(guard);
@@ -342,5 +356,115 @@ fn mark_down_to(tree: &Tree, level: u8, target: Target<'_>, guard: &rcu::Guard) 
             _ => 0,
         };
         child = inner.children[index].load(guard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine_impl::BtreeEngine;
+    use crate::options::BtreeOptions;
+    use crate::page::encode_inner;
+    use engine::{Batch, Engine, Maintenance, Seq, TableKind, TableSpec};
+    use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
+
+    const ROWS: TableId = TableId(1);
+
+    /// An engine with one table whose root has one child, as is left when most rows are deleted.
+    fn with_one_leaf_under_a_root() -> BtreeEngine {
+        let env = Env {
+            fs: Arc::new(SimulatedFs::new(1)),
+            clock: Arc::new(SimulatedClock::new(0)),
+            random: Arc::new(SeededRandom::new(1)),
+        };
+        let directory = std::path::Path::new("/store");
+        env.fs.create_directory_all(directory).expect("a directory");
+        let options = BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        };
+        let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
+        let write = |seq: u64, fill: &dyn Fn(&mut Batch)| {
+            let mut batch = Batch::new();
+            fill(&mut batch);
+            engine.apply(&batch, Seq(seq)).expect("a batch");
+            engine.publish(Seq(seq));
+            engine.checkpoint().expect("a checkpoint");
+        };
+        write(1, &|batch| {
+            let spec = TableSpec {
+                kind: TableKind::Records,
+                name: "one.rows".into(),
+                compressor: None,
+            };
+            batch.create_table(ROWS, spec);
+            (0..1000_u32).for_each(|number| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![1; 200]));
+        });
+        write(2, &|batch| {
+            (1..1000_u32).for_each(|number| batch.delete(ROWS, number.to_be_bytes().to_vec()));
+        });
+        engine.maintain(&Maintenance::Compact(None)).expect("merged leaves");
+        engine
+    }
+
+    /// The tree's root, and the block it lies in.
+    fn root(core: &Core, tree: &Tree) -> (Arc<crate::tree::Inner>, MovingBlock) {
+        let guard = rcu::pin();
+        let Child::Inner(inner) = tree.root.load(&guard).clone() else {
+            panic!("the root is an inner node");
+        };
+        assert_eq!(inner.separators.len(), 0, "it has one child");
+        let Child::Leaf(leaf) = inner.children[0].load(&guard) else {
+            panic!("the child is a leaf");
+        };
+        let mut raw = Vec::new();
+        let child = leaf.state.lock().stored.expect("it is written");
+        encode_inner(inner.level, &inner.separators, &[child], &mut raw);
+        let addr = inner.disk.lock().address.expect("it is written");
+        let block = MovingBlock {
+            addr,
+            kind: BlockKind::Inner,
+            owner: ROWS.0,
+            raw,
+            label: Vec::new(),
+        };
+        assert!(core.store.is_in_use(tree.shape.volume, &addr));
+        (inner, block)
+    }
+
+    /// A checkpoint between reading a segment and looking for its blocks is no reason to give the segment up.
+    #[test]
+    fn nodes_without_keys_that_were_written_meanwhile_have_gone() {
+        let engine = with_one_leaf_under_a_root();
+        let core = engine.core();
+        let tree = core.tables.get(ROWS, &rcu::pin()).expect("the table").tree.clone();
+        let (inner, block) = root(core, &tree);
+        let mut writer = PageWriter::new(core);
+        let mut fate = |block: &MovingBlock| {
+            core.move_block(block, &mut writer, &mut Vec::new())
+                .expect("it can be looked for")
+        };
+        assert!(!inner.dirty.load(Ordering::Acquire));
+        assert_eq!(fate(&block), Fate::Goes);
+        assert!(inner.dirty.load(Ordering::Acquire), "the next checkpoint writes it elsewhere");
+        core.checkpoint(true).expect("a checkpoint");
+        assert_ne!(inner.disk.lock().address, Some(block.addr));
+        assert_eq!(fate(&block), Fate::Goes, "its block was given back");
+
+        // One in use that is not there: nobody can find it, unless it is about to be there.
+        let leaf = tree.leaf_in_memory(&[], &rcu::pin()).expect("it was just written");
+        let elsewhere = MovingBlock {
+            addr: leaf.state.lock().stored.expect("it is written"),
+            ..block
+        };
+        assert_eq!(fate(&elsewhere), Fate::Stays);
+        *core.line.lock() = Some(crate::core::Line { number: 99, cut: Seq(2) });
+        assert_eq!(fate(&elsewhere), Fate::Waits);
+        *core.line.lock() = None;
+        let labelled = MovingBlock {
+            label: vec![1],
+            ..elsewhere
+        };
+        assert_eq!(fate(&labelled), Fate::Goes, "whatever has its label lies elsewhere");
     }
 }

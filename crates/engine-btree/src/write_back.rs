@@ -78,6 +78,15 @@ fn writer_of<'w>(
         .or_insert_with(|| core.store.writer(tree.shape.volume, purpose))
 }
 
+/// The label of a block that is found by a key. Without one it may stay where it is for good.
+fn label(key: &[u8]) -> &[u8] {
+    if key.len() <= BlockStore::LABEL_BYTES_MAX {
+        key
+    } else {
+        &[]
+    }
+}
+
 /// How blocks of a tree are compressed.
 fn codec_of(tree: &Tree, kind: BlockKind) -> (codec::Codec, Option<i32>) {
     match kind {
@@ -133,12 +142,19 @@ impl<'c> PageWriter<'c> {
         }
     }
 
-    /// Appends a leaf. It may be referred to after a flush.
-    pub(crate) fn append_leaf(&mut self, tree: &Tree, purpose: Purpose, image: &LeafImage) -> Result<BlockAddr> {
+    /// Appends a leaf whose range begins at `low`. It may be referred to after a flush.
+    pub(crate) fn append_leaf(
+        &mut self,
+        tree: &Tree,
+        purpose: Purpose,
+        image: &LeafImage,
+        low: &[u8],
+    ) -> Result<BlockAddr> {
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
         image.encode(&mut raw);
-        let appended = self.append(tree, BlockKind::Leaf, purpose, &raw);
+        let label = if image.is_empty() { label(low) } else { &[] };
+        let appended = self.append(tree, BlockKind::Leaf, purpose, &raw, label);
         self.pending_bytes += raw.len();
         self.raw = raw;
         let (address, block_bytes) = appended?;
@@ -146,15 +162,11 @@ impl<'c> PageWriter<'c> {
         Ok(address)
     }
 
-    /// Appends another block of a tree. It may be referred to after a flush.
-    pub(crate) fn append_block(
-        &mut self,
-        tree: &Tree,
-        kind: BlockKind,
-        purpose: Purpose,
-        raw: &[u8],
-    ) -> Result<BlockAddr> {
-        self.append(tree, kind, purpose, raw).map(|(address, _)| address)
+    /// Appends an inner node of the running checkpoint, whose range begins at `low`. It may be referred to after a flush.
+    pub(crate) fn append_inner(&mut self, tree: &Tree, page: &[u8], separators: usize, low: &[u8]) -> Result<BlockAddr> {
+        let label = if separators == 0 { label(low) } else { &[] };
+        self.append(tree, BlockKind::Inner, Purpose::Checkpoint, page, label)
+            .map(|(address, _)| address)
     }
 
     /// Appends one piece of a large value of a row. It may be referred to after a flush.
@@ -165,22 +177,12 @@ impl<'c> PageWriter<'c> {
         key: &[u8],
         piece: &[u8],
     ) -> Result<BlockAddr> {
-        // Without a label it stays where it is.
-        let label = if key.len() <= BlockStore::LABEL_BYTES_MAX {
-            key
-        } else {
-            &[]
-        };
-        self.append_labelled(tree, BlockKind::Large, purpose, piece, label)
+        self.append(tree, BlockKind::Large, purpose, piece, label(key))
             .map(|(address, _)| address)
     }
 
-    fn append(&mut self, tree: &Tree, kind: BlockKind, purpose: Purpose, raw: &[u8]) -> Result<(BlockAddr, usize)> {
-        self.append_labelled(tree, kind, purpose, raw, &[])
-    }
-
     /// The address of a new block, and its bytes without what is left of the last sector.
-    fn append_labelled(
+    fn append(
         &mut self,
         tree: &Tree,
         kind: BlockKind,
@@ -240,7 +242,7 @@ impl<'c> PageWriter<'c> {
                         give_up(self.core, &prepared);
                         return Ok(Written::Retired);
                     }
-                    match self.append_leaf(tree, prepared.purpose, &prepared.image) {
+                    match self.append_leaf(tree, prepared.purpose, &prepared.image, &leaf.low) {
                         Ok(address) => self.pending.push(Appended {
                             prepared: *prepared,
                             address,

@@ -212,6 +212,23 @@ fn files_shrink_by_themselves_on_background_threads() {
 }
 
 #[test]
+fn leaves_emptied_beside_a_reader_do_not_keep_files_long() {
+    let mut store = Store::new(0);
+    store.put(ROWS, 0..20_000, 200);
+    store.engine().checkpoint().unwrap();
+    let reader = store.engine().snapshot().unwrap();
+    store.delete(ROWS, (0..20_000).filter(|number| number % 1000 >= 100));
+    // What the reader sees is in memory: on disk are leaves without rows, at the end of the file.
+    store.engine().checkpoint().unwrap();
+    drop(reader);
+    store.checkpoints(14);
+    store.demand_small_file();
+    store.crash();
+    store.demand_small_file();
+    assert_eq!((store.row(ROWS, 50), store.row(ROWS, 500)), (Some(200), None));
+}
+
+#[test]
 fn files_stay_near_what_lives_while_every_row_is_updated_three_times() {
     let mut store = Store::new(0);
     store.put(ROWS, 0..10_000, 200);
