@@ -841,7 +841,27 @@ impl SpaceMap {
             lost += free;
             self.change(number, |segment| segment.evacuating = true);
         }
+        self.leave_room(moved);
         moved
+    }
+
+    /// Keeps the first free segments of those to be emptied for so many sectors that move, and a segment more: the holes elsewhere may
+    /// be too short for them, and they would go to the end of the file again and again.
+    fn leave_room(&mut self, moved: u64) {
+        let mut room = if moved == 0 {
+            0
+        } else {
+            moved + u64::from(self.segment_sectors)
+        };
+        for number in 0..self.segments.len() {
+            if room == 0 {
+                return;
+            }
+            if self.segments[number].evacuating && self.segments[number].free == self.segment_sectors {
+                self.change(number, |segment| segment.evacuating = false);
+                room = room.saturating_sub(u64::from(self.segment_sectors));
+            }
+        }
     }
 
     /// Calls `each` for every run of sectors (from, to) that belongs to the running or next checkpoint.

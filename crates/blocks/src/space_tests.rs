@@ -370,3 +370,29 @@ fn emptied_segments_are_handed_out_again() {
     assert!(space.segments.len() < segments);
     space.check_invariants();
 }
+
+/// Holes in front that are too short for what moves: it goes to free segments as near as possible, not to new ones at the end.
+#[test]
+fn what_moves_finds_free_segments_before_the_end() {
+    let mut space = SpaceMap::new(128);
+    let mut runs: Vec<_> = (0..10).map(|_| space.reserve(100, 100, None)).collect();
+    runs.iter().for_each(|run| space.mark(run.start, 100, Mark::Next));
+    space.settle(false);
+    let last = runs.pop().expect("ten");
+    // Free segments in the middle, and the last one behind them.
+    for run in runs.drain(5..) {
+        assert!(space.free(run.start, 100, Referenced::No, Phase::Idle));
+    }
+    space.settle(false);
+    assert_eq!(space.plan_evacuation(None, 2), 100);
+    assert!(space.is_evacuating(last.start));
+    let new = space.reserve(100, 100, None);
+    assert_eq!(new.start, 5 * 128, "the first free segment");
+    space.mark(new.start, 100, Mark::Next);
+    assert!(space.free(last.start, 100, Referenced::No, Phase::Idle));
+    space.settle(false);
+    space.plan_evacuation(None, 2);
+    space.trim();
+    assert_eq!(space.segments.len(), 6);
+    space.check_invariants();
+}

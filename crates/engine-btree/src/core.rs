@@ -18,7 +18,7 @@ use parking_lot::Mutex as PlainMutex;
 use rcu::{Guard, Mutex, RwLock};
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A counter that many threads raise.
@@ -160,6 +160,10 @@ pub(crate) struct Core {
     pub(crate) relieving: AtomicBool,
     /// A job that empties segments is queued or runs.
     pub(crate) relocating: AtomicBool,
+    /// Held by whoever empties segments. A leaf that one has begun to write another cannot move.
+    pub(crate) emptying: Mutex<()>,
+    /// Compactions that run. The background leaves segments to them: at its priority it may hold up what it has begun for long.
+    pub(crate) compactions: AtomicUsize,
     /// Leaves of the directory that the next checkpoint moves.
     pub(crate) directory_moves: PlainMutex<Vec<blocks::MovingBlock>>,
     /// What memory could not be brought below the last time, because open snapshots need it: no use to try again before
@@ -214,6 +218,8 @@ impl Core {
             room: Room::default(),
             relieving: AtomicBool::new(false),
             relocating: AtomicBool::new(false),
+            emptying: Mutex::new(()),
+            compactions: AtomicUsize::new(0),
             directory_moves: PlainMutex::default(),
             relief_floor: AtomicU64::new(0),
             next_look: PlainMutex::default(),

@@ -153,23 +153,38 @@ impl Core {
                 of_each?.concat()
             }
         };
-        let before = self.store.stats().total.file_bytes;
+        self.compactions.fetch_add(1, Ordering::AcqRel);
+        let result = self.compact_tables(&tables);
+        self.compactions.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    fn compact_tables(&self, tables: &[Arc<Table>]) -> Result<MaintenanceReport> {
+        let file_bytes = || self.store.stats().total.file_bytes;
+        let before = file_bytes();
         for table in tables {
             self.merge_small_leaves(&table.tree)?;
         }
         self.checkpoint(true)?;
         self.checkpoint(true)?;
+        let (mut least, mut idle_rounds) = (file_bytes(), 0);
         for _ in 0..COMPACT_ROUNDS_MAX {
             if self.store.plan_relocation(Urgency::Compact) == 0 {
                 break;
             }
-            self.relocate()?;
+            self.relocate(|| true)?;
             // What was moved is free after the next checkpoint, and cut off with the one after.
             self.checkpoint(true)?;
             self.checkpoint(true)?;
+            // Blocks that fit nowhere before the end take turns there: two rounds make the file as it was.
+            idle_rounds = if file_bytes() < least { 0 } else { idle_rounds + 1 };
+            least = least.min(file_bytes());
+            if idle_rounds == 2 {
+                break;
+            }
         }
         self.store.plan_relocation(Urgency::Background);
-        let after = self.store.stats().total.file_bytes;
+        let after = file_bytes();
         Ok(MaintenanceReport {
             bytes_freed: before.saturating_sub(after),
             ..MaintenanceReport::default()

@@ -48,7 +48,10 @@ type Cold = (Arc<Tree>, Arc<Leaf>);
 impl Core {
     /// Has a background thread empty the segments that were chosen. With no threads the caller does the work.
     pub(crate) fn relocate_soon(&self) {
-        if self.store.segments_to_empty().is_empty() || self.relocating.swap(true, Ordering::AcqRel) {
+        if self.is_compacting()
+            || self.store.segments_to_empty().is_empty()
+            || self.relocating.swap(true, Ordering::AcqRel)
+        {
             return;
         }
         if self.workers.threads() == 0 {
@@ -67,7 +70,7 @@ impl Core {
 
     /// An error stops the engine unless the disk is full.
     fn relocate_now(&self) {
-        let result = self.relocate();
+        let result = self.relocate(|| !self.is_compacting());
         self.relocating.store(false, Ordering::Release);
         if let Err(error) = result
             && !matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Closed)
@@ -76,11 +79,19 @@ impl Core {
         }
     }
 
-    /// Writes anew what lies in the segments that the block store wants to empty.
-    pub(crate) fn relocate(&self) -> Result<()> {
+    fn is_compacting(&self) -> bool {
+        self.compactions.load(Ordering::Acquire) > 0
+    }
+
+    /// Writes anew what lies in the segments that the block store wants to empty, as long as `goes_on`.
+    pub(crate) fn relocate(&self, goes_on: impl Fn() -> bool) -> Result<()> {
+        let _alone = self.emptying.lock();
         let mut writer = PageWriter::new(self);
         for (volume, segment) in self.store.segments_to_empty() {
             self.check_running()?;
+            if !goes_on() {
+                return Ok(());
+            }
             let blocks = self.store.read_segment_to_empty(volume, segment)?;
             let mut cold = Vec::new();
             let mut fate = Fate::Goes;
@@ -89,7 +100,8 @@ impl Core {
                     fate = fate.max(self.move_block(block, &mut writer, &mut cold)?);
                 }
                 writer.flush()?;
-                if fate == Fate::Waits {
+                if fate == Fate::Waits || !goes_on() {
+                    fate = Fate::Waits;
                     break;
                 }
             }
@@ -100,7 +112,7 @@ impl Core {
             match fate {
                 Fate::Goes => {}
                 Fate::Stays => self.store.give_up_emptying(volume, segment),
-                // The checkpoint that runs chooses segments again.
+                // The checkpoint or compaction that runs chooses segments again.
                 Fate::Waits => return Ok(()),
             }
         }
@@ -446,7 +458,10 @@ mod tests {
         };
         assert!(!inner.dirty.load(Ordering::Acquire));
         assert_eq!(fate(&block), Fate::Goes);
-        assert!(inner.dirty.load(Ordering::Acquire), "the next checkpoint writes it elsewhere");
+        assert!(
+            inner.dirty.load(Ordering::Acquire),
+            "the next checkpoint writes it elsewhere"
+        );
         core.checkpoint(true).expect("a checkpoint");
         assert_ne!(inner.disk.lock().address, Some(block.addr));
         assert_eq!(fate(&block), Fate::Goes, "its block was given back");
@@ -458,7 +473,10 @@ mod tests {
             ..block
         };
         assert_eq!(fate(&elsewhere), Fate::Stays);
-        *core.line.lock() = Some(crate::core::Line { number: 99, cut: Seq(2) });
+        *core.line.lock() = Some(crate::core::Line {
+            number: 99,
+            cut: Seq(2),
+        });
         assert_eq!(fate(&elsewhere), Fate::Waits);
         *core.line.lock() = None;
         let labelled = MovingBlock {

@@ -163,7 +163,13 @@ impl<'c> PageWriter<'c> {
     }
 
     /// Appends an inner node of the running checkpoint, whose range begins at `low`. It may be referred to after a flush.
-    pub(crate) fn append_inner(&mut self, tree: &Tree, page: &[u8], separators: usize, low: &[u8]) -> Result<BlockAddr> {
+    pub(crate) fn append_inner(
+        &mut self,
+        tree: &Tree,
+        page: &[u8],
+        separators: usize,
+        low: &[u8],
+    ) -> Result<BlockAddr> {
         let label = if separators == 0 { label(low) } else { &[] };
         self.append(tree, BlockKind::Inner, Purpose::Checkpoint, page, label)
             .map(|(address, _)| address)
