@@ -106,16 +106,18 @@ def test_max_time(db):
 def test_kill_op(db, server):
     db.c.insert_many([{"a": "x" * 1000, "b": i} for i in range(20_000)])
     failed = []
+    # Each document is compared with each: that would take minutes.
+    inner = [{"$match": {"$expr": {"$eq": ["$a", "$$b"]}}}]
 
     def slow():
         try:
-            list(db.c.aggregate([{"$lookup": {"from": "c", "pipeline": [{"$match": {"$expr": {"$eq": ["$a", "none"]}}}], "as": "j"}}], batchSize=20_000))
+            list(db.c.aggregate([{"$lookup": {"from": "c", "let": {"b": "$b"}, "pipeline": inner, "as": "j"}}], batchSize=20_000))
         except OperationFailure as error:
             failed.append(error.code)
 
+    admin = server.client().admin
     runner = threading.Thread(target=slow)
     runner.start()
-    admin = server.client().admin
     while runner.is_alive():
         running = [op for op in admin.command("currentOp")["inprog"] if op.get("ns") == db.name + ".c" and "aggregate" in op["command"]]
         for op in running:
