@@ -232,7 +232,7 @@ impl Core {
         drop(state);
         self.account(tree, 0, pushed.bytes);
         if newly_listed {
-            tree.list_dirty(leaf.clone(), guard);
+            self.list_dirty(tree, leaf.clone(), guard);
             self.table_changed(tree.id);
         }
         if newly_in_ring {
@@ -342,6 +342,7 @@ impl Core {
             leaf.view.replace(hidden, guard);
         }
         state.valid_to = state.valid_to.min(seq);
+        state.newest = state.newest.max(seq);
         state.writing = state.writing.map(|valid_to| valid_to.min(seq));
         drop(state);
         self.account(tree, 0, bytes);

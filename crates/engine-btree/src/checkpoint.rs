@@ -78,6 +78,7 @@ impl Core {
         }
         self.free_lost_large(None);
         let (line, changed) = self.draw_line();
+        self.behind.begin_cycle(started);
         // Clients wait for room: the priority of the work that makes it must not be the lowest.
         self.workers.set_pressure(self.budget.is_pressing());
         let result = self.write_checkpoint(line, &changed);
@@ -170,7 +171,7 @@ impl Core {
         for (key, change) in rows {
             self.write(directory, &key, change, line.cut)?;
         }
-        let directory_leaves = std::mem::take(&mut directory.dirty.lock().leaves);
+        let directory_leaves = directory.take_dirty();
         self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;
         self.move_directory_leaves()?;
         let root = self.write_inner_nodes(directory, line)?;
@@ -272,7 +273,7 @@ impl Core {
         let mut units: Vec<Unit<'_>> = Vec::new();
         let mut all: Vec<Unit<'_>> = Vec::new();
         for table in tables {
-            let mut leaves = std::mem::take(&mut table.tree.dirty.lock().leaves);
+            let mut leaves = table.tree.take_dirty();
             for leaf in &leaves {
                 leaf.state.lock().listed = false;
             }
@@ -554,7 +555,7 @@ impl Core {
             // What runs under this lock goes down from the root: from now on nobody finds, or replaces, what hangs below.
             let _structure = tree.structure.lock();
             tree.dead.store(true, Ordering::Release);
-            tree.dirty.lock().leaves.clear();
+            drop(tree.take_dirty());
             *tree.last_leaf.lock() = None;
             let root = tree.root.load(&guard).clone();
             tree.root.replace(crate::tree::empty_root(), &guard);

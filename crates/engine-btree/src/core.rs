@@ -11,6 +11,7 @@ use crate::ring::Ring;
 use crate::tables::Tables;
 use crate::tree::{Child, Descent, Inner, Target, Tree, leaf_overhead};
 use crate::workers::Workers;
+use crate::write_behind::WriteBehind;
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
 use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
@@ -62,6 +63,7 @@ pub(crate) struct Counters {
     pub(crate) prefetched: Counter,
     pub(crate) snapshots: Counter,
     pub(crate) relocated: Counter,
+    pub(crate) written_behind: Counter,
 }
 
 /// The checkpoint that runs.
@@ -158,6 +160,8 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     /// A job that makes room is queued or runs.
     pub(crate) relieving: AtomicBool,
+    /// See `write_behind`.
+    pub(crate) behind: WriteBehind,
     /// A job that empties segments is queued or runs.
     pub(crate) relocating: AtomicBool,
     /// Held by whoever empties segments. A leaf that one has begun to write another cannot move.
@@ -217,6 +221,7 @@ impl Core {
             loading: crate::bulk::Loading::default(),
             room: Room::default(),
             relieving: AtomicBool::new(false),
+            behind: WriteBehind::default(),
             relocating: AtomicBool::new(false),
             emptying: Mutex::new(()),
             compactions: AtomicUsize::new(0),

@@ -74,6 +74,8 @@ pub(crate) struct LeafState {
     pub(crate) fold_rows: usize,
     /// The newest change in the base.
     pub(crate) base_newest: Seq,
+    /// The newest change in the delta, or one that has been there.
+    pub(crate) newest: Seq,
     /// Its image is on the way to disk: the oldest change which that does not have.
     pub(crate) writing: Option<Seq>,
     /// Cells of large values that the stored image has and the base has not.
@@ -241,6 +243,7 @@ impl Leaf {
                 fold_entries: crate::restructure::FOLD_ENTRIES,
                 fold_rows: 8 << 10,
                 base_newest: Seq::ZERO,
+                newest: Seq::ZERO,
                 writing: None,
                 dropped_large: Vec::new(),
                 listed: false,
@@ -323,6 +326,7 @@ impl Leaf {
         state.delta_rows += value_bytes;
         state.delta_bytes = state.delta_bytes.saturating_add_signed(bytes);
         state.valid_to = state.valid_to.min(seq);
+        state.newest = state.newest.max(seq);
         state.writing = state.writing.map(|valid_to| valid_to.min(seq));
         Pushed { bytes }
     }

@@ -40,6 +40,7 @@ mod tree;
 mod version;
 mod workers;
 mod write_back;
+mod write_behind;
 
 pub use engine_impl::BtreeEngine;
 pub use options::{BtreeOptions, Heap, HeapBytes};

@@ -57,6 +57,7 @@ impl Core {
     /// After a batch: has room made when there is too little, and waits a little when that is not fast enough.
     pub(crate) fn wait_for_room(&self, batch: &Batch) {
         self.relieve_soon();
+        self.write_behind_soon();
         let waited = self.keep_replaced_few();
         if !waited.is_zero() {
             self.counters.delays.add(1);

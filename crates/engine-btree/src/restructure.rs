@@ -223,6 +223,7 @@ impl Core {
                 made_state.fold_entries = made_state.entries + FOLD_ENTRIES;
                 made_state.fold_rows = made_state.delta_rows + tree.shape.leaf_bytes / 2;
                 made_state.base_newest = newest;
+                made_state.newest = state.newest;
                 made_state.listed = true;
                 made_state.in_ring = true;
             }
@@ -260,7 +261,7 @@ impl Core {
         self.account_inner(tree, replaced.memory);
         for (_, leaf) in leaves {
             self.ring.push(tree.clone(), leaf.clone());
-            tree.list_dirty(leaf, &guard);
+            self.list_dirty(tree, leaf, &guard);
         }
         // Again: a checkpoint may have begun before it could find them in the list.
         self.table_changed(tree.id);
@@ -410,6 +411,7 @@ impl Core {
         {
             let mut state = made.state.lock();
             state.base_newest = states.0.base_newest.max(states.1.base_newest);
+            state.newest = states.0.newest.max(states.1.newest);
             state.listed = true;
             state.in_ring = true;
             for old in [&mut states.0, &mut states.1] {
@@ -435,7 +437,7 @@ impl Core {
         self.account_inner(tree, replaced.memory);
         self.counters.merges.add(1);
         self.ring.push(tree.clone(), made.clone());
-        tree.list_dirty(made, &guard);
+        self.list_dirty(tree, made, &guard);
         self.table_changed(tree.id);
         true
     }
@@ -446,7 +448,7 @@ impl Core {
         if !state.listed {
             state.listed = true;
             drop(state);
-            tree.list_dirty(leaf.clone(), &rcu::pin());
+            self.list_dirty(tree, leaf.clone(), &rcu::pin());
             self.table_changed(tree.id);
         }
     }

@@ -48,6 +48,7 @@ impl Core {
             ("cache.pagesRead", counters.pages_read.get()),
             ("cache.pagesReadAgain", counters.read_again.get()),
             ("cache.pagesWritten", counters.pages_written.get()),
+            ("cache.pagesWrittenBehind", counters.written_behind.get()),
             ("cache.pagesEvicted", counters.pages_evicted.get()),
             ("cache.pagesReadAhead", counters.prefetched.get()),
             ("cache.buffersMerged", counters.buffers_merged.get()),

@@ -18,6 +18,7 @@ use blocks::{BlockAddr, VolumeId};
 use codec::Codec;
 use engine::TableId;
 use rcu::{Guard, Mutex, Rcu};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -117,6 +118,17 @@ pub(crate) struct DirtyLeaves {
     pub(crate) leaves: Vec<Arc<Leaf>>,
     /// Where [`Tree::list_dirty`] looks next.
     hand: usize,
+    /// Where [`Tree::next_dirty`] does.
+    behind: usize,
+    /// How often the list was taken as a whole.
+    taken: u64,
+}
+
+/// Some leaves of the list of those to write.
+pub(crate) struct SomeDirty {
+    pub(crate) leaves: Vec<Arc<Leaf>>,
+    places: std::ops::Range<usize>,
+    taken: u64,
 }
 
 /// A table's tree.
@@ -207,13 +219,57 @@ impl Tree {
     pub(crate) fn list_dirty(&self, leaf: Arc<Leaf>, guard: &Guard) {
         let mut gone: [Option<Arc<Leaf>>; DIRTY_LOOKS] = [const { None }; DIRTY_LOOKS];
         let mut dirty = self.dirty.lock();
-        let DirtyLeaves { leaves, hand } = &mut *dirty;
+        let DirtyLeaves { leaves, hand, .. } = &mut *dirty;
         leaves.push(leaf);
         for place in &mut gone {
             *hand = if *hand < leaves.len() { *hand } else { 0 };
             match leaves.get(*hand) {
                 Some(leaf) if leaf.view.load(guard).retired => *place = Some(leaves.swap_remove(*hand)),
                 _ => *hand += 1,
+            }
+        }
+        // What goes, goes without the lock.
+        drop(dirty);
+        drop(gone);
+    }
+
+    /// The list of leaves to write, which is empty then.
+    pub(crate) fn take_dirty(&self) -> Vec<Arc<Leaf>> {
+        let mut dirty = self.dirty.lock();
+        dirty.taken += 1;
+        std::mem::take(&mut dirty.leaves)
+    }
+
+    /// Some leaves of the list of those to write, others with each call until it begins anew.
+    pub(crate) fn next_dirty(&self, count: usize) -> SomeDirty {
+        let mut dirty = self.dirty.lock();
+        let from = if dirty.behind < dirty.leaves.len() {
+            dirty.behind
+        } else {
+            0
+        };
+        let to = (from + count).min(dirty.leaves.len());
+        dirty.behind = to;
+        SomeDirty {
+            leaves: dirty.leaves[from..to].to_vec(),
+            places: from..to,
+            taken: dirty.taken,
+        }
+    }
+
+    /// Takes leaves that `is_clean` holds for out of the list, each once: one that has been listed anew meanwhile is in it twice. It has
+    /// been seen, with its lock, that they need not be there. Of a list that was taken meanwhile it takes none.
+    pub(crate) fn unlist(&self, some: &SomeDirty, mut is_clean: HashSet<*const Leaf>) {
+        let mut gone = Vec::with_capacity(is_clean.len());
+        let mut dirty = self.dirty.lock();
+        if dirty.taken != some.taken {
+            return;
+        }
+        let mut place = some.places.start;
+        for _ in some.places.clone() {
+            match dirty.leaves.get(place) {
+                Some(leaf) if is_clean.remove(&Arc::as_ptr(leaf)) => gone.push(dirty.leaves.swap_remove(place)),
+                _ => place += 1,
             }
         }
         // What goes, goes without the lock.

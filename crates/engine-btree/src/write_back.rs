@@ -474,7 +474,7 @@ impl<'c> PageWriter<'c> {
         let change = Change::Put(Value::Large(copy, Some(owner.clone())));
         let pushed = leaf.push(&mut state, key, change, core.pins.published(), core.pins.low(), &guard);
         if !std::mem::replace(&mut state.listed, true) {
-            tree.list_dirty(leaf.clone(), &guard);
+            core.list_dirty(tree, leaf.clone(), &guard);
         }
         core.table_changed(tree.id);
         drop(line);
@@ -599,7 +599,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         if !view.retired && !std::mem::replace(&mut state.listed, true) {
             drop(state);
             drop(structure);
-            tree.list_dirty(leaf.clone(), &guard);
+            core.list_dirty(tree, leaf.clone(), &guard);
             core.table_changed(tree.id);
         }
         return;
@@ -640,7 +640,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
     tree.mark_path(&leaf.low, &guard);
     drop(structure);
     if relist {
-        tree.list_dirty(leaf.clone(), &guard);
+        core.list_dirty(tree, leaf.clone(), &guard);
         core.table_changed(tree.id);
     } else if image.is_empty() {
         // It had to be written, because the image before had large values.

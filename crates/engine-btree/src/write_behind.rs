@@ -1,0 +1,336 @@
+//! Continuous write-back: leaves that have been filled and left alone get to disk before a checkpoint comes, in the background.
+//!
+//! A leaf that changes again after it was written is written twice, so only those go that will hardly change: leaves that hold much
+//! which is not on disk (they have no image yet, or a quarter of their rows is new), and that nobody has changed while many others
+//! became dirty. A load of rows in order leaves hardly anything to its checkpoint that way; updates all over a table leave all of it, as
+//! there each leaf would be written many times.
+//!
+//! Quiet is what did not change in the last whole *round*: a round is over when [`Core::dirty_round`] leaves have become dirty in it.
+//!
+//! The work is spread over the time between two checkpoints: of the leaves that became dirty since the last one, no larger part is
+//! written than of that time has passed. A short burst of writes has the processors to itself.
+
+use crate::core::Core;
+use crate::leaf::{Base, Leaf, SEQ_MAX};
+use crate::tree::Tree;
+use crate::workers::Class;
+use crate::write_back::{Need, PageWriter};
+use engine::{ErrorKind, Result, Seq};
+use parking_lot::Mutex as PlainMutex;
+use rcu::Guard;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Leaves written with one flush. Few, as for relocation: a checkpoint waits for them, and this runs when nobody else does.
+const STEP: usize = 16;
+/// Listed leaves that are looked at in one go.
+const LOOKS: usize = 256;
+/// A round is a part in so many of the cache, in leaves of 16 KiB,
+const ROUND_PART: u64 = 64;
+const LEAF_BYTES: u64 = 16 << 10;
+/// and no fewer than this.
+const ROUND_MIN: u64 = 32;
+/// What is new in a leaf that has an image is at least a part in so many of it.
+const NEW_PART: usize = 4;
+/// What the time between two checkpoints is taken for: at first, and at least and at most whatever it was the last time.
+const CYCLE_AT_START: Duration = Duration::from_secs(60);
+const CYCLE_MIN: Duration = Duration::from_secs(5);
+const CYCLE_MAX: Duration = Duration::from_secs(600);
+
+/// What continuous write-back knows.
+#[derive(Default)]
+pub(crate) struct WriteBehind {
+    /// Leaves that became dirty in this round, and since the last checkpoint.
+    newly_dirty: AtomicU64,
+    dirtied: AtomicU64,
+    /// Leaves that were written behind since the last checkpoint.
+    written: AtomicU64,
+    cycle: PlainMutex<Cycle>,
+    /// A job is queued or runs.
+    running: AtomicBool,
+    /// The published positions at which this round and the one before began.
+    rounds: PlainMutex<[Seq; 2]>,
+}
+
+/// From one checkpoint to the next.
+struct Cycle {
+    began: Duration,
+    length: Duration,
+}
+
+impl Default for Cycle {
+    fn default() -> Self {
+        Self {
+            began: Duration::ZERO,
+            length: CYCLE_AT_START,
+        }
+    }
+}
+
+impl WriteBehind {
+    /// A checkpoint has begun.
+    pub(crate) fn begin_cycle(&self, now: Duration) {
+        let mut cycle = self.cycle.lock();
+        if cycle.began > Duration::ZERO {
+            cycle.length = now.saturating_sub(cycle.began).clamp(CYCLE_MIN, CYCLE_MAX);
+        }
+        cycle.began = now;
+        self.dirtied.store(0, Ordering::Relaxed);
+        self.written.store(0, Ordering::Relaxed);
+    }
+
+    /// Leaves that may be written by now.
+    fn allowance(&self, now: Duration) -> u64 {
+        let mut cycle = self.cycle.lock();
+        if cycle.began == Duration::ZERO {
+            cycle.began = now;
+        }
+        let passed = now.saturating_sub(cycle.began).min(cycle.length);
+        let dirtied = u128::from(self.dirtied.load(Ordering::Relaxed));
+        let allowed = dirtied * passed.as_micros() / cycle.length.as_micros().max(1);
+        (allowed as u64).saturating_sub(self.written.load(Ordering::Relaxed))
+    }
+}
+
+impl Core {
+    /// Puts a leaf into its tree's list of those to write.
+    pub(crate) fn list_dirty(&self, tree: &Tree, leaf: Arc<Leaf>, guard: &Guard) {
+        tree.list_dirty(leaf, guard);
+        self.behind.newly_dirty.fetch_add(1, Ordering::Relaxed);
+        self.behind.dirtied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Leaves that become dirty in one round.
+    fn dirty_round(&self) -> u64 {
+        (self.options.cache_bytes / (ROUND_PART * LEAF_BYTES)).max(ROUND_MIN)
+    }
+
+    /// Has a background thread write quiet leaves when a round is over. With no threads the caller does the work.
+    pub(crate) fn write_behind_soon(&self) {
+        if self.behind.newly_dirty.load(Ordering::Relaxed) < self.dirty_round()
+            || self.behind.running.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        if self.workers.threads() == 0 {
+            return self.write_behind();
+        }
+        let core = self.me.clone();
+        let submitted = self.workers.submit(Class::Background, move || {
+            if let Some(core) = core.upgrade() {
+                core.write_behind();
+            }
+        });
+        if submitted.is_err() {
+            self.behind.running.store(false, Ordering::Release);
+        }
+    }
+
+    /// An error stops the engine unless the disk is full.
+    fn write_behind(&self) {
+        let result = self.write_quiet_leaves();
+        self.behind.running.store(false, Ordering::Release);
+        if let Err(error) = result
+            && !matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Closed)
+        {
+            self.stop(&format!("write-back failed: {error}"));
+        }
+    }
+
+    fn write_quiet_leaves(&self) -> Result<()> {
+        self.behind.newly_dirty.store(0, Ordering::Relaxed);
+        let quiet_since = {
+            let mut rounds = self.behind.rounds.lock();
+            let [this, before] = *rounds;
+            *rounds = [self.pins.published(), this];
+            before
+        };
+        let changed = self.changed.lock().clone();
+        // What a round costs goes by what became dirty in it: of a long list the next rounds see the rest.
+        let mut looks = 4 * self.dirty_round() as usize;
+        for table in changed {
+            let tree = &table.tree;
+            let mut left = tree.dirty.lock().leaves.len();
+            while left > 0 && looks > 0 {
+                if self.must_rest() {
+                    return self.check_running();
+                }
+                let some = tree.next_dirty(left.min(LOOKS));
+                left -= some.leaves.len().max(1);
+                looks = looks.saturating_sub(some.leaves.len());
+                let is_wanted = |leaf: &&Arc<Leaf>| is_quiet(tree, leaf, quiet_since);
+                let mut quiet: Vec<&Arc<Leaf>> = some.leaves.iter().filter(is_wanted).collect();
+                quiet.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+                self.write_behind_leaves(tree, &quiet)?;
+                let clean = some.leaves.iter().filter(|leaf| unlist_if_clean(leaf));
+                tree.unlist(&some, clean.map(Arc::as_ptr).collect());
+            }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint writes everything anyway, when memory is short the cold leaves go, and there is time. With no threads time says
+    /// nothing.
+    fn must_rest(&self) -> bool {
+        (self.workers.threads() > 0 && self.behind.allowance(self.env.clock.monotonic()) < STEP as u64)
+            || self.line.lock().is_some()
+            || self.relieving.load(Ordering::Acquire)
+            || self.workers.check().is_err()
+            || self.check_running().is_err()
+    }
+
+    fn write_behind_leaves(&self, tree: &Arc<Tree>, leaves: &[&Arc<Leaf>]) -> Result<()> {
+        let mut writer = PageWriter::new(self);
+        for step in leaves.chunks(STEP) {
+            if self.must_rest() {
+                return Ok(());
+            }
+            for leaf in step {
+                writer.write(tree, leaf, Need::Dirty)?;
+            }
+            writer.flush()?;
+            self.counters.written_behind.add(step.len() as u64);
+            self.behind.written.fetch_add(step.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Whether there is nothing to write; then it is not listed any more.
+fn unlist_if_clean(leaf: &Leaf) -> bool {
+    let mut state = leaf.state.lock();
+    let is_clean = state.stored.is_some()
+        && state.valid_to == SEQ_MAX
+        && state.writing.is_none()
+        && state.dropped_large.is_empty();
+    state.listed &= !is_clean;
+    is_clean
+}
+
+/// Whether a leaf holds much that is not on disk, and nobody has changed it since.
+fn is_quiet(tree: &Tree, leaf: &Leaf, since: Seq) -> bool {
+    let guard = rcu::pin();
+    let state = leaf.state.lock();
+    let view = leaf.view.load(&guard);
+    let is_in_memory = matches!(view.base, Base::Image(_) | Base::Empty);
+    let has_much = state.stored.is_none() || state.delta_rows >= tree.shape.leaf_bytes / NEW_PART;
+    let newest = state.newest.max(state.base_newest);
+    !view.retired && is_in_memory && has_much && state.writing.is_none() && newest <= since
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine_impl::BtreeEngine;
+    use crate::options::BtreeOptions;
+    use engine::{Batch, Engine, TableId, TableKind, TableSpec};
+    use vfs::{Env, Random, SeededRandom, SimulatedClock, SimulatedFs};
+
+    const ROWS: TableId = TableId(1);
+    const COUNT: u32 = 60_000;
+
+    /// An engine with a table, and the position of its last batch.
+    struct Store(BtreeEngine, Seq);
+
+    impl Store {
+        fn new() -> Self {
+            let env = Env {
+                fs: Arc::new(SimulatedFs::new(1)),
+                clock: Arc::new(SimulatedClock::new(0)),
+                random: Arc::new(SeededRandom::new(1)),
+            };
+            let directory = std::path::Path::new("/store");
+            env.fs.create_directory_all(directory).expect("a directory");
+            let options = BtreeOptions {
+                cache_bytes: 64 << 20,
+                threads: Some(0),
+                ..BtreeOptions::default()
+            };
+            let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
+            let mut store = Self(engine, Seq(0));
+            store.write(|batch| {
+                let spec = TableSpec {
+                    kind: TableKind::Records,
+                    name: "one.rows".into(),
+                    compressor: None,
+                };
+                batch.create_table(ROWS, spec);
+            });
+            store
+        }
+
+        fn write(&mut self, fill: impl FnOnce(&mut Batch)) {
+            self.1 = self.1.next();
+            let mut batch = Batch::new();
+            fill(&mut batch);
+            self.0.apply(&batch, self.1).expect("a batch");
+            self.0.publish(self.1);
+        }
+
+        fn put(&mut self, number: u32) {
+            self.write(|batch| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![number as u8; 200]));
+        }
+
+        /// Pages written behind, and all that were written.
+        fn written(&self) -> (u64, u64) {
+            let counters = &self.0.core().counters;
+            (counters.written_behind.get(), counters.pages_written.get())
+        }
+    }
+
+    #[test]
+    fn rows_in_order_are_on_disk_before_the_checkpoint() {
+        let mut store = Store::new();
+        (0..COUNT).for_each(|number| store.put(number));
+        let (behind, before) = store.written();
+        assert_eq!(behind, before, "nothing else has written");
+        let tree = store
+            .0
+            .core()
+            .tables
+            .get(ROWS, &rcu::pin())
+            .expect("the table")
+            .tree
+            .clone();
+        let listed = tree.dirty.lock().leaves.len() as u64;
+        store.0.checkpoint().expect("a checkpoint");
+        let (_, all) = store.written();
+        // Those of the last two rounds and a bit, and what is above the leaves.
+        let rounds = 3 * store.0.core().dirty_round();
+        assert!(listed <= rounds, "{listed} leaves are still listed");
+        assert!(all - before <= rounds + 20, "{behind} of {all} before the checkpoint");
+        assert!(behind > 2 * rounds);
+    }
+
+    #[test]
+    fn no_more_is_written_than_time_has_passed() {
+        let seconds = Duration::from_secs;
+        let behind = WriteBehind::default();
+        behind.dirtied.store(600, Ordering::Relaxed);
+        let allowance = |at| behind.allowance(seconds(at));
+        assert_eq!((allowance(7), allowance(13), allowance(100)), (0, 60, 600));
+        behind.written.store(50, Ordering::Relaxed);
+        assert_eq!(allowance(13), 10);
+        behind.begin_cycle(seconds(27));
+        assert_eq!(allowance(40), 0, "nothing became dirty since");
+        behind.dirtied.store(600, Ordering::Relaxed);
+        assert_eq!(allowance(37), 300, "the one before took 20 seconds");
+        behind.begin_cycle(seconds(28));
+        behind.dirtied.store(600, Ordering::Relaxed);
+        assert_eq!(allowance(29), 120, "a checkpoint on demand");
+    }
+
+    #[test]
+    fn leaves_that_change_now_and_again_are_left_to_the_checkpoint() {
+        let mut store = Store::new();
+        (0..COUNT).for_each(|number| store.put(number));
+        store.0.checkpoint().expect("a checkpoint");
+        let (behind, before) = store.written();
+        let random = SeededRandom::new(7);
+        for _ in 0..COUNT / 4 {
+            store.put(random.next_u64() as u32 % COUNT);
+        }
+        assert_eq!(store.written(), (behind, before));
+    }
+}
