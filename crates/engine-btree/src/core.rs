@@ -10,11 +10,11 @@ use crate::pins::Pins;
 use crate::ring::Ring;
 use crate::tables::Tables;
 use crate::tree::{Child, Descent, Inner, Target, Tree, leaf_overhead};
-use crate::workers::Workers;
+use crate::workers::{Class, Workers};
 use crate::write_behind::WriteBehind;
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
 use bytes::Bytes;
-use engine::{EngineError, Result, Seq};
+use engine::{EngineError, ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use rcu::{Guard, Mutex, RwLock};
 use std::cell::RefCell;
@@ -229,6 +229,41 @@ impl Core {
             relief_floor: AtomicU64::new(0),
             next_look: PlainMutex::default(),
             is_stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Has a worker run `job` unless it is queued or runs already, which `flag` tells; with no threads the caller does the work. An
+    /// error stops the engine unless the disk is full.
+    pub(crate) fn run_soon(
+        &self,
+        class: Class,
+        flag: fn(&Self) -> &AtomicBool,
+        what: &'static str,
+        job: fn(&Self) -> Result<()>,
+    ) {
+        if flag(self).swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let run = move |core: &Self| {
+            let result = job(core);
+            flag(core).store(false, Ordering::Release);
+            if let Err(error) = result
+                && !matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Closed)
+            {
+                core.stop(&format!("{what} failed: {error}"));
+            }
+        };
+        if self.workers.threads() == 0 {
+            return run(self);
+        }
+        let core = self.me.clone();
+        let submitted = self.workers.submit(class, move || {
+            if let Some(core) = core.upgrade() {
+                run(&core);
+            }
+        });
+        if submitted.is_err() {
+            flag(self).store(false, Ordering::Release);
         }
     }
 

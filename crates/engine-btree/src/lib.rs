@@ -20,6 +20,8 @@ mod delta;
 mod directory;
 mod engine_impl;
 mod fill;
+#[cfg(test)]
+mod fixture;
 mod fold;
 mod kept;
 mod large_values;

@@ -88,22 +88,9 @@ impl Core {
         let floor = self.relief_floor.load(Ordering::Relaxed);
         let grown = self.budget.total() > floor + if floor > 0 { self.budget.limit() / 32 } else { 0 };
         let wanted = (grown && (self.budget.excess() > 0 || self.deltas_excess() > 0)) || self.merge_queue.len() > 0;
-        if !wanted || self.relieving.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if self.workers.threads() == 0 {
-            self.relieve();
-            return;
-        }
-        // At the usual priority: who waits for memory waits for this.
-        let core = self.me.clone();
-        let submitted = self.workers.submit(Class::Urgent, move || {
-            if let Some(core) = core.upgrade() {
-                core.relieve();
-            }
-        });
-        if submitted.is_err() {
-            self.relieving.store(false, Ordering::Release);
+        if wanted {
+            // At the usual priority: who waits for memory waits for this.
+            self.run_soon(Class::Urgent, |core| &core.relieving, "write-back", Self::make_relief);
         }
     }
 
@@ -221,17 +208,7 @@ impl Core {
             .saturating_sub(self.budget.limit() * DELTAS_PERCENT / 100)
     }
 
-    /// Makes room until there is enough. An error stops the engine unless the disk is full.
-    fn relieve(&self) {
-        let result = self.make_relief();
-        self.relieving.store(false, Ordering::Release);
-        if let Err(error) = result
-            && error.kind() != engine::ErrorKind::OutOfSpace
-        {
-            self.stop(&format!("write-back failed: {error}"));
-        }
-    }
-
+    /// Makes room until there is enough.
     fn make_relief(&self) -> Result<()> {
         self.look_at_heap();
         self.merge_buffers()?;
@@ -441,38 +418,18 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine_impl::BtreeEngine;
+    use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
-    use engine::{Engine, TableId, TableKind, TableSpec};
-    use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
 
     #[test]
     fn rows_come_in_where_nothing_else_can_go() {
-        const ROWS: TableId = TableId(1);
-        let env = Env {
-            fs: Arc::new(SimulatedFs::new(1)),
-            clock: Arc::new(SimulatedClock::new(0)),
-            random: Arc::new(SeededRandom::new(1)),
-        };
-        let directory = std::path::Path::new("/store");
-        env.fs.create_directory_all(directory).expect("a directory");
-        let options = BtreeOptions {
+        let mut store = Store::new(BtreeOptions {
             threads: Some(1),
             ..BtreeOptions::default()
-        };
-        let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
-        let core = engine.core();
-        let mut batch = Batch::new();
-        let spec = TableSpec {
-            kind: TableKind::Records,
-            name: "one.rows".into(),
-            compressor: None,
-        };
-        batch.create_table(ROWS, spec);
-        batch.put(ROWS, b"key".to_vec(), b"value".to_vec());
-        engine.apply(&batch, Seq(1)).expect("a batch");
-        engine.publish(Seq(1));
-        engine.checkpoint().expect("a checkpoint");
+        });
+        store.write(|batch| batch.put(ROWS, b"key".to_vec(), b"value".to_vec()));
+        store.checkpoint();
+        let core = store.core();
         let tree = core.tables.get(ROWS, &rcu::pin()).expect("the table").tree.clone();
         let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
         core.drop_base(&tree, &leaf);

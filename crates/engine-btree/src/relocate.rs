@@ -48,34 +48,13 @@ type Cold = (Arc<Tree>, Arc<Leaf>);
 impl Core {
     /// Has a background thread empty the segments that were chosen. With no threads the caller does the work.
     pub(crate) fn relocate_soon(&self) {
-        if self.is_compacting()
-            || self.store.segments_to_empty().is_empty()
-            || self.relocating.swap(true, Ordering::AcqRel)
-        {
-            return;
-        }
-        if self.workers.threads() == 0 {
-            return self.relocate_now();
-        }
-        let core = self.me.clone();
-        let submitted = self.workers.submit(Class::Background, move || {
-            if let Some(core) = core.upgrade() {
-                core.relocate_now();
-            }
-        });
-        if submitted.is_err() {
-            self.relocating.store(false, Ordering::Release);
-        }
-    }
-
-    /// An error stops the engine unless the disk is full.
-    fn relocate_now(&self) {
-        let result = self.relocate(|| !self.is_compacting());
-        self.relocating.store(false, Ordering::Release);
-        if let Err(error) = result
-            && !matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Closed)
-        {
-            self.stop(&format!("moving blocks failed: {error}"));
+        if !self.is_compacting() && !self.store.segments_to_empty().is_empty() {
+            self.run_soon(
+                Class::Background,
+                |core| &core.relocating,
+                "moving blocks",
+                |core| core.relocate(|| !core.is_compacting()),
+            );
         }
     }
 
@@ -374,49 +353,28 @@ fn mark_down_to(tree: &Tree, level: u8, target: Target<'_>, guard: &rcu::Guard) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine_impl::BtreeEngine;
+    use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
     use crate::page::encode_inner;
-    use engine::{Batch, Engine, Maintenance, Seq, TableKind, TableSpec};
-    use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
+    use engine::{Engine, Maintenance, Seq};
 
-    const ROWS: TableId = TableId(1);
-
-    /// An engine with one table whose root has one child, as is left when most rows are deleted.
-    fn with_one_leaf_under_a_root() -> BtreeEngine {
-        let env = Env {
-            fs: Arc::new(SimulatedFs::new(1)),
-            clock: Arc::new(SimulatedClock::new(0)),
-            random: Arc::new(SeededRandom::new(1)),
-        };
-        let directory = std::path::Path::new("/store");
-        env.fs.create_directory_all(directory).expect("a directory");
-        let options = BtreeOptions {
+    /// A store whose root has one child, as is left when most rows are deleted.
+    fn with_one_leaf_under_a_root() -> Store {
+        let mut store = Store::new(BtreeOptions {
             threads: Some(0),
             ..BtreeOptions::default()
-        };
-        let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
-        let write = |seq: u64, fill: &dyn Fn(&mut Batch)| {
-            let mut batch = Batch::new();
-            fill(&mut batch);
-            engine.apply(&batch, Seq(seq)).expect("a batch");
-            engine.publish(Seq(seq));
-            engine.checkpoint().expect("a checkpoint");
-        };
-        write(1, &|batch| {
-            let spec = TableSpec {
-                kind: TableKind::Records,
-                name: "one.rows".into(),
-                compressor: None,
-            };
-            batch.create_table(ROWS, spec);
+        });
+        store.write(|batch| {
             (0..1000_u32).for_each(|number| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![1; 200]));
         });
-        write(2, &|batch| {
+        store.checkpoint();
+        store.write(|batch| {
             (1..1000_u32).for_each(|number| batch.delete(ROWS, number.to_be_bytes().to_vec()));
         });
-        engine.maintain(&Maintenance::Compact(None)).expect("merged leaves");
-        engine
+        store.checkpoint();
+        let merged = store.engine.maintain(&Maintenance::Compact(None));
+        merged.expect("merged leaves");
+        store
     }
 
     /// The tree's root, and the block it lies in.
@@ -447,8 +405,8 @@ mod tests {
     /// A checkpoint between reading a segment and looking for its blocks is no reason to give the segment up.
     #[test]
     fn nodes_without_keys_that_were_written_meanwhile_have_gone() {
-        let engine = with_one_leaf_under_a_root();
-        let core = engine.core();
+        let store = with_one_leaf_under_a_root();
+        let core = store.core();
         let tree = core.tables.get(ROWS, &rcu::pin()).expect("the table").tree.clone();
         let (inner, block) = root(core, &tree);
         let mut writer = PageWriter::new(core);

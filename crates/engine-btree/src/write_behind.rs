@@ -15,7 +15,7 @@ use crate::leaf::{Base, Leaf, SEQ_MAX};
 use crate::tree::Tree;
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter};
-use engine::{ErrorKind, Result, Seq};
+use engine::{Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use rcu::Guard;
 use std::sync::Arc;
@@ -108,33 +108,9 @@ impl Core {
 
     /// Has a background thread write quiet leaves when a round is over. With no threads the caller does the work.
     pub(crate) fn write_behind_soon(&self) {
-        if self.behind.newly_dirty.load(Ordering::Relaxed) < self.dirty_round()
-            || self.behind.running.swap(true, Ordering::AcqRel)
-        {
-            return;
-        }
-        if self.workers.threads() == 0 {
-            return self.write_behind();
-        }
-        let core = self.me.clone();
-        let submitted = self.workers.submit(Class::Background, move || {
-            if let Some(core) = core.upgrade() {
-                core.write_behind();
-            }
-        });
-        if submitted.is_err() {
-            self.behind.running.store(false, Ordering::Release);
-        }
-    }
-
-    /// An error stops the engine unless the disk is full.
-    fn write_behind(&self) {
-        let result = self.write_quiet_leaves();
-        self.behind.running.store(false, Ordering::Release);
-        if let Err(error) = result
-            && !matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Closed)
-        {
-            self.stop(&format!("write-back failed: {error}"));
+        if self.behind.newly_dirty.load(Ordering::Relaxed) >= self.dirty_round() {
+            let job = Self::write_quiet_leaves;
+            self.run_soon(Class::Background, |core| &core.behind.running, "write-back", job);
         }
     }
 
@@ -222,71 +198,37 @@ fn is_quiet(tree: &Tree, leaf: &Leaf, since: Seq) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine_impl::BtreeEngine;
+    use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
-    use engine::{Batch, Engine, TableId, TableKind, TableSpec};
-    use vfs::{Env, Random, SeededRandom, SimulatedClock, SimulatedFs};
+    use vfs::{Random, SeededRandom};
 
-    const ROWS: TableId = TableId(1);
     const COUNT: u32 = 60_000;
 
-    /// An engine with a table, and the position of its last batch.
-    struct Store(BtreeEngine, Seq);
+    fn store() -> Store {
+        Store::new(BtreeOptions {
+            cache_bytes: 64 << 20,
+            threads: Some(0),
+            ..BtreeOptions::default()
+        })
+    }
 
-    impl Store {
-        fn new() -> Self {
-            let env = Env {
-                fs: Arc::new(SimulatedFs::new(1)),
-                clock: Arc::new(SimulatedClock::new(0)),
-                random: Arc::new(SeededRandom::new(1)),
-            };
-            let directory = std::path::Path::new("/store");
-            env.fs.create_directory_all(directory).expect("a directory");
-            let options = BtreeOptions {
-                cache_bytes: 64 << 20,
-                threads: Some(0),
-                ..BtreeOptions::default()
-            };
-            let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
-            let mut store = Self(engine, Seq(0));
-            store.write(|batch| {
-                let spec = TableSpec {
-                    kind: TableKind::Records,
-                    name: "one.rows".into(),
-                    compressor: None,
-                };
-                batch.create_table(ROWS, spec);
-            });
-            store
-        }
+    fn put(store: &mut Store, number: u32) {
+        store.write(|batch| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![number as u8; 200]));
+    }
 
-        fn write(&mut self, fill: impl FnOnce(&mut Batch)) {
-            self.1 = self.1.next();
-            let mut batch = Batch::new();
-            fill(&mut batch);
-            self.0.apply(&batch, self.1).expect("a batch");
-            self.0.publish(self.1);
-        }
-
-        fn put(&mut self, number: u32) {
-            self.write(|batch| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![number as u8; 200]));
-        }
-
-        /// Pages written behind, and all that were written.
-        fn written(&self) -> (u64, u64) {
-            let counters = &self.0.core().counters;
-            (counters.written_behind.get(), counters.pages_written.get())
-        }
+    /// Pages written behind, and all that were written.
+    fn written(store: &Store) -> (u64, u64) {
+        let counters = &store.core().counters;
+        (counters.written_behind.get(), counters.pages_written.get())
     }
 
     #[test]
     fn rows_in_order_are_on_disk_before_the_checkpoint() {
-        let mut store = Store::new();
-        (0..COUNT).for_each(|number| store.put(number));
-        let (behind, before) = store.written();
+        let mut store = store();
+        (0..COUNT).for_each(|number| put(&mut store, number));
+        let (behind, before) = written(&store);
         assert_eq!(behind, before, "nothing else has written");
         let tree = store
-            .0
             .core()
             .tables
             .get(ROWS, &rcu::pin())
@@ -294,10 +236,10 @@ mod tests {
             .tree
             .clone();
         let listed = tree.dirty.lock().leaves.len() as u64;
-        store.0.checkpoint().expect("a checkpoint");
-        let (_, all) = store.written();
+        store.checkpoint();
+        let (_, all) = written(&store);
         // Those of the last two rounds and a bit, and what is above the leaves.
-        let rounds = 3 * store.0.core().dirty_round();
+        let rounds = 3 * store.core().dirty_round();
         assert!(listed <= rounds, "{listed} leaves are still listed");
         assert!(all - before <= rounds + 20, "{behind} of {all} before the checkpoint");
         assert!(behind > 2 * rounds);
@@ -323,14 +265,14 @@ mod tests {
 
     #[test]
     fn leaves_that_change_now_and_again_are_left_to_the_checkpoint() {
-        let mut store = Store::new();
-        (0..COUNT).for_each(|number| store.put(number));
-        store.0.checkpoint().expect("a checkpoint");
-        let (behind, before) = store.written();
+        let mut store = store();
+        (0..COUNT).for_each(|number| put(&mut store, number));
+        store.checkpoint();
+        let (behind, before) = written(&store);
         let random = SeededRandom::new(7);
         for _ in 0..COUNT / 4 {
-            store.put(random.next_u64() as u32 % COUNT);
+            put(&mut store, random.next_u64() as u32 % COUNT);
         }
-        assert_eq!(store.written(), (behind, before));
+        assert_eq!(written(&store), (behind, before));
     }
 }
