@@ -5,7 +5,7 @@
 //! became dirty. A load of rows in order leaves hardly anything to its checkpoint that way; updates all over a table leave all of it, as
 //! there each leaf would be written many times.
 //!
-//! Quiet is what did not change in the last whole *round*: a round is over when [`Core::dirty_round`] leaves have become dirty in it.
+//! Quiet is what did not change in the last two *rounds*: a round is over when [`Core::dirty_round`] leaves have become dirty in it.
 //!
 //! The work is spread over the time between two checkpoints: of the leaves that became dirty since the last one, no larger part is
 //! written than of that time has passed. A short burst of writes has the processors to itself.
@@ -122,10 +122,16 @@ impl Core {
             *rounds = [self.pins.published(), this];
             before
         };
+        if self.must_rest() {
+            return self.check_running();
+        }
         let changed = self.changed.lock().clone();
         // What a round costs goes by what became dirty in it: of a long list the next rounds see the rest.
         let mut looks = 4 * self.dirty_round() as usize;
         for table in changed {
+            if looks == 0 {
+                break;
+            }
             let tree = &table.tree;
             let mut left = tree.dirty.lock().leaves.len();
             while left > 0 && looks > 0 {
@@ -190,9 +196,10 @@ fn is_quiet(tree: &Tree, leaf: &Leaf, since: Seq) -> bool {
     let state = leaf.state.lock();
     let view = leaf.view.load(&guard);
     let is_in_memory = matches!(view.base, Base::Image(_) | Base::Empty);
+    let is_dirty = state.stored.is_none() || state.valid_to != SEQ_MAX;
     let has_much = state.stored.is_none() || state.delta_rows >= tree.shape.leaf_bytes / NEW_PART;
     let newest = state.newest.max(state.base_newest);
-    !view.retired && is_in_memory && has_much && state.writing.is_none() && newest <= since
+    !view.retired && is_in_memory && is_dirty && has_much && state.writing.is_none() && newest <= since
 }
 
 #[cfg(test)]
