@@ -162,3 +162,26 @@ def test_data_larger_than_the_cache(tmp_path):
         assert len(list(c.find({}, {"_id": 1}))) == 40_000
         assert server.client().t.command("validate", "c", full=True)["valid"]
         assert server.client().admin.command("serverStatus")["wiredTiger"]["cache"]["pages read into cache"] > 0
+
+
+def test_opening_reads_nothing_of_collections_that_nobody_uses(tmp_path):
+    names = [f"c{n}" for n in range(300)]
+    server = Server(tmp_path, "btree")
+    with server:
+        t = server.client().t
+        for name in names:
+            t[name].insert_one({"_id": 1})
+    with server:
+        client = server.client()
+        t = client.t
+
+        def pages_read():
+            return client.admin.command("serverStatus")["wiredTiger"]["cache"]["pages read into cache"]
+
+        # What there is, and how much of it, is in a few pages for all of them.
+        assert [t[name].estimated_document_count() for name in names] == [1] * 300
+        assert pages_read() < 100
+        for name in names:
+            t[name].insert_one({"_id": 2})
+        assert pages_read() >= 300
+        assert all([d["_id"] for d in t[name].find().sort("$natural", 1)] == [1, 2] for name in names)

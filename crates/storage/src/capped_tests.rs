@@ -112,7 +112,7 @@ fn a_tailer_misses_none() {
         let tailer = scope.spawn(|| {
             let op = machine.operation();
             let collection = storage.catalog().collection(&ns("n")).unwrap();
-            let (waiter, mut last, mut seen) = (collection.capped_waiter(), RecordId(0), 0);
+            let (waiter, mut last, mut seen) = (collection.capped_waiter().unwrap(), RecordId(0), 0);
             while seen < 900 && (writing.load(Ordering::SeqCst) || collection.count() > seen) {
                 waiter.wait(&op, last, Duration::from_secs(3600)).unwrap();
                 let view = storage.read().unwrap();
@@ -140,7 +140,8 @@ fn waiting_ends_by_timeout_by_kill_and_by_drop() {
     let (storage, op) = (machine.open().unwrap(), machine.operation());
     storage.make(&op, "n", rawdoc! { "capped": true, "size": 1000 });
     let id = storage.put(&op, "n", rawdoc! { "_id": 1 }).unwrap();
-    let waiter = storage.catalog().collection(&ns("n")).unwrap().capped_waiter();
+    let collection = storage.catalog().collection(&ns("n")).unwrap();
+    let waiter = collection.capped_waiter().unwrap();
     assert_eq!(waiter.wait(&op, RecordId(0), Duration::ZERO), Ok(true));
     assert_eq!(waiter.wait(&op, id, Duration::ZERO), Ok(false));
     let killed = machine.operation();

@@ -125,6 +125,9 @@ impl Storage {
                 .catalog
                 .put_collection(row.build(None, &multikey, compiler, now_ms)?);
             self.load_counts(&collection, &snapshot)?;
+            if collection.capped.is_some() {
+                self.know_next_record(&collection)?;
+            }
         }
         next_table.ok_or_else(|| rows::corrupt(rows::META_KEY, "the row is missing".to_owned()))
     }
@@ -142,21 +145,6 @@ impl Storage {
             let value = value.as_ref().try_into();
             let value = value.map_err(|_| rows::corrupt(&key, "a count does not have 8 bytes".to_owned()))?;
             counter.store(i64::from_le_bytes(value), Ordering::Release);
-        }
-        let mut cursor = snapshot
-            .clone()
-            .cursor(collection.table(), KeyRange::all(), Direction::Reverse)?;
-        let mut rows = Rows::new();
-        if cursor.fill(
-            &mut rows,
-            FillLimits {
-                rows_max: 1,
-                bytes_max: 1,
-            },
-        )? && let Some(last) = RecordId::from_key(rows.key(0))
-        {
-            shared.saw_record(last);
-            shared.tail.published(last);
         }
         Ok(())
     }
@@ -228,7 +216,7 @@ impl Effect {
         }
         for (collection, id) in self.inserted {
             collection.shared.saw_record(id);
-            collection.shared.tail.published(id);
+            collection.shared.published(id);
         }
         self.definitions
             .into_iter()

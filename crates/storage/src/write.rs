@@ -16,10 +16,10 @@ use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::locks::{LockKey, Taken, key_hash};
 use crate::overlay::Overlay;
 use crate::storage::Storage;
-use crate::{CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
+use crate::{Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Seq, Snapshot};
+use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
 use keys::MultikeyPaths;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -237,6 +237,7 @@ impl<'a> WriteUnit<'a> {
                 .wait_for_room()
                 .map_err(|error| self.storage.log_error(error))?;
         }
+        self.storage.know_next_record(c)?;
         self.touched.push(Touched {
             guard: c.clone(),
             count: 0,
@@ -457,6 +458,32 @@ impl<'a> WriteUnit<'a> {
     }
 }
 
+impl Storage {
+    /// Finds out which records of a collection there are, when it is changed for the first time: opening does not read anything of
+    /// collections that nobody uses. Changes of several threads may do it at once; none of them goes on before it has.
+    pub(crate) fn know_next_record(&self, collection: &Collection) -> Result<(), StorageError> {
+        let shared = &collection.shared;
+        if shared.next_is_known.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let snapshot = self.engine.snapshot()?;
+        let mut cursor = snapshot.cursor(collection.table(), KeyRange::all(), Direction::Reverse)?;
+        let mut rows = Rows::new();
+        let limits = FillLimits {
+            rows_max: 1,
+            bytes_max: 1,
+        };
+        if cursor.fill(&mut rows, limits)?
+            && let Some(last) = RecordId::from_key(rows.key(0))
+        {
+            shared.saw_record(last);
+            shared.published(last);
+        }
+        shared.next_is_known.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
 impl Touched {
     /// The unit's effect on the collection's counts, under the commit mutex after publishing.
     pub(crate) fn publish(&self) {
@@ -469,7 +496,7 @@ impl Touched {
         }
         if self.guard.is_capped().is_some() && self.last_inserted > RecordId::default() {
             shared.capped_first.fetch_max(self.evict_from.0, Ordering::Relaxed);
-            shared.tail.published(self.last_inserted);
+            shared.published(self.last_inserted);
         }
     }
 }

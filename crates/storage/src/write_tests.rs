@@ -50,6 +50,38 @@ fn inserted_documents_are_found_by_id_and_record() {
 }
 
 #[test]
+fn record_ids_go_on_where_they_were_when_the_collection_was_opened() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    for name in ["removed", "raced"] {
+        storage.make(&op, name, rawdoc! {});
+        for n in 1..=3 {
+            storage.put(&op, name, rawdoc! { "_id": n }).unwrap();
+        }
+    }
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    // Whoever reads on behind the last record misses none that comes later, even if that one has gone.
+    storage.remove(&op, "removed", RecordId(3)).unwrap();
+    assert_eq!(storage.put(&op, "removed", rawdoc! { "_id": 4 }).unwrap(), RecordId(4));
+    let start = Barrier::new(8);
+    let mut ids: Vec<RecordId> = std::thread::scope(|scope| {
+        let insert = |n: i32| {
+            start.wait();
+            storage
+                .put(&machine.operation(), "raced", rawdoc! { "_id": n })
+                .unwrap()
+        };
+        let threads: Vec<_> = (10..18).map(|n| scope.spawn(move || insert(n))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    ids.sort_unstable();
+    assert_eq!(ids, (4..12).map(RecordId).collect::<Vec<_>>());
+    storage.assert_valid(&op, "removed");
+    storage.assert_valid(&op, "raced");
+}
+
+#[test]
 fn a_dropped_unit_leaves_nothing() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());

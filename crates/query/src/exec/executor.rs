@@ -274,7 +274,7 @@ impl PlanExecutor {
     /// What a tailable cursor waits with for data: call `wait` with [`PlanExecutor::tail_position`] and without locks.
     pub fn capped_waiter(&self) -> Option<CappedWaiter> {
         match &self.body {
-            Body::Plan(planned) if planned.query.tailable => Some(planned.collection.capped_waiter()),
+            Body::Plan(planned) if planned.query.tailable => planned.collection.capped_waiter(),
             _ => None,
         }
     }

@@ -20,25 +20,29 @@ pub(crate) struct CollectionShared {
     pub(crate) version: AtomicU64,
     pub(crate) dropped: AtomicBool,
     pub(crate) next_record: AtomicU64,
+    /// The next record comes after those that were there when the collection was opened.
+    pub(crate) next_is_known: AtomicBool,
     /// Exact; changed under the commit mutex.
     pub(crate) count: AtomicI64,
     /// Exact; changed under the commit mutex.
     pub(crate) data_bytes: AtomicI64,
-    pub(crate) tail: Arc<CappedTail>,
+    /// Of a capped one.
+    pub(crate) tail: Option<Arc<CappedTail>>,
     /// Capped: no record before this one is left. Where the search for the next one to evict begins.
     pub(crate) capped_first: AtomicU64,
 }
 
 impl CollectionShared {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(is_capped: bool) -> Arc<Self> {
         Arc::new(Self {
             lock: Arc::default(),
             version: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             next_record: AtomicU64::new(1),
+            next_is_known: AtomicBool::new(false),
             count: AtomicI64::new(0),
             data_bytes: AtomicI64::new(0),
-            tail: Arc::default(),
+            tail: is_capped.then(Arc::default),
             capped_first: AtomicU64::new(0),
         })
     }
@@ -46,6 +50,13 @@ impl CollectionShared {
     /// A record id nobody has.
     pub(crate) fn take_record_id(&self) -> RecordId {
         RecordId(self.next_record.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Records up to this one are visible.
+    pub(crate) fn published(&self, last: RecordId) {
+        if let Some(tail) = &self.tail {
+            tail.published(last);
+        }
     }
 
     /// A record of this id exists: the next ones are higher.
@@ -62,8 +73,8 @@ pub struct Collection {
     pub(crate) table: TableId,
     pub(crate) capped: Option<CappedLimits>,
     /// Ready ones, `_id_` first, in the order they were made.
-    pub(crate) indexes: Vec<Arc<Index>>,
-    pub(crate) building: Vec<Arc<Index>>,
+    pub(crate) indexes: Box<[Arc<Index>]>,
+    pub(crate) building: Box<[Arc<Index>]>,
     pub(crate) version: u64,
     pub(crate) shared: Arc<CollectionShared>,
 }
@@ -124,9 +135,9 @@ impl Collection {
         self.shared.data_bytes.load(Ordering::Acquire).max(0) as u64
     }
 
-    /// Waits for new documents of a capped collection.
-    pub fn capped_waiter(&self) -> CappedWaiter {
-        CappedWaiter::new(self.shared.tail.clone())
+    /// Waits for new documents of a capped collection; `None` for others.
+    pub fn capped_waiter(&self) -> Option<CappedWaiter> {
+        self.shared.tail.clone().map(CappedWaiter::new)
     }
 
     /// True once the collection was dropped.

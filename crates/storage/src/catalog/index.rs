@@ -1,7 +1,8 @@
 //! The definition of one index.
 //!
 //! Immutable but for what `IndexShared` holds: the multikey flags (set, never cleared) and usage counters. A change
-//! of definition makes a new `Index` that shares them.
+//! of definition makes a new `Index` that shares them. What an index takes from documents is a `Shape`; nearly every collection's
+//! `_id_` index has the same one, and there may be a hundred thousand of them.
 
 use crate::{PredicateCompiler, StorageError};
 use bson::raw::{RawBson, RawBsonRef, cstr};
@@ -9,8 +10,8 @@ use bson::{RawDocument, RawDocumentBuf};
 use engine::TableId;
 use keys::{IndexPattern, KeyExtractor, MultikeyPaths};
 use parking_lot::RwLock;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 /// Decides whether a document belongs into a partial index.
 pub trait Predicate: Send + Sync {
@@ -45,7 +46,7 @@ impl IndexSpec {
         let missing =
             |what: &str| StorageError::CannotCreateIndex(format!("index specification lacks '{what}': {spec:?}"));
         let flag = |name: &str| spec.get(name).ok().flatten().is_some_and(truthy);
-        Ok(Self {
+        let mut parsed = Self {
             name: spec.get_str("name").map_err(|_| missing("name"))?.to_owned(),
             key: spec.get_document("key").map_err(|_| missing("key"))?.to_owned(),
             unique: flag("unique"),
@@ -54,7 +55,10 @@ impl IndexSpec {
             expire_after_seconds: spec.get("expireAfterSeconds").ok().flatten().and_then(whole_number),
             hidden: flag("hidden"),
             spec: spec.to_owned(),
-        })
+        };
+        // The specification of `_id_` does not say it.
+        parsed.unique |= parsed.is_id();
+        Ok(parsed)
     }
 
     /// The `_id_` index of every collection.
@@ -146,7 +150,7 @@ impl IndexSpec {
             rest.sort_by_key(|(name, _)| *name);
             rest
         };
-        (self.unique || self.is_id()) == (other.unique || other.is_id())
+        self.unique == other.unique
             && self.sparse == other.sparse
             && self.partial_filter == other.partial_filter
             && self.expire_after_seconds == other.expire_after_seconds
@@ -173,122 +177,151 @@ pub(crate) fn whole_number(value: RawBsonRef<'_>) -> Option<i64> {
 }
 
 pub(crate) struct IndexShared {
-    /// Places that may be arrays in a document some view shows, or will soon.
-    multikey: RwLock<MultikeyPaths>,
-    /// Of those, the ones a log entry tells of.
-    multikey_logged: RwLock<MultikeyPaths>,
+    /// `None`: no arrays so far.
+    multikey: RwLock<Option<Box<Multikey>>>,
     accesses: AtomicU64,
     since_ms: i64,
 }
 
+#[derive(Default)]
+struct Multikey {
+    /// Places that may be arrays in a document some view shows, or will soon.
+    announced: MultikeyPaths,
+    /// Of those, the ones a log entry tells of.
+    logged: MultikeyPaths,
+}
+
 impl IndexShared {
-    pub(crate) fn new(multikey: MultikeyPaths, since_ms: i64) -> Arc<Self> {
+    pub(crate) fn new(places: Option<&MultikeyPaths>, since_ms: i64) -> Arc<Self> {
+        let multikey = places.map(|places| {
+            Box::new(Multikey {
+                announced: places.clone(),
+                logged: places.clone(),
+            })
+        });
         Arc::new(Self {
-            multikey: RwLock::new(multikey.clone()),
-            multikey_logged: RwLock::new(multikey),
+            multikey: RwLock::new(multikey),
             accesses: AtomicU64::new(0),
             since_ms,
         })
     }
 }
 
-/// See the module.
-pub struct Index {
+/// That of an `_id_` index with no options.
+static ID_SHAPE: LazyLock<Arc<Shape>> =
+    LazyLock::new(|| Arc::new(Shape::new(IndexSpec::id_index(), None).expect("a pattern of one field")));
+
+/// What an index takes from which documents.
+struct Shape {
     spec: IndexSpec,
     is_id: bool,
-    table: TableId,
-    ready: bool,
     extractor: KeyExtractor,
     partial: Option<Arc<dyn Predicate>>,
+}
+
+impl Shape {
+    fn new(spec: IndexSpec, partial: Option<Arc<dyn Predicate>>) -> Result<Self, StorageError> {
+        let pattern =
+            IndexPattern::parse(&spec.key).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
+        Ok(Self {
+            is_id: spec.is_id(),
+            extractor: KeyExtractor::new(pattern, spec.sparse, None),
+            partial,
+            spec,
+        })
+    }
+}
+
+/// See the module.
+pub struct Index {
+    shape: Arc<Shape>,
+    table: TableId,
+    ready: bool,
     shared: Arc<IndexShared>,
 }
 
 impl Index {
     /// Builds the definition; the specification has been normalised.
     pub(crate) fn new(
-        spec: IndexSpec,
+        spec: &IndexSpec,
         table: TableId,
         ready: bool,
         compiler: &dyn PredicateCompiler,
         shared: Arc<IndexShared>,
     ) -> Result<Self, StorageError> {
-        let is_id = spec.is_id();
-        let pattern =
-            IndexPattern::parse(&spec.key).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
-        let partial = match &spec.partial_filter {
-            Some(filter) => Some(compiler.compile(filter).map_err(StorageError::CannotCreateIndex)?),
-            None => None,
+        let shape = if *spec == ID_SHAPE.spec {
+            ID_SHAPE.clone()
+        } else {
+            let compile = |filter: &RawDocumentBuf| compiler.compile(filter).map_err(StorageError::CannotCreateIndex);
+            let partial = spec.partial_filter.as_ref().map(compile).transpose()?;
+            Arc::new(Shape::new(spec.clone(), partial)?)
         };
-        let extractor = KeyExtractor::new(pattern, spec.sparse, None);
         Ok(Self {
-            is_id,
-            spec,
+            shape,
             table,
             ready,
-            extractor,
-            partial,
             shared,
         })
     }
 
     /// The name.
     pub fn name(&self) -> &str {
-        &self.spec.name
+        &self.shape.spec.name
     }
 
     /// `v`, `key`, `name` and the options, as `listIndexes` shows it.
     pub fn spec(&self) -> &RawDocument {
-        &self.spec.spec
+        &self.shape.spec.spec
     }
 
     /// The specification, taken apart.
     pub fn parsed_spec(&self) -> &IndexSpec {
-        &self.spec
+        &self.shape.spec
     }
 
     /// The key pattern as a document.
     pub fn key(&self) -> &RawDocument {
-        &self.spec.key
+        &self.shape.spec.key
     }
 
     /// The key pattern.
     pub fn pattern(&self) -> &IndexPattern {
-        self.extractor.pattern()
+        self.shape.extractor.pattern()
     }
 
     /// Takes keys out of documents.
     pub fn extractor(&self) -> &KeyExtractor {
-        &self.extractor
+        &self.shape.extractor
     }
 
     /// True when no two documents may have the same key (`_id_` included).
     pub fn unique(&self) -> bool {
-        self.spec.unique || self.is_id
+        self.shape.spec.unique
     }
 
     /// True when documents without any of the fields are left out.
     pub fn sparse(&self) -> bool {
-        self.spec.sparse
+        self.shape.spec.sparse
     }
 
     /// The filter of a partial index.
     pub fn partial_filter(&self) -> Option<&RawDocument> {
-        self.spec.partial_filter.as_deref()
+        self.shape.spec.partial_filter.as_deref()
     }
 
     /// Seconds until expiry of a TTL index.
     pub fn expire_after_seconds(&self) -> Option<i64> {
-        self.spec.expire_after_seconds
+        self.shape.spec.expire_after_seconds
     }
 
     /// True when the planner must not see it.
     pub fn hidden(&self) -> bool {
-        self.spec.hidden
+        self.shape.spec.hidden
     }
 
     /// True for `_id_`.
     pub fn is_id(&self) -> bool {
-        self.is_id
+        self.shape.is_id
     }
 
     /// True once every document is in it.
@@ -303,7 +336,10 @@ impl Index {
 
     /// Which parts of the pattern's paths may meet arrays. Ask after taking the view.
     pub fn multikey(&self) -> MultikeyPaths {
-        self.shared.multikey.read().clone()
+        let multikey = self.shared.multikey.read();
+        multikey
+            .as_ref()
+            .map_or_else(MultikeyPaths::new, |multikey| multikey.announced.clone())
     }
 
     /// Counts one use by a plan.
@@ -318,7 +354,8 @@ impl Index {
 
     /// True when the document belongs into a partial index, or the index is not partial.
     pub fn covers(&self, document: &RawDocument) -> bool {
-        self.partial.as_ref().is_none_or(|partial| partial.matches(document))
+        let partial = self.shape.partial.as_ref();
+        partial.is_none_or(|partial| partial.matches(document))
     }
 
     pub(crate) fn shared(&self) -> &Arc<IndexShared> {
@@ -327,16 +364,28 @@ impl Index {
 
     /// Announces array places to readers; answers whether one of them is not told of by any log entry yet.
     pub(crate) fn announce_multikey(&self, places: &MultikeyPaths) -> bool {
-        if !holds_all(&self.shared.multikey.read(), places) {
-            self.shared.multikey.write().merge(places);
+        if places.is_empty() {
+            return false;
         }
-        !holds_all(&self.shared.multikey_logged.read(), places)
+        if let Some(multikey) = self.shared.multikey.read().as_ref()
+            && holds_all(&multikey.announced, places)
+        {
+            return !holds_all(&multikey.logged, places);
+        }
+        let mut multikey = self.shared.multikey.write();
+        let multikey = multikey.get_or_insert_default();
+        multikey.announced.merge(places);
+        !holds_all(&multikey.logged, places)
     }
 
     /// A log entry tells of these places.
     pub(crate) fn multikey_logged(&self, places: &MultikeyPaths) {
-        self.shared.multikey.write().merge(places);
-        self.shared.multikey_logged.write().merge(places);
+        if !places.is_empty() {
+            let mut multikey = self.shared.multikey.write();
+            let multikey = multikey.get_or_insert_default();
+            multikey.announced.merge(places);
+            multikey.logged.merge(places);
+        }
     }
 }
 

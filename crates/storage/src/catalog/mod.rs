@@ -1,6 +1,7 @@
 //! The collections and views there are, in memory. Rows on disk are `rows.rs`; changes come from `apply.rs` only.
 //!
-//! Invariants: a name is a collection or a view, never both; `databases` lists exactly the names in `entries`.
+//! Invariants: a name is a collection or a view, never both; `databases` lists exactly the names in `entries`, `by_uuid` the
+//! collections among them.
 
 pub(crate) mod collection;
 pub(crate) mod index;
@@ -23,7 +24,7 @@ pub(crate) enum Entry {
 #[derive(Default)]
 struct Names {
     entries: HashMap<Namespace, Entry>,
-    by_uuid: HashMap<[u8; 16], Namespace>,
+    by_uuid: HashMap<[u8; 16], Arc<Collection>>,
     databases: BTreeMap<String, BTreeSet<Namespace>>,
 }
 
@@ -52,11 +53,7 @@ impl Catalog {
 
     /// A collection by its identifier.
     pub fn collection_by_uuid(&self, uuid: &[u8; 16]) -> Option<Arc<Collection>> {
-        let names = self.names.read();
-        match names.entries.get(names.by_uuid.get(uuid)?.as_str()) {
-            Some(Entry::Collection(collection)) => Some(collection.clone()),
-            _ => None,
-        }
+        self.names.read().by_uuid.get(uuid).cloned()
     }
 
     pub(crate) fn entry(&self, ns: &Namespace) -> Option<Entry> {
@@ -123,12 +120,11 @@ impl Catalog {
     pub(crate) fn put_collection(&self, collection: Collection) -> Arc<Collection> {
         let collection = Arc::new(collection);
         let mut names = self.names.write();
-        if let Some(old) = names.by_uuid.get(&collection.uuid).cloned()
-            && old != collection.namespace
+        if let Some(old) = names.by_uuid.insert(collection.uuid, collection.clone())
+            && old.namespace != collection.namespace
         {
-            names.remove(&old);
+            names.remove(&old.namespace);
         }
-        names.by_uuid.insert(collection.uuid, collection.namespace.clone());
         names.insert(collection.namespace.clone(), Entry::Collection(collection.clone()));
         collection.shared.version.store(collection.version, Ordering::Release);
         collection
@@ -141,7 +137,9 @@ impl Catalog {
         names.remove(&collection.namespace);
         drop(names);
         collection.shared.dropped.store(true, Ordering::Release);
-        collection.shared.tail.close();
+        if let Some(tail) = &collection.shared.tail {
+            tail.close();
+        }
     }
 
     pub(crate) fn put_view(&self, view: View) {

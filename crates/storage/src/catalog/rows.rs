@@ -182,22 +182,26 @@ impl CollectionRow {
         for row in &self.indexes {
             let former = former.and_then(|former| former.maintained().find(|index| index.table() == row.table));
             let shared = former.map_or_else(
-                || IndexShared::new(multikey.get(&row.table).cloned().unwrap_or_default(), now_ms),
+                || IndexShared::new(multikey.get(&row.table), now_ms),
                 |former| former.shared().clone(),
             );
-            let index = Arc::new(Index::new(row.spec.clone(), row.table, row.ready, compiler, shared)?);
+            let index = Arc::new(Index::new(&row.spec, row.table, row.ready, compiler, shared)?);
             if row.ready { &mut ready } else { &mut building }.push(index);
         }
+        let capped = capped_limits(&self.options);
         Ok(Collection {
             namespace: self.namespace.clone(),
             uuid: self.uuid,
-            capped: capped_limits(&self.options),
+            capped,
             options: self.options.clone(),
             table: self.table,
-            indexes: ready,
-            building,
+            indexes: ready.into(),
+            building: building.into(),
             version: former.map_or(1, |former| former.version + 1),
-            shared: former.map_or_else(CollectionShared::new, |former| former.shared.clone()),
+            shared: former.map_or_else(
+                || CollectionShared::new(capped.is_some()),
+                |former| former.shared.clone(),
+            ),
         })
     }
 }
