@@ -9,7 +9,7 @@ use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
 use crate::page::{KeyParts, LeafImage};
 use crate::restructure::Restructured;
 use crate::tables::Table;
-use crate::tree::{Child, Fence, Shape, Target, Tree, empty_root, leaf_overhead};
+use crate::tree::{Child, Fence, Shape, Target, Tree};
 use crate::version::{Change, Value};
 use bytes::Bytes;
 use codec::Codec;
@@ -114,8 +114,8 @@ impl Core {
             if table.dropped() != SEQ_MAX {
                 return Err(invalid(format!("{id:?} was dropped; ids are not used twice")));
             }
-            if table.spec.kind != spec.kind {
-                return Err(invalid(format!("{id:?} exists and is of kind {:?}", table.spec.kind)));
+            if table.kind != spec.kind {
+                return Err(invalid(format!("{id:?} exists and is of kind {:?}", table.kind)));
             }
             return Ok(());
         }
@@ -124,11 +124,8 @@ impl Core {
             Some((database, _)) if self.options.directory_per_db => self.store.volume(database)?,
             _ => blocks::VolumeId::MAIN,
         };
-        let tree = Arc::new(Tree::new(id, self.shape_in(spec, volume)?, empty_root()));
-        if let Child::Leaf(root) = tree.root.load(&guard) {
-            self.account(&tree, leaf_overhead(root) as isize, 0);
-        }
-        self.tables.put(Arc::new(Table::new(spec.clone(), tree, seq)));
+        let tree = Arc::new(Tree::new(id, self.shape_in(spec, volume)?, Child::Nothing));
+        self.tables.put(Arc::new(Table::new(spec, tree, seq)));
         self.table_changed(id);
         Ok(())
     }
@@ -177,6 +174,7 @@ impl Core {
                     drop(guard);
                     self.bring_in(tree, Target::At(key), address, level, Rows::NotYet)?;
                 }
+                Child::Nothing => self.begin_tree(tree),
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             }
         }
@@ -281,6 +279,7 @@ impl Core {
                     self.bring_in(tree, Target::At(&from), address, level, Rows::NotYet)?;
                     continue;
                 }
+                Child::Nothing => return Ok(()),
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             };
             let whole = match &range.start {

@@ -88,6 +88,7 @@ impl Audit<'_> {
 
     fn add_child(&mut self, tree: &Tree, child: &Child) -> Result<()> {
         match child {
+            Child::Nothing => Ok(()),
             Child::Leaf(leaf) => self.add_leaf(tree, leaf),
             Child::Inner(inner) => {
                 if let Some(address) = inner.disk.lock().address {
@@ -141,7 +142,7 @@ impl Audit<'_> {
         }
         let view = leaf.view.load(&guard);
         let image = match &view.base {
-            Base::Image(image) => Some(&**image),
+            Base::Image(image) => Some(image),
             Base::Empty => None,
             Base::Stored(address) => {
                 let image = self.core.read_leaf(tree, *address, Near::Others)?;

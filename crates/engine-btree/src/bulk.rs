@@ -127,10 +127,12 @@ impl Core {
                 let _between = self.checkpointing.lock();
                 let guard = rcu::pin();
                 let _structure = table.tree.structure.lock();
-                if let (Some(root), Child::Leaf(old)) = (root, table.tree.root.load(&guard)) {
-                    table.tree.last_leaf.lock().take();
-                    old.view.replace(crate::leaf::LeafView::retired(), &guard);
-                    self.account(&table.tree, -(leaf_overhead(old) as isize), 0);
+                if let Some(root) = root {
+                    if let Child::Leaf(old) = table.tree.root.load(&guard) {
+                        table.tree.last_leaf.lock().take();
+                        old.view.replace(crate::leaf::LeafView::retired(), &guard);
+                        self.account(&table.tree, -(leaf_overhead(old) as isize), 0);
+                    }
                     table.tree.root.replace(root, &guard);
                 }
                 forget();
@@ -153,6 +155,7 @@ impl Core {
 fn is_fresh(tree: &Tree) -> bool {
     let guard = rcu::pin();
     match tree.root.load(&guard) {
+        Child::Nothing => true,
         Child::Leaf(leaf) => {
             let state = leaf.state.lock();
             let view = leaf.view.load(&guard);

@@ -356,7 +356,7 @@ impl Core {
             let level = {
                 let guard = rcu::pin();
                 match tree.root.load(&guard) {
-                    Child::Leaf(_) => 0,
+                    Child::Leaf(_) | Child::Nothing => 0,
                     Child::Inner(inner) => inner.level,
                     // Nothing of it is in memory, so nothing changed.
                     Child::Stored { .. } => 0,
@@ -374,6 +374,7 @@ impl Core {
                     address: *address,
                     level: *level,
                 }),
+                Child::Nothing => None,
                 Child::Leaf(leaf) => leaf_address(leaf, line).map(|address| RootAddress { address, level: 0 }),
                 Child::Inner(inner) => inner_address(inner, line).map(|address| RootAddress {
                     address,
@@ -384,11 +385,11 @@ impl Core {
                 tree.root_taken.store(line.number, Ordering::Release);
                 return Ok(Some(found));
             }
+            if has_nothing(&root) {
+                tree.root_taken.store(line.number, Ordering::Release);
+                return Ok(None);
+            }
             if let Child::Leaf(leaf) = &root {
-                if is_empty(leaf) {
-                    tree.root_taken.store(line.number, Ordering::Release);
-                    return Ok(None);
-                }
                 drop(structure);
                 self.write_for_checkpoint(tree, std::slice::from_ref(leaf), &mut writer)?;
             }
@@ -558,7 +559,7 @@ impl Core {
             drop(tree.take_dirty());
             *tree.last_leaf.lock() = None;
             let root = tree.root.load(&guard).clone();
-            tree.root.replace(crate::tree::empty_root(), &guard);
+            tree.root.replace(Child::Nothing, &guard);
             root
         };
         let mut deltas = 0;
@@ -584,6 +585,7 @@ impl Core {
 
     fn free_child(&self, tree: &Tree, child: &Child, deltas: &mut usize, guard: &rcu::Guard) -> Result<()> {
         match child {
+            Child::Nothing => {}
             Child::Leaf(leaf) => {
                 // Retired first, so that nothing is read under the lock.
                 let (stored, kept, base, dropped_large) = {
@@ -706,6 +708,7 @@ fn has_children(inner: &Inner, addresses: &[BlockAddr], line: Line, guard: &rcu:
     children.all(|(cell, address)| match cell.load(guard) {
         Child::Stored { address: now, .. } => now == address,
         Child::Leaf(leaf) => leaf_address(leaf, line) == Some(*address),
+        Child::Nothing => false,
         // One that was clean then, and is not now, has given up its block only if it was written anew.
         Child::Inner(child) => child.disk.lock().address == Some(*address),
     })
@@ -720,6 +723,7 @@ fn blocks_below(
     guard: &rcu::Guard,
 ) {
     match child {
+        Child::Nothing => {}
         Child::Leaf(leaf) => {
             let state = leaf.state.lock();
             let of_line = state.checkpoint.filter(|(number, _)| *number == line.number);
@@ -743,8 +747,13 @@ fn blocks_below(
     }
 }
 
-/// True for a leaf that never had an image and has no rows.
-fn is_empty(leaf: &Leaf) -> bool {
+/// True for a root that never had an image and has no rows.
+fn has_nothing(root: &Child) -> bool {
+    let leaf = match root {
+        Child::Nothing => return true,
+        Child::Leaf(leaf) => leaf,
+        Child::Inner(_) | Child::Stored { .. } => return false,
+    };
     let guard = rcu::pin();
     let state = leaf.state.lock();
     let view = leaf.view.load(&guard);
@@ -776,6 +785,7 @@ fn gather(inner: &Arc<Inner>, line: Line, guard: &rcu::Guard) -> Gathered {
                     continue;
                 }
             },
+            Child::Nothing => unreachable!("only a root is that"),
             Child::Inner(child) => match inner_address(child, line) {
                 Some(address) => {
                     is_current &= !child.dirty.load(Ordering::Acquire);

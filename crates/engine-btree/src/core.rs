@@ -514,6 +514,17 @@ impl Core {
         Ok(())
     }
 
+    /// Gives a tree that has none its first leaf.
+    pub(crate) fn begin_tree(&self, tree: &Tree) {
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        if matches!(tree.root.load(&guard), Child::Nothing) {
+            let leaf = Arc::new(Leaf::empty(Box::default()));
+            self.account(tree, leaf_overhead(&leaf) as isize, 0);
+            tree.root.replace(Child::Leaf(leaf), &guard);
+        }
+    }
+
     /// Brings a leaf's rows into memory.
     pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
         self.make_page_room(Some(leaf));
@@ -532,7 +543,7 @@ impl Core {
             return Ok(());
         }
         self.account(tree, image.memory_bytes() as isize, 0);
-        leaf.view.replace(view.with_base(Base::Image(Arc::new(image))), &guard);
+        leaf.view.replace(view.with_base(Base::Image(image)), &guard);
         drop(state);
         drop(guard);
         self.keep_in_ring(tree, leaf);
@@ -602,7 +613,7 @@ fn new_leaf(descent: &Descent<'_>, address: BlockAddr, image: Option<LeafImage>)
         .into_boxed_slice();
     match image {
         None => Leaf::stored(low, address),
-        Some(image) => Leaf::with(low, Base::Image(Arc::new(image)), Some(address)),
+        Some(image) => Leaf::with(low, Base::Image(image), Some(address)),
     }
 }
 
@@ -666,6 +677,7 @@ impl Core {
                     }
                     self.bring_in(tree, Target::At(key), address, level, Rows::Wanted)?;
                 }
+                Child::Nothing => return Ok(None),
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             }
         }

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::leaf::SEQ_MAX;
 use crate::snapshot::Walk;
 use crate::tables::Table;
-use crate::tree::{Child, Shape, Tree, empty_root};
+use crate::tree::{Child, Shape, Tree};
 use crate::version::{Change, Value};
 use blocks::{BlockAddr, VolumeId};
 use bytes::Bytes;
@@ -47,11 +47,11 @@ pub(crate) fn shape() -> Shape {
 
 fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> Row {
     let tree = &table.tree;
-    let mut value = Vec::with_capacity(FIXED_BYTES + table.spec.name.len() + 8);
+    let mut value = Vec::with_capacity(FIXED_BYTES + table.name.len() + 8);
     let has_large = tree.has_large.load(Ordering::Acquire);
     value.extend_from_slice(&[
         FORMAT_VERSION,
-        match table.spec.kind {
+        match table.kind {
             TableKind::Records => 0,
             TableKind::Index => 1,
             TableKind::Small => 2,
@@ -67,14 +67,14 @@ fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> Row {
     value.extend_from_slice(&table.created.0.to_le_bytes());
     value.extend_from_slice(&tree.stored_bytes.load(Ordering::Relaxed).to_le_bytes());
     value.extend_from_slice(&tree.shape.volume.0.to_le_bytes());
-    match &table.spec.compressor {
+    match table.compressor() {
         None => value.push(NO_COMPRESSOR),
         Some(name) => {
             value.push(name.len() as u8);
             value.extend_from_slice(name.as_bytes());
         }
     }
-    value.extend_from_slice(table.spec.name.as_bytes());
+    value.extend_from_slice(table.name.as_bytes());
     (
         table.id.0.to_be_bytes().to_vec(),
         Change::Put(Value::Inline(Bytes::from(value))),
@@ -92,8 +92,20 @@ pub(crate) fn removed(id: TableId) -> Row {
     (id.0.to_be_bytes().to_vec(), Change::Delete)
 }
 
-/// The table of a row, whether it was dropped, and where its tree lies; `None` for bytes that mean nothing.
-pub(crate) fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool)> {
+/// A row of the directory, taken apart.
+pub(crate) struct TableRow {
+    pub(crate) spec: TableSpec,
+    pub(crate) is_dropped: bool,
+    /// `None`: no rows.
+    pub(crate) root: Option<RootAddress>,
+    pub(crate) created: Seq,
+    pub(crate) volume: VolumeId,
+    has_large: bool,
+    stored_bytes: u64,
+}
+
+/// Takes a row apart; `None` for bytes that mean nothing.
+pub(crate) fn decode(value: &[u8]) -> Option<TableRow> {
     let fixed = value.get(..FIXED_BYTES)?;
     let kind = match fixed[1] {
         0 => TableKind::Records,
@@ -134,14 +146,15 @@ pub(crate) fn decode(id: TableId, value: &[u8]) -> Option<(Table, bool)> {
         name: std::str::from_utf8(name).ok()?.to_owned(),
         compressor,
     };
-    let child = root.map_or_else(empty_root, |root| Child::Stored {
-        address: root.address,
-        level: root.level,
-    });
-    let tree = Tree::new(id, Shape { volume, ..shape() }, child);
-    tree.stored_bytes.store(stored_bytes, Ordering::Relaxed);
-    tree.has_large.store(fixed[3] & FLAG_HAS_LARGE != 0, Ordering::Relaxed);
-    Some((Table::new(spec, Arc::new(tree), created), fixed[2] == STATE_DROPPED))
+    Some(TableRow {
+        spec,
+        is_dropped: fixed[2] == STATE_DROPPED,
+        root,
+        created,
+        volume,
+        has_large: fixed[3] & FLAG_HAS_LARGE != 0,
+        stored_bytes,
+    })
 }
 
 /// What the block store keeps as a checkpoint's root: version, level, address of the directory.
@@ -156,7 +169,7 @@ pub(crate) fn encode_root(root: Option<RootAddress>) -> Vec<u8> {
 /// The directory's root child.
 pub(crate) fn decode_root(bytes: &[u8]) -> Option<Child> {
     match bytes {
-        [FORMAT_VERSION, NO_ROOT] => Some(empty_root()),
+        [FORMAT_VERSION, NO_ROOT] => Some(Child::Nothing),
         [FORMAT_VERSION, level, address @ ..] if *level <= crate::page::LEVEL_MAX => Some(Child::Stored {
             address: BlockAddr::decode(address)?,
             level: *level,
@@ -182,25 +195,22 @@ impl Core {
             }
             for index in 0..rows.len() {
                 let id = TableId(u32::from_be_bytes(rows.key(index).try_into().map_err(|_| damaged())?));
-                let (decoded, is_dropped) = decode(id, rows.value(index)).ok_or_else(damaged)?;
+                let row = decode(rows.value(index)).ok_or_else(damaged)?;
+                let root = row.root.map_or(Child::Nothing, |root| Child::Stored {
+                    address: root.address,
+                    level: root.level,
+                });
                 // The shape comes from the specification and today's options; where its blocks lie, from the row.
-                let volume = decoded.tree.shape.volume;
-                let shape = Shape {
-                    volume,
-                    ..self.shape_in(&decoded.spec, volume)?
-                };
-                let tree = Tree::new(id, shape, decoded.tree.root.load(&rcu::pin()).clone());
-                let stored_bytes = decoded.tree.stored_bytes.load(Ordering::Relaxed);
-                tree.stored_bytes.store(stored_bytes, Ordering::Relaxed);
-                tree.has_large
-                    .store(decoded.tree.has_large.load(Ordering::Relaxed), Ordering::Relaxed);
-                let table = Arc::new(Table::new(decoded.spec, Arc::new(tree), decoded.created));
-                if is_dropped {
+                let tree = Tree::new(id, self.shape_in(&row.spec, row.volume)?, root);
+                tree.stored_bytes.store(row.stored_bytes, Ordering::Relaxed);
+                tree.has_large.store(row.has_large, Ordering::Relaxed);
+                let table = Arc::new(Table::new(&row.spec, Arc::new(tree), row.created));
+                if row.is_dropped {
                     // Nobody reads it: the next checkpoint gives its blocks back.
                     table.set_dropped(Seq::ZERO.max(at));
                 }
                 self.tables.put(table);
-                if is_dropped {
+                if row.is_dropped {
                     self.table_changed(id);
                 }
             }

@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::directory::{self, DIRECTORY, decode_root};
 use crate::options::BtreeOptions;
 use crate::snapshot::BtreeSnapshot;
-use crate::tree::{Tree, empty_root};
+use crate::tree::{Child, Tree};
 use crate::workers::{Workers, WorkersError};
 use blocks::{BlockStore, StoreOptions};
 use engine::{
@@ -49,7 +49,7 @@ impl BtreeEngine {
         })?;
         let durable = root.as_ref().map_or(Seq::ZERO, |root| Seq(root.seq));
         let directory_root = match &root {
-            None => empty_root(),
+            None => Child::Nothing,
             Some(root) => decode_root(&root.root).ok_or_else(|| EngineError::Corrupt {
                 path: directory.to_owned(),
                 offset: 0,
@@ -115,7 +115,7 @@ impl Engine for BtreeEngine {
         let at = self.core.pins.published();
         let tables = self.core.tables.all();
         let live = tables.iter().filter(|table| table.lives_at(at));
-        Ok(live.map(|table| (table.id, table.spec.clone())).collect())
+        Ok(live.map(|table| (table.id, table.spec())).collect())
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -104,7 +104,7 @@ pub(crate) fn base_value(image: &LeafImage, row: usize) -> Value {
 /// Row bytes of a leaf with its newest changes, written or not. The base must be in memory.
 pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) -> usize {
     let image = match &view.base {
-        Base::Image(image) if view.hidden_from == SEQ_MAX => Some(&**image),
+        Base::Image(image) if view.hidden_from == SEQ_MAX => Some(image),
         _ => None,
     };
     let mut total = image.map_or(0, LeafImage::row_bytes);
@@ -204,7 +204,7 @@ impl<'a> Folder<'a> {
     fn new(view: &'a LeafView, plan: &'a FoldPlan<'a>, builder: &'a mut LeafBuilder, guard: &'a Guard) -> Self {
         let image = match &view.base {
             Base::Empty => None,
-            Base::Image(image) => Some(&**image),
+            Base::Image(image) => Some(image),
             Base::Stored(_) => unreachable!("a fold needs the base in memory"),
         };
         Self {
@@ -393,7 +393,7 @@ pub(crate) fn view_of(base: Base, hidden_from: Seq, retained: Vec<Entry>) -> Lea
 pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> LeafImage {
     let image = match &view.base {
         Base::Empty => None,
-        Base::Image(image) => Some(&**image),
+        Base::Image(image) => Some(image),
         Base::Stored(_) => unreachable!("the base is in memory"),
     };
     BUILDER.with(|builder| {

@@ -24,11 +24,15 @@ pub(crate) const SEQ_MAX: Seq = Seq(u64::MAX);
 /// A reader here sees every version.
 pub(crate) const NEWEST: Seq = Seq(u64::MAX - 1);
 
+/// Values up to this length are copied when they are read: sharing the leaf's memory counts its users in a cache line that
+/// nobody else needs, and a value that somebody keeps would keep the leaf's rows.
+const COPIED_BYTES_MAX: usize = 1024;
+
 /// What a leaf held when its delta began.
 #[derive(Clone)]
 pub(crate) enum Base {
     Empty,
-    Image(Arc<LeafImage>),
+    Image(LeafImage),
     /// On disk only.
     Stored(BlockAddr),
 }
@@ -44,14 +48,15 @@ pub(crate) struct LeafView {
     pub(crate) retired: bool,
 }
 
-/// A leaf of a tree.
+/// A leaf of a tree. What readers need comes first, in one cache line.
+#[repr(C)]
 pub(crate) struct Leaf {
-    /// A key that belongs here, and none that is written through a short cut lies below it; finds the leaf's place in the tree.
-    pub(crate) low: Box<[u8]>,
     pub(crate) view: Rcu<LeafView>,
-    pub(crate) state: Mutex<LeafState>,
     /// For the replacement policy: rises when read, falls when the hand passes.
     pub(crate) warmth: AtomicU8,
+    /// A key that belongs here, and none that is written through a short cut lies below it; finds the leaf's place in the tree.
+    pub(crate) low: Box<[u8]>,
+    pub(crate) state: Mutex<LeafState>,
 }
 
 /// What writers know of a leaf.
@@ -141,7 +146,7 @@ impl LeafView {
 
     /// The base's rows as a snapshot at `at` may see them; `Err` when they must be loaded.
     #[inline]
-    pub(crate) fn base_at(&self, at: Seq) -> Result<Option<&Arc<LeafImage>>, BlockAddr> {
+    pub(crate) fn base_at(&self, at: Seq) -> Result<Option<&LeafImage>, BlockAddr> {
         match &self.base {
             _ if at >= self.hidden_from => Ok(None),
             Base::Empty => Ok(None),
@@ -177,7 +182,7 @@ impl LeafView {
                 Ok(None) => Found::Nothing,
                 Ok(Some(image)) => match image.find(key) {
                     Err(_) => Found::Nothing,
-                    Ok(index) => found_in(image, index),
+                    Ok(index) => copied_from(image, index),
                 },
             },
         };
@@ -197,6 +202,16 @@ pub(crate) fn found_in(image: &LeafImage, index: usize) -> Found {
     match image.value(index) {
         CellValue::Inline(range) => Found::Inline(image.data().slice(range)),
         CellValue::Large(large) => Found::Large(image.data().slice_ref(large.cell())),
+    }
+}
+
+/// As [`found_in`], for a reader of few rows: a short value is copied.
+fn copied_from(image: &LeafImage, index: usize) -> Found {
+    match image.value(index) {
+        CellValue::Inline(range) if range.len() <= COPIED_BYTES_MAX => {
+            Found::Inline(Bytes::copy_from_slice(&image.data()[range]))
+        }
+        _ => found_in(image, index),
     }
 }
 

@@ -45,9 +45,7 @@ impl Core {
 
     fn verify_table(&self, table: &Table, at: Seq, report: &mut MaintenanceReport) -> Result<()> {
         let problem = |report: &mut MaintenanceReport, what: String| {
-            report
-                .problems
-                .push(format!("{} ({:?}): {what}", table.spec.name, table.id));
+            report.problems.push(format!("{} ({:?}): {what}", table.name, table.id));
         };
         let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
         let mut rows = Rows::new();
@@ -109,9 +107,7 @@ impl Core {
                 match self.read_leaf(tree, address, Near::Others) {
                     Ok(image) => {
                         if let Some(what) = outside(&image, low.as_deref(), high.as_deref()) {
-                            report
-                                .problems
-                                .push(format!("{} ({:?}): {what}", table.spec.name, table.id));
+                            report.problems.push(format!("{} ({:?}): {what}", table.name, table.id));
                         }
                     }
                     Err(error) => {
@@ -120,12 +116,12 @@ impl Core {
                         let now = match tree.descend(target, 0, &guard).child {
                             Child::Leaf(leaf) => leaf.state.lock().stored,
                             Child::Stored { address, .. } => Some(*address),
-                            Child::Inner(_) => None,
+                            Child::Inner(_) | Child::Nothing => None,
                         };
                         if now == Some(address) {
                             report
                                 .problems
-                                .push(format!("{} ({:?}): {error}", table.spec.name, table.id));
+                                .push(format!("{} ({:?}): {error}", table.name, table.id));
                         }
                     }
                 }
@@ -204,6 +200,7 @@ impl Core {
                 match descent.child {
                     Child::Leaf(leaf) => Step::Leaf(leaf.clone(), high),
                     Child::Stored { address, level } => Step::Load(*address, *level),
+                    Child::Nothing => return Ok(()),
                     Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
                 }
             };
@@ -258,6 +255,7 @@ impl Core {
                     drop(guard);
                     self.bring_in(tree, Target::At(high), address, level, crate::core::Rows::WantedInOrder)?;
                 }
+                Child::Nothing => return Ok(false),
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             }
         };

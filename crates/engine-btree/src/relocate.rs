@@ -222,6 +222,7 @@ impl Core {
                     self.bring_in(tree, target, address, level, Rows::Wanted)?;
                     continue;
                 }
+                Child::Nothing => return Ok(None),
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             };
             if let Base::Stored(address) = leaf.view.load(&guard).base {
@@ -286,6 +287,7 @@ impl Core {
                         return Ok(true);
                     }
                     Child::Stored { address, level } => (*address, *level),
+                    Child::Nothing => return Ok(false),
                     Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
                 }
             };
@@ -315,7 +317,7 @@ impl Core {
                     }
                     Child::Stored { address, level } => (*address, *level),
                     // The tree has become lower.
-                    Child::Inner(_) | Child::Leaf(_) => return Ok(false),
+                    Child::Inner(_) | Child::Leaf(_) | Child::Nothing => return Ok(false),
                 }
             };
             if found_level < level || (found_level == level && found != address) {

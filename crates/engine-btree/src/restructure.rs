@@ -113,7 +113,7 @@ impl Core {
         } else {
             view.hidden_from
         };
-        let image = Arc::new(piece.image);
+        let image = piece.image;
         let replaced = base_bytes(&view.base) + state.delta_bytes;
         let pages = image.memory_bytes() as isize - base_bytes(&view.base) as isize;
         let deltas = piece.retained_bytes as isize - state.delta_bytes as isize;
@@ -208,7 +208,7 @@ impl Core {
             let base = if piece.image.is_empty() {
                 Base::Empty
             } else {
-                let image = Arc::new(piece.image);
+                let image = piece.image;
                 full.get_or_insert_with(|| image.clone());
                 Base::Image(image)
             };
@@ -404,7 +404,7 @@ impl Core {
         let base = if image.is_empty() {
             Base::Empty
         } else {
-            Base::Image(Arc::new(image))
+            Base::Image(image)
         };
         let made = Leaf::with(left.low.clone(), base, None);
         let mut images = (base_bytes(&made.view.load(&guard).base) + leaf_overhead(&made)) as isize;
@@ -466,7 +466,7 @@ impl Core {
 
 /// A leaf's new base, ready to be written.
 pub(crate) struct FoldedBase {
-    pub(crate) image: Arc<crate::page::LeafImage>,
+    pub(crate) image: crate::page::LeafImage,
     pub(crate) newest: Seq,
     pub(crate) valid_to: Seq,
 }

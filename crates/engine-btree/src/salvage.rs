@@ -114,30 +114,27 @@ fn read_directory(reader: &SalvageReader, root: Option<&CheckpointRoot>, report:
     let mut tables = Vec::new();
     while let Some((key, value)) = rows.next() {
         let id = key.try_into().map(u32::from_be_bytes).map(TableId);
-        let decoded = id.ok().and_then(|id| Some((id, directory::decode(id, &value)?)));
-        let Some((id, (table, is_dropped))) = decoded else {
+        let decoded = id.ok().and_then(|id| Some((id, directory::decode(&value)?)));
+        let Some((id, row)) = decoded else {
             report.bad_directory_rows += 1;
             continue;
         };
         // An older row leads to an older tree. Where that was written since, its newest leaves are better.
         let newest = found.owners.get(&id.0).map_or(0, |seen| seen.newest);
         let is_outdated = rows.replaced().is_some_and(|checkpoint| checkpoint < newest);
-        if !is_dropped {
+        if !row.is_dropped {
             tables.push(OldTable {
                 tree: Tree {
                     owner: id,
-                    volume: table.tree.shape.volume,
-                    root: match table.tree.root.load(&rcu::pin()) {
+                    volume: row.volume,
+                    root: match row.root {
                         _ if is_outdated => walk::Root::Unknown,
-                        Child::Stored { address, level } => walk::Root::At(RootAddress {
-                            address: *address,
-                            level: *level,
-                        }),
-                        _ => walk::Root::NoRows,
+                        Some(root) => walk::Root::At(root),
+                        None => walk::Root::NoRows,
                     },
                 },
-                created: table.created,
-                spec: table.spec,
+                created: row.created,
+                spec: row.spec,
             });
         }
     }

@@ -246,6 +246,10 @@ impl Walk {
                     }
                     continue;
                 }
+                Child::Nothing => {
+                    self.position = Position::Ended;
+                    break;
+                }
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             };
             let view = leaf.view.load(&guard);
@@ -307,7 +311,7 @@ impl Walk {
         guard: &Guard,
     ) -> Result<bool> {
         let image = match &view.base {
-            Base::Image(image) if at < view.hidden_from => Some(&**image),
+            Base::Image(image) if at < view.hidden_from => Some(image),
             _ => None,
         };
         let Position::At(position) = &self.position else {

@@ -4,7 +4,7 @@
 //! Looking one up takes no latch: ids fall into pages of 256 cells each, and the map of pages is replaced as a whole.
 
 use crate::tree::Tree;
-use engine::{Seq, TableId, TableSpec};
+use engine::{Seq, TableId, TableKind, TableSpec};
 use rcu::{Guard, Mutex, Rcu, RcuOption};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,7 +16,11 @@ const PAGE_BITS: u32 = 8;
 /// A table.
 pub(crate) struct Table {
     pub(crate) id: TableId,
-    pub(crate) spec: TableSpec,
+    pub(crate) kind: TableKind,
+    /// Its specification names the compressor that the tree has.
+    names_codec: bool,
+    /// As in the specification.
+    pub(crate) name: Box<str>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) created: Seq,
     dropped: AtomicU64,
@@ -25,14 +29,31 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(spec: TableSpec, tree: Arc<Tree>, created: Seq) -> Self {
+    /// A table of this specification, which the tree's shape follows.
+    pub(crate) fn new(spec: &TableSpec, tree: Arc<Tree>, created: Seq) -> Self {
         Self {
             id: tree.id,
-            spec,
+            kind: spec.kind,
+            names_codec: spec.compressor.is_some(),
+            name: spec.name.as_str().into(),
             tree,
             created,
             dropped: AtomicU64::new(u64::MAX),
             listed: AtomicBool::new(false),
+        }
+    }
+
+    /// The compressor, if its specification names one.
+    pub(crate) fn compressor(&self) -> Option<&'static str> {
+        self.names_codec.then(|| self.tree.shape.codec.name())
+    }
+
+    /// What it was made of. It is put together: there may be a hundred thousand tables, and few who ask.
+    pub(crate) fn spec(&self) -> TableSpec {
+        TableSpec {
+            kind: self.kind,
+            name: self.name.as_ref().to_owned(),
+            compressor: self.compressor().map(ToOwned::to_owned),
         }
     }
 

@@ -34,6 +34,8 @@ const DIRTY_LOOKS: usize = 3;
 /// What a child cell holds.
 #[derive(Clone)]
 pub(crate) enum Child {
+    /// A tree without rows that nobody has written to: only a root is that.
+    Nothing,
     Leaf(Arc<Leaf>),
     Inner(Arc<Inner>),
     /// Not in memory; level 0 is a leaf.
@@ -509,11 +511,6 @@ fn split_inner(
     (first, more)
 }
 
-/// A tree without rows.
-pub(crate) fn empty_root() -> Child {
-    Child::Leaf(Arc::new(Leaf::empty(Box::default())))
-}
-
 /// Heap bytes of a leaf without its base and delta.
 pub(crate) fn leaf_overhead(leaf: &Leaf) -> usize {
     use crate::budget::good_size;
@@ -542,7 +539,7 @@ mod tests {
                 large_bytes_min: 1000,
                 volume: VolumeId::MAIN,
             },
-            empty_root(),
+            Child::Leaf(Arc::new(Leaf::empty(Box::default()))),
         )
     }
 
@@ -576,7 +573,7 @@ mod tests {
                         walk(cell.load(guard), Some(inner.level - 1), &low, lows, guard);
                     }
                 }
-                Child::Stored { .. } => panic!("nothing was stored"),
+                Child::Nothing | Child::Stored { .. } => panic!("every child is in memory"),
             }
         }
         let guard = rcu::pin();

@@ -52,7 +52,7 @@ pub(crate) enum Written {
 struct Prepared {
     tree: Arc<Tree>,
     leaf: Arc<Leaf>,
-    image: Arc<LeafImage>,
+    image: LeafImage,
     valid_from: Seq,
     dropped_large: Vec<Bytes>,
     purpose: Purpose,
@@ -352,7 +352,7 @@ impl<'c> PageWriter<'c> {
         {
             state.writing = Some(cut.next());
             let folded = FoldedBase {
-                image: Arc::new(image_at(view, cut, &guard)),
+                image: image_at(view, cut, &guard),
                 newest: cut,
                 valid_to: cut.next(),
             };
@@ -628,7 +628,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
     state.valid_from = prepared.valid_from;
     state.valid_to = valid_to;
     state.base_is_stored = match &view.base {
-        Base::Image(base) => Arc::ptr_eq(base, image),
+        Base::Image(base) => base.is_same(image),
         Base::Empty => image.is_empty(),
         Base::Stored(_) => false,
     };

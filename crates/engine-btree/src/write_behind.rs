@@ -12,6 +12,7 @@
 
 use crate::core::Core;
 use crate::leaf::{Base, Leaf, SEQ_MAX};
+use crate::tables::Table;
 use crate::tree::Tree;
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter};
@@ -19,7 +20,7 @@ use engine::{Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use rcu::Guard;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Leaves written with one flush. Few, as for relocation: a checkpoint waits for them, and this runs when nobody else does.
@@ -51,6 +52,8 @@ pub(crate) struct WriteBehind {
     running: AtomicBool,
     /// The published positions at which this round and the one before began.
     rounds: PlainMutex<[Seq; 2]>,
+    /// Which of the changed tables comes next: one with a long list may take up a round alone.
+    next_table: AtomicUsize,
 }
 
 /// From one checkpoint to the next.
@@ -125,13 +128,15 @@ impl Core {
         if self.must_rest() {
             return self.check_running();
         }
-        let changed = self.changed.lock().clone();
-        // What a round costs goes by what became dirty in it: of a long list the next rounds see the rest.
+        // What a round costs goes by what became dirty in it: of a long list, and of many tables, the next rounds see the rest.
         let mut looks = 4 * self.dirty_round() as usize;
-        for table in changed {
-            if looks == 0 {
-                break;
-            }
+        let mut tables = self.changed.lock().len();
+        while tables > 0
+            && looks > 0
+            && let Some(table) = self.next_changed_table()
+        {
+            tables -= 1;
+            looks -= 1;
             let tree = &table.tree;
             let mut left = tree.dirty.lock().leaves.len();
             while left > 0 && looks > 0 {
@@ -150,6 +155,13 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    fn next_changed_table(&self) -> Option<Arc<Table>> {
+        let changed = self.changed.lock();
+        let next = self.behind.next_table.fetch_add(1, Ordering::Relaxed);
+        let place = next.checked_rem(changed.len())?;
+        changed.get(place).cloned()
     }
 
     /// A checkpoint writes everything anyway, when memory is short the cold leaves go, and there is time. With no threads time says
@@ -207,6 +219,7 @@ mod tests {
     use super::*;
     use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
+    use engine::{TableId, TableKind, TableSpec};
     use vfs::{Random, SeededRandom};
 
     const COUNT: u32 = 60_000;
@@ -250,6 +263,39 @@ mod tests {
         assert!(listed <= rounds, "{listed} leaves are still listed");
         assert!(all - before <= rounds + 20, "{behind} of {all} before the checkpoint");
         assert!(behind > 2 * rounds);
+    }
+
+    #[test]
+    fn a_table_that_always_changes_does_not_keep_others_waiting() {
+        const LOADED: TableId = TableId(2);
+        let mut store = store();
+        store.write(|batch| {
+            let spec = TableSpec {
+                kind: TableKind::Records,
+                name: "one.loaded".into(),
+                compressor: None,
+            };
+            batch.create_table(LOADED, spec);
+        });
+        let changing = COUNT / 2;
+        (0..changing).for_each(|number| put(&mut store, number));
+        store.checkpoint();
+        let random = SeededRandom::new(7);
+        // More of its leaves are listed than a round looks at.
+        (0..changing).for_each(|_| put(&mut store, random.next_u64() as u32 % changing));
+        let (before, _) = written(&store);
+        for number in 0..COUNT {
+            put(&mut store, random.next_u64() as u32 % changing);
+            store.write(|batch| batch.put(LOADED, number.to_be_bytes().to_vec(), vec![number as u8; 200]));
+        }
+        let listed = |table| {
+            let table = store.core().tables.get(table, &rcu::pin()).expect("the table").clone();
+            table.tree.dirty.lock().leaves.len() as u64
+        };
+        let round = store.core().dirty_round();
+        assert!(listed(ROWS) > 4 * round, "{} leaves change", listed(ROWS));
+        assert!(listed(LOADED) <= 4 * round, "{} leaves are left alone", listed(LOADED));
+        assert!(written(&store).0 - before > 4 * round);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! `data` holds the prefix that all keys share, then the cells in key order. A cell is: one byte `suffix length * 2 +
 //! is-large` (`LONG_SUFFIX` in the upper seven bits: the length follows in four bytes), the key's suffix, the value.
-//! `index` has a [`Slot`] for each cell and one for the end of `data`. `prefix_head` has the prefix's first bytes: most
-//! searches then touch the image, a few lines of the index and the one cell, and wait for memory three times.
+//! Beside them, in one piece of memory, lie a [`Head`] and the index: a [`Slot`] for each cell and one for the end of `data`.
+//! `prefix_head` has the prefix's first bytes: most searches then touch the head, a few lines of the index and the one cell.
 //!
 //! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset and
 //! length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
@@ -18,6 +18,7 @@ use crate::budget::good_size;
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::ops::Range;
+use triomphe::ThinArc;
 
 /// In the upper seven bits of a cell's first byte: the suffix's length does not fit there.
 pub(super) const LONG_SUFFIX: usize = 0x7f;
@@ -49,11 +50,16 @@ impl Slot {
     }
 }
 
-/// See the module.
+/// See the module. Cheap to clone: clones share all of it.
 #[derive(Clone, Debug)]
 pub(crate) struct LeafImage {
+    rows: ThinArc<Head, Slot>,
+}
+
+/// What is in front of the index.
+#[derive(Debug)]
+struct Head {
     data: Bytes,
-    index: Box<[Slot]>,
     prefix_len: usize,
     /// [`head_u64`] of the prefix.
     prefix_head: u64,
@@ -102,18 +108,35 @@ pub(super) struct Cell {
 
 impl LeafImage {
     pub(crate) fn empty() -> Self {
-        Self::from_parts(Bytes::new(), Box::new([Slot::end(0)]), 0, 0)
+        Self::from_parts(Bytes::new(), &[Slot::end(0)], 0, 0)
     }
 
     /// From parts that keep the module's invariants.
-    pub(super) fn from_parts(data: Bytes, index: Box<[Slot]>, prefix_len: usize, row_bytes: usize) -> Self {
-        Self {
+    pub(super) fn from_parts(data: Bytes, index: &[Slot], prefix_len: usize, row_bytes: usize) -> Self {
+        let head = Head {
             prefix_head: head_u64(&data[..prefix_len]),
             data,
-            index,
             prefix_len,
             row_bytes,
+        };
+        Self {
+            rows: ThinArc::from_header_and_slice(head, index),
         }
+    }
+
+    #[inline]
+    fn head(&self) -> &Head {
+        &self.rows.header.header
+    }
+
+    #[inline]
+    fn index(&self) -> &[Slot] {
+        &self.rows.slice
+    }
+
+    /// Whether both are clones of one image.
+    pub(crate) fn is_same(&self, other: &LeafImage) -> bool {
+        std::ptr::eq(self.head(), other.head())
     }
 
     /// An image of rows in strictly rising order. For many, keep a [`LeafBuilder`].
@@ -129,44 +152,46 @@ impl LeafImage {
     /// Number of rows.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.index.len() - 1
+        self.index().len() - 1
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes on the heap, as the allocator rounds them, with the `Arc` an image lives in.
+    /// Bytes on the heap, as the allocator rounds them.
     pub(crate) fn memory_bytes(&self) -> usize {
-        const ARC_COUNTS: usize = 2 * size_of::<usize>();
+        // Of the index, and the number of clones.
+        const COUNTS: usize = 2 * size_of::<usize>();
         const BYTES_SHARED: usize = 3 * size_of::<usize>();
-        good_size(self.data.len())
-            + good_size(size_of_val(&*self.index))
-            + good_size(size_of::<Self>() + ARC_COUNTS)
+        good_size(self.data().len())
+            + good_size(COUNTS + size_of::<Head>() + size_of_val(self.index()))
             + good_size(BYTES_SHARED)
     }
 
     /// Keys and cell values as if stored plainly: the measure for splits and merges.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.row_bytes
+        self.head().row_bytes
     }
 
     /// Where values lie; `data.slice(range)` shares one without copying.
     pub(crate) fn data(&self) -> &Bytes {
-        &self.data
+        &self.head().data
     }
 
     /// The prefix that all keys share.
     pub(crate) fn prefix(&self) -> &[u8] {
-        &self.data[..self.prefix_len]
+        let head = self.head();
+        &head.data[..head.prefix_len]
     }
 
     #[inline]
     pub(super) fn cell(&self, index: usize) -> Cell {
-        let [start, end] = [self.index[index], self.index[index + 1]].map(|slot| slot.offset as usize);
-        let first = usize::from(self.data[start]);
+        let (slots, data) = (self.index(), self.data());
+        let [start, end] = [slots[index], slots[index + 1]].map(|slot| slot.offset as usize);
+        let first = usize::from(data[start]);
         let (suffix_len, suffix_start) = match first >> 1 {
-            LONG_SUFFIX => (read_u32(&self.data[start + 1..]) as usize, start + 5),
+            LONG_SUFFIX => (read_u32(&data[start + 1..]) as usize, start + 5),
             short => (short, start + 1),
         };
         Cell {
@@ -180,13 +205,13 @@ impl LeafImage {
     #[inline]
     pub(super) fn suffix(&self, index: usize) -> &[u8] {
         let cell = self.cell(index);
-        &self.data[cell.suffix_start..cell.value_start]
+        &self.data()[cell.suffix_start..cell.value_start]
     }
 
     /// The row of `key`, or where it would stand. As `binary_search`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
-        let Some((head, rest)) = key.split_at_checked(self.prefix_len) else {
+        let Some((head, rest)) = key.split_at_checked(self.head().prefix_len) else {
             // Shorter than the prefix: before all rows or after all, never among them.
             return Err(if key > self.prefix() { self.len() } else { 0 });
         };
@@ -200,8 +225,13 @@ impl LeafImage {
     /// How `head`, which is as long as the prefix, compares with it.
     #[inline]
     fn compare_prefix(&self, head: &[u8]) -> Ordering {
-        let order = head_u64(head).cmp(&self.prefix_head);
-        if self.prefix_len <= size_of::<u64>() {
+        let Head {
+            prefix_head,
+            prefix_len,
+            ..
+        } = self.head();
+        let order = head_u64(head).cmp(prefix_head);
+        if *prefix_len <= size_of::<u64>() {
             order
         } else {
             order.then_with(|| head.cmp(self.prefix()))
@@ -212,7 +242,7 @@ impl LeafImage {
     #[inline]
     fn heads_below(&self, head: u32) -> usize {
         let mut low = 0;
-        let mut slots = &self.index[..self.len()];
+        let mut slots = &self.index()[..self.len()];
         while slots.len() > SCANNED_SLOTS {
             let (left, right) = slots.split_at(slots.len() / 2);
             // Heads never fall: with the right side's first below, so is all of the left.
@@ -230,7 +260,7 @@ impl LeafImage {
     fn find_suffix(&self, suffix: &[u8]) -> Result<usize, usize> {
         let wanted = head_u32(suffix);
         let low = self.heads_below(wanted);
-        let ties = self.index[low..self.len()]
+        let ties = self.index()[low..self.len()]
             .iter()
             .take_while(|slot| slot.head == wanted)
             .take(2)
@@ -243,7 +273,7 @@ impl LeafImage {
                 Ordering::Greater => Err(low),
             },
             _ => {
-                let high = low + self.index[low..self.len()].partition_point(|slot| slot.head == wanted);
+                let high = low + self.index()[low..self.len()].partition_point(|slot| slot.head == wanted);
                 self.find_among_ties(suffix, low, high)
             }
         }
@@ -292,11 +322,11 @@ impl LeafImage {
         let cell = self.cell(index);
         let key = KeyParts {
             prefix: self.prefix(),
-            suffix: &self.data[cell.suffix_start..cell.value_start],
+            suffix: &self.data()[cell.suffix_start..cell.value_start],
         };
         let place = cell.value_start..cell.end;
         let value = if cell.is_large {
-            CellValue::Large(LargeRef::trusted(&self.data[place]))
+            CellValue::Large(LargeRef::trusted(&self.data()[place]))
         } else {
             CellValue::Inline(place)
         };
@@ -308,7 +338,7 @@ impl LeafImage {
     pub(crate) fn row_to_copy(&self, index: usize) -> (KeyParts<'_>, NewValue<'_>) {
         let (key, value) = self.row(index);
         let value = match value {
-            CellValue::Inline(place) => NewValue::Inline(&self.data[place]),
+            CellValue::Inline(place) => NewValue::Inline(&self.data()[place]),
             CellValue::Large(large) => NewValue::Large(large),
         };
         (key, value)
@@ -333,13 +363,13 @@ impl LeafImage {
     /// The module's invariants; for tests and debug builds.
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
-        assert_eq!(self.index[self.len()].offset as usize, self.data.len(), "the end");
-        assert_eq!(self.prefix_head, head_u64(self.prefix()), "head of the prefix");
+        assert_eq!(self.index()[self.len()].offset as usize, self.data().len(), "the end");
+        assert_eq!(self.head().prefix_head, head_u64(self.prefix()), "head of the prefix");
         let mut row_bytes = 0;
         for index in 0..self.len() {
             let (key, value) = self.row_to_copy(index);
             row_bytes += key.len() + value.cell_bytes().len();
-            assert_eq!(self.index[index].head, head_u32(key.suffix), "head of row {index}");
+            assert_eq!(self.index()[index].head, head_u32(key.suffix), "head of row {index}");
             assert!(
                 index == 0 || self.suffix(index - 1) < key.suffix,
                 "row {index} out of order"
@@ -351,9 +381,9 @@ impl LeafImage {
                 );
             }
         }
-        assert_eq!(self.row_bytes, row_bytes, "row bytes");
+        assert_eq!(self.row_bytes(), row_bytes, "row bytes");
         match self.len() {
-            0 => assert_eq!(self.data.len(), 0, "an empty leaf"),
+            0 => assert_eq!(self.data().len(), 0, "an empty leaf"),
             1 => assert!(self.suffix(0).is_empty(), "one key is all prefix"),
             rows => assert_eq!(
                 common_prefix(self.suffix(0), self.suffix(rows - 1)),

@@ -124,7 +124,7 @@ impl LeafBuilder {
 
         let image = LeafImage::from_parts(
             Bytes::from(data.into_boxed_slice()),
-            index.into_boxed_slice(),
+            &index,
             prefix_len,
             self.rows.len(),
         );

@@ -140,12 +140,7 @@ impl LeafImage {
             return Err(reader.damage("the rows have not in common what the header says, or more"));
         }
         index.push(Slot::end(data.len()));
-        let image = Self::from_parts(
-            Bytes::from(data.to_boxed_slice()),
-            index.into_boxed_slice(),
-            header.prefix_len,
-            row_bytes,
-        );
+        let image = Self::from_parts(Bytes::from(data.to_boxed_slice()), &index, header.prefix_len, row_bytes);
         match image.is_prefix_longest() {
             true => Ok(image),
             false => Err(reader.damage("the prefix is not the longest")),
