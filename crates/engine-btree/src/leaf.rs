@@ -180,9 +180,9 @@ impl LeafView {
             Ground::Base => match self.base_at(at) {
                 Err(address) => return Found::NotLoaded(address, sight.added),
                 Ok(None) => Found::Nothing,
-                Ok(Some(image)) => match image.find(key) {
-                    Err(_) => Found::Nothing,
-                    Ok(index) => copied_from(image, index),
+                Ok(Some(image)) => match image.get(key) {
+                    None => Found::Nothing,
+                    Some(value) => copied_from(image, value),
                 },
             },
         };
@@ -199,19 +199,23 @@ fn found(value: &Value) -> Found {
 
 /// The value of a base's row.
 pub(crate) fn found_in(image: &LeafImage, index: usize) -> Found {
-    match image.value(index) {
+    shared_from(image, image.value(index))
+}
+
+fn shared_from(image: &LeafImage, value: CellValue<'_>) -> Found {
+    match value {
         CellValue::Inline(range) => Found::Inline(image.data().slice(range)),
         CellValue::Large(large) => Found::Large(image.data().slice_ref(large.cell())),
     }
 }
 
-/// As [`found_in`], for a reader of few rows: a short value is copied.
-fn copied_from(image: &LeafImage, index: usize) -> Found {
-    match image.value(index) {
+/// As [`shared_from`], for a reader of few rows: a short value is copied.
+fn copied_from(image: &LeafImage, value: CellValue<'_>) -> Found {
+    match value {
         CellValue::Inline(range) if range.len() <= COPIED_BYTES_MAX => {
             Found::Inline(Bytes::copy_from_slice(&image.data()[range]))
         }
-        _ => found_in(image, index),
+        value => shared_from(image, value),
     }
 }
 

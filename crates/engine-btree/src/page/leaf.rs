@@ -31,6 +31,10 @@ pub(crate) const LEAF_ROW_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// after the other.
 const SCANNED_SLOTS: usize = 64;
 
+/// Memory that is fetched before a row is looked at: this many lines at most.
+const FETCHED_LINES: usize = 8;
+const CACHE_LINE_BYTES: usize = 64;
+
 /// Where a cell lies, and what is compared first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
@@ -211,6 +215,26 @@ impl LeafImage {
     /// The row of `key`, or where it would stand. As `binary_search`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        self.search(key, |_| ())
+    }
+
+    /// The value of `key`. Its memory is asked for before it is sure that the row is the one: waiting for all of it at once takes
+    /// no longer than for its beginning.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<CellValue<'_>> {
+        let fetch = |row| {
+            let data = self.data();
+            let [start, end] = [row, row + 1].map(|row: usize| self.index()[row].offset as usize);
+            for line in data[start..end].chunks(CACHE_LINE_BYTES).take(FETCHED_LINES) {
+                std::hint::black_box(line[line.len() - 1]);
+            }
+        };
+        let row = self.search(key, fetch).ok()?;
+        Some(self.value(row))
+    }
+
+    /// As [`LeafImage::find`]; `probe` is called with the only row that may be the one, before it is looked at.
+    #[inline]
+    fn search(&self, key: &[u8], probe: impl FnOnce(usize)) -> Result<usize, usize> {
         let Some((head, rest)) = key.split_at_checked(self.head().prefix_len) else {
             // Shorter than the prefix: before all rows or after all, never among them.
             return Err(if key > self.prefix() { self.len() } else { 0 });
@@ -218,7 +242,7 @@ impl LeafImage {
         match self.compare_prefix(head) {
             Ordering::Less => Err(0),
             Ordering::Greater => Err(self.len()),
-            Ordering::Equal => self.find_suffix(rest),
+            Ordering::Equal => self.find_suffix(rest, probe),
         }
     }
 
@@ -257,7 +281,7 @@ impl LeafImage {
     }
 
     #[inline]
-    fn find_suffix(&self, suffix: &[u8]) -> Result<usize, usize> {
+    fn find_suffix(&self, suffix: &[u8], probe: impl FnOnce(usize)) -> Result<usize, usize> {
         let wanted = head_u32(suffix);
         let low = self.heads_below(wanted);
         let ties = self.index()[low..self.len()]
@@ -267,11 +291,14 @@ impl LeafImage {
             .count();
         match ties {
             0 => Err(low),
-            1 => match self.suffix(low).cmp(suffix) {
-                Ordering::Less => Err(low + 1),
-                Ordering::Equal => Ok(low),
-                Ordering::Greater => Err(low),
-            },
+            1 => {
+                probe(low);
+                match self.suffix(low).cmp(suffix) {
+                    Ordering::Less => Err(low + 1),
+                    Ordering::Equal => Ok(low),
+                    Ordering::Greater => Err(low),
+                }
+            }
             _ => {
                 let high = low + self.index()[low..self.len()].partition_point(|slot| slot.head == wanted);
                 self.find_among_ties(suffix, low, high)

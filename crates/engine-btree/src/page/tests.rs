@@ -103,7 +103,9 @@ proptest! {
         let extended = |key: &Vec<u8>| [key.as_slice(), &[0]].concat();
         let near = keys.iter().map(cut).chain(keys.iter().map(extended)).chain(keys.iter().cloned());
         for probe in probes.into_iter().chain(near) {
-            prop_assert_eq!(image.find(&probe), keys.binary_search(&probe), "{:?}", probe);
+            let found = keys.binary_search(&probe);
+            prop_assert_eq!(image.find(&probe), found, "{:?}", probe);
+            prop_assert_eq!(image.get(&probe), found.ok().map(|row| image.value(row)), "{:?}", probe);
             for (index, key) in keys.iter().enumerate() {
                 prop_assert_eq!(image.key(index).cmp(&probe), key.cmp(&probe));
             }
