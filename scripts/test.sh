@@ -14,6 +14,8 @@ cargo test --quiet -p engine-btree --features shuttle --test schedules
 if [ "${ENGINES:-default}" = all ]; then
     say "rocksdb engine: conformance kit"
     cargo test --quiet --release -p engine-rocksdb
+    say "fuzz targets: they build"
+    cargo check --quiet --locked --manifest-path fuzz/Cargo.toml
 fi
 say "the measuring tool"
 cargo build --quiet --release -p tenon
