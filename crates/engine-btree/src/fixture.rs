@@ -28,15 +28,18 @@ impl Store {
         env.fs.create_directory_all(directory).expect("a directory");
         let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
         let mut store = Self { engine, seq: Seq(0) };
-        store.write(|batch| {
-            let spec = TableSpec {
-                kind: TableKind::Records,
-                name: "one.rows".into(),
-                compressor: None,
-            };
-            batch.create_table(ROWS, spec);
-        });
+        store.create(ROWS, "one.rows");
         store
+    }
+
+    /// Makes another table.
+    pub(crate) fn create(&mut self, table: TableId, name: &str) {
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: name.to_owned(),
+            compressor: None,
+        };
+        self.write(|batch| batch.create_table(table, spec));
     }
 
     pub(crate) fn core(&self) -> &Core {

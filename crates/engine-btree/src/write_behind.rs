@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
-    use engine::{TableId, TableKind, TableSpec};
+    use engine::TableId;
     use vfs::{Random, SeededRandom};
 
     const COUNT: u32 = 60_000;
@@ -269,14 +269,7 @@ mod tests {
     fn a_table_that_always_changes_does_not_keep_others_waiting() {
         const LOADED: TableId = TableId(2);
         let mut store = store();
-        store.write(|batch| {
-            let spec = TableSpec {
-                kind: TableKind::Records,
-                name: "one.loaded".into(),
-                compressor: None,
-            };
-            batch.create_table(LOADED, spec);
-        });
+        store.create(LOADED, "one.loaded");
         let changing = COUNT / 2;
         (0..changing).for_each(|number| put(&mut store, number));
         store.checkpoint();
