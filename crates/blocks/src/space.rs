@@ -136,6 +136,8 @@ pub(crate) struct SpaceMap {
     evacuating: u32,
     free_sectors: u64,
     live_sectors: u64,
+    /// Where the last writer that ended would have gone on; 0 when another has.
+    left_off: u64,
 }
 
 /// Sums of a volume.
@@ -157,6 +159,7 @@ impl SpaceMap {
             evacuating: 0,
             free_sectors: 0,
             live_sectors: 0,
+            left_off: 0,
         };
         space.grow_to(1);
         space.occupy(0, HEAD_SECTORS);
@@ -323,7 +326,14 @@ impl SpaceMap {
         None
     }
 
-    /// Reserves a run of `min` to `want` sectors, right after `after` if that is free, else where there is much room.
+    /// The next writer best goes on at `sector`.
+    pub fn leave_off(&mut self, sector: u64) {
+        self.left_off = sector;
+    }
+
+    /// Reserves a run of `min` to `want` sectors, right after `after` if that is free, else where there is much room. Without `after`
+    /// a new writer goes on where the last one ended: what is left there is often too short to be chosen for itself, and would stay
+    /// free as long as the file grows.
     pub fn reserve(&mut self, min: u32, want: u32, after: Option<u64>) -> Range<u64> {
         debug_assert!(0 < min && min <= want && want <= self.segment_sectors);
         let found = self.find_hole(min, want, after);
@@ -345,21 +355,24 @@ impl SpaceMap {
 
     fn find_hole(&mut self, min: u32, want: u32, after: Option<u64>) -> Option<(usize, Range<usize>)> {
         let good = min.max(want / 4);
-        let length = u64::from(self.segment_sectors);
         if let Some(after) = after {
-            let (number, start) = ((after / length) as usize, (after % length) as usize);
-            if let Some(segment) = self.segments.get(number).filter(|segment| !segment.evacuating) {
-                let end = bits::next(&segment.busy, start, true);
-                if end - start >= min as usize {
-                    return Some((number, start..end));
-                }
-                if let Some(hole) = self.hole_of(number, good) {
-                    return Some((number, hole));
-                }
+            if let Some(found) = self.hole_at(after, min) {
+                return Some(found);
+            }
+            let number = (after / u64::from(self.segment_sectors)) as usize;
+            let is_usable = self.segments.get(number).is_some_and(|segment| !segment.evacuating);
+            if is_usable && let Some(hole) = self.hole_of(number, good) {
+                return Some((number, hole));
             }
         }
-        if self.is_roomy()
-            && let Some(found) = self.lowest_hole(good)
+        if self.is_roomy() {
+            if let Some(found) = self.lowest_hole(good) {
+                return Some(found);
+            }
+        } else if after.is_none()
+            && let left_off = std::mem::take(&mut self.left_off)
+            && left_off > 0
+            && let Some(found) = self.hole_at(left_off, min)
         {
             return Some(found);
         }
@@ -371,6 +384,15 @@ impl SpaceMap {
             return None;
         }
         self.fullest_hole(min)
+    }
+
+    /// What is free from `sector` on in its segment, if that is at least `min` sectors and may be handed out.
+    fn hole_at(&self, sector: u64, min: u32) -> Option<(usize, Range<usize>)> {
+        let length = u64::from(self.segment_sectors);
+        let (number, start) = ((sector / length) as usize, (sector % length) as usize);
+        let segment = self.segments.get(number).filter(|segment| !segment.evacuating)?;
+        let hole = start..bits::next(&segment.busy, start, true);
+        (hole.len() >= min as usize).then_some((number, hole))
     }
 
     /// Half of the file is free: it should get shorter.

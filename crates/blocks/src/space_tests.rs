@@ -65,6 +65,9 @@ impl Model {
             if end < run.end {
                 self.space.release(end, (run.end - end) as u32, false);
             }
+            if random.next_u64().is_multiple_of(3) {
+                self.space.leave_off(end);
+            }
             run.start..end
         };
         let sectors = (run.end - run.start) as u32;
@@ -394,5 +397,29 @@ fn what_moves_finds_free_segments_before_the_end() {
     space.plan_evacuation(None, 2);
     space.trim();
     assert_eq!(space.segments.len(), 6);
+    space.check_invariants();
+}
+
+/// What a writer leaves of its run is less than others look for; the next writer uses it up before the file grows.
+#[test]
+fn a_new_writer_goes_on_where_the_last_one_ended() {
+    let mut space = SpaceMap::new(128);
+    let rest = |run: &Range<u64>, used: u64| (run.start + used, (run.end - run.start - used) as u32);
+    let reserved = space.reserve(28, 128, None);
+    let (left_off, sectors) = rest(&reserved, 100);
+    space.release(left_off, sectors, false);
+    space.leave_off(left_off);
+    let next = space.reserve(10, 128, None);
+    assert_eq!(next, left_off..reserved.end);
+    // Only once, and not where it is too short or taken.
+    let other = space.reserve(10, 128, None);
+    assert_eq!(other.start, 128);
+    space.release(next.start, 12, false);
+    space.leave_off(next.start);
+    assert_eq!(space.reserve(13, 13, None).start, 256, "too short");
+    space.leave_off(130);
+    assert_eq!(space.reserve(13, 13, None).start, 256 + 13, "taken");
+    space.leave_off(1 << 40);
+    assert_eq!(space.reserve(13, 13, None).start, 256 + 26, "beyond the end");
     space.check_invariants();
 }

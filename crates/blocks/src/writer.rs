@@ -342,6 +342,9 @@ impl Drop for RunWriter {
     fn drop(&mut self) {
         self.void_pending();
         if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {
+            if !self.run.is_empty() {
+                space.leave_off(self.run.start);
+            }
             release_run(space, &mut self.run);
             release_run(space, &mut self.spare);
         }
