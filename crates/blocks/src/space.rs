@@ -326,7 +326,7 @@ impl SpaceMap {
         None
     }
 
-    /// The next writer best goes on at `sector`.
+    /// The next writer best goes on at `sector`; 0: anywhere.
     pub fn leave_off(&mut self, sector: u64) {
         self.left_off = sector;
     }

@@ -319,9 +319,17 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Gives back all that was not flushed.
+    /// Gives back all that was not flushed, and the runs: what comes next, of whatever writer, should be tried elsewhere, as the file
+    /// may not become longer.
     fn fail(&mut self, error: BlockError) -> BlockError {
         self.void_pending();
+        if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {
+            space.leave_off(0);
+            for run in [&mut self.run, &mut self.spare] {
+                release_run(space, run);
+                *run = 0..0;
+            }
+        }
         error
     }
 
