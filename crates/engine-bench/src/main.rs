@@ -179,7 +179,7 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
         seed: arguments.seed,
         directory,
         memory_group: arguments.cgroup.clone(),
-        recover: false,
+        second: false,
     };
     Ok(Plan {
         workloads,

@@ -35,6 +35,13 @@ impl Outcome {
         self.figures.insert(name.into(), value);
     }
 
+    /// This outcome of a run's first process and that of its second, whose figures count where both have one.
+    pub fn and_then(mut self, second: Outcome) -> Outcome {
+        self.figures.extend(second.figures);
+        self.notes.extend(second.notes);
+        self
+    }
+
     /// Sets the figures of a closed loop.
     pub fn set_closed(&mut self, phase: &Phase) {
         let operations = phase.operations.max(1) as f64;

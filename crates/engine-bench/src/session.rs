@@ -119,7 +119,7 @@ fn tcmalloc() -> Option<&'static str> {
     TCMALLOC.iter().copied().find(|path| Path::new(path).exists())
 }
 
-/// One run: a directory, one process (two for W19), and nothing left behind.
+/// One run: a directory, one process or two, and nothing left behind.
 fn run_one(mut spec: RunSpec) -> Result<Outcome> {
     let directory = tempfile::Builder::new()
         .prefix("engine-bench-")
@@ -131,12 +131,12 @@ fn run_one(mut spec: RunSpec) -> Result<Outcome> {
     } else {
         None
     };
-    if spec.workload == Workload::W19 {
-        spec.recover = false;
-        run_process(&spec)?;
-        spec.recover = true;
+    let first = run_process(&spec)?;
+    if !spec.workload.opens_again() {
+        return Ok(first);
     }
-    run_process(&spec)
+    spec.second = true;
+    Ok(first.and_then(run_process(&spec)?))
 }
 
 fn start_sweeper(directory: PathBuf) -> Result<Ticker> {

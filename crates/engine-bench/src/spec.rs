@@ -42,8 +42,8 @@ pub struct RunSpec {
     pub directory: PathBuf,
     /// A prepared cgroup, to limit memory.
     pub memory_group: Option<PathBuf>,
-    /// Only W19: the second process, which recovers.
-    pub recover: bool,
+    /// The second process, of a workload that [opens again](Workload::opens_again) what the first left.
+    pub second: bool,
 }
 
 impl RunSpec {

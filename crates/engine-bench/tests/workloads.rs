@@ -27,7 +27,7 @@ fn spec(workload: Workload, subject: SubjectKind, directory: &Path) -> RunSpec {
         seed: 7,
         directory: directory.to_owned(),
         memory_group: None,
-        recover: false,
+        second: false,
     }
 }
 
@@ -38,7 +38,7 @@ fn run(workload: Workload, subject: SubjectKind) -> Outcome {
         // WiredTiger locks its folder until the process that ends as a crash would has ended.
         let outcome = in_process(&spec);
         assert!(outcome.figures.contains_key("log_mib"));
-        spec.recover = true;
+        spec.second = true;
         in_process(&spec)
     } else if workload == Workload::W19 {
         workload::run(spec.clone()).expect("writes the log");
@@ -46,10 +46,17 @@ fn run(workload: Workload, subject: SubjectKind) -> Outcome {
         let copy = tempfile::tempdir().expect("a temporary directory");
         copy_folder(&directory.path().join("log"), &copy.path().join("log"));
         spec.directory = copy.path().to_owned();
-        spec.recover = true;
+        spec.second = true;
         workload::run(spec).expect("recovers")
     } else {
-        workload::run(spec).unwrap_or_else(|error| panic!("{workload} on {subject}: {error:#}"))
+        let process = |spec| workload::run(spec).unwrap_or_else(|error| panic!("{workload} on {subject}: {error:#}"));
+        let first = process(spec.clone());
+        spec.second = workload.opens_again();
+        if spec.second {
+            first.and_then(process(spec))
+        } else {
+            first
+        }
     };
     check(&outcome);
     outcome

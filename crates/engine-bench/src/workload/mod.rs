@@ -98,6 +98,11 @@ impl Workload {
         }
     }
 
+    /// Whether it takes two processes: the second opens what the first left, with nothing in memory.
+    pub fn opens_again(self) -> bool {
+        matches!(self, Self::W5 | Self::W19)
+    }
+
     /// Whether its data is larger than its cache, so that the page cache must be kept from holding the rest.
     pub fn exceeds_cache(self) -> bool {
         matches!(self, Self::W4 | Self::W7 | Self::W8 | Self::W18)
@@ -110,7 +115,7 @@ impl std::fmt::Display for Workload {
     }
 }
 
-/// Does one run. W19's first run leaves its subject open, as a crash would: the process has to end after it.
+/// Does one run, or one process of it. W19's first run leaves its subject open, as a crash would: the process has to end after it.
 pub fn run(spec: RunSpec) -> Result<Outcome> {
     let mut bench = Bench::new(spec)?;
     match bench.spec.workload {
@@ -118,7 +123,8 @@ pub fn run(spec: RunSpec) -> Result<Outcome> {
         Workload::W2 => inserts::batches(&mut bench),
         Workload::W3 => reads::cached(&mut bench),
         Workload::W4 => reads::larger(&mut bench),
-        Workload::W5 => reads::scans(&mut bench),
+        Workload::W5 if bench.spec.second => reads::scan_cold(&mut bench),
+        Workload::W5 => reads::scan_cached(&mut bench),
         Workload::W6 => mixed::update_cached(&mut bench),
         Workload::W7 => mixed::update_larger(&mut bench),
         Workload::W8 => larger::three_indexes(&mut bench),
@@ -131,7 +137,7 @@ pub fn run(spec: RunSpec) -> Result<Outcome> {
         Workload::W15 => inserts::log_bytes(&mut bench),
         Workload::W16 => larger::bulk_build(&mut bench),
         Workload::W18 => mixed::memory(&mut bench),
-        Workload::W19 if bench.spec.recover => recovery::recover(&mut bench),
+        Workload::W19 if bench.spec.second => recovery::recover(&mut bench),
         Workload::W19 => recovery::prepare(&mut bench),
     }?;
     bench.finish()
