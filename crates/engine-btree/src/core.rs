@@ -560,7 +560,8 @@ impl Core {
     }
 }
 
-fn is_stored_at(child: &Child, address: BlockAddr) -> bool {
+/// Whether a child is on disk, there.
+pub(crate) fn is_stored_at(child: &Child, address: BlockAddr) -> bool {
     matches!(child, Child::Stored { address: now, .. } if *now == address)
 }
 

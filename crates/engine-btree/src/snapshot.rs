@@ -3,7 +3,7 @@
 //! A cursor remembers the key it has come to, not a place in a leaf: each fill walks down again, which costs little beside the
 //! rows it yields and leaves every leaf free to change in between.
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Place, is_past};
 use crate::core::{Core, Rows as LoadRows};
 use crate::leaf::{Base, Found, LeafView, found_in, with_added};
 use crate::page::{CellValue, LeafImage};
@@ -232,12 +232,20 @@ impl Walk {
             };
             let guard = rcu::pin();
             let descent = tree.descend(target, 0, &guard);
+            let place = Place {
+                descent: &descent,
+                direction: self.direction,
+                range: &self.range,
+            };
             let leaf = match descent.child {
-                Child::Leaf(leaf) => leaf,
+                Child::Leaf(leaf) => {
+                    self.ahead.pass(core, tree, place, &guard);
+                    leaf
+                }
                 Child::Stored { address, level } => {
                     let (address, level) = (*address, *level);
                     if level == 0 {
-                        self.ahead.plan(core, tree, &descent, self.direction, &guard);
+                        self.ahead.plan(core, tree, place, &guard);
                         drop(guard);
                         self.ahead.bring_in(core, tree, target, address)?;
                     } else {
@@ -270,9 +278,8 @@ impl Walk {
                 };
                 self.position = match (fence.map(Fence::to_vec), self.direction) {
                     (None, _) => Position::Ended,
-                    (Some(high), Direction::Forward) if self.is_past(&high) => Position::Ended,
+                    (Some(fence), direction) if is_past(&fence, direction, &self.range) => Position::Ended,
                     (Some(high), Direction::Forward) => Position::At(Bound::Included(high)),
-                    (Some(low), Direction::Reverse) if self.is_past(&low) => Position::Ended,
                     (Some(low), Direction::Reverse) => Position::At(Bound::Excluded(low)),
                 };
             }
@@ -281,21 +288,6 @@ impl Walk {
             }
         }
         Ok(())
-    }
-
-    /// Whether the range ends before the leaf that begins (forward) or ends (reverse) at a fence.
-    fn is_past(&self, fence: &[u8]) -> bool {
-        match self.direction {
-            Direction::Forward => match &self.range.end {
-                Bound::Unbounded => false,
-                Bound::Included(end) => fence > end.as_slice(),
-                Bound::Excluded(end) => fence >= end.as_slice(),
-            },
-            Direction::Reverse => match &self.range.start {
-                Bound::Unbounded => false,
-                Bound::Included(start) | Bound::Excluded(start) => fence <= start.as_slice(),
-            },
-        }
     }
 
     /// Takes rows of one leaf; true when the limits ended it before the leaf did.

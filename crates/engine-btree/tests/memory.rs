@@ -7,6 +7,7 @@
 use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Rows, Seq, StatValue, TableId, TableKind, TableSpec};
 use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_soak::Dice;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Env, Random, RealFs, SystemClock, SystemRandom};
@@ -81,6 +82,7 @@ fn memory_is_counted_and_bounded() {
     leaves_that_left_memory_are_not_kept_for_the_next_checkpoint();
     readers_take_a_page_each_beyond_the_limit_at_most();
     leaves_that_are_read_once_stay_compressed();
+    what_is_read_ahead_is_what_a_walk_comes_to();
 }
 
 fn accounted_bytes_are_the_heaps() {
@@ -186,6 +188,63 @@ fn readers_take_a_page_each_beyond_the_limit_at_most() {
     assert!(stat(&engine, "cache.pagesEvicted") > 5_000, "pages had to go");
 }
 
+/// The values of a walk.
+fn values(engine: &BtreeEngine, range: KeyRange, direction: Direction) -> Vec<Vec<u8>> {
+    let view = engine.snapshot().unwrap();
+    let mut cursor = view.cursor(TABLE, range, direction).unwrap();
+    let limits = FillLimits {
+        rows_max: 1000,
+        bytes_max: 1 << 20,
+    };
+    let (mut rows, mut values) = (Rows::new(), Vec::new());
+    while cursor.fill(&mut rows, limits).unwrap() {
+        values.extend((0..rows.len()).map(|index| rows.value(index).to_vec()));
+    }
+    values
+}
+
+/// A walk over part of a table reads the leaves of that part, and all that it shows is right, whoever loads them.
+fn what_is_read_ahead_is_what_a_walk_comes_to() {
+    const ROWS: u64 = 60_000;
+    /// Fewer rows than a leaf of 16 KiB has of 50 to 500 bytes.
+    const LEAF_ROWS: u64 = 45;
+    let directory = tempfile::tempdir().unwrap();
+    let dice = Dice::new(seed());
+    let engine = open(directory.path(), 64 * MIB, 2);
+    load(&engine, ROWS, &dice);
+    let expected = values(&engine, KeyRange::all(), Direction::Forward);
+    engine.checkpoint().unwrap();
+    drop(engine);
+    for (count, direction) in [(ROWS, Direction::Forward), (ROWS, Direction::Reverse)]
+        .into_iter()
+        .chain([300, 2000, 9000].map(|count| (count, Direction::Forward)))
+        .chain([300, 2000, 9000].map(|count| (count, Direction::Reverse)))
+    {
+        let engine = open(directory.path(), 64 * MIB, 2);
+        let first = dice.below(ROWS - count + 1);
+        let range = KeyRange {
+            start: Bound::Included(key(first)),
+            end: Bound::Excluded(key(first + count)),
+        };
+        let mut wanted = expected[first as usize..(first + count) as usize].to_vec();
+        if direction == Direction::Reverse {
+            wanted.reverse();
+        }
+        let before = stat(&engine, "cache.pagesRead");
+        assert!(
+            values(&engine, range, direction) == wanted,
+            "{count} rows {direction:?} from {first}"
+        );
+        let read = stat(&engine, "cache.pagesRead") - before;
+        // Two leaves at the ends, and inner nodes.
+        let most = count / LEAF_ROWS + 2 + count / LEAF_ROWS / 48 + 6;
+        assert!(
+            read <= most,
+            "{read} pages read for {count} rows {direction:?}, {most} at most"
+        );
+    }
+}
+
 /// Rows come right from blocks that are kept, from pages made of them, and below fresh writes; and all is counted.
 fn leaves_that_are_read_once_stay_compressed() {
     const ROWS: u64 = 100_000;
@@ -194,19 +253,7 @@ fn leaves_that_are_read_once_stay_compressed() {
     let engine = open(directory.path(), 8 * MIB, 1);
     load(&engine, ROWS, &dice);
     engine.checkpoint().unwrap();
-    let mut expected = Vec::new();
-    {
-        let view = engine.snapshot().unwrap();
-        let mut cursor = view.cursor(TABLE, KeyRange::all(), Direction::Forward).unwrap();
-        let limits = FillLimits {
-            rows_max: 1000,
-            bytes_max: 1 << 20,
-        };
-        let mut rows = Rows::new();
-        while cursor.fill(&mut rows, limits).unwrap() {
-            expected.extend((0..rows.len()).map(|index| rows.value(index).to_vec()));
-        }
-    }
+    let mut expected = values(&engine, KeyRange::all(), Direction::Forward);
     assert_eq!(expected.len() as u64, ROWS);
     let again_before = stat(&engine, "cache.pagesReadAgain");
     let mut seq = Seq(1 + ROWS / BATCH_ROWS);
