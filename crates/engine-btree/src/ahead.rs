@@ -23,7 +23,7 @@ const MISSES_MIN: usize = 2;
 const WINDOW_MAX: usize = 32;
 /// Leaves whose stretch of the file the system is told of at once.
 const TOLD_LEAVES: usize = 128;
-/// Leaves in memory that a walk passes before it looks whether the queue has enough.
+/// Leaves in memory that a walk passes before it looks whether the queue has enough; more when all that come are in memory.
 const PASSED_MAX: usize = 8;
 
 /// What one walk reads ahead.
@@ -33,6 +33,8 @@ pub(crate) struct Ahead {
     walked: usize,
     /// Leaves in memory since the queue was looked at.
     passed: usize,
+    /// So many of them may pass before it is looked at again.
+    passing: usize,
     /// The last leaf of those that the system was told of.
     told: Option<BlockAddr>,
     shared: Option<Arc<Shared>>,
@@ -135,7 +137,7 @@ impl Ahead {
     pub(crate) fn pass(&mut self, core: &Core, tree: &Arc<Tree>, place: Place<'_, '_>, guard: &Guard) {
         if self.shared.is_some() {
             self.passed += 1;
-            if self.passed >= PASSED_MAX {
+            if self.passed >= self.passing {
                 self.plan(core, tree, place, guard);
             }
         }
@@ -144,6 +146,7 @@ impl Ahead {
     /// The walk has come to a leaf on disk, or has passed some in memory: puts those on disk that come after it into the queue.
     pub(crate) fn plan(&mut self, core: &Core, tree: &Arc<Tree>, place: Place<'_, '_>, guard: &Guard) {
         self.walked += 1 + std::mem::take(&mut self.passed);
+        self.passing = PASSED_MAX;
         // A window of leaves takes at most an eighth of the cache.
         let room = core.budget.limit() as usize / 8 / tree.shape.leaf_bytes.max(1);
         let window = WINDOW_MAX.min(self.walked).min(room);
@@ -164,13 +167,19 @@ impl Ahead {
         // The longer the walk, the further ahead: a short one reads little in vain.
         let tell = TOLD_LEAVES.min(4 * window);
         let Coming { leaves, inner } = Coming::after(tree, place, tell, window, guard);
+        if leaves.is_empty() && inner.is_none() {
+            self.passing = (tell / 2).max(PASSED_MAX);
+            return;
+        }
         let told = self
             .told
             .and_then(|told| leaves.iter().position(|leaf| leaf.address == told));
         let told = told.map_or(0, |last| last + 1);
         let mut state = shared.state.lock();
         if told < tell.div_ceil(2) && told < leaves.len() {
-            state.untold = stretches(leaves[told..].iter().map(|leaf| leaf.address));
+            state
+                .untold
+                .extend(stretches(leaves[told..].iter().map(|leaf| leaf.address)));
             self.told = leaves.last().map(|leaf| leaf.address);
         }
         let known = |state: &State, address: BlockAddr| {
