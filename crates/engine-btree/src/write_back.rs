@@ -307,6 +307,7 @@ impl<'c> PageWriter<'c> {
         if Core::rows_at_most(view, &state) > target + target / 2
             && row_bytes(view, tree.shape.large_bytes_min, &guard) > target + target / 2
         {
+            let stored = (state.stored, state.checkpoint);
             drop(state);
             match core.split(tree, leaf, false) {
                 Restructured::Split | Restructured::Retired => return Ok(Step::Over(Written::Retired)),
@@ -320,6 +321,11 @@ impl<'c> PageWriter<'c> {
             }
             if state.writing.is_some() {
                 return Ok(Step::Over(Written::Busy));
+            }
+            // Somebody may have written it meanwhile, and its base may have left memory.
+            let is_there = !matches!(leaf.view.load(&guard).base, Base::Stored(_));
+            if !is_there || (state.stored, state.checkpoint) != stored {
+                return Ok(Step::Again);
             }
         }
         let view = leaf.view.load(&guard);
