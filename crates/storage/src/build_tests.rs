@@ -120,7 +120,8 @@ fn writers_go_on_beside_a_build() {
             scope.spawn(move || {
                 let op = machine.operation();
                 let mut n = 0;
-                while !done.load(Ordering::SeqCst) || n < 200 {
+                // Not for ever: where other programs take the processors, they outrun the builds.
+                while n < 200 || (!done.load(Ordering::SeqCst) && n < 20_000) {
                     let id = RecordId(1 + (n * 37 + writer) % 1000);
                     let _id = id.0 as i32 - 1;
                     match n % 3 {
