@@ -136,8 +136,8 @@ pub(crate) struct SpaceMap {
     evacuating: u32,
     free_sectors: u64,
     live_sectors: u64,
-    /// Where the last writer that ended would have gone on; 0 when another has.
-    left_off: u64,
+    /// Where the last writer that ended would have gone on, unless another has.
+    left_off: Option<u64>,
 }
 
 /// Sums of a volume.
@@ -159,7 +159,7 @@ impl SpaceMap {
             evacuating: 0,
             free_sectors: 0,
             live_sectors: 0,
-            left_off: 0,
+            left_off: None,
         };
         space.grow_to(1);
         space.occupy(0, HEAD_SECTORS);
@@ -326,8 +326,8 @@ impl SpaceMap {
         None
     }
 
-    /// The next writer best goes on at `sector`; 0: anywhere.
-    pub fn leave_off(&mut self, sector: u64) {
+    /// The next writer best goes on at `sector`; `None`: anywhere.
+    pub fn leave_off(&mut self, sector: Option<u64>) {
         self.left_off = sector;
     }
 
@@ -370,8 +370,7 @@ impl SpaceMap {
                 return Some(found);
             }
         } else if after.is_none()
-            && let left_off = std::mem::take(&mut self.left_off)
-            && left_off > 0
+            && let Some(left_off) = self.left_off.take()
             && let Some(found) = self.hole_at(left_off, min)
         {
             return Some(found);

@@ -66,7 +66,7 @@ impl Model {
                 self.space.release(end, (run.end - end) as u32, false);
             }
             if random.next_u64().is_multiple_of(3) {
-                self.space.leave_off(end);
+                self.space.leave_off(Some(end));
             }
             run.start..end
         };
@@ -404,22 +404,21 @@ fn what_moves_finds_free_segments_before_the_end() {
 #[test]
 fn a_new_writer_goes_on_where_the_last_one_ended() {
     let mut space = SpaceMap::new(128);
-    let rest = |run: &Range<u64>, used: u64| (run.start + used, (run.end - run.start - used) as u32);
     let reserved = space.reserve(28, 128, None);
-    let (left_off, sectors) = rest(&reserved, 100);
-    space.release(left_off, sectors, false);
-    space.leave_off(left_off);
+    let left_off = reserved.start + 100;
+    space.release(left_off, (reserved.end - left_off) as u32, false);
+    space.leave_off(Some(left_off));
     let next = space.reserve(10, 128, None);
     assert_eq!(next, left_off..reserved.end);
     // Only once, and not where it is too short or taken.
     let other = space.reserve(10, 128, None);
     assert_eq!(other.start, 128);
     space.release(next.start, 12, false);
-    space.leave_off(next.start);
+    space.leave_off(Some(next.start));
     assert_eq!(space.reserve(13, 13, None).start, 256, "too short");
-    space.leave_off(130);
+    space.leave_off(Some(130));
     assert_eq!(space.reserve(13, 13, None).start, 256 + 13, "taken");
-    space.leave_off(1 << 40);
+    space.leave_off(Some(1 << 40));
     assert_eq!(space.reserve(13, 13, None).start, 256 + 26, "beyond the end");
     space.check_invariants();
 }
