@@ -48,7 +48,6 @@ struct Shared {
 }
 
 /// A node on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
 struct Node {
     /// A key in its range.
     key: Vec<u8>,

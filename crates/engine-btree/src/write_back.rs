@@ -236,11 +236,12 @@ impl<'c> PageWriter<'c> {
 
     /// Writes a leaf where `need` says so.
     pub(crate) fn write(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, need: Need) -> Result<Written> {
-        let mut came_in = false;
+        let (mut came_in, mut may_split) = (false, true);
         loop {
-            match self.prepare(tree, leaf, need)? {
+            match self.prepare(tree, leaf, need, may_split)? {
                 Step::Again => {}
                 Step::CameIn => came_in = true,
+                Step::DoesNotSplit => may_split = false,
                 Step::Over(written) => return Ok(written),
                 Step::Append(prepared) => {
                     self.hold_off_checkpoint();
@@ -269,7 +270,7 @@ impl<'c> PageWriter<'c> {
         }
     }
 
-    fn prepare(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, need: Need) -> Result<Step> {
+    fn prepare(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, need: Need, may_split: bool) -> Result<Step> {
         let core = self.core;
         let guard = rcu::pin();
         let mut state = leaf.state.lock();
@@ -304,31 +305,18 @@ impl<'c> PageWriter<'c> {
             return Ok(Step::CameIn);
         }
         let target = tree.shape.leaf_bytes;
-        if Core::rows_at_most(view, &state) > target + target / 2
+        if may_split
+            && Core::rows_at_most(view, &state) > target + target / 2
             && row_bytes(view, tree.shape.large_bytes_min, &guard) > target + target / 2
         {
-            let stored = (state.stored, state.checkpoint);
             drop(state);
-            match core.split(tree, leaf, false) {
-                Restructured::Split | Restructured::Retired => return Ok(Step::Over(Written::Retired)),
-                Restructured::NotLoaded(_) => return Ok(Step::Again),
-                // One long row does not split.
-                Restructured::Folded => {}
-            }
-            state = leaf.state.lock();
-            if leaf.view.load(&guard).retired {
-                return Ok(Step::Over(Written::Retired));
-            }
-            if state.writing.is_some() {
-                return Ok(Step::Over(Written::Busy));
-            }
-            // Somebody may have written it meanwhile, and its base may have left memory.
-            let is_there = !matches!(leaf.view.load(&guard).base, Base::Stored(_));
-            if !is_there || (state.stored, state.checkpoint) != stored {
-                return Ok(Step::Again);
-            }
+            return Ok(match core.split(tree, leaf, false) {
+                Restructured::Split | Restructured::Retired => Step::Over(Written::Retired),
+                Restructured::NotLoaded(_) => Step::Again,
+                // Others may have written it meanwhile, and dropped its base.
+                Restructured::Folded => Step::DoesNotSplit,
+            });
         }
-        let view = leaf.view.load(&guard);
         let through = lacks_cut.map(|line| line.cut);
         let seen_at = through.unwrap_or_else(|| core.pins.published());
         let large = homeless(view, seen_at, tree.shape.large_bytes_min, &guard);
@@ -537,6 +525,8 @@ enum Step {
     Again,
     /// As `Again`; the leaf's rows have come into memory.
     CameIn,
+    /// As `Again`; the leaf is long for one row, which its lock was given up to find out.
+    DoesNotSplit,
     Over(Written),
 }
 
