@@ -3,9 +3,10 @@
 use crate::Client;
 use crate::arguments::{Arguments, is_generic, missing_field, unknown_field};
 use crate::cursors::SessionId;
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
-use crate::server::{Request, Server};
-use crate::table::Command;
+use crate::request::Request;
+use crate::server::Server;
 use bson::raw::{RawBsonRef, RawDocument};
 use engine::Seq;
 use query::exec::ExecContext;

@@ -1,10 +1,10 @@
 //! `buildInfo`, `ping`, `whatsmyuri`, `listCommands`, `connectionStatus`: small facts that every client asks for.
 
+use crate::definition::Command;
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::{COMMANDS, Command};
 use bson::{Bson, Document, doc};
 use wire::limits::DOCUMENT_BYTES_MAX;
 
@@ -83,9 +83,9 @@ fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-fn list_commands(_call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+fn list_commands(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.open_document("commands");
-    for command in COMMANDS {
+    for command in call.server.commands.iter() {
         let versions = if command.api_version_1 {
             vec![Bson::String("1".into())]
         } else {

@@ -2,12 +2,12 @@
 
 use super::filter::Filter;
 use crate::Client;
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
+use crate::lock_report::locks_document;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::server::locks_document;
-use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, doc};
 
@@ -104,7 +104,7 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
     let now = call.server.env.clock.monotonic();
     client.with_current(|current, operation| {
         let running = now.saturating_sub(current.started);
-        let kind = match crate::table::find(current.command).map(|(command, _)| command.kind) {
+        let kind = match call.server.commands.find(current.command).map(|(command, _)| command.kind) {
             Some(OperationKind::Query) => "query",
             Some(OperationKind::GetMore) => "getmore",
             Some(OperationKind::Insert) => "insert",

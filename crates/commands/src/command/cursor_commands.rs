@@ -2,11 +2,11 @@
 
 use super::listing;
 use crate::cursors::{CursorSource, Killed, OpenCursor};
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument};
 use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! `listDatabases`, `dropDatabase`, `dbStats`.
 
 use super::filter::Filter;
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::{Document, doc};
 use storage::{CollectionStats, Storage};
 use wire::ErrorCode;

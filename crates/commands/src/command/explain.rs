@@ -1,11 +1,11 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
 use super::{aggregate, delete, find, find_and_modify, update};
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::{self, Command};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, doc};
 use query::plan::{AggregateRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
@@ -44,7 +44,7 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let Some((name, _)) = explained.into_iter().next().transpose()? else {
         return Err(CommandError::bad_value("explain needs a command"));
     };
-    let Some((command, _)) = table::find(name.as_str()) else {
+    let Some((command, _)) = call.server.commands.find(name.as_str()) else {
         return Err(CommandError::new(
             ErrorCode::CommandNotFound,
             format!("Explain failed due to unknown command: {}", name.as_str()),

@@ -2,11 +2,11 @@
 
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use crate::arguments::Arguments;
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::rawdoc;
 use query::plan::{CountRequest, DistinctRequest, FindRequest, Hint};

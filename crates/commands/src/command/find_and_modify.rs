@@ -3,11 +3,11 @@
 use super::find::{hint, optional};
 use super::update::{Images, Statement, refuse_view};
 use super::{delete, update};
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::doc;
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;

@@ -2,13 +2,11 @@
 //!
 //! The lock is counted: each `fsync` with `lock: true` needs its own `fsyncUnlock`.
 
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
-use parking_lot::Mutex;
-use storage::WriteBarrier;
 use wire::ErrorCode;
 
 /// `fsync`.
@@ -29,24 +27,6 @@ pub const FSYNC_UNLOCK: Command = Command::new(
 )
 .admin_only()
 .secondary_ok();
-
-/// The barriers held by `fsync` with `lock: true`, one each call.
-#[derive(Default)]
-pub struct FsyncLock {
-    held: Mutex<Vec<WriteBarrier>>,
-}
-
-impl FsyncLock {
-    /// How often writes are locked.
-    pub fn count(&self) -> usize {
-        self.held.lock().len()
-    }
-
-    /// Lets all writes go on (shutdown).
-    pub fn release(&self) {
-        self.held.lock().clear();
-    }
-}
 
 fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
@@ -69,23 +49,21 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let barrier = lock.then(|| storage.block_writes());
     storage.checkpoint()?;
     if let Some(barrier) = barrier {
-        let mut held = call.server.fsync_lock.held.lock();
-        held.push(barrier);
+        let count = call.server.fsync_lock.push(barrier);
         reply.string("info", "now locked against writes, use db.fsyncUnlock() to unlock");
-        reply.int64("lockCount", held.len() as i64);
+        reply.int64("lockCount", count as i64);
     }
     Ok(())
 }
 
 fn unlock(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let mut held = call.server.fsync_lock.held.lock();
-    if held.pop().is_none() {
+    let Some(left) = call.server.fsync_lock.pop() else {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,
             "fsyncUnlock called when not locked",
         ));
-    }
+    };
     reply.string("info", "fsyncUnlock completed");
-    reply.int64("lockCount", held.len() as i64);
+    reply.int64("lockCount", left as i64);
     Ok(())
 }

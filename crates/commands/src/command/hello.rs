@@ -1,10 +1,10 @@
 //! `hello` and its older names: what kind of server this is and what it can do.
 
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument};
 use wire::ErrorCode;

@@ -1,10 +1,10 @@
 //! `hostInfo`: the machine, as the operating system describes it.
 
+use crate::definition::Command;
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::{DateTime, doc};
 use std::path::Path;
 

@@ -2,11 +2,11 @@
 
 use super::listing;
 use crate::arguments::{Arguments, number_as_i64};
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};

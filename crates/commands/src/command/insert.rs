@@ -1,11 +1,11 @@
 //! `insert`.
 
 use super::write_result::{WriteErrors, is_fatal};
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::ElementType;

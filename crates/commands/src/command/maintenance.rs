@@ -1,11 +1,11 @@
 //! `validate`, `compact`, `collStats`, `dataSize`.
 
 use super::views;
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 use storage::{CollectionStats, Namespace, StorageError};

@@ -13,7 +13,7 @@ mod explain;
 mod filter;
 mod find;
 mod find_and_modify;
-pub(crate) mod fsync;
+mod fsync;
 mod hello;
 mod host_info;
 mod indexes;
@@ -32,7 +32,7 @@ mod views;
 mod wired_tiger;
 mod write_result;
 
-use crate::table::Command;
+use crate::definition::Command;
 
 /// Every command, sorted by name.
 pub const ALL: &[&Command] = &[

@@ -1,12 +1,12 @@
 //! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logRotate`.
 
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::{Component, Logger, Ring};
 use crate::metrics::OperationKind;
 use crate::parameters::{Parameters, When};
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Commands of replica sets, which a standalone server answers with `NoReplicationEnabled`.
 
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use wire::ErrorCode;
 
 /// `replSetGetStatus`.

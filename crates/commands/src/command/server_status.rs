@@ -1,11 +1,11 @@
 //! `serverStatus`: counters and gauges, with the types that monitoring tools insist on.
 
 use super::host_info::{line_value, read_text};
+use crate::definition::Command;
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::{Counter, OperationKind};
 use crate::reply::Reply;
-use crate::table::{COMMANDS, Command};
 use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, doc};
 use engine::StatValue;
@@ -130,7 +130,7 @@ fn activity(call: &Invocation<'_>) -> Activity {
     for client in call.server.connected() {
         activity.connected += 1;
         client.with_current(|current, _| {
-            let command = crate::table::find(current.command).map(|(command, _)| command);
+            let command = call.server.commands.find(current.command).map(|(command, _)| command);
             let count = match command.map(|command| (command.name, command.kind)) {
                 Some(("hello" | "isMaster", _)) => &mut activity.watching,
                 Some((_, OperationKind::Insert | OperationKind::Update | OperationKind::Remove)) => {
@@ -233,7 +233,7 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
     let server = call.server;
     let metrics = &server.metrics;
     let mut commands = Document::new();
-    for (command, counters) in COMMANDS.iter().zip(&server.command_counters) {
+    for (command, counters) in server.commands.iter().zip(&server.command_counters) {
         if counters.total.get() > 0 {
             commands.insert(
                 command.name,

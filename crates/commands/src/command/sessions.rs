@@ -2,11 +2,11 @@
 
 use crate::arguments::wrong_type;
 use crate::cursors::SessionId;
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 use bson::raw::RawBsonRef;
 use bson::spec::BinarySubtype;
 use bson::{Binary, doc};

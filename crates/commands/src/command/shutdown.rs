@@ -1,10 +1,10 @@
 //! `shutdown`: ends the process in an orderly way.
 
+use crate::definition::Command;
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::table::Command;
 
 /// `shutdown`.
 pub const SHUTDOWN: Command = Command::new("shutdown", "Ends the server.", OperationKind::Command, run)

@@ -1,10 +1,10 @@
 //! `top`: time spent per collection.
 
+use crate::definition::Command;
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::{OperationKind, TopEntry, Usage};
 use crate::reply::Reply;
-use crate::table::Command;
 
 /// `top`.
 pub const TOP: Command = Command::new("top", "Time spent per collection.", OperationKind::Command, run)

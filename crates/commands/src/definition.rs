@@ -1,0 +1,110 @@
+//! What a command is: its name, its rules, the function that runs it; and how one is found by name.
+
+use crate::error::Result;
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+
+/// A command.
+pub struct Command {
+    /// Its name as clients write it.
+    pub name: &'static str,
+    /// Other spellings.
+    pub aliases: &'static [&'static str],
+    /// One sentence for `listCommands`.
+    pub help: &'static str,
+    /// Only on the database `admin`.
+    pub admin_only: bool,
+    /// Allowed without authentication.
+    pub without_auth: bool,
+    /// May a secondary run it.
+    pub secondary_ok: bool,
+    /// Part of Stable API version 1.
+    pub api_version_1: bool,
+    /// What `top`, `opcounters` and `opLatencies` count it as.
+    pub kind: OperationKind,
+    /// Does it; appends fields to the reply.
+    pub run: fn(&mut Invocation<'_>, &mut Reply<'_>) -> Result<()>,
+}
+
+impl Command {
+    /// A command with the usual flags: any database, authentication needed, primary only, not in the Stable API.
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        kind: OperationKind,
+        run: fn(&mut Invocation<'_>, &mut Reply<'_>) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            help,
+            admin_only: false,
+            without_auth: false,
+            secondary_ok: false,
+            api_version_1: false,
+            kind,
+            run,
+        }
+    }
+
+    /// Adds other spellings.
+    pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// Only on `admin`.
+    pub const fn admin_only(mut self) -> Self {
+        self.admin_only = true;
+        self
+    }
+
+    /// Needs no authentication.
+    pub const fn without_auth(mut self) -> Self {
+        self.without_auth = true;
+        self
+    }
+
+    /// A secondary may run it.
+    pub const fn secondary_ok(mut self) -> Self {
+        self.secondary_ok = true;
+        self
+    }
+
+    /// In Stable API version 1.
+    pub const fn api_version_1(mut self) -> Self {
+        self.api_version_1 = true;
+        self
+    }
+}
+
+/// All commands of a server, sorted by name. The one value of it is [`crate::table::COMMANDS`]; commands reach it through
+/// [`Server::commands`](crate::Server), because the table is made of them.
+pub struct CommandTable {
+    commands: &'static [&'static Command],
+}
+
+impl CommandTable {
+    /// `commands` must be sorted by name.
+    pub const fn new(commands: &'static [&'static Command]) -> Self {
+        Self { commands }
+    }
+
+    /// The commands in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'static Command> {
+        self.commands.iter().copied()
+    }
+
+    /// Finds a command by its exact name or an alias; the second value is its position in the table.
+    pub fn find(&self, name: &str) -> Option<(&'static Command, usize)> {
+        if let Ok(position) = self.commands.binary_search_by(|command| command.name.cmp(name)) {
+            return Some((self.commands[position], position));
+        }
+        let position = self
+            .commands
+            .iter()
+            .position(|command| command.aliases.contains(&name))?;
+        Some((self.commands[position], position))
+    }
+}

@@ -1,0 +1,289 @@
+//! The way in: a request becomes a call of one command, and exactly one reply.
+
+use crate::client::Client;
+use crate::definition::Command;
+use crate::error::{CommandError, Result};
+use crate::invocation::{Generic, Invocation, Report};
+use crate::lock_report::locks_document;
+use crate::logger::{Component, Logger};
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::server::Server;
+use crate::settings::Settings;
+use crate::table::COMMANDS;
+use bson::raw::RawDocument;
+use bson::{Bson, Document, doc};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use storage::Storage;
+use vfs::Env;
+use wire::ErrorCode;
+
+/// What the server does after sending the reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Set `moreToCome` on the reply and call [`Server::handle`] again with the same request.
+    pub more_to_come: bool,
+    /// Close the connection after the reply.
+    pub close: bool,
+    /// The command was `shutdown`: end the process in an orderly way.
+    pub shutdown: bool,
+}
+
+impl Server {
+    /// A server with all commands. Errors name a `--setParameter` that does not exist or has a bad value.
+    pub fn new(
+        env: Env,
+        storage: Arc<Storage>,
+        logger: Arc<Logger>,
+        settings: Settings,
+    ) -> std::result::Result<Arc<Self>, String> {
+        Self::with_commands(&COMMANDS, env, storage, logger, settings)
+    }
+
+    /// Runs one request and appends exactly one BSON document to `reply`. Never panics on the request's content.
+    pub fn handle(self: &Arc<Self>, client: &Arc<Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome {
+        let mut reply = Reply::begin(reply);
+        let name = match request.body.into_iter().next() {
+            Some(Ok((name, _))) => name.as_str(),
+            _ => "",
+        };
+        let Some((command, place)) = self.commands.find(name) else {
+            self.metrics.asserts.user.add(1);
+            let error = CommandError::new(ErrorCode::CommandNotFound, format!("no such command: '{name}'"));
+            write_error(&mut reply, &error);
+            reply.finish();
+            return Outcome::default();
+        };
+        let mut call = Call {
+            server: self,
+            client,
+            command,
+            request,
+        };
+        let (result, outcome) = call.run(&mut reply);
+        self.command_counters[place].total.add(1);
+        if let Err(error) = result {
+            self.command_counters[place].failed.add(1);
+            self.metrics.asserts.user.add(1);
+            reply.restart();
+            write_error(&mut reply, &error);
+        }
+        reply.finish();
+        outcome
+    }
+}
+
+fn write_error(reply: &mut Reply<'_>, error: &CommandError) {
+    reply.double("ok", 0.0);
+    reply.string("errmsg", &error.message);
+    reply.int32("code", error.code.0);
+    reply.string("codeName", &error.code.name());
+    if let Some(extra) = &error.extra {
+        reply.append_all(extra);
+    }
+}
+
+/// One request on its way through.
+struct Call<'c> {
+    server: &'c Arc<Server>,
+    client: &'c Arc<Client>,
+    command: &'static Command,
+    request: &'c Request<'c>,
+}
+
+impl Call<'_> {
+    fn run(&mut self, reply: &mut Reply<'_>) -> (Result<()>, Outcome) {
+        let generic = match Generic::read(self.request, self.command, self.server.settings.journal) {
+            Ok(generic) => generic,
+            Err(error) => return (Err(error), Outcome::default()),
+        };
+        if self.command.admin_only && generic.database != "admin" {
+            let error = CommandError::new(
+                ErrorCode::Unauthorized,
+                format!("{} may only be run against the admin database.", self.command.name),
+            );
+            return (Err(error), Outcome::default());
+        }
+        if self.server.is_shutting_down() {
+            let error = CommandError::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown");
+            return (
+                Err(error),
+                Outcome {
+                    close: true,
+                    ..Outcome::default()
+                },
+            );
+        }
+        let started = self.server.env.clock.monotonic();
+        let operation = self.server.new_operation();
+        if generic.max_time_ms > 0 && self.command.name != "getMore" {
+            operation.set_deadline_ms(generic.max_time_ms);
+        }
+        self.client.begin(
+            Arc::clone(&operation),
+            self.command.name,
+            generic.database,
+            self.request.body,
+            started,
+            self.server.env.clock.now_ms(),
+        );
+        let mut invocation = Invocation {
+            server: self.server,
+            client: self.client,
+            operation,
+            command: self.command,
+            body: self.request.body,
+            sequences: self.request.sequences,
+            database: generic.database,
+            session: generic.session,
+            write_concern: generic.write_concern,
+            max_time_ms: generic.max_time_ms,
+            exhaust_allowed: self.request.exhaust_allowed,
+            report: Report::default(),
+        };
+        let mut result = (self.command.run)(&mut invocation, reply);
+        if result.is_ok() {
+            result = wait_for_log(&invocation);
+        }
+        if result.is_ok() {
+            reply.double("ok", 1.0);
+        }
+        self.client.end();
+        let outcome = Outcome {
+            more_to_come: invocation.report.more_to_come && result.is_ok(),
+            close: false,
+            shutdown: invocation.report.shutdown && result.is_ok(),
+        };
+        self.account(&invocation, started, &result, reply.len());
+        (result, outcome)
+    }
+
+    /// Counts the finished call, and logs it when it was slow.
+    fn account(&self, invocation: &Invocation<'_>, started: Duration, result: &Result<()>, reply_bytes: usize) {
+        let server = self.server;
+        let time = server.env.clock.monotonic().saturating_sub(started);
+        let kind = self.command.kind;
+        let metrics = &server.metrics;
+        match kind {
+            OperationKind::Query if matches!(self.command.name, "find" | "count" | "distinct" | "aggregate") => {
+                metrics.operations.query.add(u64::from(self.command.name == "find"))
+            }
+            OperationKind::GetMore => metrics.operations.getmore.add(1),
+            _ => {}
+        }
+        if !matches!(self.command.name, "find" | "getMore" | "insert" | "update" | "delete") {
+            metrics.operations.command.add(1);
+        }
+        metrics.latencies.record(kind, time);
+        if let Some(namespace) = &invocation.report.namespace {
+            metrics.top.record(namespace.as_str(), kind, time);
+        }
+        let counters = invocation.operation.counters();
+        metrics.queries.scanned.add(counters.keys_examined.get());
+        metrics.queries.scanned_objects.add(counters.docs_examined.get());
+        metrics.queries.write_conflicts.add(counters.write_conflicts.get());
+        metrics.queries.scan_and_order.add(counters.has_sort_stage.get());
+        if invocation.report.plan_summary.starts_with("COLLSCAN") {
+            metrics.queries.collection_scans.add(1);
+        }
+        if let Some(n) = invocation.report.n_returned {
+            metrics.documents.returned.add(n);
+        }
+        let slow_ms = server.parameters.slow_ms.load(Ordering::Relaxed);
+        if time.as_millis() as i64 >= slow_ms.max(0) && self.command.name != "hello" {
+            self.log_slow(invocation, time, result, reply_bytes);
+        }
+    }
+
+    #[cold]
+    fn log_slow(&self, invocation: &Invocation<'_>, time: Duration, result: &Result<()>, reply_bytes: usize) {
+        let report = &invocation.report;
+        let namespace = report.namespace.as_ref().map_or(invocation.database, |ns| ns.as_str());
+        let mut attributes = doc! { "type": "command", "ns": namespace };
+        if let Some(name) = self.client.application_name() {
+            attributes.insert("appName", name);
+        }
+        attributes.insert("command", command_for_log(invocation.body));
+        if !report.plan_summary.is_empty() {
+            attributes.insert("planSummary", &report.plan_summary);
+        }
+        if let Some(id) = report.cursor_id {
+            attributes.insert("cursorid", id);
+        }
+        let counters = invocation.operation.counters();
+        attributes.insert("keysExamined", counters.keys_examined.get() as i64);
+        attributes.insert("docsExamined", counters.docs_examined.get() as i64);
+        if counters.has_sort_stage.get() > 0 {
+            attributes.insert("hasSortStage", true);
+        }
+        if report.cursor_exhausted {
+            attributes.insert("cursorExhausted", true);
+        }
+        let written = [
+            ("nreturned", report.n_returned),
+            ("ninserted", report.n_inserted),
+            ("nMatched", report.n_matched),
+            ("nModified", report.n_modified),
+            ("nUpserted", report.n_upserted),
+            ("ndeleted", report.n_deleted),
+        ];
+        for (name, value) in written {
+            if let Some(value) = value {
+                attributes.insert(name, value as i64);
+            }
+        }
+        attributes.insert("writeConflicts", counters.write_conflicts.get() as i64);
+        attributes.insert("numYields", counters.yields.get() as i64);
+        attributes.insert("reslen", reply_bytes as i64);
+        if let Err(error) = result {
+            attributes.insert("ok", 0);
+            attributes.insert("errMsg", &error.message);
+            attributes.insert("errName", error.code.name());
+            attributes.insert("errCode", error.code.0);
+        }
+        attributes.insert("locks", locks_document(counters));
+        attributes.insert("remote", self.client.peer().as_str());
+        attributes.insert(
+            "protocol",
+            if self.request.legacy_database.is_some() {
+                "op_query"
+            } else {
+                "op_msg"
+            },
+        );
+        attributes.insert("durationMillis", time.as_millis() as i64);
+        let context = format!("conn{}", self.client.id());
+        self.server
+            .logger
+            .info(Component::Command, 51803, &context, "Slow query", attributes);
+    }
+}
+
+/// `j: true`: the reply waits until the log is on disk beyond the call's newest write.
+fn wait_for_log(invocation: &Invocation<'_>) -> Result<()> {
+    match invocation.report.last_write {
+        Some(seq) if invocation.write_concern.journaled => Ok(invocation.server.storage.wait_durable(seq)?),
+        _ => Ok(()),
+    }
+}
+
+/// The command as log lines show it: long ones are cut.
+fn command_for_log(body: &RawDocument) -> Bson {
+    if body.as_bytes().len() > LOGGED_COMMAND_BYTES_MAX {
+        let names: Vec<String> = body
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_str().to_owned())
+            .collect();
+        return Bson::Document(
+            doc! { "$truncated": format!("a command of {} bytes with the fields {names:?}", body.as_bytes().len()) },
+        );
+    }
+    Document::try_from(body).map_or(Bson::Null, Bson::Document)
+}
+
+/// Longer commands are not written to the log whole.
+const LOGGED_COMMAND_BYTES_MAX: usize = 8 * 1024;

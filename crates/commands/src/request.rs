@@ -1,0 +1,15 @@
+//! What a client asks, as the server hands it on.
+
+use bson::raw::RawDocument;
+
+/// A request, parsed from OP_MSG or a legacy OP_QUERY on `*.$cmd`. All documents in it have been validated.
+pub struct Request<'m> {
+    /// The command document.
+    pub body: &'m RawDocument,
+    /// Document sequences (kind 1 sections): identifier and the documents, back to back.
+    pub sequences: &'m [(&'m str, &'m [u8])],
+    /// `Some(db)` for OP_QUERY, where the database stands in the namespace and not in `$db`.
+    pub legacy_database: Option<&'m str>,
+    /// The client accepts a chain of replies (`exhaustAllowed`).
+    pub exhaust_allowed: bool,
+}
