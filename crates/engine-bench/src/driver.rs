@@ -5,15 +5,13 @@
 //! intended time is a spin, because a sleeping thread's wake-up would be measured instead.
 
 use crate::machine::Usage;
+use crate::statistics::SLICE;
 use crate::subject::{Session, Subject};
 use anyhow::{Context, Result, anyhow};
 use hdrhistogram::Histogram;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Length of the slices that rates are counted in.
-pub const SLICE: Duration = Duration::from_millis(100);
 
 /// One call; answers how many operations it did, 0 when there is nothing left to do.
 pub type Operation<'a> = Box<dyn FnMut(&mut dyn Session) -> Result<u64> + 'a>;

@@ -1,6 +1,9 @@
 //! Arithmetic of the reports: medians, ratios with their spread, time below half the median rate.
 
-use crate::driver::SLICE;
+use std::time::Duration;
+
+/// Length of the slices that rates are counted in.
+pub const SLICE: Duration = Duration::from_millis(100);
 
 /// The middle of sorted values; the mean of the two middle ones of an even number. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {

@@ -5,7 +5,7 @@
 //! the use of a table, `Put` has a record id, a length and a value, `Delete` a record id. Index entries are not logged.
 //! Decoding checks every length.
 
-use super::{Table, TableUse};
+use super::subject::{Table, TableUse};
 use anyhow::{Context, Result, bail};
 
 const VERSION: u8 = 1;

@@ -6,8 +6,9 @@
 
 use super::counting::CountingFs;
 use super::entry::{EntryOp, EntryWriter, read_entry};
-use super::{
-    Counters, Durability, Layout, Replayed, Scanned, Session, SessionError, SessionResult, Subject, Table, TableUse,
+use super::kind::{EngineKind, Layout};
+use super::subject::{
+    Counters, Durability, Replayed, Scanned, Session, SessionError, SessionResult, Subject, Table, TableUse,
 };
 use crate::data::index_key;
 use crate::spec::RunSpec;
@@ -36,64 +37,6 @@ const HEAP: engine_btree::Heap = engine_btree::Heap {
     give_back: allocator::give_back,
 };
 
-/// The engines of Tenon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineKind {
-    /// Everything in memory.
-    InMemory,
-    /// RocksDB.
-    Rocksdb,
-    /// The default engine.
-    Btree,
-}
-
-impl EngineKind {
-    /// Whether it is in this build.
-    pub fn is_built(self) -> bool {
-        match self {
-            Self::InMemory => true,
-            Self::Rocksdb => cfg!(feature = "rocksdb"),
-            Self::Btree => cfg!(feature = "btree"),
-        }
-    }
-
-    fn open(self, env: &Env, directory: &Path, spec: &RunSpec) -> Result<Arc<dyn Engine>> {
-        env.fs.create_directory_all(directory)?;
-        match self {
-            Self::InMemory => {
-                let options = engine_inmemory::InMemoryOptions::default();
-                Ok(Arc::new(engine_inmemory::InMemoryEngine::open(
-                    env, directory, options,
-                )?))
-            }
-            #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => {
-                let options = engine_rocksdb::RocksOptions {
-                    cache_size_bytes: spec.cache_bytes,
-                    compression: spec.codec.name().into(),
-                    ..engine_rocksdb::RocksOptions::default()
-                };
-                Ok(Arc::new(engine_rocksdb::RocksEngine::open(env, directory, options)?))
-            }
-            #[cfg(feature = "btree")]
-            Self::Btree => {
-                let options = engine_btree::BtreeOptions {
-                    cache_bytes: spec.cache_bytes,
-                    collection_compressor: spec.codec,
-                    heap: Some(HEAP),
-                    ..engine_btree::BtreeOptions::default()
-                };
-                Ok(Arc::new(engine_btree::BtreeEngine::open(env, directory, options)?))
-            }
-            #[cfg(not(all(feature = "rocksdb", feature = "btree")))]
-            other => anyhow::bail!(
-                "{other:?} is not in this build (it was asked for {} bytes of cache)",
-                spec.cache_bytes
-            ),
-        }
-    }
-}
-
 /// See the module's documentation.
 pub(super) struct TenonSubject {
     engine: Arc<dyn Engine>,
@@ -113,7 +56,7 @@ impl TenonSubject {
             clock: Arc::new(vfs::SystemClock::new()),
             random: Arc::new(vfs::SystemRandom::new()),
         };
-        let engine = kind.open(&env, &layout.data, spec)?;
+        let engine = open_engine(kind, &env, &layout.data, spec)?;
         let durable = engine.durable_seq();
         let mut log_options = LogOptions::new(&layout.log);
         log_options.buffer_bytes_max = LogOptions::buffer_bytes_for(spec.cache_bytes);
@@ -382,5 +325,41 @@ impl From<EngineError> for SessionError {
 impl From<LogError> for SessionError {
     fn from(error: LogError) -> Self {
         Self::Failed(error.into())
+    }
+}
+
+fn open_engine(kind: EngineKind, env: &Env, directory: &Path, spec: &RunSpec) -> Result<Arc<dyn Engine>> {
+    env.fs.create_directory_all(directory)?;
+    match kind {
+        EngineKind::InMemory => {
+            let options = engine_inmemory::InMemoryOptions::default();
+            Ok(Arc::new(engine_inmemory::InMemoryEngine::open(
+                env, directory, options,
+            )?))
+        }
+        #[cfg(feature = "rocksdb")]
+        EngineKind::Rocksdb => {
+            let options = engine_rocksdb::RocksOptions {
+                cache_size_bytes: spec.cache_bytes,
+                compression: spec.codec.name().into(),
+                ..engine_rocksdb::RocksOptions::default()
+            };
+            Ok(Arc::new(engine_rocksdb::RocksEngine::open(env, directory, options)?))
+        }
+        #[cfg(feature = "btree")]
+        EngineKind::Btree => {
+            let options = engine_btree::BtreeOptions {
+                cache_bytes: spec.cache_bytes,
+                collection_compressor: spec.codec,
+                heap: Some(HEAP),
+                ..engine_btree::BtreeOptions::default()
+            };
+            Ok(Arc::new(engine_btree::BtreeEngine::open(env, directory, options)?))
+        }
+        #[cfg(not(all(feature = "rocksdb", feature = "btree")))]
+        other => anyhow::bail!(
+            "{other:?} is not in this build (it was asked for {} bytes of cache)",
+            spec.cache_bytes
+        ),
     }
 }

@@ -5,9 +5,9 @@
 //! WiredTiger instead of flushing the log the way mongod does.
 
 use super::ffi::{Code, Database, Handle, version};
-use super::{
-    Counters, Durability, Layout, Replayed, Scanned, Session, SessionError, SessionResult, Subject, SubjectKind, Table,
-    TableUse,
+use super::kind::{Layout, SubjectKind};
+use super::subject::{
+    Counters, Durability, Replayed, Scanned, Session, SessionError, SessionResult, Subject, Table, TableUse,
 };
 use crate::machine::disk_bytes;
 use crate::spec::RunSpec;
