@@ -1,10 +1,7 @@
-//! From log entries to engine batches.
-//!
-//! The fold that defines the engine's state. Replay reads what it needs of the old state (old documents, for their index
-//! keys) from a snapshot just before the entry; the write path has it at hand and builds the same operations by the same
-//! functions. Applying never fails on data: an entry that does not fit is damage.
+//! Changes of the catalog: from a definition to what the engine is told, and into the catalog in memory.
 
-use crate::catalog::rows::{self, CATALOG, CollectionRow, STATISTICS};
+use crate::catalog::rows::{self, CATALOG, CollectionRow, FORMAT_VERSION, Meta, STATISTICS};
+use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::storage::Storage;
 use crate::table_options;
@@ -13,28 +10,6 @@ use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The effect of a unit on a collection's counts.
-pub(crate) fn count_change(batch: &mut Batch, table: TableId, count: i64, bytes: i64) {
-    for (suffix, amount) in [(rows::COUNT_SUFFIX, count), (rows::BYTES_SUFFIX, bytes)] {
-        if amount != 0 {
-            batch.add(
-                STATISTICS,
-                Bytes::copy_from_slice(&rows::statistics_key(table, suffix)),
-                amount,
-            );
-        }
-    }
-}
-
-/// An index's path has met an array.
-pub(crate) fn put_multikey(batch: &mut Batch, index: TableId, field: u8, part: u8) {
-    batch.put(
-        CATALOG,
-        Bytes::copy_from_slice(&rows::multikey_key(index, field, part)),
-        Bytes::new(),
-    );
-}
 
 /// A change of the catalog, ready to be applied and installed.
 pub(crate) enum Definition {
@@ -70,13 +45,19 @@ impl Storage {
         })
     }
 
-    /// Adds a definition's operations to a batch. `next_table` rises above the tables it names.
-    pub(crate) fn apply_definition(&self, batch: &mut Batch, definition: &Definition, next_table: &mut u32) {
+    /// Adds the operations of a definition that the entry at `seq` makes to a batch. The next table rises above those it names.
+    pub(crate) fn apply_definition(&self, batch: &mut Batch, definition: &Definition, seq: Seq, meta: &mut Meta) {
         match definition {
             Definition::PutCollection { row, former, .. } => {
-                self.apply_collection(batch, row, former.as_deref(), next_table);
+                if let Some(former) = former
+                    && former.namespace != row.namespace
+                {
+                    put_former_name(batch, former, seq);
+                }
+                self.apply_collection(batch, row, former.as_deref(), meta);
             }
             Definition::DropCollection(collection) => {
+                put_former_name(batch, collection, seq);
                 batch.delete(CATALOG, rows::collection_key(&collection.uuid));
                 batch.drop_table(collection.table);
                 for suffix in [rows::COUNT_SUFFIX, rows::BYTES_SUFFIX] {
@@ -100,13 +81,7 @@ impl Storage {
         }
     }
 
-    fn apply_collection(
-        &self,
-        batch: &mut Batch,
-        row: &CollectionRow,
-        former: Option<&Collection>,
-        next_table: &mut u32,
-    ) {
+    fn apply_collection(&self, batch: &mut Batch, row: &CollectionRow, former: Option<&Collection>, meta: &mut Meta) {
         let engine = self.engine.info();
         let spec = |kind, compressor: Option<String>| TableSpec {
             kind,
@@ -136,19 +111,26 @@ impl Storage {
             .iter()
             .map(|index| index.table.0)
             .fold(row.table.0, u32::max);
-        if highest >= *next_table {
-            *next_table = highest.saturating_add(1);
-            batch.put(CATALOG, rows::META_KEY, rows::meta_row(*next_table));
+        if highest >= meta.next_table {
+            meta.next_table = highest.saturating_add(1);
+            batch.put(CATALOG, rows::META_KEY, rows::meta_row(meta));
         }
     }
 
-    /// Makes a definition the one in the catalog. Under the commit mutex, after publishing.
-    pub(crate) fn install_definition(&self, definition: Definition) {
+    /// Makes a definition by the entry at `seq` the one in the catalog. Under the commit mutex, after publishing.
+    pub(crate) fn install_definition(&self, definition: Definition, seq: Seq) {
+        let name = |collection: &Collection| (collection.namespace.clone(), collection.uuid);
         match definition {
-            Definition::PutCollection { collection, .. } => {
+            Definition::PutCollection { collection, former, .. } => {
+                if let Some(former) = former.filter(|former| former.namespace != collection.namespace) {
+                    self.catalog.put_former_name(former.table, seq, name(&former));
+                }
                 self.catalog.put_collection(*collection);
             }
-            Definition::DropCollection(collection) => self.catalog.remove_collection(&collection),
+            Definition::DropCollection(collection) => {
+                self.catalog.put_former_name(collection.table, seq, name(&collection));
+                self.catalog.remove_collection(&collection);
+            }
             Definition::PutView(view) => self.catalog.put_view(view),
             Definition::DropView(namespace) => self.catalog.remove_view(&namespace),
         }
@@ -162,7 +144,7 @@ impl Storage {
         next_table: &mut u32,
     ) -> Result<Seq, StorageError> {
         self.log.wait_for_room().map_err(|error| self.log_error(error))?;
-        let (mut entry, mut batch, mut next) = (EntryWriter::default(), Batch::new(), *next_table);
+        let mut entry = EntryWriter::default();
         for definition in &definitions {
             match definition {
                 Definition::PutCollection { row, .. } => entry.put_collection(&row.to_document()),
@@ -170,18 +152,29 @@ impl Storage {
                 Definition::PutView(view) => entry.put_view(&rows::view_row(view)),
                 Definition::DropView(namespace) => entry.drop_view(namespace.as_str()),
             }
-            self.apply_definition(&mut batch, definition, &mut next);
         }
-        let seq = self.commit_entry(&mut entry, &batch, || {
-            definitions
-                .into_iter()
-                .for_each(|definition| self.install_definition(definition));
+        let mut meta = Meta {
+            format: FORMAT_VERSION,
+            next_table: *next_table,
+        };
+        let seq = self.commit_derived(&mut entry, |seq| {
+            let mut effect = Effect::default();
+            for definition in definitions {
+                effect.define(self, definition, seq, &mut meta);
+            }
+            effect
         })?;
-        *next_table = next;
+        *next_table = meta.next_table;
         *self.definition_changes.lock() += 1;
         self.definitions_changed.notify_all();
         Ok(seq)
     }
+}
+
+/// Entries before `seq` were made when the table had this name.
+fn put_former_name(batch: &mut Batch, collection: &Collection, seq: Seq) {
+    let row = rows::former_name_row(&collection.namespace, collection.uuid);
+    batch.put(CATALOG, rows::former_name_key(collection.table, seq), row);
 }
 
 fn drop_index_table(batch: &mut Batch, table: TableId) {

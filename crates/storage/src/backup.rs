@@ -1,7 +1,8 @@
 //! Hot backup: a pinned checkpoint of the engine, and the segments of the log with what came after it.
 //!
 //! A copy of the files is what a crash would have left at the moment the log was pinned: opening it replays the log. Order: the
-//! checkpoint is pinned first, the log after it, so that the log has every entry the checkpoint lacks. Both under the
+//! checkpoint is pinned first, the log after it, so that the log has every entry the checkpoint lacks, and those since the counts
+//! were written down. Both under the
 //! checkpoint mutex: no checkpoint purges the log in between.
 
 use crate::StorageError;
@@ -55,7 +56,9 @@ impl Storage {
             // The copies would have to go elsewhere than the files lie, which no list of files says.
             return Err(unsupported.into());
         }
-        let log = self.log.pin(engine.seq()).map_err(|error| self.log_error(error))?;
+        let counted_at = self.commit.lock().counted_at;
+        let log = self.log.pin(engine.seq().min(counted_at));
+        let log = log.map_err(|error| self.log_error(error))?;
         Ok(StorageBackup {
             engine,
             log,

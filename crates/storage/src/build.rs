@@ -408,8 +408,9 @@ impl crate::WriteUnit<'_> {
                     .expect("positions come from the same guard");
                 writes.derive_one(position, index, id, None, Some(document))?;
             }
-            self.check_unique(guard, id, &mut writes)?;
-            self.write_index_rows(guard, &mut writes);
+            self.effect.settle(&mut self.evaluator, guard, id, &mut writes)?;
+            let rows = self.effect.put_index_rows(&mut writes);
+            self.note_index_rows(guard, rows, &mut writes);
         }
         writes.give_back();
         Ok(())

@@ -9,7 +9,6 @@
 
 use crate::index_keys::IndexWrites;
 use crate::limits::CAPPED_EVICT_DOCUMENTS_MAX;
-use crate::locks::LockKey;
 use crate::read::ReadView;
 use crate::write::WriteUnit;
 use crate::{CappedLimits, CollectionGuard, RecordBatch, RecordId, StorageError};
@@ -21,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 struct Victim {
     id: RecordId,
-    bytes: usize,
+    document: Bytes,
     writes: Box<IndexWrites>,
 }
 
@@ -34,59 +33,52 @@ impl WriteUnit<'_> {
         limits: CappedLimits,
         new_bytes: usize,
     ) -> Result<(), StorageError> {
-        let touched = &self.touched[place];
-        let mut count = c.shared.count.load(Ordering::Acquire) + touched.count + 1;
-        let mut bytes = c.shared.data_bytes.load(Ordering::Acquire) + touched.bytes + new_bytes as i64;
+        let done = self.effect_on(c);
+        let mut count = c.shared.count.load(Ordering::Acquire) + done.count + 1;
+        let mut bytes = c.shared.data_bytes.load(Ordering::Acquire) + done.bytes + new_bytes as i64;
         let too_many = |count: i64, bytes: i64| {
             bytes > limits.size_bytes as i64 || limits.max_documents.is_some_and(|max| count > max as i64)
         };
         if !too_many(count, bytes) {
             return Ok(());
         }
-        self.refresh_snapshot()?;
+        self.evaluator.refresh_snapshot()?;
         let mut candidates = Candidates::new(self, c, place)?;
         let mut victims = Vec::new();
         while too_many(count, bytes) && victims.len() < CAPPED_EVICT_DOCUMENTS_MAX {
             let Some(id) = candidates.next()? else { break };
-            self.take_locks(&[LockKey {
-                table: c.table(),
-                key: id.0,
-            }])?;
-            self.refresh_snapshot()?;
-            let Some(document) = self.row(c.table(), &id.to_key())? else {
+            let Some(document) = self.lock_newest(c, id)? else {
                 continue;
             };
-            victims.push(self.victim(c, id, &document)?);
             count -= 1;
             bytes -= document.len() as i64;
+            victims.push(self.victim(c, id, document)?);
         }
         let (evict_from, own) = (candidates.next_stored, candidates.own_taken);
         for mut victim in victims {
-            self.entry.delete(c.table(), victim.id);
-            self.change(c, place, victim.id, victim.bytes, None, &mut victim.writes);
+            self.log_delete(c, victim.id, raw(c, victim.id, &victim.document)?, &mut victim.writes);
             victim.writes.give_back();
         }
-        let touched = &mut self.touched[place];
-        touched.evict_from = evict_from;
-        touched.inserted.drain(..own);
+        self.effect_on(c).evict_from = evict_from;
+        self.touched[place].inserted.drain(..own);
         Ok(())
     }
 
-    fn victim(&mut self, c: &CollectionGuard, id: RecordId, document: &Bytes) -> Result<Victim, StorageError> {
-        let raw = RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
-            namespace: c.namespace().clone(),
-            record: id,
-            reason: error.to_string(),
-        })?;
+    fn victim(&mut self, c: &CollectionGuard, id: RecordId, document: Bytes) -> Result<Victim, StorageError> {
+        let old = raw(c, id, &document)?;
         let mut writes = IndexWrites::take();
-        writes.derive(c, id, Some(raw), None)?;
-        self.check_unique(c, id, &mut writes)?;
-        Ok(Victim {
-            id,
-            bytes: document.len(),
-            writes,
-        })
+        self.effect
+            .evaluate(&mut self.evaluator, c, id, Some(old), None, &mut writes)?;
+        Ok(Victim { id, document, writes })
     }
+}
+
+fn raw<'d>(c: &CollectionGuard, id: RecordId, document: &'d Bytes) -> Result<&'d RawDocument, StorageError> {
+    RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
+        namespace: c.namespace().clone(),
+        record: id,
+        reason: error.to_string(),
+    })
 }
 
 /// Records in insertion order: those of the snapshot, then the unit's own.
@@ -101,19 +93,17 @@ struct Candidates {
 }
 
 impl Candidates {
-    fn new(unit: &WriteUnit<'_>, c: &CollectionGuard, place: usize) -> Result<Self, StorageError> {
-        let touched = &unit.touched[place];
-        let from = touched
-            .evict_from
-            .max(RecordId(c.shared.capped_first.load(Ordering::Relaxed)));
-        let view = ReadView::new(unit.snapshot().clone());
+    fn new(unit: &mut WriteUnit<'_>, c: &CollectionGuard, place: usize) -> Result<Self, StorageError> {
+        let evicted_to = unit.effect_on(c).evict_from;
+        let from = evicted_to.max(RecordId(c.shared.capped_first.load(Ordering::Relaxed)));
+        let view = ReadView::new(unit.evaluator.snapshot().clone());
         Ok(Self {
             cursor: view.records(c, Bound::Included(from), Bound::Unbounded, Direction::Forward)?,
             batch: RecordBatch::new(),
             at: 0,
             next_stored: from,
             stored_left: true,
-            own: touched.inserted.iter().copied().collect(),
+            own: unit.touched[place].inserted.iter().copied().collect(),
             own_taken: 0,
         })
     }

@@ -145,11 +145,21 @@ impl Storage {
 
     /// The steps. Under `running`.
     fn checkpoint_now(&self) -> Result<Seq, StorageError> {
-        let bytes_before = self.commit.lock().log_bytes;
+        let (bytes_before, counted_at) = {
+            let mut commit = self.commit.lock();
+            // While writes are held back nothing is written; the log then keeps what tells the counts.
+            if self.barriers.load(Ordering::Acquire) == 0 {
+                self.write_counts(&mut commit)?;
+            }
+            (commit.log_bytes, commit.counted_at)
+        };
         // The log first: an engine ahead of it would make recovery give up the log's history.
         self.log.flush().map_err(|error| self.log_error(error))?;
         let durable = self.engine.checkpoint().map_err(|error| self.checkpoint_error(error))?;
-        self.log.purge(durable).map_err(|error| self.log_error(error))?;
+        // The entries behind the counts tell what has changed in them since.
+        self.log
+            .purge(durable.min(counted_at))
+            .map_err(|error| self.log_error(error))?;
         self.commit.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
         Ok(durable)
@@ -262,7 +272,12 @@ impl Storage {
         }
         let _running = self.checkpointer.running.lock();
         // Whoever is in the middle of a commit ends it first; whoever comes later, or waits at a barrier, is refused.
-        drop(self.commit.lock());
+        let mut commit = self.commit.lock();
+        let counted = match clean && !stopped {
+            true => self.write_counts(&mut commit),
+            false => Ok(()),
+        };
+        drop(commit);
         self.unblocked.notify_all();
         let engine = match clean && !stopped {
             true => self
@@ -272,11 +287,14 @@ impl Storage {
             false => self.engine.close(CloseMode::Abandon).map_err(StorageError::from),
         };
         let purged = match &engine {
-            Ok(()) if clean && !stopped => self.log.purge(self.engine.durable_seq()).map_err(StorageError::Log),
+            Ok(()) if clean && !stopped => {
+                let needed = self.engine.durable_seq().min(self.commit.lock().counted_at);
+                self.log.purge(needed).map_err(StorageError::Log)
+            }
             _ => Ok(()),
         };
         // Whatever the engine could not do, the log gets everything to disk.
         let log = self.log.close().map_err(StorageError::Log);
-        engine.and(purged).and(log)
+        counted.and(engine).and(purged).and(log)
     }
 }

@@ -1,21 +1,39 @@
 //! Log entries: bytes and back. The format is described in `docs/formats/log-entries.md`, the only description.
 //!
-//! An entry is a header and operations. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes or
+//! An entry is a header and operations. A unit too large for one entry becomes a chain of entries, each with whole
+//! operations, that is applied as one. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes or
 //! a wrong count are errors that name the byte. It allocates nothing.
 
+use crate::diff;
+use crate::limits::ENTRY_BYTES_MAX;
 use crate::{RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Seq, TableId};
 
-/// Version in the first byte of every entry.
-pub(crate) const ENTRY_VERSION: u8 = 1;
-pub(crate) const HEADER_BYTES: usize = 8;
-pub(crate) const COUNT_OFFSET: usize = 4;
+/// Version in the first byte of every entry that is written.
+pub(crate) const ENTRY_VERSION: u8 = 2;
+/// Header of the version.
+pub(crate) const HEADER_BYTES: usize = 24;
+const HEADER_BYTES_V1: usize = 8;
+const FLAGS_OFFSET: usize = 1;
+const COUNT_OFFSET: usize = 4;
+const WALL_OFFSET: usize = 8;
+const CLUSTER_OFFSET: usize = 16;
+
+/// The entry goes on a chain: the chain's first position follows the header.
+const FLAG_CONTINUES: u8 = 1;
+/// More entries of the chain follow: nothing of it is applied yet.
+const FLAG_PARTIAL: u8 = 2;
+/// The session's fields follow.
+const FLAG_SESSION: u8 = 4;
+const CHAIN_BYTES: usize = 8;
 
 pub(crate) const TAG_INSERT: u8 = 1;
-pub(crate) const TAG_UPDATE: u8 = 2;
-pub(crate) const TAG_DELETE: u8 = 3;
+/// Of version 1: without sizes and keys.
+const TAG_UPDATE_V1: u8 = 2;
+/// Of version 1.
+const TAG_DELETE_V1: u8 = 3;
 pub(crate) const TAG_SET_MULTIKEY: u8 = 4;
 pub(crate) const TAG_BUILD_CHUNK: u8 = 5;
 pub(crate) const TAG_PUT_COLLECTION: u8 = 6;
@@ -23,6 +41,56 @@ pub(crate) const TAG_DROP_COLLECTION: u8 = 7;
 pub(crate) const TAG_PUT_VIEW: u8 = 8;
 pub(crate) const TAG_DROP_VIEW: u8 = 9;
 pub(crate) const TAG_INITIALISE: u8 = 10;
+pub(crate) const TAG_REPLACE: u8 = 11;
+pub(crate) const TAG_UPDATE: u8 = 12;
+pub(crate) const TAG_DELETE: u8 = 13;
+pub(crate) const TAG_STATEMENT: u8 = 14;
+pub(crate) const TAG_STATISTICS: u8 = 15;
+const TAGS_OF_V1: std::ops::RangeInclusive<u8> = TAG_INSERT..=TAG_INITIALISE;
+
+/// A change carries the document as it was before.
+const FLAG_PRE_IMAGE: u8 = 1;
+
+/// A point of cluster time: seconds since the epoch in the upper half, an increment in the lower one. Rises strictly from
+/// entry to entry, whatever the clock does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterTime(pub u64);
+
+impl ClusterTime {
+    /// The next point, not before the clock's.
+    pub(crate) fn next(self, now_ms: i64) -> Self {
+        let seconds = u64::try_from(now_ms / 1000).unwrap_or(0).min(u64::from(u32::MAX));
+        Self((self.0 + 1).max(seconds << 32 | 1))
+    }
+}
+
+/// When an entry was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EntryTime {
+    /// Milliseconds since the Unix epoch.
+    pub(crate) wall_ms: i64,
+    pub(crate) cluster: ClusterTime,
+}
+
+/// The logical session a unit belongs to, and its number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntrySession {
+    pub(crate) id: [u8; 16],
+    /// Digest of the user's name.
+    pub(crate) user: [u8; 32],
+    pub(crate) txn_number: i64,
+}
+
+/// The new version of a document.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum NewVersion<'e> {
+    Whole(&'e RawDocument),
+    /// What differs from the old one, see `diff.rs`; `key` is the document key (`{_id: …}`).
+    Difference {
+        key: &'e RawDocument,
+        diff: &'e RawDocument,
+    },
+}
 
 /// One operation of an entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,11 +103,17 @@ pub(crate) enum EntryOp<'e> {
     Update {
         table: TableId,
         id: RecordId,
-        document: &'e RawDocument,
+        /// New size less old size; `None` in version 1.
+        grown: Option<i32>,
+        new: NewVersion<'e>,
+        pre_image: Option<&'e RawDocument>,
     },
     Delete {
         table: TableId,
         id: RecordId,
+        /// Size and document key of what is deleted; `None` in version 1.
+        old: Option<(u32, &'e RawDocument)>,
+        pre_image: Option<&'e RawDocument>,
     },
     SetMultikey {
         index_table: TableId,
@@ -65,6 +139,15 @@ pub(crate) enum EntryOp<'e> {
         namespace: &'e str,
     },
     Initialise,
+    /// The operations that follow belong to this statement of the session's transaction.
+    Statement {
+        id: i32,
+    },
+    /// The counts of collections as of this entry, and the first position whose table names are still needed.
+    Statistics {
+        names_from: Seq,
+        counts: Counts<'e>,
+    },
 }
 
 /// The index tables of a build chunk, 4 bytes each.
@@ -79,9 +162,30 @@ impl<'e> IndexTables<'e> {
     }
 }
 
-/// Gathers an entry: small pieces in one buffer, documents by reference.
+/// Documents and bytes of collections, 20 bytes each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Counts<'e>(&'e [u8]);
+
+const COUNTS_BYTES: usize = 20;
+
+impl<'e> Counts<'e> {
+    /// Table of documents, documents, bytes.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (TableId, i64, i64)> + 'e {
+        self.0.chunks_exact(COUNTS_BYTES).map(|counts| {
+            let [a, b, c, d, rest @ ..] = counts else {
+                unreachable!("chunks of 20 bytes")
+            };
+            let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("8 of 16 bytes"));
+            let (count, bytes) = rest.split_at(8);
+            let table = TableId(u32::from_le_bytes([*a, *b, *c, *d]));
+            (table, number(count), number(bytes))
+        })
+    }
+}
+
+/// One entry that is being gathered: small pieces in one buffer, documents by reference.
 #[derive(Default)]
-pub(crate) struct EntryWriter {
+struct Part {
     buffer: Vec<u8>,
     /// For each document: where in `buffer` it belongs, and its bytes.
     documents: Vec<(usize, Bytes)>,
@@ -89,49 +193,175 @@ pub(crate) struct EntryWriter {
     count: u32,
 }
 
-impl EntryWriter {
-    fn begin(&mut self, tag: u8) -> &mut Vec<u8> {
-        if self.buffer.is_empty() {
-            self.buffer.extend_from_slice(&[ENTRY_VERSION, 0, 0, 0, 0, 0, 0, 0]);
-        }
-        self.count += 1;
-        self.buffer.push(tag);
-        &mut self.buffer
+impl Part {
+    fn byte_len(&self) -> usize {
+        self.buffer.len() + self.document_bytes
     }
 
-    fn record(&mut self, tag: u8, table: TableId, id: RecordId) {
-        let buffer = self.begin(tag);
+    /// Hands the entry over in pieces.
+    fn with_pieces<R>(&self, hand_over: impl FnOnce(&[&[u8]]) -> R) -> R {
+        if let [(at, document)] = self.documents.as_slice() {
+            return hand_over(&[&self.buffer[..*at], document, &self.buffer[*at..]]);
+        }
+        let mut pieces: Vec<&[u8]> = Vec::with_capacity(self.documents.len() * 2 + 1);
+        let mut done = 0;
+        for (at, document) in &self.documents {
+            pieces.extend([&self.buffer[done..*at], document]);
+            done = *at;
+        }
+        pieces.push(&self.buffer[done..]);
+        hand_over(&pieces)
+    }
+}
+
+/// Gathers the operations of a unit into an entry, or a chain of entries.
+pub(crate) struct EntryWriter {
+    /// Those that are full.
+    full: Vec<Part>,
+    current: Part,
+    /// Bytes and operations in `full`.
+    full_bytes: usize,
+    full_count: usize,
+    /// An entry that would grow beyond so many bytes is full.
+    part_bytes_max: usize,
+}
+
+impl Default for EntryWriter {
+    fn default() -> Self {
+        Self::with_part_bytes(ENTRY_BYTES_MAX)
+    }
+}
+
+impl EntryWriter {
+    /// One that begins a new entry of the chain before so many bytes.
+    pub(crate) fn with_part_bytes(part_bytes_max: usize) -> Self {
+        Self {
+            full: Vec::new(),
+            current: Part::default(),
+            full_bytes: 0,
+            full_count: 0,
+            part_bytes_max,
+        }
+    }
+
+    /// Begins an operation of about so many bytes.
+    fn begin(&mut self, tag: u8, bytes: usize) -> &mut Vec<u8> {
+        if self.current.count > 0 && self.current.byte_len() + bytes > self.part_bytes_max {
+            self.cut();
+        }
+        if self.current.buffer.is_empty() {
+            self.begin_header(0);
+        }
+        self.current.count += 1;
+        self.current.buffer.push(tag);
+        &mut self.current.buffer
+    }
+
+    fn begin_header(&mut self, flags: u8) {
+        let mut header = [0; HEADER_BYTES];
+        (header[0], header[FLAGS_OFFSET]) = (ENTRY_VERSION, flags);
+        self.current.buffer.extend_from_slice(&header);
+    }
+
+    /// What follows goes into the next entry of the chain.
+    fn cut(&mut self) {
+        self.current.buffer[FLAGS_OFFSET] |= FLAG_PARTIAL;
+        self.full_bytes += self.current.byte_len();
+        self.full_count += self.current.count as usize;
+        self.full.push(std::mem::take(&mut self.current));
+        self.begin_header(FLAG_CONTINUES);
+        self.current.buffer.extend_from_slice(&[0; CHAIN_BYTES]);
+    }
+
+    fn record(&mut self, tag: u8, table: TableId, id: RecordId, bytes: usize) -> &mut Vec<u8> {
+        let buffer = self.begin(tag, bytes);
         buffer.extend_from_slice(&table.0.to_le_bytes());
         buffer.extend_from_slice(&id.0.to_le_bytes());
+        buffer
     }
 
     fn document(&mut self, document: Bytes) {
-        self.document_bytes += document.len();
-        self.documents.push((self.buffer.len(), document));
+        self.current.document_bytes += document.len();
+        self.current.documents.push((self.current.buffer.len(), document));
+    }
+
+    /// The session of all operations, before the first one.
+    #[cfg_attr(not(test), expect(dead_code, reason = "sessions fill it in"))]
+    pub(crate) fn session(&mut self, session: &EntrySession) {
+        assert!(self.current.buffer.is_empty(), "the session comes first");
+        self.begin_header(FLAG_SESSION);
+        let buffer = &mut self.current.buffer;
+        buffer.extend_from_slice(&session.id);
+        buffer.extend_from_slice(&session.user);
+        buffer.extend_from_slice(&session.txn_number.to_le_bytes());
+    }
+
+    /// The statement of the operations that follow.
+    #[cfg_attr(not(test), expect(dead_code, reason = "sessions fill it in"))]
+    pub(crate) fn statement(&mut self, id: i32) {
+        self.begin(TAG_STATEMENT, 0).extend_from_slice(&id.to_le_bytes());
     }
 
     pub(crate) fn insert(&mut self, table: TableId, id: RecordId, document: Bytes) {
-        self.record(TAG_INSERT, table, id);
+        self.record(TAG_INSERT, table, id, document.len());
         self.document(document);
     }
 
-    pub(crate) fn update(&mut self, table: TableId, id: RecordId, document: Bytes) {
-        self.record(TAG_UPDATE, table, id);
-        self.document(document);
+    /// A new version: the difference, where that is shorter than the whole.
+    pub(crate) fn update(
+        &mut self,
+        table: TableId,
+        id: RecordId,
+        old: &RawDocument,
+        new: &Bytes,
+        pre_image: Option<Bytes>,
+    ) {
+        let grown = i32::try_from(new.len() as i64 - old.as_bytes().len() as i64).expect("documents are below 2 GiB");
+        let pre_image_bytes = pre_image.as_ref().map_or(0, Bytes::len);
+        let buffer = self.record(TAG_UPDATE, table, id, new.len() + pre_image_bytes);
+        let tag_at = buffer.len() - 13;
+        buffer.extend_from_slice(&grown.to_le_bytes());
+        buffer.push(if pre_image.is_some() { FLAG_PRE_IMAGE } else { 0 });
+        let new_at = buffer.len();
+        let differs = diff::append_key(new, buffer).is_some_and(|()| {
+            let key_bytes = buffer.len() - new_at;
+            let limit = new.len().saturating_sub(key_bytes);
+            diff::diff(old.as_bytes(), new, limit, buffer)
+        });
+        if !differs {
+            buffer.truncate(new_at);
+            buffer[tag_at] = TAG_REPLACE;
+            self.document(new.clone());
+        }
+        if let Some(pre_image) = pre_image {
+            self.document(pre_image);
+        }
     }
 
-    pub(crate) fn delete(&mut self, table: TableId, id: RecordId) {
-        self.record(TAG_DELETE, table, id);
+    /// `old` is the document as it is stored.
+    pub(crate) fn delete(&mut self, table: TableId, id: RecordId, old: &RawDocument, pre_image: Option<Bytes>) {
+        let pre_image_bytes = pre_image.as_ref().map_or(0, Bytes::len);
+        let buffer = self.record(TAG_DELETE, table, id, pre_image_bytes);
+        let bytes = u32::try_from(old.as_bytes().len()).expect("documents are below 2 GiB");
+        buffer.extend_from_slice(&bytes.to_le_bytes());
+        buffer.push(if pre_image.is_some() { FLAG_PRE_IMAGE } else { 0 });
+        if diff::append_key(old.as_bytes(), buffer).is_none() {
+            // A document that was damaged is deleted all the same.
+            buffer.extend_from_slice(&EMPTY_DOCUMENT);
+        }
+        if let Some(pre_image) = pre_image {
+            self.document(pre_image);
+        }
     }
 
     pub(crate) fn set_multikey(&mut self, index_table: TableId, field: u8, part: u8) {
-        let buffer = self.begin(TAG_SET_MULTIKEY);
+        let buffer = self.begin(TAG_SET_MULTIKEY, 0);
         buffer.extend_from_slice(&index_table.0.to_le_bytes());
         buffer.extend_from_slice(&[field, part]);
     }
 
     pub(crate) fn build_chunk(&mut self, table: TableId, first: RecordId, last: RecordId, indexes: &[TableId]) {
-        let buffer = self.begin(TAG_BUILD_CHUNK);
+        let buffer = self.begin(TAG_BUILD_CHUNK, 0);
         buffer.extend_from_slice(&table.0.to_le_bytes());
         buffer.extend_from_slice(&first.0.to_le_bytes());
         buffer.extend_from_slice(&last.0.to_le_bytes());
@@ -142,53 +372,94 @@ impl EntryWriter {
     }
 
     pub(crate) fn put_collection(&mut self, row: &RawDocument) {
-        self.begin(TAG_PUT_COLLECTION).extend_from_slice(row.as_bytes());
+        let bytes = row.as_bytes();
+        self.begin(TAG_PUT_COLLECTION, bytes.len()).extend_from_slice(bytes);
     }
 
     pub(crate) fn drop_collection(&mut self, uuid: [u8; 16]) {
-        self.begin(TAG_DROP_COLLECTION).extend_from_slice(&uuid);
+        self.begin(TAG_DROP_COLLECTION, 0).extend_from_slice(&uuid);
     }
 
     pub(crate) fn put_view(&mut self, row: &RawDocument) {
-        self.begin(TAG_PUT_VIEW).extend_from_slice(row.as_bytes());
+        let bytes = row.as_bytes();
+        self.begin(TAG_PUT_VIEW, bytes.len()).extend_from_slice(bytes);
     }
 
     pub(crate) fn drop_view(&mut self, namespace: &str) {
         let length = u16::try_from(namespace.len()).expect("a namespace has at most 255 bytes");
-        let buffer = self.begin(TAG_DROP_VIEW);
+        let buffer = self.begin(TAG_DROP_VIEW, namespace.len());
         buffer.extend_from_slice(&length.to_le_bytes());
         buffer.extend_from_slice(namespace.as_bytes());
     }
 
     pub(crate) fn initialise(&mut self) {
-        self.begin(TAG_INITIALISE);
+        self.begin(TAG_INITIALISE, 0);
+    }
+
+    /// Table of documents, documents, bytes; see [`EntryOp::Statistics`].
+    pub(crate) fn statistics(&mut self, names_from: Seq, counts: &[(TableId, i64, i64)]) {
+        let buffer = self.begin(TAG_STATISTICS, counts.len() * COUNTS_BYTES);
+        buffer.extend_from_slice(&names_from.0.to_le_bytes());
+        let number = u32::try_from(counts.len()).expect("table ids have 32 bits");
+        buffer.extend_from_slice(&number.to_le_bytes());
+        for (table, count, bytes) in counts {
+            buffer.extend_from_slice(&table.0.to_le_bytes());
+            buffer.extend_from_slice(&count.to_le_bytes());
+            buffer.extend_from_slice(&bytes.to_le_bytes());
+        }
     }
 
     /// Operations gathered.
     pub(crate) fn count(&self) -> usize {
-        self.count as usize
+        self.full_count + self.current.count as usize
     }
 
-    /// Length of the entry so far.
+    /// Length of the entries so far.
     pub(crate) fn byte_len(&self) -> usize {
-        self.buffer.len() + self.document_bytes
+        self.full_bytes + self.current.byte_len()
     }
 
-    /// Hands the finished entry over in parts.
-    pub(crate) fn with_parts<R>(&mut self, hand_over: impl FnOnce(&[&[u8]]) -> R) -> R {
-        self.buffer[COUNT_OFFSET..HEADER_BYTES].copy_from_slice(&self.count.to_le_bytes());
-        if let [(at, document)] = self.documents.as_slice() {
-            return hand_over(&[&self.buffer[..*at], document, &self.buffer[*at..]]);
-        }
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(self.documents.len() * 2 + 1);
-        let mut done = 0;
-        for (at, document) in &self.documents {
-            parts.extend([&self.buffer[done..*at], document]);
-            done = *at;
-        }
-        parts.push(&self.buffer[done..]);
-        hand_over(&parts)
+    /// Entries that it becomes.
+    pub(crate) fn entries(&self) -> u64 {
+        self.full.len() as u64 + 1
     }
+
+    /// Hands the entries over, each in pieces, in order. `first` is the position that the first of them gets. Stops at the
+    /// first error: what was handed over is then a chain without an end, which readers drop. Answers what the last call did.
+    pub(crate) fn hand_over<E>(
+        &mut self,
+        first: Seq,
+        time: EntryTime,
+        mut hand_over: impl FnMut(&[&[u8]]) -> Result<Seq, E>,
+    ) -> Result<Seq, E> {
+        let mut last = Ok(first);
+        for part in self.full.iter_mut().chain([&mut self.current]) {
+            let buffer = &mut part.buffer;
+            buffer[COUNT_OFFSET..COUNT_OFFSET + 4].copy_from_slice(&part.count.to_le_bytes());
+            buffer[WALL_OFFSET..WALL_OFFSET + 8].copy_from_slice(&time.wall_ms.to_le_bytes());
+            buffer[CLUSTER_OFFSET..CLUSTER_OFFSET + 8].copy_from_slice(&time.cluster.0.to_le_bytes());
+            if buffer[FLAGS_OFFSET] & FLAG_CONTINUES != 0 {
+                buffer[HEADER_BYTES..HEADER_BYTES + CHAIN_BYTES].copy_from_slice(&first.0.to_le_bytes());
+            }
+            last = Ok(part.with_pieces(&mut hand_over)?);
+        }
+        last
+    }
+}
+
+const EMPTY_DOCUMENT: [u8; 5] = [5, 0, 0, 0, 0];
+
+/// What stands before an entry's operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct EntryHeader {
+    pub(crate) version: u8,
+    /// Zero in version 1.
+    pub(crate) time: EntryTime,
+    pub(crate) session: Option<EntrySession>,
+    /// The position of the first entry of the chain that this one goes on.
+    pub(crate) chain_first: Option<Seq>,
+    /// More entries of the chain follow.
+    pub(crate) partial: bool,
 }
 
 /// Reads the operations of an entry in order.
@@ -197,6 +468,7 @@ pub(crate) struct EntryReader<'e> {
     bytes: &'e [u8],
     offset: usize,
     left: u32,
+    header: EntryHeader,
 }
 
 impl<'e> EntryReader<'e> {
@@ -206,17 +478,50 @@ impl<'e> EntryReader<'e> {
             bytes,
             offset: 0,
             left: 0,
+            header: EntryHeader::default(),
         };
-        let header: &[u8; HEADER_BYTES] = reader.take_array("header")?;
-        let [version, reserved @ .., c0, c1, c2, c3] = *header;
-        if version != ENTRY_VERSION {
-            return Err(reader.damaged_at(0, format!("version {version}, {ENTRY_VERSION} expected")));
+        let [version, flags, reserved @ .., c0, c1, c2, c3] = *reader.take_array::<HEADER_BYTES_V1>("header")?;
+        let reserved_flags = match version {
+            1 => u8::MAX,
+            ENTRY_VERSION => !(FLAG_CONTINUES | FLAG_PARTIAL | FLAG_SESSION),
+            _ => {
+                let text = format!("version {version}, at most {ENTRY_VERSION} expected");
+                return Err(reader.damaged_at(0, text));
+            }
+        };
+        if flags & reserved_flags != 0 || reserved != [0; 2] {
+            let text = format!("reserved bytes {flags} {reserved:?}, zeros expected");
+            return Err(reader.damaged_at(FLAGS_OFFSET, text));
         }
-        if reserved != [0; 3] {
-            return Err(reader.damaged_at(1, format!("reserved bytes {reserved:?}, zeros expected")));
-        }
+        reader.header.version = version;
         reader.left = u32::from_le_bytes([c0, c1, c2, c3]);
+        if version > 1 {
+            reader.take_header(flags)?;
+        }
         Ok(reader)
+    }
+
+    fn take_header(&mut self, flags: u8) -> Result<(), StorageError> {
+        self.header.time = EntryTime {
+            wall_ms: i64::from_le_bytes(*self.take_array("wall time")?),
+            cluster: ClusterTime(u64::from_le_bytes(*self.take_array("cluster time")?)),
+        };
+        self.header.partial = flags & FLAG_PARTIAL != 0;
+        if flags & FLAG_CONTINUES != 0 {
+            self.header.chain_first = Some(Seq(u64::from_le_bytes(*self.take_array("chain")?)));
+        }
+        if flags & FLAG_SESSION != 0 {
+            self.header.session = Some(EntrySession {
+                id: *self.take_array("session")?,
+                user: *self.take_array("user")?,
+                txn_number: i64::from_le_bytes(*self.take_array("transaction number")?),
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn header(&self) -> &EntryHeader {
+        &self.header
     }
 
     /// The next operation; `None` after the last one.
@@ -230,21 +535,44 @@ impl<'e> EntryReader<'e> {
         self.left -= 1;
         let at = self.offset;
         let [tag] = *self.take_array("tag")?;
+        let known = match self.header.version {
+            1 => TAGS_OF_V1.contains(&tag),
+            _ => !matches!(tag, TAG_UPDATE_V1 | TAG_DELETE_V1),
+        };
         let op = match tag {
+            tag if !known => {
+                let version = self.header.version;
+                return Err(self.damaged_at(at, format!("operation {tag} in an entry of version {version}")));
+            }
             TAG_INSERT => EntryOp::Insert {
                 table: self.table()?,
                 id: self.record_id()?,
                 document: self.take_document()?,
             },
-            TAG_UPDATE => EntryOp::Update {
+            TAG_UPDATE_V1 => EntryOp::Update {
                 table: self.table()?,
                 id: self.record_id()?,
-                document: self.take_document()?,
+                grown: None,
+                new: NewVersion::Whole(self.take_document()?),
+                pre_image: None,
             },
-            TAG_DELETE => EntryOp::Delete {
+            TAG_REPLACE | TAG_UPDATE => self.take_update(tag)?,
+            TAG_DELETE_V1 => EntryOp::Delete {
                 table: self.table()?,
                 id: self.record_id()?,
+                old: None,
+                pre_image: None,
             },
+            TAG_DELETE => {
+                let (table, id, bytes) = (self.table()?, self.record_id()?, self.number()?);
+                let has_pre_image = self.take_flags()?;
+                EntryOp::Delete {
+                    table,
+                    id,
+                    old: Some((bytes, self.take_document()?)),
+                    pre_image: self.take_pre_image(has_pre_image)?,
+                }
+            }
             TAG_SET_MULTIKEY => {
                 let (index_table, [field, part]) = (self.table()?, *self.take_array("place")?);
                 EntryOp::SetMultikey {
@@ -272,9 +600,55 @@ impl<'e> EntryReader<'e> {
                 }
             }
             TAG_INITIALISE => EntryOp::Initialise,
+            TAG_STATEMENT => EntryOp::Statement {
+                id: i32::from_le_bytes(*self.take_array("statement")?),
+            },
+            TAG_STATISTICS => {
+                let names_from = Seq(u64::from_le_bytes(*self.take_array("position")?));
+                let length = u64::from(self.number()?) * COUNTS_BYTES as u64;
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                EntryOp::Statistics {
+                    names_from,
+                    counts: Counts(self.take(length, "counts")?),
+                }
+            }
             other => return Err(self.damaged_at(at, format!("unknown operation {other}"))),
         };
         Ok(Some(op))
+    }
+
+    fn take_update(&mut self, tag: u8) -> Result<EntryOp<'e>, StorageError> {
+        let (table, id) = (self.table()?, self.record_id()?);
+        let grown = i32::from_le_bytes(*self.take_array("growth")?);
+        let has_pre_image = self.take_flags()?;
+        let new = match tag {
+            TAG_REPLACE => NewVersion::Whole(self.take_document()?),
+            _ => NewVersion::Difference {
+                key: self.take_document()?,
+                diff: self.take_document()?,
+            },
+        };
+        Ok(EntryOp::Update {
+            table,
+            id,
+            grown: Some(grown),
+            new,
+            pre_image: self.take_pre_image(has_pre_image)?,
+        })
+    }
+
+    /// Whether a pre-image stands at the operation's end.
+    fn take_flags(&mut self) -> Result<bool, StorageError> {
+        let at = self.offset;
+        match *self.take_array("flags")? {
+            [0] => Ok(false),
+            [FLAG_PRE_IMAGE] => Ok(true),
+            [flags] => Err(self.damaged_at(at, format!("flags {flags}, 0 or 1 expected"))),
+        }
+    }
+
+    fn take_pre_image(&mut self, is_there: bool) -> Result<Option<&'e RawDocument>, StorageError> {
+        is_there.then(|| self.take_document()).transpose()
     }
 
     fn take_build_chunk(&mut self) -> Result<EntryOp<'e>, StorageError> {
@@ -287,6 +661,10 @@ impl<'e> EntryReader<'e> {
             last,
             indexes,
         })
+    }
+
+    fn number(&mut self) -> Result<u32, StorageError> {
+        Ok(u32::from_le_bytes(*self.take_array("number")?))
     }
 
     fn table(&mut self) -> Result<TableId, StorageError> {
@@ -345,4 +723,4 @@ impl<'e> EntryReader<'e> {
 
 #[cfg(test)]
 #[path = "entry_tests.rs"]
-mod tests;
+pub(crate) mod tests;

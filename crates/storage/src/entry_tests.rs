@@ -3,28 +3,56 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use bson::rawdoc;
+use bson::{RawDocument, rawdoc};
 use vfs::{Random, SeededRandom};
+
+const TIME: EntryTime = EntryTime {
+    wall_ms: 0x0102_0304_0506,
+    cluster: ClusterTime(0x6553_F100_0000_0007),
+};
+
+/// The entries of a writer that gets its places from position 7 on.
+fn entries(mut writer: EntryWriter) -> Vec<Vec<u8>> {
+    let (length, number, mut entries) = (writer.byte_len(), writer.entries(), Vec::new());
+    let last = writer.hand_over(Seq(7), TIME, |pieces| {
+        entries.push(pieces.concat());
+        Ok::<_, ()>(Seq(6 + entries.len() as u64))
+    });
+    assert_eq!((last, entries.len() as u64), (Ok(Seq(6 + number)), number));
+    assert_eq!(entries.iter().map(Vec::len).sum::<usize>(), length);
+    entries
+}
 
 /// One entry with every kind of operation.
 fn sample() -> Vec<u8> {
-    let document = rawdoc! { "_id": 1, "a": "x" };
-    let stored = Bytes::copy_from_slice(document.as_bytes());
+    let old = rawdoc! { "_id": 1, "a": "x", "pad": "0123456789" };
+    let new = rawdoc! { "_id": 1, "a": "y", "pad": "0123456789" };
+    let small = rawdoc! { "_id": 1, "a": "x" };
+    let stored = |document: &RawDocument| Bytes::copy_from_slice(document.as_bytes());
     let mut entry = EntryWriter::default();
-    entry.insert(TableId(16), RecordId(1), stored.clone());
-    entry.update(TableId(16), RecordId(2), stored);
-    entry.delete(TableId(16), RecordId(3));
+    entry.session(&EntrySession {
+        id: *b"session-session-",
+        user: [0xAB; 32],
+        txn_number: 9,
+    });
+    entry.statement(3);
+    entry.insert(TableId(16), RecordId(1), stored(&small));
+    entry.update(TableId(16), RecordId(2), &old, &stored(&small), None);
+    entry.update(TableId(16), RecordId(2), &old, &stored(&new), Some(stored(&small)));
+    entry.delete(TableId(16), RecordId(3), &small, None);
+    entry.delete(TableId(16), RecordId(3), &small, Some(stored(&small)));
     entry.set_multikey(TableId(18), 1, 2);
     entry.build_chunk(TableId(16), RecordId(4), RecordId(9), &[TableId(18), TableId(19)]);
-    entry.put_collection(&document);
+    entry.put_collection(&small);
     entry.drop_collection(*b"0123456789abcdef");
-    entry.put_view(&document);
+    entry.put_view(&small);
     entry.drop_view("db.view");
     entry.initialise();
-    let length = entry.byte_len();
-    let bytes = entry.with_parts(|parts| parts.concat());
-    assert_eq!(bytes.len(), length);
-    bytes
+    entry.statistics(Seq(5), &[(TableId(16), 2, 60), (TableId(20), -1, -2)]);
+    let [entry] = &entries(entry)[..] else {
+        panic!("one entry")
+    };
+    entry.clone()
 }
 
 fn read_all(bytes: &[u8]) -> Result<Vec<EntryOp<'_>>, StorageError> {
@@ -39,81 +67,233 @@ fn read_all(bytes: &[u8]) -> Result<Vec<EntryOp<'_>>, StorageError> {
 #[test]
 fn operations_come_back_in_order() {
     let bytes = sample();
-    let document = rawdoc! { "_id": 1, "a": "x" };
+    let header = *EntryReader::new(Seq(7), &bytes).unwrap().header();
+    let session = EntrySession {
+        id: *b"session-session-",
+        user: [0xAB; 32],
+        txn_number: 9,
+    };
+    let expected = EntryHeader {
+        version: 2,
+        time: TIME,
+        session: Some(session),
+        chain_first: None,
+        partial: false,
+    };
+    assert_eq!(header, expected);
+    let (small, key) = (rawdoc! { "_id": 1, "a": "x" }, rawdoc! { "_id": 1 });
+    let diff = rawdoc! { "u": { "a": "y" } };
+    let (table, id) = (TableId(16), RecordId(2));
     let ops = read_all(&bytes).unwrap();
-    assert_eq!(ops.len(), 10);
+    let shrunk = small.as_bytes().len() as i32 - 43;
     assert_eq!(
-        ops[0],
-        EntryOp::Insert {
-            table: TableId(16),
-            id: RecordId(1),
-            document: &document
-        }
-    );
-    assert_eq!(
-        ops[1],
-        EntryOp::Update {
-            table: TableId(16),
-            id: RecordId(2),
-            document: &document
-        }
-    );
-    assert_eq!(
-        ops[2],
-        EntryOp::Delete {
-            table: TableId(16),
-            id: RecordId(3)
-        }
-    );
-    assert_eq!(
-        ops[3],
-        EntryOp::SetMultikey {
-            index_table: TableId(18),
-            field: 1,
-            part: 2
-        }
+        ops[..6],
+        [
+            EntryOp::Statement { id: 3 },
+            EntryOp::Insert {
+                table,
+                id: RecordId(1),
+                document: &small
+            },
+            EntryOp::Update {
+                table,
+                id,
+                grown: Some(shrunk),
+                new: NewVersion::Whole(&small),
+                pre_image: None
+            },
+            EntryOp::Update {
+                table,
+                id,
+                grown: Some(0),
+                new: NewVersion::Difference { key: &key, diff: &diff },
+                pre_image: Some(&small)
+            },
+            EntryOp::Delete {
+                table,
+                id: RecordId(3),
+                old: Some((23, &key)),
+                pre_image: None
+            },
+            EntryOp::Delete {
+                table,
+                id: RecordId(3),
+                old: Some((23, &key)),
+                pre_image: Some(&small)
+            },
+        ]
     );
     let EntryOp::BuildChunk {
         first, last, indexes, ..
-    } = &ops[4]
+    } = &ops[7]
     else {
-        panic!("{:?}", ops[4])
+        panic!("{:?}", ops[7])
     };
     assert_eq!((*first, *last), (RecordId(4), RecordId(9)));
     assert_eq!(indexes.iter().collect::<Vec<_>>(), [TableId(18), TableId(19)]);
     assert_eq!(
-        ops[6],
+        ops[9],
         EntryOp::DropCollection {
             uuid: *b"0123456789abcdef"
         }
     );
-    assert_eq!(ops[8], EntryOp::DropView { namespace: "db.view" });
-    assert_eq!(ops[9], EntryOp::Initialise);
+    assert_eq!(ops[11], EntryOp::DropView { namespace: "db.view" });
+    assert_eq!(ops[12], EntryOp::Initialise);
+    let EntryOp::Statistics { names_from, counts } = ops[13] else {
+        panic!("{:?}", ops[13])
+    };
+    assert_eq!(names_from, Seq(5));
+    assert_eq!(
+        counts.iter().collect::<Vec<_>>(),
+        [(TableId(16), 2, 60), (TableId(20), -1, -2)]
+    );
+    assert_eq!(ops.len(), 14);
 }
 
 /// The layout as it is on disk. A change here is a change of format: new version, new description.
 #[test]
 fn layout_snapshot() {
     let hex: String = sample().iter().map(|byte| format!("{byte:02x}")).collect();
-    let document = "17000000105f69640001000000026100020000007800 00".replace(' ', "");
+    let document = "17000000 10 5f696400 01000000 02 6100 02000000 7800 00";
+    let key = "0e000000 10 5f696400 01000000 00";
     let expected = [
-        "01000000 0a000000",
+        "02 04 0000 0e000000 0605040302010000 0700000000f15365",
+        "73657373696f6e2d73657373696f6e2d",
+        &"ab".repeat(32),
+        "0900000000000000",
+        "0e 03000000",
         "01 10000000 0100000000000000",
-        &document,
-        "02 10000000 0200000000000000",
-        &document,
-        "03 10000000 0300000000000000",
+        document,
+        "0b 10000000 0200000000000000 ecffffff 00",
+        document,
+        "0c 10000000 0200000000000000 00000000 01",
+        key,
+        "16000000 03 7500 0e000000 02 6100 02000000 7900 00 00",
+        document,
+        "0d 10000000 0300000000000000 17000000 00",
+        key,
+        "0d 10000000 0300000000000000 17000000 01",
+        key,
+        document,
         "04 12000000 01 02",
         "05 10000000 0400000000000000 0900000000000000 02 12000000 13000000",
         "06",
-        &document,
+        document,
         "07 30313233343536373839616263646566",
         "08",
-        &document,
+        document,
         "09 0700 64622e76696577",
         "0a",
+        "0f 0500000000000000 02000000",
+        "10000000 0200000000000000 3c00000000000000",
+        "14000000 ffffffffffffffff feffffffffffffff",
     ];
     assert_eq!(hex, expected.concat().replace(' ', ""));
+}
+
+/// The layout of version 1, which is not written any more.
+#[test]
+fn entries_of_version_1_are_read() {
+    let document = rawdoc! { "_id": 1, "a": "x" };
+    let bytes = v1_entry(&[
+        &[&[1, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0], document.as_bytes()].concat(),
+        &[&[2, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0], document.as_bytes()].concat(),
+        &[3, 16, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+        &[10],
+    ]);
+    let (table, header) = (TableId(16), *EntryReader::new(Seq(7), &bytes).unwrap().header());
+    let expected = EntryHeader {
+        version: 1,
+        ..EntryHeader::default()
+    };
+    assert_eq!(header, expected);
+    assert_eq!(
+        read_all(&bytes).unwrap(),
+        [
+            EntryOp::Insert {
+                table,
+                id: RecordId(1),
+                document: &document
+            },
+            EntryOp::Update {
+                table,
+                id: RecordId(2),
+                grown: None,
+                new: NewVersion::Whole(&document),
+                pre_image: None
+            },
+            EntryOp::Delete {
+                table,
+                id: RecordId(3),
+                old: None,
+                pre_image: None
+            },
+            EntryOp::Initialise,
+        ]
+    );
+    for tag in [11, 12, 13, 14, 15] {
+        assert!(read_all(&v1_entry(&[&[tag; 40]])).is_err(), "tag {tag} came later");
+    }
+}
+
+/// An entry of version 1 with these operations.
+pub(crate) fn v1_entry(operations: &[&[u8]]) -> Vec<u8> {
+    let header = [1, 0, 0, 0, operations.len() as u8, 0, 0, 0];
+    [header.as_slice(), &operations.concat()].concat()
+}
+
+#[test]
+fn large_units_become_chains_of_whole_operations() {
+    let document = Bytes::copy_from_slice(rawdoc! { "_id": 1, "a": "x".repeat(50) }.as_bytes());
+    let mut writer = EntryWriter::with_part_bytes(200);
+    for id in 0..7 {
+        writer.insert(TableId(16), RecordId(id), document.clone());
+    }
+    assert_eq!(writer.count(), 7);
+    let entries = entries(writer);
+    assert_eq!(entries.len(), 4);
+    let mut ids = Vec::new();
+    for (place, entry) in entries.iter().enumerate() {
+        let mut reader = EntryReader::new(Seq(7 + place as u64), entry).unwrap();
+        let header = reader.header();
+        assert_eq!(
+            (header.time, header.partial, header.chain_first),
+            (TIME, place < 3, (place > 0).then_some(Seq(7)))
+        );
+        while let Some(EntryOp::Insert { id, .. }) = reader.next_op().unwrap() {
+            ids.push(id.0);
+        }
+    }
+    assert_eq!(ids, (0..7).collect::<Vec<_>>());
+}
+
+/// One field of 100 bytes in a document of a kilobyte: what an update costs in the log, before compression.
+#[test]
+fn an_update_of_one_field_is_small() {
+    let fields = |changed: &str| {
+        let mut document = rawdoc! { "_id": "user6284781860667377211" };
+        for field in 0..10 {
+            let name = bson::raw::CString::try_from(format!("field{field}")).unwrap();
+            let value = if field == 4 {
+                changed.to_owned()
+            } else {
+                "v".repeat(100)
+            };
+            document.append(name, value);
+        }
+        document
+    };
+    let (old, new) = (fields(&"v".repeat(100)), fields(&"w".repeat(100)));
+    let mut entry = EntryWriter::default();
+    entry.update(
+        TableId(16),
+        RecordId(1),
+        &old,
+        &Bytes::copy_from_slice(new.as_bytes()),
+        None,
+    );
+    let bytes = entry.byte_len();
+    assert!(new.as_bytes().len() > 1100 && bytes <= 250, "{bytes} bytes");
 }
 
 #[test]

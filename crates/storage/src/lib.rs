@@ -4,13 +4,13 @@
 //! no commands, no query operators (a partial index's filter comes compiled, as a [`Predicate`]) and no files: the log
 //! (`oplog`) and the engine keep what it gives them.
 //!
-//! Reading the source: `storage.rs` is what everything shares; `write.rs` gathers changes and `commit.rs` takes them into
-//! log and engine; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry; `apply.rs` turns an entry
-//! back into a batch, and `recovery.rs` does so at open; `ddl.rs` and `build.rs` change definitions; `backup.rs`
-//! pins what is to be copied; `locks/` is `docs/locks.md` in code.
+//! Reading the source: `storage.rs` is what everything shares; `write.rs` evaluates changes under locks and `commit.rs`
+//! takes them into log and engine; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs`
+//! what an update changed; `effect.rs` is what an entry does, for those who write it and for `recovery.rs`, which reads it
+//! back; `ddl.rs`, `build.rs` and `apply.rs` change definitions; `backup.rs` pins what is to be copied; `locks/` is
+//! `docs/locks.md` in code.
 //!
-//! Invariant: the engine's state at `Seq` s is the fold of `apply.rs` over the log's entries up to s; the write path only
-//! prepares the same batches earlier.
+//! Invariant: the engine's state at `Seq` s is the fold of `effect.rs` over the log's entries up to s.
 
 mod apply;
 mod backup;
@@ -23,6 +23,8 @@ mod checkpoint;
 mod commit;
 mod consistency;
 mod ddl;
+mod diff;
+mod effect;
 mod entry;
 mod error;
 mod index_keys;

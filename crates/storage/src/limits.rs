@@ -6,9 +6,11 @@ use std::time::Duration;
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Largest document stored at all: what the server adds to a client's document (16 KiB) included.
 pub const STORED_DOCUMENT_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16 * 1024;
-/// Bytes of changes one unit gathers at most, so that its log entry stays below the log's limit of 48 MiB: two largest
-/// documents and what the entry adds to them.
+/// Bytes of changes one unit gathers at most: two largest documents and what the entry adds to them.
 pub const UNIT_BYTES_MAX: usize = 40 * 1024 * 1024;
+/// A log entry that would grow beyond so many bytes goes on in another one of its chain. One operation has at most two
+/// largest documents: below the log's limit of 49 MiB.
+pub(crate) const ENTRY_BYTES_MAX: usize = 40 * 1024 * 1024;
 /// Longest namespace in bytes (MongoDB since 4.4).
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 /// Longest database name in bytes, exclusive bound of MongoDB's 64.

@@ -2,27 +2,69 @@
 //!
 //! The mark is exact, so each entry is applied once and finds the state it was made for; an entry that does not fit (an
 //! update of a record that is not there, an unknown table) is damage and refuses to open, naming entry and byte.
+//!
+//! Counts are written down by entries of their own, before checkpoints. Those in the engine belong to the last such entry
+//! at or before its mark; what came between is told by the entries themselves, of which each says by how much it changes
+//! the counts. So reading begins behind that entry, and applying behind the mark. Without a log what came between is
+//! unknown: the counts are then those written down, until `validate` mends them.
 
-use crate::apply::{Definition, count_change, put_multikey};
-use crate::catalog::rows::{self, CATALOG, CollectionRow, STATISTICS};
-use crate::entry::{EntryOp, EntryReader, EntryWriter};
-use crate::index_keys::{IndexWrites, owner};
-use crate::overlay::Overlay;
+use crate::catalog::rows::{self, AS_OF_KEY, CATALOG, CollectionRow, FORMAT_VERSION, Meta, STATISTICS};
+use crate::effect::{Effect, Replay};
+use crate::entry::{ClusterTime, EntryOp, EntryReader, EntryWriter};
 use crate::storage::Storage;
-use crate::{Collection, Index, Namespace, RecordId, RecoveryProgress, StorageError};
+use crate::{Collection, RecoveryProgress, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Batch, Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId, TableKind, TableSpec};
-use hashbrown::HashMap;
+use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
 use keys::MultikeyPaths;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Time between two reports of progress.
 const REPORT_PERIOD: Duration = Duration::from_secs(3);
+
+/// What the engine's own tables say at its mark.
+struct Found {
+    meta: Meta,
+    /// The entry that the counts belong to, and its time.
+    counted: (Seq, ClusterTime),
+}
+
+/// Puts entries that belong together together.
+#[derive(Default)]
+struct Chain {
+    first: Seq,
+    /// Those before the last one.
+    entries: Vec<Bytes>,
+}
+
+impl Chain {
+    /// Takes the next entry of the log. Answers the entries of a unit once they are complete. A chain whose end never came
+    /// is dropped when another unit begins: it was cut off by a crash or an error.
+    fn push(&mut self, seq: Seq, bytes: Bytes) -> Result<Option<Vec<Bytes>>, StorageError> {
+        let reader = EntryReader::new(seq, &bytes)?;
+        let (header, expected) = (*reader.header(), self.first.0 + self.entries.len() as u64);
+        match header.chain_first {
+            None => self.entries.clear(),
+            Some(first) if !self.entries.is_empty() && first == self.first && seq.0 == expected => {}
+            Some(first) => {
+                return Err(reader.damaged_at(0, format!("goes on a chain from {first:?} that is not there")));
+            }
+        }
+        if self.entries.is_empty() {
+            self.first = seq;
+        }
+        if header.partial {
+            self.entries.push(bytes);
+            return Ok(None);
+        }
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.push(bytes);
+        Ok(Some(entries))
+    }
+}
 
 impl Storage {
     pub(crate) fn report_progress(&self, progress: RecoveryProgress) {
@@ -35,49 +77,66 @@ impl Storage {
         let durable = self.engine.durable_seq();
         self.published.store(durable.0, Ordering::Release);
         let mut next_table = self.definitions.lock();
-        let mut initialised = self.engine.tables()?.iter().any(|(table, _)| *table == CATALOG);
-        if initialised {
-            *next_table = self.load_catalog()?;
+        let is_new = !self.engine.tables()?.iter().any(|(table, _)| *table == CATALOG);
+        let mut found = match is_new {
+            true => Found {
+                meta: Meta::default(),
+                counted: (durable, ClusterTime::default()),
+            },
+            false => self.load_catalog(durable)?,
+        };
+        {
+            let mut commit = self.commit.lock();
+            commit.counted_at = found.counted.0;
+            commit.saw_time(found.counted.1);
         }
         let last = self.log.last_seq();
         if last > durable {
             self.report_progress(RecoveryProgress::Started { durable, last });
-            let entries = self.replay_log(durable, last, &mut next_table)?;
+        }
+        let entries = self.replay_log(durable, last, &mut found)?;
+        if last > durable {
             self.report_progress(RecoveryProgress::Finished { entries });
-            initialised |= entries > 0;
         }
-        if !initialised {
-            let (mut entry, mut batch) = (EntryWriter::default(), Batch::new());
+        // A directory without tables, or one of an older format whose counts have been brought up to here.
+        if (is_new && entries == 0) || found.meta.format < FORMAT_VERSION {
+            let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
             entry.initialise();
-            initialise(&mut batch, *next_table);
-            self.commit_entry(&mut entry, &batch, || {})?;
+            entry.statistics(Seq::ZERO, &[]);
+            let mut commit = self.commit.lock();
+            let (seq, time) = (self.place_of(&entry), self.next_time(&commit));
+            effect.initialise(FORMAT_VERSION, &mut found.meta);
+            effect.statistics(self, (seq, time.cluster), Seq::ZERO, std::iter::empty());
+            commit.counted_at = self.commit_under(&mut commit, &mut entry, effect)?;
+            commit.take_changed_counts();
         }
+        *next_table = found.meta.next_table;
         Ok(())
     }
 
-    fn replay_log(&self, durable: Seq, last: Seq, next_table: &mut u32) -> Result<u64, StorageError> {
-        let reader = self
-            .log
-            .read_ahead(durable.next())
-            .map_err(|error| self.log_error(error))?;
-        let mut replayer = Replayer::new(self);
-        let mut entries = 0;
+    /// Reads the log from where the counts are known, and applies it from the engine's mark. Answers how many entries were
+    /// applied.
+    fn replay_log(&self, durable: Seq, last: Seq, found: &mut Found) -> Result<u64, StorageError> {
+        let from = found.counted.0.next().max(self.log.first_seq()).min(durable.next());
+        if from > last {
+            return Ok(0);
+        }
+        let reader = self.log.read_ahead(from).map_err(|error| self.log_error(error))?;
+        let (mut entries, mut chain) = (0, Chain::default());
         let mut reported = self.env.clock.monotonic();
         for entry in reader {
             let (seq, bytes) = entry.map_err(|error| self.log_error(error))?;
-            let snapshot = self.engine.snapshot()?;
-            let mut effect = replayer.evaluate(seq, &bytes, snapshot, next_table)?;
-            effect.finish();
-            self.engine.apply(&effect.overlay.batch, seq)?;
-            self.engine.publish(seq);
-            self.published.store(seq.0, Ordering::Release);
-            let redefined = !effect.definitions.is_empty();
-            effect.install(self);
-            if redefined {
-                replayer.refresh(self);
+            let length = bytes.len() as u64;
+            let unit = chain.push(seq, bytes)?;
+            if seq <= durable {
+                self.count_unit(seq, &unit.unwrap_or_default())?;
+                continue;
+            }
+            if let Some(unit) = unit {
+                self.replay_unit(seq, &unit, found)?;
             }
             entries += 1;
-            self.commit.lock().log_bytes += bytes.len() as u64;
+            self.commit.lock().log_bytes += length;
             self.figures.replayed_entries.store(entries, Ordering::Relaxed);
             let now = self.env.clock.monotonic();
             if now.saturating_sub(reported) >= REPORT_PERIOD {
@@ -88,18 +147,73 @@ impl Storage {
         Ok(entries)
     }
 
-    /// Fills the catalog from its table. Answers the next table id.
-    fn load_catalog(&self) -> Result<u32, StorageError> {
+    fn replay_unit(&self, seq: Seq, unit: &[Bytes], found: &mut Found) -> Result<(), StorageError> {
+        let (mut effect, mut replay) = (Effect::default(), Replay(self.engine.snapshot()?));
+        for entry in unit {
+            effect.add_entry(self, seq, entry, &mut replay, &mut found.meta)?;
+        }
+        if found.meta.format < FORMAT_VERSION {
+            effect.add_counts();
+        }
+        // What it pins could not be pruned by the engine while applying.
+        drop(replay);
+        self.engine.apply(effect.batch(), seq)?;
+        self.engine.publish(seq);
+        self.published.store(seq.0, Ordering::Release);
+        let mut commit = self.commit.lock();
+        for entry in unit {
+            commit.saw_time(EntryReader::new(seq, entry)?.header().time.cluster);
+        }
+        effect.install(self, &mut commit);
+        Ok(())
+    }
+
+    /// Takes in what a unit that the engine has changed in the counts since they were written down. Of collections that are
+    /// gone at the engine's mark nobody asks.
+    fn count_unit(&self, seq: Seq, unit: &[Bytes]) -> Result<(), StorageError> {
+        let mut effect = Effect::default();
+        let mut commit = self.commit.lock();
+        for entry in unit {
+            let mut reader = EntryReader::new(seq, entry)?;
+            commit.saw_time(reader.header().time.cluster);
+            while let Some(op) = reader.next_op()? {
+                let (table, count, bytes) = match op {
+                    EntryOp::Insert { table, document, .. } => (table, 1, document.as_bytes().len() as i64),
+                    EntryOp::Update {
+                        table,
+                        grown: Some(grown),
+                        ..
+                    } => (table, 0, i64::from(grown)),
+                    EntryOp::Delete {
+                        table,
+                        old: Some((bytes, _)),
+                        ..
+                    } => (table, -1, -i64::from(bytes)),
+                    _ => continue,
+                };
+                if let Some(collection) = self.catalog.collection_of(table) {
+                    let of = effect.of(&collection);
+                    of.count += count;
+                    of.bytes += bytes;
+                }
+            }
+        }
+        effect.install(self, &mut commit);
+        Ok(())
+    }
+
+    /// Fills the catalog from its table.
+    fn load_catalog(&self, durable: Seq) -> Result<Found, StorageError> {
         let snapshot = self.engine.snapshot()?;
         let mut cursor = snapshot.clone().cursor(CATALOG, KeyRange::all(), Direction::Forward)?;
-        let (mut rows, mut next_table) = (Rows::new(), None);
+        let (mut rows, mut meta) = (Rows::new(), None);
         let (mut collections, mut multikey) = (Vec::new(), BTreeMap::<TableId, MultikeyPaths>::new());
         while cursor.fill(&mut rows, FillLimits::default())? {
             for row in 0..rows.len() {
                 let (key, value) = (rows.key(row), rows.value(row));
                 let parsed = || RawDocument::from_bytes(value).map_err(|error| rows::corrupt(key, error.to_string()));
                 match key {
-                    rows::META_KEY => next_table = Some(rows::read_meta_row(value)?),
+                    rows::META_KEY => meta = Some(rows::read_meta_row(value)?),
                     [rows::COLLECTION_PREFIX, ..] => {
                         let row = CollectionRow::parse(parsed()?).map_err(|reason| rows::corrupt(key, reason))?;
                         collections.push(row);
@@ -107,6 +221,13 @@ impl Storage {
                     [rows::VIEW_PREFIX, ..] => {
                         let view = rows::parse_view_row(parsed()?).map_err(|reason| rows::corrupt(key, reason))?;
                         self.catalog.put_view(view);
+                    }
+                    [rows::FORMER_NAME_PREFIX, rest @ ..] => {
+                        let of = rows::read_former_name_key(rest);
+                        let (table, until) = of.ok_or_else(|| rows::corrupt(key, "malformed key".to_owned()))?;
+                        let name = rows::parse_former_name_row(parsed()?);
+                        let name = name.map_err(|reason| rows::corrupt(key, reason))?;
+                        self.catalog.put_former_name(table, until, name);
                     }
                     [rows::MULTIKEY_PREFIX, a, b, c, d, field, part] => {
                         let table = TableId(u32::from_be_bytes([*a, *b, *c, *d]));
@@ -129,7 +250,13 @@ impl Storage {
                 self.know_next_record(&collection)?;
             }
         }
-        next_table.ok_or_else(|| rows::corrupt(rows::META_KEY, "the row is missing".to_owned()))
+        let meta: Meta = meta.ok_or_else(|| rows::corrupt(rows::META_KEY, "the row is missing".to_owned()))?;
+        let counted = match snapshot.get(STATISTICS, AS_OF_KEY)? {
+            Some(row) => rows::read_as_of_row(&row)?,
+            // Format 1: the counts are those of the mark.
+            None => (durable, ClusterTime::default()),
+        };
+        Ok(Found { meta, counted })
     }
 
     fn load_counts(&self, collection: &Collection, snapshot: &Arc<dyn Snapshot>) -> Result<(), StorageError> {
@@ -150,331 +277,6 @@ impl Storage {
     }
 }
 
-/// The tables of the storage layer itself.
-fn initialise(batch: &mut Batch, next_table: u32) {
-    for (table, name) in [(CATALOG, "catalog"), (STATISTICS, "statistics")] {
-        batch.create_table(
-            table,
-            TableSpec {
-                kind: TableKind::Small,
-                name: name.to_owned(),
-                compressor: None,
-            },
-        );
-    }
-    batch.put(CATALOG, rows::META_KEY, rows::meta_row(next_table));
-}
-
-/// Turns entries into batches, knowing which table belongs to whom.
-pub(crate) struct Replayer<'s> {
-    storage: &'s Storage,
-    records: HashMap<TableId, Arc<Collection>>,
-    indexes: HashMap<TableId, Arc<Index>>,
-}
-
-/// What an entry does: to the engine, and to what is kept in memory.
-#[derive(Default)]
-pub(crate) struct Effect {
-    pub(crate) overlay: Overlay,
-    definitions: Vec<Definition>,
-    counts: Vec<(Arc<Collection>, i64, i64)>,
-    multikey: Vec<(Arc<Index>, u8, u8)>,
-    inserted: Vec<(Arc<Collection>, RecordId)>,
-}
-
-impl Effect {
-    fn count(&mut self, collection: &Arc<Collection>, count: i64, bytes: i64) {
-        match self
-            .counts
-            .iter_mut()
-            .find(|(counted, ..)| Arc::ptr_eq(counted, collection))
-        {
-            Some((_, count_so_far, bytes_so_far)) => {
-                *count_so_far += count;
-                *bytes_so_far += bytes;
-            }
-            None => self.counts.push((collection.clone(), count, bytes)),
-        }
-    }
-
-    /// Adds the change of the counts to the batch.
-    pub(crate) fn finish(&mut self) {
-        for (collection, count, bytes) in &self.counts {
-            count_change(&mut self.overlay.batch, collection.table(), *count, *bytes);
-        }
-    }
-
-    fn install(self, storage: &Storage) {
-        for (collection, count, bytes) in self.counts {
-            collection.shared.count.fetch_add(count, Ordering::AcqRel);
-            collection.shared.data_bytes.fetch_add(bytes, Ordering::AcqRel);
-        }
-        for (index, field, part) in self.multikey {
-            let mut place = MultikeyPaths::new();
-            place.insert(usize::from(field), usize::from(part));
-            index.multikey_logged(&place);
-        }
-        for (collection, id) in self.inserted {
-            collection.shared.saw_record(id);
-            collection.shared.published(id);
-        }
-        self.definitions
-            .into_iter()
-            .for_each(|definition| storage.install_definition(definition));
-    }
-}
-
-/// A change of one record in an entry.
-struct RecordChange<'e> {
-    table: TableId,
-    id: RecordId,
-    new: Option<&'e RawDocument>,
-    /// The record exists before.
-    exists: bool,
-}
-
-impl<'s> Replayer<'s> {
-    pub(crate) fn new(storage: &'s Storage) -> Self {
-        let mut replayer = Self {
-            storage,
-            records: HashMap::new(),
-            indexes: HashMap::new(),
-        };
-        replayer.refresh(storage);
-        replayer
-    }
-
-    fn refresh(&mut self, storage: &Storage) {
-        let collections = storage.catalog.all_collections();
-        self.indexes = collections
-            .iter()
-            .flat_map(|c| c.maintained().map(|i| (i.table(), i.clone())))
-            .collect();
-        self.records = collections
-            .into_iter()
-            .map(|collection| (collection.table(), collection))
-            .collect();
-    }
-
-    /// The effect of an entry on the state that `snapshot` shows.
-    pub(crate) fn evaluate(
-        &mut self,
-        seq: Seq,
-        bytes: &[u8],
-        snapshot: Arc<dyn Snapshot>,
-        next_table: &mut u32,
-    ) -> Result<Effect, StorageError> {
-        let mut reader = EntryReader::new(seq, bytes)?;
-        let mut effect = Effect::default();
-        let mut writes = IndexWrites::take();
-        loop {
-            let at = reader.offset();
-            let Some(op) = reader.next_op()? else { break };
-            self.evaluate_op(op, &snapshot, &mut effect, &mut writes, next_table)
-                .map_err(|error| match error {
-                    StorageError::CorruptEntry { reason, .. } => reader.damaged_at(at, reason),
-                    StorageError::CannotMakeKey(reason)
-                    | StorageError::CannotIndexParallelArrays(reason)
-                    | StorageError::CannotCreateIndex(reason) => reader.damaged_at(at, reason),
-                    other => other,
-                })?;
-        }
-        writes.give_back();
-        Ok(effect)
-    }
-
-    fn evaluate_op(
-        &self,
-        op: EntryOp<'_>,
-        snapshot: &Arc<dyn Snapshot>,
-        effect: &mut Effect,
-        writes: &mut IndexWrites,
-        next_table: &mut u32,
-    ) -> Result<(), StorageError> {
-        let definition = match op {
-            EntryOp::Insert { table, id, document } => {
-                let change = RecordChange {
-                    table,
-                    id,
-                    new: Some(document),
-                    exists: false,
-                };
-                return self.change(change, snapshot.as_ref(), effect, writes);
-            }
-            EntryOp::Update { table, id, document } => {
-                let change = RecordChange {
-                    table,
-                    id,
-                    new: Some(document),
-                    exists: true,
-                };
-                return self.change(change, snapshot.as_ref(), effect, writes);
-            }
-            EntryOp::Delete { table, id } => {
-                let change = RecordChange {
-                    table,
-                    id,
-                    new: None,
-                    exists: true,
-                };
-                return self.change(change, snapshot.as_ref(), effect, writes);
-            }
-            EntryOp::SetMultikey {
-                index_table,
-                field,
-                part,
-            } => {
-                let index = self.indexes.get(&index_table).ok_or_else(|| unknown(index_table))?;
-                put_multikey(&mut effect.overlay.batch, index_table, field, part);
-                effect.multikey.push((index.clone(), field, part));
-                return Ok(());
-            }
-            EntryOp::BuildChunk {
-                table,
-                first,
-                last,
-                indexes,
-            } => {
-                let tables: Vec<_> = indexes.iter().collect();
-                return self.build_chunk(table, (first, last), &tables, snapshot, effect, writes);
-            }
-            EntryOp::Initialise => {
-                initialise(&mut effect.overlay.batch, *next_table);
-                return Ok(());
-            }
-            EntryOp::PutCollection { row } => self.storage.define(CollectionRow::parse(row).map_err(misfit)?)?,
-            EntryOp::DropCollection { uuid } => match self.storage.catalog.collection_by_uuid(&uuid) {
-                Some(collection) => Definition::DropCollection(collection),
-                None => return Err(misfit(format!("no collection has the uuid {uuid:02x?}"))),
-            },
-            EntryOp::PutView { row } => Definition::PutView(rows::parse_view_row(row).map_err(misfit)?),
-            EntryOp::DropView { namespace } => {
-                Definition::DropView(Namespace::parse(namespace).map_err(|error| misfit(error.to_string()))?)
-            }
-        };
-        self.storage
-            .apply_definition(&mut effect.overlay.batch, &definition, next_table);
-        effect.definitions.push(definition);
-        Ok(())
-    }
-
-    fn change(
-        &self,
-        change: RecordChange<'_>,
-        snapshot: &dyn Snapshot,
-        effect: &mut Effect,
-        writes: &mut IndexWrites,
-    ) -> Result<(), StorageError> {
-        let RecordChange { table, id, new, exists } = change;
-        let collection = self.records.get(&table).ok_or_else(|| unknown(table))?;
-        let key = id.to_key();
-        let old = effect.overlay.get(snapshot, table, &key)?;
-        if old.is_some() != exists {
-            let state = if exists { "does not exist" } else { "exists already" };
-            return Err(misfit(format!("{id:?} {state} in {}", collection.namespace())));
-        }
-        let old_document = match &old {
-            Some(old) => Some(
-                RawDocument::from_bytes(old.as_ref()).map_err(|error| StorageError::CorruptRecord {
-                    namespace: collection.namespace().clone(),
-                    record: id,
-                    reason: error.to_string(),
-                })?,
-            ),
-            None => None,
-        };
-        writes.derive(collection, id, old_document, new)?;
-        let key = Bytes::copy_from_slice(&key);
-        match new {
-            Some(new) => effect
-                .overlay
-                .batch
-                .put(table, key, Bytes::copy_from_slice(new.as_bytes())),
-            None => effect.overlay.batch.delete(table, key),
-        }
-        let old_bytes = old.as_ref().map_or(0, Bytes::len) as i64;
-        let new_bytes = new.map_or(0, |new| new.as_bytes().len()) as i64;
-        effect.count(
-            collection,
-            i64::from(new.is_some()) - i64::from(exists),
-            new_bytes - old_bytes,
-        );
-        if !exists {
-            effect.inserted.push((collection.clone(), id));
-        }
-        write_rows(id, snapshot, effect, writes)
-    }
-
-    fn build_chunk(
-        &self,
-        table: TableId,
-        (first, last): (RecordId, RecordId),
-        indexes: &[TableId],
-        snapshot: &Arc<dyn Snapshot>,
-        effect: &mut Effect,
-        writes: &mut IndexWrites,
-    ) -> Result<(), StorageError> {
-        let collection = self.records.get(&table).ok_or_else(|| unknown(table))?;
-        let range = KeyRange {
-            start: Bound::Included(first.to_key().to_vec()),
-            end: Bound::Included(last.to_key().to_vec()),
-        };
-        let mut cursor = snapshot.clone().cursor(table, range, Direction::Forward)?;
-        let mut rows = Rows::new();
-        while cursor.fill(&mut rows, FillLimits::default())? {
-            for row in 0..rows.len() {
-                let id =
-                    RecordId::from_key(rows.key(row)).ok_or_else(|| misfit("a record key is damaged".to_owned()))?;
-                let document = RawDocument::from_bytes(rows.value(row)).map_err(|error| misfit(error.to_string()))?;
-                writes.clear();
-                for (position, index) in collection.maintained().enumerate() {
-                    if indexes.contains(&index.table()) {
-                        writes.derive_one(position, index, id, None, Some(document))?;
-                    }
-                }
-                write_rows(id, snapshot.as_ref(), effect, writes)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Moves derived index rows into the batch. Array places come by operations of their own.
-fn write_rows(
-    id: RecordId,
-    snapshot: &dyn Snapshot,
-    effect: &mut Effect,
-    writes: &mut IndexWrites,
-) -> Result<(), StorageError> {
-    for write in writes.writes.drain(..) {
-        let overlay = &mut effect.overlay;
-        match write.value {
-            Some(value) => overlay.batch.put(write.table, write.key, value),
-            None if write.check_owner
-                && overlay
-                    .get(snapshot, write.table, &write.key)?
-                    .as_deref()
-                    .and_then(owner)
-                    != Some(id) => {}
-            None => overlay.batch.delete(write.table, write.key),
-        }
-    }
-    Ok(())
-}
-
-/// An operation that does not fit the state; the place is filled in by the caller.
-fn misfit(reason: String) -> StorageError {
-    StorageError::CorruptEntry {
-        seq: Seq::ZERO,
-        offset: 0,
-        reason,
-    }
-}
-
-fn unknown(table: TableId) -> StorageError {
-    misfit(format!("{table:?} belongs to no collection or index"))
-}
-
 #[cfg(test)]
 #[path = "recovery_tests.rs"]
-mod tests;
+pub(crate) mod tests;

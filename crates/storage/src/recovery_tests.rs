@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::testing::{Calls, Machine, index, ns};
-use crate::{IndexSpec, LockMode, Operation};
+use crate::{IndexSpec, LockMode, Operation, RecordId};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;
 use vfs::{Random, SeededRandom};
@@ -40,10 +40,12 @@ fn specs() -> [IndexSpec; 4] {
 }
 
 /// A storage, its model, and the model's state after each entry.
-struct Run {
-    machine: Machine,
+pub(crate) struct Run {
+    pub(crate) machine: Machine,
     random: SeededRandom,
-    storage: Arc<Storage>,
+    pub(crate) storage: Arc<Storage>,
+    /// No step takes a checkpoint: the log holds everything.
+    pub(crate) keeps_log: bool,
     model: Model,
     history: BTreeMap<u64, Model>,
     acknowledged: Seq,
@@ -51,7 +53,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let machine = Machine::new(seed);
         let storage = machine.open().unwrap();
         let history = BTreeMap::from([(0, Model::default()), (storage.last_seq().0, Model::default())]);
@@ -60,6 +62,7 @@ impl Run {
             machine,
             random,
             storage,
+            keeps_log: false,
             model,
             history,
             acknowledged: Seq::ZERO,
@@ -98,7 +101,7 @@ impl Run {
     }
 
     /// One random step. An error is the disk's crash.
-    fn step(&mut self) -> Result<(), StorageError> {
+    pub(crate) fn step(&mut self) -> Result<(), StorageError> {
         let name = NAMES[self.pick(3) as usize];
         if !self.model.collections.contains_key(name) {
             self.create(name)?;
@@ -121,9 +124,14 @@ impl Run {
                 self.storage.wait_durable(seq)?;
                 self.acknowledged = seq;
             }
-            97..99 => {
-                self.storage.checkpoint()?;
+            97..99 if self.keeps_log => {}
+            97 => drop(self.storage.checkpoint()?),
+            98 => {
+                // What an engine does whose mark moves by itself: the counts were written down some time ago.
+                self.storage.wait_durable(self.storage.last_seq())?;
+                self.storage.engine().checkpoint()?;
             }
+            _ if self.keeps_log => {}
             _ => self.reopen_cleanly()?,
         }
         self.history.insert(self.storage.last_seq().0, self.model.clone());
@@ -282,8 +290,8 @@ impl Run {
     }
 
     fn reopen_cleanly(&mut self) -> Result<(), StorageError> {
-        let last = self.storage.last_seq();
         self.storage.close(true)?;
+        let last = self.storage.last_seq();
         self.storage = self.machine.open()?;
         assert_eq!(
             (self.storage.last_seq(), self.storage.stats().replayed_entries),
@@ -377,7 +385,7 @@ impl Run {
     }
 }
 
-fn seed_or(default: u64) -> u64 {
+pub(crate) fn seed_or(default: u64) -> u64 {
     let seed = std::env::var("TENON_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -451,6 +459,14 @@ fn a_crash_at_any_disk_operation_keeps_what_was_acknowledged() {
     assert!(crashed > 20, "{crashed} crashes");
 }
 
+/// Puts entries into the log that nobody applies.
+fn append(storage: &Storage, entry: &mut EntryWriter) {
+    let first = storage.log().last_seq().next();
+    entry
+        .hand_over(first, Default::default(), |pieces| storage.log().append(pieces))
+        .unwrap();
+}
+
 #[test]
 fn an_entry_that_does_not_fit_refuses_to_open() {
     let machine = Machine::new(9);
@@ -458,8 +474,8 @@ fn an_entry_that_does_not_fit_refuses_to_open() {
     storage.make(&machine.operation(), "c", rawdoc! {});
     let table = storage.catalog().collection(&ns("c")).unwrap().table();
     let mut entry = EntryWriter::default();
-    entry.delete(table, RecordId(77));
-    entry.with_parts(|parts| storage.log().append(parts)).unwrap();
+    entry.delete(table, RecordId(77), &rawdoc! { "_id": 1 }, None);
+    append(&storage, &mut entry);
     storage.log().flush().unwrap();
     machine.fs.crash();
     machine.fs.restart();
@@ -468,6 +484,305 @@ fn an_entry_that_does_not_fit_refuses_to_open() {
     };
     assert_eq!((seq, offset), (Seq(3), crate::entry::HEADER_BYTES));
     assert!(reason.contains("record:77 does not exist"), "{reason}");
+}
+
+/// A unit of several entries is there as a whole or not at all, wherever the log ends.
+#[test]
+fn a_chain_of_entries_is_applied_as_one() {
+    let machine = Machine::new(9);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let big = |id: i32| rawdoc! { "_id": id, "s": "x".repeat(100) };
+    {
+        let guard = storage.locked(&op, "c");
+        let mut unit = storage.begin_write(&op);
+        unit.entry = EntryWriter::with_part_bytes(300);
+        for id in 0..10 {
+            unit.insert(&guard, &big(id)).unwrap();
+        }
+        let before = storage.last_seq();
+        assert_eq!(unit.commit().unwrap().0, before.0 + 5, "two documents an entry");
+    }
+    // Another chain whose last entry never comes, and units after it.
+    let table = storage.catalog().collection(&ns("c")).unwrap().table();
+    let mut cut_off = EntryWriter::with_part_bytes(300);
+    (100..105).for_each(|id| cut_off.insert(table, RecordId(id), Bytes::from(big(id as i32).into_bytes())));
+    let (mut left, first) = (2, storage.log().last_seq().next());
+    let error = cut_off.hand_over(first, Default::default(), |pieces| match left {
+        0 => Err(None),
+        _ => {
+            left -= 1;
+            storage.log().append(pieces).map_err(Some)
+        }
+    });
+    assert!(matches!(error, Err(None)));
+    for round in 0..2 {
+        storage.put(&op, "c", big(50 + round)).unwrap();
+        storage.wait_durable(storage.last_seq()).unwrap();
+        let last = storage.last_seq();
+        machine.fs.crash();
+        machine.fs.restart();
+        storage = machine.open().unwrap();
+        let ids: Vec<_> = storage
+            .all("c")
+            .iter()
+            .map(|(_, d)| d.get_i32("_id").unwrap())
+            .collect();
+        assert_eq!(ids, (0..10).chain(50..=50 + round).collect::<Vec<_>>());
+        assert_eq!(storage.last_seq(), last);
+        storage.assert_valid(&op, "c");
+    }
+    // At the log's end it is dropped by what comes next.
+    let mut cut_off = EntryWriter::with_part_bytes(300);
+    (100..105).for_each(|id| cut_off.insert(table, RecordId(id), Bytes::from(big(id as i32).into_bytes())));
+    let first = storage.log().last_seq().next();
+    let mut entries = Vec::new();
+    let last = cut_off.hand_over(first, Default::default(), |pieces| {
+        entries.push(pieces.concat());
+        Ok::<_, ()>(Seq(first.0 + entries.len() as u64 - 1))
+    });
+    assert_eq!(last, Ok(Seq(first.0 + 2)));
+    for entry in &entries[..2] {
+        storage.log().append(&[entry]).unwrap();
+    }
+    storage.log().flush().unwrap();
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    assert_eq!(storage.all("c").len(), 12);
+    storage.put(&op, "c", big(60)).unwrap();
+    storage.assert_valid(&op, "c");
+    // One that goes on what is not there is damage.
+    storage.log().append(&[&entries[2]]).unwrap();
+    storage.log().flush().unwrap();
+    machine.fs.crash();
+    machine.fs.restart();
+    assert!(matches!(machine.open(), Err(StorageError::CorruptEntry { .. })));
+}
+
+/// Cluster time rises over restarts too, though the clock goes back.
+#[test]
+fn cluster_time_never_falls() {
+    let machine = Machine::new(9);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let mut seen = ClusterTime::default();
+    for round in 0..6 {
+        storage.put(&op, "c", rawdoc! { "_id": round }).unwrap();
+        let time = storage.commit.lock().cluster_time;
+        assert!(time > seen && time.0 >> 32 == 1_700_000_000, "{time:?} after {seen:?}");
+        seen = time;
+        match round % 3 {
+            0 => storage.checkpoint().map(drop).unwrap(),
+            1 => {
+                storage.wait_durable(storage.last_seq()).unwrap();
+                machine.fs.crash();
+                machine.fs.restart();
+            }
+            _ => storage.close(true).unwrap(),
+        }
+        if round % 3 > 0 {
+            seen = seen.max(storage.commit.lock().cluster_time);
+            storage = machine.open().unwrap();
+            assert_eq!(storage.commit.lock().cluster_time, seen);
+        }
+    }
+}
+
+/// The log's readers learn what a table was called when an entry was made, for as long as the log has the entry.
+#[test]
+fn names_of_tables_are_known_while_the_log_has_them() {
+    let machine = Machine::new(9);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "first", rawdoc! {});
+    let collection = storage.catalog().collection(&ns("first")).unwrap();
+    let (table, uuid, made) = (collection.table(), collection.uuid(), storage.last_seq());
+    storage
+        .rename_collection(&op, &ns("first"), &ns("second"), false)
+        .unwrap();
+    let renamed = storage.last_seq();
+    storage.put(&op, "second", rawdoc! { "_id": 1 }).unwrap();
+    storage.drop_collection(&op, &ns("second")).unwrap();
+    let dropped = storage.last_seq();
+    let check = |storage: &Storage| {
+        let name = |at| storage.name_of_table(table, at);
+        assert_eq!(name(made), Some((ns("first"), uuid)));
+        assert_eq!(name(renamed), Some((ns("first"), uuid)), "the entry that renames it");
+        assert_eq!(name(renamed.next()), Some((ns("second"), uuid)));
+        assert_eq!(name(dropped), Some((ns("second"), uuid)));
+        assert_eq!(name(dropped.next()), None);
+    };
+    check(&storage);
+    storage.wait_durable(dropped).unwrap();
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    check(&storage);
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    check(&storage);
+    // Fill segments until the log has let the entries go.
+    storage.make(&op, "filler", rawdoc! {});
+    let mut id = 0;
+    while storage.log().first_seq() <= dropped {
+        storage
+            .put(&op, "filler", rawdoc! { "_id": id, "s": "x".repeat(1000) })
+            .unwrap();
+        id += 1;
+        storage.checkpoint().unwrap();
+    }
+    storage.put(&op, "filler", rawdoc! { "_id": id }).unwrap();
+    storage.checkpoint().unwrap();
+    assert_eq!(storage.name_of_table(table, made), None);
+    let snapshot = storage.engine().snapshot().unwrap();
+    let key = rows::former_name_key(table, dropped);
+    assert_eq!(snapshot.get(CATALOG, &key).unwrap(), None);
+}
+
+/// A directory as version 1 left it: counts by additions, entries without sizes, some of them not in the engine yet, or all.
+#[test]
+fn a_directory_of_format_1_is_taken_over() {
+    for (crash_before_open, engine_has_some) in [(false, true), (true, true), (false, false), (true, false)] {
+        let machine = Machine::new(9);
+        let storage = machine.open().unwrap();
+        storage.make(&machine.operation(), "c", rawdoc! {});
+        let row = CollectionRow::of(&storage.catalog().collection(&ns("c")).unwrap());
+        drop(storage);
+        let machine = Machine::new(10);
+        let env = machine.env();
+        let directory = std::path::Path::new("/db/inMemory");
+        let engine = engine_inmemory::InMemoryEngine::open(&env, directory, Default::default()).unwrap();
+        let mut log = oplog::LogOptions::new("/db/journal");
+        log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
+        log.background = false;
+        let log = oplog::Log::open(&env, log, Seq::ZERO).unwrap();
+        let v1_entry = crate::entry::tests::v1_entry;
+        let append = |operations: &[&[u8]]| log.append(&[&v1_entry(operations)]).unwrap();
+        let of_record = |tag: u8, id: u8| [tag, 16, 0, 0, 0, id, 0, 0, 0, 0, 0, 0, 0];
+        let insert = |id: u8, document: &RawDocument| [of_record(1, id).as_slice(), document.as_bytes()].concat();
+        let document = |id: i32, text: &str| rawdoc! { "_id": id, "s": text };
+        // What the engine has: the tables, the collection, and a document.
+        let mut batch = engine::Batch::new();
+        rows::create_tables(&mut batch);
+        let meta = Meta {
+            format: 1,
+            next_table: 18,
+        };
+        batch.put(CATALOG, rows::META_KEY, rows::meta_row(&meta));
+        engine::Engine::apply(&engine, &batch, append(&[&[10]])).unwrap();
+        let mut batch = engine::Batch::new();
+        batch.put(CATALOG, rows::collection_key(&row.uuid), row.to_document().into_bytes());
+        for (table, kind) in [(16, engine::TableKind::Records), (17, engine::TableKind::Index)] {
+            let spec = engine::TableSpec {
+                kind,
+                name: "c".to_owned(),
+                compressor: None,
+            };
+            batch.create_table(TableId(table), spec);
+        }
+        let put_collection = [&[6], row.to_document().as_bytes()].concat();
+        engine::Engine::apply(&engine, &batch, append(&[&put_collection])).unwrap();
+        let first = document(1, "one");
+        let mut batch = engine::Batch::new();
+        batch.put(TableId(16), RecordId(1).to_key().to_vec(), first.as_bytes().to_vec());
+        let collection = machine_index_row(&row, RecordId(1), &first);
+        batch.put(TableId(17), collection.0, collection.1);
+        batch.add(STATISTICS, rows::statistics_key(TableId(16), 0).to_vec(), 1);
+        batch.add(
+            STATISTICS,
+            rows::statistics_key(TableId(16), 1).to_vec(),
+            first.as_bytes().len() as i64,
+        );
+        let third = append(&[&insert(1, &first)]);
+        engine::Engine::apply(&engine, &batch, third).unwrap();
+        engine::Engine::publish(&engine, third);
+        if engine_has_some {
+            engine::Engine::checkpoint(&engine).unwrap();
+        }
+        // What the log alone has.
+        append(&[&insert(2, &document(2, "two")), &insert(3, &document(3, "three"))]);
+        append(&[&[of_record(2, 1).as_slice(), document(1, "a longer text").as_bytes()].concat()]);
+        append(&[&of_record(3, 2)]);
+        log.flush().unwrap();
+        log.close().unwrap();
+        engine::Engine::close(&engine, engine::CloseMode::Abandon).unwrap();
+        let check = |storage: &Arc<Storage>, more: usize| {
+            let ids: Vec<_> = storage.all("c").into_iter().map(|(id, _)| id.0).collect();
+            assert_eq!(ids.len(), 2 + more);
+            assert_eq!(ids[..2], [1, 3]);
+            storage.assert_valid(&machine.operation(), "c");
+        };
+        let storage = machine.open().unwrap();
+        check(&storage, 0);
+        if crash_before_open {
+            machine.fs.crash();
+            machine.fs.restart();
+            check(&machine.open().unwrap(), 0);
+            continue;
+        }
+        storage.put(&machine.operation(), "c", rawdoc! { "_id": 9 }).unwrap();
+        storage.wait_durable(storage.last_seq()).unwrap();
+        for clean in [false, true, true] {
+            let storage = match clean {
+                true => {
+                    let storage = machine.open().unwrap();
+                    storage.close(true).unwrap();
+                    machine.open().unwrap()
+                }
+                false => {
+                    machine.fs.crash();
+                    machine.fs.restart();
+                    machine.open().unwrap()
+                }
+            };
+            check(&storage, 1);
+            let snapshot = storage.engine().snapshot().unwrap();
+            let meta = snapshot.get(CATALOG, rows::META_KEY).unwrap().unwrap();
+            assert_eq!(rows::read_meta_row(&meta).unwrap().format, FORMAT_VERSION);
+            storage.close(false).unwrap();
+        }
+    }
+}
+
+/// The `_id_` row of a document.
+fn machine_index_row(row: &CollectionRow, id: RecordId, document: &RawDocument) -> (Bytes, Bytes) {
+    let collection = row
+        .build(None, &BTreeMap::new(), &crate::testing::EqualCompiler, 0)
+        .unwrap();
+    let mut writes = crate::index_keys::IndexWrites::take();
+    writes.derive(&collection, id, None, Some(document)).unwrap();
+    let write = writes.writes.pop().unwrap();
+    (write.key, write.value.unwrap())
+}
+
+/// Without a log the counts after a crash are those written down last; `validate` puts them right.
+#[test]
+fn without_a_journal_validate_mends_the_counts() {
+    let mut machine = Machine::new(9);
+    machine.journal = false;
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+    storage.checkpoint().unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": 2 }).unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": 3 }).unwrap();
+    // The engine's own checkpoint, a moment later.
+    storage.engine().checkpoint().unwrap();
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    let count = || storage.catalog().collection(&ns("c")).unwrap().count();
+    assert_eq!((storage.all("c").len(), count()), (3, 1));
+    let report = storage.validate(&op, &ns("c"), false).unwrap();
+    assert!(report.is_valid(), "{report:?}");
+    assert!(
+        report.warnings[0].contains("counts 1 documents, there are 3"),
+        "{report:?}"
+    );
+    assert_eq!(count(), 3);
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    storage.assert_valid(&op, "c");
 }
 
 #[test]

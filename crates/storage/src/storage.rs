@@ -6,6 +6,7 @@
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::checkpoint::Checkpointer;
+use crate::entry::ClusterTime;
 use crate::locks::{Held, LockCounts, LockTable};
 use crate::stats::Figures;
 use crate::ttl::TtlMonitor;
@@ -14,7 +15,7 @@ use crate::{
     Catalog, Collection, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError, StorageStats,
 };
 use bson::RawDocument;
-use engine::{Engine, LockGranularity, Seq};
+use engine::{Engine, LockGranularity, Seq, TableId};
 use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
 use std::ops::Deref;
@@ -118,11 +119,17 @@ impl StorageOptions {
     }
 }
 
-/// What only one thread at a time may do, see [`Storage::commit_entry`].
+/// What only one thread at a time may do, see [`Storage::commit_effect`].
 #[derive(Default)]
 pub(crate) struct CommitState {
     /// Log bytes since the last checkpoint.
     pub(crate) log_bytes: u64,
+    /// Of the last entry.
+    pub(crate) cluster_time: ClusterTime,
+    /// Collections whose counts differ from those in the statistics table, each once.
+    pub(crate) changed_counts: Vec<(TableId, Arc<CollectionShared>)>,
+    /// The entry that the counts in the statistics table belong to.
+    pub(crate) counted_at: Seq,
 }
 
 /// See the module.
@@ -277,6 +284,12 @@ impl Storage {
     /// The newest published state.
     pub fn read(&self) -> Result<ReadView, StorageError> {
         Ok(ReadView::new(self.engine.snapshot()?))
+    }
+
+    /// What a table of documents was called at a position of the log, and its collection's identity. Answers for as long as
+    /// the log has the position, whether the collection was renamed or dropped since.
+    pub fn name_of_table(&self, table: TableId, at: Seq) -> Option<(Namespace, [u8; 16])> {
+        self.catalog.name_of_table(table, at)
     }
 
     /// A unit of changes.

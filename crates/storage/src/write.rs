@@ -8,10 +8,9 @@
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
 
-use crate::apply::{count_change, put_multikey};
+use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::EntryWriter;
-use crate::error::duplicate_key;
-use crate::index_keys::{IndexWrite, IndexWrites, owner};
+use crate::index_keys::{IndexWrite, IndexWrites};
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::locks::{LockKey, Taken, key_hash};
 use crate::overlay::Overlay;
@@ -19,7 +18,7 @@ use crate::storage::Storage;
 use crate::{Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
+use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
 use keys::MultikeyPaths;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,25 +26,25 @@ use std::sync::atomic::Ordering;
 
 /// See the module.
 pub struct WriteUnit<'a> {
-    pub(crate) storage: &'a Storage,
-    pub(crate) op: &'a Operation,
-    owner: u64,
-    locks: Vec<LockKey>,
-    pub(crate) overlay: Overlay,
+    pub(crate) evaluator: Evaluator<'a>,
+    pub(crate) effect: Effect,
     pub(crate) entry: EntryWriter,
     pub(crate) touched: Vec<Touched>,
-    snapshot: Option<Arc<dyn Snapshot>>,
     multikey: Vec<(Arc<Index>, MultikeyPaths)>,
 }
 
-/// What a unit does to one collection.
+/// The locks of a unit, and the state it is evaluated on.
+pub(crate) struct Evaluator<'a> {
+    storage: &'a Storage,
+    op: &'a Operation,
+    owner: u64,
+    locks: Vec<LockKey>,
+    snapshot: Option<Arc<dyn Snapshot>>,
+}
+
+/// A collection that a unit changes.
 pub(crate) struct Touched {
-    pub(crate) guard: CollectionGuard,
-    pub(crate) count: i64,
-    pub(crate) bytes: i64,
-    pub(crate) last_inserted: RecordId,
-    /// Capped: the first record of the snapshot not yet evicted by this unit.
-    pub(crate) evict_from: RecordId,
+    guard: CollectionGuard,
     /// Capped: records this unit inserted and has not evicted again.
     pub(crate) inserted: VecDeque<RecordId>,
 }
@@ -53,14 +52,16 @@ pub(crate) struct Touched {
 impl<'a> WriteUnit<'a> {
     pub(crate) fn new(storage: &'a Storage, op: &'a Operation) -> Self {
         Self {
-            storage,
-            op,
-            owner: storage.owners.fetch_add(1, Ordering::Relaxed),
-            locks: Vec::new(),
-            overlay: Overlay::default(),
+            evaluator: Evaluator {
+                storage,
+                op,
+                owner: storage.owners.fetch_add(1, Ordering::Relaxed),
+                locks: Vec::new(),
+                snapshot: None,
+            },
+            effect: Effect::default(),
             entry: EntryWriter::default(),
             touched: Vec::new(),
-            snapshot: None,
             multikey: Vec::new(),
         }
     }
@@ -76,29 +77,31 @@ impl<'a> WriteUnit<'a> {
             ));
         }
         let place = self.begin_change(c)?;
-        let locks_before = self.locks.len();
+        let locks_before = self.evaluator.locks.len();
         if c.is_capped().is_some() {
-            self.take_locks(&[LockKey {
+            self.evaluator.take_locks(&[LockKey {
                 table: c.table(),
                 key: 0,
             }])?;
         }
         let id = c.shared.take_record_id();
         let mut writes = IndexWrites::take();
-        let result = self.evaluate(c, id, None, Some(document), &mut writes).and_then(|()| {
+        let evaluated = self
+            .effect
+            .evaluate(&mut self.evaluator, c, id, None, Some(document), &mut writes);
+        let result = evaluated.and_then(|()| {
             if let Some(limits) = c.is_capped() {
                 self.make_room_in_capped(c, place, limits, document.as_bytes().len())?;
                 self.touched[place].inserted.push_back(id);
             }
             let stored = Bytes::copy_from_slice(document.as_bytes());
             self.entry.insert(c.table(), id, stored.clone());
-            self.change(c, place, id, 0, Some(stored), &mut writes);
-            self.touched[place].last_inserted = id;
+            self.change(c, id, None, Some(stored), &mut writes);
             Ok(())
         });
         writes.give_back();
         if result.is_err() {
-            self.release_from(locks_before);
+            self.evaluator.release_from(locks_before);
         }
         result.map(|()| id)
     }
@@ -107,12 +110,7 @@ impl<'a> WriteUnit<'a> {
     /// when it is gone.
     pub fn lock_record(&mut self, c: &CollectionGuard, id: RecordId) -> Result<Option<Bytes>, StorageError> {
         self.begin_change(c)?;
-        self.take_locks(&[LockKey {
-            table: c.table(),
-            key: id.0,
-        }])?;
-        self.refresh_snapshot()?;
-        self.row(c.table(), &id.to_key())
+        self.lock_newest(c, id)
     }
 
     /// Replaces a document. The record has been locked by this unit, and `old` is what [`WriteUnit::lock_record`] answered.
@@ -126,17 +124,19 @@ impl<'a> WriteUnit<'a> {
     ) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_document(new)?;
-        let place = self.begin_change(c)?;
-        let locks_before = self.locks.len();
+        self.begin_change(c)?;
+        let locks_before = self.evaluator.locks.len();
         let mut writes = IndexWrites::take();
-        let result = self.evaluate(c, id, Some(old), Some(new), &mut writes);
+        let result = self
+            .effect
+            .evaluate(&mut self.evaluator, c, id, Some(old), Some(new), &mut writes);
         match result {
             Ok(()) => {
                 let stored = Bytes::copy_from_slice(new.as_bytes());
-                self.entry.update(c.table(), id, stored.clone());
-                self.change(c, place, id, old.as_bytes().len(), Some(stored), &mut writes);
+                self.entry.update(c.table(), id, old, &stored, None);
+                self.change(c, id, Some(old), Some(stored), &mut writes);
             }
-            Err(_) => self.release_from(locks_before),
+            Err(_) => self.evaluator.release_from(locks_before),
         }
         writes.give_back();
         result
@@ -146,15 +146,28 @@ impl<'a> WriteUnit<'a> {
     pub fn delete(&mut self, c: &CollectionGuard, id: RecordId, old: &RawDocument) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_room(0)?;
-        let place = self.begin_change(c)?;
+        self.begin_change(c)?;
         let mut writes = IndexWrites::take();
-        let result = self.evaluate(c, id, Some(old), None, &mut writes);
+        let result = self
+            .effect
+            .evaluate(&mut self.evaluator, c, id, Some(old), None, &mut writes);
         if result.is_ok() {
-            self.entry.delete(c.table(), id);
-            self.change(c, place, id, old.as_bytes().len(), None, &mut writes);
+            self.log_delete(c, id, old, &mut writes);
         }
         writes.give_back();
         result
+    }
+
+    /// Takes an evaluated deletion in.
+    pub(crate) fn log_delete(
+        &mut self,
+        c: &CollectionGuard,
+        id: RecordId,
+        old: &RawDocument,
+        writes: &mut IndexWrites,
+    ) {
+        self.entry.delete(c.table(), id, old, None);
+        self.change(c, id, Some(old), None, writes);
     }
 
     /// True without changes.
@@ -178,40 +191,26 @@ impl<'a> WriteUnit<'a> {
     /// Errors: the log has no room ([`StorageError::OutOfSpace`]) or has stopped; nothing has happened then. An engine that
     /// fails after the log took the entry stops the storage: whether the entry survives is only known after a restart.
     pub fn commit(mut self) -> Result<Seq, StorageError> {
+        let storage = self.evaluator.storage;
         if self.entry.count() == 0 {
-            return Ok(self.storage.last_seq());
+            return Ok(storage.last_seq());
         }
         self.finish();
         // What it pins could not be pruned by the engine while applying.
-        self.snapshot = None;
-        let (touched, multikey) = (&self.touched, &self.multikey);
-        let seq = self.storage.commit_entry(&mut self.entry, &self.overlay.batch, || {
-            for (index, places) in multikey {
-                index.multikey_logged(places);
-            }
-            for touched in touched {
-                touched.publish();
-            }
-        })?;
-        self.storage.figures.commits.fetch_add(1, Ordering::Relaxed);
+        self.evaluator.snapshot = None;
+        let seq = storage.commit_effect(&mut self.entry, std::mem::take(&mut self.effect))?;
+        storage.figures.commits.fetch_add(1, Ordering::Relaxed);
         Ok(seq)
     }
 
-    /// Adds what belongs to the unit as a whole: array places met, and the change of the counts.
+    /// Adds what belongs to the unit as a whole: array places met.
     fn finish(&mut self) {
         for (index, places) in &self.multikey {
             for (field, part) in places.iter() {
-                self.entry.set_multikey(index.table(), field as u8, part as u8);
-                put_multikey(&mut self.overlay.batch, index.table(), field as u8, part as u8);
+                let (field, part) = (field as u8, part as u8);
+                self.entry.set_multikey(index.table(), field, part);
+                self.effect.set_multikey(index, field, part);
             }
-        }
-        for touched in &self.touched {
-            count_change(
-                &mut self.overlay.batch,
-                touched.guard.table(),
-                touched.count,
-                touched.bytes,
-            );
         }
     }
 
@@ -221,7 +220,8 @@ impl<'a> WriteUnit<'a> {
             matches!(c.mode(), LockMode::IntentExclusive | LockMode::Exclusive),
             "locked for writing"
         );
-        self.op.check()?;
+        let Evaluator { storage, op, .. } = self.evaluator;
+        op.check()?;
         if let Some(place) = self
             .touched
             .iter()
@@ -230,20 +230,13 @@ impl<'a> WriteUnit<'a> {
             return Ok(place);
         }
         if self.touched.is_empty() {
-            self.storage.check_running()?;
-            self.storage.wait_for_barrier(self.op)?;
-            self.storage
-                .log
-                .wait_for_room()
-                .map_err(|error| self.storage.log_error(error))?;
+            storage.check_running()?;
+            storage.wait_for_barrier(op)?;
+            storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
         }
-        self.storage.know_next_record(c)?;
+        storage.know_next_record(c)?;
         self.touched.push(Touched {
             guard: c.clone(),
-            count: 0,
-            bytes: 0,
-            last_inserted: RecordId::default(),
-            evict_from: RecordId::default(),
             inserted: VecDeque::new(),
         });
         Ok(self.touched.len() - 1)
@@ -271,12 +264,70 @@ impl<'a> WriteUnit<'a> {
     }
 
     fn has_locked(&self, c: &CollectionGuard, id: RecordId) -> bool {
-        self.locks.contains(&LockKey {
+        self.evaluator.locks.contains(&LockKey {
             table: c.table(),
             key: id.0,
         })
     }
 
+    /// Locks a record and reads its newest version, own changes included.
+    pub(crate) fn lock_newest(&mut self, c: &CollectionGuard, id: RecordId) -> Result<Option<Bytes>, StorageError> {
+        self.evaluator.take_locks(&[LockKey {
+            table: c.table(),
+            key: id.0,
+        }])?;
+        self.evaluator.refresh_snapshot()?;
+        self.evaluator.row(&mut self.effect.overlay, c.table(), &id.to_key())
+    }
+
+    /// What the unit does to a collection so far.
+    pub(crate) fn effect_on(&mut self, c: &CollectionGuard) -> &mut CollectionEffect {
+        self.effect.of(c.definition())
+    }
+
+    /// Takes an evaluated change of a record in. The entry has it already.
+    fn change(
+        &mut self,
+        c: &CollectionGuard,
+        id: RecordId,
+        old: Option<&RawDocument>,
+        new: Option<Bytes>,
+        writes: &mut IndexWrites,
+    ) {
+        let old_bytes = old.map(|old| old.as_bytes().len());
+        let (put, deleted) = self.effect.change(c.definition(), id, old_bytes, new, writes);
+        self.note_index_rows(c, (put, deleted), writes);
+    }
+
+    /// Counts index rows that were written, and keeps the array places that they met for the entry's end.
+    pub(crate) fn note_index_rows(
+        &mut self,
+        c: &CollectionGuard,
+        (put, deleted): (u64, u64),
+        writes: &mut IndexWrites,
+    ) {
+        let counters = self.evaluator.op.counters();
+        counters.keys_inserted.add(put);
+        counters.keys_deleted.add(deleted);
+        for (position, places) in writes.multikey.drain(..) {
+            let index = c
+                .maintained()
+                .nth(position)
+                .expect("positions come from the same collection");
+            if !index.announce_multikey(&places) {
+                continue;
+            }
+            match self.multikey.iter_mut().find(|(noted, _)| Arc::ptr_eq(noted, index)) {
+                Some((_, noted)) => {
+                    noted.merge(&places);
+                }
+                None => self.multikey.push((index.clone(), places)),
+            }
+        }
+    }
+}
+
+impl Evaluator<'_> {
     /// Takes all of the locks or none: waiting only while the unit holds none at all.
     pub(crate) fn take_locks(&mut self, keys: &[LockKey]) -> Result<(), StorageError> {
         let before = self.locks.len();
@@ -329,132 +380,35 @@ impl<'a> WriteUnit<'a> {
     pub(crate) fn snapshot(&self) -> &Arc<dyn Snapshot> {
         self.snapshot.as_ref().expect("refreshed after the first lock")
     }
+}
 
-    /// A row in its newest version, own changes included.
-    pub(crate) fn row(&mut self, table: engine::TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        let snapshot = self.snapshot.as_ref().expect("refreshed after the first lock");
-        self.overlay.get(snapshot.as_ref(), table, key)
-    }
+impl Evaluation for Evaluator<'_> {
+    const CHECKS_UNIQUE: bool = true;
 
-    /// Derives the index rows of a change, locks the unique keys it adds and checks them. Changes nothing else.
-    fn evaluate(
-        &mut self,
-        c: &CollectionGuard,
-        id: RecordId,
-        old: Option<&RawDocument>,
-        new: Option<&RawDocument>,
-        writes: &mut IndexWrites,
-    ) -> Result<(), StorageError> {
-        writes.derive(c, id, old, new)?;
-        self.check_unique(c, id, writes)
-    }
-
-    /// Locks the unique keys of `writes` and checks that no other record has them.
-    pub(crate) fn check_unique(
-        &mut self,
-        c: &CollectionGuard,
-        id: RecordId,
-        writes: &mut IndexWrites,
-    ) -> Result<(), StorageError> {
+    fn lock_unique(&mut self, writes: &IndexWrites) -> Result<(), StorageError> {
+        let taken = |write: &&IndexWrite| write.unique && write.value.is_some();
         let lock = |write: &IndexWrite| LockKey {
             table: write.table,
             key: key_hash(&write.key),
         };
-        let mut unique = writes
-            .writes
-            .iter()
-            .filter(|write| write.unique && write.value.is_some());
+        let mut unique = writes.writes.iter().filter(taken);
         match (unique.next(), unique.next()) {
             (None, _) => {}
             (Some(only), None) => self.take_locks(&[lock(only)])?,
             _ => {
-                let unique = writes
-                    .writes
-                    .iter()
-                    .filter(|write| write.unique && write.value.is_some());
-                let mut locks: Vec<_> = unique.map(lock).collect();
+                let mut locks: Vec<_> = writes.writes.iter().filter(taken).map(lock).collect();
                 locks.sort_unstable();
                 self.take_locks(&locks)?;
             }
         }
-        if !writes.writes.iter().any(|write| write.unique) {
-            return Ok(());
-        }
-        self.refresh_snapshot()?;
-        let mut place = 0;
-        while let Some(write) = writes.writes.get(place) {
-            let looked_up = (write.unique && write.value.is_some()) || write.check_owner;
-            let found = if looked_up {
-                self.row(write.table, &write.key)?
-            } else {
-                None
-            };
-            let holder = found.as_deref().and_then(owner);
-            if write.check_owner && holder != Some(id) {
-                writes.writes.remove(place);
-                continue;
-            }
-            if write.value.is_some() && holder.is_some_and(|holder| holder != id) {
-                return Err(duplicate_key(c, write));
-            }
-            place += 1;
+        if writes.writes.iter().any(|write| write.unique) {
+            self.refresh_snapshot()?;
         }
         Ok(())
     }
 
-    /// Puts an evaluated change of a record into the batch and the counts. The entry has it already.
-    pub(crate) fn change(
-        &mut self,
-        c: &CollectionGuard,
-        place: usize,
-        id: RecordId,
-        old_bytes: usize,
-        new: Option<Bytes>,
-        writes: &mut IndexWrites,
-    ) {
-        let key = Bytes::copy_from_slice(&id.to_key());
-        let touched = &mut self.touched[place];
-        touched.count += i64::from(new.is_some()) - i64::from(old_bytes > 0);
-        touched.bytes += new.as_ref().map_or(0, |new| new.len() as i64) - old_bytes as i64;
-        match new {
-            Some(new) => self.overlay.batch.put(c.table(), key, new),
-            None => self.overlay.batch.delete(c.table(), key),
-        }
-        self.write_index_rows(c, writes);
-    }
-
-    pub(crate) fn write_index_rows(&mut self, c: &CollectionGuard, writes: &mut IndexWrites) {
-        let (mut inserted, mut deleted) = (0, 0);
-        for write in writes.writes.drain(..) {
-            match write.value {
-                Some(value) => {
-                    inserted += 1;
-                    self.overlay.batch.put(write.table, write.key, value);
-                }
-                None => {
-                    deleted += 1;
-                    self.overlay.batch.delete(write.table, write.key);
-                }
-            }
-        }
-        let counters = self.op.counters();
-        counters.keys_inserted.add(inserted);
-        counters.keys_deleted.add(deleted);
-        for (position, places) in writes.multikey.drain(..) {
-            let index = c
-                .maintained()
-                .nth(position)
-                .expect("positions come from the same collection");
-            if !index.announce_multikey(&places) {
-                continue;
-            }
-            match self.multikey.iter_mut().find(|(noted, _)| Arc::ptr_eq(noted, index)) {
-                Some((_, noted)) => {
-                    noted.merge(&places);
-                }
-                None => self.multikey.push((index.clone(), places)),
-            }
-        }
+    fn row(&self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        overlay.get(self.snapshot().as_ref(), table, key)
     }
 }
 
@@ -484,24 +438,7 @@ impl Storage {
     }
 }
 
-impl Touched {
-    /// The unit's effect on the collection's counts, under the commit mutex after publishing.
-    pub(crate) fn publish(&self) {
-        let shared = &self.guard.shared;
-        if self.count != 0 {
-            shared.count.fetch_add(self.count, Ordering::AcqRel);
-        }
-        if self.bytes != 0 {
-            shared.data_bytes.fetch_add(self.bytes, Ordering::AcqRel);
-        }
-        if self.guard.is_capped().is_some() && self.last_inserted > RecordId::default() {
-            shared.capped_first.fetch_max(self.evict_from.0, Ordering::Relaxed);
-            shared.published(self.last_inserted);
-        }
-    }
-}
-
-impl Drop for WriteUnit<'_> {
+impl Drop for Evaluator<'_> {
     fn drop(&mut self) {
         self.storage.locks.release(&self.locks, self.owner);
     }

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::recovery::Replayer;
+use crate::catalog::rows::Meta;
+use crate::effect::Replay;
 use crate::testing::{Calls, Machine, index, ns};
 use crate::{DuplicateKey, Namespace};
 use bson::{RawDocumentBuf, doc, rawdoc};
@@ -131,10 +132,10 @@ fn duplicates_are_reported_with_their_facts_and_change_nothing() {
     let guard = storage.locked(&op, "c");
     let mut unit = storage.begin_write(&op);
     unit.insert(&guard, &rawdoc! { "_id": 3, "u": "z" }).unwrap();
-    let (operations, bytes, locks) = (unit.operations(), unit.bytes(), unit.locks.len());
+    let (operations, bytes, locks) = (unit.operations(), unit.bytes(), unit.evaluator.locks.len());
     duplicate(unit.insert(&guard, &rawdoc! { "_id": 4, "u": "z" }));
     assert_eq!(
-        (unit.operations(), unit.bytes(), unit.locks.len()),
+        (unit.operations(), unit.bytes(), unit.evaluator.locks.len()),
         (operations, bytes, locks),
         "as before the call"
     );
@@ -256,17 +257,26 @@ fn prepared_batches_equal_replayed_ones() {
         unit.insert(&capped, &rawdoc! { "_id": n }).unwrap();
     }
     unit.finish();
-    let bytes = unit.entry.with_parts(|parts| parts.concat());
-    let seq = storage.last_seq().next();
-    let mut next_table = *storage.definitions.lock();
-    let snapshot = storage.engine().snapshot().unwrap();
-    let mut effect = Replayer::new(&storage)
-        .evaluate(seq, &bytes, snapshot, &mut next_table)
+    let (seq, mut bytes) = (storage.last_seq().next(), Vec::new());
+    let handed_over = unit.entry.hand_over(seq, Default::default(), |pieces| {
+        bytes = pieces.concat();
+        Ok::<_, ()>(seq)
+    });
+    assert_eq!(handed_over, Ok(seq));
+    let (mut replayed, mut replay) = (Effect::default(), Replay(storage.engine().snapshot().unwrap()));
+    replayed
+        .add_entry(&storage, seq, &bytes, &mut replay, &mut Meta::default())
         .unwrap();
-    effect.finish();
-    assert_eq!(unit.overlay.batch.ops().len(), effect.overlay.batch.ops().len());
-    for (prepared, replayed) in unit.overlay.batch.ops().iter().zip(effect.overlay.batch.ops()) {
+    assert_eq!(unit.effect.batch().ops().len(), replayed.batch().ops().len());
+    for (prepared, replayed) in unit.effect.batch().ops().iter().zip(replayed.batch().ops()) {
         assert_eq!(prepared, replayed);
+    }
+    for c in [&guard, &capped] {
+        let (prepared, replayed) = (unit.effect.of(c.definition()), replayed.of(c.definition()));
+        assert_eq!(
+            (prepared.count, prepared.bytes, prepared.last_inserted),
+            (replayed.count, replayed.bytes, replayed.last_inserted)
+        );
     }
 }
 

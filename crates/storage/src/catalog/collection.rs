@@ -26,6 +26,8 @@ pub(crate) struct CollectionShared {
     pub(crate) count: AtomicI64,
     /// Exact; changed under the commit mutex.
     pub(crate) data_bytes: AtomicI64,
+    /// The counts differ from those in the statistics table. Under the commit mutex.
+    pub(crate) counts_changed: AtomicBool,
     /// Of a capped one.
     pub(crate) tail: Option<Arc<CappedTail>>,
     /// Capped: no record before this one is left. Where the search for the next one to evict begins.
@@ -42,6 +44,7 @@ impl CollectionShared {
             next_is_known: AtomicBool::new(false),
             count: AtomicI64::new(0),
             data_bytes: AtomicI64::new(0),
+            counts_changed: AtomicBool::new(false),
             tail: is_capped.then(Arc::default),
             capped_first: AtomicU64::new(0),
         })
@@ -153,6 +156,11 @@ impl Collection {
     /// True when the definition is no longer the one in the catalog.
     pub(crate) fn is_outdated(&self) -> bool {
         self.is_dropped() || self.shared.version.load(Ordering::Acquire) != self.version
+    }
+
+    /// Its tables: its documents', then its indexes'.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> {
+        std::iter::once(self.table).chain(self.maintained().map(|index| index.table()))
     }
 
     /// Every index that writers keep up to date.

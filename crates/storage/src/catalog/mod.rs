@@ -1,13 +1,14 @@
 //! The collections and views there are, in memory. Rows on disk are `rows.rs`; changes come from `apply.rs` only.
 //!
 //! Invariants: a name is a collection or a view, never both; `databases` lists exactly the names in `entries`, `by_uuid` the
-//! collections among them.
+//! collections among them, `tables` their tables, those of their indexes included.
 
 pub(crate) mod collection;
 pub(crate) mod index;
 pub(crate) mod rows;
 
-use crate::{Collection, Namespace, View};
+use crate::{Collection, Index, Namespace, View};
+use engine::{Seq, TableId};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,10 @@ pub(crate) enum Entry {
 struct Names {
     entries: HashMap<Namespace, Entry>,
     by_uuid: HashMap<[u8; 16], Arc<Collection>>,
+    tables: HashMap<TableId, Arc<Collection>>,
     databases: BTreeMap<String, BTreeSet<Namespace>>,
+    /// What tables were called before the entry that dropped or renamed them.
+    former: BTreeMap<(TableId, Seq), (Namespace, [u8; 16])>,
 }
 
 /// See the module.
@@ -54,6 +58,47 @@ impl Catalog {
     /// A collection by its identifier.
     pub fn collection_by_uuid(&self, uuid: &[u8; 16]) -> Option<Arc<Collection>> {
         self.names.read().by_uuid.get(uuid).cloned()
+    }
+
+    /// The collection that a table of documents belongs to.
+    pub(crate) fn collection_of(&self, table: TableId) -> Option<Arc<Collection>> {
+        let found = self.names.read().tables.get(&table).cloned();
+        found.filter(|collection| collection.table() == table)
+    }
+
+    /// The index that a table belongs to.
+    pub(crate) fn index_of(&self, table: TableId) -> Option<Arc<Index>> {
+        let names = self.names.read();
+        let mut indexes = names.tables.get(&table)?.maintained();
+        indexes.find(|index| index.table() == table).cloned()
+    }
+
+    /// See [`crate::Storage::name_of_table`].
+    pub(crate) fn name_of_table(&self, table: TableId, at: Seq) -> Option<(Namespace, [u8; 16])> {
+        let names = self.names.read();
+        if let Some((_, former)) = names.former.range((table, at)..=(table, Seq(u64::MAX))).next() {
+            return Some(former.clone());
+        }
+        let collection = names.tables.get(&table).filter(|found| found.table() == table)?;
+        Some((collection.namespace().clone(), collection.uuid()))
+    }
+
+    /// The entry at `until` took a table's name from it.
+    pub(crate) fn put_former_name(&self, table: TableId, until: Seq, name: (Namespace, [u8; 16])) {
+        self.names.write().former.insert((table, until), name);
+    }
+
+    /// Names that no entry from `seq` on was made under.
+    pub(crate) fn former_names_before(&self, seq: Seq) -> Vec<(TableId, Seq)> {
+        let names = self.names.read();
+        let old = names.former.keys().filter(|(_, until)| *until < seq);
+        old.copied().collect()
+    }
+
+    pub(crate) fn forget_names_before(&self, seq: Seq) {
+        if !self.former_names_before(seq).is_empty() {
+            self.names.write().former.retain(|(_, until), _| *until >= seq);
+        }
     }
 
     pub(crate) fn entry(&self, ns: &Namespace) -> Option<Entry> {
@@ -120,10 +165,14 @@ impl Catalog {
     pub(crate) fn put_collection(&self, collection: Collection) -> Arc<Collection> {
         let collection = Arc::new(collection);
         let mut names = self.names.write();
-        if let Some(old) = names.by_uuid.insert(collection.uuid, collection.clone())
-            && old.namespace != collection.namespace
-        {
-            names.remove(&old.namespace);
+        if let Some(old) = names.by_uuid.insert(collection.uuid, collection.clone()) {
+            names.remove_tables(&old);
+            if old.namespace != collection.namespace {
+                names.remove(&old.namespace);
+            }
+        }
+        for table in collection.tables() {
+            names.tables.insert(table, collection.clone());
         }
         names.insert(collection.namespace.clone(), Entry::Collection(collection.clone()));
         collection.shared.version.store(collection.version, Ordering::Release);
@@ -134,6 +183,7 @@ impl Catalog {
     pub(crate) fn remove_collection(&self, collection: &Collection) {
         let mut names = self.names.write();
         names.by_uuid.remove(&collection.uuid);
+        names.remove_tables(collection);
         names.remove(&collection.namespace);
         drop(names);
         collection.shared.dropped.store(true, Ordering::Release);
@@ -154,6 +204,12 @@ impl Catalog {
 }
 
 impl Names {
+    fn remove_tables(&mut self, collection: &Collection) {
+        for table in collection.tables() {
+            self.tables.remove(&table);
+        }
+    }
+
     fn insert(&mut self, ns: Namespace, entry: Entry) {
         self.databases.entry(ns.db().to_owned()).or_default().insert(ns.clone());
         self.entries.insert(ns, entry);

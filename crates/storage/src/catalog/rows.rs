@@ -2,11 +2,13 @@
 
 use crate::catalog::collection::{CollectionShared, capped_limits};
 use crate::catalog::index::IndexShared;
+use crate::entry::ClusterTime;
+use crate::limits::FIRST_USER_TABLE;
 use crate::{Collection, Index, IndexSpec, Namespace, PredicateCompiler, StorageError, View};
 use bson::raw::cstr;
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf};
-use engine::TableId;
+use engine::{Batch, Seq, TableId, TableKind, TableSpec};
 use keys::MultikeyPaths;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +18,18 @@ pub(crate) const CATALOG: TableId = TableId(1);
 /// The table of counts.
 pub(crate) const STATISTICS: TableId = TableId(2);
 /// Format of the catalog, the log entries and the index rows together.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 pub(crate) const META_KEY: &[u8] = b"m";
 pub(crate) const COLLECTION_PREFIX: u8 = b'c';
 pub(crate) const VIEW_PREFIX: u8 = b'v';
 pub(crate) const MULTIKEY_PREFIX: u8 = b'k';
+pub(crate) const FORMER_NAME_PREFIX: u8 = b'n';
 /// In [`STATISTICS`], behind the table id.
 pub(crate) const COUNT_SUFFIX: u8 = 0;
 pub(crate) const BYTES_SUFFIX: u8 = 1;
+/// In [`STATISTICS`]: the entry that the counts belong to.
+pub(crate) const AS_OF_KEY: &[u8] = &[0, 0, 0, 0, 2];
 
 pub(crate) fn collection_key(uuid: &[u8; 16]) -> Vec<u8> {
     [&[COLLECTION_PREFIX], uuid.as_slice()].concat()
@@ -49,16 +54,101 @@ pub(crate) fn statistics_key(table: TableId, suffix: u8) -> [u8; 5] {
     [a, b, c, d, suffix]
 }
 
-/// The row that holds what belongs to no collection.
-pub(crate) fn meta_row(next_table: u32) -> Vec<u8> {
+/// The row of what a table was called before the entry at `until`.
+pub(crate) fn former_name_key(table: TableId, until: Seq) -> Vec<u8> {
+    let (table, until) = (table.0.to_be_bytes(), until.0.to_be_bytes());
+    [&[FORMER_NAME_PREFIX], table.as_slice(), &until].concat()
+}
+
+/// Reads [`former_name_key`]'s last 12 bytes.
+pub(crate) fn read_former_name_key(key: &[u8]) -> Option<(TableId, Seq)> {
+    let (table, until) = key.split_first_chunk::<4>()?;
+    let until = u64::from_be_bytes(until.try_into().ok()?);
+    Some((TableId(u32::from_be_bytes(*table)), Seq(until)))
+}
+
+pub(crate) fn former_name_row(namespace: &Namespace, uuid: [u8; 16]) -> Vec<u8> {
     let mut row = RawDocumentBuf::new();
-    row.append(cstr!("format"), i64::from(FORMAT_VERSION));
-    row.append(cstr!("nextTable"), i64::from(next_table));
+    row.append(cstr!("ns"), namespace.as_str());
+    row.append(cstr!("uuid"), uuid_value(uuid));
     row.into_bytes()
 }
 
-/// Reads [`meta_row`]: the next table id.
-pub(crate) fn read_meta_row(bytes: &[u8]) -> Result<u32, StorageError> {
+pub(crate) fn parse_former_name_row(row: &RawDocument) -> Result<(Namespace, [u8; 16]), String> {
+    let namespace = row.get_str("ns").map_err(|error| error.to_string())?;
+    let namespace = Namespace::parse(namespace).map_err(|error| error.to_string())?;
+    Ok((namespace, uuid_of(row)?))
+}
+
+fn uuid_value(uuid: [u8; 16]) -> Binary {
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: uuid.to_vec(),
+    }
+}
+
+fn uuid_of(row: &RawDocument) -> Result<[u8; 16], String> {
+    let uuid = row.get_binary("uuid").map_err(|error| error.to_string())?.bytes;
+    uuid.try_into().map_err(|_| format!("uuid has {} bytes", uuid.len()))
+}
+
+/// The row at [`AS_OF_KEY`].
+pub(crate) fn as_of_row(seq: Seq, time: ClusterTime) -> Vec<u8> {
+    [seq.0.to_le_bytes(), time.0.to_le_bytes()].concat()
+}
+
+/// Reads [`as_of_row`].
+pub(crate) fn read_as_of_row(row: &[u8]) -> Result<(Seq, ClusterTime), StorageError> {
+    let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    match row.split_first_chunk::<8>() {
+        Some((seq, time)) if time.len() == 8 => {
+            let time = time.try_into().expect("8 bytes");
+            Ok((Seq(number(seq)), ClusterTime(number(time))))
+        }
+        _ => Err(corrupt(AS_OF_KEY, format!("{} bytes, 16 expected", row.len()))),
+    }
+}
+
+/// The tables of the storage layer itself; those that exist stay.
+pub(crate) fn create_tables(batch: &mut Batch) {
+    for (table, name) in [(CATALOG, "catalog"), (STATISTICS, "statistics")] {
+        let spec = TableSpec {
+            kind: TableKind::Small,
+            name: name.to_owned(),
+            compressor: None,
+        };
+        batch.create_table(table, spec);
+    }
+}
+
+/// What belongs to no collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meta {
+    /// Version of what is stored, see [`FORMAT_VERSION`].
+    pub(crate) format: u32,
+    /// The lowest table id never given.
+    pub(crate) next_table: u32,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            format: FORMAT_VERSION,
+            next_table: FIRST_USER_TABLE,
+        }
+    }
+}
+
+/// The row of [`Meta`].
+pub(crate) fn meta_row(meta: &Meta) -> Vec<u8> {
+    let mut row = RawDocumentBuf::new();
+    row.append(cstr!("format"), i64::from(meta.format));
+    row.append(cstr!("nextTable"), i64::from(meta.next_table));
+    row.into_bytes()
+}
+
+/// Reads [`meta_row`].
+pub(crate) fn read_meta_row(bytes: &[u8]) -> Result<Meta, StorageError> {
     let bad = |reason: String| corrupt(META_KEY, reason);
     let row = RawDocument::from_bytes(bytes).map_err(|error| bad(error.to_string()))?;
     let number = |name: &str| {
@@ -72,7 +162,8 @@ pub(crate) fn read_meta_row(bytes: &[u8]) -> Result<u32, StorageError> {
             supported: FORMAT_VERSION,
         });
     }
-    number("nextTable")
+    let next_table = number("nextTable")?;
+    Ok(Meta { format, next_table })
 }
 
 /// A damaged row of the catalog.
@@ -128,13 +219,7 @@ impl CollectionRow {
         }
         let mut row = RawDocumentBuf::new();
         row.append(cstr!("ns"), self.namespace.as_str());
-        row.append(
-            cstr!("uuid"),
-            Binary {
-                subtype: BinarySubtype::Uuid,
-                bytes: self.uuid.to_vec(),
-            },
-        );
+        row.append(cstr!("uuid"), uuid_value(self.uuid));
         row.append(cstr!("table"), i64::from(self.table.0));
         row.append(cstr!("options"), self.options.clone());
         row.append(cstr!("indexes"), indexes);
@@ -144,7 +229,6 @@ impl CollectionRow {
     /// Reads [`CollectionRow::to_document`]; errors say what is wrong.
     pub(crate) fn parse(row: &RawDocument) -> Result<Self, String> {
         let text = |error: bson::error::Error| error.to_string();
-        let uuid = row.get_binary("uuid").map_err(text)?.bytes;
         let mut indexes = Vec::new();
         for index in row.get_array("indexes").map_err(text)? {
             let index = index.map_err(text)?;
@@ -163,7 +247,7 @@ impl CollectionRow {
         }
         Ok(Self {
             namespace: Namespace::parse(row.get_str("ns").map_err(text)?).map_err(|error| error.to_string())?,
-            uuid: uuid.try_into().map_err(|_| format!("uuid has {} bytes", uuid.len()))?,
+            uuid: uuid_of(row)?,
             table: table(row)?,
             options: row.get_document("options").map_err(text)?.to_owned(),
             indexes,
