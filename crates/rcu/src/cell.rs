@@ -4,6 +4,8 @@
 //! - a pointer in a cell was made from an `Owned<T>`, points to a live `T`, and is in one cell only;
 //! - it leaves the cell only by a swap, and whoever swapped it out hands it to the epoch collector exactly once, whose
 //!   deferred drop runs when every guard that was pinned before has gone;
+//! - a value that leaves a chain alone ([`RcuOption::take_over`], [`RcuOption::unlink`]) still points to the rest, which another
+//!   cell has taken over: the deferred drop clears that pointer first, when nobody can load it any more;
 //! - so a reference loaded under a guard stays good while that guard lives, even if the cell itself is dropped meanwhile.
 //!
 //! `T: Send + Sync + 'static`, because any thread may read it and any thread may run the deferred drop, at any later time.
@@ -113,6 +115,50 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         let swapped = self.pointer.swap(new, Ordering::AcqRel, guard);
         assert!(swapped == old, "one writer at a time pushes onto a chain");
     }
+
+    /// Puts a value in the place of the first of a chain: its `link` cell takes over what the old value's held. Readers of the
+    /// old value go on to the rest as before. One writer at a time: the caller holds the chain's lock.
+    #[inline]
+    pub fn take_over(&self, value: T, link: impl Fn(&T) -> &RcuOption<T>, guard: &Guard) {
+        schedule_point();
+        let old = self.pointer.load(Ordering::Acquire, guard);
+        // SAFETY: as for `load`.
+        let first = unsafe { old.as_ref() }.expect("a chain with a first value");
+        let rest = own_link(first, &link);
+        let new = Owned::new(value);
+        let new_link = own_link(&*new, &link);
+        assert!(
+            new_link.pointer.load(Ordering::Relaxed, guard).is_null(),
+            "a new value has an empty link"
+        );
+        new_link
+            .pointer
+            .store(rest.pointer.load(Ordering::Acquire, guard), Ordering::Relaxed);
+        let rest = std::ptr::from_ref(rest);
+        let swapped = self.pointer.swap(new, Ordering::AcqRel, guard);
+        assert!(swapped == old, "one writer at a time changes a chain");
+        schedule_point();
+        retire_without_link(old, rest, guard);
+    }
+
+    /// Takes the first value out of a chain; what its `link` cell holds comes into its place. Readers that stand on it go on to
+    /// the rest as before. Does nothing to an empty cell. One writer at a time: the caller holds the chain's lock.
+    #[inline]
+    pub fn unlink(&self, link: impl Fn(&T) -> &RcuOption<T>, guard: &Guard) {
+        schedule_point();
+        let old = self.pointer.load(Ordering::Acquire, guard);
+        // SAFETY: as for `load`.
+        let Some(first) = (unsafe { old.as_ref() }) else {
+            return;
+        };
+        let rest = own_link(first, &link);
+        let next = rest.pointer.load(Ordering::Acquire, guard);
+        let rest = std::ptr::from_ref(rest);
+        let swapped = self.pointer.swap(next, Ordering::AcqRel, guard);
+        assert!(swapped == old, "one writer at a time changes a chain");
+        schedule_point();
+        retire_without_link(old, rest, guard);
+    }
 }
 
 impl<T: Send + Sync + 'static> Drop for RcuOption<T> {
@@ -135,6 +181,36 @@ fn retire<T: Send + Sync + 'static>(old: Shared<'_, T>, bytes: usize, guard: &Gu
                 weight.freed();
             });
         }
+    }
+}
+
+/// The link of a value, which must be a part of it.
+#[inline]
+fn own_link<'v, T: Send + Sync + 'static>(value: &'v T, link: &impl Fn(&T) -> &RcuOption<T>) -> &'v RcuOption<T> {
+    let link = link(value);
+    let (start, at) = (std::ptr::from_ref(value).addr(), std::ptr::from_ref(link).addr());
+    assert!(
+        at >= start && at + size_of::<RcuOption<T>>() <= start + size_of::<T>(),
+        "a value's link lies inside it"
+    );
+    link
+}
+
+/// As [`retire`], for a value that has left a chain whose rest stays: `link` is the cell inside it that points to the rest.
+#[inline]
+fn retire_without_link<T: Send + Sync + 'static>(old: Shared<'_, T>, link: *const RcuOption<T>, guard: &Guard) {
+    let weight = Weight::of(size_of::<T>());
+    weight.retired();
+    // SAFETY: for `old` as in `retire`. `link` lies inside the value that `old` points to (`own_link`), which stays where it is
+    // until it is dropped here, so it is good until then. No guard that could load it is left, and what it points to is in
+    // another cell, or was handed to the collector from there: cleared, it is not retired a second time.
+    unsafe {
+        guard.defer_unchecked(move || {
+            let value = old.into_owned();
+            (*link).pointer.store(Shared::null(), Ordering::Relaxed);
+            drop(value);
+            weight.freed();
+        });
     }
 }
 
@@ -192,6 +268,70 @@ mod tests {
         assert_eq!(numbers, (0..100).rev().collect::<Vec<_>>());
         head.load(&guard).expect("pushed").1.replace(None, &guard);
         assert!(head.load(&guard).expect("kept").1.load(&guard).is_none());
+    }
+
+    struct Knot(u64, RcuOption<Knot>, Arc<AtomicUsize>);
+
+    impl Drop for Knot {
+        fn drop(&mut self) {
+            self.2.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_value_leaves_a_chain_alone() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let guard = pin();
+        let head = RcuOption::none();
+        let knot = |number| Knot(number, RcuOption::none(), drops.clone());
+        for number in 0..5 {
+            head.push(knot(number), |knot| &knot.1, &guard);
+        }
+        let from = |first: Option<&Knot>| {
+            let mut numbers = Vec::new();
+            let mut next = first;
+            while let Some(knot) = next {
+                numbers.push(knot.0);
+                next = knot.1.load(&guard);
+            }
+            numbers
+        };
+        let all = || from(head.load(&guard));
+        let four = head.load(&guard).expect("4");
+        let three = four.1.load(&guard).expect("3");
+        four.1.unlink(|knot| &knot.1, &guard);
+        assert_eq!(all(), [4, 2, 1, 0]);
+        assert_eq!(from(Some(three)), [3, 2, 1, 0], "who stands there goes on");
+        four.1.unlink(|knot| &knot.1, &guard);
+        assert_eq!(all(), [4, 1, 0]);
+        head.take_over(knot(9), |knot| &knot.1, &guard);
+        assert_eq!((all(), from(Some(four))), (vec![9, 1, 0], vec![4, 1, 0]));
+        head.unlink(|knot| &knot.1, &guard);
+        assert_eq!(all(), [1, 0]);
+        assert_eq!(drops.load(Ordering::SeqCst), 0, "nothing is freed under the guard");
+        drop(guard);
+        // Tests beside this one may hold guards for a while.
+        let flush_until = |expected| {
+            while drops.load(Ordering::SeqCst) < expected {
+                pin().flush();
+                crate::yield_now();
+            }
+            (0..10).for_each(|_| pin().flush());
+            assert_eq!(drops.load(Ordering::SeqCst), expected, "each once");
+        };
+        flush_until(4);
+        drop(head);
+        flush_until(6);
+    }
+
+    #[test]
+    fn the_end_of_a_chain_can_leave_it() {
+        let guard = pin();
+        let head = RcuOption::some(Link(1, RcuOption::none()));
+        head.unlink(|link| &link.1, &guard);
+        assert!(head.load(&guard).is_none());
+        head.unlink(|link| &link.1, &guard);
+        assert!(head.load(&guard).is_none());
     }
 
     #[test]

@@ -330,6 +330,70 @@ fn a_chain_that_grows_and_is_trimmed_has_no_gaps() {
     );
 }
 
+/// A writer pushes, and takes out of the middle what is not at an end or even; another puts new values in the head's place.
+fn a_chain_that_loses_its_middle() {
+    let register = Register::default();
+    let head = Arc::new(RcuOption::some(Link {
+        value: register.make(0),
+        older: RcuOption::none(),
+    }));
+    let newest = Arc::new(Mutex::new(0_u64));
+    let mut spawned = Vec::new();
+    for writer in 0..2 {
+        let (head, newest, register) = (head.clone(), newest.clone(), register.clone());
+        spawned.push(thread::spawn(move || {
+            for _ in 0..3 {
+                let mut newest = newest.lock();
+                let guard = pin();
+                let link = |number| Link {
+                    value: register.make(number),
+                    older: RcuOption::none(),
+                };
+                if writer == 0 {
+                    head.take_over(link(*newest), |link| &link.older, &guard);
+                }
+                *newest += 1;
+                head.push(link(*newest), |link| &link.older, &guard);
+                let below = head.load(&guard).expect("it was just pushed").older.load(&guard);
+                let cell = &below.expect("0 stays").older;
+                if cell.load(&guard).is_some_and(|link| link.value.number % 2 == 1) {
+                    cell.unlink(|link| &link.older, &guard);
+                }
+                drop(guard);
+                collect();
+            }
+        }));
+    }
+    let reader = {
+        let (head, register) = (head.clone(), register.clone());
+        thread::spawn(move || {
+            for _ in 0..3 {
+                let guard = pin();
+                let (ids, numbers) = walk(&head, &guard);
+                schedule_point();
+                register.expect_alive(&ids);
+                assert!(numbers.is_sorted_by(|a, b| a > b), "{numbers:?} falls");
+                let even: Vec<u64> = numbers.iter().copied().filter(|number| number % 2 == 0).collect();
+                let all: Vec<u64> = (0..=numbers[0]).rev().filter(|number| number % 2 == 0).collect();
+                assert_eq!(even, all, "nothing is lost but what was taken out: {numbers:?}");
+            }
+        })
+    };
+    spawned.into_iter().for_each(|thread| thread.join().unwrap());
+    reader.join().unwrap();
+    drop(head);
+    register.expect_all_freed();
+}
+
+#[test]
+fn values_leave_the_middle_of_a_chain_alone() {
+    check(
+        "values_leave_the_middle_of_a_chain_alone",
+        1500,
+        a_chain_that_loses_its_middle,
+    );
+}
+
 fn readers_exclude_a_writer() {
     let lock = Arc::new(RwLock::new(()));
     let inside = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
