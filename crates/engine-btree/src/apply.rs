@@ -16,13 +16,16 @@ use codec::Codec;
 use engine::{
     Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableKind, TableSpec, VALUE_BYTES_MAX,
 };
+use pins::Horizon;
 use rcu::Guard;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Writes buffered for a leaf that is not in memory before a worker merges them.
+/// Keys, and bytes of rows in leaves, buffered for a leaf that is not in memory before a worker merges them; versions have a bound, too,
+/// see `FOLD_VERSIONS`.
 const BUFFER_ENTRIES: usize = 96;
+const BUFFER_LEAVES: usize = 8;
 /// Room that must be left in the arena of a leaf whose base is not in memory; below it the writer brings the base in itself.
 const FULL_ENTRIES: usize = crate::delta::WRITES_MAX - 8;
 
@@ -34,8 +37,8 @@ fn invalid(reason: String) -> EngineError {
 }
 
 impl Core {
-    /// Applies a batch at `seq`.
-    pub(crate) fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {
+    /// Applies a batch at `seq`. `horizon` tells what may be forgotten on the way.
+    pub(crate) fn apply(&self, batch: &Batch, seq: Seq, horizon: &Horizon) -> Result<()> {
         self.counters.batches.add(1);
         self.counters.operations.add(batch.ops().len() as u64);
         let mut last: Option<Arc<Table>> = None;
@@ -51,19 +54,20 @@ impl Core {
                         key,
                         Change::Put(Value::Inline(Bytes::copy_from_slice(value))),
                         seq,
+                        horizon,
                     )?;
                 }
                 Op::Delete(table, key) => {
                     let table = self.table_to_write(&mut last, *table)?;
-                    self.write(&table.tree, key, Change::Delete, seq)?;
+                    self.write(&table.tree, key, Change::Delete, seq, horizon)?;
                 }
                 Op::Add(table, key, amount) => {
                     let table = self.table_to_write(&mut last, *table)?;
-                    self.write(&table.tree, key, Change::Add(*amount), seq)?;
+                    self.write(&table.tree, key, Change::Add(*amount), seq, horizon)?;
                 }
                 Op::DeleteRange(table, range) => {
                     let table = self.table_to_write(&mut last, *table)?.clone();
-                    self.delete_range(&table.tree, range, seq)?;
+                    self.delete_range(&table.tree, range, seq, horizon)?;
                 }
                 Op::CreateTable(table, spec) => {
                     last = None;
@@ -141,7 +145,14 @@ impl Core {
     }
 
     /// Writes a change of a key.
-    pub(crate) fn write(&self, tree: &Arc<Tree>, key: &[u8], change: Change, seq: Seq) -> Result<()> {
+    pub(crate) fn write(
+        &self,
+        tree: &Arc<Tree>,
+        key: &[u8],
+        change: Change,
+        seq: Seq,
+        horizon: &Horizon,
+    ) -> Result<()> {
         if key.len() > KEY_BYTES_MAX {
             return Err(invalid(format!("a key of {} bytes", key.len())));
         }
@@ -151,7 +162,7 @@ impl Core {
             // Appends go to the last leaf, without a way down.
             let last = tree.last_leaf.lock().as_ref().filter(|leaf| *leaf.low <= *key).cloned();
             if let Some(leaf) = last {
-                if self.write_to(tree, &leaf, true, key, &mut change, seq, &guard)? {
+                if self.write_to(tree, &leaf, true, key, &mut change, seq, horizon, &guard)? {
                     return Ok(());
                 }
                 *tree.last_leaf.lock() = None;
@@ -164,7 +175,7 @@ impl Core {
                     if at_end {
                         *tree.last_leaf.lock() = Some(leaf.clone());
                     }
-                    if self.write_to(tree, leaf, at_end, key, &mut change, seq, &guard)? {
+                    if self.write_to(tree, leaf, at_end, key, &mut change, seq, horizon, &guard)? {
                         return Ok(());
                     }
                     *tree.last_leaf.lock() = None;
@@ -190,6 +201,7 @@ impl Core {
         key: &[u8],
         change: &mut Option<Change>,
         seq: Seq,
+        horizon: &Horizon,
         guard: &Guard,
     ) -> Result<bool> {
         let mut state = leaf.state.lock();
@@ -203,7 +215,9 @@ impl Core {
             return Ok(false);
         }
         let change = change.take().expect("a change is written once");
-        let pushed = leaf.push(&mut state, key, change, seq, self.pins.low(), guard);
+        let rows_before = state.delta_rows;
+        let pushed = leaf.push(&mut state, key, change, seq, horizon, guard);
+        leaf.warm_a_little();
         let newly_listed = !std::mem::replace(&mut state.listed, true);
         let newly_in_ring = !std::mem::replace(&mut state.in_ring, true);
         let stored_only = match view.base {
@@ -214,10 +228,13 @@ impl Core {
         let target = tree.shape.leaf_bytes;
         // An append goes on until the leaf is full: each row is then merged once.
         let appending = at_end && rows < target;
+        let many_versions = state.versions >= state.fold_versions;
         let grown = if appending {
-            state.entries >= FULL_ENTRIES
+            state.entries >= FULL_ENTRIES || many_versions
         } else {
-            state.entries >= state.fold_entries.min(FULL_ENTRIES) || state.delta_rows >= state.fold_rows
+            state.entries >= state.fold_entries.min(FULL_ENTRIES)
+                || state.delta_rows >= state.fold_rows
+                || many_versions
         };
         let mut split = false;
         if grown && stored_only.is_none() {
@@ -226,7 +243,17 @@ impl Core {
                 let _ = self.fold_in_place(tree, leaf, &mut state, None, guard);
             }
         }
-        let buffer_full = stored_only.is_some() && state.entries == BUFFER_ENTRIES;
+        let mut buffer_full = false;
+        if stored_only.is_some() {
+            // Each time a bound is passed: the worker that was told may find nothing to do, or others at work.
+            let rows_max = BUFFER_LEAVES * target;
+            buffer_full = (pushed.new_entry && state.entries == BUFFER_ENTRIES)
+                || (rows_before < rows_max && state.delta_rows >= rows_max)
+                || many_versions;
+            if many_versions {
+                state.fold_versions = 2 * state.versions;
+            }
+        }
         drop(state);
         self.account(tree, 0, pushed.bytes);
         if newly_listed {
@@ -258,7 +285,7 @@ impl Core {
     }
 
     /// Removes the keys of a range: whole leaves by one mark, those at its ends key by key.
-    fn delete_range(&self, tree: &Arc<Tree>, range: &KeyRange, seq: Seq) -> Result<()> {
+    fn delete_range(&self, tree: &Arc<Tree>, range: &KeyRange, seq: Seq, horizon: &Horizon) -> Result<()> {
         let mut from = match &range.start {
             Bound::Included(key) | Bound::Excluded(key) => key.clone(),
             Bound::Unbounded => Vec::new(),
@@ -292,7 +319,7 @@ impl Core {
                 (Bound::Included(end) | Bound::Excluded(end), Some(high)) => high <= end,
             };
             if whole {
-                if !self.hide(tree, &leaf, seq, &guard) {
+                if !self.hide(tree, &leaf, seq, horizon, &guard) {
                     continue;
                 }
             } else {
@@ -300,7 +327,7 @@ impl Core {
                     continue;
                 };
                 for key in keys {
-                    self.write(tree, &key, Change::Delete, seq)?;
+                    self.write(tree, &key, Change::Delete, seq, horizon)?;
                 }
             }
             let Some(high) = high else { return Ok(()) };
@@ -317,7 +344,7 @@ impl Core {
     }
 
     /// Makes a leaf empty from `seq` on, whatever its base holds. False when the leaf has left the tree.
-    fn hide(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, seq: Seq, guard: &Guard) -> bool {
+    fn hide(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, seq: Seq, horizon: &Horizon, guard: &Guard) -> bool {
         let mut state = leaf.state.lock();
         let view = leaf.view.load(guard);
         if view.retired {
@@ -330,9 +357,7 @@ impl Core {
         let mut bytes = 0;
         for at in 0..view.order.len() {
             let key = view.entry(at).key.clone();
-            bytes += leaf
-                .push(&mut state, &key, Change::Delete, seq, self.pins.low(), guard)
-                .bytes;
+            bytes += leaf.push(&mut state, &key, Change::Delete, seq, horizon, guard).bytes;
         }
         let view = leaf.view.load(guard);
         if !matches!(view.base, Base::Empty) && view.hidden_from == SEQ_MAX {
@@ -395,4 +420,153 @@ fn keys_of(view: &LeafView, image: Option<&LeafImage>, range: &KeyRange) -> Vec<
 /// Whether a tree is that of a table nobody can see any more.
 pub(crate) fn is_dead(tree: &Tree) -> bool {
     tree.dead.load(Ordering::Acquire)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Use;
+    use crate::fixture::{ROWS, Store};
+    use crate::options::BtreeOptions;
+    use engine::{Engine, Snapshot};
+
+    const KEY: &[u8] = b"counted";
+    const WRITES: u64 = 4000;
+
+    fn store() -> Store {
+        Store::new(BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        })
+    }
+
+    fn leaf_of(store: &Store, key: &[u8]) -> (Arc<Tree>, Arc<Leaf>) {
+        let guard = rcu::pin();
+        let tree = store.core().tables.get(ROWS, &guard).expect("the table").tree.clone();
+        let leaf = tree.leaf_in_memory(key, &guard).expect("it was just used");
+        (tree, leaf)
+    }
+
+    /// A store with one small leaf whose rows are on disk only.
+    fn evicted() -> Store {
+        let mut store = store();
+        for key in [KEY, b"other"] {
+            store.write(|batch| batch.put(ROWS, key.to_vec(), 7_i64.to_le_bytes().to_vec()));
+        }
+        store.checkpoint();
+        let (tree, leaf) = leaf_of(&store, KEY);
+        store.core().drop_base(&tree, &leaf);
+        assert!(
+            matches!(leaf.view.load(&rcu::pin()).base, Base::Stored(_)),
+            "its rows are on disk"
+        );
+        store
+    }
+
+    fn versions(store: &Store) -> usize {
+        leaf_of(store, KEY).1.state.lock().versions
+    }
+
+    fn number(snapshot: &Arc<dyn Snapshot>) -> i64 {
+        let value = snapshot.get(ROWS, KEY).expect("a read").expect("the row");
+        crate::version::number(&value)
+    }
+
+    #[test]
+    fn a_counter_on_an_evicted_leaf_stays_short() {
+        for hold in [false, true] {
+            let mut store = evicted();
+            let open = hold.then(|| store.engine.snapshot().expect("a snapshot"));
+            for _ in 0..WRITES {
+                store.write(|batch| batch.add(ROWS, KEY.to_vec(), 1));
+                assert!(
+                    versions(&store) <= 32,
+                    "{} versions, a snapshot open: {hold}",
+                    versions(&store)
+                );
+            }
+            assert!(store.core().budget.used(Use::Deltas) < 8 << 10);
+            assert!(open.is_none_or(|open| number(&open) == 7));
+            assert_eq!(number(&store.engine.snapshot().expect("a snapshot")), 7 + WRITES as i64);
+        }
+    }
+
+    #[test]
+    fn a_hot_row_beside_open_snapshots_keeps_what_they_see() {
+        for evict in [false, true] {
+            let mut store = if evict { evicted() } else { store() };
+            let mut open = Vec::new();
+            for number in 0..WRITES {
+                store.write(|batch| batch.put(ROWS, KEY.to_vec(), number.to_le_bytes().to_vec()));
+                if number % 100 == 0 {
+                    open.push((number, store.engine.snapshot().expect("a snapshot")));
+                }
+                // Those of the snapshots, and what came since they were last looked for.
+                let bound = 2 * (open.len() + crate::leaf::FOLD_VERSIONS);
+                assert!(
+                    versions(&store) <= bound,
+                    "{} with {} open",
+                    versions(&store),
+                    open.len()
+                );
+            }
+            let bytes = store.core().budget.used(Use::Deltas);
+            assert!(bytes < 64 << 10, "{bytes} bytes, evicted: {evict}");
+            for (seen, snapshot) in &open {
+                assert_eq!(number(snapshot), *seen as i64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_hot_row_beside_one_old_snapshot_stays_short() {
+        for evict in [false, true] {
+            let mut store = if evict { evicted() } else { store() };
+            store.write(|batch| batch.put(ROWS, KEY.to_vec(), 7_i64.to_le_bytes().to_vec()));
+            let open = store.engine.snapshot().expect("a snapshot");
+            for _ in 0..WRITES {
+                store.write(|batch| batch.put(ROWS, KEY.to_vec(), vec![1; 100]));
+                assert!(
+                    versions(&store) <= 32,
+                    "{} versions, evicted: {evict}",
+                    versions(&store)
+                );
+            }
+            assert_eq!(number(&open), 7);
+        }
+    }
+
+    /// Each further key costs a leaf on disk nothing but memory, up to a bound in bytes.
+    #[test]
+    fn buffered_writes_are_merged_by_their_bytes() {
+        let mut store = evicted();
+        let rows_max = BUFFER_LEAVES * leaf_of(&store, KEY).0.shape.leaf_bytes;
+        for number in 0..60_u8 {
+            store.write(|batch| batch.put(ROWS, vec![b'd', number], vec![number; 8 << 10]));
+        }
+        let rows = leaf_of(&store, KEY).1.state.lock().delta_rows;
+        assert!(rows < rows_max, "{rows} bytes of rows are buffered");
+        assert!(store.core().counters.buffers_merged.get() > 0);
+    }
+
+    /// Rows that come and go while a snapshot stays that has seen none of them.
+    #[test]
+    fn no_undo_is_kept_for_rows_that_nobody_can_see() {
+        let mut store = store();
+        let open = store.engine.snapshot().expect("a snapshot");
+        for number in 0..20_000_u64 {
+            store.write(|batch| {
+                batch.put(ROWS, number.to_be_bytes().to_vec(), vec![7; 100]);
+                if number >= 100 {
+                    batch.delete(ROWS, (number - 100).to_be_bytes().to_vec());
+                }
+            });
+        }
+        let bytes = store.core().budget.used(Use::Deltas);
+        assert!(bytes < 256 << 10, "{bytes} bytes for 100 rows");
+        assert_eq!(open.get(ROWS, &5_u64.to_be_bytes()).expect("a read"), None);
+        let newest = store.engine.snapshot().expect("a snapshot");
+        let there = (0..20_000_u64).filter(|number| newest.get(ROWS, &number.to_be_bytes()).expect("a read").is_some());
+        assert_eq!(there.count(), 100);
+    }
 }

@@ -24,6 +24,7 @@ use crate::write_back::{Need, PageWriter, Written};
 use blocks::{BlockAddr, Near, Referenced, VolumeId};
 use engine::{ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
+use pins::{Holder, Horizon, Pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -77,7 +78,7 @@ impl Core {
             return Ok(*last);
         }
         self.free_lost_large(None);
-        let (line, changed) = self.draw_line();
+        let (line, pin, changed) = self.draw_line();
         self.behind.begin_cycle(started);
         // Clients wait for room: the priority of the work that makes it must not be the lowest.
         self.workers.set_pressure(self.budget.is_pressing());
@@ -94,7 +95,7 @@ impl Core {
             }
         };
         *self.line.lock() = None;
-        self.unpin(line.cut);
+        self.unpin(pin);
         let cut = result?;
         *last = cut;
         self.book.settle(cut);
@@ -107,9 +108,10 @@ impl Core {
     }
 
     /// Step 1: the line, and the tables that changed since the last one.
-    fn draw_line(&self) -> (Line, Vec<Arc<Table>>) {
+    fn draw_line(&self) -> (Line, Pin, Vec<Arc<Table>>) {
         let mut line = self.line.lock();
-        let cut = self.pins.pin();
+        let pin = self.pins.pin(Holder::Engine);
+        let cut = pin.seq();
         let number = self.loading.hand_on(&self.store, || self.store.begin_checkpoint());
         let changed: Vec<Arc<Table>> = std::mem::take(&mut *self.changed.lock());
         for table in &changed {
@@ -117,7 +119,7 @@ impl Core {
             table.tree.written_by.store(number, Ordering::Release);
         }
         self.directory_tree.written_by.store(number, Ordering::Release);
-        (*line.insert(Line { number, cut }), changed)
+        (*line.insert(Line { number, cut }), pin, changed)
     }
 
     fn write_checkpoint(&self, line: Line, changed: &[Arc<Table>]) -> Result<()> {
@@ -168,8 +170,10 @@ impl Core {
             self.table_changed(table.id);
         }
         let directory = &self.directory_tree;
+        let mut horizon = Horizon::default();
+        self.pins.update(&mut horizon);
         for (key, change) in rows {
-            self.write(directory, &key, change, line.cut)?;
+            self.write(directory, &key, change, line.cut, &horizon)?;
         }
         let directory_leaves = directory.take_dirty();
         self.write_leaves(directory, directory_leaves, Need::Checkpoint)?;

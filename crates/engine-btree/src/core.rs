@@ -6,7 +6,6 @@ use crate::large_values::LargeBook;
 use crate::leaf::{Base, Found, Leaf, LeafView, with_added};
 use crate::options::BtreeOptions;
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
-use crate::pins::Pins;
 use crate::ring::Ring;
 use crate::tables::Tables;
 use crate::tree::{Child, Descent, Inner, Target, Tree, leaf_overhead};
@@ -16,6 +15,7 @@ use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
 use bytes::Bytes;
 use engine::{EngineError, ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
+use pins::Pins;
 use rcu::{Guard, Mutex, RwLock};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -173,6 +173,8 @@ pub(crate) struct Core {
     /// What memory could not be brought below the last time, because open snapshots need it: no use to try again before
     /// there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
     pub(crate) relief_floor: AtomicU64,
+    /// The oldest position anybody read at then.
+    pub(crate) relief_oldest: AtomicU64,
     /// When to look at the allocator again.
     pub(crate) next_look: PlainMutex<std::time::Duration>,
     is_stopped: AtomicBool,
@@ -227,6 +229,7 @@ impl Core {
             compactions: AtomicUsize::new(0),
             directory_moves: PlainMutex::default(),
             relief_floor: AtomicU64::new(0),
+            relief_oldest: AtomicU64::new(0),
             next_look: PlainMutex::default(),
             is_stopped: AtomicBool::new(false),
         }
@@ -300,7 +303,7 @@ impl Core {
     /// is used.
     pub(crate) fn free_lost_large(&self, line: Option<Line>) {
         let cut = line.map(|line| line.cut);
-        let (published, low) = self.pins.low_but(cut);
+        let (published, low) = self.pins.oldest_but(cut);
         for (volume, cell) in self.book.take(published, low, cut) {
             let Some(large) = LargeRef::from_cell(&cell) else {
                 continue;

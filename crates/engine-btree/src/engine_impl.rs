@@ -11,6 +11,7 @@ use engine::{
     Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity,
     Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
 };
+use pins::Horizon;
 use rcu::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +25,16 @@ const FORMAT_VERSION: u32 = 1;
 pub struct BtreeEngine {
     info: EngineInfo,
     core: Arc<Core>,
-    /// Held by `apply`: the last `Seq`.
-    applied: Mutex<Seq>,
+    /// Held by `apply`.
+    applied: Mutex<Applied>,
+}
+
+/// What the writing side knows.
+struct Applied {
+    /// The last batch.
+    last: Seq,
+    /// What is forgotten on the way; not always up to date.
+    horizon: Horizon,
 }
 
 impl From<WorkersError> for EngineError {
@@ -88,7 +97,10 @@ impl BtreeEngine {
                 },
             },
             core,
-            applied: Mutex::new(durable),
+            applied: Mutex::new(Applied {
+                last: durable,
+                horizon: Horizon::default(),
+            }),
         })
     }
 
@@ -126,18 +138,20 @@ impl Engine for BtreeEngine {
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {
         let mut applied = self.applied.lock();
         self.core.check_running()?;
-        let result = if seq <= *applied {
+        let Applied { last, horizon } = &mut *applied;
+        let result = if seq <= *last {
             Err(EngineError::Invalid {
                 operation: "apply",
-                reason: format!("{seq:?} does not rise above {:?}", *applied),
+                reason: format!("{seq:?} does not rise above {last:?}"),
             })
         } else {
-            self.core.apply(batch, seq)
+            self.core.pins.refresh(horizon);
+            self.core.apply(batch, seq, horizon)
         };
         if let Err(error) = &result {
             self.core.stop(&format!("a batch failed: {error}"));
         }
-        *applied = seq.max(*applied);
+        *last = seq.max(*last);
         drop(applied);
         result?;
         self.core.wait_for_room(batch);

@@ -12,7 +12,7 @@ use crate::fill::Fill;
 use crate::large_values::LargeOwner;
 use crate::leaf::{Base, LeafView, SEQ_MAX};
 use crate::page::{CellValue, KeyParts, LargeRef, LeafBuilder, LeafImage, NewValue, shortest_separator};
-use crate::version::{Change, Ground, Value, Version, chain_of, change_bytes, sum};
+use crate::version::{Change, Ground, Value, Version, chain_of, change_bytes, see_from, sum};
 use engine::Seq;
 use rcu::Guard;
 use std::cell::RefCell;
@@ -44,8 +44,9 @@ pub(crate) struct Piece {
     pub(crate) retained: Vec<Entry>,
     /// Heap bytes of the retained entries.
     pub(crate) retained_bytes: usize,
-    /// Key and value bytes of the retained entries.
+    /// Key and value bytes of the retained entries, what came before the image not among them.
     pub(crate) retained_rows: usize,
+    pub(crate) retained_versions: usize,
     /// The oldest change that is not in the image.
     pub(crate) valid_to: Seq,
     /// Owners of large values whose cells the image holds: adopt them when the image is stored.
@@ -127,32 +128,45 @@ pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) 
     total
 }
 
-/// What `at` sees of a key: its value and since when it is so (`ZERO`: since before the base).
-fn state_at(
-    entry: Option<&Entry>,
+/// What `at` sees of a key whose versions from `head` on it may see: its value and since when it is so (`ZERO`: since before the base),
+/// and the version.
+fn state_at<'v>(
+    head: Option<&'v Version>,
     below: Option<&Value>,
     hidden_from: Seq,
     at: Seq,
-    guard: &Guard,
-) -> (Option<Value>, Seq) {
-    let sight = entry.map(|entry| entry.chain.see(at, guard));
-    let newest = sight.and_then(|sight| sight.newest).unwrap_or(Seq::ZERO);
-    let (ground, since) = match sight.map_or(Ground::Base, |sight| sight.ground) {
+    guard: &'v Guard,
+) -> State<'v> {
+    let sight = see_from(head, at, guard);
+    let newest = sight.seen.map_or(Seq::ZERO, |version| version.seq);
+    let (ground, since) = match sight.ground {
         Ground::Value(value) => (Some(value.clone()), newest),
         Ground::Gone => (None, newest),
         Ground::Base if at >= hidden_from => (None, newest.max(hidden_from)),
         Ground::Base => (below.cloned(), newest),
     };
-    match sight.and_then(|sight| sight.added) {
-        None => (ground, since),
+    let value = match sight.added {
+        None => ground,
         Some(amount) => {
             let before: &[u8] = match &ground {
                 Some(Value::Inline(bytes)) => bytes,
                 _ => &[],
             };
-            (Some(Value::Inline(sum(before, amount))), since)
+            Some(Value::Inline(sum(before, amount)))
         }
+    };
+    State {
+        value,
+        since,
+        seen: sight.seen,
     }
+}
+
+/// See [`state_at`].
+struct State<'v> {
+    value: Option<Value>,
+    since: Seq,
+    seen: Option<&'v Version>,
 }
 
 /// Since when a base's large value is not there any more.
@@ -196,6 +210,7 @@ struct Folder<'a> {
     retained: Vec<Entry>,
     retained_bytes: usize,
     retained_rows: usize,
+    retained_versions: usize,
     valid_to: Seq,
     owners: Vec<Arc<LargeOwner>>,
 }
@@ -222,6 +237,7 @@ impl<'a> Folder<'a> {
             retained: Vec::new(),
             retained_bytes: 0,
             retained_rows: 0,
+            retained_versions: 0,
             valid_to: SEQ_MAX,
             owners: Vec::new(),
         }
@@ -298,10 +314,11 @@ impl<'a> Folder<'a> {
         let (through, hidden_from) = (self.plan.through, self.view.hidden_from);
         let image = self.image;
         let below = row.map(|row| base_value(image.expect("the row is its"), row));
-        let (value, since) = state_at(entry, below.as_ref(), hidden_from, through, self.guard);
+        let head = entry.and_then(|entry| entry.chain.head(self.guard));
+        let State { value, since, seen } = state_at(head, below.as_ref(), hidden_from, through, self.guard);
         self.result.newest = self.result.newest.max(since);
         let mut kept: Vec<(Seq, Change)> = Vec::new();
-        let mut next: Option<&Version> = entry.and_then(|entry| entry.chain.head(self.guard));
+        let mut next = head;
         while let Some(version) = next
             && version.seq > through
         {
@@ -309,19 +326,34 @@ impl<'a> Folder<'a> {
             self.valid_to = self.valid_to.min(version.seq);
             next = version.older(self.guard);
         }
+        // Additions above `through` count from what they stood on; now they stand on what is below them here, or on the new base.
+        if let Some(Change::Add(in_base)) = seen.map(|version| &version.change) {
+            for (_, change) in kept.iter_mut().rev() {
+                let Change::Add(amount) = change else { break };
+                *amount = amount.wrapping_sub(*in_base);
+            }
+        }
+        let above = kept.len();
         let homeless = matches!(&value, Some(Value::Inline(bytes)) if bytes.len() >= self.plan.large_bytes_min);
         let undo = self.plan.readers.first().is_some_and(|&oldest| oldest < since);
         if undo || homeless {
             kept.push((since, value.clone().map_or(Change::Delete, Change::Put)));
         }
         if undo {
-            let mut seen_since = since;
-            for &reader in self.plan.readers.iter().rev().filter(|&&reader| reader < since) {
-                let (value, since) = state_at(entry, below.as_ref(), hidden_from, reader, self.guard);
-                if since < seen_since {
-                    kept.push((since, value.map_or(Change::Delete, Change::Put)));
-                    seen_since = since;
+            let (mut seen_since, mut from) = (since, seen);
+            for &reader in self.plan.readers.iter().rev() {
+                if reader >= seen_since {
+                    continue;
                 }
+                // Nothing above what a newer reader sees is seen from here on.
+                let state = state_at(from, below.as_ref(), hidden_from, reader, self.guard);
+                debug_assert!(state.since <= reader, "a reader sees nothing newer than itself");
+                kept.push((state.since, state.value.map_or(Change::Delete, Change::Put)));
+                (seen_since, from) = (state.since, state.seen);
+            }
+            // Without a row in the new base, nobody need be told that there was none before.
+            while value.is_none() && kept.len() > above && matches!(kept.last(), Some((_, Change::Delete))) {
+                kept.pop();
             }
         }
         if let Some(Value::Large(cell, None)) = &below
@@ -347,10 +379,13 @@ impl<'a> Folder<'a> {
             let key = key.to_vec();
             self.retained_bytes +=
                 Entry::bytes(&key) + kept.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
+            self.retained_versions += kept.len();
             self.retained_rows += key.len();
-            // What only versions above `through` have will be a row, too: a batch of many rows must not make one huge leaf.
-            if let (None, Some((_, Change::Put(value)))) = (&value, kept.first()) {
-                self.retained_rows += value.bytes().min(self.plan.large_bytes_min);
+            // What versions above `through` have will be a row, too: a batch of many rows must not make one huge leaf.
+            for (_, change) in &kept[..above] {
+                if let Change::Put(value) = change {
+                    self.retained_rows += value.bytes().min(self.plan.large_bytes_min);
+                }
             }
             self.retained.push(Entry::new(key.into(), chain_of(kept.into_iter())));
         }
@@ -363,6 +398,7 @@ impl<'a> Folder<'a> {
             retained: std::mem::take(&mut self.retained),
             retained_bytes: std::mem::take(&mut self.retained_bytes),
             retained_rows: std::mem::take(&mut self.retained_rows),
+            retained_versions: std::mem::take(&mut self.retained_versions),
             valid_to: std::mem::replace(&mut self.valid_to, SEQ_MAX),
             owners: std::mem::take(&mut self.owners),
         });
@@ -400,7 +436,8 @@ pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> LeafImage {
         let builder = &mut *builder.borrow_mut();
         for merged in merged(view, image) {
             let below = merged.row.map(|row| base_value(image.expect("the row is its"), row));
-            let (value, _) = state_at(merged.entry, below.as_ref(), view.hidden_from, at, guard);
+            let head = merged.entry.and_then(|entry| entry.chain.head(guard));
+            let value = state_at(head, below.as_ref(), view.hidden_from, at, guard).value;
             let key = match (merged.entry, merged.row) {
                 (Some(entry), _) => KeyParts::from(&*entry.key),
                 (None, row) => image.expect("the row is its").key(row.expect("of base or delta")),

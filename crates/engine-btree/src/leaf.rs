@@ -11,10 +11,11 @@
 
 use crate::delta::{Arena, Entry, Order, WRITES_MAX};
 use crate::page::{CellValue, LeafImage, head_u64};
-use crate::version::{Change, Ground, Sight, Value, change_bytes, sum};
+use crate::version::{Change, Ground, Sight, Taken, Value, change_bytes, sum};
 use blocks::BlockAddr;
 use bytes::Bytes;
 use engine::Seq;
+use pins::Horizon;
 use rcu::{Guard, Mutex, Rcu};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -27,6 +28,11 @@ pub(crate) const NEWEST: Seq = Seq(u64::MAX - 1);
 /// Values up to this length are copied when they are read: sharing the leaf's memory counts its users in a cache line that
 /// nobody else needs, and a value that somebody keeps would keep the leaf's rows.
 const COPIED_BYTES_MAX: usize = 1024;
+
+/// Versions that a push leaves in a chain, looking for those that nobody needs. What is left beyond them goes when the leaf is folded.
+const PRUNED_PAST: usize = 16;
+/// Versions that a delta may gather before it is folded, beside what it kept then: two for each of as many entries.
+pub(crate) const FOLD_VERSIONS: usize = 2 * crate::restructure::FOLD_ENTRIES;
 
 /// What a leaf held when its delta began.
 #[derive(Clone)]
@@ -74,8 +80,11 @@ pub(crate) struct LeafState {
     pub(crate) delta_bytes: usize,
     /// Key and value bytes in the delta: how much a fold may add to the base.
     pub(crate) delta_rows: usize,
-    /// Fold when there are so many entries, or so many bytes of rows in the delta.
+    /// Versions in the delta.
+    pub(crate) versions: usize,
+    /// Fold when there are so many entries, or versions, or bytes of rows in the delta.
     pub(crate) fold_entries: usize,
+    pub(crate) fold_versions: usize,
     pub(crate) fold_rows: usize,
     /// The newest change in the base.
     pub(crate) base_newest: Seq,
@@ -168,11 +177,7 @@ impl LeafView {
     pub(crate) fn get(&self, key: &[u8], at: Seq, guard: &Guard) -> Found {
         let sight = match self.find(key) {
             Ok(place) => self.entry(place).chain.see(at, guard),
-            Err(_) => Sight {
-                added: None,
-                ground: Ground::Base,
-                newest: None,
-            },
+            Err(_) => Sight::NOTHING,
         };
         let ground = match sight.ground {
             Ground::Gone => Found::Nothing,
@@ -233,6 +238,8 @@ pub(crate) fn with_added(ground: Found, added: Option<i64>) -> Found {
 pub(crate) struct Pushed {
     /// Change of heap bytes.
     pub(crate) bytes: isize,
+    /// The key had no entry.
+    pub(crate) new_entry: bool,
 }
 
 impl Leaf {
@@ -259,7 +266,9 @@ impl Leaf {
                 entries: 0,
                 delta_bytes: 0,
                 delta_rows: 0,
+                versions: 0,
                 fold_entries: crate::restructure::FOLD_ENTRIES,
+                fold_versions: FOLD_VERSIONS,
                 fold_rows: 8 << 10,
                 base_newest: Seq::ZERO,
                 newest: Seq::ZERO,
@@ -282,20 +291,28 @@ impl Leaf {
         }
     }
 
+    /// So does writing to it, a little: it goes round once more.
+    #[inline]
+    pub(crate) fn warm_a_little(&self) {
+        if self.warmth.load(Ordering::Relaxed) == 0 {
+            self.warmth.store(1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether [`Leaf::push`] of a new key finds room.
     pub(crate) fn has_room(state: &LeafState) -> bool {
         state.entries < WRITES_MAX
     }
 
-    /// Writes a change of a key. `low` is the oldest position anybody reads at: what lies below is forgotten. The caller
-    /// holds the lock (`state`), has seen that the view is not retired and that there is room.
+    /// Writes a change of a key; what nobody sees any more by `horizon` is forgotten. The caller holds the lock (`state`), has seen
+    /// that the view is not retired and that there is room.
     pub(crate) fn push(
         &self,
         state: &mut LeafState,
         key: &[u8],
         change: Change,
         seq: Seq,
-        low: Seq,
+        horizon: &Horizon,
         guard: &Guard,
     ) -> Pushed {
         let view = self.view.load(guard);
@@ -309,11 +326,23 @@ impl Leaf {
             _ => 0,
         };
         let mut bytes = change_bytes(&change) as isize;
+        let entries = state.entries;
         match view.find(key) {
             Ok(place) => {
                 let chain = &view.entry(place).chain;
-                chain.push(seq, change, guard);
-                bytes -= chain.trim(low, guard) as isize;
+                let base = state.base_newest;
+                let replaced = chain.push(seq, change, base, guard);
+                let pruned = chain.prune(horizon, PRUNED_PAST, base, guard);
+                for Taken {
+                    versions,
+                    bytes: freed,
+                    rows,
+                } in [replaced, pruned]
+                {
+                    bytes -= freed as isize;
+                    state.versions = state.versions.saturating_sub(versions);
+                    state.delta_rows = state.delta_rows.saturating_sub(rows);
+                }
             }
             Err(place) => {
                 let chain = crate::version::chain_of(std::iter::once((seq, change)));
@@ -342,12 +371,16 @@ impl Leaf {
                 state.delta_rows += key.len();
             }
         }
+        state.versions += 1;
         state.delta_rows += value_bytes;
         state.delta_bytes = state.delta_bytes.saturating_add_signed(bytes);
         state.valid_to = state.valid_to.min(seq);
         state.newest = state.newest.max(seq);
         state.writing = state.writing.map(|valid_to| valid_to.min(seq));
-        Pushed { bytes }
+        Pushed {
+            bytes,
+            new_entry: state.entries > entries,
+        }
     }
 }
 

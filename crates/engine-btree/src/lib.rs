@@ -29,7 +29,6 @@ mod leaf;
 mod maintain;
 mod options;
 mod page;
-mod pins;
 mod relief;
 mod relocate;
 mod restructure;

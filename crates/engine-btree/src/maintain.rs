@@ -10,6 +10,7 @@ use blocks::{BlockAddr, Near, Urgency};
 use engine::{
     Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, Seq, TableId, TableStats,
 };
+use pins::Holder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -32,14 +33,15 @@ impl Core {
     /// Reads everything: every block, the order of every key, every leaf's place.
     pub(crate) fn verify(&self, id: Option<TableId>) -> Result<MaintenanceReport> {
         let mut report = MaintenanceReport::default();
-        let at = self.pins.pin();
+        let pin = self.pins.pin(Holder::Engine);
+        let at = pin.seq();
         let result = self.tables_of(id).and_then(|tables| {
             for table in tables.iter().filter(|table| table.lives_at(at)) {
                 self.verify_table(table, at, &mut report)?;
             }
             Ok(())
         });
-        self.unpin(at);
+        self.unpin(pin);
         result.map(|()| report)
     }
 

@@ -16,7 +16,8 @@ use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
 use crate::tree::{Child, Target, Tree, base_bytes, leaf_overhead};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter};
-use engine::{Batch, Op, Result, Seq};
+use engine::{Batch, Op, Result};
+use pins::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -94,10 +95,12 @@ impl Core {
         }
     }
 
-    /// Removes a position that [`crate::pins::Pins::pin`] registered. When undo was kept for it alone, making room is worth another
-    /// try.
-    pub(crate) fn unpin(&self, seq: Seq) {
-        if self.pins.unpin(seq) && self.relief_floor.load(Ordering::Relaxed) > 0 {
+    /// Gives back a position. When relief gave up because of undo for the oldest one, it is worth another try.
+    pub(crate) fn unpin(&self, pin: Pin) {
+        let seq = pin.seq();
+        self.pins.unpin(pin);
+        let is_given_up = self.relief_floor.load(Ordering::Relaxed) > 0;
+        if is_given_up && seq.0 <= self.relief_oldest.load(Ordering::Relaxed) && seq < self.pins.published() {
             self.relief_floor.store(0, Ordering::Relaxed);
         }
     }
@@ -240,6 +243,7 @@ impl Core {
             }
             self.room.made();
         };
+        self.relief_oldest.store(self.pins.oldest().0, Ordering::Relaxed);
         self.relief_floor.store(floor, Ordering::Relaxed);
         Ok(())
     }
@@ -344,7 +348,7 @@ impl Core {
         let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
         let is_clean = state.stored.is_some() && state.valid_to == SEQ_MAX && state.writing.is_none();
-        if view.retired || view.order.len() == 0 || !is_clean || state.valid_from > self.pins.low() {
+        if view.retired || view.order.len() == 0 || !is_clean || state.valid_from > self.pins.oldest() {
             return;
         }
         if !state.base_is_stored && !matches!(view.base, Base::Stored(_)) {
@@ -355,6 +359,7 @@ impl Core {
         let bytes = std::mem::take(&mut state.delta_bytes);
         state.entries = 0;
         state.delta_rows = 0;
+        state.versions = 0;
         leaf.view.replace_large(LeafView::new(view.base.clone()), bytes, &guard);
         self.account(tree, 0, -(bytes as isize));
     }

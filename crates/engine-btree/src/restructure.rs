@@ -5,11 +5,12 @@
 
 use crate::core::{Core, Line};
 use crate::fold::{FoldPlan, Folded, fold, view_of};
-use crate::leaf::{Base, Leaf, LeafState, LeafView, SEQ_MAX};
+use crate::leaf::{Base, FOLD_VERSIONS, Leaf, LeafState, LeafView, SEQ_MAX};
 use crate::tree::{Child, Replaced, Target, Tree, base_bytes, leaf_overhead};
 use crate::write_back::PageWriter;
 use blocks::{BlockAddr, Referenced};
 use engine::Seq;
+use pins::Horizon;
 use rcu::Guard;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,7 +20,13 @@ use std::sync::atomic::Ordering;
 pub(crate) const FOLD_ENTRIES: usize = 128;
 
 rcu::thread_local! {
-    static READERS: RefCell<Vec<Seq>> = const { RefCell::new(Vec::new()) };
+    static HORIZON: RefCell<Horizon> = RefCell::new(Horizon::default());
+}
+
+/// Versions at which a leaf that has kept so many is folded again. Each fold looks at all of them, and with half as many new ones
+/// that costs each push no more than a few.
+fn fold_versions(kept: usize) -> usize {
+    kept + FOLD_VERSIONS.max(kept / 2)
 }
 
 /// Whether a leaf had to be left as it is.
@@ -38,10 +45,10 @@ pub(crate) enum Restructured {
 impl Core {
     /// Calls `work` with the published position and those of open snapshots.
     pub(crate) fn with_readers<R>(&self, work: impl FnOnce(Seq, &[Seq]) -> R) -> R {
-        READERS.with(|readers| {
-            let readers = &mut *readers.borrow_mut();
-            let published = self.pins.readers(readers);
-            work(published, readers)
+        HORIZON.with(|horizon| {
+            let horizon = &mut *horizon.borrow_mut();
+            self.pins.update(horizon);
+            work(horizon.published(), horizon.open())
         })
     }
 
@@ -130,7 +137,9 @@ impl Core {
         state.entries = piece.retained.len();
         state.delta_bytes = piece.retained_bytes;
         state.delta_rows = piece.retained_rows;
+        state.versions = piece.retained_versions;
         state.fold_entries = state.entries + FOLD_ENTRIES;
+        state.fold_versions = fold_versions(state.versions);
         state.fold_rows = state.delta_rows + tree.shape.leaf_bytes / 2;
         state.base_newest = state.base_newest.max(newest);
         state.base_is_stored = false;
@@ -220,7 +229,9 @@ impl Core {
                 made_state.entries = piece.retained.len();
                 made_state.delta_bytes = piece.retained_bytes;
                 made_state.delta_rows = piece.retained_rows;
+                made_state.versions = piece.retained_versions;
                 made_state.fold_entries = made_state.entries + FOLD_ENTRIES;
+                made_state.fold_versions = fold_versions(made_state.versions);
                 made_state.fold_rows = made_state.delta_rows + tree.shape.leaf_bytes / 2;
                 made_state.base_newest = newest;
                 made_state.newest = state.newest;

@@ -15,6 +15,7 @@ use engine::{
     Cursor, Direction, EngineError, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq,
     Snapshot, TableId, estimate_by_sampling,
 };
+use pins::{Holder, Pin};
 use rcu::Guard;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,13 +24,19 @@ use std::sync::Arc;
 pub(crate) struct BtreeSnapshot {
     core: Arc<Core>,
     seq: Seq,
+    /// Taken when it is dropped.
+    pin: Option<Pin>,
 }
 
 impl BtreeSnapshot {
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        let seq = core.pins.pin();
+        let pin = core.pins.pin(Holder::Reader);
         core.counters.snapshots.add(1);
-        Self { core, seq }
+        Self {
+            core,
+            seq: pin.seq(),
+            pin: Some(pin),
+        }
     }
 
     fn table(&self, id: TableId) -> Result<Arc<Table>> {
@@ -44,7 +51,9 @@ impl BtreeSnapshot {
 
 impl Drop for BtreeSnapshot {
     fn drop(&mut self) {
-        self.core.unpin(self.seq);
+        if let Some(pin) = self.pin.take() {
+            self.core.unpin(pin);
+        }
     }
 }
 

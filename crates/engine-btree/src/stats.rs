@@ -57,7 +57,7 @@ impl Core {
             ("tree.merges", counters.merges.get()),
             ("reads.gets", counters.gets.get()),
             ("snapshots.opened", counters.snapshots.get()),
-            ("snapshots.open", self.pins.open() as u64),
+            ("snapshots.open", self.pins.open().0 as u64),
             ("checkpoint.count", counters.checkpoints.get()),
             ("checkpoint.totalMillis", counters.checkpoint_ms.get()),
             ("checkpoint.lastMillis", counters.checkpoint_ms_last.get()),

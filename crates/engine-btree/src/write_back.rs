@@ -17,6 +17,7 @@ use crate::version::{Change, Value};
 use blocks::{BlockAddr, BlockKind, BlockStore, Purpose, Referenced, RunWriter, VolumeId};
 use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
+use pins::Horizon;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -466,7 +467,14 @@ impl<'c> PageWriter<'c> {
         }
         // No cut lies at or after the published position before the line is free again: every later one finds the copy.
         let change = Change::Put(Value::Large(copy, Some(owner.clone())));
-        let pushed = leaf.push(&mut state, key, change, core.pins.published(), core.pins.low(), &guard);
+        let pushed = leaf.push(
+            &mut state,
+            key,
+            change,
+            core.pins.published(),
+            &Horizon::default(),
+            &guard,
+        );
         if !std::mem::replace(&mut state.listed, true) {
             core.list_dirty(tree, leaf.clone(), &guard);
         }

@@ -9,11 +9,11 @@
 //! come is done with.
 
 use crate::key::Key;
-use crate::pins::Horizon;
 use crate::shared::Shared;
 use crate::table::{Residue, RowMap, Span, Table};
 use bytes::Bytes;
 use engine::{Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableSpec, VALUE_BYTES_MAX};
+use pins::Horizon;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Applier {
             return Err(invalid(format!("{seq:?} does not follow {:?}", self.last)));
         }
         self.last = seq;
-        shared.pins.update(&mut self.horizon);
+        shared.pins.refresh(&mut self.horizon);
         self.sweep(shared, SWEEP_BASE + 2 * batch.ops().len());
         for op in batch.ops() {
             self.apply_one(shared, op, seq)?;

@@ -3,9 +3,9 @@
 //! Invariants (`Chain::check_invariants`): versions fall strictly in `Seq` from newest to oldest; the oldest is never a
 //! deletion (a key nobody ever saw needs no grave).
 
-use crate::pins::Horizon;
 use bytes::Bytes;
 use engine::Seq;
+use pins::Horizon;
 
 /// A value, or its absence, from `seq` on.
 #[derive(Clone, Debug)]
@@ -126,6 +126,10 @@ mod tests {
         chain
     }
 
+    fn horizon(open: &[u64], published: u64) -> Horizon {
+        Horizon::new(Seq(published), open.iter().map(|&seq| Seq(seq)).collect())
+    }
+
     fn seqs(chain: &Chain) -> Vec<u64> {
         std::iter::once(&chain.newest)
             .chain(chain.older.iter().flat_map(|older| older.iter()))
@@ -152,13 +156,13 @@ mod tests {
             (9, Some("d")),
             (11, Some("e")),
         ]);
-        assert!(pruned.prune(&Horizon::of(&[6], 10)));
+        assert!(pruned.prune(&horizon(&[6], 10)));
         assert_eq!(
             seqs(&pruned),
             [11, 9, 5],
             "6 sees 5; 10 sees 9; 11 is not published yet"
         );
-        assert!(pruned.prune(&Horizon::of(&[], 11)));
+        assert!(pruned.prune(&horizon(&[], 11)));
         assert_eq!(seqs(&pruned), [11]);
         pruned.check_invariants().expect("holds");
     }
@@ -166,8 +170,8 @@ mod tests {
     #[test]
     fn a_deleted_key_vanishes_when_nobody_sees_it() {
         let mut deleted = chain(&[(3, Some("a")), (5, None)]);
-        assert!(deleted.prune(&Horizon::of(&[4], 5)));
-        assert!(!deleted.prune(&Horizon::of(&[], 5)));
+        assert!(deleted.prune(&horizon(&[4], 5)));
+        assert!(!deleted.prune(&horizon(&[], 5)));
     }
 
     #[test]

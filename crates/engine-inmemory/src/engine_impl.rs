@@ -14,6 +14,7 @@ use engine::{
     VALUE_BYTES_MAX,
 };
 use parking_lot::Mutex;
+use pins::Holder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -90,7 +91,7 @@ impl InMemoryEngine {
         let mut file_bytes = store.checkpoints.lock();
         self.shared.check_open()?;
         self.sweep_all();
-        let snapshot = InMemorySnapshot::new(&self.shared);
+        let snapshot = InMemorySnapshot::new(&self.shared, Holder::Engine);
         let seq = snapshot.seq();
         if seq == self.durable_seq() {
             return Ok(seq);
@@ -154,7 +155,7 @@ impl Engine for InMemoryEngine {
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         self.shared.check_open()?;
-        Ok(Arc::new(InMemorySnapshot::new(&self.shared)))
+        Ok(Arc::new(InMemorySnapshot::new(&self.shared, Holder::Reader)))
     }
 
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {

@@ -5,8 +5,8 @@
 //! copy out a batch of rows, so nothing ever waits for a slow reader.
 //!
 //! The log above the engine makes writes durable; [`engine::Engine::checkpoint`] writes one file with everything, so that
-//! the log need not grow for ever. How the pieces lie: `key` and `chain` are the data, `table` the map, `pins` knows
-//! which snapshots are open, `apply` writes and cleans up, `snapshot` reads, `checkpoint` is the file.
+//! the log need not grow for ever. How the pieces lie: `key` and `chain` are the data, `table` the map, `apply` writes
+//! and cleans up, `snapshot` reads, `checkpoint` is the file.
 
 mod apply;
 mod chain;
@@ -14,7 +14,6 @@ mod checkpoint;
 mod engine_impl;
 mod key;
 mod options;
-mod pins;
 mod shared;
 mod snapshot;
 mod table;

@@ -1,9 +1,9 @@
 //! What the engine and its snapshots share.
 
-use crate::pins::Pins;
 use crate::table::Table;
 use engine::{EngineError, Result, Seq, TableId};
 use parking_lot::RwLock;
+use pins::Pins;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 

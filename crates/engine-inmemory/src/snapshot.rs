@@ -8,18 +8,23 @@ use engine::{
     Cursor, Direction, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq, Snapshot, TableId,
     estimate_by_sampling,
 };
+use pins::{Holder, Pin};
 use std::sync::Arc;
 
 /// A view of all tables at a position, registered as open until it is dropped.
 pub(crate) struct InMemorySnapshot {
     shared: Arc<Shared>,
     seq: Seq,
+    /// Taken when it is dropped.
+    pin: Option<Pin>,
 }
 
 impl InMemorySnapshot {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, holder: Holder) -> Self {
+        let pin = shared.pins.pin(holder);
         Self {
-            seq: shared.pins.pin(),
+            seq: pin.seq(),
+            pin: Some(pin),
             shared: Arc::clone(shared),
         }
     }
@@ -32,7 +37,9 @@ impl InMemorySnapshot {
 
 impl Drop for InMemorySnapshot {
     fn drop(&mut self) {
-        self.shared.pins.unpin(self.seq);
+        if let Some(pin) = self.pin.take() {
+            self.shared.pins.unpin(pin);
+        }
     }
 }
 

@@ -5,10 +5,10 @@
 
 use crate::chain::Chain;
 use crate::key::Key;
-use crate::pins::Horizon;
 use bytes::Bytes;
 use engine::{Direction, Seq, TableId, TableSpec};
 use parking_lot::RwLock;
+use pins::Horizon;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -411,7 +411,7 @@ mod tests {
         let table = Table::new(TableId(1), spec, Seq(1));
         for step in 1..2000u64 {
             // A snapshot that stands still for a while, and a published position one behind.
-            let horizon = Horizon::of(&[step / 100 * 100], step - 1);
+            let horizon = Horizon::new(Seq(step - 1), vec![Seq(step / 100 * 100)]);
             let key = vec![7; (step * 31 % 40) as usize];
             let value = (step % 3 != 0).then(|| Bytes::from(vec![0; (step % 50) as usize]));
             match step % 7 {

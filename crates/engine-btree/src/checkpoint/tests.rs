@@ -74,7 +74,7 @@ fn a_node_on_its_way_to_the_file_refers_to_nothing_that_was_given_back() {
     put(&engine, 1, (0..NUMBERS).map(|number| number * 1000));
     engine.checkpoint().expect("a checkpoint");
     put(&engine, 2, (0..NUMBERS).map(|number| number * 1000));
-    let (line, changed) = core.draw_line();
+    let (line, _pin, changed) = core.draw_line();
     let table = changed[0].clone();
     let tree = &table.tree;
     core.write_dirty_leaves(&[&table]).expect("leaves");
@@ -115,7 +115,7 @@ fn an_image_kept_for_a_checkpoint_in_vain_is_not_recorded_as_used() {
     engine.checkpoint().expect("a checkpoint");
     // Some leaf changes, so that the tree is written; another one changes after the cut only.
     put(&engine, 2, 0..1);
-    let (line, changed) = core.draw_line();
+    let (line, pin, changed) = core.draw_line();
     let tree = &changed[0].tree;
     // A leaf that is not split at once.
     let (number, leaf, kept) = (100..150)
@@ -135,7 +135,7 @@ fn an_image_kept_for_a_checkpoint_in_vain_is_not_recorded_as_used() {
     let result = core.write_checkpoint(line, &changed);
     result.expect("the rest of the checkpoint");
     *core.line.lock() = None;
-    core.unpin(line.cut);
+    core.unpin(pin);
     drop(engine);
     let after = open(&fs.after_crash(3));
     assert_eq!(after.durable_seq(), Seq(2));
