@@ -89,6 +89,7 @@ impl From<StorageError> for CommandError {
             StorageError::CollectionDropped(_) => ErrorCode::QueryPlanKilled,
             StorageError::OutOfSpace(_) => ErrorCode(14031),
             StorageError::Closed => ErrorCode::ShutdownInProgress,
+            StorageError::SnapshotTooOld(_) => ErrorCode::SnapshotTooOld,
             _ => ErrorCode::InternalError,
         };
         Self::new(code, error.to_string())

@@ -22,6 +22,8 @@ pub struct Parameters {
     pub journal_commit_interval_ms: AtomicI64,
     /// `slowms` of `profile`, and of the slow-operation log lines.
     pub slow_ms: AtomicI64,
+    /// `snapshotHistoryCachePercent`: the part of the cache that may be kept for old snapshots.
+    pub snapshot_history_percent: AtomicI64,
     /// `notablescan`: refuse plans that scan a whole collection.
     pub no_table_scan: AtomicBool,
     /// `enableTestCommands`, at start-up only.
@@ -52,17 +54,19 @@ impl Parameters {
             sync_delay_s: AtomicI64::new(60),
             journal_commit_interval_ms: AtomicI64::new(100),
             slow_ms: AtomicI64::new(slow_ms),
+            snapshot_history_percent: AtomicI64::new(i64::from(engine::HISTORY_PERCENT_DEFAULT)),
             no_table_scan: AtomicBool::new(false),
             enable_test_commands: AtomicBool::new(false),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 7] = [
+    pub const NAMES: [&'static str; 8] = [
         "cursorTimeoutMillis",
         "enableTestCommands",
         "journalCommitInterval",
         "notablescan",
+        "snapshotHistoryCachePercent",
         "syncdelay",
         "ttlMonitorEnabled",
         "ttlMonitorSleepSecs",
@@ -73,6 +77,7 @@ impl Parameters {
             "cursorTimeoutMillis" => Slot::Integer(&self.cursor_timeout_ms, 1..=i64::from(i32::MAX)),
             "ttlMonitorSleepSecs" => Slot::Integer(&self.ttl_monitor_sleep_s, 1..=i64::from(i32::MAX)),
             "syncdelay" => Slot::Integer(&self.sync_delay_s, 0..=9_000_000),
+            "snapshotHistoryCachePercent" => Slot::Integer(&self.snapshot_history_percent, 0..=80),
             "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "notablescan" => Slot::Boolean(&self.no_table_scan),

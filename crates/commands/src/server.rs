@@ -97,6 +97,9 @@ impl Server {
         self.storage.set_sync_period(Duration::from_secs(
             parameters.sync_delay_s.load(Ordering::Relaxed) as u64
         ));
+        self.storage
+            .engine()
+            .set_history_percent(parameters.snapshot_history_percent.load(Ordering::Relaxed) as u32);
         self.storage.log().set_commit_interval(Duration::from_millis(
             parameters.journal_commit_interval_ms.load(Ordering::Relaxed) as u64,
         ));

@@ -597,6 +597,7 @@ impl Core {
                     let base = leaf.view.load(guard).base.clone();
                     leaf.view.replace(LeafView::retired(), guard);
                     *deltas += state.delta_bytes;
+                    state.set_undo(self, 0);
                     let dropped = std::mem::take(&mut state.dropped_large);
                     (state.stored.take(), state.checkpoint.take(), base, dropped)
                 };

@@ -1,6 +1,7 @@
 //! What all parts of an open engine share, and reading pages from disk.
 
 use crate::budget::{Budget, Use};
+use crate::history::History;
 use crate::kept::{Kept, Look, Pieces};
 use crate::large_values::LargeBook;
 use crate::leaf::{Base, Found, Leaf, LeafView, with_added};
@@ -64,6 +65,7 @@ pub(crate) struct Counters {
     pub(crate) snapshots: Counter,
     pub(crate) relocated: Counter,
     pub(crate) written_behind: Counter,
+    pub(crate) snapshots_ended: Counter,
 }
 
 /// The checkpoint that runs.
@@ -126,6 +128,7 @@ pub(crate) struct Core {
     pub(crate) options: BtreeOptions,
     pub(crate) store: Arc<BlockStore>,
     pub(crate) pins: Pins,
+    pub(crate) history: History,
     pub(crate) tables: Tables,
     pub(crate) workers: Workers,
     pub(crate) budget: Budget,
@@ -202,6 +205,7 @@ impl Core {
             directory,
             store,
             pins: Pins::new(durable),
+            history: History::default(),
             tables: Tables::default(),
             workers,
             // The rest is for pages that were given up and that readers, or the allocator, still hold.

@@ -93,6 +93,7 @@ impl BtreeEngine {
                     hot_backup: true,
                     checkpoint_cost: CheckpointCost::Changes,
                     cheap_range_delete: true,
+                    ends_snapshots: true,
                     compressors: &["none", "snappy", "lz4", "zlib", "zstd"],
                 },
             },
@@ -156,6 +157,10 @@ impl Engine for BtreeEngine {
         result?;
         self.core.wait_for_room(batch);
         Ok(())
+    }
+
+    fn set_history_percent(&self, percent: u32) {
+        self.core.history.set_percent(percent);
     }
 
     fn publish(&self, seq: Seq) {

@@ -47,6 +47,8 @@ pub(crate) struct Piece {
     /// Key and value bytes of the retained entries, what came before the image not among them.
     pub(crate) retained_rows: usize,
     pub(crate) retained_versions: usize,
+    /// Heap bytes of undo among the retained entries.
+    pub(crate) undo_bytes: usize,
     /// The oldest change that is not in the image.
     pub(crate) valid_to: Seq,
     /// Owners of large values whose cells the image holds: adopt them when the image is stored.
@@ -184,6 +186,14 @@ fn gone_since(entry: Option<&Entry>, cell: &[u8], hidden_from: Seq, guard: &Guar
     gone.min(hidden_from)
 }
 
+/// The value in memory of its own.
+fn unshared(value: Value) -> Value {
+    match value {
+        Value::Inline(bytes) => Value::Inline(bytes::Bytes::copy_from_slice(&bytes)),
+        Value::Large(cell, owner) => Value::Large(bytes::Bytes::copy_from_slice(&cell), owner),
+    }
+}
+
 fn new_value(value: &Value) -> NewValue<'_> {
     match value {
         Value::Inline(bytes) => NewValue::Inline(bytes),
@@ -211,6 +221,7 @@ struct Folder<'a> {
     retained_bytes: usize,
     retained_rows: usize,
     retained_versions: usize,
+    undo_bytes: usize,
     valid_to: Seq,
     owners: Vec<Arc<LargeOwner>>,
 }
@@ -238,6 +249,7 @@ impl<'a> Folder<'a> {
             retained_bytes: 0,
             retained_rows: 0,
             retained_versions: 0,
+            undo_bytes: 0,
             valid_to: SEQ_MAX,
             owners: Vec::new(),
         }
@@ -348,7 +360,12 @@ impl<'a> Folder<'a> {
                 // Nothing above what a newer reader sees is seen from here on.
                 let state = state_at(from, below.as_ref(), hidden_from, reader, self.guard);
                 debug_assert!(state.since <= reader, "a reader sees nothing newer than itself");
-                kept.push((state.since, state.value.map_or(Change::Delete, Change::Put)));
+                // A value of the base shares its image, which would stay in memory as a whole for it.
+                let value = match state.seen {
+                    None => state.value.map(unshared),
+                    Some(_) => state.value,
+                };
+                kept.push((state.since, value.map_or(Change::Delete, Change::Put)));
                 (seen_since, from) = (state.since, state.seen);
             }
             // Without a row in the new base, nobody need be told that there was none before.
@@ -380,6 +397,10 @@ impl<'a> Folder<'a> {
             self.retained_bytes +=
                 Entry::bytes(&key) + kept.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
             self.retained_versions += kept.len();
+            if undo && kept.len() > above {
+                let bytes = kept[above..].iter().map(|(_, change)| change_bytes(change));
+                self.undo_bytes += bytes.sum::<usize>() + if above == 0 { Entry::bytes(&key) } else { 0 };
+            }
             self.retained_rows += key.len();
             // What versions above `through` have will be a row, too: a batch of many rows must not make one huge leaf.
             for (_, change) in &kept[..above] {
@@ -399,6 +420,7 @@ impl<'a> Folder<'a> {
             retained_bytes: std::mem::take(&mut self.retained_bytes),
             retained_rows: std::mem::take(&mut self.retained_rows),
             retained_versions: std::mem::take(&mut self.retained_versions),
+            undo_bytes: std::mem::take(&mut self.undo_bytes),
             valid_to: std::mem::replace(&mut self.valid_to, SEQ_MAX),
             owners: std::mem::take(&mut self.owners),
         });

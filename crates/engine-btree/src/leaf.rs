@@ -82,6 +82,9 @@ pub(crate) struct LeafState {
     pub(crate) delta_rows: usize,
     /// Versions in the delta.
     pub(crate) versions: usize,
+    /// Undo in the delta, see `history`, which knows of the leaf when there is some.
+    pub(crate) undo_bytes: usize,
+    pub(crate) in_history: bool,
     /// Fold when there are so many entries, or versions, or bytes of rows in the delta.
     pub(crate) fold_entries: usize,
     pub(crate) fold_versions: usize,
@@ -267,6 +270,8 @@ impl Leaf {
                 delta_bytes: 0,
                 delta_rows: 0,
                 versions: 0,
+                undo_bytes: 0,
+                in_history: false,
                 fold_entries: crate::restructure::FOLD_ENTRIES,
                 fold_versions: FOLD_VERSIONS,
                 fold_rows: 8 << 10,

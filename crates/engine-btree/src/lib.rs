@@ -23,6 +23,7 @@ mod fill;
 #[cfg(test)]
 mod fixture;
 mod fold;
+mod history;
 mod kept;
 mod large_values;
 mod leaf;

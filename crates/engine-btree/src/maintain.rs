@@ -8,7 +8,7 @@ use crate::tables::Table;
 use crate::tree::{Child, Target, Tree};
 use blocks::{BlockAddr, Near, Urgency};
 use engine::{
-    Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, Seq, TableId, TableStats,
+    Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId, TableStats,
 };
 use pins::Holder;
 use std::sync::Arc;
@@ -33,19 +33,13 @@ impl Core {
     /// Reads everything: every block, the order of every key, every leaf's place.
     pub(crate) fn verify(&self, id: Option<TableId>) -> Result<MaintenanceReport> {
         let mut report = MaintenanceReport::default();
-        let pin = self.pins.pin(Holder::Engine);
-        let at = pin.seq();
-        let result = self.tables_of(id).and_then(|tables| {
-            for table in tables.iter().filter(|table| table.lives_at(at)) {
-                self.verify_table(table, at, &mut report)?;
-            }
-            Ok(())
-        });
-        self.unpin(pin);
-        result.map(|()| report)
+        for table in self.tables_of(id)? {
+            self.verify_table(&table, &mut report)?;
+        }
+        Ok(report)
     }
 
-    fn verify_table(&self, table: &Table, at: Seq, report: &mut MaintenanceReport) -> Result<()> {
+    fn verify_table(&self, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
         let problem = |report: &mut MaintenanceReport, what: String| {
             report.problems.push(format!("{} ({:?}): {what}", table.name, table.id));
         };
@@ -53,7 +47,15 @@ impl Core {
         let mut rows = Rows::new();
         let mut last: Option<Vec<u8>> = None;
         loop {
-            match walk.fill(self, &table.tree, at, &mut rows, FillLimits::default()) {
+            // A view for each step: what is old is not kept for a verification, however long that takes.
+            let pin = self.pins.pin(Holder::Engine);
+            if !table.lives_at(pin.seq()) {
+                self.unpin(pin);
+                return Ok(());
+            }
+            let filled = walk.fill(self, &table.tree, pin.seq(), &mut rows, FillLimits::default());
+            self.unpin(pin);
+            match filled {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     problem(report, error.to_string());

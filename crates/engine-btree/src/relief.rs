@@ -59,6 +59,7 @@ impl Core {
     pub(crate) fn wait_for_room(&self, batch: &Batch) {
         self.relieve_soon();
         self.write_behind_soon();
+        self.bound_history_soon();
         let waited = self.keep_replaced_few();
         if !waited.is_zero() {
             self.counters.delays.add(1);
@@ -343,7 +344,7 @@ impl Core {
     }
 
     /// Drops the undo of a leaf when its image has all that anybody still reads.
-    pub(crate) fn shed_delta(&self, tree: &Tree, leaf: &Leaf) {
+    pub(crate) fn shed_delta(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) {
         let guard = rcu::pin();
         let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
@@ -360,6 +361,7 @@ impl Core {
         state.entries = 0;
         state.delta_rows = 0;
         state.versions = 0;
+        state.set_undo(self, 0);
         leaf.view.replace_large(LeafView::new(view.base.clone()), bytes, &guard);
         self.account(tree, 0, -(bytes as isize));
     }

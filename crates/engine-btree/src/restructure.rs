@@ -66,8 +66,8 @@ impl Core {
     /// leaf's lock (`state`).
     pub(crate) fn fold_in_place(
         &self,
-        tree: &Tree,
-        leaf: &Leaf,
+        tree: &Arc<Tree>,
+        leaf: &Arc<Leaf>,
         state: &mut LeafState,
         through: Option<Seq>,
         guard: &Guard,
@@ -100,8 +100,8 @@ impl Core {
     /// Makes the one piece of a fold a leaf's base and delta.
     fn install(
         &self,
-        tree: &Tree,
-        leaf: &Leaf,
+        tree: &Arc<Tree>,
+        leaf: &Arc<Leaf>,
         state: &mut LeafState,
         folded: Folded,
         through: Seq,
@@ -138,6 +138,7 @@ impl Core {
         state.delta_bytes = piece.retained_bytes;
         state.delta_rows = piece.retained_rows;
         state.versions = piece.retained_versions;
+        self.note_undo(tree, leaf, state, piece.undo_bytes);
         state.fold_entries = state.entries + FOLD_ENTRIES;
         state.fold_versions = fold_versions(state.versions);
         state.fold_rows = state.delta_rows + tree.shape.leaf_bytes / 2;
@@ -221,7 +222,7 @@ impl Core {
                 full.get_or_insert_with(|| image.clone());
                 Base::Image(image)
             };
-            let made = Leaf::empty(low.clone().into());
+            let made = Arc::new(Leaf::empty(low.clone().into()));
             pages += (base_bytes(&base) + leaf_overhead(&made)) as isize;
             deltas += piece.retained_bytes as isize;
             {
@@ -230,6 +231,7 @@ impl Core {
                 made_state.delta_bytes = piece.retained_bytes;
                 made_state.delta_rows = piece.retained_rows;
                 made_state.versions = piece.retained_versions;
+                self.note_undo(tree, &made, &mut made_state, piece.undo_bytes);
                 made_state.fold_entries = made_state.entries + FOLD_ENTRIES;
                 made_state.fold_versions = fold_versions(made_state.versions);
                 made_state.fold_rows = made_state.delta_rows + tree.shape.leaf_bytes / 2;
@@ -241,7 +243,7 @@ impl Core {
             made.view.replace(view_of(base, hidden, piece.retained), &guard);
             made.warmth
                 .store(leaf.warmth.load(Ordering::Relaxed), Ordering::Relaxed);
-            leaves.push((low, Arc::new(made)));
+            leaves.push((low, made));
         }
         // What the leaf's image dropped is given back with the first piece's next image.
         {
@@ -262,6 +264,7 @@ impl Core {
         let written = running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard));
         leaf.view
             .replace_large(LeafView::retired(), base_bytes(&view.base) + state.delta_bytes, &guard);
+        state.set_undo(self, 0);
         self.free_image(tree, &mut state, *line, written);
         self.free_inner(tree, &replaced, written);
         // With the line: a checkpoint that begins from now on writes this tree.

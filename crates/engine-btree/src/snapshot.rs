@@ -39,6 +39,26 @@ impl BtreeSnapshot {
         }
     }
 
+    /// What was read, unless the snapshot was ended meanwhile: then it may be wrong.
+    #[inline]
+    fn checked<T>(&self, result: Result<T>) -> Result<T> {
+        match &self.pin {
+            Some(pin) if self.core.pins.is_expired(pin) => Err(EngineError::SnapshotTooOld(self.seq)),
+            _ => result,
+        }
+    }
+
+    fn look_up(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
+        let guard = rcu::pin();
+        let table = self
+            .core
+            .tables
+            .get(table, &guard)
+            .filter(|table| table.lives_at(self.seq))
+            .ok_or(EngineError::NoSuchTable(table))?;
+        self.core.get(&table.tree, key, self.seq)
+    }
+
     fn table(&self, id: TableId) -> Result<Arc<Table>> {
         let guard = rcu::pin();
         let table = self.core.tables.get(id, &guard);
@@ -65,25 +85,18 @@ impl Snapshot for BtreeSnapshot {
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
         self.core.check_running()?;
         self.core.counters.gets.add(1);
-        let guard = rcu::pin();
-        let table = self
-            .core
-            .tables
-            .get(table, &guard)
-            .filter(|table| table.lives_at(self.seq))
-            .ok_or(EngineError::NoSuchTable(table))?;
-        self.core.get(&table.tree, key, self.seq)
+        self.checked(self.look_up(table, key))
     }
 
     fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         self.core.check_running()?;
-        let table = self.table(table)?;
+        let table = self.checked(self.table(table))?;
         Ok(Box::new(BtreeCursor::new(self, table.tree.clone(), range, direction)))
     }
 
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate> {
         self.core.check_running()?;
-        let table = self.table(table)?;
+        let table = self.checked(self.table(table))?;
         let mut sampled = Sampled {
             core: &self.core,
             tree: &table.tree,
@@ -91,7 +104,8 @@ impl Snapshot for BtreeSnapshot {
             range,
             rows: Rows::new(),
         };
-        estimate_by_sampling(&mut sampled, splits)
+        let estimate = estimate_by_sampling(&mut sampled, splits);
+        self.checked(estimate)
     }
 }
 
@@ -156,14 +170,18 @@ impl Cursor for BtreeCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.snapshot.core.check_running()?;
         self.walk.seek(key);
-        Ok(())
+        self.snapshot.checked(Ok(()))
     }
 
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
         self.snapshot.core.check_running()?;
         let core = self.snapshot.core.clone();
-        self.walk.fill(&core, &self.tree, self.snapshot.seq, rows, limits)?;
-        Ok(!rows.is_empty())
+        let filled = self.walk.fill(&core, &self.tree, self.snapshot.seq, rows, limits);
+        let filled = self.snapshot.checked(filled.map(|()| !rows.is_empty()));
+        if filled.is_err() {
+            rows.clear();
+        }
+        filled
     }
 }
 

@@ -1,12 +1,13 @@
 //! Putting batches in, and clearing away what nobody sees any more.
 //!
-//! A write leaves the version it covers behind, because snapshots may need it. Whoever leaves one puts the key on a queue;
-//! every later batch works off a bounded piece of the queue, as far as the open snapshots allow. A dropped table goes the
-//! same way: out of the list of tables when no snapshot sees it, then row by row, so that no batch pays for freeing it all.
+//! A write leaves the version it covers behind, because snapshots may need it. Whoever leaves the first one of a key puts the
+//! key on a queue; every later batch works off a bounded piece of the queue, as far as the open snapshots allow. A dropped table
+//! goes the same way: out of the list of tables when no snapshot sees it, then row by row, so that no batch pays for freeing it all.
 //!
-//! Invariant: a chain with more than one version has an entry of its newest version's `Seq` on the queue. The queue rises
-//! in `Seq`, and when no snapshot is older than an entry nothing its version covers is needed; so an entry whose turn has
-//! come is done with.
+//! What is left behind is *history*. Beyond its bound the oldest snapshot is ended, and what it alone saw goes the same way.
+//!
+//! Invariant: a chain with more than one version has one entry on the queue. The queue rises in `Seq`; when no snapshot is older
+//! than an entry, nothing that was covered up to there is needed. What was covered later keeps the key on the queue, at its end.
 
 use crate::key::Key;
 use crate::shared::Shared;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 
 /// Queue entries a batch works off beside two for each of its operations.
 const SWEEP_BASE: usize = 32;
+/// And those that a batch works off when too much was left behind.
+const SWEEP_BOUNDED: usize = 1024;
 /// Keys a range delete removes under one lock.
 const DELETE_SLICE: usize = 256;
 
@@ -29,6 +32,11 @@ pub(crate) struct Applier {
     residue: VecDeque<(Seq, Left)>,
     /// Rows of dropped tables, being freed.
     graves: Vec<RowMap>,
+    /// Memory of what was left behind, and what it may take.
+    history_bytes: usize,
+    history_max: usize,
+    /// Snapshots that were ended for it.
+    ended: u64,
     /// The table of the last operation: batches tend to stay with one or two.
     recent: Option<Arc<Table>>,
 }
@@ -40,14 +48,32 @@ enum Left {
 }
 
 impl Applier {
-    pub(crate) fn new(last: Seq) -> Self {
+    pub(crate) fn new(last: Seq, history_max: usize) -> Self {
         Self {
             last,
             horizon: Horizon::default(),
             residue: VecDeque::new(),
             graves: Vec::new(),
+            history_bytes: 0,
+            history_max,
+            ended: 0,
             recent: None,
         }
+    }
+
+    /// Memory of what was left behind.
+    pub(crate) fn history_bytes(&self) -> usize {
+        self.history_bytes
+    }
+
+    /// Positions whose snapshots were ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// Bounds what may be left behind.
+    pub(crate) fn set_history_max(&mut self, bytes: usize) {
+        self.history_max = bytes;
     }
 
     /// Entries waiting to be cleared away.
@@ -67,7 +93,28 @@ impl Applier {
             self.apply_one(shared, op, seq)?;
         }
         self.recent = None;
+        self.bound_history(shared);
         Ok(())
+    }
+
+    /// Ends the oldest snapshot when too much was left behind for it. What it alone needed goes piece by piece, with this batch and
+    /// the next ones; only then it is told whether that was enough.
+    fn bound_history(&mut self, shared: &Shared) {
+        if self.history_bytes <= self.history_max {
+            return;
+        }
+        shared.pins.update(&mut self.horizon);
+        if !self.sweep(shared, SWEEP_BOUNDED) && self.history_bytes > self.history_max {
+            self.ended += u64::from(shared.pins.expire_oldest().is_some());
+        }
+    }
+
+    /// Takes in what a write of a key left behind.
+    fn note(&mut self, table: &Arc<Table>, seq: Seq, key: impl FnOnce() -> Key, residue: Residue) {
+        self.history_bytes = self.history_bytes.saturating_add_signed(residue.bytes);
+        if residue.is_new {
+            self.residue.push_back((seq, Left::Row(Arc::clone(table), key())));
+        }
     }
 
     fn apply_one(&mut self, shared: &Shared, op: &Op, seq: Seq) -> Result<()> {
@@ -104,10 +151,8 @@ impl Applier {
     ) -> Result<()> {
         check_length("key", key.len(), KEY_BYTES_MAX)?;
         let table = self.find(shared, table)?;
-        if write(&table, &self.horizon) == Residue::History {
-            self.residue
-                .push_back((seq, Left::Row(Arc::clone(&table), Key::new(key))));
-        }
+        let residue = write(&table, &self.horizon);
+        self.note(&table, seq, || Key::new(key), residue);
         self.recent = Some(table);
         Ok(())
     }
@@ -116,8 +161,13 @@ impl Applier {
         let table = self.find(shared, table)?;
         let mut span = Span::of(range);
         while !span.is_empty() {
-            let residue = |key| self.residue.push_back((seq, Left::Row(Arc::clone(&table), key)));
-            table.delete_span(&mut span, DELETE_SLICE, seq, &self.horizon, residue);
+            let mut left = Vec::new();
+            table.delete_span(&mut span, DELETE_SLICE, seq, &self.horizon, |key, residue| {
+                left.push((key, residue));
+            });
+            for (key, residue) in left {
+                self.note(&table, seq, || key, residue);
+            }
         }
         Ok(())
     }
@@ -168,10 +218,21 @@ impl Applier {
                 _ => return !self.graves.is_empty(),
             }
             match self.residue.pop_front() {
-                Some((_, Left::Row(table, key))) => table.prune(&key, &self.horizon),
-                Some((_, Left::Table(id))) => self
-                    .graves
-                    .extend(shared.remove_table(id).map(|table| table.take_rows())),
+                Some((_, Left::Row(table, key))) => {
+                    let residue = table.prune(&key, &self.horizon);
+                    self.history_bytes = self.history_bytes.saturating_add_signed(residue.bytes);
+                    if residue.is_left {
+                        // Behind all there are: nothing was written later.
+                        self.residue.push_back((self.last, Left::Row(table, key)));
+                    }
+                }
+                Some((_, Left::Table(id))) => {
+                    if let Some(table) = shared.remove_table(id) {
+                        let rows = table.take_rows();
+                        self.history_bytes = self.history_bytes.saturating_sub(rows.history_bytes());
+                        self.graves.push(rows);
+                    }
+                }
                 None => break,
             }
         }

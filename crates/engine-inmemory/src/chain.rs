@@ -50,9 +50,11 @@ impl Chain {
         self.newest.value.as_ref()
     }
 
-    /// True when there is more than one version.
-    pub(crate) fn has_history(&self) -> bool {
-        self.older.is_some()
+    /// Number of the older versions, and bytes of their values.
+    pub(crate) fn history(&self) -> (usize, usize) {
+        let older = self.older.as_deref().map_or(&[][..], Vec::as_slice);
+        let values = older.iter().filter_map(|version| version.value.as_ref());
+        (older.len(), values.map(Bytes::len).sum())
     }
 
     /// Puts a version on top. One of the same `Seq` is replaced: a batch shows only its last word on a key.

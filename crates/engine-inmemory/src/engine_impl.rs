@@ -9,9 +9,9 @@ use crate::snapshot::InMemorySnapshot;
 use crate::table::{RowMap, Table};
 use bytes::Bytes;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, KEY_BYTES_MAX,
-    LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
-    VALUE_BYTES_MAX,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, HISTORY_PERCENT_DEFAULT,
+    KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId,
+    TableSpec, TableStats, VALUE_BYTES_MAX, history_bytes,
 };
 use parking_lot::Mutex;
 use pins::Holder;
@@ -32,6 +32,8 @@ pub struct InMemoryEngine {
     /// `None` when ephemeral.
     store: Option<Store>,
     counters: Counters,
+    /// See [`InMemoryOptions::memory_bytes`].
+    memory_bytes: u64,
 }
 
 /// Where checkpoints go.
@@ -76,7 +78,11 @@ impl InMemoryEngine {
         Ok(Self {
             info: info(options.ephemeral),
             shared: Arc::new(Shared::new(tables, seq)),
-            applier: Mutex::new(Applier::new(seq)),
+            applier: Mutex::new(Applier::new(
+                seq,
+                history_max(options.memory_bytes, HISTORY_PERCENT_DEFAULT),
+            )),
+            memory_bytes: options.memory_bytes,
             store,
             counters: Counters::default(),
         })
@@ -168,6 +174,12 @@ impl Engine for InMemoryEngine {
             .inspect_err(|error| self.shared.close(format!("a batch failed: {error}")))
     }
 
+    fn set_history_percent(&self, percent: u32) {
+        self.applier
+            .lock()
+            .set_history_max(history_max(self.memory_bytes, percent));
+    }
+
     fn publish(&self, seq: Seq) {
         self.shared.pins.publish(seq);
     }
@@ -217,6 +229,10 @@ impl Engine for InMemoryEngine {
             memory_bytes += size.memory_bytes as u64;
         }
         let (snapshots, oldest) = self.shared.pins.open();
+        let (pending, history_bytes, ended) = {
+            let applier = self.applier.lock();
+            (applier.pending(), applier.history_bytes(), applier.ended())
+        };
         let published = self.shared.pins.published();
         let mut number = |name: &str, value: u64| sink(name, StatValue::Number(value as i64));
         number("cache.bytes", memory_bytes);
@@ -225,7 +241,9 @@ impl Engine for InMemoryEngine {
         number("tables", tables.len() as u64);
         number("snapshots.open", snapshots as u64);
         number("snapshots.oldest_lag", published.0 - oldest.unwrap_or(published).0);
-        number("cleanup.pending", self.applier.lock().pending() as u64);
+        number("snapshots.ended", ended);
+        number("history.bytes", history_bytes as u64);
+        number("cleanup.pending", pending as u64);
         number("apply.batches", self.counters.batches.load(Relaxed));
         number("apply.operations", self.counters.operations.load(Relaxed));
         number("checkpoint.count", self.counters.checkpoints.load(Relaxed));
@@ -295,8 +313,13 @@ fn info(ephemeral: bool) -> EngineInfo {
             },
             cheap_range_delete: false,
             compressors: &[],
+            ends_snapshots: true,
         },
     }
+}
+
+fn history_max(memory_bytes: u64, percent: u32) -> usize {
+    usize::try_from(history_bytes(memory_bytes, percent)).unwrap_or(usize::MAX)
 }
 
 fn invalid_load(reason: String) -> EngineError {

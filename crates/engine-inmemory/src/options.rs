@@ -1,8 +1,19 @@
 //! What a user can choose.
 
 /// Options of [`crate::InMemoryEngine::open`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct InMemoryOptions {
     /// Never write a file: data ends with the process. `checkpoint` then answers `Seq::ZERO`.
     pub ephemeral: bool,
+    /// The memory that the engine is meant to have: what [`engine::Engine::set_history_percent`] counts from. Rows may take more.
+    pub memory_bytes: u64,
+}
+
+impl Default for InMemoryOptions {
+    fn default() -> Self {
+        Self {
+            ephemeral: false,
+            memory_bytes: 256 << 20,
+        }
+    }
 }

@@ -5,8 +5,8 @@ use crate::shared::Shared;
 use crate::table::{Span, Table, Visit};
 use bytes::Bytes;
 use engine::{
-    Cursor, Direction, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq, Snapshot, TableId,
-    estimate_by_sampling,
+    Cursor, Direction, EngineError, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq,
+    Snapshot, TableId, estimate_by_sampling,
 };
 use pins::{Holder, Pin};
 use std::sync::Arc;
@@ -26,6 +26,14 @@ impl InMemorySnapshot {
             seq: pin.seq(),
             pin: Some(pin),
             shared: Arc::clone(shared),
+        }
+    }
+
+    /// What was read, unless the snapshot was ended meanwhile: then it may lack what it saw.
+    fn checked<T>(&self, result: Result<T>) -> Result<T> {
+        match &self.pin {
+            Some(pin) if self.shared.pins.is_expired(pin) => Err(EngineError::SnapshotTooOld(self.seq)),
+            _ => result,
         }
     }
 
@@ -50,12 +58,14 @@ impl Snapshot for InMemorySnapshot {
 
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
         let key = Key::new(key);
-        self.shared
-            .with_table(table, self.seq, |table| table.get(&key, self.seq))
+        let found = self
+            .shared
+            .with_table(table, self.seq, |table| table.get(&key, self.seq));
+        self.checked(found)
     }
 
     fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        let table = self.shared.with_table(table, self.seq, Arc::clone)?;
+        let table = self.checked(self.shared.with_table(table, self.seq, Arc::clone))?;
         let range = Span::of(&range);
         Ok(Box::new(InMemoryCursor {
             table,
@@ -68,7 +78,7 @@ impl Snapshot for InMemorySnapshot {
 
     /// Exact for a whole table when this is the newest view; otherwise counted or sampled.
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate> {
-        let table = self.shared.with_table(table, self.seq, Arc::clone)?;
+        let table = self.checked(self.shared.with_table(table, self.seq, Arc::clone))?;
         if splits == 0 && *range == KeyRange::all() {
             let size = table.size();
             return Ok(Estimate {
@@ -82,7 +92,8 @@ impl Snapshot for InMemorySnapshot {
             span: Span::of(range),
             seq: self.seq,
         };
-        estimate_by_sampling(&mut sampled, splits)
+        let estimate = estimate_by_sampling(&mut sampled, splits);
+        self.checked(estimate)
     }
 }
 
@@ -132,7 +143,7 @@ impl Cursor for InMemoryCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.left = self.range.clone();
         self.left.start_at(Key::new(key), self.direction);
-        Ok(())
+        self.snapshot.checked(Ok(()))
     }
 
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
@@ -146,6 +157,10 @@ impl Cursor for InMemoryCursor {
                     Visit::More
                 }
             });
-        Ok(!rows.is_empty())
+        let filled = self.snapshot.checked(Ok(!rows.is_empty()));
+        if filled.is_err() {
+            rows.clear();
+        }
+        filled
     }
 }

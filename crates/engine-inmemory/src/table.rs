@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 const ROW_BYTES: usize = 160;
 /// Memory of an older version beside its value.
 const VERSION_BYTES: usize = 96;
+/// Memory of an entry in the queue of what is to be cleared away.
+const RESIDUE_BYTES: usize = 64;
 /// Rows looked at under one lock at most, so that a long stretch of deleted keys does not keep writers out.
 const EXAMINED_MAX: usize = 1024;
 /// In [`Table::dropped`]: not dropped.
@@ -45,15 +47,19 @@ pub(crate) struct RowMap {
     live_bytes: u64,
     /// All memory.
     memory_bytes: usize,
+    /// Of it, that of older versions.
+    history_bytes: usize,
 }
 
-/// What a write left behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Residue {
-    /// Nothing to come back for.
-    Clean,
-    /// Older versions that will have to go.
-    History,
+/// What a write did to the older versions of its key, which will have to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Residue {
+    /// There are some, and there were none before.
+    pub(crate) is_new: bool,
+    /// There are some.
+    pub(crate) is_left: bool,
+    /// By how much the memory that they take has grown.
+    pub(crate) bytes: isize,
 }
 
 /// How much of a table is there, by its newest versions.
@@ -214,14 +220,14 @@ impl Table {
         rows.write(key, Some(Bytes::copy_from_slice(&sum.to_le_bytes())), seq, horizon)
     }
 
-    /// Removes up to `rows_max` keys of `span` as of `seq`, tells `residue` which left history, and narrows `span`.
+    /// Removes up to `rows_max` keys of `span` as of `seq`, tells `residue` what each left, and narrows `span`.
     pub(crate) fn delete_span(
         &self,
         span: &mut Span,
         rows_max: usize,
         seq: Seq,
         horizon: &Horizon,
-        mut residue: impl FnMut(Key),
+        mut residue: impl FnMut(Key, Residue),
     ) {
         if span.is_empty() {
             return;
@@ -234,15 +240,14 @@ impl Table {
             _ => span.finish(),
         }
         for key in keys {
-            if rows.write(key.clone(), None, seq, horizon) == Residue::History {
-                residue(key);
-            }
+            let left = rows.write(key.clone(), None, seq, horizon);
+            residue(key, left);
         }
     }
 
     /// Forgets versions of a key that nobody needs any more.
-    pub(crate) fn prune(&self, key: &Key, horizon: &Horizon) {
-        self.rows.write().prune(key, horizon);
+    pub(crate) fn prune(&self, key: &Key, horizon: &Horizon) -> Residue {
+        self.rows.write().prune(key, horizon)
     }
 
     /// Replaces the rows of an empty table; false when it is not empty.
@@ -307,12 +312,13 @@ impl RowMap {
                     self.memory_bytes += ROW_BYTES + heap_bytes(key_bytes) + value.len();
                     entry.insert(Chain::new(seq, value));
                 }
-                return Residue::Clean;
+                return Residue::default();
             }
             Entry::Occupied(entry) => entry,
         };
+        let had = entry.get().history();
         if value.is_none() && entry.get().newest().is_none() {
-            return Residue::Clean;
+            return Residue::between(had, had);
         }
         if let Some(old) = entry.get().newest() {
             self.live -= 1;
@@ -326,26 +332,36 @@ impl RowMap {
         entry.get_mut().push(seq, value);
         if !entry.get_mut().prune(horizon) {
             entry.remove();
-            return Residue::Clean;
+            let residue = Residue::between(had, (0, 0));
+            self.history_bytes = self.history_bytes.saturating_add_signed(residue.bytes);
+            return residue;
         }
         self.memory_bytes += memory_of(entry.key(), entry.get());
-        if entry.get().has_history() {
-            Residue::History
-        } else {
-            Residue::Clean
-        }
+        let residue = Residue::between(had, entry.get().history());
+        self.history_bytes = self.history_bytes.saturating_add_signed(residue.bytes);
+        residue
     }
 
-    fn prune(&mut self, key: &Key, horizon: &Horizon) {
+    fn prune(&mut self, key: &Key, horizon: &Horizon) -> Residue {
         let Some(chain) = self.map.get_mut(key) else {
-            return;
+            return Residue::default();
         };
+        let had = chain.history();
         self.memory_bytes -= memory_of(key, chain);
-        if chain.prune(horizon) {
+        let residue = if chain.prune(horizon) {
             self.memory_bytes += memory_of(key, chain);
+            Residue::between(had, chain.history())
         } else {
             self.map.remove(key);
-        }
+            Residue::between(had, (0, 0))
+        };
+        self.history_bytes = self.history_bytes.saturating_add_signed(residue.bytes);
+        residue
+    }
+
+    /// The memory of all older versions.
+    pub(crate) fn history_bytes(&self) -> usize {
+        self.history_bytes
     }
 
     /// Rows of strictly rising keys, all of `seq`.
@@ -362,6 +378,7 @@ impl RowMap {
             live,
             live_bytes,
             memory_bytes,
+            history_bytes: 0,
         }
     }
 
@@ -378,6 +395,25 @@ impl RowMap {
             }
         }
         true
+    }
+}
+
+impl Residue {
+    /// Of a key whose older versions, their number and their bytes, were and are these.
+    fn between(before: (usize, usize), now: (usize, usize)) -> Self {
+        Self {
+            is_new: before.0 == 0 && now.0 > 0,
+            is_left: now.0 > 0,
+            bytes: history_memory(now) as isize - history_memory(before) as isize,
+        }
+    }
+}
+
+/// Memory of so many older versions, with values of so many bytes together, and of the entry that sees to it that they go.
+fn history_memory((versions, value_bytes): (usize, usize)) -> usize {
+    match versions {
+        0 => 0,
+        _ => versions * VERSION_BYTES + value_bytes + RESIDUE_BYTES,
     }
 }
 
@@ -415,10 +451,10 @@ mod tests {
             let key = vec![7; (step * 31 % 40) as usize];
             let value = (step % 3 != 0).then(|| Bytes::from(vec![0; (step % 50) as usize]));
             match step % 7 {
-                0 => drop(table.add(&key, 1, Seq(step), &horizon)),
+                0 => table.add(&key, 1, Seq(step), &horizon),
                 1 => table.prune(&Key::new(&key), &horizon),
-                _ => drop(table.write(&key, value, Seq(step), &horizon)),
-            }
+                _ => table.write(&key, value, Seq(step), &horizon),
+            };
             let rows = table.rows.read();
             let live: Vec<(&Key, &Bytes)> = rows
                 .map
@@ -433,6 +469,8 @@ mod tests {
             );
             let memory: usize = rows.map.iter().map(|(key, chain)| memory_of(key, chain)).sum();
             assert_eq!(rows.memory_bytes, memory, "step {step}");
+            let history: usize = rows.map.values().map(|chain| history_memory(chain.history())).sum();
+            assert_eq!(rows.history_bytes, history, "step {step}");
         }
         assert!(table.check_invariants().expect("holds") > 10);
     }

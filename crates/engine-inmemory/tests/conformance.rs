@@ -19,7 +19,10 @@ fn open_ephemeral(env: &Env, directory: &Path) -> Result<Arc<dyn Engine>> {
     Ok(Arc::new(InMemoryEngine::open(
         env,
         directory,
-        InMemoryOptions { ephemeral: true },
+        InMemoryOptions {
+            ephemeral: true,
+            ..InMemoryOptions::default()
+        },
     )?))
 }
 

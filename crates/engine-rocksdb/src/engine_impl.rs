@@ -384,6 +384,9 @@ impl Engine for RocksEngine {
             .inspect_err(|error| self.poison("a batch", error))
     }
 
+    /// Takes no notice: what old snapshots see stays in files, which grow.
+    fn set_history_percent(&self, _percent: u32) {}
+
     fn publish(&self, seq: Seq) {
         let mut current = self.current.lock();
         if seq > current.seq {
@@ -494,6 +497,7 @@ fn info() -> EngineInfo {
             hot_backup: true,
             checkpoint_cost: CheckpointCost::Changes,
             cheap_range_delete: true,
+            ends_snapshots: false,
             compressors: &[],
         },
     }

@@ -1,8 +1,8 @@
 //! Views that stand still.
 
-use crate::driver::{Dice, Driver, OTHER, Row, TABLE, for_seeds, fresh, key, open_cursor, scan};
+use crate::driver::{Dice, Driver, OTHER, Row, TABLE, expect_kind, for_seeds, fresh, key, open_cursor, scan};
 use crate::fixture::{Fixture, tests};
-use engine::{Direction, FillLimits, KeyRange, Maintenance, Rows, Snapshot};
+use engine::{Direction, ErrorKind, FillLimits, KeyRange, Maintenance, Rows, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ tests![
     a_cursor_keeps_its_snapshot_alive,
     a_snapshot_outlives_the_callers_handle_of_the_engine,
     old_versions_go_when_nobody_sees_them,
+    a_snapshot_that_holds_too_much_is_ended_or_lasts,
 ];
 
 fn a_snapshot_does_not_change(fixture: &dyn Fixture) {
@@ -108,6 +109,98 @@ fn a_snapshot_outlives_the_callers_handle_of_the_engine(fixture: &dyn Fixture) {
     let Driver { engine, .. } = driver;
     drop(engine);
     assert_eq!(snapshot.get(TABLE, b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+/// With nothing allowed for history an engine ends snapshots that hold some, or keeps them whole; none ever shows anything else.
+fn a_snapshot_that_holds_too_much_is_ended_or_lasts(fixture: &dyn Fixture) {
+    const ROWS: u64 = 500;
+    const ROUNDS_MAX: u8 = 200;
+    let (mut driver, _site) = fresh(fixture);
+    let ends = driver.engine.info().capabilities.ends_snapshots;
+    let write = |driver: &mut Driver, round: u8| {
+        for part in 0..5 {
+            driver.commit(|batch| {
+                (0..ROWS / 5).for_each(|number| batch.put(TABLE, key(part * ROWS / 5 + number), vec![round; 200]));
+            });
+        }
+    };
+    write(&mut driver, 0);
+    // As much as usual is allowed: this is not much.
+    let usual = driver.snapshot();
+    (1..20).for_each(|round| write(&mut driver, round));
+    assert!(
+        scan(&usual, TABLE, KeyRange::all(), Direction::Forward)
+            .iter()
+            .all(|row| row.1[0] == 0)
+    );
+    drop(usual);
+    driver.engine.set_history_percent(0);
+    write(&mut driver, 0);
+    let held = driver.snapshot();
+    let mut cursor = open_cursor(&held, TABLE, KeyRange::all(), Direction::Forward);
+    let mut rows = Rows::new();
+    let few = FillLimits {
+        rows_max: 1,
+        bytes_max: usize::MAX,
+    };
+    assert!(cursor.fill(&mut rows, few).unwrap());
+    let mut ended = false;
+    for round in 1..=ROUNDS_MAX {
+        write(&mut driver, round);
+        if round == 3 {
+            driver.engine.checkpoint().unwrap();
+        }
+        match held.get(TABLE, &key(u64::from(round) % ROWS)) {
+            Ok(value) => assert!(!ended && value.unwrap()[..] == [0; 200], "round {round}"),
+            Err(error) => {
+                assert!(ends, "this engine's snapshots last: {error}");
+                assert_eq!(error.kind(), ErrorKind::SnapshotTooOld, "{error}");
+                ended = true;
+            }
+        }
+        match cursor.fill(&mut rows, few) {
+            Ok(true) => assert!(!ended && rows.value(0) == [0; 200], "round {round}"),
+            Ok(false) => panic!("there are more rows than rounds"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::SnapshotTooOld, "{error}");
+                assert!(rows.is_empty());
+                // It may have been ended since the look above.
+                ended = true;
+            }
+        }
+        let newest = driver.snapshot();
+        assert_eq!(
+            newest.get(TABLE, &key(1)).unwrap().as_deref(),
+            Some(&[round; 200][..]),
+            "the newest lasts"
+        );
+        if ended {
+            break;
+        }
+    }
+    assert_eq!(ended, ends, "after {ROUNDS_MAX} rounds");
+    if ended {
+        expect_kind(held.get(TABLE, &key(1)), ErrorKind::SnapshotTooOld);
+        expect_kind(
+            Arc::clone(&held)
+                .cursor(TABLE, KeyRange::all(), Direction::Forward)
+                .map(drop),
+            ErrorKind::SnapshotTooOld,
+        );
+        expect_kind(held.estimate(TABLE, &KeyRange::all(), 0), ErrorKind::SnapshotTooOld);
+        expect_kind(cursor.fill(&mut rows, few), ErrorKind::SnapshotTooOld);
+    }
+    // A checkpoint is as exact as ever, and what follows is allowed again.
+    driver.engine.set_history_percent(engine::HISTORY_PERCENT_DEFAULT);
+    driver.engine.checkpoint().unwrap();
+    let before = driver.rows(TABLE);
+    let lasting = driver.snapshot();
+    write(&mut driver, 0);
+    assert_eq!(scan(&lasting, TABLE, KeyRange::all(), Direction::Forward), before);
+    assert_eq!(
+        driver.engine.maintain(&Maintenance::Verify(None)).unwrap().problems,
+        Vec::<String>::new()
+    );
 }
 
 fn old_versions_go_when_nobody_sees_them(fixture: &dyn Fixture) {

@@ -1,6 +1,6 @@
 //! What can go wrong in an engine, sorted by what the caller will do about it.
 
-use crate::TableId;
+use crate::{Seq, TableId};
 use std::path::PathBuf;
 
 /// The result of an engine call.
@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Io,
     /// The engine was closed or stopped after a failure.
     Closed,
+    /// The engine ended the snapshot: the same may be asked of a new one.
+    SnapshotTooOld,
 }
 
 /// An engine's error.
@@ -79,6 +81,9 @@ pub enum EngineError {
     /// The engine is closed, or stopped itself after a failure.
     #[error("the storage engine is closed: {0}")]
     Closed(String),
+    /// The engine ended the snapshot, see [`crate::Snapshot`].
+    #[error("the snapshot at position {} is too old: what it sees was given up, because it took too much memory", .0.0)]
+    SnapshotTooOld(Seq),
 }
 
 impl EngineError {
@@ -92,6 +97,7 @@ impl EngineError {
             Self::Io { .. } => ErrorKind::Io,
             Self::Backend { kind, .. } => *kind,
             Self::Closed(_) => ErrorKind::Closed,
+            Self::SnapshotTooOld(_) => ErrorKind::SnapshotTooOld,
         }
     }
 }

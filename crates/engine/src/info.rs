@@ -24,6 +24,8 @@ pub struct Capabilities {
     pub checkpoint_cost: CheckpointCost,
     /// Deleting a range costs less than deleting its keys one by one.
     pub cheap_range_delete: bool,
+    /// Snapshots that hold too much in memory are ended, see [`crate::Snapshot`].
+    pub ends_snapshots: bool,
     /// Compressors a table may name.
     pub compressors: &'static [&'static str],
 }

@@ -31,6 +31,19 @@ pub const KEY_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 /// Longest value in bytes: a document of 16 MiB and 16 KiB for what the server adds.
 pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
+/// See [`Engine::set_history_percent`].
+pub const HISTORY_PERCENT_DEFAULT: u32 = 20;
+/// So much may be kept for snapshots, however small the memory; nothing with a percentage of 0.
+const HISTORY_BYTES_MIN: u64 = 4 << 20;
+
+/// What [`Engine::set_history_percent`] comes to, of so much memory.
+pub fn history_bytes(memory_bytes: u64, percent: u32) -> u64 {
+    match percent {
+        0 => 0,
+        _ => (memory_bytes / 100 * u64::from(percent)).max(HISTORY_BYTES_MIN),
+    }
+}
+
 /// A storage engine, opened on its directory. Object-safe; shared by all threads.
 pub trait Engine: Send + Sync {
     /// Name, format version and abilities. Constant while open.
@@ -54,6 +67,11 @@ pub trait Engine: Send + Sync {
     /// its limit, a table that exists as another kind. A caller that keeps the rules sees none. After an error the engine is
     /// poisoned (part of the batch may be in): every later call **must** answer `Closed`.
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()>;
+
+    /// Bounds what is kept in memory for open snapshots to this part of the engine's memory, in percent, from now on; it is
+    /// [`HISTORY_PERCENT_DEFAULT`] after opening. See [`Snapshot`]. An engine whose snapshots last whatever they hold
+    /// ([`Capabilities::ends_snapshots`] is false) keeps nothing in memory for them. [`history_bytes`] tells what that comes to.
+    fn set_history_percent(&self, percent: u32);
 
     /// Makes everything applied at or below `seq` visible to new snapshots. The caller has applied all of it; `seq` may lie
     /// above the last batch when log entries came between that concern no engine. Going back is ignored.
@@ -94,6 +112,10 @@ pub trait Engine: Send + Sync {
 }
 
 /// A consistent view of all tables. Dropping it releases what it pins.
+///
+/// An engine that keeps in memory what old snapshots see may bound that, and end the oldest snapshot when it takes more: from then
+/// on every call on it and on its cursors **must** answer [`EngineError::SnapshotTooOld`], and none of them anything wrong before. A
+/// snapshot at the newest published position **must not** be ended, nor the engine's own, from which a checkpoint is written.
 pub trait Snapshot: Send + Sync {
     /// The `Seq` the view stands at.
     fn seq(&self) -> Seq;

@@ -116,17 +116,17 @@ impl Pins {
         pin.holder == Holder::Reader && pin.seq < self.expired()
     }
 
-    /// Ends the readers at the oldest position that readers hold, if it is older than the published one, and answers that
-    /// position. The engine's own pins there stay.
+    /// Ends the readers at the oldest position of all, and answers it. Not the newest, which need nothing that is old, and not while
+    /// the engine's own work stands there or before: that needs what they do, and ends by itself.
     pub fn expire_oldest(&self) -> Option<Seq> {
         let published = self.published();
         let expired = self.expired();
-        let oldest = self
-            .shards
-            .iter()
-            .filter_map(|shard| shard.0.lock().oldest_reader(expired))
-            .min()
-            .filter(|&oldest| oldest < published)?;
+        let oldest_of = |holder| {
+            let oldest = |shard: &Aligned<Mutex<Shard>>| shard.0.lock().oldest_of(holder, expired);
+            self.shards.iter().filter_map(oldest).min()
+        };
+        let others = oldest_of(Holder::Engine).map_or(published, |engine| engine.min(published));
+        let oldest = oldest_of(Holder::Reader).filter(|&oldest| oldest < others)?;
         rcu::schedule_point();
         // Before anybody frees what they needed: a horizon without them is drawn by who has seen this.
         self.expired.0.fetch_max(oldest.next().0, Ordering::AcqRel);
@@ -233,27 +233,32 @@ mod tests {
     fn the_oldest_readers_are_ended_and_the_engines_own_work_is_not() {
         let pins = Pins::new(Seq(3));
         assert_eq!(pins.expire_oldest(), None);
-        let newest = pins.pin(Holder::Reader);
-        assert_eq!(pins.expire_oldest(), None, "it holds no history");
+        let first = pins.pin(Holder::Reader);
+        assert_eq!(pins.expire_oldest(), None, "it needs nothing that is old");
+        pins.publish(Seq(4));
         let checkpoint = pins.pin(Holder::Engine);
+        let beside = pins.pin(Holder::Reader);
         pins.publish(Seq(5));
         let second = pins.pin(Holder::Reader);
         pins.publish(Seq(9));
         assert_eq!(pins.expire_oldest(), Some(Seq(3)));
         let ended = |pin: &Pin| pins.is_expired(pin);
         assert_eq!(
-            [ended(&newest), ended(&checkpoint), ended(&second)],
+            [ended(&first), ended(&checkpoint), ended(&second)],
             [true, false, false]
         );
-        assert_eq!(pins.oldest(), Seq(3), "the checkpoint's");
+        assert_eq!(pins.oldest(), Seq(4), "the checkpoint's");
+        assert_eq!(pins.expire_oldest(), None, "the checkpoint needs as much");
         pins.unpin(checkpoint);
+        assert_eq!(pins.expire_oldest(), Some(Seq(4)));
+        pins.unpin(beside);
         assert_eq!(pins.oldest(), Seq(5));
         assert_eq!(pins.expire_oldest(), Some(Seq(5)));
         assert_eq!(pins.expire_oldest(), None);
         let mut horizon = Horizon::default();
         pins.update(&mut horizon);
         assert_eq!((horizon.oldest(), horizon.open()), (Seq(9), &[][..]));
-        pins.unpin(newest);
+        pins.unpin(first);
         pins.unpin(second);
     }
 
@@ -299,7 +304,9 @@ mod tests {
                     Step::Unpin(_) => {}
                     Step::Expire => {
                         let of_readers = open.iter().filter(|pin| pin.holder == Holder::Reader && pin.seq >= expired);
-                        let oldest = of_readers.map(Pin::seq).min().filter(|&oldest| oldest < published);
+                        let engine = open.iter().filter(|pin| pin.holder == Holder::Engine).map(Pin::seq).min();
+                        let others = engine.map_or(published, |engine| engine.min(published));
+                        let oldest = of_readers.map(Pin::seq).min().filter(|&oldest| oldest < others);
                         prop_assert_eq!(pins.expire_oldest(), oldest);
                         expired = oldest.map_or(expired, Seq::next);
                     }

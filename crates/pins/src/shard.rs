@@ -94,10 +94,13 @@ impl Shard {
         held.filter(|&(_, count)| count > 0)
     }
 
-    /// The oldest position of a reader at or behind `expired`.
-    pub(crate) fn oldest_reader(&self, expired: Seq) -> Option<Seq> {
-        let is_reader = |open: &&Open| open.readers > 0 && open.seq >= expired;
-        self.open.iter().find(is_reader).map(|open| open.seq)
+    /// The oldest position that such a holder has, readers below `expired` left out.
+    pub(crate) fn oldest_of(&self, holder: Holder, expired: Seq) -> Option<Seq> {
+        let is_held = |open: &&Open| match holder {
+            Holder::Reader => open.readers > 0 && open.seq >= expired,
+            Holder::Engine => open.engine > 0,
+        };
+        self.open.iter().find(is_held).map(|open| open.seq)
     }
 
     fn check_invariants(&self) {

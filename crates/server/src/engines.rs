@@ -6,6 +6,7 @@ mod rocks;
 
 use crate::config::{Config, StorageConfig};
 use engine::{Engine, EngineError};
+use engine_btree::BtreeOptions;
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
 use oplog::LogOptions;
 use std::path::Path;
@@ -61,7 +62,10 @@ pub fn open(name: &str, env: &Env, directory: &Path, storage: &StorageConfig) ->
         "inMemory" => Ok(Arc::new(InMemoryEngine::open(
             env,
             directory,
-            InMemoryOptions::default(),
+            InMemoryOptions {
+                memory_bytes: BtreeOptions::default_cache_bytes(crate::memory::bytes(&*env.fs)),
+                ..InMemoryOptions::default()
+            },
         )?)),
         _ => {
             debug_assert_eq!(name, "btree", "choose() gives only names of this build");

@@ -21,7 +21,14 @@ fn open(directory: Option<PathBuf>) -> Result<Arc<Storage>, Box<dyn std::error::
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom::new()),
     };
-    let engine = InMemoryEngine::open(&env, Path::new("/nowhere"), InMemoryOptions { ephemeral: true })?;
+    let engine = InMemoryEngine::open(
+        &env,
+        Path::new("/nowhere"),
+        InMemoryOptions {
+            ephemeral: true,
+            ..InMemoryOptions::default()
+        },
+    )?;
     let mut log = LogOptions::new(directory.clone().unwrap_or_default());
     log.mode = if directory.is_some() { LogMode::On } else { LogMode::Off };
     let log = Log::open(&env, log, engine.durable_seq().max(Seq::ZERO))?;

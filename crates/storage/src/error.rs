@@ -102,6 +102,9 @@ pub enum StorageError {
     /// `j: true` without a journal (2).
     #[error("cannot wait for the journal: journaling is off")]
     NoJournal,
+    /// The engine ended the view that the operation read, to bound memory: the operation may begin again (239).
+    #[error("{0}")]
+    SnapshotTooOld(String),
     /// A log entry cannot be understood or does not fit the data.
     #[error("log entry {seq:?}, byte {offset}: {reason}")]
     CorruptEntry {
@@ -179,6 +182,7 @@ impl From<EngineError> for StorageError {
             ErrorKind::OutOfSpace => Self::OutOfSpace(error.to_string()),
             // A failing engine has stopped the storage before, with its reason; otherwise `close` was first.
             ErrorKind::Closed => Self::Closed,
+            ErrorKind::SnapshotTooOld => Self::SnapshotTooOld(error.to_string()),
             _ => Self::Engine(error),
         }
     }
