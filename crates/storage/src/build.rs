@@ -14,6 +14,7 @@
 //! A unique index that is being built may hide a duplicate the walk has not met. Its rows are therefore removed only when
 //! they lead to the record that gives the key up (`IndexWrite::check_owner`).
 
+use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::index_keys::IndexWrites;
 use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, INDEXES_MAX, WAIT_SLICE};
@@ -113,8 +114,12 @@ impl Storage {
 
     /// Enters the indexes into the definition. No build is needed when there is none to make, or no record.
     fn start_build(&self, op: &Operation, ns: &Namespace, specs: &[IndexSpec]) -> Result<Started, StorageError> {
-        let mut next_table = self.lock_definitions(op)?;
-        let existing = self.collection(op, ns, LockMode::Exclusive)?;
+        let (mut next_table, mut guards) = self.lock_for_definition(op, || match self.catalog.entry(ns) {
+            None => Ok(Vec::new()),
+            Some(Entry::View(_)) => Err(StorageError::IsView(ns.clone())),
+            Some(Entry::Collection(collection)) => Ok(vec![collection]),
+        })?;
+        let existing = guards.pop();
         let mut row = match &existing {
             Some(guard) => CollectionRow::of(guard),
             None => {
@@ -193,25 +198,31 @@ impl Storage {
         result
     }
 
-    /// The collection by what does not change, locked; an error when it or one of the indexes is gone.
-    fn build_guard(&self, op: &Operation, build: &Build, mode: LockMode) -> Result<CollectionGuard, StorageError> {
+    /// The collection by what does not change; an error when it or one of the indexes is gone.
+    fn built(&self, build: &Build) -> Result<Arc<Collection>, StorageError> {
+        let gone = |what: &str| StorageError::IndexBuildAborted(format!("{what} was dropped"));
+        let collection = self
+            .catalog
+            .collection_by_uuid(&build.uuid)
+            .ok_or_else(|| gone("the collection"))?;
+        if building(&collection, build).count() != build.tables.len() {
+            return Err(gone("the index"));
+        }
+        Ok(collection)
+    }
+
+    /// The collection, locked for the walk.
+    fn build_guard(&self, op: &Operation, build: &Build) -> Result<CollectionGuard, StorageError> {
         loop {
-            let gone = |what: &str| StorageError::IndexBuildAborted(format!("{what} was dropped"));
-            let collection = self
-                .catalog
-                .collection_by_uuid(&build.uuid)
-                .ok_or_else(|| gone("the collection"))?;
-            // Renamed in between: look again.
-            let Some(guard) = self.collection(op, collection.namespace(), mode)? else {
-                continue;
-            };
-            if guard.uuid() != build.uuid {
-                continue;
+            let collection = self.built(build)?;
+            let guard = self.collection(op, collection.namespace(), LockMode::IntentExclusive)?;
+            // Renamed, dropped or changed in between: look again.
+            if let Some(guard) = guard
+                && guard.uuid() == build.uuid
+                && building(&guard, build).count() == build.tables.len()
+            {
+                return Ok(guard);
             }
-            if building(&guard, build).count() != build.tables.len() {
-                return Err(gone("the index"));
-            }
-            return Ok(guard);
         }
     }
 
@@ -223,7 +234,7 @@ impl Storage {
             bytes_max: BUILD_CHUNK_BYTES,
         };
         loop {
-            let guard = self.build_guard(op, build, LockMode::IntentExclusive)?;
+            let guard = self.build_guard(op, build)?;
             // A new view per chunk: nothing stays pinned, and the walk ends at the newest record.
             let mut cursor = self
                 .read()?
@@ -271,12 +282,12 @@ impl Storage {
 
     /// Makes the build's indexes ready, or drops them.
     fn end_build(&self, op: &Operation, build: &Build, ready: bool) -> Result<(), StorageError> {
-        let mut next_table = self.lock_definitions(op)?;
-        let guard = match self.build_guard(op, build, LockMode::Exclusive) {
+        let locked = self.lock_for_definition(op, || Ok(vec![self.built(build)?]));
+        let (mut next_table, guards) = match locked {
             Err(StorageError::IndexBuildAborted(_)) if !ready => return Ok(()),
-            guard => guard?,
+            locked => locked?,
         };
-        let mut row = CollectionRow::of(&guard);
+        let mut row = CollectionRow::of(&guards[0]);
         let ours = |index: &IndexRow| build.tables.contains(&index.table);
         match ready {
             true => row
@@ -327,8 +338,8 @@ impl Storage {
     }
 }
 
-fn building<'g>(guard: &'g CollectionGuard, build: &'g Build) -> impl Iterator<Item = usize> + 'g {
-    guard
+fn building<'g>(collection: &'g Collection, build: &'g Build) -> impl Iterator<Item = usize> + 'g {
+    collection
         .maintained()
         .enumerate()
         .filter(|(_, index)| build.tables.contains(&index.table()))

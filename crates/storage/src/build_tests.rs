@@ -184,7 +184,7 @@ fn a_hidden_duplicate_does_not_take_the_other_ones_row_away() {
         .unwrap()
         .build
         .unwrap();
-    let guard = storage.build_guard(&op, &build, LockMode::IntentExclusive).unwrap();
+    let guard = storage.build_guard(&op, &build).unwrap();
     storage
         .build_chunk(&op, &guard, &build, [first].into_iter(), first, first)
         .unwrap();
@@ -261,7 +261,7 @@ fn an_interrupted_build_goes_on_after_reopening() {
         .unwrap()
         .build
         .unwrap();
-    let guard = storage.build_guard(&op, &build, LockMode::IntentExclusive).unwrap();
+    let guard = storage.build_guard(&op, &build).unwrap();
     let half = (1..=5).map(RecordId);
     storage
         .build_chunk(&op, &guard, &build, half, RecordId(1), RecordId(5))

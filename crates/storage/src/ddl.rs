@@ -2,11 +2,13 @@
 //!
 //! One at a time (`Storage::definitions`). A definition changes under the collection's exclusive lock, as one log entry
 //! that holds the new definition whole. Callers hold no collection guards: whoever waits here must not be waited for.
-//! Index builds are `build.rs`.
+//! Nobody waits for a collection's lock in their turn: a long reader of one collection would hold up the definitions of all
+//! others. Index builds are `build.rs`.
 
 use crate::apply::Definition;
 use crate::capped::CAPPED_SIZE_STEP;
 use crate::catalog::Entry;
+use crate::catalog::collection::CollectionShared;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::limits::WAIT_SLICE;
 use crate::locks::Held;
@@ -67,12 +69,16 @@ pub struct ViewChange {
 
 impl Storage {
     /// Waits for the turn to change definitions.
-    pub(crate) fn lock_definitions(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+    fn lock_definitions(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         debug_assert_eq!(
             op.locks_held.load(Ordering::Relaxed),
             0,
             "data definition without collection guards"
         );
+        self.next_turn(op)
+    }
+
+    fn next_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         loop {
             op.check_now()?;
             self.check_running()?;
@@ -81,6 +87,63 @@ impl Storage {
                 return Ok(turn);
             }
         }
+    }
+
+    /// Waits for the turn to change definitions, with the collections that `concerned` finds locked exclusively.
+    ///
+    /// 1. In the turn, when the catalog stands still, look for the collections and try their locks.
+    /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing.
+    /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn waits
+    ///    for no collection lock.
+    pub(crate) fn lock_for_definition(
+        &self,
+        op: &Operation,
+        concerned: impl Fn() -> Result<Vec<Arc<Collection>>, StorageError>,
+    ) -> Result<(MutexGuard<'_, u32>, Vec<CollectionGuard>), StorageError> {
+        let mut turn = self.lock_definitions(op)?;
+        let mut waited: Option<(Arc<CollectionShared>, Held)> = None;
+        loop {
+            let mut guards = Vec::new();
+            let mut taken = None;
+            for collection in concerned()? {
+                let held = match waited.take_if(|(shared, _)| Arc::ptr_eq(shared, &collection.shared)) {
+                    Some((_, held)) => Some(held),
+                    None => Held::try_take(&collection.shared.lock, op, LockMode::Exclusive),
+                };
+                match held {
+                    Some(held) => guards.push(CollectionGuard::from_parts(collection, held)),
+                    None => {
+                        taken = Some(collection.shared.clone());
+                        break;
+                    }
+                }
+            }
+            let Some(shared) = taken else {
+                return Ok((turn, guards));
+            };
+            // The turn first: nobody is to wait for it while this waits.
+            drop(turn);
+            drop(guards);
+            drop(waited.take());
+            let held = self.lock_shared(op, &shared, LockMode::Exclusive)?;
+            waited = Some((shared, held));
+            turn = self.next_turn(op)?;
+        }
+    }
+
+    /// As [`Storage::lock_for_definition`], for one collection that has to exist.
+    fn lock_existing(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+    ) -> Result<(MutexGuard<'_, u32>, CollectionGuard), StorageError> {
+        let (turn, mut guards) = self.lock_for_definition(op, || match self.catalog.entry(ns) {
+            None => Err(StorageError::NamespaceNotFound(ns.clone())),
+            Some(Entry::View(_)) => Err(StorageError::IsView(ns.clone())),
+            Some(Entry::Collection(collection)) => Ok(vec![collection]),
+        })?;
+        let guard = guards.pop().expect("the collection was found or this failed");
+        Ok((turn, guard))
     }
 
     /// Creates a collection with its `_id_` index. `options` are as given to `create`, checked by the caller.
@@ -153,34 +216,34 @@ impl Storage {
 
     /// Drops a collection or view. `None` when there is none of that name.
     pub fn drop_collection(&self, op: &Operation, ns: &Namespace) -> Result<Option<DropReport>, StorageError> {
-        let mut next_table = self.lock_definitions(op)?;
-        match self.catalog.entry(ns) {
-            None => Ok(None),
-            Some(Entry::View(_)) => {
-                self.commit_definitions(vec![Definition::DropView(ns.clone())], &mut next_table)?;
-                Ok(Some(DropReport {
-                    n_indexes_was: 0,
-                    was_view: true,
-                }))
-            }
-            Some(Entry::Collection(_)) => {
-                let guard = self.existing(op, ns, LockMode::Exclusive)?;
-                let n_indexes_was = guard.maintained().count();
-                let drop = Definition::DropCollection(guard.definition().clone());
-                self.commit_definitions(vec![drop], &mut next_table)?;
-                Ok(Some(DropReport {
-                    n_indexes_was,
-                    was_view: false,
-                }))
-            }
+        let (mut next_table, guards) = self.lock_for_definition(op, || {
+            Ok(match self.catalog.entry(ns) {
+                Some(Entry::Collection(collection)) => vec![collection],
+                Some(Entry::View(_)) | None => Vec::new(),
+            })
+        })?;
+        if let Some(guard) = guards.first() {
+            let n_indexes_was = guard.maintained().count();
+            let drop = Definition::DropCollection(guard.definition().clone());
+            self.commit_definitions(vec![drop], &mut next_table)?;
+            return Ok(Some(DropReport {
+                n_indexes_was,
+                was_view: false,
+            }));
         }
+        if self.catalog.entry(ns).is_none() {
+            return Ok(None);
+        }
+        self.commit_definitions(vec![Definition::DropView(ns.clone())], &mut next_table)?;
+        Ok(Some(DropReport {
+            n_indexes_was: 0,
+            was_view: true,
+        }))
     }
 
     /// Drops everything in a database, as one change. False when there was nothing.
     pub fn drop_database(&self, op: &Operation, db: &str) -> Result<bool, StorageError> {
-        let mut next_table = self.lock_definitions(op)?;
-        let collections: Vec<_> = self.catalog.collections(db);
-        let guards = self.lock_all(op, &collections)?;
+        let (mut next_table, guards) = self.lock_for_definition(op, || Ok(self.catalog.collections(db)))?;
         let dropped = guards
             .iter()
             .map(|guard| Definition::DropCollection(guard.definition().clone()));
@@ -197,28 +260,6 @@ impl Storage {
         Ok(true)
     }
 
-    /// Locks several collections exclusively: waits for one only while holding none of the others. The caller holds
-    /// `definitions`, so that the definitions given stay the ones in the catalog.
-    fn lock_all(&self, op: &Operation, collections: &[Arc<Collection>]) -> Result<Vec<CollectionGuard>, StorageError> {
-        let mut first = 0;
-        'again: loop {
-            let mut guards = Vec::with_capacity(collections.len());
-            if let Some(collection) = collections.get(first) {
-                guards.push(self.existing(op, collection.namespace(), LockMode::Exclusive)?);
-            }
-            for (place, collection) in collections.iter().enumerate().filter(|(place, _)| *place != first) {
-                match Held::try_take(&collection.shared.lock, op, LockMode::Exclusive) {
-                    Some(held) => guards.push(CollectionGuard::from_parts(collection.clone(), held)),
-                    None => {
-                        first = place;
-                        continue 'again;
-                    }
-                }
-            }
-            return Ok(guards);
-        }
-    }
-
     /// Renames a collection, between databases too. With `drop_target` a collection of the new name is dropped in the same
     /// change. Errors: [`StorageError::NamespaceNotFound`], [`StorageError::NamespaceExists`], [`StorageError::IsView`].
     pub fn rename_collection(
@@ -228,22 +269,28 @@ impl Storage {
         to: &Namespace,
         drop_target: bool,
     ) -> Result<(), StorageError> {
-        let mut next_table = self.lock_definitions(op)?;
-        let source = match self.catalog.entry(from) {
-            None => return Err(StorageError::NamespaceNotFound(from.clone())),
-            Some(Entry::View(_)) => return Err(StorageError::IsView(from.clone())),
-            Some(Entry::Collection(collection)) => collection,
+        let concerned = || {
+            let source = match self.catalog.entry(from) {
+                None => return Err(StorageError::NamespaceNotFound(from.clone())),
+                Some(Entry::View(_)) => return Err(StorageError::IsView(from.clone())),
+                Some(Entry::Collection(collection)) => collection,
+            };
+            match self.catalog.entry(to) {
+                Some(Entry::Collection(target)) if drop_target && from != to => Ok(vec![source, target]),
+                Some(_) => Err(StorageError::NamespaceExists(to.clone())),
+                None => {
+                    self.check_new_name(to)?;
+                    Ok(vec![source])
+                }
+            }
         };
-        let mut concerned = vec![source];
-        match self.catalog.entry(to) {
-            Some(Entry::Collection(target)) if drop_target && from != to => concerned.push(target),
-            Some(_) => return Err(StorageError::NamespaceExists(to.clone())),
-            None => self.check_new_name(to)?,
-        }
-        let _guards = self.lock_all(op, &concerned)?;
-        let mut row = CollectionRow::of(&concerned[0]);
+        let (mut next_table, guards) = self.lock_for_definition(op, concerned)?;
+        let mut row = CollectionRow::of(&guards[0]);
         row.namespace = to.clone();
-        let mut definitions: Vec<_> = concerned.drain(1..).map(Definition::DropCollection).collect();
+        let mut definitions: Vec<_> = guards[1..]
+            .iter()
+            .map(|target| Definition::DropCollection(target.definition().clone()))
+            .collect();
         definitions.push(self.define(row)?);
         self.commit_definitions(definitions, &mut next_table)?;
         Ok(())
@@ -256,8 +303,7 @@ impl Storage {
 
     /// Drops indexes, builds in progress included, all or none. Answers how many indexes there were before.
     pub fn drop_indexes(&self, op: &Operation, ns: &Namespace, names: &[String]) -> Result<usize, StorageError> {
-        let mut next_table = self.lock_definitions(op)?;
-        let guard = self.existing(op, ns, LockMode::Exclusive)?;
+        let (mut next_table, guard) = self.lock_existing(op, ns)?;
         for name in names {
             match guard.maintained().find(|index| index.name() == name) {
                 None => return Err(StorageError::IndexNotFound(name.clone())),
@@ -282,7 +328,11 @@ impl Storage {
         ns: &Namespace,
         change: &CollectionChange,
     ) -> Result<(), StorageError> {
-        let mut next_table = self.lock_definitions(op)?;
+        let (mut next_table, guards) = self.lock_for_definition(op, || match self.catalog.entry(ns) {
+            None => Err(StorageError::NamespaceNotFound(ns.clone())),
+            Some(Entry::View(_)) => Ok(Vec::new()),
+            Some(Entry::Collection(collection)) => Ok(vec![collection]),
+        })?;
         if let Some(Entry::View(view)) = self.catalog.entry(ns) {
             let Some(new) = &change.view else {
                 return Err(StorageError::IsView(ns.clone()));
@@ -296,17 +346,17 @@ impl Storage {
             self.commit_definitions(vec![Definition::PutView(view)], &mut next_table)?;
             return Ok(());
         }
-        let guard = self.existing(op, ns, LockMode::Exclusive)?;
+        let guard = guards.first().expect("it is a collection, which was locked");
         if change.view.is_some() {
             return Err(StorageError::InvalidOptions(format!(
                 "{ns} is a collection, not a view"
             )));
         }
-        let mut row = CollectionRow::of(&guard);
+        let mut row = CollectionRow::of(guard);
         if let Some(change) = &change.index {
             change_index(&mut row, change)?;
         }
-        row.options = changed_options(&guard, change)?;
+        row.options = changed_options(guard, change)?;
         self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
         Ok(())
     }

@@ -280,3 +280,88 @@ fn closing_on_a_full_disk_keeps_the_log() {
     assert_eq!(storage.all("c").len(), 1);
     storage.assert_valid(&op, "c");
 }
+
+#[test]
+fn a_definition_that_waits_for_a_collection_holds_up_no_other() {
+    // A long reader of one collection, a drop that waited for it: every definition on the server stood still behind the
+    // drop, the implicit creation of collections in other databases included.
+    let machine = Machine::new(1);
+    let storage = machine.open().unwrap();
+    let op = machine.operation();
+    storage.make(&op, "read", rawdoc! {});
+    storage.make(&op, "other", rawdoc! {});
+    storage.put(&op, "other", rawdoc! { "_id": 1, "a": 1 }).unwrap();
+    let elsewhere = Namespace::new("elsewhere", "c").unwrap();
+    type Change<'c> = Box<dyn Fn(&Operation) + Send + Sync + 'c>;
+    let waiting: Vec<Change<'_>> = vec![
+        Box::new(|op| {
+            storage
+                .create_indexes(op, &ns("read"), &[index("a", rawdoc! { "a": 1 }, rawdoc! {})])
+                .unwrap();
+        }),
+        Box::new(|op| {
+            storage
+                .modify_collection(op, &ns("read"), &CollectionChange::default())
+                .unwrap()
+        }),
+        Box::new(|op| assert_eq!(storage.drop_indexes(op, &ns("read"), &["a".to_owned()]).unwrap(), 2)),
+        Box::new(|op| storage.rename_collection(op, &ns("read"), &ns("other"), true).unwrap()),
+        Box::new(|op| storage.rename_collection(op, &ns("other"), &ns("read"), false).unwrap()),
+        Box::new(|op| assert!(storage.drop_collection(op, &ns("read")).unwrap().is_some())),
+        Box::new(|op| assert!(storage.drop_database(op, "test").unwrap())),
+    ];
+    for (place, change) in waiting.iter().enumerate() {
+        let reader = machine.operation();
+        if place == 6 {
+            storage.make(&op, "read", rawdoc! {});
+        }
+        let read = match place {
+            4 => "other",
+            _ => "read",
+        };
+        let guard = storage
+            .collection(&reader, &ns(read), LockMode::IntentShared)
+            .unwrap()
+            .unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| change(&machine.operation()));
+            while !guard.shared.lock.is_waited_for() {
+                assert!(!waits.is_finished(), "change {place} did not wait for the reader");
+                std::thread::yield_now();
+            }
+            // Time does not pass here: an operation that may not wait at all.
+            assert!(
+                storage.definitions.try_lock().is_some(),
+                "change {place} waits in its turn"
+            );
+            storage.create_collection(&op, &elsewhere, &rawdoc! {}).unwrap();
+            assert!(storage.drop_database(&op, "elsewhere").unwrap());
+            drop(guard);
+            waits.join().unwrap();
+        });
+    }
+    assert!(storage.catalog().databases().is_empty());
+}
+
+#[test]
+fn of_two_definitions_that_wait_for_one_collection_the_second_sees_what_the_first_did() {
+    let machine = Machine::new(1);
+    let storage = machine.open().unwrap();
+    let op = machine.operation();
+    storage.make(&op, "c", rawdoc! {});
+    let guard = storage
+        .collection(&op, &ns("c"), LockMode::IntentShared)
+        .unwrap()
+        .unwrap();
+    let dropped = std::thread::scope(|scope| {
+        let drops: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| storage.drop_collection(&machine.operation(), &ns("c")).unwrap()))
+            .collect();
+        while !guard.shared.lock.is_waited_for() {
+            std::thread::yield_now();
+        }
+        drop(guard);
+        drops.into_iter().filter_map(|drop| drop.join().unwrap()).count()
+    });
+    assert_eq!(dropped, 1);
+}

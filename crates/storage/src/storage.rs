@@ -269,7 +269,12 @@ impl Storage {
             .ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))
     }
 
-    fn lock_shared(&self, op: &Operation, shared: &CollectionShared, mode: LockMode) -> Result<Held, StorageError> {
+    pub(crate) fn lock_shared(
+        &self,
+        op: &Operation,
+        shared: &CollectionShared,
+        mode: LockMode,
+    ) -> Result<Held, StorageError> {
         let (held, waited) = Held::take(&shared.lock, op, mode)?;
         self.lock_counts.acquired(op.id, mode, waited);
         let counters = op.counters().lock(mode);

@@ -90,6 +90,12 @@ impl CollectionLock {
         false
     }
 
+    /// Whether somebody sleeps until it is given back.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & SLEEPERS != 0
+    }
+
     fn release(&self, mode: LockMode) {
         let before = self.word.fetch_sub(mode.unit(), Ordering::Release);
         if before & SLEEPERS != 0 {
