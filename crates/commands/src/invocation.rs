@@ -9,6 +9,7 @@ use crate::request::Request;
 use crate::server::Server;
 use bson::raw::{RawBsonRef, RawDocument};
 use engine::Seq;
+use query::EvaluationContext;
 use query::exec::ExecContext;
 use query::expression::ExpressionContext;
 use std::sync::Arc;
@@ -362,7 +363,7 @@ impl<'i> Invocation<'i> {
     /// What expressions of this call see.
     pub fn expressions(&self) -> ExpressionContext {
         let env = &self.server.env;
-        ExpressionContext::new(env.clock.now_ms(), Arc::clone(&env.random))
+        ExpressionContext::new(env.clock.now_ms(), Arc::clone(&env.random)).for_operation(&self.operation)
     }
 
     /// The same with the variables of `let`.
@@ -372,6 +373,11 @@ impl<'i> Invocation<'i> {
             Some(variables) => context.with_let(variables)?,
             None => context,
         })
+    }
+
+    /// What evaluations of this call are bounded by.
+    pub fn evaluation(&self) -> EvaluationContext<'_> {
+        EvaluationContext::new(&self.operation)
     }
 
     /// Where plans of this call run.

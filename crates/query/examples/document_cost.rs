@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocumentBuf, Timestamp, doc};
+use query::EvaluationContext;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::project::Projection;
@@ -48,6 +49,7 @@ fn main() {
         document.len()
     );
     let context = ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(1)));
+    let evaluation = EvaluationContext::uninterrupted();
 
     for filter in [
         doc! {"_id": document["_id"].clone()},
@@ -61,7 +63,7 @@ fn main() {
     ] {
         let matcher = Matcher::parse(&raw(&filter), &context).expect("the filter is well-formed");
         measure(&format!("match {filter}"), || {
-            black_box(matcher.matches(black_box(&raw_document))).expect("matching succeeds");
+            black_box(matcher.matches(black_box(&raw_document), &evaluation)).expect("matching succeeds");
         });
     }
 
@@ -81,7 +83,7 @@ fn main() {
         let operators_raw = raw(&operators);
         let update = Update::parse(RawBsonRef::Document(&operators_raw), None, &context).expect("it is well-formed");
         measure(&format!("update {operators}"), || {
-            black_box(update.apply(black_box(&raw_document), &around)).expect("updating succeeds");
+            black_box(update.apply(black_box(&raw_document), &around, &evaluation)).expect("updating succeeds");
         });
     }
     let set = raw(&doc! {"$set": {"field5": "y"}});
@@ -104,7 +106,7 @@ fn main() {
         measure(&format!("project {spec}"), || {
             out.clear();
             projection
-                .apply(black_box(&raw_document), None, &mut out)
+                .apply(black_box(&raw_document), None, &evaluation, &mut out)
                 .expect("projecting succeeds");
         });
     }

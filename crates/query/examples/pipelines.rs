@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf, doc};
-use query::QueryError;
 use query::expression::ExpressionContext;
 use query::stages::{Execution, ForeignRequest, IteratorSource, Pipeline, Stage, StageContext};
 use query::value::SharedDocument;
+use query::{EvaluationContext, QueryError};
 use vfs::Clock;
 
 struct Alone;
@@ -34,7 +34,12 @@ fn measure(name: &str, stages: &[Document], documents: &[SharedDocument]) -> Res
     let clock = vfs::SystemClock::new();
     let mut top = pipeline.run(Box::new(IteratorSource::new(input)))?;
     let mut results = 0;
-    while top.next(&mut StageContext { execution: &Alone })?.is_some() {
+    let evaluation = EvaluationContext::uninterrupted();
+    let mut context = StageContext {
+        execution: &Alone,
+        evaluation: &evaluation,
+    };
+    while top.next(&mut context)?.is_some() {
         results += 1;
     }
     let per_document = clock.monotonic().as_nanos() / documents.len() as u128;

@@ -49,7 +49,7 @@ fn main() {
     options.journal = false;
     let storage = Storage::open(env, Arc::new(engine), log, options).expect("storage");
     let ns = Namespace::new("test", "c").expect("a name");
-    let op = Operation::new(clock.clone(), 1);
+    let op = Arc::new(Operation::new(clock.clone(), 1));
     storage
         .create_collection(&op, &ns, &RawDocumentBuf::new())
         .expect("created");

@@ -5,6 +5,7 @@
 //! language over [`value`]s; [`plan`] and [`exec`] read collections.
 
 pub mod error;
+mod evaluation;
 pub mod matcher;
 pub mod path;
 pub mod project;
@@ -20,6 +21,7 @@ pub mod exec;
 pub mod plan;
 
 pub use error::{CodedError, QueryError};
+pub use evaluation::EvaluationContext;
 pub use exec::{
     DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
     find,

@@ -229,7 +229,7 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let options = RawDocumentBuf::try_from(&definition.options)?;
     let created = if let Some(view_on) = definition.view_on {
         let pipeline = definition.pipeline.clone().unwrap_or_default();
-        query::check_view(&storage, &namespace, view_on, &pipeline)?;
+        query::check_view(&call.context(), &namespace, view_on, &pipeline)?;
         let mut array = bson::raw::RawArrayBuf::new();
         for stage in &pipeline {
             array.push(bson::raw::RawBson::try_from(stage.clone())?);
@@ -393,8 +393,9 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     entries.sort_by(|a, b| a.get_str("name").unwrap_or("").cmp(b.get_str("name").unwrap_or("")));
     let mut documents = Vec::new();
+    let evaluation = call.evaluation();
     for entry in entries {
-        if !filter.matches(&entry)? {
+        if !filter.matches(&entry, &evaluation)? {
             continue;
         }
         let shown = if name_only {

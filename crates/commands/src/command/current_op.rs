@@ -151,8 +151,9 @@ fn current(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let filter = Filter::parse(&filter, &call.expressions())?;
     let mut shown_operations = Vec::new();
+    let evaluation = call.evaluation();
     for operation in operations(call, shown) {
-        if filter.matches(&operation)? {
+        if filter.matches(&operation, &evaluation)? {
             shown_operations.push(Bson::Document(operation));
         }
     }

@@ -43,6 +43,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let storage = &call.server.storage;
+    let evaluation = call.evaluation();
     let mut total = 0;
     reply.open_array("databases");
     let mut index = 0;
@@ -53,7 +54,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             entry.insert("sizeOnDisk", sizes.storage_bytes + sizes.index_bytes);
             entry.insert("empty", sizes.objects == 0 && sizes.collections == 0);
         }
-        if !filter.matches(&entry)? {
+        if !filter.matches(&entry, &evaluation)? {
             continue;
         }
         if name_only {

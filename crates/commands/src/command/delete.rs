@@ -12,6 +12,7 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use bson::raw::RawDocument;
 use bytes::Bytes;
+use query::EvaluationContext;
 use query::matcher::Matcher;
 use storage::{Namespace, StorageError};
 use wire::ErrorCode;
@@ -151,7 +152,7 @@ fn delete_one(call: &mut Invocation<'_>, filter: Option<&Matcher>, target: &Targ
         };
         let document = RawDocument::from_bytes(&old)?;
         if let Some(filter) = filter
-            && !filter.matches(document)?
+            && !filter.matches(document, &EvaluationContext::new(&operation))?
         {
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use bson::Document;
 use bson::raw::{RawDocument, RawDocumentBuf};
+use query::EvaluationContext;
 use query::matcher::{Matcher, ParseContext};
 
 /// A query, or none.
@@ -35,10 +36,10 @@ impl Filter {
     }
 
     /// True when the document matches.
-    pub fn matches(&self, document: &Document) -> Result<bool> {
+    pub fn matches(&self, document: &Document, evaluation: &EvaluationContext<'_>) -> Result<bool> {
         match &self.matcher {
             None => Ok(true),
-            Some(matcher) => Ok(matcher.matches(&RawDocumentBuf::try_from(document)?)?),
+            Some(matcher) => Ok(matcher.matches(&RawDocumentBuf::try_from(document)?, evaluation)?),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::reply::Reply;
 use bson::doc;
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
+use query::EvaluationContext;
 use query::matcher::Matcher;
 use query::project::Projection;
 use wire::ErrorCode;
@@ -111,6 +112,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.value("lastErrorObject", &last_error.into());
     write_value(
         reply,
+        &call.evaluation(),
         document,
         projection.as_ref().map(|projection| (projection, &matcher)),
     )
@@ -118,6 +120,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 fn write_value(
     reply: &mut Reply<'_>,
+    evaluation: &EvaluationContext<'_>,
     document: Option<Bytes>,
     projection: Option<(&Projection, &Matcher)>,
 ) -> Result<()> {
@@ -130,7 +133,7 @@ fn write_value(
         None => reply.document("value", document),
         Some((projection, matcher)) => {
             let mut projected = Vec::new();
-            projection.apply(document, Some(matcher), &mut projected)?;
+            projection.apply(document, Some(matcher), evaluation, &mut projected)?;
             reply.document("value", RawDocument::from_bytes(&projected)?);
         }
     }

@@ -463,7 +463,7 @@ fn view_change(
         ));
     };
     query::check_view(
-        &call.server.storage,
+        &call.context(),
         namespace,
         &view_on,
         &bson::Array::try_from(&*pipeline)?,

@@ -13,6 +13,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, doc};
 use bytes::Bytes;
+use query::EvaluationContext;
 use query::PlanExecutor;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
@@ -368,12 +369,14 @@ fn update_one(
         };
         let old_document = RawDocument::from_bytes(&old)?;
         let mut details = MatchDetails::default();
+        let evaluation = EvaluationContext::new(&operation);
         if let Some(filter) = filter
-            && !filter.matches_with_details(old_document, &mut details)?
+            && !filter.matches_with_details(old_document, &evaluation, &mut details)?
         {
             return Ok(false);
         }
-        let Some(new) = prepared.update.apply(old_document, &update_context(call, details))? else {
+        let context = update_context(call, details);
+        let Some(new) = prepared.update.apply(old_document, &context, &evaluation)? else {
             done.matched += 1;
             if images == Images::Both {
                 done.before = Some(old.clone());
@@ -418,9 +421,12 @@ fn upsert(
     matcher: &Matcher,
 ) -> Result<(Bson, Bytes)> {
     let server = call.server;
-    let made = prepared
-        .update
-        .upsert(matcher, ObjectId::new(), &update_context(call, MatchDetails::default()))?;
+    let made = prepared.update.upsert(
+        matcher,
+        ObjectId::new(),
+        &update_context(call, MatchDetails::default()),
+        &call.evaluation(),
+    )?;
     let made = RawDocumentBuf::from_bytes(made)?;
     let document = super::insert::prepare(call, &made, true)?.into_owned();
     let document = RawDocumentBuf::from_bytes(document)?;

@@ -205,7 +205,9 @@ impl AccumulatorSpec {
             (false, None) if sorted => return failure(5788003, "Missing value for 'n'"),
             (false, None) => return failure(5787906, "Missing value for 'n'"),
             (false, Some(n)) => {
-                let value = n.evaluate_on(&crate::value::SharedDocument::empty())?.into_owned();
+                let value = n
+                    .evaluate_on(&crate::value::SharedDocument::empty(), &context.evaluation())?
+                    .into_owned();
                 parse_n(&value)?
             }
         };

@@ -7,6 +7,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use vfs::SeededRandom;
 
 use super::*;
+use crate::evaluation::EvaluationContext;
 use crate::value::SharedDocument;
 
 fn context() -> ExpressionContext {
@@ -27,7 +28,11 @@ fn over(spec: &AccumulatorSpec, documents: &[Document]) -> Accumulator {
     let mut state = spec.start();
     for document in documents {
         let document = shared(document);
-        spec.accumulate(&mut state, &mut Evaluation::new(&document)).unwrap();
+        spec.accumulate(
+            &mut state,
+            &mut Evaluation::new(&document, &EvaluationContext::uninterrupted()),
+        )
+        .unwrap();
     }
     state
 }
@@ -168,7 +173,10 @@ fn what_is_refused() {
     let spec = parse(&doc! {"$mergeObjects": "$x"}).unwrap();
     let document = shared(&doc! {"x": 1});
     let error = spec
-        .accumulate(&mut spec.start(), &mut Evaluation::new(&document))
+        .accumulate(
+            &mut spec.start(),
+            &mut Evaluation::new(&document, &EvaluationContext::uninterrupted()),
+        )
         .unwrap_err();
     assert_eq!(error.code().unwrap().0, 40400);
 }

@@ -15,7 +15,7 @@ use crate::value::SharedDocument;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, Namespace, Storage};
+use storage::{CollectionGuard, LockMode, Namespace};
 use wire::ErrorCode;
 
 /// Plans an aggregation. Views are resolved; a collection that does not exist is empty. `made` are the documents of a
@@ -29,7 +29,7 @@ pub fn aggregate(
         Some(ns) => ns.clone(),
         None => Namespace::of_command(request.db, "aggregate")?,
     };
-    let (mut pipeline, base) = parse(context.storage, request)?;
+    let (mut pipeline, base) = parse(context, request)?;
     let db: Arc<str> = request.db.into();
     if let Some((name, _)) = pipeline.initial() {
         let source = match made {
@@ -82,13 +82,16 @@ fn over(top: Box<dyn stages::Stage>, db: Arc<str>, source: Arc<SourceFacts>) -> 
 }
 
 /// The pipeline with those of the views it reads in front, and the collection at the bottom.
-fn parse(storage: &Storage, request: &AggregateRequest<'_>) -> Result<(Pipeline, Option<Namespace>), QueryError> {
+fn parse(
+    context: &ExecContext<'_>,
+    request: &AggregateRequest<'_>,
+) -> Result<(Pipeline, Option<Namespace>), QueryError> {
     check_collation(request.collation)?;
-    let expressions = expression_context(storage, request.variables)?;
+    let expressions = expression_context(context, request.variables)?;
     let Some(ns) = &request.ns else {
         return Ok((Pipeline::parse(request.pipeline, &expressions)?, None));
     };
-    let (base, mut stages) = super::view::resolve(storage, ns)?;
+    let (base, mut stages) = super::view::resolve(context.storage, ns)?;
     if stages.is_empty() {
         return Ok((Pipeline::parse(request.pipeline, &expressions)?, Some(base)));
     }
@@ -276,7 +279,7 @@ pub(crate) fn explain(
     request: &AggregateRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    let (mut pipeline, base) = parse(context.storage, request)?;
+    let (mut pipeline, base) = parse(&context, request)?;
     let mut stages = Vec::new();
     if let Some(base) = base.filter(|_| pipeline.initial().is_none()) {
         let opened = open(context, &base, &mut pipeline, request.hint, Memory::Ignore)?;

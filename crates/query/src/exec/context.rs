@@ -1,6 +1,7 @@
 //! What an execution is given by its caller, and what one run of it shares among its stages.
 
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use bson::RawDocument;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ pub struct ExecContext<'a> {
     /// The data.
     pub storage: &'a Arc<Storage>,
     /// Deadline, kill flag and counters of the client's operation.
-    pub op: &'a Operation,
+    pub op: &'a Arc<Operation>,
 }
 
 /// What a call left behind.
@@ -62,6 +63,8 @@ pub(crate) struct Run<'a> {
     pub(crate) context: ExecContext<'a>,
     pub(crate) view: &'a ReadView,
     pub(crate) collection: &'a Collection,
+    /// What evaluations are bounded by.
+    pub(crate) evaluation: EvaluationContext<'a>,
     /// Rows still to be looked at before a yield; trials use it as the budget of one turn.
     rows_left: Cell<u32>,
     started: Duration,
@@ -85,6 +88,7 @@ impl<'a> Run<'a> {
             context,
             view,
             collection,
+            evaluation: EvaluationContext::new(context.op),
             rows_left: Cell::new(rows),
             started,
         }

@@ -60,7 +60,7 @@ pub(crate) fn plan_count(
     request: &CountRequest<'_>,
     memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
-    let expressions = expression_context(context.storage, None)?;
+    let expressions = expression_context(&context, None)?;
     let find = as_find(request);
     let query = Query {
         count_only: true,

@@ -57,7 +57,7 @@ pub(crate) fn plan_distinct(
     request: &DistinctRequest<'_>,
     memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
-    let expressions = expression_context(context.storage, None)?;
+    let expressions = expression_context(&context, None)?;
     let find = FindRequest {
         hint: request.hint,
         collation: request.collation,

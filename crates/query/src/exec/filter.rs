@@ -40,7 +40,7 @@ impl Fetch {
                 }
             };
             if let Some(filter) = filter
-                && !filter.matches(as_document(row.document.bytes())?)?
+                && !filter.matches(as_document(row.document.bytes())?, &run.evaluation)?
             {
                 return Ok(Flow::Continue);
             }
@@ -188,7 +188,9 @@ impl Project {
                 _ => row.document.bytes(),
             };
             match projection {
-                Some(projection) => projection.apply(as_document(source)?, matcher.as_deref(), scratch)?,
+                Some(projection) => {
+                    projection.apply(as_document(source)?, matcher.as_deref(), &run.evaluation, scratch)?;
+                }
                 None => scratch.extend_from_slice(source),
             }
             if *show_record_id {

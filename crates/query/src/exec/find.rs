@@ -15,7 +15,7 @@ use crate::plan::query::{Query, Wish, resolve_hint};
 use crate::plan::request::FindRequest;
 use crate::plan::shape::hash_shape;
 use bson::RawDocument;
-use storage::{CollectionGuard, LockMode, Storage, StorageError};
+use storage::{CollectionGuard, LockMode, StorageError};
 use wire::ErrorCode;
 
 /// Plans a `find`. A view is read through its pipeline; a collection that does not exist is empty.
@@ -54,7 +54,7 @@ pub(crate) fn find_with(
             Body::Id(IdLookup::new(id))
         }
         (None, guard) => {
-            let expressions = expression_context(context.storage, request.variables)?;
+            let expressions = expression_context(context, request.variables)?;
             let query = Query::parse(request, &expressions)?;
             match guard {
                 None => Body::Nothing,
@@ -67,14 +67,14 @@ pub(crate) fn find_with(
 
 /// What expressions of one operation see.
 pub(crate) fn expression_context(
-    storage: &Storage,
+    context: &ExecContext<'_>,
     variables: Option<&RawDocument>,
 ) -> Result<ExpressionContext, QueryError> {
-    let env = storage.env();
-    let context = ExpressionContext::new(env.clock.now_ms(), env.random.clone());
+    let env = context.storage.env();
+    let expressions = ExpressionContext::new(env.clock.now_ms(), env.random.clone()).for_operation(context.op);
     match variables {
-        Some(variables) if !variables.is_empty() => context.with_let(variables),
-        _ => Ok(context),
+        Some(variables) if !variables.is_empty() => expressions.with_let(variables),
+        _ => Ok(expressions),
     }
 }
 

@@ -4,6 +4,7 @@ use super::context::ExecContext;
 use super::executor::Planned;
 use super::stage::{Flow, Ran};
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::stages::{self, ForeignRequest, StageContext};
 use crate::value::SharedDocument;
 use bytes::Bytes;
@@ -44,7 +45,11 @@ impl PipelineRun {
         receive: &mut dyn FnMut(&[u8]) -> Result<Flow, QueryError>,
     ) -> Result<Ran, QueryError> {
         let execution = PipelineExecution { context, db: &self.db };
-        let mut stage_context = StageContext { execution: &execution };
+        let evaluation = EvaluationContext::new(context.op);
+        let mut stage_context = StageContext {
+            execution: &execution,
+            evaluation: &evaluation,
+        };
         loop {
             let Some(document) = self.top.next(&mut stage_context)? else {
                 return Ok(Ran::Exhausted);
@@ -152,7 +157,7 @@ impl stages::Execution for PipelineExecution<'_> {
         super::aggregate::open_foreign(self.context, self.db, request)
     }
 
-    fn storage(&self) -> Option<(&Arc<Storage>, &Operation)> {
+    fn storage(&self) -> Option<(&Arc<Storage>, &Arc<Operation>)> {
         Some((self.context.storage, self.context.op))
     }
 }

@@ -146,12 +146,18 @@ pub(crate) fn over_view<'a>(
 
 /// Checks a view before it is made or changed: its pipeline parses, and what it stands on does not lead back to it (5
 /// GraphContainsCycle) or too deep (165).
-pub fn check_view(storage: &Storage, ns: &Namespace, view_on: &str, pipeline: &[Bson]) -> Result<(), QueryError> {
+pub fn check_view(
+    context: &ExecContext<'_>,
+    ns: &Namespace,
+    view_on: &str,
+    pipeline: &[Bson],
+) -> Result<(), QueryError> {
     let mut array = RawArrayBuf::new();
     for stage in pipeline {
         array.push(RawBson::try_from(stage.clone()).map_err(|error| QueryError::bad_value(error.to_string()))?);
     }
-    let parsed = Pipeline::parse(&array, &super::find::expression_context(storage, None)?)?;
+    let expressions = super::find::expression_context(context, None)?;
+    let parsed = Pipeline::parse(&array, &expressions)?;
     let mut open: Vec<(Namespace, usize)> = vec![(Namespace::new(ns.db(), view_on)?, 1)];
     for (db, collection) in parsed.foreign_collections() {
         open.push((Namespace::new(db.as_deref().unwrap_or(ns.db()), &collection)?, 1));
@@ -163,14 +169,14 @@ pub fn check_view(storage: &Storage, ns: &Namespace, view_on: &str, pipeline: &[
                 format!("View cycle detected: {ns}"),
             ));
         }
-        let Some(view) = storage.catalog().view(&next) else {
+        let Some(view) = context.storage.catalog().view(&next) else {
             continue;
         };
         if depth >= VIEW_DEPTH_MAX {
             return Err(too_deep());
         }
         open.push((Namespace::new(next.db(), view.view_on())?, depth + 1));
-        let parsed = Pipeline::parse(view.pipeline(), &super::find::expression_context(storage, None)?)?;
+        let parsed = Pipeline::parse(view.pipeline(), &expressions)?;
         for (db, collection) in parsed.foreign_collections() {
             open.push((
                 Namespace::new(db.as_deref().unwrap_or(next.db()), &collection)?,

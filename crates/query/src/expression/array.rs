@@ -1,11 +1,15 @@
 //! Arrays, and the accumulators in their expression form.
 
+use std::cmp::Ordering;
+
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
 use super::string::search_range;
+use super::{Gathered, elements};
 use crate::accumulators::{AccumulatorKind, accumulate_values, parse_n};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;
-use crate::value::{ArrayValue, Comparer, Value};
+use crate::value::{ARRAY_BYTES_MAX, ArrayValue, Comparer, Value, array_too_large};
 
 const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
     Operator {
@@ -20,7 +24,9 @@ macro_rules! accumulator {
         Operator {
             name: $name,
             arity: Arity::Any,
-            apply: Apply::Compared(|_, comparer, operands| over_operands(AccumulatorKind::$kind, comparer, operands)),
+            apply: Apply::Walk(|context, comparer, operands| {
+                over_operands(AccumulatorKind::$kind, context, comparer, operands)
+            }),
         }
     };
 }
@@ -38,17 +44,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$slice",
         arity: Arity::Between(2, 3),
-        apply: Apply::Many(slice),
+        apply: Apply::Walk(slice),
     },
     Operator {
         name: "$concatArrays",
         arity: Arity::Any,
-        apply: Apply::Many(concat_arrays),
+        apply: Apply::Walk(concat_arrays),
     },
     Operator {
         name: "$in",
         arity: Arity::Exactly(2),
-        apply: Apply::Compared(contains),
+        apply: Apply::Walk(contains),
     },
     unary("$isArray", |_, value| {
         Ok(Value::Boolean(matches!(value, Value::Array(_))))
@@ -56,13 +62,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$range",
         arity: Arity::Between(2, 3),
-        apply: Apply::Many(range),
+        apply: Apply::Walk(range),
     },
-    unary("$reverseArray", reverse_array),
+    Operator {
+        name: "$reverseArray",
+        arity: Arity::Exactly(1),
+        apply: Apply::Walk(reverse_array),
+    },
     Operator {
         name: "$indexOfArray",
         arity: Arity::Between(2, 4),
-        apply: Apply::Compared(index_of_array),
+        apply: Apply::Walk(index_of_array),
     },
     accumulator!("$sum", Sum),
     accumulator!("$avg", Avg),
@@ -85,15 +95,21 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$firstN",
         fields: N_FIELDS,
-        apply: |_, v| n_of(v, |items, n| items.truncate(n)),
+        apply: |_, context, v| {
+            n_of(context, v, |_, mut items, n| {
+                items.truncate(n);
+                Ok(items)
+            })
+        },
         codes: [5787801, 5787901, 5787906],
     },
     NamedOperator {
         name: "$lastN",
         fields: N_FIELDS,
-        apply: |_, v| {
-            n_of(v, |items, n| {
+        apply: |_, context, v| {
+            n_of(context, v, |_, mut items, n| {
                 items.drain(..items.len().saturating_sub(n));
+                Ok(items)
             })
         },
         codes: [5787801, 5787901, 5787906],
@@ -101,11 +117,9 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$minN",
         fields: N_FIELDS,
-        apply: |_, v| {
-            n_of(v, |items, n| {
-                items.retain(|item| !item.is_nullish());
-                items.sort_by(|a, b| Comparer::default().compare(a, b));
-                items.truncate(n);
+        apply: |_, context, v| {
+            n_of(context, v, |context, items, n| {
+                extreme_n(context, items, n, |a, b| Comparer::default().compare(a, b))
             })
         },
         codes: [5787801, 5787901, 5787906],
@@ -113,31 +127,28 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$maxN",
         fields: N_FIELDS,
-        apply: |_, v| {
-            n_of(v, |items, n| {
-                items.retain(|item| !item.is_nullish());
-                items.sort_by(|a, b| Comparer::default().compare(b, a));
-                items.truncate(n);
+        apply: |_, context, v| {
+            n_of(context, v, |context, items, n| {
+                extreme_n(context, items, n, |a, b| Comparer::default().compare(b, a))
             })
         },
         codes: [5787801, 5787901, 5787906],
     },
 ];
 
-/// Elements an array computed by joining may have: 100 MiB of values.
-const ELEMENTS_MAX: usize = (100 << 20) / size_of::<Value<'static>>();
-
-fn too_many<T>() -> Result<T, QueryError> {
-    failure(
-        wire::ErrorCode::ExceededMemoryLimit.0,
-        format!("an expression's array would have more than {ELEMENTS_MAX} elements"),
-    )
-}
-
-fn over_operands<'a>(kind: AccumulatorKind, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn over_operands<'a>(
+    kind: AccumulatorKind,
+    context: &EvaluationContext<'_>,
+    comparer: &Comparer,
+    operands: Vec<Value<'a>>,
+) -> Computed<'a> {
     match &operands[..] {
         [Value::Array(array)] => {
-            accumulate_values(kind, array.iter().map(|item| item.map_err(QueryError::from)), comparer)
+            let items = array.iter().map(|item| {
+                context.step()?;
+                Ok(item?)
+            });
+            accumulate_values(kind, items, comparer)
         }
         _ => accumulate_values(kind, operands.into_iter().map(Ok), comparer),
     }
@@ -213,7 +224,7 @@ fn size<'a>(_: &'static str, array: Value<'a>) -> Computed<'a> {
     }
 }
 
-fn slice<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn slice<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     if operands.iter().any(Value::is_nullish) {
         return Ok(Value::Null);
     }
@@ -245,8 +256,7 @@ fn slice<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
             ),
         }
     };
-    let items = array.to_vec()?;
-    let length = items.len() as i64;
+    let length = array.len()? as i64;
     let second = int(operands.get(1).unwrap_or(&Value::Missing), [28725, 28726], "Second")?;
     let (start, count) = match operands.get(2) {
         None if second >= 0 => (0, second),
@@ -262,16 +272,20 @@ fn slice<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
             (if second >= 0 { second } else { (length + second).max(0) }, count)
         }
     };
-    Value::array(items.into_iter().skip(start as usize).take(count as usize).collect())
+    let mut part = Gathered::new(context);
+    for item in array.iter().skip(start as usize).take(count as usize) {
+        part.push(item?)?;
+    }
+    part.finish()
 }
 
-fn concat_arrays<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let mut joined = Vec::new();
+fn concat_arrays<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let mut joined = Gathered::new(context);
     for operand in &operands {
         match operand {
             Value::Array(array) => {
                 for item in array.iter() {
-                    joined.push(item?);
+                    joined.push(item?)?;
                 }
             }
             nullish if nullish.is_nullish() => return Ok(Value::Null),
@@ -282,14 +296,11 @@ fn concat_arrays<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> 
                 );
             }
         }
-        if joined.len() > ELEMENTS_MAX {
-            return too_many();
-        }
     }
-    Value::array(joined)
+    joined.finish()
 }
 
-fn contains<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn contains<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     let [needle, array] = &operands[..] else {
         return Ok(Value::Boolean(false));
     };
@@ -303,6 +314,7 @@ fn contains<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) 
         );
     };
     for item in array.iter() {
+        context.step()?;
         if comparer.equal(needle, &item?) {
             return Ok(Value::Boolean(true));
         }
@@ -310,7 +322,7 @@ fn contains<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) 
     Ok(Value::Boolean(false))
 }
 
-fn range<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn range<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     let int = |value: Option<&Value<'_>>, codes: [i32; 2], what: &str| {
         let value = value.unwrap_or(&Value::Missing);
         let Some(number) = Number::of(value) else {
@@ -343,17 +355,22 @@ fn range<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
         return failure(34449, "$range requires a non-zero step value");
     }
     let count = ((end - start) as f64 / step as f64).ceil().max(0.0) as usize;
-    if count > ELEMENTS_MAX {
-        return too_many();
+    // Before anything is built.
+    if count.saturating_mul(size_of::<Value<'_>>()) > ARRAY_BYTES_MAX {
+        return Err(array_too_large());
     }
-    let numbers = (0..count as i64).map(|index| Value::Int32((start + index * step) as i32));
-    Value::array(numbers.collect())
+    let mut numbers = Gathered::new(context);
+    for index in 0..count as i64 {
+        numbers.push(Value::Int32((start + index * step) as i32))?;
+    }
+    numbers.finish()
 }
 
-fn reverse_array<'a>(_: &'static str, array: Value<'a>) -> Computed<'a> {
+fn reverse_array<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let array = operands.into_iter().next().unwrap_or(Value::Missing);
     match &array {
         Value::Array(items) => {
-            let mut items = items.to_vec()?;
+            let mut items = elements(context, items)?;
             items.reverse();
             Value::array(items)
         }
@@ -368,7 +385,7 @@ fn reverse_array<'a>(_: &'static str, array: Value<'a>) -> Computed<'a> {
     }
 }
 
-fn index_of_array<'a>(name: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn index_of_array<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     let (first, needle) = (
         operands.first().unwrap_or(&Value::Missing),
         operands.get(1).unwrap_or(&Value::Missing),
@@ -385,8 +402,9 @@ fn index_of_array<'a>(name: &'static str, comparer: &Comparer, operands: Vec<Val
             ),
         );
     };
-    let (start, end) = search_range(name, operands.get(2), operands.get(3))?;
+    let (start, end) = search_range("$indexOfArray", operands.get(2), operands.get(3))?;
     for (index, item) in array.iter().enumerate().skip(start) {
+        context.step()?;
         if end.is_some_and(|end| index >= end) {
             break;
         }
@@ -397,7 +415,7 @@ fn index_of_array<'a>(name: &'static str, comparer: &Comparer, operands: Vec<Val
     Ok(Value::Int32(-1))
 }
 
-fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn zip<'a>(_: &'static str, context: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = arguments.into_iter();
     let (inputs, longest, defaults) = (
         arguments.next().flatten(),
@@ -406,7 +424,7 @@ fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     );
     let list = |value: &Option<Value<'a>>, code: i32, what: &str| match value {
         None => Ok(Vec::new()),
-        Some(Value::Array(array)) => Ok(array.to_vec()?),
+        Some(Value::Array(array)) => elements(context, array),
         Some(other) => failure(
             code,
             format!("{what} must be an array of expressions, found {}", other.type_name()),
@@ -437,7 +455,11 @@ fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut null = false;
     for input in &inputs {
         match input {
-            Value::Array(array) => columns.push(array.to_vec()?),
+            Value::Array(array) => {
+                let column = elements(context, array)?;
+                context.hold(column.len() * size_of::<Value<'_>>())?;
+                columns.push(column);
+            }
             nullish if nullish.is_nullish() => null = true,
             other => {
                 return failure(
@@ -460,20 +482,28 @@ fn zip<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
             .cloned()
             .unwrap_or_else(default)
     };
-    let rows = (0..rows).map(|row| Value::array((0..columns.len()).map(|column| cell(row, column)).collect()));
-    Value::array(rows.collect::<Result<_, _>>()?)
+    let mut zipped = Gathered::new(context);
+    for row in 0..rows {
+        context.steps(columns.len())?;
+        zipped.push(Value::array(
+            (0..columns.len()).map(|column| cell(row, column)).collect(),
+        )?)?;
+    }
+    zipped.finish()
 }
 
+/// A choice of n elements.
+type ChooseN = for<'a> fn(&EvaluationContext<'_>, Vec<Value<'a>>, usize) -> Result<Vec<Value<'a>>, QueryError>;
+
 /// `{n, input}`: a choice of n elements.
-fn n_of<'a>(arguments: Vec<Option<Value<'a>>>, choose: fn(&mut Vec<Value<'a>>, usize)) -> Computed<'a> {
+fn n_of<'a>(context: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>, choose: ChooseN) -> Computed<'a> {
     let mut arguments = arguments.into_iter();
     let (n, input) = (arguments.next().flatten(), arguments.next().flatten());
     let n = parse_n(&n.unwrap_or(Value::Missing))?;
     match input {
         Some(Value::Array(array)) => {
-            let mut items = array.to_vec()?;
-            choose(&mut items, n);
-            Value::array(items)
+            let items = elements(context, &array)?;
+            Value::array(choose(context, items, n)?)
         }
         other => failure(
             5788200,
@@ -483,4 +513,17 @@ fn n_of<'a>(arguments: Vec<Option<Value<'a>>>, choose: fn(&mut Vec<Value<'a>>, u
             ),
         ),
     }
+}
+
+/// The first n in an order, without null and missing.
+fn extreme_n<'a>(
+    context: &EvaluationContext<'_>,
+    mut items: Vec<Value<'a>>,
+    n: usize,
+    compare: fn(&Value<'a>, &Value<'a>) -> Ordering,
+) -> Result<Vec<Value<'a>>, QueryError> {
+    items.retain(|item| !item.is_nullish());
+    let mut items = context.sort(items, compare)?;
+    items.truncate(n);
+    Ok(items)
 }

@@ -9,6 +9,7 @@ use wire::ErrorCode;
 use super::date::{iso_text, parse_date};
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;
 use crate::value::{Blob, Value};
 
@@ -158,7 +159,7 @@ fn short<'a>(value: Value<'a>, target: Target) -> Computed<'a> {
     }
 }
 
-fn convert<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn convert<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = arguments.into_iter();
     let mut next = || arguments.next().flatten();
     let (input, to, on_error, on_null) = (next().unwrap_or(Value::Missing), next(), next(), next());

@@ -27,12 +27,17 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bson::{RawBsonRef, RawDocument, Timestamp};
+use storage::Operation;
 use vfs::Random;
 
 use crate::error::QueryError;
-use crate::value::{Comparer, DocumentValue, DocumentWriter, SharedDocument, Value};
+use crate::evaluation::EvaluationContext;
+use crate::value::{
+    ARRAY_BYTES_MAX, ArrayValue, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value, array_too_large,
+};
 
 use operator::{NamedOperator, Operator};
 pub(crate) use parse::{check_user_variable, render};
@@ -43,6 +48,10 @@ pub const DEPTH_MAX: usize = 200;
 
 /// The largest string or document an expression may compute, in bytes: a document must fit into a message.
 pub(crate) const RESULT_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of constants that parsing computes and keeps, for all expressions of an operation; beyond them an expression
+/// that is the same for every document is computed for each.
+const FOLDED_BYTES_MAX: usize = 16 << 20;
 
 /// What parsing needs to know about the operation the expression belongs to.
 #[derive(Clone)]
@@ -57,6 +66,10 @@ pub struct ExpressionContext {
     pub random: Arc<dyn Random>,
     /// The variables of the command's `let` (or of the `$lookup` around): constants.
     pub variables: Arc<Vec<(String, Value<'static>)>>,
+    /// The operation that parses: folding constants ends with it.
+    operation: Option<Arc<Operation>>,
+    /// Bytes of the constants that parsing has computed.
+    folded_bytes: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for ExpressionContext {
@@ -76,7 +89,29 @@ impl ExpressionContext {
             comparer: Comparer::default(),
             random,
             variables: Arc::new(Vec::new()),
+            operation: None,
+            folded_bytes: Arc::default(),
         }
+    }
+
+    /// The same context for an operation: parsing ends when the operation does.
+    pub fn for_operation(&self, operation: &Arc<Operation>) -> Self {
+        Self {
+            operation: Some(operation.clone()),
+            folded_bytes: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// What an evaluation at parsing is bounded by.
+    pub fn evaluation(&self) -> EvaluationContext<'_> {
+        EvaluationContext::of(self.operation.as_deref())
+    }
+
+    /// Whether a constant of so many bytes may be kept in the parsed expression.
+    fn may_keep(&self, bytes: usize) -> bool {
+        let before = self.folded_bytes.fetch_add(bytes, Ordering::Relaxed);
+        before.saturating_add(bytes) <= FOLDED_BYTES_MAX
     }
 
     /// The same context with these variables in place of the old ones of the same names.
@@ -88,6 +123,7 @@ impl ExpressionContext {
         }
         Self {
             variables: Arc::new(all),
+            folded_bytes: Arc::default(),
             ..self.clone()
         }
     }
@@ -95,29 +131,37 @@ impl ExpressionContext {
     /// The variables of a command's `let` document: each is an expression without fields, evaluated now.
     pub fn with_let(&self, variables: &RawDocument) -> Result<Self, QueryError> {
         let mut context = self.clone();
+        let evaluation = self.evaluation();
         for element in variables {
             let (name, raw) = element.map_err(|_| crate::value::scan::Malformed)?;
             parse::check_user_variable(name.as_str())?;
             let expression = Expression::parse(raw, &context)?;
-            let value = expression.evaluate_on(&SharedDocument::empty())?.into_owned();
+            let value = expression
+                .evaluate_on(&SharedDocument::empty(), &evaluation)?
+                .into_owned();
+            // They live as long as the command; all of them together are bounded.
+            evaluation.hold(value.owned_bytes())?;
             context = context.with_variables([(name.as_str().to_owned(), value)]);
         }
         Ok(context)
     }
 }
 
-/// The state of one evaluation: the document and the variables in scope.
+/// The state of one evaluation: the document, the variables in scope, and the operation it belongs to.
 pub struct Evaluation<'a> {
     /// `$$ROOT`.
     pub root: &'a RawDocument,
+    /// The operation's interruption and memory.
+    pub context: &'a EvaluationContext<'a>,
     pub(crate) slots: Vec<Value<'a>>,
 }
 
 impl<'a> Evaluation<'a> {
     /// An evaluation on `root`.
-    pub fn new(root: &'a RawDocument) -> Self {
+    pub fn new(root: &'a RawDocument, context: &'a EvaluationContext<'a>) -> Self {
         Self {
             root,
+            context,
             slots: Vec::new(),
         }
     }
@@ -210,17 +254,21 @@ impl Expression {
     /// Computes the value on `evaluation`'s document.
     #[inline]
     pub fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Result<Value<'a>, QueryError> {
-        self.node.evaluate(evaluation)
+        self.node.evaluate_released(evaluation)
     }
 
     /// Computes the value on `root`.
     #[inline]
-    pub fn evaluate_on<'a>(&'a self, root: &'a RawDocument) -> Result<Value<'a>, QueryError> {
+    pub fn evaluate_on<'a>(
+        &'a self,
+        root: &'a RawDocument,
+        context: &'a EvaluationContext<'a>,
+    ) -> Result<Value<'a>, QueryError> {
         match &self.node {
             // The common shapes, without building an evaluation.
             Node::Constant(value) => Ok(reborrow(value)),
             Node::Field(path) => Ok(path.of_document(root)?),
-            node => node.evaluate(&mut Evaluation::new(root)),
+            node => node.evaluate_released(&mut Evaluation::new(root, context)),
         }
     }
 
@@ -257,6 +305,14 @@ fn reborrow<'a>(value: &'a Value<'static>) -> Value<'a> {
 }
 
 impl Node {
+    /// Evaluates a whole expression: afterwards nothing of it is held, whether it failed or not.
+    fn evaluate_released<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Result<Value<'a>, QueryError> {
+        let mark = evaluation.context.held();
+        let result = self.evaluate(evaluation);
+        evaluation.context.release_to(mark);
+        result
+    }
+
     pub(crate) fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Result<Value<'a>, QueryError> {
         match self {
             Node::Constant(value) => Ok(reborrow(value)),
@@ -270,7 +326,13 @@ impl Node {
                 }
             }
             Node::Object(fields) => evaluate_object(fields, evaluation),
-            Node::Array(items) => Value::array(evaluate_all(items, evaluation)?),
+            Node::Array(items) => {
+                let mut gathered = Gathered::new(evaluation.context);
+                for item in items {
+                    gathered.push(item.evaluate(evaluation)?)?;
+                }
+                gathered.finish()
+            }
             Node::And(operands) => {
                 for operand in operands {
                     if !operand.evaluate(evaluation)?.is_true() {
@@ -331,12 +393,74 @@ impl Node {
     }
 }
 
+/// Evaluates all nodes. What the values hold stays held until the caller releases it.
 fn evaluate_all<'a>(nodes: &'a [Node], evaluation: &mut Evaluation<'a>) -> Result<Vec<Value<'a>>, QueryError> {
     let mut values = Vec::with_capacity(nodes.len());
     for node in nodes {
-        values.push(node.evaluate(evaluation)?);
+        let value = node.evaluate(evaluation)?;
+        evaluation.context.hold(value.owned_bytes())?;
+        values.push(value);
     }
     Ok(values)
+}
+
+/// The elements of an array on its way: each is a step, and what there is of them is held and bounded while it grows.
+pub(crate) struct Gathered<'c, 'a> {
+    context: &'c EvaluationContext<'c>,
+    mark: usize,
+    bytes: usize,
+    items: Vec<Value<'a>>,
+}
+
+impl<'c, 'a> Gathered<'c, 'a> {
+    pub(crate) fn new(context: &'c EvaluationContext<'c>) -> Self {
+        Self {
+            context,
+            mark: context.held(),
+            bytes: 0,
+            items: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, item: Value<'a>) -> Result<(), QueryError> {
+        self.context.step()?;
+        let bytes = item.approximate_bytes();
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > ARRAY_BYTES_MAX {
+            return Err(array_too_large());
+        }
+        self.context.hold(bytes)?;
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// The elements, held no longer.
+    pub(crate) fn into_items(self) -> Vec<Value<'a>> {
+        self.context.release_to(self.mark);
+        self.items
+    }
+
+    /// The array, held no longer.
+    pub(crate) fn finish(self) -> Result<Value<'a>, QueryError> {
+        Value::array(self.into_items())
+    }
+}
+
+/// The elements of an array, each of them a step, and bounded as [`Gathered`] is.
+pub(crate) fn elements<'a>(
+    context: &EvaluationContext<'_>,
+    array: &ArrayValue<'a>,
+) -> Result<Vec<Value<'a>>, QueryError> {
+    let mut gathered = Gathered::new(context);
+    for item in array.iter() {
+        gathered.push(item?)?;
+    }
+    Ok(gathered.into_items())
 }
 
 fn evaluate_object<'a>(
@@ -344,12 +468,18 @@ fn evaluate_object<'a>(
     evaluation: &mut Evaluation<'a>,
 ) -> Result<Value<'a>, QueryError> {
     let mut bytes = Vec::with_capacity(64);
-    let mut writer = DocumentWriter::new(&mut bytes);
+    let mark = evaluation.context.held();
+    // Opened and closed by hand, because the length is looked at after each field.
+    bytes.extend_from_slice(&[0; 4]);
     for (name, node) in fields {
         let value = node.evaluate(evaluation)?;
-        writer.append(name, &value);
+        value.append_to(&mut bytes, name);
+        check_result_bytes(bytes.len())?;
+        evaluation.context.release_to(mark);
+        evaluation.context.hold(bytes.len())?;
     }
-    writer.finish();
+    evaluation.context.release_to(mark);
+    DocumentWriter::close(&mut bytes);
     finished_document(bytes)
 }
 

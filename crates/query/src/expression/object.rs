@@ -1,31 +1,34 @@
 //! Documents: `$mergeObjects`, `$getField`, `$setField`, `$unsetField`, `$objectToArray`, `$arrayToObject`.
 
-use bson::RawBsonRef;
+use std::collections::HashMap;
+
+use bson::{RawBsonRef, RawDocument};
 use wire::ErrorCode;
 
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
 use super::parse::Parser;
-use super::{Node, finished_document};
+use super::{Gathered, Node, elements, finished_document};
 use crate::error::QueryError;
-use crate::value::scan::Elements;
-use crate::value::{ArrayValue, DocumentValue, DocumentWriter, Text, Value};
+use crate::evaluation::EvaluationContext;
+use crate::value::scan::{self, Element, Elements, Malformed};
+use crate::value::{ArrayValue, Comparer, DocumentValue, DocumentWriter, Text, Value};
 
 /// The operators of this module with positional arguments.
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$mergeObjects",
         arity: Arity::Any,
-        apply: Apply::Many(merge_objects),
+        apply: Apply::Walk(merge_objects),
     },
     Operator {
         name: "$objectToArray",
         arity: Arity::Exactly(1),
-        apply: Apply::Unary(object_to_array),
+        apply: Apply::Walk(object_to_array),
     },
     Operator {
         name: "$arrayToObject",
         arity: Arity::Exactly(1),
-        apply: Apply::Unary(array_to_object),
+        apply: Apply::Walk(array_to_object),
     },
 ];
 
@@ -76,21 +79,61 @@ pub(super) fn shorthand(
     }))
 }
 
+/// Fields of a document up to which one is looked for by a walk; beyond, by a table.
+const WALKED_FIELDS_MAX: usize = 8;
+
+/// The fields of a document by name.
+enum Names<'d> {
+    Walked(&'d RawDocument),
+    /// The first of each name, as a walk would find it.
+    Table(HashMap<&'d [u8], Element<'d>>),
+}
+
+impl<'d> Names<'d> {
+    fn of(document: &'d RawDocument) -> Result<Self, Malformed> {
+        if Elements::new(document).nth(WALKED_FIELDS_MAX).is_none() {
+            return Ok(Names::Walked(document));
+        }
+        let mut table = HashMap::new();
+        for element in Elements::new(document) {
+            let element = element?;
+            table.entry(element.name).or_insert(element);
+        }
+        Ok(Names::Table(table))
+    }
+
+    fn find(&self, name: &[u8]) -> Result<Option<Element<'d>>, Malformed> {
+        match self {
+            Names::Walked(document) => scan::find(document, name),
+            Names::Table(table) => Ok(table.get(name).copied()),
+        }
+    }
+}
+
 /// Concatenates documents; a later field replaces an earlier one in its place.
-pub(crate) fn merge_documents(earlier: &[u8], later: &bson::RawDocument) -> Result<Vec<u8>, QueryError> {
-    let earlier = crate::value::scan::frame(earlier)?;
+pub(crate) fn merge_documents(earlier: &[u8], later: &RawDocument) -> Result<Vec<u8>, QueryError> {
+    let earlier = scan::frame(earlier)?;
+    super::check_result_bytes(earlier.as_bytes().len() + later.as_bytes().len())?;
     let mut out = Vec::with_capacity(earlier.as_bytes().len() + later.as_bytes().len());
     let mut writer = DocumentWriter::new(&mut out);
+    let newer = Names::of(later)?;
     for element in Elements::new(earlier) {
         let element = element?;
-        match crate::value::scan::find(later, element.name)? {
+        match newer.find(element.name)? {
             Some(newer) => writer.append_raw(newer.kind, newer.name, newer.value),
             None => writer.append_raw(element.kind, element.name, element.value),
         }
     }
+    // A short document is looked through for each; a long one for few, or by a table.
+    let few = matches!(newer, Names::Walked(_));
+    let older = if few {
+        Names::Walked(earlier)
+    } else {
+        Names::of(earlier)?
+    };
     for element in Elements::new(later) {
         let element = element?;
-        if crate::value::scan::find(earlier, element.name)?.is_none() {
+        if older.find(element.name)?.is_none() {
             writer.append_raw(element.kind, element.name, element.value);
         }
     }
@@ -98,10 +141,10 @@ pub(crate) fn merge_documents(earlier: &[u8], later: &bson::RawDocument) -> Resu
     Ok(out)
 }
 
-fn merge_objects<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn merge_objects<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     // One argument that is an array merges its elements.
     let operands = match <[Value<'a>; 1]>::try_from(operands) {
-        Ok([Value::Array(array)]) => array.to_vec()?,
+        Ok([Value::Array(array)]) => elements(context, &array)?,
         Ok([other]) => vec![other],
         Err(operands) => operands,
     };
@@ -120,6 +163,7 @@ fn merge_objects<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> 
                 ),
             );
         };
+        context.steps(1 + operand.steps() + merged.as_ref().map_or(0, Value::steps))?;
         merged = Some(match merged {
             Some(Value::Document(before)) => finished_document(merge_documents(before.as_bytes(), next)?)?,
             _ => operand,
@@ -128,8 +172,12 @@ fn merge_objects<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> 
     Ok(merged.unwrap_or_else(|| Value::document(crate::value::SharedDocument::empty())))
 }
 
-fn object_to_array<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
-    let document = match operand {
+fn only(operands: Vec<Value<'_>>) -> Value<'_> {
+    operands.into_iter().next().unwrap_or(Value::Missing)
+}
+
+fn object_to_array<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let document = match only(operands) {
         Value::Document(document) => document,
         nullish if nullish.is_nullish() => return Ok(Value::Null),
         other => {
@@ -139,7 +187,7 @@ fn object_to_array<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
             );
         }
     };
-    let mut pairs = Vec::new();
+    let mut pairs = Gathered::new(context);
     for element in Elements::new(&document) {
         let element = element?;
         let mut bytes = Vec::with_capacity(element.value.len() + element.name.len() + 24);
@@ -147,13 +195,13 @@ fn object_to_array<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
         writer.append("k", &Value::String(Text::Borrowed(element.name_str()?)));
         writer.append_raw(element.kind, b"v", element.value);
         writer.finish();
-        pairs.push(finished_document(bytes)?);
+        pairs.push(finished_document(bytes)?)?;
     }
-    Value::array(pairs)
+    pairs.finish()
 }
 
-fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
-    let array = match operand {
+fn array_to_object<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let array = match only(operands) {
         Value::Array(array) => array,
         nullish if nullish.is_nullish() => return Ok(Value::Null),
         other => {
@@ -164,7 +212,7 @@ fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
         }
     };
     let mut fields: Vec<(String, Value<'a>)> = Vec::new();
-    let mut places = std::collections::HashMap::new();
+    let mut places = HashMap::new();
     let mut pairs_of_arrays = None;
     for item in array.iter() {
         let item = item?;
@@ -193,6 +241,8 @@ fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
                 );
             }
         };
+        context.steps(1 + value.steps())?;
+        context.hold(2 * (name.len() + size_of::<String>()) + value.owned_bytes())?;
         if name.contains('\0') {
             return failure(4940400, "Key field cannot contain an embedded null byte");
         }
@@ -205,11 +255,12 @@ fn array_to_object<'a>(_: &'static str, operand: Value<'a>) -> Computed<'a> {
         }
     }
     let mut bytes = Vec::with_capacity(64);
-    let mut writer = DocumentWriter::new(&mut bytes);
+    bytes.extend_from_slice(&[0; 4]);
     for (name, value) in &fields {
-        writer.append(name, value);
+        value.append_to(&mut bytes, name);
+        super::check_result_bytes(bytes.len())?;
     }
-    writer.finish();
+    DocumentWriter::close(&mut bytes);
     finished_document(bytes)
 }
 
@@ -274,7 +325,7 @@ fn field_name<'v>(name: &str, code: i32, field: &'v Option<Value<'_>>) -> Result
     }
 }
 
-fn get_field<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn get_field<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = arguments.into_iter();
     let (field, input) = (arguments.next().flatten(), arguments.next().flatten());
     let field = field_name(name, 3041704, &field)?;
@@ -318,14 +369,14 @@ fn replace_field<'a>(input: Value<'a>, field: &str, value: &Value<'a>, code: i32
     finished_document(out)
 }
 
-fn set_field<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn set_field<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let Ok([field, Some(input), Some(value)]) = <[Option<Value<'a>>; 3]>::try_from(arguments) else {
         return failure(ErrorCode::InternalError.0, "missing arguments to $setField");
     };
     replace_field(input, field_name(name, 4161107, &field)?, &value, 4161105, name)
 }
 
-fn unset_field<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn unset_field<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let Ok([field, Some(input)]) = <[Option<Value<'a>>; 2]>::try_from(arguments) else {
         return failure(ErrorCode::InternalError.0, "missing arguments to $unsetField");
     };

@@ -10,6 +10,7 @@ use wire::ErrorCode;
 use super::{Evaluation, Node, evaluate_all};
 use super::{arithmetic, array, boolean, convert, date, object, set, string};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::value::{Comparer, Value};
 
 /// The result of a function.
@@ -18,6 +19,15 @@ pub(crate) type Computed<'a> = Result<Value<'a>, QueryError>;
 /// Fails with `code` and `message`.
 pub(crate) fn failure<T>(code: i32, message: impl Into<String>) -> Result<T, QueryError> {
     Err(QueryError::new(ErrorCode(code), message.into()))
+}
+
+/// Evaluates arguments, and counts the steps of running through them.
+fn operands<'a>(arguments: &'a [Node], evaluation: &mut Evaluation<'a>) -> Result<Vec<Value<'a>>, QueryError> {
+    let operands = evaluate_all(arguments, evaluation)?;
+    evaluation
+        .context
+        .steps(1 + operands.iter().map(Value::steps).sum::<usize>())?;
+    Ok(operands)
 }
 
 /// How many positional arguments an operator takes.
@@ -37,6 +47,9 @@ pub(crate) enum Apply {
     Many(for<'a> fn(&'static str, Vec<Value<'a>>) -> Computed<'a>),
     /// With the comparison rules of the operation.
     Compared(for<'a> fn(&'static str, &Comparer, Vec<Value<'a>>) -> Computed<'a>),
+    /// For what does more than to run once through the bytes of its operands: it counts its steps, and bounds what it
+    /// makes, by the context.
+    Walk(for<'a> fn(&EvaluationContext<'_>, &Comparer, Vec<Value<'a>>) -> Computed<'a>),
 }
 
 /// An operator with positional arguments.
@@ -59,19 +72,31 @@ impl Operator {
         arguments: &'a [Node],
         evaluation: &mut Evaluation<'a>,
     ) -> Computed<'a> {
-        match (self.apply, arguments) {
-            (Apply::Unary(function), [a]) => function(self.name, a.evaluate(evaluation)?),
+        let context = evaluation.context;
+        let mark = context.held();
+        let computed = match (self.apply, arguments) {
+            (Apply::Unary(function), [a]) => {
+                let a = a.evaluate(evaluation)?;
+                context.steps(1 + a.steps())?;
+                function(self.name, a)
+            }
             (Apply::Binary(function), [a, b]) => {
                 let a = a.evaluate(evaluation)?;
-                function(self.name, a, b.evaluate(evaluation)?)
+                context.hold(a.owned_bytes())?;
+                let b = b.evaluate(evaluation)?;
+                context.steps(1 + a.steps() + b.steps())?;
+                function(self.name, a, b)
             }
-            (Apply::Many(function), _) => function(self.name, evaluate_all(arguments, evaluation)?),
-            (Apply::Compared(function), _) => function(self.name, comparer, evaluate_all(arguments, evaluation)?),
+            (Apply::Many(function), _) => function(self.name, operands(arguments, evaluation)?),
+            (Apply::Compared(function), _) => function(self.name, comparer, operands(arguments, evaluation)?),
+            (Apply::Walk(function), _) => function(context, comparer, operands(arguments, evaluation)?),
             // The arity was checked at parsing.
             (Apply::Unary(_) | Apply::Binary(_), _) => {
                 failure(16020, format!("wrong argument count for {}", self.name))
             }
-        }
+        }?;
+        context.release_to(mark);
+        Ok(computed)
     }
 
     /// Checks the number of arguments.
@@ -101,7 +126,7 @@ pub(crate) struct NamedOperator {
     pub(crate) name: &'static str,
     /// Name, and whether it must be given.
     pub(crate) fields: &'static [(&'static str, bool)],
-    pub(crate) apply: for<'a> fn(&'static str, Vec<Option<Value<'a>>>) -> Computed<'a>,
+    pub(crate) apply: for<'a> fn(&'static str, &EvaluationContext<'_>, Vec<Option<Value<'a>>>) -> Computed<'a>,
     /// Codes of: argument is not an object, unknown argument, missing argument.
     pub(crate) codes: [i32; 3],
 }
@@ -118,19 +143,30 @@ impl NamedOperator {
         arguments: &'a [Option<Node>],
         evaluation: &mut Evaluation<'a>,
     ) -> Computed<'a> {
+        let context = evaluation.context;
+        let mark = context.held();
         let mut values = Vec::with_capacity(arguments.len());
+        let mut steps = 1;
         for argument in arguments {
-            values.push(match argument {
+            let value = match argument {
                 Some(node) => Some(node.evaluate(evaluation)?),
                 None => None,
-            });
+            };
+            if let Some(value) = &value {
+                context.hold(value.owned_bytes())?;
+                steps += value.steps();
+            }
+            values.push(value);
         }
-        (self.apply)(self.name, values)
+        context.steps(steps)?;
+        let computed = (self.apply)(self.name, context, values)?;
+        context.release_to(mark);
+        Ok(computed)
     }
 }
 
-/// The positional operator called `name`.
-pub(crate) fn positional(name: &str) -> Option<&'static Operator> {
+/// All operators with positional arguments.
+pub(crate) fn all_positional() -> impl Iterator<Item = &'static Operator> {
     let tables = [
         arithmetic::OPERATORS,
         array::OPERATORS,
@@ -140,13 +176,23 @@ pub(crate) fn positional(name: &str) -> Option<&'static Operator> {
         set::OPERATORS,
         string::OPERATORS,
     ];
-    tables.into_iter().flatten().find(|operator| operator.name == name)
+    tables.into_iter().flatten()
+}
+
+/// All operators with named arguments.
+pub(crate) fn all_named() -> impl Iterator<Item = &'static NamedOperator> {
+    let tables = [array::NAMED, convert::NAMED, date::NAMED, object::NAMED, string::NAMED];
+    tables.into_iter().flatten()
+}
+
+/// The positional operator called `name`.
+pub(crate) fn positional(name: &str) -> Option<&'static Operator> {
+    all_positional().find(|operator| operator.name == name)
 }
 
 /// The operator with named arguments called `name`.
 pub(crate) fn named(name: &str) -> Option<&'static NamedOperator> {
-    let tables = [array::NAMED, convert::NAMED, date::NAMED, object::NAMED, string::NAMED];
-    tables.into_iter().flatten().find(|operator| operator.name == name)
+    all_named().find(|operator| operator.name == name)
 }
 
 /// Operators that MongoDB has and Tenon does not have yet.

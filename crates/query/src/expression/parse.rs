@@ -11,6 +11,7 @@ use super::operator::{self, NOT_BUILT, failure};
 use super::path::{FieldPath, check_part};
 use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, boolean, date, regex, scope};
 use crate::error::QueryError;
+use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::value::scan::Malformed;
 use crate::value::{SharedDocument, Value};
 
@@ -18,6 +19,7 @@ use crate::value::{SharedDocument, Value};
 pub(super) fn parse_operand(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Node, QueryError> {
     Parser {
         context,
+        evaluation: context.evaluation(),
         bound: Vec::new(),
         depth: 0,
     }
@@ -27,6 +29,8 @@ pub(super) fn parse_operand(raw: RawBsonRef<'_>, context: &ExpressionContext) ->
 /// The state of parsing one expression.
 pub(super) struct Parser<'c> {
     pub(super) context: &'c ExpressionContext,
+    /// What folding constants is bounded by.
+    evaluation: EvaluationContext<'c>,
     /// Variables bound around the current place; the index is the slot.
     bound: Vec<Box<str>>,
     depth: usize,
@@ -53,7 +57,22 @@ impl Parser<'_> {
             other => Ok(Node::Constant(Value::from_raw(other).into_owned())),
         }?;
         self.depth -= 1;
-        Ok(fold(node))
+        self.fold(node)
+    }
+
+    /// Computes a node that depends on nothing. A failing one stays, to fail when it is evaluated; so does one whose value
+    /// is too large to keep. Only the end of the operation ends parsing.
+    fn fold(&self, node: Node) -> Result<Node, QueryError> {
+        if !is_foldable(&node) {
+            return Ok(node);
+        }
+        let root = SharedDocument::empty();
+        let folded = node.evaluate_released(&mut Evaluation::new(&root, &self.evaluation));
+        match folded.map(Value::into_owned) {
+            Ok(value) if self.context.may_keep(value.owned_bytes()) => Ok(Node::Constant(value)),
+            Err(error) if is_interruption(&error) => Err(error),
+            Ok(_) | Err(_) => Ok(node),
+        }
     }
 
     /// `"$path"`, `"$$variable"`, `"$$variable.path"`.
@@ -306,9 +325,8 @@ pub(super) fn named_fields<'r, const N: usize>(
     Ok(found)
 }
 
-/// Computes a node that depends on nothing. A failing one stays, to fail when it is evaluated.
-fn fold(node: Node) -> Node {
-    let foldable = match &node {
+fn is_foldable(node: &Node) -> bool {
+    match node {
         Node::Object(fields) => fields.iter().all(|(_, node)| matches!(node, Node::Constant(_))),
         Node::Array(nodes) | Node::And(nodes) | Node::Or(nodes) | Node::IfNull(nodes) => all_constant(nodes),
         Node::Call { arguments, .. } => all_constant(arguments),
@@ -319,15 +337,6 @@ fn fold(node: Node) -> Node {
             constant
         }
         _ => false,
-    };
-    if !foldable {
-        return node;
-    }
-    let root = SharedDocument::empty();
-    let folded = node.evaluate(&mut Evaluation::new(&root)).map(Value::into_owned);
-    match folded {
-        Ok(value) => Node::Constant(value),
-        Err(_) => node,
     }
 }
 

@@ -3,12 +3,13 @@
 //! A constant pattern is compiled once, at parsing. Positions in results count code points.
 
 use bson::{RawBson, RawBsonRef};
-use pcre2::bytes::Regex;
+use pcre2::bytes::{CaptureLocations, Regex};
 
 use super::operator::{Computed, failure};
 use super::parse::{Parser, named_fields};
-use super::{Evaluation, Node, Special, finished_document};
+use super::{Evaluation, Gathered, Node, Special, finished_document};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::matcher::regex::{PATTERN_BYTES_MAX, RegexFault};
 use crate::value::{DocumentWriter, Text, Value};
 
@@ -51,7 +52,7 @@ impl Special for RegexNode {
                     None => None,
                     Some(options) => Some(options.evaluate(evaluation)?),
                 };
-                compiled = compile(self.name, &regex, options.as_ref())?;
+                compiled = compile(self.name, self.wanted, &regex, options.as_ref())?;
                 compiled.as_ref()
             }
         };
@@ -76,10 +77,11 @@ impl Special for RegexNode {
                 Wanted::All => Value::empty_array(),
             });
         };
+        evaluation.context.steps(1 + input.steps())?;
         match self.wanted {
             Wanted::Match => Ok(Value::Boolean(regex.is_match(text.as_bytes()).map_err(failed)?)),
-            Wanted::First => Ok(find_at(regex, text, 0)?.map_or(Value::Null, |(found, _)| found)),
-            Wanted::All => find_all(regex, text),
+            Wanted::First => Ok(Finder::new(regex, text).next()?.unwrap_or(Value::Null)),
+            Wanted::All => find_all(regex, text, evaluation.context),
         }
     }
 
@@ -97,57 +99,87 @@ fn failed(error: pcre2::Error) -> QueryError {
     )
 }
 
-/// A match: its document, and its byte range.
-type Found<'a> = (Value<'a>, (usize, usize));
-
-/// The first match from a byte position on.
-fn find_at<'a>(regex: &Regex, text: &str, from: usize) -> Result<Option<Found<'a>>, QueryError> {
-    let mut places = regex.capture_locations();
-    let Some(whole) = regex
-        .captures_read_at(&mut places, text.as_bytes(), from)
-        .map_err(failed)?
-    else {
-        return Ok(None);
-    };
-    let range = (whole.start(), whole.end());
-    let mut captures = Vec::with_capacity(places.len());
-    for index in 1..places.len() {
-        let capture = places.get(index).and_then(|(start, end)| text.get(start..end));
-        captures.push(capture.map_or(Value::Null, Value::string));
-    }
-    let before = text.get(..range.0).unwrap_or("").chars().count();
-    let mut bytes = Vec::with_capacity(64);
-    let mut writer = DocumentWriter::new(&mut bytes);
-    writer.append(
-        "match",
-        &Value::String(Text::Borrowed(text.get(range.0..range.1).unwrap_or(""))),
-    );
-    writer.append("idx", &Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
-    writer.append("captures", &Value::array(captures)?);
-    writer.finish();
-    Ok(Some((finished_document(bytes)?, range)))
+/// The matches of one text, from its beginning to its end.
+struct Finder<'t> {
+    regex: &'t Regex,
+    text: &'t str,
+    places: CaptureLocations,
+    /// Where the next search begins.
+    from: usize,
+    /// A byte position, and the code points before it: the next match is counted from there.
+    counted: (usize, usize),
 }
 
-fn find_all<'a>(regex: &Regex, text: &str) -> Computed<'a> {
-    let mut found = Vec::new();
-    let mut from = 0;
-    while from <= text.len() {
-        let Some((document, (start, end))) = find_at(regex, text, from)? else {
-            break;
+impl<'t> Finder<'t> {
+    fn new(regex: &'t Regex, text: &'t str) -> Self {
+        Self {
+            regex,
+            text,
+            places: regex.capture_locations(),
+            from: 0,
+            counted: (0, 0),
+        }
+    }
+
+    /// The next match as a document.
+    fn next<'a>(&mut self) -> Result<Option<Value<'a>>, QueryError> {
+        let (text, from) = (self.text, self.from);
+        if from > text.len() {
+            return Ok(None);
+        }
+        let found = self
+            .regex
+            .captures_read_at(&mut self.places, text.as_bytes(), from)
+            .map_err(failed)?;
+        let Some((start, end)) = found.map(|whole| (whole.start(), whole.end())) else {
+            return Ok(None);
         };
-        found.push(document);
+        let mut captures = Vec::with_capacity(self.places.len());
+        for index in 1..self.places.len() {
+            let capture = self.places.get(index).and_then(|(start, end)| text.get(start..end));
+            captures.push(capture.map_or(Value::Null, Value::string));
+        }
+        let (counted, before) = self.counted;
+        let before = match text.get(counted..start) {
+            Some(between) => before + between.chars().count(),
+            None => text.get(..start).unwrap_or("").chars().count(),
+        };
+        self.counted = (start, before);
         // An empty match: go on behind the next code point.
-        from = if end > start {
+        self.from = if end > from.max(start) {
             end
         } else {
-            end + text[end..].chars().next().map_or(1, char::len_utf8)
+            let next = text.get(end..).and_then(|rest| rest.chars().next());
+            end + next.map_or(1, char::len_utf8)
         };
+        let mut bytes = Vec::with_capacity(64);
+        let mut writer = DocumentWriter::new(&mut bytes);
+        let matched = text.get(start..end).unwrap_or("");
+        writer.append("match", &Value::String(Text::Borrowed(matched)));
+        writer.append("idx", &Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
+        writer.append("captures", &Value::array(captures)?);
+        writer.finish();
+        finished_document(bytes).map(Some)
     }
-    Value::array(found)
+}
+
+fn find_all<'a>(regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> Computed<'a> {
+    let mut found = Gathered::new(context);
+    let mut finder = Finder::new(regex, text);
+    while let Some(next) = finder.next()? {
+        context.steps(next.steps())?;
+        found.push(next)?;
+    }
+    found.finish()
 }
 
 /// `None` when the pattern is null.
-fn compile(name: &str, regex: &Value<'_>, options: Option<&Value<'_>>) -> Result<Option<Regex>, QueryError> {
+fn compile(
+    name: &str,
+    wanted: Wanted,
+    regex: &Value<'_>,
+    options: Option<&Value<'_>>,
+) -> Result<Option<Regex>, QueryError> {
     let (pattern, own_options) = match regex {
         Value::String(pattern) => (pattern.to_string(), String::new()),
         Value::Other(other) => match &**other {
@@ -182,6 +214,13 @@ fn compile(name: &str, regex: &Value<'_>, options: Option<&Value<'_>>) -> Result
             51110,
             format!("{name}: regular expression options cannot contain an embedded null byte"),
         );
+    }
+    let repeated = match wanted {
+        Wanted::All => crate::matcher::regex::compile_for_repeated(&pattern, &options),
+        Wanted::Match | Wanted::First => None,
+    };
+    if repeated.is_some() {
+        return Ok(repeated);
     }
     match crate::matcher::regex::compile(&pattern, &options) {
         Ok(regex) => Ok(Some(regex)),
@@ -219,8 +258,8 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) ->
     let regex = parser.operand(regex)?;
     let options = options.map(|options| parser.operand(options)).transpose()?;
     let compiled = match (&regex, &options) {
-        (Node::Constant(regex), None) => compile(name, regex, None)?,
-        (Node::Constant(regex), Some(Node::Constant(options))) => compile(name, regex, Some(options))?,
+        (Node::Constant(regex), None) => compile(name, wanted, regex, None)?,
+        (Node::Constant(regex), Some(Node::Constant(options))) => compile(name, wanted, regex, Some(options))?,
         _ => None,
     };
     Ok(Node::Special(Box::new(RegexNode {

@@ -9,8 +9,9 @@ use vfs::Random;
 
 use super::operator::{Computed, failure};
 use super::parse::{Parser, check_user_variable, named_fields};
-use super::{Evaluation, Node, Special};
+use super::{Evaluation, Gathered, Node, Special, elements};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{ArrayValue, Comparer, SortPattern, Value};
@@ -24,11 +25,13 @@ struct Let {
 impl Special for Let {
     fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Computed<'a> {
         let outside = evaluation.slots.len();
+        let mark = evaluation.context.held();
         // The new variables do not see each other.
         let values = super::evaluate_all(&self.values, evaluation)?;
         evaluation.slots.extend(values);
         let result = self.body.evaluate(evaluation);
         evaluation.slots.truncate(outside);
+        evaluation.context.release_to(mark);
         result
     }
 
@@ -69,6 +72,13 @@ fn with_slot<'a>(body: &'a Node, value: Value<'a>, evaluation: &mut Evaluation<'
     result
 }
 
+/// Notes that an array is kept while something is evaluated for its elements; the answer is what to release to.
+fn hold_array(array: &ArrayValue<'_>, evaluation: &Evaluation<'_>) -> Result<usize, QueryError> {
+    let mark = evaluation.context.held();
+    evaluation.context.hold(array.owned_bytes())?;
+    Ok(mark)
+}
+
 fn parse_name<'r>(raw: Option<RawBsonRef<'r>>, default: &'r str) -> Result<&'r str, QueryError> {
     match raw {
         None => Ok(default),
@@ -104,11 +114,14 @@ impl Special for Map {
                 );
             }
         };
-        let mut mapped = Vec::new();
+        let mark = hold_array(&input, evaluation)?;
+        let mut mapped = Gathered::new(evaluation.context);
         for item in input.iter() {
-            mapped.push(with_slot(&self.body, item?, evaluation)?);
+            mapped.push(with_slot(&self.body, item?, evaluation)?)?;
         }
-        Value::array(mapped)
+        let mapped = mapped.finish();
+        evaluation.context.release_to(mark);
+        mapped
     }
 
     fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
@@ -155,17 +168,21 @@ impl Special for Filter {
             None => usize::MAX,
             Some(limit) => filter_limit(&limit.evaluate(evaluation)?)?,
         };
-        let mut kept = Vec::new();
+        let mark = hold_array(&input, evaluation)?;
+        let mut kept = Gathered::new(evaluation.context);
         for item in input.iter() {
             if kept.len() >= limit {
                 break;
             }
+            evaluation.context.step()?;
             let item = item?;
             if with_slot(&self.condition, item.clone(), evaluation)?.is_true() {
-                kept.push(item);
+                kept.push(item)?;
             }
         }
-        Value::array(kept)
+        let kept = kept.finish();
+        evaluation.context.release_to(mark);
+        kept
     }
 
     fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
@@ -235,8 +252,13 @@ impl Special for Reduce {
                 );
             }
         };
+        let outside = hold_array(&input, evaluation)?;
+        let mark = evaluation.context.held();
         let mut value = self.initial.evaluate(evaluation)?;
         for item in input.iter() {
+            evaluation.context.step()?;
+            evaluation.context.release_to(mark);
+            evaluation.context.hold(value.owned_bytes())?;
             // $$value, then $$this.
             evaluation.slots.push(value);
             let result = match item {
@@ -246,6 +268,7 @@ impl Special for Reduce {
             evaluation.slots.pop();
             value = result?;
         }
+        evaluation.context.release_to(outside);
         Ok(value)
     }
 
@@ -306,7 +329,7 @@ impl Special for SortArray {
                 );
             }
         };
-        Value::array(self.sorted(&input)?)
+        Value::array(self.sorted(&input, evaluation.context)?)
     }
 
     fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
@@ -315,23 +338,30 @@ impl Special for SortArray {
 }
 
 impl SortArray {
-    fn sorted<'a>(&self, input: &ArrayValue<'a>) -> Result<Vec<Value<'a>>, QueryError> {
-        let mut items = input.to_vec()?;
+    fn sorted<'a>(
+        &self,
+        input: &ArrayValue<'a>,
+        context: &EvaluationContext<'_>,
+    ) -> Result<Vec<Value<'a>>, QueryError> {
+        let items = elements(context, input)?;
         match &self.order {
-            ArrayOrder::Whole { descending: false } => items.sort_by(|a, b| self.comparer.compare(a, b)),
-            ArrayOrder::Whole { descending: true } => items.sort_by(|a, b| self.comparer.compare(b, a)),
+            ArrayOrder::Whole { descending: false } => context.sort(items, |a, b| self.comparer.compare(a, b)),
+            ArrayOrder::Whole { descending: true } => context.sort(items, |a, b| self.comparer.compare(b, a)),
             ArrayOrder::Fields(pattern) => {
+                let mark = context.held();
                 let mut keyed = Vec::with_capacity(items.len());
                 for item in items {
                     let mut key = Vec::new();
                     pattern.append_key_of_value(&item, &mut key)?;
+                    context.steps(1 + item.steps())?;
+                    context.hold(size_of::<(Vec<u8>, Value<'_>)>() + key.len())?;
                     keyed.push((key, item));
                 }
-                keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
-                items = keyed.into_iter().map(|(_, item)| item).collect();
+                let sorted = context.sort(keyed, |(a, _), (b, _)| a.cmp(b))?;
+                context.release_to(mark);
+                Ok(sorted.into_iter().map(|(_, item)| item).collect())
             }
         }
-        Ok(items)
     }
 }
 

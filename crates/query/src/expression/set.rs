@@ -4,27 +4,28 @@ use std::collections::HashSet;
 
 use super::operator::{Apply, Arity, Computed, Operator, failure};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::value::{ArrayValue, Comparer, Value};
 
-const fn compared(
+const fn walk(
     name: &'static str,
     arity: Arity,
-    function: for<'a> fn(&'static str, &Comparer, Vec<Value<'a>>) -> Computed<'a>,
+    function: for<'a> fn(&EvaluationContext<'_>, &Comparer, Vec<Value<'a>>) -> Computed<'a>,
 ) -> Operator {
     Operator {
         name,
         arity,
-        apply: Apply::Compared(function),
+        apply: Apply::Walk(function),
     }
 }
 
 /// The operators of this module.
 pub(super) const OPERATORS: &[Operator] = &[
-    compared("$setEquals", Arity::Any, set_equals),
-    compared("$setIntersection", Arity::Any, set_intersection),
-    compared("$setUnion", Arity::Any, set_union),
-    compared("$setDifference", Arity::Exactly(2), set_difference),
-    compared("$setIsSubset", Arity::Exactly(2), set_is_subset),
+    walk("$setEquals", Arity::Any, set_equals),
+    walk("$setIntersection", Arity::Any, set_intersection),
+    walk("$setUnion", Arity::Any, set_union),
+    walk("$setDifference", Arity::Exactly(2), set_difference),
+    walk("$setIsSubset", Arity::Exactly(2), set_is_subset),
     Operator {
         name: "$anyElementTrue",
         arity: Arity::Exactly(1),
@@ -37,23 +38,45 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// The distinct elements with their key bytes.
-fn distinct<'a>(array: &ArrayValue<'a>, comparer: &Comparer) -> Result<Vec<(Vec<u8>, Value<'a>)>, QueryError> {
+/// The distinct elements with their key bytes, which stay held.
+fn distinct<'a>(
+    context: &EvaluationContext<'_>,
+    array: &ArrayValue<'a>,
+    comparer: &Comparer,
+) -> Result<Vec<(Vec<u8>, Value<'a>)>, QueryError> {
     let mut seen = HashSet::new();
     let mut kept = Vec::new();
     for item in array.iter() {
         let item = item?;
         let mut key = Vec::new();
         comparer.append_key(&item, &mut key);
+        context.steps(1 + item.steps())?;
         if seen.insert(key.clone()) {
+            context.hold(2 * (key.len() + size_of::<Vec<u8>>()) + item.owned_bytes())?;
             kept.push((key, item));
         }
     }
     Ok(kept)
 }
 
-fn keys_of(array: &ArrayValue<'_>, comparer: &Comparer) -> Result<HashSet<Vec<u8>>, QueryError> {
-    Ok(distinct(array, comparer)?.into_iter().map(|(key, _)| key).collect())
+/// The key bytes of the elements, which stay held.
+fn keys_of(
+    context: &EvaluationContext<'_>,
+    array: &ArrayValue<'_>,
+    comparer: &Comparer,
+) -> Result<HashSet<Vec<u8>>, QueryError> {
+    let mut keys = HashSet::new();
+    for item in array.iter() {
+        let item = item?;
+        let mut key = Vec::new();
+        comparer.append_key(&item, &mut key);
+        context.steps(1 + item.steps())?;
+        let bytes = key.len() + 2 * size_of::<Vec<u8>>();
+        if keys.insert(key) {
+            context.hold(bytes)?;
+        }
+    }
+    Ok(keys)
 }
 
 fn array_of<'v, 'a>(value: Option<&'v Value<'a>>, code: i32, what: &str) -> Result<&'v ArrayValue<'a>, QueryError> {
@@ -66,14 +89,14 @@ fn array_of<'v, 'a>(value: Option<&'v Value<'a>>, code: i32, what: &str) -> Resu
     }
 }
 
-fn set_equals<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn set_equals<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     if operands.len() < 2 {
         return failure(
             17045,
             format!("$setEquals needs at least two arguments had: {}", operands.len()),
         );
     }
-    let mut first = None;
+    let mut first: Option<(HashSet<Vec<u8>>, usize)> = None;
     for (index, operand) in operands.iter().enumerate() {
         let Value::Array(array) = operand else {
             return failure(
@@ -85,15 +108,25 @@ fn set_equals<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>
                 ),
             );
         };
-        let keys = keys_of(array, comparer)?;
-        if *first.get_or_insert_with(|| keys.clone()) != keys {
-            return Ok(Value::Boolean(false));
+        let keys = keys_of(context, array, comparer)?;
+        match &first {
+            None => first = Some((keys, context.held())),
+            Some((first, mark)) => {
+                if *first != keys {
+                    return Ok(Value::Boolean(false));
+                }
+                context.release_to(*mark);
+            }
         }
     }
     Ok(Value::Boolean(true))
 }
 
-fn set_intersection<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn set_intersection<'a>(
+    context: &EvaluationContext<'_>,
+    comparer: &Comparer,
+    operands: Vec<Value<'a>>,
+) -> Computed<'a> {
     let mut common: Option<Vec<(Vec<u8>, Value<'a>)>> = None;
     for operand in &operands {
         if operand.is_nullish() {
@@ -105,10 +138,12 @@ fn set_intersection<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Valu
             "All operands of $setIntersection must be arrays: one",
         )?;
         common = Some(match common {
-            None => distinct(array, comparer)?,
+            None => distinct(context, array, comparer)?,
             Some(mut kept) => {
-                let keys = keys_of(array, comparer)?;
+                let mark = context.held();
+                let keys = keys_of(context, array, comparer)?;
                 kept.retain(|(key, _)| keys.contains(key));
+                context.release_to(mark);
                 kept
             }
         });
@@ -116,7 +151,7 @@ fn set_intersection<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Valu
     Value::array(common.unwrap_or_default().into_iter().map(|(_, value)| value).collect())
 }
 
-fn set_union<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn set_union<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     let mut seen = HashSet::new();
     let mut all = Vec::new();
     for operand in &operands {
@@ -124,7 +159,7 @@ fn set_union<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>)
             return Ok(Value::Null);
         }
         let array = array_of(Some(operand), 17043, "All operands of $setUnion must be arrays: one")?;
-        for (key, value) in distinct(array, comparer)? {
+        for (key, value) in distinct(context, array, comparer)? {
             if seen.insert(key) {
                 all.push(value);
             }
@@ -133,7 +168,7 @@ fn set_union<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>)
     Value::array(all)
 }
 
-fn set_difference<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn set_difference<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     if operands.iter().any(Value::is_nullish) {
         return Ok(Value::Null);
     }
@@ -147,14 +182,14 @@ fn set_difference<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<
         17049,
         "both operands of $setDifference must be arrays. Second argument",
     )?;
-    let taken = keys_of(second, comparer)?;
-    let left = distinct(first, comparer)?
+    let taken = keys_of(context, second, comparer)?;
+    let left = distinct(context, first, comparer)?
         .into_iter()
         .filter(|(key, _)| !taken.contains(key));
     Value::array(left.map(|(_, value)| value).collect())
 }
 
-fn set_is_subset<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+fn set_is_subset<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     let first = array_of(
         operands.first(),
         17046,
@@ -165,9 +200,9 @@ fn set_is_subset<'a>(_: &'static str, comparer: &Comparer, operands: Vec<Value<'
         17042,
         "both operands of $setIsSubset must be arrays. Second argument",
     )?;
-    let whole = keys_of(second, comparer)?;
+    let whole = keys_of(context, second, comparer)?;
     Ok(Value::Boolean(
-        keys_of(first, comparer)?.iter().all(|key| whole.contains(key)),
+        keys_of(context, first, comparer)?.iter().all(|key| whole.contains(key)),
     ))
 }
 

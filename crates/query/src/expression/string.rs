@@ -1,11 +1,12 @@
 //! Strings. Positions count bytes or code points, as the operator's name says; case is folded in ASCII only.
 
-use super::check_result_bytes;
 use super::convert::text_of;
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use super::{Gathered, check_result_bytes};
 use crate::error::QueryError;
-use crate::value::Value;
+use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;
+use crate::value::{Comparer, Value};
 
 /// The operators with positional arguments.
 pub(super) const OPERATORS: &[Operator] = &[
@@ -57,7 +58,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$split",
         arity: Arity::Exactly(2),
-        apply: Apply::Binary(split),
+        apply: Apply::Walk(split),
     },
     Operator {
         name: "$indexOfBytes",
@@ -79,31 +80,31 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$trim",
         fields: TRIM,
-        apply: |name, v| trim(name, v, true, true),
+        apply: |name, context, v| trim(name, context, v, true, true),
         codes: [50696, 50694, 50695],
     },
     NamedOperator {
         name: "$ltrim",
         fields: TRIM,
-        apply: |name, v| trim(name, v, true, false),
+        apply: |name, context, v| trim(name, context, v, true, false),
         codes: [50696, 50694, 50695],
     },
     NamedOperator {
         name: "$rtrim",
         fields: TRIM,
-        apply: |name, v| trim(name, v, false, true),
+        apply: |name, context, v| trim(name, context, v, false, true),
         codes: [50696, 50694, 50695],
     },
     NamedOperator {
         name: "$replaceOne",
         fields: REPLACE,
-        apply: |name, v| replace(name, v, 1),
+        apply: |name, _, v| replace(name, v, 1),
         codes: [51751, 51750, 51749],
     },
     NamedOperator {
         name: "$replaceAll",
         fields: REPLACE,
-        apply: |name, v| replace(name, v, usize::MAX),
+        apply: |name, _, v| replace(name, v, usize::MAX),
         codes: [51751, 51750, 51749],
     },
 ];
@@ -112,7 +113,10 @@ fn concat<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let mut joined = String::new();
     for operand in &operands {
         match operand {
-            Value::String(text) => joined.push_str(text),
+            Value::String(text) => {
+                check_result_bytes(joined.len() + text.len())?;
+                joined.push_str(text);
+            }
             nullish if nullish.is_nullish() => return Ok(Value::Null),
             other => {
                 return failure(
@@ -121,7 +125,6 @@ fn concat<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
                 );
             }
         }
-        check_result_bytes(joined.len())?;
     }
     Ok(Value::string(joined))
 }
@@ -227,7 +230,10 @@ fn length<'a>(name: &str, value: &Value<'a>, code: i32, measure: fn(&str) -> usi
     }
 }
 
-fn split<'a>(_: &'static str, text: Value<'a>, separator: Value<'a>) -> Computed<'a> {
+fn split<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
+    let [text, separator] = &operands[..] else {
+        return failure(16020, "an operator got a wrong number of arguments");
+    };
     if text.is_nullish() || separator.is_nullish() {
         return Ok(Value::Null);
     }
@@ -252,7 +258,11 @@ fn split<'a>(_: &'static str, text: Value<'a>, separator: Value<'a>) -> Computed
     if separator.is_empty() {
         return failure(40087, "$split requires a non-empty separator");
     }
-    Value::array(input.split(separator).map(Value::string).collect())
+    let mut parts = Gathered::new(context);
+    for part in input.split(separator) {
+        parts.push(Value::string(part))?;
+    }
+    parts.finish()
 }
 
 /// Start and end position of a search; `None` when not given. The end is bounded by nothing yet.
@@ -329,13 +339,7 @@ fn index_of_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<
         return Ok(Value::Int32(-1));
     }
     let haystack = &text.as_bytes()[start..end];
-    let place = if pattern.is_empty() {
-        Some(0)
-    } else {
-        haystack
-            .windows(pattern.len())
-            .position(|window| window == pattern.as_bytes())
-    };
+    let place = memchr::memmem::find(haystack, pattern.as_bytes());
     Ok(found(place.map(|place| place + start)))
 }
 
@@ -344,22 +348,20 @@ fn index_of_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a>
         return Ok(Value::Null);
     };
     let (start, end) = search_range(name, operands.get(2), operands.get(3))?;
-    // Byte positions of the code points, and the end.
-    let places: Vec<usize> = text
-        .char_indices()
-        .map(|(place, _)| place)
-        .chain([text.len()])
-        .collect();
-    let end = end.unwrap_or(places.len() - 1).min(places.len() - 1);
-    if start > end {
+    // Code points to bytes: where the start and the end are, the end of the text at most.
+    let mut places = text.char_indices().map(|(place, _)| place).chain([text.len()]);
+    let Some(from) = places.nth(start) else {
         return Ok(Value::Int32(-1));
-    }
-    let place = (start..=end).find(|place| {
-        places
-            .get(*place)
-            .is_some_and(|from| text[*from..places[end]].starts_with(pattern))
-    });
-    Ok(found(place))
+    };
+    let to = match end {
+        Some(end) if end < start => return Ok(Value::Int32(-1)),
+        Some(end) if end == start => from,
+        Some(end) => places.nth(end - start - 1).unwrap_or(text.len()),
+        None => text.len(),
+    };
+    let part = &text[from..to];
+    let place = memchr::memmem::find(part.as_bytes(), pattern.as_bytes());
+    Ok(found(place.map(|place| start + part[..place].chars().count())))
 }
 
 /// What `$trim` removes when not told: ASCII and Unicode spaces, and NUL.
@@ -368,7 +370,45 @@ const SPACES: &[char] = &[
     '\u{2003}', '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}', '\u{200a}',
 ];
 
-fn trim<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, left: bool, right: bool) -> Computed<'a> {
+/// The characters that `$trim` removes.
+struct CharSet {
+    ascii: [bool; 128],
+    /// The others, rising.
+    others: Vec<char>,
+}
+
+impl CharSet {
+    fn new(chars: impl Iterator<Item = char>) -> Self {
+        let mut set = Self {
+            ascii: [false; 128],
+            others: Vec::new(),
+        };
+        for c in chars {
+            match set.ascii.get_mut(c as usize) {
+                Some(there) => *there = true,
+                None => set.others.push(c),
+            }
+        }
+        set.others.sort_unstable();
+        set.others.dedup();
+        set
+    }
+
+    fn contains(&self, c: char) -> bool {
+        match self.ascii.get(c as usize) {
+            Some(there) => *there,
+            None => self.others.binary_search(&c).is_ok(),
+        }
+    }
+}
+
+fn trim<'a>(
+    name: &str,
+    context: &EvaluationContext<'_>,
+    arguments: Vec<Option<Value<'a>>>,
+    left: bool,
+    right: bool,
+) -> Computed<'a> {
     let mut arguments = arguments.into_iter();
     let input = arguments.next().flatten().unwrap_or(Value::Missing);
     let chars = arguments.next().flatten();
@@ -385,11 +425,11 @@ fn trim<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, left: bool, right: bo
             ),
         );
     };
-    let set: Vec<char> = match &chars {
-        None => SPACES.to_vec(),
+    let set = match &chars {
+        None => CharSet::new(SPACES.iter().copied()),
         Some(chars) if chars.is_nullish() => return Ok(Value::Null),
         Some(chars) => match chars.as_str() {
-            Some(chars) => chars.chars().collect(),
+            Some(chars) => CharSet::new(chars.chars()),
             None => {
                 return failure(
                     50700,
@@ -404,10 +444,20 @@ fn trim<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, left: bool, right: bo
     };
     let mut trimmed = text;
     if left {
-        trimmed = trimmed.trim_start_matches(&set[..]);
+        let mut rest = trimmed.chars();
+        while rest.clone().next().is_some_and(|c| set.contains(c)) {
+            context.step()?;
+            rest.next();
+        }
+        trimmed = rest.as_str();
     }
     if right {
-        trimmed = trimmed.trim_end_matches(&set[..]);
+        let mut rest = trimmed.chars();
+        while rest.clone().next_back().is_some_and(|c| set.contains(c)) {
+            context.step()?;
+            rest.next_back();
+        }
+        trimmed = rest.as_str();
     }
     Ok(Value::string(trimmed))
 }
@@ -434,10 +484,12 @@ fn replace<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, most: usize) -> Co
     let (false, [input, find, replacement]) = (null, &texts[..]) else {
         return Ok(Value::Null);
     };
-    let replaced = match most {
+    // How long it will be, before it is built.
+    let count = input.matches(find).take(most).count();
+    let bytes = (input.len() - count * find.len()).saturating_add(count.saturating_mul(replacement.len()));
+    check_result_bytes(bytes)?;
+    Ok(Value::string(match most {
         1 => input.replacen(find, replacement, 1),
         _ => input.replace(find, replacement),
-    };
-    check_result_bytes(replaced.len())?;
-    Ok(Value::string(replaced))
+    }))
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bson::RawDocument;
 use storage::{Predicate, PredicateCompiler};
 
+use super::Matcher;
 use super::parse;
 use super::tree::{CompareOp, MatchExpr, Test};
-use super::{Matcher, evaluate};
+use crate::evaluation::EvaluationContext;
 
 /// Compiles the `partialFilterExpression` of an index. Only what can be decided from the document alone, and what the
 /// planner can reason about, is allowed: `$eq $lt $lte $gt $gte $in $type $exists: true $and $or`.
@@ -55,6 +56,8 @@ impl Predicate for PartialFilter {
     /// Errors cannot come about: the filter has no `$expr`, and stored documents are well-formed. A damaged one is not
     /// in the index.
     fn matches(&self, document: &RawDocument) -> bool {
-        evaluate::matches(self.0.root(), document, None, None).unwrap_or(false)
+        self.0
+            .matches(document, &EvaluationContext::uninterrupted())
+            .unwrap_or(false)
     }
 }

@@ -10,24 +10,38 @@ use super::MatchDetails;
 use super::number::truncated;
 use super::tree::{CompareOp, InList, MatchExpr, Test, ValueTest};
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::path::{self, LeafArray, Path};
 use crate::raw::{Constant, Element, Elements, kind};
 use crate::value::scan::Malformed;
+
+/// What a match is evaluated with.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'s> {
+    /// The order of strings; `None` is binary.
+    pub(crate) collator: Option<&'s dyn Collator>,
+    pub(crate) context: &'s EvaluationContext<'s>,
+}
 
 /// Whether the document matches; fills in `details` when it does.
 pub(super) fn matches(
     expr: &MatchExpr,
     document: &RawDocument,
-    collator: Option<&dyn Collator>,
+    scope: Scope<'_>,
     mut details: Option<&mut MatchDetails>,
 ) -> Result<bool, QueryError> {
     match expr {
         MatchExpr::AlwaysTrue => Ok(true),
         MatchExpr::AlwaysFalse => Ok(false),
-        MatchExpr::Path { path, test } => matches_path(path, test, document, collator, details),
+        MatchExpr::Path { path, test } => matches_path(path, test, document, scope, details),
         MatchExpr::And(parts) => {
+            if details.is_none()
+                && let Some(path) = path_of_equalities(parts)
+            {
+                return equals_all(path, parts, document, scope);
+            }
             for part in parts {
-                if !matches(part, document, collator, details.as_deref_mut())? {
+                if !matches(part, document, scope, details.as_deref_mut())? {
                     return Ok(false);
                 }
             }
@@ -36,7 +50,7 @@ pub(super) fn matches(
         MatchExpr::Or(parts) => {
             let before = details.as_deref().copied();
             for part in parts {
-                if matches(part, document, collator, details.as_deref_mut())? {
+                if matches(part, document, scope, details.as_deref_mut())? {
                     return Ok(true);
                 }
                 // A conjunction may have found an element before it failed.
@@ -48,22 +62,59 @@ pub(super) fn matches(
         }
         MatchExpr::Nor(parts) => {
             for part in parts {
-                if matches(part, document, collator, None)? {
+                if matches(part, document, scope, None)? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
-        MatchExpr::Not(part) => Ok(!matches(part, document, collator, None)?),
-        MatchExpr::Expr(predicate) => Ok(predicate.expression.evaluate_on(document)?.is_true()),
+        MatchExpr::Not(part) => Ok(!matches(part, document, scope, None)?),
+        MatchExpr::Expr(predicate) => Ok(predicate.expression.evaluate_on(document, scope.context)?.is_true()),
     }
+}
+
+/// Equalities up to which each walks the document by itself.
+const WALKED_EQUALITIES_MAX: usize = 8;
+
+/// The path, where a conjunction is a long list of equalities on one: what `$all` is parsed to.
+fn path_of_equalities(parts: &[MatchExpr]) -> Option<&Path> {
+    if parts.len() <= WALKED_EQUALITIES_MAX {
+        return None;
+    }
+    let (path, _) = parts[0].as_equality()?;
+    let same = |part: &MatchExpr| part.as_equality().is_some_and(|(other, _)| other.text() == path.text());
+    parts[1..].iter().all(same).then_some(path)
+}
+
+/// Whether a document matches all of the equalities on `path`: its values are sorted once, and not walked for each.
+fn equals_all(path: &Path, parts: &[MatchExpr], document: &RawDocument, scope: Scope<'_>) -> Result<bool, QueryError> {
+    let mut values = Vec::new();
+    let mut is_missing = false;
+    path::any(document, path, LeafArray::Expand, |element, _| {
+        scope.context.step()?;
+        match element {
+            Some(element) => values.push(element.value()?),
+            None => is_missing = true,
+        }
+        Ok(false)
+    })?;
+    let order = |a: &RawBsonRef<'_>, b: &RawBsonRef<'_>| keys::order::compare_with(*a, *b, scope.collator);
+    let values = scope.context.sort(values, order)?;
+    for (_, wanted) in parts.iter().filter_map(MatchExpr::as_equality) {
+        scope.context.step()?;
+        let found = values.binary_search_by(|value| order(value, &wanted)).is_ok();
+        if !found && !(is_missing && matches!(wanted, RawBsonRef::Null)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn matches_path(
     path: &Path,
     test: &Test,
     document: &RawDocument,
-    collator: Option<&dyn Collator>,
+    scope: Scope<'_>,
     details: Option<&mut MatchDetails>,
 ) -> Result<bool, QueryError> {
     let leaf = match test {
@@ -73,8 +124,9 @@ fn matches_path(
     let mut found = None;
     let matched = path::any(document, path, leaf, |element, index| {
         let mut inner = None;
+        scope.context.step()?;
         let passed = match element {
-            Some(element) => passes(test, element, collator, &mut inner)?,
+            Some(element) => passes(test, element, scope, &mut inner)?,
             None => passes_missing(test),
         };
         found = index.or(inner);
@@ -101,19 +153,14 @@ fn passes_missing(test: &Test) -> bool {
 }
 
 /// Whether a value passes, itself and not its elements. `index` gets the position of the element `$elemMatch` found.
-fn passes(
-    test: &Test,
-    element: Element<'_>,
-    collator: Option<&dyn Collator>,
-    index: &mut Option<u32>,
-) -> Result<bool, QueryError> {
+fn passes(test: &Test, element: Element<'_>, scope: Scope<'_>, index: &mut Option<u32>) -> Result<bool, QueryError> {
     match test {
         Test::Compare {
             op: CompareOp::Eq,
             value,
-        } => Ok(equals(value, element, collator)?),
-        Test::Compare { op, value } => Ok(compares(*op, value, element, collator)?),
-        Test::In(list) => is_in(list, element, collator),
+        } => Ok(equals(value, element, scope.collator)?),
+        Test::Compare { op, value } => Ok(compares(*op, value, element, scope.collator)?),
+        Test::In(list) => is_in(list, element, scope.collator),
         Test::Regex(regex) => regex.matches(element),
         Test::Exists => Ok(true),
         Test::Type(types) => Ok(types.contains_kind(element.kind())),
@@ -136,24 +183,20 @@ fn passes(
             Ok(truncated(element.value()?).is_some_and(|number| number.wrapping_rem(*divisor) == *remainder))
         }
         Test::Bits(bits) => Ok(bits.passes(element)?),
-        Test::ElemMatchObject(filter) => any_item(element, index, |item| match item.kind() {
-            kind::DOCUMENT | kind::ARRAY => matches(filter, item.frame()?, collator, None),
+        Test::ElemMatchObject(filter) => any_item(element, index, scope, |item| match item.kind() {
+            kind::DOCUMENT | kind::ARRAY => matches(filter, item.frame()?, scope, None),
             _ => Ok(false),
         }),
-        Test::ElemMatchValue(tests) => any_item(element, index, |item| passes_all(tests, item, collator)),
+        Test::ElemMatchValue(tests) => any_item(element, index, scope, |item| passes_all(tests, item, scope)),
     }
 }
 
 /// Whether one element passes all of the tests.
-pub(super) fn passes_all(
-    tests: &[ValueTest],
-    element: Element<'_>,
-    collator: Option<&dyn Collator>,
-) -> Result<bool, QueryError> {
+pub(super) fn passes_all(tests: &[ValueTest], element: Element<'_>, scope: Scope<'_>) -> Result<bool, QueryError> {
     for test in tests {
         let passed = match test {
-            ValueTest::Is(test) => passes(test, element, collator, &mut None)?,
-            ValueTest::Not(inner) => !passes_all(inner, element, collator)?,
+            ValueTest::Is(test) => passes(test, element, scope, &mut None)?,
+            ValueTest::Not(inner) => !passes_all(inner, element, scope)?,
         };
         if !passed {
             return Ok(false);
@@ -165,12 +208,14 @@ pub(super) fn passes_all(
 fn any_item<'a>(
     array: Element<'a>,
     found: &mut Option<u32>,
+    scope: Scope<'_>,
     mut test: impl FnMut(Element<'a>) -> Result<bool, QueryError>,
 ) -> Result<bool, QueryError> {
     if array.kind() != kind::ARRAY {
         return Ok(false);
     }
     for (index, item) in (0..).zip(Elements::new(array.frame()?)) {
+        scope.context.step()?;
         if test(item?)? {
             *found = Some(index);
             return Ok(true);

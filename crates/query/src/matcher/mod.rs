@@ -21,6 +21,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use keys::Collator;
 
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, ExpressionContext};
 
 pub use compile::MatcherCompiler;
@@ -29,7 +30,7 @@ pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test
 
 pub use crate::expression::ExpressionContext as ParseContext;
 
-pub(crate) use evaluate::equals;
+pub(crate) use evaluate::{Scope, equals};
 pub(crate) use number::integral;
 pub(crate) use parse::{ValuePredicate, array_filter, element_condition, pull_condition};
 
@@ -66,16 +67,28 @@ impl Matcher {
         Self { root, collator }
     }
 
-    /// Whether the document matches. Errors come from `$expr` and from malformed documents.
+    /// Whether the document matches. Errors come from `$expr`, from malformed documents and from the operation's end.
     #[inline]
-    pub fn matches(&self, document: &RawDocument) -> Result<bool, QueryError> {
-        evaluate::matches(&self.root, document, self.collator.as_deref(), None)
+    pub fn matches(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        evaluate::matches(&self.root, document, self.scope(context), None)
     }
 
     /// As [`Matcher::matches`], and fills in the details when it does.
-    pub fn matches_with_details(&self, document: &RawDocument, details: &mut MatchDetails) -> Result<bool, QueryError> {
+    pub fn matches_with_details(
+        &self,
+        document: &RawDocument,
+        context: &EvaluationContext<'_>,
+        details: &mut MatchDetails,
+    ) -> Result<bool, QueryError> {
         *details = MatchDetails::default();
-        evaluate::matches(&self.root, document, self.collator.as_deref(), Some(details))
+        evaluate::matches(&self.root, document, self.scope(context), Some(details))
+    }
+
+    fn scope<'s>(&'s self, context: &'s EvaluationContext<'_>) -> Scope<'s> {
+        Scope {
+            collator: self.collator.as_deref(),
+            context,
+        }
     }
 
     /// The tree.
@@ -106,12 +119,8 @@ impl std::fmt::Debug for Matcher {
 }
 
 /// Whether a part of a filter matches on its own.
-pub(crate) fn matches_expr(
-    expr: &MatchExpr,
-    document: &RawDocument,
-    collator: Option<&dyn Collator>,
-) -> Result<bool, QueryError> {
-    evaluate::matches(expr, document, collator, None)
+pub(crate) fn matches_expr(expr: &MatchExpr, document: &RawDocument, scope: Scope<'_>) -> Result<bool, QueryError> {
+    evaluate::matches(expr, document, scope, None)
 }
 
 /// Parses a filter that has no variables, no `$expr` and no collation: that of a partial index.

@@ -12,6 +12,7 @@ use keys::Collator;
 use wire::ErrorCode;
 
 use super::DEPTH_MAX;
+use super::evaluate::Scope;
 use super::number::{integral, is_number, truncated, type_code};
 use super::regex::RegexTest;
 use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
@@ -485,15 +486,11 @@ pub(crate) enum ValuePredicate {
 
 impl ValuePredicate {
     /// Whether a value fulfils it.
-    pub(crate) fn matches(
-        &self,
-        element: raw::Element<'_>,
-        collator: Option<&dyn Collator>,
-    ) -> Result<bool, QueryError> {
+    pub(crate) fn matches(&self, element: raw::Element<'_>, scope: Scope<'_>) -> Result<bool, QueryError> {
         match self {
-            Self::Tests(tests) => super::evaluate::passes_all(tests, element, collator),
+            Self::Tests(tests) => super::evaluate::passes_all(tests, element, scope),
             Self::Document(filter) if element.kind() == kind::DOCUMENT => {
-                super::evaluate::matches(filter, element.frame()?, collator, None)
+                super::evaluate::matches(filter, element.frame()?, scope, None)
             }
             Self::Document(_) => Ok(false),
         }

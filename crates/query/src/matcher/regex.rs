@@ -35,6 +35,12 @@ pub(crate) fn compile(pattern: &str, options: &str) -> Result<Regex, RegexFault>
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(RegexFault::TooLong);
     }
+    builder(options)?
+        .build(pattern)
+        .map_err(|error| RegexFault::Syntax(error.to_string()))
+}
+
+fn builder(options: &str) -> Result<RegexBuilder, RegexFault> {
     let mut builder = RegexBuilder::new();
     builder.utf(true).jit_if_available(true);
     for option in options.chars() {
@@ -47,9 +53,37 @@ pub(crate) fn compile(pattern: &str, options: &str) -> Result<Regex, RegexFault>
             other => return Err(RegexFault::Option(other)),
         };
     }
-    builder
-        .build(pattern)
-        .map_err(|error| RegexFault::Syntax(error.to_string()))
+    Ok(builder)
+}
+
+/// As [`compile`], for a pattern that is searched for many times in one text: PCRE2 then does not check the rest of the text
+/// for being UTF-8 before each search. `None` when that is not possible, or the pattern is wrong.
+pub(crate) fn compile_for_repeated(pattern: &str, options: &str) -> Option<Regex> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return None;
+    }
+    // The library skips the check where it is told to expect anything, which it only is together with Unicode classes:
+    // `(?a)` takes those back. It stands behind what may only stand at the very beginning, as `(*NO_JIT)`.
+    let start = start_items(pattern);
+    let pattern = match pattern[..start].contains("(*UCP)") {
+        true => pattern.to_owned(),
+        false => format!("{}(?a){}", &pattern[..start], &pattern[start..]),
+    };
+    builder(options).ok()?.ucp(true).build(&pattern).ok()
+}
+
+/// Length of the items `(*NAME)` and `(*NAME=1)` that a pattern starts with.
+fn start_items(pattern: &str) -> usize {
+    let mut length = 0;
+    while let Some(item) = pattern[length..].strip_prefix("(*")
+        && let Some(end) = item.find(')')
+        && item[..end]
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'='))
+    {
+        length += end + 3;
+    }
+    length
 }
 
 impl RegexTest {

@@ -31,13 +31,17 @@ fn check(filter: bson::Document, yes: &[bson::Document], no: &[bson::Document]) 
     for matcher in [&first, &again] {
         for document in yes {
             assert!(
-                matcher.matches(&raw_of(document)).unwrap(),
+                matcher
+                    .matches(&raw_of(document), &EvaluationContext::uninterrupted())
+                    .unwrap(),
                 "{filter} should match {document}: {matcher:?}"
             );
         }
         for document in no {
             assert!(
-                !matcher.matches(&raw_of(document)).unwrap(),
+                !matcher
+                    .matches(&raw_of(document), &EvaluationContext::uninterrupted())
+                    .unwrap(),
                 "{filter} should not match {document}: {matcher:?}"
             );
         }
@@ -156,7 +160,9 @@ fn equality_on_every_type() {
             ] {
                 let expected = i == j;
                 assert_eq!(
-                    matcher(&filter).matches(&raw_of(&document)).unwrap(),
+                    matcher(&filter)
+                        .matches(&raw_of(&document), &EvaluationContext::uninterrupted())
+                        .unwrap(),
                     expected,
                     "{filter} on {document}"
                 );
@@ -684,7 +690,7 @@ fn details_tell_the_outermost_index() {
         let mut details = MatchDetails { array_index: Some(99) };
         assert!(
             matcher(&filter)
-                .matches_with_details(&raw_of(&document), &mut details)
+                .matches_with_details(&raw_of(&document), &EvaluationContext::uninterrupted(), &mut details)
                 .unwrap()
         );
         details.array_index
@@ -736,7 +742,7 @@ fn malformed_documents_are_errors_not_panics() {
             bytes[position] = value;
             if let Ok(damaged) = bson::RawDocument::from_bytes(&bytes) {
                 for matcher in &matchers {
-                    let _ = matcher.matches(damaged);
+                    let _ = matcher.matches(damaged, &EvaluationContext::uninterrupted());
                 }
             }
         }

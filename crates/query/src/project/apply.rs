@@ -5,7 +5,9 @@ use wire::ErrorCode;
 
 use super::{Mode, Node, Rule, Slice};
 use crate::QueryError;
-use crate::matcher::ValuePredicate;
+use crate::evaluation::EvaluationContext;
+use crate::expression::{Expression, check_result_bytes};
+use crate::matcher::{Scope, ValuePredicate};
 use crate::raw::{self, Element, Elements, Frame, kind};
 use crate::value::scan::Malformed;
 
@@ -16,6 +18,7 @@ const DEPTH_MAX: usize = 250;
 pub(super) struct Application<'a> {
     /// What expressions are evaluated on.
     pub(super) root: &'a RawDocument,
+    pub(super) context: &'a EvaluationContext<'a>,
     pub(super) mode: Mode,
     /// The position that the filter matched, for `field.$`.
     pub(super) matched: Option<u32>,
@@ -88,11 +91,11 @@ impl Application<'_> {
             // In place only where the other fields stay; an inclusion appends it.
             Rule::Computed(expression) => {
                 if self.mode == Mode::Add {
-                    expression.evaluate_on(self.root)?.append_to(out, element.name_str()?);
+                    self.append(expression, element.name_str()?, out)?;
                 }
             }
             Rule::Slice(slice) => sliced(*slice, element, out)?,
-            Rule::ElemMatch(predicate) => first_match(predicate, element, out)?,
+            Rule::ElemMatch(predicate) => self.first_match(predicate, element, out)?,
             Rule::Positional => self.matched_element(element, out)?,
         }
         Ok(())
@@ -147,7 +150,7 @@ impl Application<'_> {
     fn computed(&self, name: &str, rule: &Rule, was_met: bool, out: &mut Vec<u8>) -> Result<(), QueryError> {
         match rule {
             Rule::Computed(expression) if !was_met || self.mode != Mode::Add => {
-                expression.evaluate_on(self.root)?.append_to(out, name);
+                self.append(expression, name, out)?;
             }
             Rule::Below(node) if !was_met && node.has_computed => {
                 raw::append_header(out, kind::DOCUMENT, name.as_bytes());
@@ -158,6 +161,12 @@ impl Application<'_> {
         Ok(())
     }
 
+    fn append(&self, expression: &Expression, name: &str, out: &mut Vec<u8>) -> Result<(), QueryError> {
+        self.context.step()?;
+        expression.evaluate_on(self.root, self.context)?.append_to(out, name);
+        check_result_bytes(out.len())
+    }
+
     /// Appends a document of computed fields alone.
     fn made(&self, node: &Node, out: &mut Vec<u8>) -> Result<(), QueryError> {
         let frame = Frame::begin(out);
@@ -165,6 +174,30 @@ impl Application<'_> {
             self.computed(name, rule, false, out)?;
         }
         frame.finish(out);
+        Ok(())
+    }
+
+    fn first_match(
+        &self,
+        predicate: &ValuePredicate,
+        element: Element<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), QueryError> {
+        if element.kind() != kind::ARRAY {
+            return Ok(());
+        }
+        let scope = Scope {
+            collator: None,
+            context: self.context,
+        };
+        for item in Elements::new(element.frame()?) {
+            let item = item?;
+            self.context.step()?;
+            if predicate.matches(item, scope)? {
+                append_single(element, item, out);
+                return Ok(());
+            }
+        }
         Ok(())
     }
 
@@ -192,20 +225,6 @@ fn append_single(array: Element<'_>, item: Element<'_>, out: &mut Vec<u8>) {
     let frame = Frame::begin_field(out, kind::ARRAY, array.name());
     raw::append_indexed(out, item.kind(), 0, item.value_bytes());
     frame.finish(out);
-}
-
-fn first_match(predicate: &ValuePredicate, element: Element<'_>, out: &mut Vec<u8>) -> Result<(), QueryError> {
-    if element.kind() != kind::ARRAY {
-        return Ok(());
-    }
-    for item in Elements::new(element.frame()?) {
-        let item = item?;
-        if predicate.matches(item, None)? {
-            append_single(element, item, out);
-            return Ok(());
-        }
-    }
-    Ok(())
 }
 
 fn sliced(slice: Slice, element: Element<'_>, out: &mut Vec<u8>) -> Result<(), QueryError> {

@@ -12,6 +12,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::{MatchDetails, Matcher, ValuePredicate};
 use crate::raw::Elements;
@@ -126,14 +127,16 @@ impl Projection {
         &self,
         document: &RawDocument,
         matcher: Option<&Matcher>,
+        context: &EvaluationContext<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), QueryError> {
         let mut details = MatchDetails::default();
         if let (true, Some(matcher)) = (self.is_positional, matcher) {
-            matcher.matches_with_details(document, &mut details)?;
+            matcher.matches_with_details(document, context, &mut details)?;
         }
         let application = apply::Application {
             root: document,
+            context,
             mode: self.mode,
             matched: details.array_index,
         };

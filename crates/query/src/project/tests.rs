@@ -9,7 +9,12 @@ use crate::matcher::tests::{context, raw_of};
 fn run(projection: &Projection, matcher: Option<&Matcher>, document: &bson::Document) -> Result<String, QueryError> {
     // What is in the buffer already must stay.
     let mut out = b"before".to_vec();
-    projection.apply(&raw_of(document), matcher, &mut out)?;
+    projection.apply(
+        &raw_of(document),
+        matcher,
+        &EvaluationContext::uninterrupted(),
+        &mut out,
+    )?;
     let result: bson::Document = RawDocumentBuf::from_bytes(out[6..].to_vec())
         .unwrap()
         .try_into()
@@ -282,7 +287,7 @@ fn damaged_documents_are_errors_not_panics() {
             bytes[position] = value;
             let damaged = RawDocument::from_bytes(&bytes).unwrap();
             for projection in &projections {
-                let _ = projection.apply(damaged, None, &mut Vec::new());
+                let _ = projection.apply(damaged, None, &EvaluationContext::uninterrupted(), &mut Vec::new());
             }
         }
     }

@@ -45,7 +45,7 @@ impl MatchStage {
 impl Stage for MatchStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         while let Some(document) = self.source.next(context)? {
-            if self.matcher.matches(&document)? {
+            if self.matcher.matches(&document, context.evaluation)? {
                 return Ok(Some(document));
             }
             self.checkpoint.tick(context)?;

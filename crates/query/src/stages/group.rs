@@ -142,7 +142,7 @@ impl GroupStage {
         let mut checkpoint = Checkpoint::default();
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
-            let mut evaluation = Evaluation::new(&document);
+            let mut evaluation = Evaluation::new(&document, context.evaluation);
             let place = if constant && !groups.is_empty() {
                 0
             } else {

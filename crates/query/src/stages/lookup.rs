@@ -338,6 +338,15 @@ fn equality_filter(field: &str, local: &Value<'_>) -> Result<RawDocumentBuf, Que
     RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed.into())
 }
 
+/// What a sub-pipeline is parsed with: it ends with the operation that runs now, which need not be the one that parsed the
+/// stage.
+fn of_this_operation(expressions: ExpressionContext, context: &StageContext<'_>) -> ExpressionContext {
+    match context.execution.storage() {
+        Some((_, operation)) => expressions.for_operation(operation),
+        None => expressions,
+    }
+}
+
 /// The running `$lookup`.
 pub(super) struct LookupStage {
     source: Box<dyn Stage>,
@@ -363,21 +372,16 @@ impl LookupStage {
         };
         let mut variables = Vec::with_capacity(spec.variables.len());
         for (name, expression) in &spec.variables {
-            variables.push((name.clone(), expression.evaluate_on(document)?.into_owned()));
+            let value = expression.evaluate_on(document, context.evaluation)?;
+            variables.push((name.clone(), value.into_owned()));
         }
-        let scoped;
-        let expressions = if variables.is_empty() {
-            &spec.context
-        } else {
-            scoped = spec.context.with_variables(variables);
-            &scoped
-        };
+        let expressions = of_this_operation(spec.context.with_variables(variables), context);
         let mut foreign = context.execution.open_foreign(ForeignRequest {
             database: spec.from.database.as_deref(),
             collection: spec.from.collection.as_deref(),
             filter,
             pipeline: &spec.pipeline,
-            context: expressions,
+            context: &expressions,
             depth: spec.depth,
         })?;
         let (mut found, mut bytes) = (Vec::new(), 0);
@@ -440,12 +444,13 @@ impl Stage for UnionStage {
         if let Some(document) = self.source.next(context)? {
             return Ok(Some(document));
         }
+        let expressions = of_this_operation(self.spec.context.clone(), context);
         let foreign = context.execution.open_foreign(ForeignRequest {
             database: self.spec.from.database.as_deref(),
             collection: self.spec.from.collection.as_deref(),
             filter: None,
             pipeline: &self.spec.pipeline,
-            context: &self.spec.context,
+            context: &expressions,
             depth: self.spec.depth,
         })?;
         self.foreign.insert(foreign).next(context)

@@ -27,6 +27,7 @@ use bson::{RawArray, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::value::SharedDocument;
 
@@ -58,7 +59,7 @@ pub trait Execution {
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn Stage>, QueryError>;
 
     /// The storage and the operation, where there are any: for sources made by the executor.
-    fn storage(&self) -> Option<(&std::sync::Arc<storage::Storage>, &storage::Operation)> {
+    fn storage(&self) -> Option<(&std::sync::Arc<storage::Storage>, &std::sync::Arc<storage::Operation>)> {
         None
     }
 }
@@ -67,6 +68,8 @@ pub trait Execution {
 pub struct StageContext<'a> {
     /// The operation.
     pub execution: &'a dyn Execution,
+    /// What evaluations are bounded by.
+    pub evaluation: &'a EvaluationContext<'a>,
 }
 
 /// A sub-aggregation over another collection.

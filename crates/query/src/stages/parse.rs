@@ -162,8 +162,9 @@ fn parse_stage(
 /// Initial stages, and names that are no stage of Tenon's.
 fn parse_other(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<StageSpec, QueryError> {
     if name == "$documents" {
-        let value = Expression::parse(raw, context)?
-            .evaluate_on(&SharedDocument::empty())?
+        let expression = Expression::parse(raw, context)?;
+        let value = expression
+            .evaluate_on(&SharedDocument::empty(), &context.evaluation())?
             .into_owned();
         if !matches!(value, Value::Array(_)) {
             return failure(5858203, "an array of documents expected in $documents");

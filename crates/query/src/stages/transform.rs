@@ -5,6 +5,7 @@ use bson::RawDocument;
 use super::filter::Checkpoint;
 use super::{IteratorSource, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::Expression;
 use crate::project::Projection;
 use crate::value::scan::{self, Elements};
@@ -33,7 +34,7 @@ impl Stage for ProjectStage {
             return Ok(None);
         };
         let mut out = Vec::with_capacity(self.capacity);
-        self.projection.apply(&document, None, &mut out)?;
+        self.projection.apply(&document, None, context.evaluation, &mut out)?;
         self.capacity = out.len();
         Ok(Some(SharedDocument::new(out.into())?))
     }
@@ -51,8 +52,12 @@ impl ReplaceRootStage {
 }
 
 /// The document that `expression` makes of `document`.
-pub(crate) fn replace_root(expression: &Expression, document: &SharedDocument) -> Result<SharedDocument, QueryError> {
-    match expression.evaluate_on(document)?.shared_in(document) {
+pub(crate) fn replace_root(
+    expression: &Expression,
+    document: &SharedDocument,
+    context: &EvaluationContext<'_>,
+) -> Result<SharedDocument, QueryError> {
+    match expression.evaluate_on(document, context)?.shared_in(document) {
         Value::Document(new) => Ok(new.to_shared()),
         other => failure(
             40228,
@@ -71,7 +76,7 @@ impl Stage for ReplaceRootStage {
         let Some(document) = self.source.next(context)? else {
             return Ok(None);
         };
-        replace_root(&self.expression, &document).map(Some)
+        replace_root(&self.expression, &document, context.evaluation).map(Some)
     }
 }
 
@@ -95,8 +100,14 @@ impl RedactStage {
 const REDACT_DEPTH_MAX: usize = 200;
 
 /// What is kept of one level; `None` when all of it goes. Paths and `$$ROOT` mean the level looked at.
-fn redact(expression: &Expression, level: &RawDocument, depth: usize) -> Result<Option<Vec<u8>>, QueryError> {
-    let decision = expression.evaluate_on(level)?;
+fn redact(
+    expression: &Expression,
+    context: &EvaluationContext<'_>,
+    level: &RawDocument,
+    depth: usize,
+) -> Result<Option<Vec<u8>>, QueryError> {
+    context.step()?;
+    let decision = expression.evaluate_on(level, context)?;
     match decision.as_str() {
         Some("keep") => return Ok(Some(level.as_bytes().to_vec())),
         Some("prune") => return Ok(None),
@@ -117,12 +128,12 @@ fn redact(expression: &Expression, level: &RawDocument, depth: usize) -> Result<
         let element = element?;
         match element.kind {
             0x03 => {
-                if let Some(inner) = redact(expression, scan::frame(element.value)?, depth + 1)? {
+                if let Some(inner) = redact(expression, context, scan::frame(element.value)?, depth + 1)? {
                     writer.append_raw(element.kind, element.name, &inner);
                 }
             }
             0x04 => {
-                let kept = redact_array(expression, scan::frame(element.value)?, depth + 1)?;
+                let kept = redact_array(expression, context, scan::frame(element.value)?, depth + 1)?;
                 writer.append_raw(element.kind, element.name, &kept);
             }
             _ => writer.append_raw(element.kind, element.name, element.value),
@@ -132,7 +143,12 @@ fn redact(expression: &Expression, level: &RawDocument, depth: usize) -> Result<
     Ok(Some(out))
 }
 
-fn redact_array(expression: &Expression, array: &RawDocument, depth: usize) -> Result<Vec<u8>, QueryError> {
+fn redact_array(
+    expression: &Expression,
+    context: &EvaluationContext<'_>,
+    array: &RawDocument,
+    depth: usize,
+) -> Result<Vec<u8>, QueryError> {
     if depth > REDACT_DEPTH_MAX {
         return failure(wire::ErrorCode::Overflow.0, "$redact met arrays nested too deeply");
     }
@@ -143,7 +159,7 @@ fn redact_array(expression: &Expression, array: &RawDocument, depth: usize) -> R
         let element = element?;
         let inner;
         let kept = match element.kind {
-            0x03 => match redact(expression, scan::frame(element.value)?, depth + 1)? {
+            0x03 => match redact(expression, context, scan::frame(element.value)?, depth + 1)? {
                 Some(kept) => {
                     inner = kept;
                     &inner[..]
@@ -151,7 +167,7 @@ fn redact_array(expression: &Expression, array: &RawDocument, depth: usize) -> R
                 None => continue,
             },
             0x04 => {
-                inner = redact_array(expression, scan::frame(element.value)?, depth + 1)?;
+                inner = redact_array(expression, context, scan::frame(element.value)?, depth + 1)?;
                 &inner[..]
             }
             _ => element.value,
@@ -166,7 +182,7 @@ fn redact_array(expression: &Expression, array: &RawDocument, depth: usize) -> R
 impl Stage for RedactStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         while let Some(document) = self.source.next(context)? {
-            if let Some(kept) = redact(&self.expression, &document, 0)? {
+            if let Some(kept) = redact(&self.expression, context.evaluation, &document, 0)? {
                 return Ok(Some(SharedDocument::new(kept.into())?));
             }
             self.checkpoint.tick(context)?;

@@ -256,10 +256,11 @@ impl<'a> Application<'a> {
             add(&field.node)?;
         }
         for (step, node) in &branch.elements {
+            self.around.evaluation.step()?;
             let applies = match step {
                 ElementStep::All => true,
                 ElementStep::Matched => self.matched()? == index,
-                ElementStep::Filtered(filter) => self.filters[*filter].matches(item, self.around.collator)?,
+                ElementStep::Filtered(filter) => self.filters[*filter].matches(item, self.around.scope())?,
             };
             if applies {
                 add(node)?;

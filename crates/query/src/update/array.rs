@@ -168,8 +168,10 @@ fn saturating(number: u64) -> usize {
 impl PushSort {
     fn sort(&self, items: &mut Vec<Item<'_>>, around: &Surroundings<'_>) -> Result<(), QueryError> {
         let values = items.iter().map(|item| item.value()).collect::<Result<Vec<_>, _>>()?;
-        let mut places: Vec<usize> = (0..items.len()).collect();
-        places.sort_by(|a, b| self.order(values[*a], values[*b], around));
+        let places: Vec<usize> = (0..items.len()).collect();
+        let places = around
+            .evaluation
+            .sort(places, |a, b| self.order(values[*a], values[*b], around))?;
         *items = places.into_iter().map(|place| items[place]).collect();
         Ok(())
     }
@@ -224,8 +226,9 @@ impl AddToSet {
         let array = element.frame()?;
         let mut added: Vec<&Constant> = Vec::new();
         for value in &self.values {
-            let mut is_there = is_among(value, &added, around);
+            let mut is_there = is_among(value, &added, around)?;
             for item in Elements::new(array) {
+                around.evaluation.step()?;
                 is_there = is_there || equals(value, item?, around.collator())?;
             }
             if !is_there {
@@ -246,7 +249,7 @@ impl AddToSet {
     pub(super) fn create(&self, around: &Surroundings<'_>, out: &mut Vec<u8>) -> Result<u8, QueryError> {
         let mut added: Vec<&Constant> = Vec::new();
         for value in &self.values {
-            if !is_among(value, &added, around) {
+            if !is_among(value, &added, around)? {
                 added.push(value);
             }
         }
@@ -259,10 +262,14 @@ impl AddToSet {
     }
 }
 
-fn is_among(value: &Constant, others: &[&Constant], around: &Surroundings<'_>) -> bool {
-    others
-        .iter()
-        .any(|other| keys::order::compare_with(value.value(), other.value(), around.collator()).is_eq())
+fn is_among(value: &Constant, others: &[&Constant], around: &Surroundings<'_>) -> Result<bool, QueryError> {
+    for other in others {
+        around.evaluation.step()?;
+        if keys::order::compare_with(value.value(), other.value(), around.collator()).is_eq() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Writes the elements that `keep` approves of, numbered anew; `Same` when these are all.
@@ -316,9 +323,13 @@ impl Pull {
             return Err(QueryError::bad_value("Cannot apply $pull to a non-array value"));
         }
         retain(element, out, |_, item| match self {
-            Pull::Matching(condition) => Ok(!condition.matches(item, around.collator())?),
+            Pull::Matching(condition) => {
+                around.evaluation.step()?;
+                Ok(!condition.matches(item, around.scope())?)
+            }
             Pull::Equal(values) => {
                 for value in values {
+                    around.evaluation.step()?;
                     if equals(value, item, around.collator())? {
                         return Ok(false);
                     }

@@ -12,6 +12,8 @@ use keys::Collator;
 use super::UpdateContext;
 use super::array::{AddToSet, Pull, Push};
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
+use crate::matcher::Scope;
 use crate::path::Path;
 use crate::raw::{self, Constant, Element};
 use crate::value::Value;
@@ -76,6 +78,7 @@ pub(super) enum Change {
 pub(super) struct Surroundings<'a> {
     pub(super) root: &'a RawDocument,
     pub(super) context: &'a UpdateContext,
+    pub(super) evaluation: &'a EvaluationContext<'a>,
     pub(super) is_insert: bool,
     pub(super) collator: Option<&'a Arc<dyn Collator>>,
 }
@@ -83,6 +86,14 @@ pub(super) struct Surroundings<'a> {
 impl Surroundings<'_> {
     pub(super) fn collator(&self) -> Option<&dyn Collator> {
         self.collator.map(|collator| &**collator)
+    }
+
+    /// What filters on elements are evaluated with.
+    pub(super) fn scope(&self) -> Scope<'_> {
+        Scope {
+            collator: self.collator(),
+            context: self.evaluation,
+        }
     }
 
     /// The document for messages: `{_id: 1}`.

@@ -28,8 +28,9 @@ use self::pipeline::Pipeline;
 use self::replace::Replacement;
 use self::tree::Branch;
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
-use crate::matcher::{self, MatchDetails, MatchExpr, Matcher};
+use crate::matcher::{self, MatchDetails, MatchExpr, Matcher, Scope};
 use crate::raw::{self, Element, Elements, Frame, kind, nesting_depth};
 use crate::value::scan::frame;
 
@@ -66,12 +67,12 @@ struct ArrayFilter {
 }
 
 impl ArrayFilter {
-    fn matches(&self, item: Element<'_>, collator: Option<&Arc<dyn Collator>>) -> Result<bool, QueryError> {
+    fn matches(&self, item: Element<'_>, scope: Scope<'_>) -> Result<bool, QueryError> {
         let mut bytes = Vec::with_capacity(item.value_bytes().len() + self.identifier.len() + 7);
         let document = Frame::begin(&mut bytes);
         raw::append(&mut bytes, item.kind(), self.identifier.as_bytes(), item.value_bytes());
         document.finish(&mut bytes);
-        matcher::matches_expr(&self.filter, frame(&bytes)?, collator.map(|collator| &**collator))
+        matcher::matches_expr(&self.filter, frame(&bytes)?, scope)
     }
 }
 
@@ -128,8 +129,13 @@ impl Update {
     }
 
     /// The changed document; `None` when nothing changes.
-    pub fn apply(&self, document: &RawDocument, context: &UpdateContext) -> Result<Option<Vec<u8>>, QueryError> {
-        let Some(changed) = self.evaluate(document, context, false)? else {
+    pub fn apply(
+        &self,
+        document: &RawDocument,
+        context: &UpdateContext,
+        evaluation: &EvaluationContext<'_>,
+    ) -> Result<Option<Vec<u8>>, QueryError> {
+        let Some(changed) = self.evaluate(document, context, evaluation, false)? else {
             return Ok(None);
         };
         if changed == document.as_bytes() {
@@ -148,10 +154,11 @@ impl Update {
         filter: &Matcher,
         generated_id: ObjectId,
         context: &UpdateContext,
+        evaluation: &EvaluationContext<'_>,
     ) -> Result<Vec<u8>, QueryError> {
         let base = upsert::base(filter, self.is_replacement())?;
         let base = frame(&base)?;
-        let result = self.evaluate(base, context, true)?;
+        let result = self.evaluate(base, context, evaluation, true)?;
         let result = result.as_deref().map_or(Ok(base), frame)?;
         let id = raw::find(result, b"_id")?;
         if raw::find(base, b"_id")?.is_some() {
@@ -181,6 +188,7 @@ impl Update {
         &self,
         document: &RawDocument,
         context: &UpdateContext,
+        evaluation: &EvaluationContext<'_>,
         is_insert: bool,
     ) -> Result<Option<Vec<u8>>, QueryError> {
         match &self.form {
@@ -188,6 +196,7 @@ impl Update {
                 let around = Surroundings {
                     root: document,
                     context,
+                    evaluation,
                     is_insert,
                     collator: self.collator.as_ref(),
                 };
@@ -197,7 +206,7 @@ impl Update {
                 Ok(changed.then_some(out))
             }
             Form::Replacement(replacement) => Ok(Some(replacement.apply(document, context)?)),
-            Form::Pipeline(pipeline) => Ok(Some(pipeline.apply(document)?)),
+            Form::Pipeline(pipeline) => Ok(Some(pipeline.apply(document, evaluation)?)),
         }
     }
 

@@ -4,6 +4,7 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 use wire::ErrorCode;
 
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
 use crate::project::Projection;
 use crate::raw::{self, Elements, Frame};
@@ -38,14 +39,18 @@ impl Pipeline {
     }
 
     /// The changed document, the old `_id` in front.
-    pub(super) fn apply(&self, document: &RawDocument) -> Result<Vec<u8>, QueryError> {
+    pub(super) fn apply(
+        &self,
+        document: &RawDocument,
+        evaluation: &EvaluationContext<'_>,
+    ) -> Result<Vec<u8>, QueryError> {
         let mut current = document.as_bytes().to_vec();
         for stage in &self.stages {
             let mut next = Vec::with_capacity(current.len() + 64);
             match stage {
-                Stage::Project(projection) => projection.apply(frame(&current)?, None, &mut next)?,
+                Stage::Project(projection) => projection.apply(frame(&current)?, None, evaluation, &mut next)?,
                 Stage::ReplaceRoot(expression) => {
-                    let value = expression.evaluate_on(frame(&current)?)?;
+                    let value = expression.evaluate_on(frame(&current)?, evaluation)?;
                     let Some(root) = value.as_document() else {
                         let message = format!(
                             "'newRoot' expression must evaluate to an object, but resulting value was of type: '{}'",

@@ -28,7 +28,8 @@ fn apply_with(
     document: &bson::Document,
     now: &UpdateContext,
 ) -> Result<Option<bson::Document>, QueryError> {
-    let changed = parse_with(&update.into(), filters)?.apply(&raw_of(document), now)?;
+    let changed =
+        parse_with(&update.into(), filters)?.apply(&raw_of(document), now, &EvaluationContext::uninterrupted())?;
     Ok(changed.map(|bytes| RawDocumentBuf::from_bytes(bytes).unwrap().try_into().unwrap()))
 }
 
@@ -782,7 +783,12 @@ fn pipelines() {
 
 fn upsert(filter: bson::Document, update: impl Into<Bson>) -> Result<bson::Document, QueryError> {
     let matcher = Matcher::parse(&raw_of(&filter), &context()).unwrap();
-    let bytes = parse_with(&update.into(), &[])?.upsert(&matcher, ObjectId::from_bytes([5; 12]), &NOW)?;
+    let bytes = parse_with(&update.into(), &[])?.upsert(
+        &matcher,
+        ObjectId::from_bytes([5; 12]),
+        &NOW,
+        &EvaluationContext::uninterrupted(),
+    )?;
     Ok(RawDocumentBuf::from_bytes(bytes).unwrap().try_into().unwrap())
 }
 

@@ -10,6 +10,7 @@ use super::apply::Application;
 use super::leaf::{Leaf, Surroundings};
 use super::tree::{Branch, Step, UpdatePath};
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::matcher::{CompareOp, MatchDetails, MatchExpr, Matcher, Test};
 use crate::raw::{self, Constant, EMPTY_DOCUMENT, Element, Elements, Frame};
 use crate::value::scan::frame;
@@ -52,6 +53,7 @@ pub(super) fn base(filter: &Matcher, only_id: bool) -> Result<Vec<u8>, QueryErro
     let around = Surroundings {
         root: empty,
         context: &context,
+        evaluation: &EvaluationContext::uninterrupted(),
         is_insert: true,
         collator: None,
     };

@@ -30,6 +30,7 @@ pub use sort::SortPattern;
 pub use write::{ArrayWriter, DocumentWriter, append_element_header};
 
 use crate::error::QueryError;
+use crate::evaluation::BYTES_PER_STEP;
 use scan::{Elements, Malformed};
 
 /// Text that is borrowed or shared.
@@ -133,10 +134,25 @@ pub struct List<'a> {
     items: Vec<Value<'a>>,
     /// Levels of computed arrays, this one included: at most [`DEPTH_MAX`], so that walking and dropping may recurse.
     depth: u16,
+    /// Bytes of the elements, those of shared ones each time they appear: at most [`ARRAY_BYTES_MAX`], so that an array
+    /// of arrays that share their elements can be written out.
+    bytes: usize,
 }
 
 /// How deep computed arrays may nest; stored documents nest at most 200 levels.
 pub const DEPTH_MAX: u16 = 250;
+
+/// Bytes that the elements of a computed array may take.
+pub(crate) const ARRAY_BYTES_MAX: usize = 100 << 20;
+
+/// The error for an array beyond [`ARRAY_BYTES_MAX`].
+#[cold]
+pub(crate) fn array_too_large() -> QueryError {
+    QueryError::new(
+        wire::ErrorCode::ExceededMemoryLimit,
+        format!("an array computed by an expression would exceed the memory limit of {ARRAY_BYTES_MAX} bytes"),
+    )
+}
 
 impl<'a> Deref for List<'a> {
     type Target = [Value<'a>];
@@ -202,15 +218,20 @@ impl<'a> Value<'a> {
         Value::String(Text::Borrowed(text))
     }
 
-    /// An array value of computed elements. A missing element becomes null. Fails (15) when arrays nest too deeply.
+    /// An array value of computed elements. A missing element becomes null. Fails when arrays nest too deeply (15) or take
+    /// too much memory (146).
     pub fn array(mut items: Vec<Value<'a>>) -> Result<Value<'a>, QueryError> {
-        let mut depth = 0;
+        let (mut depth, mut bytes) = (0, 0_usize);
         for item in &mut items {
             match item {
                 Value::Missing => *item = Value::Null,
                 Value::Array(ArrayValue::List(list)) => depth = depth.max(list.depth),
                 _ => {}
             }
+            bytes = bytes.saturating_add(item.approximate_bytes());
+        }
+        if bytes > ARRAY_BYTES_MAX {
+            return Err(array_too_large());
         }
         if depth >= DEPTH_MAX {
             return Err(QueryError::new(
@@ -221,6 +242,7 @@ impl<'a> Value<'a> {
         Ok(Value::Array(ArrayValue::List(Arc::new(List {
             items,
             depth: depth + 1,
+            bytes,
         }))))
     }
 
@@ -229,6 +251,7 @@ impl<'a> Value<'a> {
         Value::Array(ArrayValue::List(Arc::new(List {
             items: Vec::new(),
             depth: 1,
+            bytes: 0,
         })))
     }
 
@@ -368,11 +391,38 @@ impl<'a> Value<'a> {
             Value::Binary(_, bytes) => bytes.len() + 16,
             Value::Document(document) => document.as_bytes().len() + 32,
             Value::Array(ArrayValue::Raw(array)) => array.as_bytes().len() + 32,
-            Value::Array(ArrayValue::List(items)) => items.iter().map(Value::approximate_bytes).sum::<usize>() + 40,
+            Value::Array(ArrayValue::List(list)) => list.bytes + 48,
             Value::Other(_) => 64,
             _ => 0,
         };
         held + size_of::<Value<'_>>()
+    }
+
+    /// As [`Value::approximate_bytes`], without what is borrowed.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        match self {
+            Value::String(Text::Borrowed(_))
+            | Value::Symbol(Text::Borrowed(_))
+            | Value::JavaScript(Text::Borrowed(_))
+            | Value::Binary(_, Blob::Borrowed(_))
+            | Value::Document(DocumentValue::Borrowed(_))
+            | Value::Array(ArrayValue::Raw(DocumentValue::Borrowed(_))) => size_of::<Value<'_>>(),
+            owned => owned.approximate_bytes(),
+        }
+    }
+
+    /// Steps that it takes to run once through this value.
+    #[inline]
+    pub(crate) fn steps(&self) -> usize {
+        match self {
+            Value::String(text) | Value::Symbol(text) | Value::JavaScript(text) => text.len() / BYTES_PER_STEP,
+            Value::Binary(_, bytes) => bytes.len() / BYTES_PER_STEP,
+            Value::Document(document) | Value::Array(ArrayValue::Raw(document)) => {
+                document.as_bytes().len() / BYTES_PER_STEP
+            }
+            Value::Array(ArrayValue::List(list)) => list.bytes / BYTES_PER_STEP,
+            _ => 0,
+        }
     }
 }
 
@@ -415,16 +465,25 @@ impl<'a> ArrayValue<'a> {
         }
     }
 
+    /// Bytes of memory that it takes, without what is borrowed.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        match self {
+            ArrayValue::Raw(DocumentValue::Borrowed(_)) => 0,
+            ArrayValue::Raw(DocumentValue::Shared(array)) => array.as_bytes().len(),
+            ArrayValue::List(list) => list.bytes,
+        }
+    }
+
     fn into_owned(self) -> ArrayValue<'static> {
         match self {
             ArrayValue::Raw(frame) => ArrayValue::Raw(frame.into_owned()),
             ArrayValue::List(list) => {
-                let depth = list.depth;
+                let (depth, bytes) = (list.depth, list.bytes);
                 let items = match Arc::try_unwrap(list) {
                     Ok(list) => list.items.into_iter().map(Value::into_owned).collect(),
                     Err(list) => list.iter().cloned().map(Value::into_owned).collect(),
                 };
-                ArrayValue::List(Arc::new(List { items, depth }))
+                ArrayValue::List(Arc::new(List { items, depth, bytes }))
             }
         }
     }

@@ -62,6 +62,11 @@ impl<'b> DocumentWriter<'b> {
         }
     }
 
+    /// Ends the frame that begins `out`.
+    pub(crate) fn close(out: &mut Vec<u8>) {
+        DocumentWriter { out, start: 0 }.finish();
+    }
+
     /// Ends the frame.
     pub fn finish(self) {
         self.out.push(0);

@@ -41,8 +41,8 @@ impl Fixture {
         Self { storage, clock }
     }
 
-    pub(super) fn op(&self) -> Operation {
-        Operation::new(self.clock.clone(), 1)
+    pub(super) fn op(&self) -> Arc<Operation> {
+        Arc::new(Operation::new(self.clock.clone(), 1))
     }
 
     pub(super) fn create(&self, name: &str, options: RawDocumentBuf) {

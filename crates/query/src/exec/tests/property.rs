@@ -2,6 +2,7 @@
 
 use super::fixture::{Fixture, ns, pick, plain};
 use super::generate::{document, filter, indexable_filter, key, partial, path, raw};
+use crate::EvaluationContext;
 use crate::exec::describe::{Detail, describe};
 use crate::exec::executor::{Body, Planned};
 use crate::exec::sort_key::SortKeys;
@@ -226,10 +227,11 @@ impl Case {
     /// `None` when the documents cannot be sorted: parallel arrays.
     fn reference(&self, asked: &Asked) -> Option<Reference> {
         let matcher = Matcher::parse(&asked.filter, &self.context).expect("a filter");
-        let matching = self
-            .documents
-            .iter()
-            .filter(|(_, document)| matcher.matches(document).expect("matchable"));
+        let matching = self.documents.iter().filter(|(_, document)| {
+            matcher
+                .matches(document, &EvaluationContext::uninterrupted())
+                .expect("matchable")
+        });
         let matches: Vec<i32> = matching.map(|(id, _)| *id).collect();
         let mut order = self.order(asked, &matches);
         if asked.sort.is_some() && order.iter().any(Option::is_none) {
@@ -322,7 +324,12 @@ impl Case {
             if let Some(project) = &project {
                 expected.clear();
                 project
-                    .apply(&self.documents[id], None, &mut expected)
+                    .apply(
+                        &self.documents[id],
+                        None,
+                        &EvaluationContext::uninterrupted(),
+                        &mut expected,
+                    )
                     .expect("projected");
             }
             if plan.contains("PROJECTION_COVERED") {

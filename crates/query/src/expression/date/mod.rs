@@ -15,6 +15,7 @@ use super::operator::{Computed, NamedOperator, failure};
 use super::parse::Parser;
 use super::{Evaluation, Node, Special};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::value::Value;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
@@ -68,7 +69,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("amount", true),
             ("timezone", false),
         ],
-        apply: |name, v| date_add(name, v, 1),
+        apply: |name, _, v| date_add(name, v, 1),
         codes: [5166400, 5166401, 5166402],
     },
     NamedOperator {
@@ -79,7 +80,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("amount", true),
             ("timezone", false),
         ],
-        apply: |name, v| date_add(name, v, -1),
+        apply: |name, _, v| date_add(name, v, -1),
         codes: [5166400, 5166401, 5166402],
     },
     NamedOperator {
@@ -275,7 +276,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-fn date_to_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn date_to_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (date, format, zone, on_null) = (
         arguments.required(),
@@ -313,7 +314,7 @@ fn date_to_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Com
     Ok(Value::string(text))
 }
 
-fn date_from_string<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn date_from_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (text, format, zone, on_error, on_null) = (
         arguments.required(),
@@ -410,7 +411,7 @@ fn week_start(value: Option<&Value<'_>>, code: i32, name: &str) -> Result<Option
     }
 }
 
-fn date_diff<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn date_diff<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (start, end, unit) = (arguments.required(), arguments.required(), arguments.required());
     let (zone, first_day) = (arguments.optional(), arguments.optional());
@@ -449,7 +450,7 @@ fn date_diff<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Compu
     }
 }
 
-fn date_trunc<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn date_trunc<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (date, unit, size) = (arguments.required(), arguments.required(), arguments.optional());
     let (zone, first_day) = (arguments.optional(), arguments.optional());

@@ -6,12 +6,17 @@ use super::calendar::{
 use super::zone::Zone;
 use super::{Arguments, date_ms};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::finished_document;
 use crate::expression::operator::{Computed, failure};
 use crate::value::number::Number;
 use crate::value::{DocumentWriter, Value};
 
-pub(super) fn date_to_parts<'a>(_: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+pub(super) fn date_to_parts<'a>(
+    _: &'static str,
+    _: &EvaluationContext<'_>,
+    arguments: Vec<Option<Value<'a>>>,
+) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (date, zone, iso) = (arguments.required(), arguments.optional(), arguments.optional());
     if date.is_nullish() {
@@ -104,7 +109,11 @@ fn part(value: Option<&Value<'_>>, name: &str, default: i64) -> Result<Option<i6
     Ok(Some(number))
 }
 
-pub(super) fn date_from_parts<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+pub(super) fn date_from_parts<'a>(
+    name: &'static str,
+    _: &EvaluationContext<'_>,
+    arguments: Vec<Option<Value<'a>>>,
+) -> Computed<'a> {
     let given = |index: usize| arguments.get(index).and_then(Option::as_ref);
     let natural = (0..3).any(|index| given(index).is_some());
     let iso = (3..6).any(|index| given(index).is_some());

@@ -2,6 +2,7 @@
 //! Every operator: the usual case, null and missing, the wrong type with its code.
 
 mod arrays;
+mod bounds;
 mod dates;
 mod numbers;
 mod scopes;
@@ -15,6 +16,7 @@ use vfs::SeededRandom;
 
 use super::{Expression, ExpressionContext};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::value::SharedDocument;
 
 /// 2026-01-02T03:04:05.006Z
@@ -34,7 +36,8 @@ pub(super) fn evaluate(expression: impl Into<Bson>, root: &Document) -> Result<O
     let raw = wrapped.iter().next().unwrap().unwrap().1;
     let expression = Expression::parse(raw, &context())?;
     let root = shared(root);
-    let value = expression.evaluate_on(&root)?;
+    let evaluation = EvaluationContext::uninterrupted();
+    let value = expression.evaluate_on(&root, &evaluation)?;
     let wrapped = value.wrapped();
     let decoded = Document::try_from(wrapped.as_raw()).unwrap();
     Ok(decoded.get("").cloned())

@@ -38,7 +38,9 @@ impl Execution for Memory {
             let document = shared(document);
             let matches = match &request.filter {
                 None => true,
-                Some(filter) => Matcher::parse(filter, request.context)?.matches(&document)?,
+                Some(filter) => {
+                    Matcher::parse(filter, request.context)?.matches(&document, &EvaluationContext::uninterrupted())?
+                }
             };
             if matches {
                 documents.push(document);
@@ -68,7 +70,11 @@ pub(super) fn parse(stages: &[Document]) -> Result<Pipeline, QueryError> {
 pub(super) fn drain(pipeline: Pipeline, input: &[Document], memory: &Memory) -> Result<Vec<Document>, QueryError> {
     let source = IteratorSource::new(input.iter().map(shared).collect::<Vec<_>>());
     let mut top = pipeline.run(Box::new(source))?;
-    let mut context = StageContext { execution: memory };
+    let evaluation = EvaluationContext::uninterrupted();
+    let mut context = StageContext {
+        execution: memory,
+        evaluation: &evaluation,
+    };
     let mut found = Vec::new();
     while let Some(document) = top.next(&mut context)? {
         found.push(Document::try_from(document.as_raw()).unwrap());

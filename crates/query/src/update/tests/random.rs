@@ -5,6 +5,7 @@ use bson::{Bson, bson, doc};
 use proptest::prelude::*;
 
 use super::{NOW, apply, parse_with};
+use crate::EvaluationContext;
 use crate::matcher::tests::raw_of;
 use wire::ErrorCode;
 
@@ -175,7 +176,7 @@ proptest! {
         let damaged = bson::RawDocument::from_bytes(&bytes).unwrap();
         for operator in ["$set", "$unset", "$inc", "$push", "$addToSet", "$pull", "$pop", "$rename", "$min", "$bit", "$currentDate"] {
             if let Ok(update) = parse_with(&bson!({operator: update.clone()}), &[]) {
-                let _ = update.apply(damaged, &NOW);
+                let _ = update.apply(damaged, &NOW, &EvaluationContext::uninterrupted());
             }
         }
     }

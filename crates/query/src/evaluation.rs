@@ -1,0 +1,182 @@
+//! What one evaluation shares with the operation it runs for: when to end, and how much memory it may take.
+//!
+//! Everything that walks a client's data in a loop (expressions, filters, updates, projections) is given an
+//! [`EvaluationContext`] by reference and counts its steps there; every few thousand the operation is asked whether it
+//! goes on, so that `maxTimeMS`, `killOp`, a client that has gone and the end of the server are heeded inside a single
+//! expression, too.
+//! - A step is some tens of nanoseconds of work. Operators that run through bytes at memory's speed count
+//!   [`BYTES_PER_STEP`] of them as one.
+//! - Memory is counted as a stack: whoever keeps values while others are computed *holds* their bytes and releases them
+//!   when it is done with them. What a single operator needs is bounded by the size of its result.
+//!
+//! Nothing here is atomic: a context belongs to one thread and one call.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use storage::{Operation, StorageError};
+use wire::ErrorCode;
+
+use crate::error::QueryError;
+
+/// Steps between two looks at the operation: a fraction of a millisecond.
+const STEPS_PER_CHECK: u32 = 2048;
+
+/// Bytes that count as one step where they are scanned, copied or hashed as a whole.
+pub(crate) const BYTES_PER_STEP: usize = 128;
+
+/// Elements that are sorted without a look at the operation.
+const SORTED_RUN: usize = 1024;
+
+/// Bytes that the values of one evaluation may take together.
+pub(crate) const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// See the module.
+pub struct EvaluationContext<'o> {
+    operation: Option<&'o Operation>,
+    /// Steps until the operation is asked again. Zero at the start: even the first step of a killed operation fails.
+    steps_left: Cell<u32>,
+    /// Bytes held now.
+    held: Cell<usize>,
+}
+
+impl<'o> EvaluationContext<'o> {
+    /// A context that ends with `operation`.
+    pub fn new(operation: &'o Operation) -> Self {
+        Self::of(Some(operation))
+    }
+
+    /// A context that nothing interrupts: for what no client waits for.
+    pub fn uninterrupted() -> Self {
+        Self::of(None)
+    }
+
+    pub(crate) fn of(operation: Option<&'o Operation>) -> Self {
+        Self {
+            operation,
+            steps_left: Cell::new(0),
+            held: Cell::new(0),
+        }
+    }
+
+    /// Counts one step; fails when the operation is to end.
+    #[inline]
+    pub fn step(&self) -> Result<(), QueryError> {
+        self.steps(1)
+    }
+
+    /// Counts several steps.
+    #[inline]
+    pub fn steps(&self, steps: usize) -> Result<(), QueryError> {
+        let left = self.steps_left.get();
+        if steps < left as usize {
+            self.steps_left.set(left - steps as u32);
+            return Ok(());
+        }
+        self.check()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check(&self) -> Result<(), QueryError> {
+        self.steps_left.set(STEPS_PER_CHECK);
+        match self.operation {
+            Some(operation) => Ok(operation.check_now().map_err(StorageError::from)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Sorts stably, a step for each comparison of a merge: short runs are sorted as slices and then merged, because a
+    /// slice's sort cannot be left once it has begun.
+    pub(crate) fn sort<T>(
+        &self,
+        mut items: Vec<T>,
+        mut compare: impl FnMut(&T, &T) -> Ordering,
+    ) -> Result<Vec<T>, QueryError> {
+        if items.len() <= SORTED_RUN {
+            items.sort_by(compare);
+            self.steps(items.len())?;
+            return Ok(items);
+        }
+        let mut runs = Vec::with_capacity(items.len().div_ceil(SORTED_RUN));
+        let mut items = items.into_iter();
+        loop {
+            let mut run: Vec<T> = items.by_ref().take(SORTED_RUN).collect();
+            if run.is_empty() {
+                break;
+            }
+            run.sort_by(&mut compare);
+            self.steps(SORTED_RUN)?;
+            runs.push(run);
+        }
+        while runs.len() > 1 {
+            let mut merged = Vec::with_capacity(runs.len().div_ceil(2));
+            let mut pairs = runs.into_iter();
+            while let Some(left) = pairs.next() {
+                merged.push(match pairs.next() {
+                    Some(right) => self.merge(left, right, &mut compare)?,
+                    None => left,
+                });
+            }
+            runs = merged;
+        }
+        Ok(runs.pop().unwrap_or_default())
+    }
+
+    fn merge<T>(
+        &self,
+        left: Vec<T>,
+        right: Vec<T>,
+        compare: &mut impl FnMut(&T, &T) -> Ordering,
+    ) -> Result<Vec<T>, QueryError> {
+        let mut merged = Vec::with_capacity(left.len() + right.len());
+        let (mut left, mut right) = (left.into_iter(), right.into_iter());
+        while let (Some(first), Some(second)) = (left.as_slice().first(), right.as_slice().first()) {
+            self.step()?;
+            // Equal ones stay in their order.
+            let next = match compare(first, second) {
+                Ordering::Greater => right.next(),
+                Ordering::Less | Ordering::Equal => left.next(),
+            };
+            merged.extend(next);
+        }
+        merged.extend(left);
+        merged.extend(right);
+        Ok(merged)
+    }
+
+    /// Notes that values of so many bytes are kept; fails (146) when all of them are too much.
+    #[inline]
+    pub(crate) fn hold(&self, bytes: usize) -> Result<(), QueryError> {
+        let held = self.held.get().saturating_add(bytes);
+        self.held.set(held);
+        if held > HELD_BYTES_MAX {
+            return Err(QueryError::new(
+                ErrorCode::ExceededMemoryLimit,
+                format!("the values of an expression exceed the memory limit of {HELD_BYTES_MAX} bytes"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Bytes held now: to be given to [`EvaluationContext::release_to`].
+    #[inline]
+    pub(crate) fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// Forgets what has been held since [`EvaluationContext::held`] answered `mark`.
+    #[inline]
+    pub(crate) fn release_to(&self, mark: usize) {
+        debug_assert!(mark <= self.held.get(), "holds are released in the reverse order");
+        self.held.set(mark);
+    }
+}
+
+/// Whether an error tells that the operation has to end, and not that something is wrong with what it evaluates.
+pub(crate) fn is_interruption(error: &QueryError) -> bool {
+    matches!(error, QueryError::Storage(StorageError::Interrupted(_)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

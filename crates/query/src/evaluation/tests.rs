@@ -1,0 +1,200 @@
+//! Filters and updates end with their operation, and sorting in runs sorts.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bson::{Bson, Document, RawArrayBuf, RawBsonRef, RawDocumentBuf, doc};
+use proptest::prelude::*;
+use storage::Interrupted;
+
+use super::*;
+use crate::expression::ExpressionContext;
+use crate::matcher::{MatchDetails, Matcher};
+use crate::project::Projection;
+use crate::update::{Update, UpdateContext};
+
+/// A clock that each look moves on by a millisecond, so that a deadline is a number of looks.
+#[derive(Default)]
+pub(crate) struct LookedAt(AtomicU64);
+
+impl LookedAt {
+    /// How often it was looked at.
+    pub(crate) fn looks(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl vfs::Clock for LookedAt {
+    fn now_ms(&self) -> i64 {
+        0
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+fn raw(document: Document) -> RawDocumentBuf {
+    RawDocumentBuf::try_from(&document).unwrap()
+}
+
+fn expressions() -> ExpressionContext {
+    ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(1)))
+}
+
+/// Runs with an operation whose time is over after twenty looks at it; true when that ended it.
+fn is_ended(run: impl FnOnce(&EvaluationContext<'_>) -> Result<(), QueryError>) -> bool {
+    let operation = Operation::new(Arc::new(LookedAt::default()), 1);
+    operation.set_deadline_ms(20);
+    match run(&EvaluationContext::new(&operation)) {
+        Ok(()) => false,
+        Err(QueryError::Storage(StorageError::Interrupted(Interrupted::TimeExpired))) => true,
+        Err(other) => panic!("ended by {other}"),
+    }
+}
+
+#[test]
+fn filters_end_with_their_operation() {
+    let numbers: Vec<Bson> = (0..1000).map(Bson::Int32).collect();
+    let objects: Vec<Bson> = (0..1000)
+        .map(|i| Bson::Document(doc! {"a": [i, i + 1], "b": i}))
+        .collect();
+    let document = raw(doc! {"n": numbers, "o": objects});
+    let absent: Vec<Bson> = (2000..3000).map(|i| Bson::Document(doc! {"n": i})).collect();
+    for filter in [
+        doc! {"$or": absent.clone()},
+        doc! {"$nor": absent},
+        doc! {"$or": (0..1000).map(|i| doc! {"o": {"$elemMatch": {"b": {"$lt": 0}, "a": i}}}).collect::<Vec<_>>()},
+        doc! {"$and": (0..1000).map(|_| doc! {"n": {"$elemMatch": {"$gte": 999}}}).collect::<Vec<_>>()},
+        doc! {"$and": (0..1000).map(|_| doc! {"o.a": {"$gte": 1000}}).collect::<Vec<_>>()},
+        doc! {"$expr": {"$anyElementTrue": {"$map": {"input": {"$range": [0, 1000]}, "in": {"$in": [-1, "$n"]}}}}},
+    ] {
+        let matcher = Matcher::parse(&raw(filter.clone()), &expressions()).unwrap();
+        let ended = is_ended(|context| matcher.matches(&document, context).map(drop));
+        assert!(ended, "{:.100}", filter.to_string());
+    }
+}
+
+#[test]
+fn updates_and_projections_end_with_their_operation() {
+    let numbers: Vec<Bson> = (0..1000).map(Bson::Int32).collect();
+    let others: Vec<Bson> = (1000..2000).map(Bson::Int32).collect();
+    let document = raw(doc! {"_id": 1, "n": numbers});
+    let identifiers = |one: fn(i32) -> (String, Bson)| (0..500).map(one).collect::<Document>();
+    let context = UpdateContext {
+        now_ms: 0,
+        timestamp: bson::Timestamp { time: 1, increment: 1 },
+        keep_empty_timestamps: false,
+        details: MatchDetails::default(),
+    };
+    let mut filters = RawArrayBuf::new();
+    for i in 0..500 {
+        filters.push(raw(doc! {format!("e{i}"): {"$lt": 0}}));
+    }
+    for (update, filters) in [
+        (doc! {"$addToSet": {"n": {"$each": others.clone()}}}, None),
+        (doc! {"$addToSet": {"new": {"$each": others.clone()}}}, None),
+        (doc! {"$pullAll": {"n": others.clone()}}, None),
+        (
+            doc! {"$pull": {"n": {"$in": others.clone(), "$not": {"$elemMatch": {"$gt": 5}}}}},
+            None,
+        ),
+        (
+            doc! {"$set": identifiers(|i| (format!("n.$[e{i}]"), Bson::Null))},
+            Some(&*filters),
+        ),
+    ] {
+        let update_raw = raw(update.clone());
+        let parsed = Update::parse(RawBsonRef::Document(&update_raw), filters, &expressions()).unwrap();
+        // Several applications, as of several documents.
+        let ended =
+            is_ended(|evaluation| (0..100).try_for_each(|_| parsed.apply(&document, &context, evaluation).map(drop)));
+        assert!(ended, "{:.100}", update.to_string());
+    }
+    let spec = raw(doc! {"n": {"$elemMatch": {"$lt": 0}}});
+    let projection = Projection::parse(&spec, None, &expressions()).unwrap();
+    assert!(is_ended(|evaluation| {
+        (0..100).try_for_each(|_| projection.apply(&document, None, evaluation, &mut Vec::new()))
+    }));
+}
+
+#[test]
+fn all_of_many_values_walks_the_array_once() {
+    // 10,000 values on an array of 10,000 took seconds for one document: each value walked the array.
+    let numbers: Vec<Bson> = (0..10_000).rev().map(Bson::Int32).collect();
+    let document = raw(doc! {"n": numbers.clone()});
+    for (wanted, expected) in [
+        (numbers.clone(), true),
+        ([&numbers[..], &[Bson::Int32(-1)]].concat(), false),
+    ] {
+        let filter = raw(doc! {"n": {"$all": wanted}});
+        let matcher = Matcher::parse(&filter, &expressions()).unwrap();
+        let clock = Arc::new(LookedAt::default());
+        let operation = Operation::new(clock.clone(), 1);
+        operation.set_deadline_ms(1 << 40);
+        let found = matcher.matches(&document, &EvaluationContext::new(&operation)).unwrap();
+        assert_eq!(found, expected);
+        assert!(clock.looks() < 200, "{} looks are no single walk", clock.looks());
+    }
+}
+
+#[test]
+fn many_equalities_answer_as_each_of_them_does() {
+    let values: Vec<Bson> = vec![
+        Bson::Null,
+        Bson::Int32(1),
+        Bson::Double(1.0),
+        Bson::Double(f64::NAN),
+        "a".into(),
+        Bson::Array(vec![1.into(), 2.into()]),
+        Bson::Document(doc! {"x": 1}),
+        Bson::Boolean(true),
+        Bson::MinKey,
+    ];
+    let documents: Vec<Document> = [
+        doc! {},
+        doc! {"a": Bson::Null},
+        doc! {"a": values.clone()},
+        doc! {"a": [values.clone()]},
+        doc! {"a": [{"b": values.clone()}, {"b": 1}, {}, 5]},
+        doc! {"a": {"b": values[..8].to_vec()}},
+    ]
+    .into();
+    for path in ["a", "a.b"] {
+        for left_out in 0..=values.len() {
+            let mut wanted = values.clone();
+            if left_out < wanted.len() {
+                wanted.remove(left_out);
+            }
+            let all = raw(doc! {path: {"$all": wanted.clone()}});
+            let all = Matcher::parse(&all, &expressions()).unwrap();
+            for document in &documents {
+                let document = raw(document.clone());
+                let context = EvaluationContext::uninterrupted();
+                let one_by_one = wanted.iter().all(|value| {
+                    let one = raw(doc! {path: {"$all": [value.clone()]}});
+                    let one = Matcher::parse(&one, &expressions()).unwrap();
+                    one.matches(&document, &context).unwrap()
+                });
+                assert_eq!(
+                    all.matches(&document, &context).unwrap(),
+                    one_by_one,
+                    "{wanted:?} on {document:?}"
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn sorting_in_runs_is_stable(values in prop::collection::vec(0_u16..500, 0..6000)) {
+        let items: Vec<(u16, usize)> = values.into_iter().zip(0..).collect();
+        let mut expected = items.clone();
+        expected.sort_by_key(|(value, _)| *value);
+        let sorted = EvaluationContext::uninterrupted().sort(items, |a, b| a.0.cmp(&b.0)).unwrap();
+        prop_assert_eq!(sorted, expected);
+    }
+}
