@@ -99,6 +99,7 @@ pub fn reply_with_plan(
     let mut id = 0;
     call.report.n_returned = Some(returned);
     if keep {
+        executor.release();
         id = call.server.cursors.new_id();
         let plan_summary = call.report.plan_summary.clone();
         call.server.cursors.add(OpenCursor {

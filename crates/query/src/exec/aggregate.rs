@@ -231,7 +231,7 @@ impl stages::Stage for CountSource {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
         } else {
-            planned.run(ExecContext { storage, op }, &mut |_| {
+            planned.run(ExecContext { storage, op }, None, &mut |_| {
                 n += 1;
                 Ok(Flow::Continue)
             })?;

@@ -33,9 +33,8 @@ pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u6
     let Some(mut planned) = plan_count(*context, guard.as_ref(), request, Memory::Use)? else {
         return Ok(0);
     };
-    drop(guard);
     let mut n = 0;
-    planned.run(*context, &mut |_| {
+    planned.run(*context, guard, &mut |_| {
         n += 1;
         Ok(Flow::Continue)
     })?;

@@ -42,8 +42,7 @@ pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Res
     let Some(mut planned) = plan_distinct(*context, guard.as_ref(), request, Memory::Use)? else {
         return Ok(values.list);
     };
-    drop(guard);
-    planned.run(*context, &mut |row| {
+    planned.run(*context, guard, &mut |row| {
         values.add_row(row)?;
         Ok(Flow::Continue)
     })?;

@@ -28,6 +28,8 @@ const RECORDS_AHEAD_BYTES_MAX: usize = 1 << 20;
 pub struct PlanExecutor {
     ns: Namespace,
     pub(crate) body: Body,
+    /// The collection as it was locked for planning: the first run goes on with it.
+    locked: Option<CollectionGuard>,
     /// A document the sink refused.
     refused: Option<Vec<u8>>,
     ended: bool,
@@ -68,14 +70,18 @@ impl Planned {
         }
     }
 
-    /// Runs until `receive` stops it or the rows end, yielding in between.
+    /// Runs until `receive` stops it or the rows end, yielding in between. `locked` is the collection, where it is locked.
     pub(crate) fn run(
         &mut self,
         context: ExecContext<'_>,
+        mut locked: Option<CollectionGuard>,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Ran, QueryError> {
         let result = loop {
-            let guard = self.lock(context)?;
+            let guard = match locked.take() {
+                Some(guard) => guard,
+                None => self.lock(context)?,
+            };
             self.check_definition(&guard)?;
             let view = context.storage.read()?;
             let run = Run::new(context, &view, &guard);
@@ -146,12 +152,23 @@ fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
 
 impl PlanExecutor {
     pub(crate) fn new(ns: Namespace, body: Body) -> Self {
+        Self::locked(ns, body, None)
+    }
+
+    /// As [`PlanExecutor::new`]; its first run does not lock the collection again.
+    pub(crate) fn locked(ns: Namespace, body: Body, locked: Option<CollectionGuard>) -> Self {
         Self {
             ns,
             body,
+            locked,
             refused: None,
             ended: false,
         }
+    }
+
+    /// Gives up what it holds: before it is put aside without having run.
+    pub fn release(&mut self) {
+        self.locked = None;
     }
 
     /// What it reads: the collection, or the view it was asked of.
@@ -207,12 +224,14 @@ impl PlanExecutor {
         let ran = match &mut self.body {
             Body::Nothing => Ran::Exhausted,
             Body::Id(lookup) => {
-                if let Some((_, document)) = run_lookup(lookup, &self.ns, *context)? {
+                if let Some((_, document)) = run_lookup(lookup, &self.ns, *context, self.locked.take())? {
                     push(&document)?;
                 }
                 Ran::Exhausted
             }
-            Body::Plan(planned) => planned.run(*context, &mut |row: Row<'_>| push(row.document.bytes()))?,
+            Body::Plan(planned) => planned.run(*context, self.locked.take(), &mut |row: Row<'_>| {
+                push(row.document.bytes())
+            })?,
             Body::Pipeline(pipeline) => pipeline.run(*context, &mut push)?,
         };
         context.op.counters().n_returned.add(returned);
@@ -229,13 +248,13 @@ impl PlanExecutor {
     /// Records are read ahead a few at a time; each is given once.
     pub fn next_record(&mut self, context: &ExecContext<'_>) -> Result<Option<(RecordId, Bytes)>, QueryError> {
         match &mut self.body {
-            Body::Id(lookup) => run_lookup(lookup, &self.ns, *context),
+            Body::Id(lookup) => run_lookup(lookup, &self.ns, *context, self.locked.take()),
             Body::Plan(planned) => {
                 if planned.ahead.is_empty() && !self.ended {
                     let mut ahead = VecDeque::new();
                     let (rows_max, mut bytes) = (planned.ahead_max, 0);
                     planned.ahead_max = (rows_max * 4).min(RECORDS_AHEAD_MAX);
-                    let ran = planned.run(*context, &mut |row: Row<'_>| {
+                    let ran = planned.run(*context, self.locked.take(), &mut |row: Row<'_>| {
                         let document = row.document.to_bytes();
                         bytes += document.len();
                         ahead.push_back((row.id, document));
@@ -337,12 +356,17 @@ fn run_lookup(
     lookup: &mut IdLookup,
     ns: &Namespace,
     context: ExecContext<'_>,
+    locked: Option<CollectionGuard>,
 ) -> Result<Option<(RecordId, Bytes)>, QueryError> {
     if lookup.done {
         return Ok(None);
     }
     lookup.done = true;
-    let Some(guard) = context.storage.collection(context.op, ns, LockMode::IntentShared)? else {
+    let guard = match locked {
+        Some(guard) => Some(guard),
+        None => context.storage.collection(context.op, ns, LockMode::IntentShared)?,
+    };
+    let Some(guard) = guard else {
         return Ok(None);
     };
     let view = context.storage.read()?;

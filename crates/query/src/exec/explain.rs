@@ -99,6 +99,7 @@ fn explain_find(
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
     let mut executor = find_with(&context, request, Memory::Ignore)?;
+    executor.release();
     match &mut executor.body {
         Body::Plan(planned) => explain_planned(context, planned, wrapper, verbosity),
         Body::Pipeline(_) => Err(QueryError::new(
@@ -256,7 +257,7 @@ fn explain_planned(
 fn run_all(context: ExecContext<'_>, planned: &mut Planned) -> Result<(u64, Duration), QueryError> {
     let start = context.op.clock().monotonic();
     let mut rows = 0;
-    planned.run(context, &mut |_| {
+    planned.run(context, None, &mut |_| {
         rows += 1;
         Ok(Flow::Continue)
     })?;

@@ -47,22 +47,22 @@ pub(crate) fn find_with(
         Err(StorageError::IsView(_)) => return super::view::find(context, request),
         Err(error) => return Err(error.into()),
     };
-    let body = match (plain_id(request), guard) {
+    let body = match (plain_id(request), &guard) {
         (Some(_), None) => Body::Nothing,
         (Some(id), Some(guard)) => {
             guard.id_index().record_access();
             Body::Id(IdLookup::new(id))
         }
-        (None, guard) => {
+        (None, _) => {
             let expressions = expression_context(context, request.variables)?;
             let query = Query::parse(request, &expressions)?;
-            match guard {
+            match &guard {
                 None => Body::Nothing,
-                Some(guard) => Body::Plan(Box::new(plan(*context, &guard, query, request, memory)?)),
+                Some(guard) => Body::Plan(Box::new(plan(*context, guard, query, request, memory)?)),
             }
         }
     };
-    Ok(PlanExecutor::new(request.ns.clone(), body))
+    Ok(PlanExecutor::locked(request.ns.clone(), body, guard))
 }
 
 /// What expressions of one operation see.

@@ -103,7 +103,7 @@ impl PlanSource {
         self.ahead_max = (self.ahead_max * 4).min(AHEAD_MAX);
         let ahead = &mut self.ahead;
         let mut planned = self.planned.lock();
-        let ran = planned.run(context, &mut |row| {
+        let ran = planned.run(context, None, &mut |row| {
             let document = row.document.to_bytes();
             bytes += document.len();
             ahead.push_back(document);

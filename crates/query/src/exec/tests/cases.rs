@@ -3,14 +3,15 @@
 use super::fixture::{Fixture, ns, plain};
 use crate::QueryError;
 use crate::exec::{
-    DocumentSink, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain, find,
+    DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
+    find,
 };
 use crate::plan::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
 };
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;
-use storage::RecordId;
+use storage::{LockMode, RecordId};
 use wire::ErrorCode;
 
 fn empty() -> RawDocumentBuf {
@@ -33,8 +34,11 @@ fn numbers(count: i32) -> Fixture {
     fixture
 }
 
+/// A plan put aside before it runs.
 fn start(fixture: &Fixture, request: &FindRequest<'_>) -> PlanExecutor {
-    fixture.with(|context| find(context, request)).expect("planned")
+    let mut executor = fixture.with(|context| find(context, request)).expect("planned");
+    executor.release();
+    executor
 }
 
 fn ids(fixture: &Fixture, request: &FindRequest<'_>) -> Vec<i32> {
@@ -86,6 +90,31 @@ fn stages(plan: &Document) -> String {
 fn executors_move_between_threads() {
     fn check<T: Send + 'static>() {}
     check::<PlanExecutor>();
+}
+
+#[test]
+fn a_find_locks_its_collection_once_and_not_while_it_is_put_aside() {
+    let fixture = numbers(30);
+    let op = fixture.op();
+    let context = ExecContext {
+        storage: &fixture.storage,
+        op: &op,
+    };
+    let locked = || op.counters().lock(LockMode::IntentShared).acquired.get();
+    let filters = [rawdoc! { "_id": 7 }, rawdoc! { "a": 3 }, empty()];
+    for (runs, filter) in (1..).zip(&filters) {
+        let mut executor = find(&context, &FindRequest::new(ns("c"), filter)).expect("planned");
+        assert!(executor.next_record(&context).expect("run").is_some());
+        assert_eq!(locked(), runs, "{filter:?}");
+    }
+    let mut aside: Vec<_> = filters
+        .iter()
+        .map(|filter| find(&context, &FindRequest::new(ns("c"), filter)).expect("planned"))
+        .collect();
+    aside.iter_mut().for_each(PlanExecutor::release);
+    // Would wait for ever otherwise.
+    let dropped = fixture.storage.drop_collection(&fixture.op(), &ns("c"));
+    assert!(dropped.expect("dropped").is_some());
 }
 
 #[test]
