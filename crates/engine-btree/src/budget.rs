@@ -28,6 +28,8 @@ const RESERVE_PART: u64 = 20;
 const TIGHT_PART: u64 = 16;
 /// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent.
 const KEPT_PERCENT: u64 = 60;
+/// Inner pages up to one part in so many of the limit come before compressed blocks of leaves; others are pages like leaves.
+const INNER_PART: u64 = 4;
 /// Longest wait of one call: what the engine's interface allows.
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
 /// Bytes written back in a second, until it was measured.
@@ -39,6 +41,8 @@ const FORGET_PART: u64 = 16;
 /// The limit moves by at most one part in so many of the largest one at a time, less than half of the reserve: writers do not
 /// come to a halt when it sinks.
 const LIMIT_STEP_PART: u64 = 64;
+/// Memory that could not be freed has grown noticeably by one part in so many of the limit.
+const NOTICEABLE_PART: u64 = 32;
 /// Weight of a new measurement of the rate: one part in so many.
 const RATE_SMOOTHING: u64 = 8;
 
@@ -50,6 +54,9 @@ pub(crate) struct Budget {
     beside: AtomicU64,
     /// The most of it that was unexpected, of late.
     unexpected: AtomicU64,
+    /// What eviction could not bring the sum below the last time, because open snapshots need it: trying again is of no use before
+    /// there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
+    floor: AtomicU64,
     /// By [`Use`]. A sum may be below zero for a moment, when a free is counted before its allocation.
     used: [AtomicI64; USES],
     /// Bytes written back in a second, as measured lately.
@@ -63,6 +70,7 @@ impl Budget {
             limit_max: limit_bytes,
             beside: AtomicU64::new(0),
             unexpected: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
             used: Default::default(),
             rate: AtomicU64::new(RATE_AT_START),
         }
@@ -127,19 +135,46 @@ impl Budget {
         self.total() + self.limit() / TIGHT_PART > self.target()
     }
 
-    /// Bytes that compressed blocks of leaves may take: of what writes and inner pages leave of the limit, their share, or what
-    /// pages do not take.
+    /// Bytes that compressed blocks of leaves may take: of what writes and a quarter for inner pages leave of the limit, their
+    /// share, or what pages do not take.
     pub(crate) fn kept_limit(&self) -> u64 {
-        let rest = self
-            .target()
-            .saturating_sub(self.used(Use::Deltas) + self.used(Use::Inner));
-        rest.saturating_sub(self.used(Use::Images))
-            .max(rest / 100 * KEPT_PERCENT)
+        let inner = self.used(Use::Inner).min(self.limit() / INNER_PART);
+        let pages = self.used(Use::Images) + self.used(Use::Inner) - inner;
+        let rest = self.target().saturating_sub(self.used(Use::Deltas) + inner);
+        rest.saturating_sub(pages).max(rest / 100 * KEPT_PERCENT)
     }
 
     /// Bytes to evict so that the reserve is free.
     pub(crate) fn excess(&self) -> u64 {
         self.total().saturating_sub(self.target())
+    }
+
+    /// Bytes beyond what nothing can bring memory below: those that it is of use to wait for.
+    pub(crate) fn evictable_excess(&self) -> u64 {
+        let floor = self.floor.load(Ordering::Relaxed);
+        self.total().saturating_sub(self.target().max(floor))
+    }
+
+    /// True when there is more than the last eviction left, and noticeably so where it could not do better.
+    pub(crate) fn has_grown(&self) -> bool {
+        let (floor, total) = (self.floor.load(Ordering::Relaxed), self.total());
+        let noticeable = self.limit() / NOTICEABLE_PART;
+        if floor > total.saturating_add(noticeable) {
+            // Part of what could not go has gone by itself: perhaps the rest can.
+            self.floor.store(0, Ordering::Relaxed);
+            return true;
+        }
+        floor == 0 || total > floor.saturating_add(noticeable)
+    }
+
+    /// Eviction has ended: with all done that was to do (`None`), or with nothing left that could go.
+    pub(crate) fn set_floor(&self, floor: Option<u64>) {
+        self.floor.store(floor.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Whether eviction could not do what it should.
+    pub(crate) fn has_floor(&self) -> bool {
+        self.floor.load(Ordering::Relaxed) > 0
     }
 
     /// True when write-back should run at the usual priority: the reserve is half gone.
@@ -164,11 +199,11 @@ impl Budget {
 
     /// How long the writer of `bytes` waits.
     ///
-    /// With `p` the part of the reserve that is gone, `bytes / rate * p / (1 - p)`: nothing up to the target; at half the
+    /// With `p` the part of the reserve that is gone to what eviction can hope to free, `bytes / rate * p / (1 - p)`: nothing up to the target; at half the
     /// reserve one writer is as fast as the disk; any number of writers find a `p` below 1 at which all of them together are.
     /// Beyond, or where that is longer, [`DELAY_MAX`].
     pub(crate) fn delay_for(&self, bytes: u64) -> Option<Duration> {
-        let gone = self.excess();
+        let gone = self.evictable_excess();
         if gone == 0 || bytes == 0 {
             return None;
         }
@@ -269,6 +304,25 @@ mod tests {
         ] {
             assert_eq!(wait(used, bytes), DELAY_MAX, "{used} {bytes}");
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_what_cannot_go() {
+        let budget = budget(150);
+        assert_eq!(budget.delay_for(1), Some(DELAY_MAX));
+        budget.set_floor(Some(150 * MIB));
+        assert_eq!((budget.delay_for(u64::MAX), budget.excess()), (None, 55 * MIB));
+        assert!(!budget.has_grown());
+        // What comes on top may go again: it is waited for as if the limit were there.
+        budget.add(Use::Deltas, 5 * MIB as isize / 2);
+        assert_eq!(budget.evictable_excess(), 5 * MIB / 2);
+        assert!(budget.delay_for(100 << 10).is_some_and(|delay| delay < DELAY_MAX));
+        budget.add(Use::Deltas, MIB as isize);
+        assert!(budget.has_grown());
+        // Some of it goes by itself: perhaps the rest can, too.
+        budget.add(Use::Images, -50 * MIB as isize);
+        assert!(budget.has_floor() && budget.has_grown());
+        assert!(!budget.has_floor() && budget.evictable_excess() > 0);
     }
 
     #[test]

@@ -386,11 +386,11 @@ impl Core {
                 }),
             };
             if let Some(found) = found {
-                tree.root_taken.store(line.number, Ordering::Release);
+                tree.take_root(line.number);
                 return Ok(Some(found));
             }
             if has_nothing(&root) {
-                tree.root_taken.store(line.number, Ordering::Release);
+                tree.take_root(line.number);
                 return Ok(None);
             }
             if let Child::Leaf(leaf) = &root {
@@ -407,7 +407,7 @@ impl Core {
         if result.is_err() {
             appended
                 .iter()
-                .for_each(|appended: &AppendedInner| appended.inner.dirty.store(true, Ordering::Release));
+                .for_each(|appended: &AppendedInner| appended.inner.is_to_be_written_again());
             return result;
         }
         self.flush_inner(tree, &mut appended, line, writer)
@@ -473,7 +473,7 @@ impl Core {
                             children: addresses,
                         }),
                         Err(error) => {
-                            inner.dirty.store(true, Ordering::Release);
+                            inner.is_to_be_written_again();
                             return Err(error);
                         }
                     }
@@ -521,11 +521,12 @@ impl Core {
             }
             if !has_children(&inner, &children, line, &guard) {
                 // A node below was replaced, and its block given back, before anybody could know that this one refers to it.
-                inner.dirty.store(true, Ordering::Release);
+                inner.is_to_be_written_again();
                 self.free_block(tree, address, Referenced::No);
                 continue;
             }
             let mut disk = inner.disk.lock();
+            disk.is_being_written = false;
             if let Some(old) = disk.address.replace(address) {
                 self.free_block(tree, old, Referenced::No);
             }
@@ -545,7 +546,7 @@ impl Core {
         if flushed.is_err() {
             appended
                 .iter()
-                .for_each(|appended| appended.inner.dirty.store(true, Ordering::Release));
+                .for_each(|appended| appended.inner.is_to_be_written_again());
         } else {
             self.install_inner(tree, std::mem::take(appended), line);
         }
@@ -805,6 +806,7 @@ fn gather(inner: &Arc<Inner>, line: Line, guard: &rcu::Guard) -> Gathered {
         return Gathered::Leaves(missing);
     }
     inner.dirty.store(!is_current, Ordering::Release);
+    inner.disk.lock().is_being_written = true;
     Gathered::Ready(inner.clone(), addresses)
 }
 

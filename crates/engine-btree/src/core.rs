@@ -9,7 +9,7 @@ use crate::options::BtreeOptions;
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
 use crate::ring::Ring;
 use crate::tables::Tables;
-use crate::tree::{Child, Descent, Inner, Target, Tree, leaf_overhead};
+use crate::tree::{Child, Descent, Inner, Target, Tree, UsedInner, leaf_overhead};
 use crate::workers::{Class, Workers};
 use crate::write_behind::WriteBehind;
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
@@ -51,6 +51,7 @@ pub(crate) struct Counters {
     pub(crate) read_again: Counter,
     pub(crate) pages_written: Counter,
     pub(crate) pages_evicted: Counter,
+    pub(crate) inner_evicted: Counter,
     pub(crate) folds: Counter,
     pub(crate) splits: Counter,
     pub(crate) merges: Counter,
@@ -159,6 +160,8 @@ pub(crate) struct Core {
     stopped: PlainMutex<Option<String>>,
     /// Blocks of bulk loads that have not ended.
     pub(crate) loading: crate::bulk::Loading,
+    /// Where eviction of inner nodes goes on.
+    pub(crate) inner_hand: PlainMutex<crate::evict_inner::Hand>,
     /// Writers that wait for room.
     pub(crate) room: Room,
     /// A job that makes room is queued or runs.
@@ -173,11 +176,12 @@ pub(crate) struct Core {
     pub(crate) compactions: AtomicUsize,
     /// Leaves of the directory that the next checkpoint moves.
     pub(crate) directory_moves: PlainMutex<Vec<blocks::MovingBlock>>,
-    /// What memory could not be brought below the last time, because open snapshots need it: no use to try again before
-    /// there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
-    pub(crate) relief_floor: AtomicU64,
-    /// The oldest position anybody read at then.
+    /// The oldest position anybody read at when memory could not be brought below the budget's floor.
     pub(crate) relief_oldest: AtomicU64,
+    /// Bytes of batches that nobody has waited for yet, applied while memory was short.
+    pub(crate) unpaid: AtomicU64,
+    /// Held by the one writer that waits for room: those behind it wait for it.
+    pub(crate) paying: PlainMutex<()>,
     /// When to look at the allocator again.
     pub(crate) next_look: PlainMutex<std::time::Duration>,
     is_stopped: AtomicBool,
@@ -225,6 +229,7 @@ impl Core {
             merge_queue: Queue::default(),
             stopped: PlainMutex::new(None),
             loading: crate::bulk::Loading::default(),
+            inner_hand: PlainMutex::default(),
             room: Room::default(),
             relieving: AtomicBool::new(false),
             behind: WriteBehind::default(),
@@ -232,8 +237,9 @@ impl Core {
             emptying: Mutex::new(()),
             compactions: AtomicUsize::new(0),
             directory_moves: PlainMutex::default(),
-            relief_floor: AtomicU64::new(0),
             relief_oldest: AtomicU64::new(0),
+            unpaid: AtomicU64::new(0),
+            paying: PlainMutex::default(),
             next_look: PlainMutex::default(),
             is_stopped: AtomicBool::new(false),
         }
@@ -474,6 +480,11 @@ impl Core {
         level: u8,
         rows: Rows,
     ) -> Result<()> {
+        let _parent = {
+            let guard = rcu::pin();
+            let parent = tree.descend(target, level, &guard).parent;
+            parent.map(|(inner, _)| UsedInner::new(inner.clone()))
+        };
         // Room first: made afterwards, it could be this page that has to go before anybody has looked at it.
         self.make_page_room(None);
         let is_there = || {
@@ -508,6 +519,9 @@ impl Core {
             return Ok(());
         }
         if let Some(inner) = inner {
+            if let (Child::Inner(node), Some(line)) = (&inner, *self.line.lock()) {
+                tree.note_back(node, line.number);
+            }
             descent.cell.replace(inner, &guard);
             self.account_inner(tree, bytes as isize);
             return Ok(());
@@ -651,7 +665,8 @@ impl Core {
     pub(crate) fn get(&self, tree: &Arc<Tree>, key: &[u8], at: Seq) -> Result<Option<Bytes>> {
         loop {
             let guard: Guard = rcu::pin();
-            match tree.descend(Target::At(key), 0, &guard).child {
+            let descent = tree.descend(Target::At(key), 0, &guard);
+            match descent.child {
                 Child::Leaf(leaf) => {
                     let view = leaf.view.load(&guard);
                     if view.retired {
@@ -677,6 +692,9 @@ impl Core {
                 }
                 Child::Stored { address, level } => {
                     let (address, level) = (*address, *level);
+                    if let Some((parent, _)) = descent.parent {
+                        parent.warm();
+                    }
                     drop(guard);
                     if level == 0
                         && let Some(found) = self.look_up_in_block(tree, address, key)

@@ -155,12 +155,16 @@ impl Engine for BtreeEngine {
         *last = seq.max(*last);
         drop(applied);
         result?;
-        self.core.wait_for_room(batch);
+        self.core.note_batch(batch);
         Ok(())
     }
 
     fn set_history_percent(&self, percent: u32) {
         self.core.history.set_percent(percent);
+    }
+
+    fn throttle(&self) -> bool {
+        self.core.throttle()
     }
 
     fn publish(&self, seq: Seq) {

@@ -19,6 +19,7 @@ mod core;
 mod delta;
 mod directory;
 mod engine_impl;
+mod evict_inner;
 mod fill;
 #[cfg(test)]
 mod fixture;

@@ -12,6 +12,7 @@
 
 use crate::budget::{DELAY_MAX, Use};
 use crate::core::Core;
+use crate::evict_inner::ROUNDS_MAX as INNER_ROUNDS_MAX;
 use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
 use crate::tree::{Child, Target, Tree, base_bytes, leaf_overhead};
 use crate::workers::Class;
@@ -55,54 +56,67 @@ const HEAP_SPARED: u64 = 8 << 20;
 const IDLE_PART: u64 = 8;
 
 impl Core {
-    /// After a batch: has room made when there is too little, and waits a little when that is not fast enough.
-    pub(crate) fn wait_for_room(&self, batch: &Batch) {
+    /// After a batch: has room made when there is too little. The next writers wait for it, see [`Core::throttle`].
+    pub(crate) fn note_batch(&self, batch: &Batch) {
         self.relieve_soon();
         self.write_behind_soon();
         self.bound_history_soon();
-        let waited = self.keep_replaced_few();
-        if !waited.is_zero() {
-            self.counters.delays.add(1);
-            self.counters.delay_us.add(waited.as_micros() as u64);
-            return;
-        }
-        if self.budget.excess() == 0 || self.workers.threads() == 0 {
-            return;
-        }
-        let bytes: usize = batch
-            .ops()
-            .iter()
-            .map(|op| match op {
+        if self.budget.evictable_excess() > 0 && self.workers.threads() > 0 {
+            let bytes = batch.ops().iter().map(|op| match op {
                 Op::Put(_, key, value) => key.len() + value.len(),
                 Op::Delete(_, key) | Op::Add(_, key, _) => key.len(),
                 Op::DeleteRange(..) | Op::CreateTable(..) | Op::DropTable(_) => 0,
-            })
-            .sum();
-        if let Some(delay) = self.budget.delay_for(bytes as u64) {
-            self.counters.delays.add(1);
-            self.counters.delay_us.add(delay.as_micros() as u64);
+            });
+            self.unpaid.fetch_add(bytes.sum::<usize>() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// See [`engine::Engine::throttle`]. Writers wait one after the other, so that all of them together are as slow as one would
+    /// have to be: the first pays for what was written since the last that paid.
+    pub(crate) fn throttle(&self) -> bool {
+        let waited = self.keep_replaced_few();
+        if !waited.is_zero() {
+            self.note_delay(waited);
+            return true;
+        }
+        if self.budget.evictable_excess() == 0 || self.workers.threads() == 0 {
+            self.unpaid.store(0, Ordering::Relaxed);
+            return true;
+        }
+        let Some(_paying) = self.paying.try_lock_for(DELAY_MAX) else {
+            self.note_delay(DELAY_MAX);
+            return false;
+        };
+        // At least one: where there is no room at all, each waits.
+        let unpaid = self.unpaid.swap(0, Ordering::Relaxed).max(1);
+        if let Some(delay) = self.budget.delay_for(unpaid) {
+            self.note_delay(delay);
             self.room.wait(delay);
         }
+        true
+    }
+
+    fn note_delay(&self, delay: Duration) {
+        self.counters.delays.add(1);
+        self.counters.delay_us.add(delay.as_micros() as u64);
     }
 
     /// Has a background thread make room when there is too little. With no threads the caller does the work.
     pub(crate) fn relieve_soon(&self) {
-        let floor = self.relief_floor.load(Ordering::Relaxed);
-        let grown = self.budget.total() > floor + if floor > 0 { self.budget.limit() / 32 } else { 0 };
-        let wanted = (grown && (self.budget.excess() > 0 || self.deltas_excess() > 0)) || self.merge_queue.len() > 0;
-        if wanted {
+        let is_short = || self.budget.excess() > 0 || self.deltas_excess() > 0;
+        if (is_short() && self.budget.has_grown()) || self.merge_queue.len() > 0 {
             // At the usual priority: who waits for memory waits for this.
             self.run_soon(Class::Urgent, |core| &core.relieving, "write-back", Self::make_relief);
         }
     }
 
-    /// Gives back a position. When relief gave up because of undo for the oldest one, it is worth another try.
+    /// Gives back a position. When making room was given up because of undo for the oldest one, it is worth another try.
     pub(crate) fn unpin(&self, pin: Pin) {
         let seq = pin.seq();
         self.pins.unpin(pin);
-        let is_given_up = self.relief_floor.load(Ordering::Relaxed) > 0;
-        if is_given_up && seq.0 <= self.relief_oldest.load(Ordering::Relaxed) && seq < self.pins.published() {
-            self.relief_floor.store(0, Ordering::Relaxed);
+        let was_oldest = seq.0 <= self.relief_oldest.load(Ordering::Relaxed);
+        if self.budget.has_floor() && was_oldest && seq < self.pins.published() {
+            self.budget.set_floor(None);
         }
     }
 
@@ -221,10 +235,11 @@ impl Core {
         let mut in_vain = 0;
         let floor = loop {
             if self.budget.excess() == 0 && self.deltas_excess() == 0 {
-                break 0;
+                break None;
             }
-            if in_vain >= (ROUNDS_MAX * self.ring.len()).max(STEPS_MIN * STEP) {
-                break self.budget.total();
+            let looks = (ROUNDS_MAX * self.ring.len()).max(INNER_ROUNDS_MAX * self.inner_count());
+            if in_vain >= looks.max(STEPS_MIN * STEP) {
+                break Some(self.budget.total());
             }
             self.check_running()?;
             self.look_at_heap();
@@ -234,7 +249,7 @@ impl Core {
                 continue;
             }
             let write = self.deltas_excess() > 0 || in_vain > STEP;
-            let freed = self.evict_some(write)?;
+            let freed = self.evict_some(write)? + self.evict_inner()?;
             self.free_replaced_in_background(FREE_PATIENCE);
             // Next to nothing is no gain: leaves that are written shrink and grow by a few bytes.
             if freed as u64 > self.budget.limit() / 16_384 {
@@ -245,7 +260,7 @@ impl Core {
             self.room.made();
         };
         self.relief_oldest.store(self.pins.oldest().0, Ordering::Relaxed);
-        self.relief_floor.store(floor, Ordering::Relaxed);
+        self.budget.set_floor(floor);
         Ok(())
     }
 
@@ -427,6 +442,7 @@ mod tests {
     use super::*;
     use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
+    use engine::Engine;
 
     #[test]
     fn rows_come_in_where_nothing_else_can_go() {
@@ -453,5 +469,35 @@ mod tests {
             "its rows are there"
         );
         core.budget.add(Use::Deltas, -full);
+    }
+
+    #[test]
+    fn writers_do_not_wait_for_what_nothing_can_free() {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(1),
+            ..BtreeOptions::default()
+        });
+        let core = store.core();
+        let full = 2 * core.budget.limit() as isize;
+        core.budget.add(Use::Deltas, full);
+        core.relieve_soon();
+        core.workers.drain().expect("it gives up");
+        assert!(core.budget.excess() > 0 && core.budget.has_floor());
+        for number in 0..100_u32 {
+            assert!(store.engine.throttle());
+            store.write(|batch| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![1; 10]));
+        }
+        assert_eq!(store.core().counters.delays.get(), 0);
+        // Noticeably more than that may be evicted, and is worth a wait; `apply` itself never waits.
+        let core = store.core();
+        core.relieving.store(true, Ordering::Release);
+        let more = core.budget.limit() as isize / 10;
+        core.budget.add(Use::Deltas, more);
+        store.write(|batch| batch.put(ROWS, vec![7], vec![1; 10]));
+        assert_eq!(store.core().counters.delays.get(), 0);
+        while !store.engine.throttle() {}
+        assert_eq!(store.core().counters.delays.get(), 1);
+        let core = store.core();
+        core.budget.add(Use::Deltas, -full - more);
     }
 }

@@ -50,6 +50,7 @@ impl Core {
             ("cache.pagesWritten", counters.pages_written.get()),
             ("cache.pagesWrittenBehind", counters.written_behind.get()),
             ("cache.pagesEvicted", counters.pages_evicted.get()),
+            ("cache.innerPagesEvicted", counters.inner_evicted.get()),
             ("cache.pagesReadAhead", counters.prefetched.get()),
             ("cache.buffersMerged", counters.buffers_merged.get()),
             ("tree.folds", counters.folds.get()),

@@ -148,6 +148,22 @@ impl Tables {
         }
     }
 
+    /// The lowest id of a table above `id`, if any.
+    pub(crate) fn id_after(&self, id: Option<TableId>) -> Option<TableId> {
+        let guard = rcu::pin();
+        let pages = self.pages.load(&guard);
+        let from = id.map_or(0, |id| id.0.saturating_add(1));
+        let mut page = from >> PAGE_BITS;
+        loop {
+            let cells = pages.get(&page).into_iter().flat_map(|page| page.cells.iter());
+            let mut tables = cells.filter_map(|cell| cell.load(&guard));
+            if let Some(table) = tables.find(|table| table.id.0 >= from) {
+                return Some(table.id);
+            }
+            page = pages.keys().copied().filter(|&next| next > page).min()?;
+        }
+    }
+
     /// All tables, dropped ones that are still kept included, by id.
     pub(crate) fn all(&self) -> Vec<Arc<Table>> {
         let guard = rcu::pin();

@@ -20,10 +20,10 @@ use engine::TableId;
 use rcu::{Guard, Mutex, Rcu};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Most children of an inner node in memory. A change of structure copies a node, so they are small.
-pub(crate) const CHILDREN_MAX: usize = 96;
+pub(crate) const CHILDREN_MAX: usize = if cfg!(feature = "shuttle") { 6 } else { 96 };
 
 /// Separator bytes of an inner node beyond which it is split, long keys being rare.
 const SEPARATOR_BYTES: usize = 64 << 10;
@@ -54,6 +54,10 @@ pub(crate) struct Inner {
     /// A child's address, or the set of children, changed since `address` was written.
     pub(crate) dirty: AtomicBool,
     pub(crate) disk: Mutex<InnerDisk>,
+    /// For eviction: rises when a read goes on from here to a leaf on disk, falls when the hand passes.
+    warmth: AtomicU8,
+    /// Those who are bringing a child of it in.
+    users: AtomicU32,
 }
 
 /// Where an inner node lies on disk.
@@ -62,6 +66,8 @@ pub(crate) struct InnerDisk {
     pub(crate) address: Option<BlockAddr>,
     /// The running checkpoint's image, and its number.
     pub(crate) checkpoint: Option<(u64, BlockAddr)>,
+    /// An image is on its way to disk, and `address` an old one although the node is not dirty.
+    pub(crate) is_being_written: bool,
 }
 
 impl Inner {
@@ -73,6 +79,8 @@ impl Inner {
             children: children.into_iter().map(Rcu::new).collect(),
             dirty: AtomicBool::new(true),
             disk: Mutex::new(InnerDisk::default()),
+            warmth: AtomicU8::new(1),
+            users: AtomicU32::new(0),
         }
     }
 
@@ -82,6 +90,33 @@ impl Inner {
         inner.dirty.store(false, Ordering::Release);
         inner.disk.lock().address = Some(address);
         inner
+    }
+
+    /// Its children are wanted: it stays longer.
+    #[inline]
+    pub(crate) fn warm(&self) {
+        const HOT: u8 = 3;
+        let warmth = self.warmth.load(Ordering::Relaxed);
+        if warmth < HOT {
+            self.warmth.store(warmth + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes it colder; true when it is cold, and nobody is about to go on from it: whoever makes room for a child would have to
+    /// read its parent again.
+    pub(crate) fn cool(&self) -> bool {
+        if self.users.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        let warmth = self.warmth.load(Ordering::Relaxed);
+        self.warmth.store(warmth.saturating_sub(1), Ordering::Relaxed);
+        warmth == 0
+    }
+
+    /// An image of it did not get to disk, or is not its own any more.
+    pub(crate) fn is_to_be_written_again(&self) {
+        self.dirty.store(true, Ordering::Release);
+        self.disk.lock().is_being_written = false;
     }
 
     /// Whether a checkpoint has an image of this node.
@@ -99,6 +134,22 @@ impl Inner {
             + self.separators.memory_bytes()
             + good_size(self.children.len() * size_of::<Rcu<Child>>())
             + self.children.len() * good_size(size_of::<Child>())
+    }
+}
+
+/// Keeps an inner node from being evicted.
+pub(crate) struct UsedInner(Arc<Inner>);
+
+impl UsedInner {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        inner.users.fetch_add(1, Ordering::AcqRel);
+        Self(inner)
+    }
+}
+
+impl Drop for UsedInner {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -151,6 +202,8 @@ pub(crate) struct Tree {
     pub(crate) memory_bytes: AtomicU64,
     /// Number of the last checkpoint that has taken the root's address.
     pub(crate) root_taken: AtomicU64,
+    /// Inner nodes that are not in memory any more and that the running checkpoint, by its number, has written.
+    written_away: Mutex<(u64, HashSet<BlockAddr>)>,
     /// Number of the last checkpoint that writes this tree, or has written it. Another leaves it as the one before had it, and
     /// refers to all of that.
     pub(crate) written_by: AtomicU64,
@@ -210,6 +263,7 @@ impl Tree {
             stored_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             root_taken: AtomicU64::new(0),
+            written_away: Mutex::default(),
             written_by: AtomicU64::new(0),
             has_large: AtomicBool::new(false),
             dead: AtomicBool::new(false),
@@ -343,6 +397,33 @@ impl Tree {
             child = inner.children[inner.separators.child_for(key)].load(guard);
         }
         false
+    }
+
+    /// Checkpoint `number` has the root's address.
+    pub(crate) fn take_root(&self, number: u64) {
+        self.root_taken.store(number, Ordering::Release);
+        *self.written_away.lock() = Default::default();
+    }
+
+    /// Checkpoint `number`, which has not got the root yet, refers to an inner node that leaves memory. Under `structure`.
+    pub(crate) fn note_written_away(&self, number: u64, address: BlockAddr) {
+        let mut written_away = self.written_away.lock();
+        if written_away.0 != number {
+            *written_away = (number, HashSet::new());
+        }
+        written_away.1.insert(address);
+    }
+
+    /// An inner node comes into memory again. Under `structure`.
+    pub(crate) fn note_back(&self, inner: &Inner, number: u64) {
+        let mut disk = inner.disk.lock();
+        let mut written_away = self.written_away.lock();
+        if written_away.0 == number
+            && let Some(address) = disk.address
+            && written_away.1.remove(&address)
+        {
+            disk.checkpoint = Some((number, address));
+        }
     }
 
     /// Whether checkpoint `number` has the root's address, its own or the one before's.

@@ -24,16 +24,20 @@ fn seed() -> u64 {
 }
 
 fn open(directory: &Path, cache_bytes: u64, threads: usize) -> BtreeEngine {
+    open_with(directory, |options| {
+        options.cache_bytes = cache_bytes;
+        options.threads = Some(threads);
+    })
+}
+
+fn open_with(directory: &Path, choose: impl FnOnce(&mut BtreeOptions)) -> BtreeEngine {
     let env = Env {
         fs: Arc::new(RealFs::new()),
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom::new()),
     };
-    let options = BtreeOptions {
-        cache_bytes,
-        threads: Some(threads),
-        ..BtreeOptions::default()
-    };
+    let mut options = BtreeOptions::default();
+    choose(&mut options);
     BtreeEngine::open(&env, directory, options).unwrap()
 }
 
@@ -53,6 +57,13 @@ fn key(row: u64) -> Vec<u8> {
     row.to_be_bytes().to_vec()
 }
 
+/// Writes a batch as storage does, and publishes it.
+fn write(engine: &BtreeEngine, batch: &Batch, seq: Seq) {
+    while !engine.throttle() {}
+    engine.apply(batch, seq).unwrap();
+    engine.publish(seq);
+}
+
 /// Rows of 50 to 500 bytes, in order.
 fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
     let mut batch = Batch::new();
@@ -67,9 +78,7 @@ fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
         value.iter_mut().for_each(|byte| *byte = dice.below(16) as u8);
         batch.put(TABLE, key(row), value);
         if row % BATCH_ROWS == BATCH_ROWS - 1 {
-            let seq = Seq(1 + row / BATCH_ROWS);
-            engine.apply(&batch, seq).unwrap();
-            engine.publish(seq);
+            write(engine, &batch, Seq(1 + row / BATCH_ROWS));
             batch.clear();
         }
     }
@@ -83,6 +92,7 @@ fn memory_is_counted_and_bounded() {
     readers_take_a_page_each_beyond_the_limit_at_most();
     leaves_that_are_read_once_stay_compressed();
     what_is_read_ahead_is_what_a_walk_comes_to();
+    inner_pages_leave_memory();
 }
 
 fn accounted_bytes_are_the_heaps() {
@@ -264,8 +274,7 @@ fn leaves_that_are_read_once_stay_compressed() {
             expected[row as usize] = vec![9; dice.within(50, 500) as usize];
             batch.put(TABLE, key(row), expected[row as usize].clone());
             seq = Seq(seq.0 + 1);
-            engine.apply(&batch, seq).unwrap();
-            engine.publish(seq);
+            write(&engine, &batch, seq);
         }
         // The row, one beside it, and one that is not there.
         let view = engine.snapshot().unwrap();
@@ -287,4 +296,63 @@ fn leaves_that_are_read_once_stay_compressed() {
     );
     let again = stat(&engine, "cache.pagesReadAgain") - again_before;
     assert!(again > 1000, "{again} reads found a kept block");
+}
+
+/// A table whose inner pages alone are several times the cache: they come and go like leaves, whether they changed or not, and
+/// what cannot go makes nobody wait.
+fn inner_pages_leave_memory() {
+    const ROWS: u64 = 80_000;
+    const CACHE: u64 = MIB;
+    let directory = tempfile::tempdir().unwrap();
+    let dice = Dice::new(seed());
+    // Leaves of a few rows: as many inner pages as a hundred times the data would have.
+    let engine = open_with(directory.path(), |options| {
+        options.cache_bytes = CACHE;
+        options.threads = Some(0);
+        options.record_leaf_bytes = 300;
+    });
+    load(&engine, ROWS, &dice);
+    engine.checkpoint().unwrap();
+    let mut seq = Seq(1 + ROWS / BATCH_ROWS);
+    let mut expected = std::collections::HashMap::new();
+    let mut most = 0;
+    for round in 0..16_000_u64 {
+        let view = engine.snapshot().unwrap();
+        let row = dice.below(ROWS);
+        let found = view.get(TABLE, &key(row)).unwrap().unwrap();
+        if let Some(value) = expected.get(&row) {
+            assert_eq!(&*found, value, "row {row}, round {round}");
+        }
+        drop(view);
+        if round % 4 == 0 {
+            let row = dice.below(ROWS);
+            let value = vec![round as u8; dice.within(50, 500) as usize];
+            let mut batch = Batch::new();
+            batch.put(TABLE, key(row), value.clone());
+            seq = Seq(seq.0 + 1);
+            write(&engine, &batch, seq);
+            expected.insert(row, value);
+        }
+        if round % 4_000 == 0 {
+            engine.checkpoint().unwrap();
+        }
+        most = most.max(stat(&engine, "cache.bytes"));
+    }
+    let evicted = stat(&engine, "cache.innerPagesEvicted");
+    assert!(evicted > 5_000, "{evicted} inner pages left memory");
+    assert!(most <= CACHE * 115 / 100, "{most} bytes");
+    assert_eq!(stat(&engine, "apply.delays"), 0);
+    engine.checkpoint().unwrap();
+    assert_eq!(engine.check_space().unwrap(), Vec::<String>::new());
+    drop(engine);
+    let engine = open(directory.path(), 64 * MIB, 0);
+    assert_eq!(values(&engine, KeyRange::all(), Direction::Forward).len() as u64, ROWS);
+    let view = engine.snapshot().unwrap();
+    for (row, value) in expected {
+        assert_eq!(
+            view.get(TABLE, &key(row)).unwrap().as_deref(),
+            Some(&*value),
+            "row {row}"
+        );
+    }
 }

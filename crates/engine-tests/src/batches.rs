@@ -17,6 +17,7 @@ tests![
     publishing_back_is_ignored,
     a_seq_that_does_not_rise_is_invalid,
     a_failed_batch_poisons_the_engine,
+    throttling_ends_when_nobody_writes,
     apply_lets_go_of_the_batchs_buffers,
 ];
 
@@ -143,6 +144,23 @@ fn a_failed_batch_poisons_the_engine(fixture: &dyn Fixture) {
     batch.put(TableId(99), &b"a"[..], &b"1"[..]);
     expect_kind(driver.engine.apply(&batch, driver.last.next()), ErrorKind::Invalid);
     expect_everything_closed(&driver);
+}
+
+fn throttling_ends_when_nobody_writes(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    // Much at once, as from a caller that does not ask.
+    for _ in 0..64 {
+        let mut batch = Batch::new();
+        let seq = driver.last.next();
+        for key in 0..64_u64 {
+            batch.put(TABLE, (seq.0 << 8 | key).to_be_bytes().to_vec(), vec![key as u8; 1000]);
+        }
+        driver.engine.apply(&batch, seq).unwrap();
+        driver.engine.publish(seq);
+        driver.last = seq;
+    }
+    let asked = (0..100_000).position(|_| driver.engine.throttle());
+    assert!(asked.is_some(), "a writer that stands alone goes on");
 }
 
 fn apply_lets_go_of_the_batchs_buffers(fixture: &dyn Fixture) {

@@ -61,7 +61,8 @@ pub trait Engine: Send + Sync {
     /// time unless `Capabilities::concurrent_apply`; a `seq` may be left out. The batch **must** become visible as a whole,
     /// to snapshots taken after [`Engine::publish`] of its `seq` or a later one. Engines without `concurrent_apply` may make
     /// it visible at once. The engine **must not** keep the batch's buffers after the call: the caller may hand in slices of
-    /// a larger buffer and reuse it. No disk I/O on the caller's thread beyond bounded back-pressure (at most 5 ms).
+    /// a larger buffer and reuse it. It **must not** wait for memory or for background work: writers do that in
+    /// [`Engine::throttle`], before they take the lock under which they call this.
     ///
     /// Errors: `Invalid` for a `seq` that does not rise, an operation on a table that does not exist, a key or value beyond
     /// its limit, a table that exists as another kind. A caller that keeps the rules sees none. After an error the engine is
@@ -72,6 +73,14 @@ pub trait Engine: Send + Sync {
     /// [`HISTORY_PERCENT_DEFAULT`] after opening. See [`Snapshot`]. An engine whose snapshots last whatever they hold
     /// ([`Capabilities::ends_snapshots`] is false) keeps nothing in memory for them. [`history_bytes`] tells what that comes to.
     fn set_history_percent(&self, percent: u32);
+
+    /// Back-pressure: a writer calls it before it begins what ends in [`Engine::apply`], with no lock held, as long as it answers
+    /// false; between two calls the caller looks whether it was interrupted. Where the engine falls behind, it waits in
+    /// proportion, at most 10 ms a call. It **must** answer true after finitely many calls when nobody writes, and it **must not**
+    /// wait for memory that nothing can free. An engine that never falls behind answers true at once.
+    fn throttle(&self) -> bool {
+        true
+    }
 
     /// Makes everything applied at or below `seq` visible to new snapshots. The caller has applied all of it; `seq` may lie
     /// above the last batch when log entries came between that concern no engine. Going back is ignored.

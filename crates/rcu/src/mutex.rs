@@ -38,4 +38,16 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+    /// Takes the lock if nobody has it.
+    #[cfg(not(feature = "shuttle"))]
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.inner.try_lock()
+    }
+
+    /// Takes the lock if nobody has it.
+    #[cfg(feature = "shuttle")]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.inner.try_lock().ok()
+    }
 }

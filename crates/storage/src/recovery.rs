@@ -148,6 +148,7 @@ impl Storage {
     }
 
     fn replay_unit(&self, seq: Seq, unit: &[Bytes], found: &mut Found) -> Result<(), StorageError> {
+        while !self.engine.throttle() {}
         let (mut effect, mut replay) = (Effect::default(), Replay(self.engine.snapshot()?));
         for entry in unit {
             effect.add_entry(self, seq, entry, &mut replay, &mut found.meta)?;

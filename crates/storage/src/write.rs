@@ -233,6 +233,10 @@ impl<'a> WriteUnit<'a> {
             storage.check_running()?;
             storage.wait_for_barrier(op)?;
             storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
+            // Before the first document is locked: whoever waits here keeps no other writer waiting.
+            while !storage.engine.throttle() {
+                op.check_now()?;
+            }
         }
         storage.know_next_record(c)?;
         self.touched.push(Touched {

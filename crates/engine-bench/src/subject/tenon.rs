@@ -104,6 +104,7 @@ impl TenonSubject {
                 }
                 Ok(())
             })?;
+            while !self.engine.throttle() {}
             self.engine.apply(&batch, seq)?;
             self.engine.publish(seq);
             batch.clear();
@@ -127,6 +128,7 @@ impl TenonSubject {
     /// Log, engine, visibility: one transaction at a time.
     fn commit(&self, entry: &[u8], batch: &Batch) -> Result<Seq> {
         self.log.wait_for_room()?;
+        while !self.engine.throttle() {}
         let _commit = self.commit.lock();
         let seq = self.log.append(&[entry])?;
         self.engine.apply(batch, seq)?;

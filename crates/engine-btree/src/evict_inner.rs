@@ -1,0 +1,297 @@
+//! Eviction of inner nodes.
+//!
+//! An inner node can leave memory when none of its children is there. A hand goes round all tables, from the leaves' parents
+//! upwards, so that a node's children have been looked at before it; nodes that were gone through to a leaf on disk since it came by
+//! last are passed over, each getting colder. Which nodes there are the tree tells: nothing is registered, and a node that a split
+//! replaced is simply not met.
+//!
+//! A node that is on disk as it is gives its cell back to its address, under `structure`. A dirty one is written first, as long as
+//! no checkpoint runs (`checkpointing` is held meanwhile, so that none begins): its children are on disk, so its image is what
+//! the next checkpoint would write. While one runs, it writes them itself, and they can go then.
+//!
+//! What must not be forgotten of a node that leaves is that the running checkpoint refers to its image: that decides what becomes of the
+//! blocks below it (`Tree::is_written_above`). The tree keeps the addresses of those ([`Tree::note_written_away`]) until the
+//! checkpoint has its root.
+
+use crate::budget::Use;
+use crate::core::{Core, Line};
+use crate::page::encode_inner;
+use crate::tables::Table;
+use crate::tree::{Child, Inner, Target, Tree};
+use crate::write_back::PageWriter;
+use blocks::{BlockAddr, Referenced};
+use engine::{Result, TableId};
+use rcu::{Guard, Rcu};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Nodes that are looked at in one step, tables and parents that are passed, and nodes under one lock of a tree.
+const STEP: usize = 64;
+const PASSED_MAX: usize = 256;
+const LOCKED_MAX: usize = 16;
+/// Inner nodes that take less than one part in so many of the limit stay; but not under the schedule checker, whose trees are small.
+const SPARED_PART: u64 = if cfg!(feature = "shuttle") { u64::MAX } else { 64 };
+/// What one takes, about.
+const NODE_BYTES: u64 = 4 << 10;
+/// After so many rounds of the hand nothing more can be had.
+pub(crate) const ROUNDS_MAX: usize = 5;
+
+/// Where the hand is: beyond this key of a level of a table.
+#[derive(Default)]
+pub(crate) struct Hand {
+    table: Option<TableId>,
+    level: u8,
+    key: Option<Vec<u8>>,
+}
+
+/// What one look at a tree leaves to do.
+enum Next {
+    At(Vec<u8>),
+    Level,
+    Table,
+}
+
+/// A dirty node to be written: what it holds begins at `from`.
+struct Dirty {
+    inner: Arc<Inner>,
+    from: Option<Vec<u8>>,
+    children: Vec<BlockAddr>,
+}
+
+/// A step of the hand.
+struct Step {
+    /// Nodes that may yet be looked at.
+    looks: usize,
+    freed: usize,
+    /// Dirty ones without resident children, to be written; of one table at a time.
+    dirty: Vec<Dirty>,
+    /// Dirty ones may be written.
+    writes: bool,
+}
+
+impl Core {
+    /// Inner nodes in memory, about.
+    pub(crate) fn inner_count(&self) -> usize {
+        (self.budget.used(Use::Inner) / NODE_BYTES) as usize
+    }
+
+    /// One step: inner nodes without resident children leave memory. Returns the bytes they gave. One caller at a time gets any.
+    pub(crate) fn evict_inner(&self) -> Result<usize> {
+        if self.budget.used(Use::Inner) <= self.budget.limit() / SPARED_PART {
+            return Ok(0);
+        }
+        let Some(mut hand) = self.inner_hand.try_lock() else {
+            return Ok(0);
+        };
+        let between_checkpoints = self.checkpointing.try_lock();
+        let mut step = Step {
+            looks: STEP,
+            freed: 0,
+            dirty: Vec::new(),
+            writes: between_checkpoints.is_some(),
+        };
+        for _ in 0..PASSED_MAX {
+            let table = hand.table.and_then(|id| self.tables.get(id, &rcu::pin()).cloned());
+            let next = match &table {
+                Some(table) => self.pass(table, &hand, &mut step),
+                None => Next::Table,
+            };
+            if let Some(table) = &table {
+                let dirty = std::mem::take(&mut step.dirty);
+                step.freed += self.write_and_evict(&table.tree, dirty)?;
+            }
+            match next {
+                Next::At(key) => hand.key = Some(key),
+                Next::Level => (hand.level, hand.key) = (hand.level + 1, None),
+                Next::Table => {
+                    *hand = Hand {
+                        table: self.tables.id_after(hand.table),
+                        level: 1,
+                        key: None,
+                    }
+                }
+            }
+            // At the end of a round, too: a small tree's nodes would only get colder several times in one step.
+            if step.looks == 0 || hand.table.is_none() {
+                break;
+            }
+        }
+        Ok(step.freed)
+    }
+
+    /// Looks at the resident children of the next node above the hand's level.
+    fn pass(&self, table: &Table, hand: &Hand, step: &mut Step) -> Next {
+        let tree = &table.tree;
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        let line = *self.line.lock();
+        // A checkpoint whose cut has not got the table finds its blocks from the root in memory (`exclude_others`).
+        if table.created > line.map_or(self.pins.published(), |line| line.cut) {
+            return Next::Table;
+        }
+        let Child::Inner(root) = tree.root.load(&guard) else {
+            return Next::Table;
+        };
+        if root.level <= hand.level {
+            if root.level == hand.level {
+                self.look_at_inner(tree, &tree.root, root, None, line, step, &guard);
+            }
+            return Next::Table;
+        }
+        let target = hand.key.as_deref().map_or(Target::First, Target::At);
+        let descent = tree.descend(target, hand.level + 1, &guard);
+        if let Child::Inner(parent) = descent.child
+            && parent.level == hand.level + 1
+        {
+            let first = hand.key.as_deref().map_or(0, |key| parent.separators.child_for(key));
+            let low = |index: usize| match index.checked_sub(1) {
+                Some(separator) => Some(parent.separators.get(separator).to_vec()),
+                None => descent.low.map(crate::tree::Fence::to_vec),
+            };
+            let mut locked = 0;
+            for index in first..parent.children.len() {
+                let cell = &parent.children[index];
+                let Child::Inner(inner) = cell.load(&guard) else {
+                    continue;
+                };
+                if (locked == LOCKED_MAX || step.looks == 0)
+                    && let Some(low) = low(index)
+                {
+                    return Next::At(low);
+                }
+                locked += 1;
+                self.look_at_inner(tree, cell, inner, low(index), line, step, &guard);
+            }
+        }
+        match descent.high.map(crate::tree::Fence::to_vec) {
+            Some(high) => Next::At(high),
+            None => Next::Level,
+        }
+    }
+
+    /// Has a node leave memory that can, or be written first. Under `structure`.
+    #[expect(clippy::too_many_arguments, reason = "one step of `pass`, split off for its length")]
+    fn look_at_inner(
+        &self,
+        tree: &Tree,
+        cell: &Rcu<Child>,
+        inner: &Arc<Inner>,
+        from: Option<Vec<u8>>,
+        line: Option<Line>,
+        step: &mut Step,
+        guard: &Guard,
+    ) {
+        step.looks = step.looks.saturating_sub(1);
+        let Some(children) = stored_children(inner, guard) else {
+            return;
+        };
+        if !inner.cool() {
+            return;
+        }
+        let mut disk = inner.disk.lock();
+        if disk.is_being_written {
+            return;
+        }
+        if inner.dirty.load(Ordering::Acquire) {
+            if step.writes {
+                // As for a checkpoint: whatever changes below from here on marks it again.
+                inner.dirty.store(false, Ordering::Release);
+                disk.is_being_written = true;
+                step.dirty.push(Dirty {
+                    inner: inner.clone(),
+                    from,
+                    children,
+                });
+            }
+            return;
+        }
+        let Some(address) = disk.address else {
+            debug_assert!(false, "a node that is not dirty is on disk");
+            return;
+        };
+        if let Some(line) = line
+            && disk.checkpoint.is_some_and(|(number, _)| number == line.number)
+            && !tree.is_settled_for(line.number)
+        {
+            debug_assert_eq!(disk.checkpoint, Some((line.number, address)), "one that is not dirty");
+            tree.note_written_away(line.number, address);
+        }
+        drop(disk);
+        step.freed += self.take_out(tree, cell, inner, address, guard);
+    }
+
+    /// Puts the address of a node in its place. Under `structure`.
+    fn take_out(&self, tree: &Tree, cell: &Rcu<Child>, inner: &Inner, address: BlockAddr, guard: &Guard) -> usize {
+        let bytes = inner.memory_bytes();
+        let level = inner.level;
+        cell.replace_large(Child::Stored { address, level }, bytes, guard);
+        self.account_inner(tree, -(bytes as isize));
+        self.counters.inner_evicted.add(1);
+        bytes
+    }
+
+    /// Writes nodes of one tree and has them leave memory where nothing changed meanwhile. No checkpoint runs.
+    fn write_and_evict(&self, tree: &Arc<Tree>, nodes: Vec<Dirty>) -> Result<usize> {
+        if nodes.is_empty() {
+            return Ok(0);
+        }
+        let mut writer = PageWriter::new(self);
+        let mut raw = Vec::new();
+        let written = nodes
+            .iter()
+            .try_fold(Vec::with_capacity(nodes.len()), |mut addresses, node| {
+                raw.clear();
+                let inner = &node.inner;
+                encode_inner(inner.level, &inner.separators, &node.children, &mut raw);
+                let low = node.from.as_deref().unwrap_or_default();
+                addresses.push(writer.append_inner(tree, &raw, inner.separators.len(), low)?);
+                Ok(addresses)
+            });
+        let addresses = match written.and_then(|addresses| writer.flush().map(|()| addresses)) {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                nodes.iter().for_each(|node| node.inner.is_to_be_written_again());
+                return Err(error);
+            }
+        };
+        let guard = rcu::pin();
+        let mut freed = 0;
+        for (node, address) in nodes.into_iter().zip(addresses) {
+            let inner = &node.inner;
+            let _structure = tree.structure.lock();
+            let target = node.from.as_deref().map_or(Target::First, Target::At);
+            let descent = tree.descend(target, inner.level, &guard);
+            let is_there = matches!(descent.child, Child::Inner(now) if Arc::ptr_eq(now, inner));
+            if !is_there || stored_children(inner, &guard).as_ref() != Some(&node.children) {
+                // It was replaced, or a child has come in or was written elsewhere.
+                inner.is_to_be_written_again();
+                self.free_block(tree, address, Referenced::No);
+                continue;
+            }
+            let old = {
+                let mut disk = inner.disk.lock();
+                disk.is_being_written = false;
+                disk.address.replace(address)
+            };
+            if let Some(old) = old {
+                self.free_block(tree, old, Referenced::No);
+            }
+            if !inner.dirty.load(Ordering::Acquire) {
+                freed += self.take_out(tree, descent.cell, inner, address, &guard);
+            }
+        }
+        Ok(freed)
+    }
+}
+
+/// Where the children of a node lie, when none is in memory. Under `structure`.
+fn stored_children(inner: &Inner, guard: &Guard) -> Option<Vec<BlockAddr>> {
+    let mut addresses = Vec::with_capacity(inner.children.len());
+    for cell in &inner.children {
+        let Child::Stored { address, .. } = cell.load(guard) else {
+            return None;
+        };
+        addresses.push(*address);
+    }
+    Some(addresses)
+}
