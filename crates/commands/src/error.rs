@@ -85,6 +85,7 @@ impl From<StorageError> for CommandError {
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
             StorageError::UnitTooLarge { .. } => ErrorCode::TransactionTooLarge,
             StorageError::Interrupted(interrupted) => interrupted_code(*interrupted),
+            StorageError::MemoryExceeded(_) => ErrorCode::ExceededMemoryLimit,
             StorageError::WouldWait => ErrorCode::WriteConflict,
             StorageError::CollectionDropped(_) => ErrorCode::QueryPlanKilled,
             StorageError::OutOfSpace(_) => ErrorCode(14031),

@@ -24,11 +24,20 @@ pub struct Parameters {
     pub slow_ms: AtomicI64,
     /// `snapshotHistoryCachePercent`: the part of the cache that may be kept for old snapshots.
     pub snapshot_history_percent: AtomicI64,
+    /// `operationMemoryBytesMax`: what one operation may gather in memory: rows to sort, groups, values, index keys.
+    pub operation_memory_bytes_max: AtomicI64,
+    /// `totalOperationMemoryBytesMax`: what all operations together may.
+    pub total_operation_memory_bytes_max: AtomicI64,
     /// `notablescan`: refuse plans that scan a whole collection.
     pub no_table_scan: AtomicBool,
     /// `enableTestCommands`, at start-up only.
     pub enable_test_commands: AtomicBool,
 }
+
+/// What one operation may gather in memory when nothing is set.
+const OPERATION_MEMORY_BYTES_MAX: i64 = 1 << 30;
+/// A limit of memory below what a single step of an account takes would refuse everything.
+const MEMORY_BYTES_RANGE: std::ops::RangeInclusive<i64> = 1 << 20..=i64::MAX;
 
 enum Slot<'p> {
     Integer(&'p AtomicI64, std::ops::RangeInclusive<i64>),
@@ -55,19 +64,23 @@ impl Parameters {
             journal_commit_interval_ms: AtomicI64::new(100),
             slow_ms: AtomicI64::new(slow_ms),
             snapshot_history_percent: AtomicI64::new(i64::from(engine::HISTORY_PERCENT_DEFAULT)),
+            operation_memory_bytes_max: AtomicI64::new(OPERATION_MEMORY_BYTES_MAX),
+            total_operation_memory_bytes_max: AtomicI64::new(2 * OPERATION_MEMORY_BYTES_MAX),
             no_table_scan: AtomicBool::new(false),
             enable_test_commands: AtomicBool::new(false),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 10] = [
         "cursorTimeoutMillis",
         "enableTestCommands",
         "journalCommitInterval",
         "notablescan",
+        "operationMemoryBytesMax",
         "snapshotHistoryCachePercent",
         "syncdelay",
+        "totalOperationMemoryBytesMax",
         "ttlMonitorEnabled",
         "ttlMonitorSleepSecs",
     ];
@@ -78,6 +91,8 @@ impl Parameters {
             "ttlMonitorSleepSecs" => Slot::Integer(&self.ttl_monitor_sleep_s, 1..=i64::from(i32::MAX)),
             "syncdelay" => Slot::Integer(&self.sync_delay_s, 0..=9_000_000),
             "snapshotHistoryCachePercent" => Slot::Integer(&self.snapshot_history_percent, 0..=80),
+            "operationMemoryBytesMax" => Slot::Integer(&self.operation_memory_bytes_max, MEMORY_BYTES_RANGE),
+            "totalOperationMemoryBytesMax" => Slot::Integer(&self.total_operation_memory_bytes_max, MEMORY_BYTES_RANGE),
             "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "notablescan" => Slot::Boolean(&self.no_table_scan),

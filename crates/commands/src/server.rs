@@ -11,9 +11,9 @@ use bson::Bson;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use storage::{Interrupted, Operation, Storage};
+use storage::{Interrupted, MemoryBudget, Operation, Storage};
 use vfs::Env;
 
 /// Everything commands need, shared by all connections.
@@ -40,6 +40,8 @@ pub struct Server {
     pub clients: Mutex<HashMap<u32, Arc<Client>>>,
     /// Wall and monotonic time of the start.
     pub started: (i64, Duration),
+    /// What all operations may gather in memory.
+    memory: Arc<MemoryBudget>,
     next_client: AtomicU32,
     next_operation: AtomicU32,
     last_timestamp: AtomicU64,
@@ -76,6 +78,7 @@ impl Server {
             command_counters: commands.iter().map(|_| CommandCounters::default()).collect(),
             clients: Mutex::new(HashMap::new()),
             started,
+            memory: MemoryBudget::unlimited(),
             next_client: AtomicU32::new(1),
             next_operation: AtomicU32::new(1),
             last_timestamp: AtomicU64::new(0),
@@ -89,6 +92,11 @@ impl Server {
     /// Hands changed parameters to the parts that live by them.
     pub(crate) fn apply_parameters(&self) {
         let parameters = &self.parameters;
+        let bytes = |parameter: &AtomicI64| parameter.load(Ordering::Relaxed).unsigned_abs();
+        self.memory
+            .set_operation_bytes_max(bytes(&parameters.operation_memory_bytes_max));
+        self.memory
+            .set_total_bytes_max(bytes(&parameters.total_operation_memory_bytes_max));
         self.storage
             .set_ttl_enabled(parameters.ttl_monitor_enabled.load(Ordering::Relaxed));
         self.storage.set_ttl_sleep(Duration::from_secs(
@@ -129,10 +137,8 @@ impl Server {
 
     /// A number for a new operation.
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
-        Arc::new(Operation::new(
-            Arc::clone(&self.env.clock),
-            self.next_operation.fetch_add(1, Ordering::Relaxed),
-        ))
+        let id = self.next_operation.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Operation::new(Arc::clone(&self.env.clock), id).within(&self.memory))
     }
 
     /// A timestamp later than every one before: seconds since the epoch and a counter within the second.

@@ -33,6 +33,13 @@ impl Batch {
         Self::default()
     }
 
+    /// Makes room for so many operations more: many at once do not make it grow by doubling.
+    pub fn reserve(&mut self, operations: usize) {
+        if operations > 1024 {
+            self.ops.reserve_exact(operations);
+        }
+    }
+
     /// Adds [`Op::Put`].
     pub fn put(&mut self, table: TableId, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.ops.push(Op::Put(table, key.into(), value.into()));

@@ -7,14 +7,16 @@
 //! - A step is some tens of nanoseconds of work. Operators that run through bytes at memory's speed count
 //!   [`BYTES_PER_STEP`] of them as one.
 //! - Memory is counted as a stack: whoever keeps values while others are computed *holds* their bytes and releases them
-//!   when it is done with them. What a single operator needs is bounded by the size of its result.
+//!   when it is done with them. What a single operator needs is bounded by the size of its result. Beyond the first
+//!   megabyte it is charged to the operation's account.
+//! - What a stage gathers is charged there, too, and stays charged as long as the stage has it ([`StageMemory`]).
 //!
 //! Nothing here is atomic: a context belongs to one thread and one call.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 
-use storage::{Operation, StorageError};
+use storage::{Charge, Operation, StorageError};
 use wire::ErrorCode;
 
 use crate::error::QueryError;
@@ -24,6 +26,9 @@ const STEPS_PER_CHECK: u32 = 2048;
 
 /// Bytes that count as one step where they are scanned, copied or hashed as a whole.
 pub(crate) const BYTES_PER_STEP: usize = 128;
+
+/// Bytes held that are not charged: those of ordinary expressions.
+const UNCHARGED_BYTES: usize = 1 << 20;
 
 /// Elements that are sorted without a look at the operation.
 const SORTED_RUN: usize = 1024;
@@ -38,6 +43,9 @@ pub struct EvaluationContext<'o> {
     steps_left: Cell<u32>,
     /// Bytes held now.
     held: Cell<usize>,
+    /// Bytes that may be held without asking the operation's account.
+    granted: Cell<usize>,
+    memory: RefCell<Option<Charge>>,
 }
 
 impl<'o> EvaluationContext<'o> {
@@ -56,6 +64,8 @@ impl<'o> EvaluationContext<'o> {
             operation,
             steps_left: Cell::new(0),
             held: Cell::new(0),
+            granted: Cell::new(UNCHARGED_BYTES),
+            memory: RefCell::new(None),
         }
     }
 
@@ -150,12 +160,30 @@ impl<'o> EvaluationContext<'o> {
     pub(crate) fn hold(&self, bytes: usize) -> Result<(), QueryError> {
         let held = self.held.get().saturating_add(bytes);
         self.held.set(held);
+        match held > self.granted.get() {
+            true => self.ask_for(held),
+            false => Ok(()),
+        }
+    }
+
+    /// What is granted stays granted until the context goes: evaluations of the next documents will want as much.
+    #[cold]
+    #[inline(never)]
+    fn ask_for(&self, held: usize) -> Result<(), QueryError> {
         if held > HELD_BYTES_MAX {
             return Err(QueryError::new(
                 ErrorCode::ExceededMemoryLimit,
                 format!("the values of an expression exceed the memory limit of {HELD_BYTES_MAX} bytes"),
             ));
         }
+        let granted = held.saturating_add(held / 8).min(HELD_BYTES_MAX);
+        if let Some(operation) = self.operation {
+            let mut memory = self.memory.borrow_mut();
+            let charge = memory.get_or_insert_with(|| Charge::new(operation.memory()));
+            let more = (granted as u64).saturating_sub(charge.bytes());
+            charge.grow(more).map_err(StorageError::from)?;
+        }
+        self.granted.set(granted);
         Ok(())
     }
 
@@ -170,6 +198,34 @@ impl<'o> EvaluationContext<'o> {
     pub(crate) fn release_to(&self, mark: usize) {
         debug_assert!(mark <= self.held.get(), "holds are released in the reverse order");
         self.held.set(mark);
+    }
+}
+
+/// What a stage that gathers its input has of it, charged to the operation for which it gathers. It outlives that
+/// operation where a cursor does.
+#[derive(Default)]
+pub(crate) struct StageMemory(Option<Charge>);
+
+impl StageMemory {
+    /// Notes that the stage has so many bytes more.
+    pub(crate) fn grow(&mut self, context: &EvaluationContext<'_>, bytes: usize) -> Result<(), QueryError> {
+        let Some(operation) = context.operation else {
+            return Ok(());
+        };
+        let charge = self.0.get_or_insert_with(|| Charge::new(operation.memory()));
+        Ok(charge.grow(bytes as u64).map_err(StorageError::from)?)
+    }
+
+    /// Notes that the stage has so many bytes less.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        if let Some(charge) = &mut self.0 {
+            charge.shrink(bytes as u64);
+        }
+    }
+
+    /// Gives all back.
+    pub(crate) fn clear(&mut self) {
+        self.0 = None;
     }
 }
 

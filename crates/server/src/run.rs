@@ -216,7 +216,13 @@ impl Running {
             error: error.into(),
         };
         let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
-        let settings = settings(config, argv, listeners.port(), storage.engine().info().name);
+        let settings = settings(
+            config,
+            argv,
+            listeners.port(),
+            storage.engine().info().name,
+            crate::memory::bytes(&*env.fs),
+        );
         let clock = env.clock.clone();
         let server = commands::Server::new(env, storage, logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
         let stop = move || {
@@ -479,8 +485,15 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str) -> Settings {
+/// What all operations together may gather in memory at least, however little the machine has.
+const GATHERED_BYTES_MIN: u64 = 256 << 20;
+
+fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_bytes: u64) -> Settings {
     let db_path = &config.storage.db_path;
+    // A quarter of the machine's memory for what operations gather, beside the cache's half.
+    let gathered = (memory_bytes / 4).max(GATHERED_BYTES_MIN).to_string();
+    let mut parameters = vec![("totalOperationMemoryBytesMax".to_owned(), gathered)];
+    parameters.extend(config.parameters.iter().cloned());
     Settings {
         argv,
         parsed: config.parsed.clone(),
@@ -493,7 +506,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str) -> Sett
         emulated_version: config.emulated_version,
         wire_version_max: config.wire_version_max,
         engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
-        parameters: config.parameters.clone(),
+        parameters,
         slow_ms: config.slow_ms,
         connections_max: config.net.connections_max,
     }

@@ -31,6 +31,9 @@ pub(crate) trait Evaluation {
     /// A row in its newest version, those of `overlay` included.
     fn row(&self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
 
+    /// Bytes of memory that index rows may take.
+    fn row_bytes_left(&self) -> u64;
+
     /// Whether somebody else may have a unique key.
     const CHECKS_UNIQUE: bool;
 }
@@ -43,6 +46,11 @@ impl Evaluation for Replay {
 
     fn lock_unique(&mut self, _writes: &IndexWrites) -> Result<(), StorageError> {
         Ok(())
+    }
+
+    /// What was logged has had room.
+    fn row_bytes_left(&self) -> u64 {
+        u64::MAX
     }
 
     fn row(&self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
@@ -103,6 +111,7 @@ impl Effect {
         new: Option<&RawDocument>,
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
+        writes.bytes_max = evaluation.row_bytes_left();
         writes.derive(collection, id, old, new)?;
         self.settle(evaluation, collection, id, writes)
     }
@@ -162,6 +171,7 @@ impl Effect {
     /// Moves index rows into the batch; how many are put and how many deleted.
     pub(crate) fn put_index_rows(&mut self, writes: &mut IndexWrites) -> (u64, u64) {
         let (mut put, mut deleted) = (0, 0);
+        self.overlay.batch.reserve(writes.writes.len());
         for write in writes.writes.drain(..) {
             match write.value {
                 Some(value) => {

@@ -1,7 +1,7 @@
 //! What can go wrong, with the facts a reply needs. The numbers of MongoDB's codes stand in `commands`, in one table.
 
 use crate::index_keys::IndexWrite;
-use crate::{Collection, Interrupted, Namespace, RecordId};
+use crate::{Collection, Interrupted, MemoryExceeded, Namespace, RecordId};
 use bson::{Bson, Document, RawDocumentBuf};
 use engine::{EngineError, ErrorKind, Seq};
 use oplog::LogError;
@@ -86,6 +86,9 @@ pub enum StorageError {
     /// The operation was killed or ran out of time (50, 11600, 11601, 237).
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
+    /// More memory would be gathered than may be (146).
+    #[error(transparent)]
+    MemoryExceeded(#[from] MemoryExceeded),
     /// A lock is held elsewhere and this unit holds some already. Commit or drop the unit, begin a new one under the same
     /// [`crate::Operation`] (it will wait for that lock first) and evaluate again (112 when it ever reached a client).
     #[error("write conflict: a lock is held by another operation")]

@@ -4,7 +4,7 @@
 //! they agree. Reads nothing: what it needs of the old state is the old document.
 
 use crate::read::RECORD_ID_BYTES;
-use crate::{Collection, Index, RecordId, StorageError};
+use crate::{Collection, Index, MemoryExceeded, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{KEY_BYTES_MAX, TableId, VALUE_BYTES_MAX};
@@ -27,14 +27,51 @@ pub(crate) struct IndexWrite {
 }
 
 /// The rows one change writes, and the array fields it shows. Reused between changes.
-#[derive(Default)]
 pub(crate) struct IndexWrites {
     pub(crate) writes: Vec<IndexWrite>,
     /// Place of the index among [`Collection::maintained`], and where its paths met arrays.
     pub(crate) multikey: Vec<(usize, MultikeyPaths)>,
+    /// Bytes of memory that the rows may take.
+    pub(crate) bytes_max: u64,
+    bytes: u64,
     old: KeySet,
     new: KeySet,
+    /// A document of many keys was met: the memory it took is not kept.
+    is_large: bool,
+    /// Keys and values of the rows that follow in `parts`, one behind the other.
+    arena: Vec<u8>,
+    parts: Vec<Part>,
 }
+
+impl Default for IndexWrites {
+    fn default() -> Self {
+        Self {
+            writes: Vec::new(),
+            multikey: Vec::new(),
+            bytes_max: u64::MAX,
+            bytes: 0,
+            old: KeySet::new(),
+            new: KeySet::new(),
+            is_large: false,
+            arena: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+}
+
+/// A row whose bytes lie in the arena: the key up to `key_end`, the value up to `end`.
+struct Part {
+    key_end: usize,
+    end: usize,
+    is_put: bool,
+}
+
+/// Bytes of rows that share one piece of memory. As long as one of the rows is kept somewhere, so are the others' bytes.
+const SHARED_BYTES: usize = 32 << 10;
+/// Rows from which on they share memory: fewer have each their own, as nearly all documents' have.
+const SHARED_FROM: usize = 8;
+/// Keys of one document from which on the memory for them is not kept for the next one.
+const KEPT_KEYS_MAX: usize = 4096;
 
 thread_local! {
     static SPARE: RefCell<Option<Box<IndexWrites>>> = const { RefCell::new(None) };
@@ -49,12 +86,23 @@ impl IndexWrites {
     /// Keeps the memory for the next use on this thread.
     pub(crate) fn give_back(mut self: Box<Self>) {
         self.clear();
-        SPARE.with_borrow_mut(|spare| *spare = Some(self));
+        if !self.is_large {
+            self.bytes_max = u64::MAX;
+            SPARE.with_borrow_mut(|spare| *spare = Some(self));
+        }
+    }
+
+    /// Bytes of memory that the rows take, in here or in a batch.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn clear(&mut self) {
         self.writes.clear();
         self.multikey.clear();
+        self.arena.clear();
+        self.parts.clear();
+        self.bytes = 0;
     }
 
     /// Replaces the contents by what a change of record `id` from `old` to `new` does to the maintained indexes.
@@ -95,11 +143,28 @@ impl IndexWrites {
             self.multikey.push((position, new.multikey().clone()));
         }
         let row = Row { index, position, id };
+        let keys = old.map_or(0, KeySet::len).max(new.map_or(0, KeySet::len));
+        self.is_large |= keys > KEPT_KEYS_MAX;
+        let mut out = RowSink {
+            row,
+            writes: &mut self.writes,
+            arena: &mut self.arena,
+            parts: &mut self.parts,
+            bytes: &mut self.bytes,
+            bytes_max: self.bytes_max,
+        };
+        if old.is_none() || new.is_none() {
+            // All of them are written.
+            out.writes.reserve_exact(keys);
+        }
         let mut old = old.into_iter().flat_map(KeySet::iter).peekable();
         let mut new = new.into_iter().flat_map(KeySet::iter).peekable();
         loop {
             let order = match (old.peek(), new.peek()) {
-                (None, None) => return Ok(()),
+                (None, None) => {
+                    out.flush();
+                    return Ok(());
+                }
                 (Some(_), None) => std::cmp::Ordering::Less,
                 (None, Some(_)) => std::cmp::Ordering::Greater,
                 (Some(old), Some(new)) => old.key.cmp(new.key),
@@ -107,11 +172,11 @@ impl IndexWrites {
             let gone = if order.is_le() { old.next() } else { None };
             let come = if order.is_ge() { new.next() } else { None };
             match (gone, come) {
-                (Some(gone), None) => self.writes.push(row.removed(gone.key)),
+                (Some(gone), None) => out.push(gone.key, None)?,
                 (Some(gone), Some(come)) if gone.types == come.types => {}
                 (_, Some(come)) => {
                     check_length(index, come.key.len(), come.types.len())?;
-                    self.writes.push(row.put(come.key, come.types));
+                    out.push(come.key, Some(come.types))?;
                 }
                 (None, None) => {}
             }
@@ -163,42 +228,74 @@ struct Row<'i> {
     id: RecordId,
 }
 
-impl Row<'_> {
-    fn key(&self, key: &[u8]) -> Bytes {
-        if self.index.unique() {
-            return Bytes::copy_from_slice(key);
+/// Where the rows of one index go.
+struct RowSink<'w, 'i> {
+    row: Row<'i>,
+    writes: &'w mut Vec<IndexWrite>,
+    arena: &'w mut Vec<u8>,
+    parts: &'w mut Vec<Part>,
+    bytes: &'w mut u64,
+    bytes_max: u64,
+}
+
+impl RowSink<'_, '_> {
+    /// Adds a row; without type bits it is one to remove.
+    fn push(&mut self, key: &[u8], types: Option<&[u8]>) -> Result<(), StorageError> {
+        let id = self.row.id.to_key();
+        let unique = self.row.index.unique();
+        let start = self.arena.len();
+        self.arena.extend_from_slice(key);
+        if !unique {
+            self.arena.extend_from_slice(&id);
         }
-        let mut row = Vec::with_capacity(key.len() + RECORD_ID_BYTES);
-        row.extend_from_slice(key);
-        row.extend_from_slice(&self.id.to_key());
-        Bytes::from(row)
+        let key_end = self.arena.len();
+        if let Some(types) = types {
+            if unique {
+                self.arena.extend_from_slice(&id);
+            }
+            self.arena.extend_from_slice(types);
+        }
+        let end = self.arena.len();
+        self.parts.push(Part {
+            key_end,
+            end,
+            is_put: types.is_some(),
+        });
+        *self.bytes += (end - start + size_of::<IndexWrite>()) as u64;
+        if *self.bytes > self.bytes_max {
+            return Err(StorageError::MemoryExceeded(MemoryExceeded::Operation {
+                bytes: *self.bytes,
+                bytes_max: self.bytes_max,
+            }));
+        }
+        if end >= SHARED_BYTES {
+            self.flush();
+        }
+        Ok(())
     }
 
-    fn put(&self, key: &[u8], bits: &[u8]) -> IndexWrite {
-        let value = if self.index.unique() {
-            let mut value = Vec::with_capacity(RECORD_ID_BYTES + bits.len());
-            value.extend_from_slice(&self.id.to_key());
-            value.extend_from_slice(bits);
-            Bytes::from(value)
-        } else {
-            Bytes::copy_from_slice(bits)
+    /// Makes rows of what lies in the arena.
+    fn flush(&mut self) {
+        let shared = (self.parts.len() >= SHARED_FROM).then(|| Bytes::copy_from_slice(self.arena));
+        let bytes = |from: usize, to: usize| match &shared {
+            _ if from == to => Bytes::new(),
+            Some(shared) => shared.slice(from..to),
+            None => Bytes::copy_from_slice(&self.arena[from..to]),
         };
-        self.write(key, Some(value), false)
-    }
-
-    fn removed(&self, key: &[u8]) -> IndexWrite {
-        self.write(key, None, self.index.unique() && !self.index.ready())
-    }
-
-    fn write(&self, key: &[u8], value: Option<Bytes>, check_owner: bool) -> IndexWrite {
-        IndexWrite {
-            table: self.index.table(),
-            position: self.position,
-            unique: self.index.unique(),
-            check_owner,
-            key: self.key(key),
-            value,
+        let index = self.row.index;
+        let mut start = 0;
+        for Part { key_end, end, is_put } in self.parts.drain(..) {
+            self.writes.push(IndexWrite {
+                table: index.table(),
+                position: self.row.position,
+                unique: index.unique(),
+                check_owner: !is_put && index.unique() && !index.ready(),
+                key: bytes(start, key_end),
+                value: is_put.then(|| bytes(key_end, end)),
+            });
+            start = end;
         }
+        self.arena.clear();
     }
 }
 

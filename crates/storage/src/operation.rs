@@ -5,6 +5,7 @@
 
 use crate::LockMode;
 use crate::locks::LockKey;
+use crate::memory::{MemoryAccount, MemoryBudget};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -70,6 +71,7 @@ pub struct Operation {
     killed: Arc<KillFlag>,
     checks: AtomicU32,
     counters: OperationCounters,
+    memory: Arc<MemoryAccount>,
     /// Collection locks it holds. Whoever holds one never queues behind a waiting exclusive lock (see `docs/locks.md`).
     pub(crate) locks_held: Arc<AtomicU32>,
     /// The lock a unit of this operation met and could not wait for: the next unit waits for it first.
@@ -92,10 +94,22 @@ impl Operation {
             killed,
             checks: AtomicU32::new(0),
             counters: OperationCounters::default(),
+            memory: MemoryAccount::new(&MemoryBudget::unlimited()),
             locks_held: Arc::default(),
             awaited: Mutex::new(None),
             has_awaited: AtomicBool::new(false),
         }
+    }
+
+    /// The same operation with what it gathers in memory charged to a budget.
+    pub fn within(mut self, budget: &Arc<MemoryBudget>) -> Self {
+        self.memory = MemoryAccount::new(budget);
+        self
+    }
+
+    /// What it has gathered in memory.
+    pub fn memory(&self) -> &Arc<MemoryAccount> {
+        &self.memory
     }
 
     /// Sets the deadline `max_time_ms` from now; 0 means none.

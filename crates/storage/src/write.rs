@@ -15,7 +15,7 @@ use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::locks::{LockKey, Taken, key_hash};
 use crate::overlay::Overlay;
 use crate::storage::Storage;
-use crate::{Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
+use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
@@ -40,7 +40,13 @@ pub(crate) struct Evaluator<'a> {
     owner: u64,
     locks: Vec<LockKey>,
     snapshot: Option<Arc<dyn Snapshot>>,
+    /// Bytes of index rows, and what of them is charged to the operation's memory: those of a few documents are not.
+    row_bytes: u64,
+    memory: Option<Charge>,
 }
+
+/// Bytes of index rows that a unit gathers before they are charged.
+const UNCHARGED_ROW_BYTES: u64 = 64 << 10;
 
 /// A collection that a unit changes.
 pub(crate) struct Touched {
@@ -58,6 +64,8 @@ impl<'a> WriteUnit<'a> {
                 owner: storage.owners.fetch_add(1, Ordering::Relaxed),
                 locks: Vec::new(),
                 snapshot: None,
+                row_bytes: 0,
+                memory: None,
             },
             effect: Effect::default(),
             entry: EntryWriter::default(),
@@ -366,6 +374,17 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Notes that the unit gathers so many bytes of index rows more.
+    fn charge(&mut self, bytes: u64) -> Result<(), StorageError> {
+        self.row_bytes += bytes;
+        if self.row_bytes > UNCHARGED_ROW_BYTES {
+            let op = self.op;
+            let memory = self.memory.get_or_insert_with(|| Charge::new(op.memory()));
+            memory.grow(self.row_bytes - memory.bytes())?;
+        }
+        Ok(())
+    }
+
     /// Gives back the locks taken since the unit held `kept`.
     fn release_from(&mut self, kept: usize) {
         self.storage.locks.release(&self.locks[kept..], self.owner);
@@ -389,7 +408,12 @@ impl Evaluator<'_> {
 impl Evaluation for Evaluator<'_> {
     const CHECKS_UNIQUE: bool = true;
 
+    fn row_bytes_left(&self) -> u64 {
+        self.op.memory().left()
+    }
+
     fn lock_unique(&mut self, writes: &IndexWrites) -> Result<(), StorageError> {
+        self.charge(writes.bytes())?;
         let taken = |write: &&IndexWrite| write.unique && write.value.is_some();
         let lock = |write: &IndexWrite| LockKey {
             table: write.table,

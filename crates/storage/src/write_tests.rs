@@ -576,3 +576,64 @@ fn a_lock_taken_later_shows_what_was_committed_meanwhile() {
     drop(guard);
     storage.assert_valid(&op, "c");
 }
+
+#[test]
+fn index_keys_of_one_write_are_bounded() {
+    // An array of a million elements under six indexes took 2.4 GB, and nothing said no.
+    let machine = Machine::new(1);
+    let storage = machine.open().unwrap();
+    let free = machine.operation();
+    storage.make(&free, "c", rawdoc! {});
+    let indexes = [
+        rawdoc! { "n": 1, "a": 1 },
+        rawdoc! { "n": -1 },
+        rawdoc! { "b": 1, "n": 1 },
+    ];
+    let indexes: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .zip(indexes)
+        .map(|(name, key)| index(name, key, rawdoc! {}))
+        .collect();
+    storage.create_indexes(&free, &ns("c"), &indexes).unwrap();
+    let unique = index("u", rawdoc! { "n": 1 }, rawdoc! { "unique": true });
+    storage.create_indexes(&free, &ns("c"), &[unique]).unwrap();
+    let document = |id: i32, from: i32| {
+        RawDocumentBuf::try_from(&doc! { "_id": id, "n": (from..from + 5000).collect::<Vec<_>>() }).unwrap()
+    };
+    let budget = crate::MemoryBudget::new(u64::MAX, 1 << 20);
+    let op = machine.operation().within(&budget);
+    let before = storage.last_seq();
+    match storage.put(&op, "c", document(1, 0)) {
+        Err(StorageError::MemoryExceeded(crate::MemoryExceeded::Operation { bytes, bytes_max })) => {
+            assert!(bytes > bytes_max && bytes_max <= 1 << 20, "{bytes} of {bytes_max}");
+        }
+        other => panic!("expected too much memory, got {other:?}"),
+    }
+    assert_eq!(storage.last_seq(), before, "nothing was written");
+    assert_eq!((op.memory().used(), budget.used()), (0, 0), "the unit has given back");
+    // Many small changes of one unit are counted together.
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    let refused = (10..40)
+        .map(|id| {
+            let numbers: Vec<i32> = (id * 1000..id * 1000 + 100).collect();
+            unit.insert(
+                &guard,
+                &RawDocumentBuf::try_from(&doc! { "_id": id, "n": numbers }).unwrap(),
+            )
+        })
+        .find_map(Result::err);
+    assert!(matches!(refused, Some(StorageError::MemoryExceeded(_))), "{refused:?}");
+    drop(unit);
+    drop(guard);
+    assert_eq!(budget.used(), 0);
+    // With enough it is written, and the rows are those of every index.
+    budget.set_operation_bytes_max(8 << 20);
+    let id = storage.put(&op, "c", document(1, 0)).unwrap();
+    storage.put(&op, "c", document(2, 5000)).unwrap();
+    storage.replace(&op, "c", id, document(1, 10_000)).unwrap();
+    storage.assert_valid(&free, "c");
+    assert_eq!(budget.used(), 0);
+    storage.remove(&op, "c", id).unwrap();
+    storage.assert_valid(&free, "c");
+}

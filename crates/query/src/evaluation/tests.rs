@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use bson::{Bson, Document, RawArrayBuf, RawBsonRef, RawDocumentBuf, doc};
 use proptest::prelude::*;
-use storage::Interrupted;
+use storage::{Interrupted, MemoryBudget, MemoryExceeded};
 
 use super::*;
-use crate::expression::ExpressionContext;
+use crate::expression::{Expression, ExpressionContext};
 use crate::matcher::{MatchDetails, Matcher};
 use crate::project::Projection;
+use crate::stages::{Execution, ForeignRequest, IteratorSource, Pipeline, Stage, StageContext};
 use crate::update::{Update, UpdateContext};
+use crate::value::{SharedDocument, Value};
 
 /// A clock that each look moves on by a millisecond, so that a deadline is a number of looks.
 #[derive(Default)]
@@ -196,5 +198,84 @@ proptest! {
         expected.sort_by_key(|(value, _)| *value);
         let sorted = EvaluationContext::uninterrupted().sort(items, |a, b| a.0.cmp(&b.0)).unwrap();
         prop_assert_eq!(sorted, expected);
+    }
+}
+
+/// Stages that read nothing but their source.
+struct Alone;
+
+impl Execution for Alone {
+    fn check(&self) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    fn open_foreign(&self, _: ForeignRequest<'_>) -> Result<Box<dyn Stage>, QueryError> {
+        Err(QueryError::not_implemented("another collection"))
+    }
+}
+
+#[test]
+fn what_stages_gather_is_bounded_for_all_operations_together() {
+    // Forty sorts of 100 MB each were as many times 100 MB.
+    let documents: Vec<SharedDocument> = (0..2000)
+        .map(|i| SharedDocument::from(raw(doc! {"a": i % 7, "pad": "x".repeat(100)})))
+        .collect();
+    let start = |stage: &Document| {
+        let pipeline = Pipeline::parse_stages(&[raw(stage.clone())], &expressions(), 0).unwrap();
+        pipeline.run(Box::new(IteratorSource::new(documents.clone()))).unwrap()
+    };
+    for stage in [
+        doc! {"$sort": {"a": 1}},
+        doc! {"$group": {"_id": "$a", "all": {"$push": "$$ROOT"}}},
+        doc! {"$sample": {"size": 1500}},
+    ] {
+        let budget = MemoryBudget::new(1 << 20, 1 << 20);
+        let operations: Vec<_> = (0..4)
+            .map(|id| Operation::new(Arc::new(LookedAt::default()), id).within(&budget))
+            .collect();
+        let evaluations: Vec<_> = operations.iter().map(EvaluationContext::new).collect();
+        let next = |top: &mut Box<dyn Stage>, which: usize| {
+            top.next(&mut StageContext {
+                execution: &Alone,
+                evaluation: &evaluations[which],
+            })
+        };
+        let mut tops: Vec<_> = (0..4).map(|_| start(&stage)).collect();
+        let mut refused = 0;
+        for (which, top) in tops.iter_mut().enumerate() {
+            match next(top, which) {
+                Ok(document) => assert!(document.is_some()),
+                Err(QueryError::Storage(StorageError::MemoryExceeded(MemoryExceeded::Total { .. }))) => refused += 1,
+                Err(other) => panic!("{stage} fails with {other}"),
+            }
+        }
+        assert!((1..4).contains(&refused), "{refused} of 4 were refused by {stage}");
+        // What ends gives back, as does what failed, and there is room again.
+        tops.truncate(4 - refused);
+        while next(&mut tops[0], 0).unwrap().is_some() {}
+        assert_eq!(operations[0].memory().used(), 0, "{stage} gives back at its end");
+        assert!(next(&mut start(&stage), 1).unwrap().is_some());
+        drop(tops);
+        assert_eq!(budget.used(), 0, "{stage} gives back when it is dropped");
+    }
+}
+
+#[test]
+fn values_of_an_expression_are_charged_to_the_operation() {
+    let budget = MemoryBudget::new(u64::MAX, 8 << 20);
+    let operation = Arc::new(Operation::new(Arc::new(LookedAt::default()), 1).within(&budget));
+    let range = raw(doc! {"": {"$size": {"$map": {"input": {"$range": [0, "$n"]}, "in": "$$this"}}}});
+    let (_, expression) = range.iter().next().unwrap().unwrap();
+    let expression = Expression::parse(expression, &expressions()).unwrap();
+    for (n, fits) in [(1000, true), (1_000_000, false), (1000, true)] {
+        let document = raw(doc! {"n": n});
+        let evaluation = EvaluationContext::new(&operation);
+        match expression.evaluate_on(&document, &evaluation) {
+            Ok(value) => assert!(fits && matches!(value, Value::Int32(size) if size == n)),
+            Err(QueryError::Storage(StorageError::MemoryExceeded(MemoryExceeded::Operation { .. }))) => assert!(!fits),
+            Err(other) => panic!("{other}"),
+        }
+        drop(evaluation);
+        assert_eq!(operation.memory().used(), 0);
     }
 }

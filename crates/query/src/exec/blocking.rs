@@ -1,12 +1,14 @@
 //! SORT: gathers its input, then gives it in order. With a limit it keeps only the best so many rows.
 //!
-//! Rows of equal keys keep the order they came in. Memory is bounded: beyond [`SORT_BYTES_MAX`] the sort fails.
+//! Rows of equal keys keep the order they came in. Memory is bounded: beyond [`SORT_BYTES_MAX`] the sort fails, and before
+//! when the operation may not have that much.
 
 use super::context::Run;
 use super::row::{Row, RowDocument, RowKey, as_document};
 use super::sort_key::SortKeys;
 use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
 use crate::QueryError;
+use crate::evaluation::StageMemory;
 use bytes::Bytes;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -68,6 +70,7 @@ pub(crate) struct Sort {
     arrivals: u64,
     gathered: BinaryHeap<Entry>,
     sorted: Option<std::vec::IntoIter<Entry>>,
+    memory: StageMemory,
 }
 
 impl Sort {
@@ -81,6 +84,7 @@ impl Sort {
             arrivals: 0,
             gathered: BinaryHeap::new(),
             sorted: None,
+            memory: StageMemory::default(),
         }
     }
 
@@ -93,6 +97,7 @@ impl Sort {
             keep_index_keys,
             arrivals,
             gathered,
+            memory,
             ..
         } = self;
         let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -103,7 +108,9 @@ impl Sort {
             if limit.is_some_and(|limit| gathered.len() >= limit) {
                 match gathered.peek() {
                     Some(worst) if key < worst.place.key.as_slice() => {
-                        counters.memory_bytes -= gathered.pop().map_or(0, |worst| worst.bytes());
+                        let bytes = gathered.pop().map_or(0, |worst| worst.bytes());
+                        counters.memory_bytes -= bytes;
+                        memory.shrink(bytes as usize);
                     }
                     _ => return Ok(Flow::Continue),
                 }
@@ -127,6 +134,7 @@ impl Sort {
                     ),
                 ));
             }
+            memory.grow(&run.evaluation, entry.bytes() as usize)?;
             gathered.push(entry);
             Ok(Flow::Continue)
         })
@@ -138,7 +146,8 @@ impl Sort {
             if ran != Ran::Exhausted {
                 return Ok(ran);
             }
-            self.sorted = Some(std::mem::take(&mut self.gathered).into_sorted_vec().into_iter());
+            let gathered = std::mem::take(&mut self.gathered).into_vec();
+            self.sorted = Some(run.evaluation.sort(gathered, Entry::cmp)?.into_iter());
         }
         while let Some(entry) = self.sorted.as_mut().and_then(Iterator::next) {
             self.counters.works += 1;
@@ -156,6 +165,7 @@ impl Sort {
                 return Ok(Ran::Stopped);
             }
         }
+        self.memory.clear();
         self.counters.exhausted = true;
         Ok(Ran::Exhausted)
     }

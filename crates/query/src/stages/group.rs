@@ -11,6 +11,7 @@ use super::filter::Checkpoint;
 use super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::accumulators::{Accumulator, AccumulatorSpec};
 use crate::error::QueryError;
+use crate::evaluation::StageMemory;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, DocumentWriter, SharedDocument, Value};
@@ -114,6 +115,7 @@ pub(super) struct GroupStage {
     spec: GroupSpec,
     /// Set when the source has been consumed.
     results: Option<std::vec::IntoIter<Group>>,
+    memory: StageMemory,
 }
 
 impl GroupStage {
@@ -122,6 +124,7 @@ impl GroupStage {
             source,
             spec,
             results: None,
+            memory: StageMemory::default(),
         }
     }
 
@@ -142,6 +145,7 @@ impl GroupStage {
         let mut checkpoint = Checkpoint::default();
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
+            let before = bytes;
             let mut evaluation = Evaluation::new(&document, context.evaluation);
             let place = if constant && !groups.is_empty() {
                 0
@@ -164,6 +168,9 @@ impl GroupStage {
             };
             for ((_, field), state) in self.spec.fields.iter().zip(&mut groups[place].states) {
                 bytes += field.accumulate(state, &mut evaluation)?;
+            }
+            if bytes > before {
+                self.memory.grow(context.evaluation, bytes - before)?;
             }
             if bytes > STAGE_BYTES_MAX {
                 return failure(
@@ -197,7 +204,10 @@ impl Stage for GroupStage {
         }
         match self.results.as_mut().and_then(Iterator::next) {
             Some(group) => Self::document(&self.spec, group).map(Some),
-            None => Ok(None),
+            None => {
+                self.memory.clear();
+                Ok(None)
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use wire::ErrorCode;
 
 use super::{ForeignRequest, PIPELINE_DEPTH_MAX, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
+use crate::evaluation::StageMemory;
 use crate::expression::{Expression, ExpressionContext, FieldPath, check_user_variable};
 use crate::value::scan::Malformed;
 use crate::value::{DocumentWriter, SharedDocument, Value, with_path};
@@ -353,6 +354,7 @@ pub(super) struct LookupStage {
     spec: LookupSpec,
     /// The results of a sub-pipeline that is the same for every document.
     results: Option<Value<'static>>,
+    memory: StageMemory,
 }
 
 impl LookupStage {
@@ -361,10 +363,15 @@ impl LookupStage {
             source,
             spec,
             results: None,
+            memory: StageMemory::default(),
         }
     }
 
-    fn find(&self, document: &SharedDocument, context: &mut StageContext<'_>) -> Result<Value<'static>, QueryError> {
+    fn find(
+        &mut self,
+        document: &SharedDocument,
+        context: &mut StageContext<'_>,
+    ) -> Result<Value<'static>, QueryError> {
         let spec = &self.spec;
         let filter = match &spec.equality {
             None => None,
@@ -385,7 +392,10 @@ impl LookupStage {
             depth: spec.depth,
         })?;
         let (mut found, mut bytes) = (Vec::new(), 0);
+        // Those of the document before are on their way.
+        self.memory.clear();
         while let Some(document) = foreign.next(context)? {
+            self.memory.grow(context.evaluation, document.as_bytes().len())?;
             bytes += document.as_bytes().len();
             if bytes > STAGE_BYTES_MAX {
                 let name = spec.from.collection.as_deref().unwrap_or("$documents");

@@ -13,6 +13,7 @@ use wire::ErrorCode;
 use super::filter::Checkpoint;
 use super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
+use crate::evaluation::StageMemory;
 use crate::value::{SharedDocument, SortPattern};
 
 /// Memory of one held document beyond its bytes and its key's.
@@ -63,6 +64,7 @@ pub(super) struct SortStage {
     pattern: SortPattern,
     limit: Option<u64>,
     sorted: Option<std::vec::IntoIter<Held>>,
+    memory: StageMemory,
 }
 
 impl SortStage {
@@ -72,6 +74,7 @@ impl SortStage {
             pattern,
             limit,
             sorted: None,
+            memory: StageMemory::default(),
         }
     }
 
@@ -102,10 +105,10 @@ impl SortStage {
             if bytes > STAGE_BYTES_MAX {
                 return too_much_memory("Sort");
             }
+            self.memory.grow(context.evaluation, next.bytes())?;
             held.push(next);
         }
-        held.sort_unstable();
-        Ok(held)
+        context.evaluation.sort(held, Held::cmp)
     }
 
     fn consume_top(&mut self, context: &mut StageContext<'_>, limit: usize) -> Result<Vec<Held>, QueryError> {
@@ -126,6 +129,7 @@ impl SortStage {
                 }
                 if let Some(worst) = heap.pop() {
                     bytes -= worst.bytes();
+                    self.memory.shrink(worst.bytes());
                 }
             }
             let next = Held {
@@ -137,9 +141,10 @@ impl SortStage {
             if bytes > STAGE_BYTES_MAX {
                 return too_much_memory("Sort");
             }
+            self.memory.grow(context.evaluation, next.bytes())?;
             heap.push(next);
         }
-        Ok(heap.into_sorted_vec())
+        context.evaluation.sort(heap.into_vec(), Held::cmp)
     }
 }
 
@@ -148,7 +153,11 @@ impl Stage for SortStage {
         if self.sorted.is_none() {
             self.sorted = Some(self.consume(context)?.into_iter());
         }
-        Ok(self.sorted.as_mut().and_then(Iterator::next).map(|held| held.document))
+        let next = self.sorted.as_mut().and_then(Iterator::next);
+        if next.is_none() {
+            self.memory.clear();
+        }
+        Ok(next.map(|held| held.document))
     }
 }
 
@@ -157,6 +166,7 @@ pub(super) struct SampleStage {
     size: u64,
     random: Arc<dyn Random>,
     chosen: Option<std::vec::IntoIter<SharedDocument>>,
+    memory: StageMemory,
 }
 
 impl SampleStage {
@@ -166,6 +176,7 @@ impl SampleStage {
             size,
             random,
             chosen: None,
+            memory: StageMemory::default(),
         }
     }
 
@@ -178,11 +189,15 @@ impl SampleStage {
             let size = document.as_bytes().len() + HELD_BYTES;
             if (chosen.len() as u64) < self.size {
                 bytes += size;
+                self.memory.grow(context.evaluation, size)?;
                 chosen.push(document);
             } else {
                 let place = self.random.next_u64() % seen;
                 if let Some(old) = usize::try_from(place).ok().and_then(|place| chosen.get_mut(place)) {
-                    bytes = bytes + size - (old.as_bytes().len() + HELD_BYTES);
+                    let old_size = old.as_bytes().len() + HELD_BYTES;
+                    bytes = bytes + size - old_size;
+                    self.memory.shrink(old_size);
+                    self.memory.grow(context.evaluation, size)?;
                     *old = document;
                 }
             }
@@ -204,6 +219,10 @@ impl Stage for SampleStage {
         if self.chosen.is_none() {
             self.chosen = Some(self.consume(context)?.into_iter());
         }
-        Ok(self.chosen.as_mut().and_then(Iterator::next))
+        let next = self.chosen.as_mut().and_then(Iterator::next);
+        if next.is_none() {
+            self.memory.clear();
+        }
+        Ok(next)
     }
 }

@@ -5,7 +5,7 @@ use bson::RawDocument;
 use super::filter::Checkpoint;
 use super::{IteratorSource, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
-use crate::evaluation::EvaluationContext;
+use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::expression::Expression;
 use crate::project::Projection;
 use crate::value::scan::{self, Elements};
@@ -209,8 +209,11 @@ impl FacetStage {
 
     fn run(&mut self, context: &mut StageContext<'_>) -> Result<SharedDocument, QueryError> {
         let (mut input, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
+        let (mut memory, evaluation) = (StageMemory::default(), context.evaluation);
         let mut hold = |document: &SharedDocument| {
-            bytes += document.as_bytes().len() + 48;
+            let held = document.as_bytes().len() + 48;
+            bytes += held;
+            memory.grow(evaluation, held)?;
             if bytes > STAGE_BYTES_MAX {
                 return failure(
                     4031700,

@@ -145,7 +145,10 @@ fn a_single_expression_ends_with_its_operation_or_its_memory() {
         ),
         (
             "map in map",
-            map(range(100_000), doc! {"$size": map(range(100_000), 1.into())}.into()),
+            map(
+                range(100_000),
+                doc! {"$size": map(range(100_000), doc! {"$add": ["$$this", 1]}.into())}.into(),
+            ),
             "time",
         ),
         (
