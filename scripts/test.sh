@@ -8,10 +8,11 @@ say "formatting, lints, documentation"
 cargo run -q -p xtask -- verify --no-tests
 say "crates (no C++)"
 cargo test --quiet
-say "schedules: the cells, the register of snapshots and the btree engine, in thousands of orders of their threads"
+say "schedules: the cells, the register of snapshots, the btree engine and group commit, in thousands of orders of their threads"
 cargo test --quiet -p rcu --features shuttle --test schedules
 cargo test --quiet -p pins --features shuttle --test schedules
 cargo test --quiet -p engine-btree --features shuttle --test schedules
+cargo test --quiet -p oplog --features shuttle --test schedules
 if [ "${ENGINES:-default}" = all ]; then
     say "rocksdb engine: conformance kit"
     cargo test --quiet --release -p engine-rocksdb

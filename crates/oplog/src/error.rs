@@ -115,6 +115,18 @@ pub enum LogError {
         /// The first entry of the log.
         first: Seq,
     },
+    /// The log ends before the engine's durable mark: the end of it is missing.
+    #[error(
+        "{directory}: the log ends at {last:?}, but the data files hold everything up to {durable:?}: log files were lost, removed, or replaced by older ones, and writes that were acknowledged since may have been only there"
+    )]
+    Behind {
+        /// The log's directory.
+        directory: PathBuf,
+        /// The engine's durable mark.
+        durable: Seq,
+        /// The last entry of the log.
+        last: Seq,
+    },
     /// The compressor named in the options cannot be made.
     #[error("{0}")]
     Compressor(#[source] CodecError),
@@ -124,6 +136,9 @@ pub enum LogError {
     /// The log was closed.
     #[error("the log is closed")]
     Closed,
+    /// The caller ended its wait. What it waited for may still come.
+    #[error("the wait for the log was ended")]
+    Interrupted,
 }
 
 /// What is wrong at a place of a segment.
@@ -192,10 +207,12 @@ impl LogError {
                 ErrorKind::Invalid
             }
             Self::NoJournal | Self::Version { .. } | Self::Compressor(_) => ErrorKind::Unsupported,
-            Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::Gap { .. } => ErrorKind::Corrupt,
+            Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::Gap { .. } | Self::Behind { .. } => {
+                ErrorKind::Corrupt
+            }
             Self::OutOfSpace { .. } | Self::BufferFull { .. } => ErrorKind::OutOfSpace,
             Self::Io { .. } => ErrorKind::Io,
-            Self::Failed(_) | Self::Closed => ErrorKind::Closed,
+            Self::Failed(_) | Self::Closed | Self::Interrupted => ErrorKind::Closed,
         }
     }
 }

@@ -4,7 +4,8 @@
 //! has been applied to an engine is known above. The format, its commit protocol and its crash cases are described in
 //! `docs/formats/log.md`.
 //!
-//! Reading the source: `log.rs` is the handle (append, group commit, back-pressure); `writer.rs` turns a group of entries
+//! Reading the source: `log.rs` is the handle (append, group commit, back-pressure); `waiters.rs` has who flushes and who
+//! sleeps; `writer.rs` turns a group of entries
 //! into frames and puts them on disk; `recovery.rs` opens a directory after a crash; `scan.rs` walks the frames of a
 //! segment and tells a torn tail from damage; `format.rs` has every byte.
 //!
@@ -27,13 +28,14 @@ mod recovery;
 mod scan;
 mod stats;
 mod verify;
+mod waiters;
 mod writer;
 
 pub use error::{Damage, LogError, Result};
 pub use format::layout_description;
 pub use limits::{ENTRY_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use log::Log;
-pub use options::{FailureHandler, LogMode, LogOptions};
+pub use options::{EngineAhead, FailureHandler, LogMode, LogOptions};
 pub use pin::PinnedLog;
 pub use read_ahead::ReadAhead;
 pub use reader::LogReader;

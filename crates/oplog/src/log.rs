@@ -1,8 +1,8 @@
 //! The handle: append, group commit, back-pressure, life and death.
 //!
-//! Three locks, never held together except writer then buffer: `buffer` (append; memory only), `writer` (held across I/O by
-//! the one that flushes), `waiters` (sleep and wake-up). Whoever needs durability and finds nobody flushing flushes itself;
-//! what is appended meanwhile makes the next group.
+//! Three locks, never held together except writer then buffer or waiters: `buffer` (append; memory only), `writer` (held across
+//! I/O by the leader), and that of `waiters` (who leads, who sleeps; see there). Whoever needs durability and finds nobody
+//! flushing flushes itself; what is appended meanwhile makes the next group.
 //!
 //! Invariants: `durable <= last`; both only rise. `buffered` is the bytes from `durable` to `last`. Once `failure` is set
 //! nothing is acknowledged any more.
@@ -14,13 +14,14 @@ use crate::format::ENTRY_LENGTH_BYTES;
 use crate::limits::{ENTRY_BYTES_MAX, flush_soon_bytes, group_bytes};
 use crate::recovery::recover;
 use crate::stats::add;
+use crate::waiters::{Lead, Turn, Waiters};
 use crate::writer::Writer;
 use crate::{FailureHandler, LogError, LogMode, LogOptions, LogReader, LogStats, PinnedLog, ReadAhead, Result};
 use engine::Seq;
-use parking_lot::Mutex;
+use rcu::thread::{self, JoinHandle};
+use rcu::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vfs::{Clock, Env};
 
@@ -28,6 +29,11 @@ use vfs::{Clock, Env};
 const SPIN: Duration = Duration::from_micros(30);
 /// And never more rounds than this, whatever the clock says.
 const SPIN_ROUNDS_MAX: u32 = 4_000;
+/// How often a waiter asks whether its wait is to be ended.
+const WAIT_SLICE: Duration = Duration::from_millis(10);
+
+/// Asked by a waiter now and then: false ends its wait.
+type GoOn<'g> = Option<&'g dyn Fn() -> bool>;
 
 /// The log, shared by all threads. Dropping it without [`Log::close`] leaves the disk as a crash would.
 pub struct Log {
@@ -59,23 +65,12 @@ pub(crate) struct Shared {
     /// The last flush found the disk full.
     full: AtomicBool,
     spinners: AtomicUsize,
-    waiters: std::sync::Mutex<Waiters>,
-    /// Where waiters sleep, see [`Waiters::round`].
-    wake: [Condvar; 2],
+    waiters: Waiters,
+    /// Nothing is flushed any more: set at the very end of [`Log::close`].
+    over: AtomicBool,
     interval_us: AtomicU64,
-    duty: std::sync::Mutex<Duty>,
+    duty: Mutex<Duty>,
     duty_wake: Condvar,
-}
-
-/// Who sleeps for what. Waiters for the group being flushed sleep on `wake[round]`, those for the next one on the other: the
-/// end of a group wakes everybody it has served, and one of the others to lead the next.
-#[derive(Default)]
-struct Waiters {
-    /// The last entry that the one that flushes has taken.
-    taken: Seq,
-    round: usize,
-    /// Sleepers on each condition variable.
-    sleeping: [usize; 2],
 }
 
 /// What the background flusher is asked to do.
@@ -86,20 +81,16 @@ struct Duty {
     prepare_spare: bool,
 }
 
-/// The mutexes used with condition variables guard plain counters and flags, which no panic leaves half-changed.
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Log {
     /// Opens or creates the log of a directory: validates what may have to be replayed, cuts a torn tail, refuses damage.
     /// `durable` is the engine's mark: entries up to it are not needed, and are not checked beyond what is cheap.
     ///
-    /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Version`, `Io`, `OutOfSpace`.
+    /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Behind` (it ends before `durable`, see
+    /// [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. After one of them but the last two everything is as it was.
     pub fn open(env: &Env, options: LogOptions, durable: Seq) -> Result<Log> {
         options.check()?;
         let disk = Disk::new(env);
-        let found = recover(&disk, &options, durable)?;
+        let found = recover(&disk, &options, durable, &*env.random)?;
         let writer = Writer::new(
             found.tail,
             found.next_number,
@@ -115,7 +106,8 @@ impl Log {
             flush_soon_bytes: flush_soon_bytes(options.buffer_bytes_max),
             buffer_bytes_refused: options.buffer_bytes_refused,
             background: options.background && options.mode == LogMode::On,
-            spinners_max: cpus / 2,
+            // The schedule checker knows no time.
+            spinners_max: if cfg!(feature = "shuttle") { 0 } else { cpus / 2 },
             on_failure: options.on_failure,
             clock: env.clock.clone(),
             disk,
@@ -131,10 +123,10 @@ impl Log {
             closed: AtomicBool::new(false),
             full: AtomicBool::new(false),
             spinners: AtomicUsize::new(0),
-            waiters: std::sync::Mutex::default(),
-            wake: Default::default(),
+            waiters: Waiters::default(),
+            over: AtomicBool::new(false),
             interval_us: AtomicU64::new(options.commit_interval.as_micros() as u64),
-            duty: std::sync::Mutex::default(),
+            duty: Mutex::default(),
             duty_wake: Condvar::new(),
         });
         let thread = if shared.background {
@@ -192,6 +184,16 @@ impl Log {
     /// Errors: `NoJournal` when the log is off; `NotAppended`; `OutOfSpace`: the entry stays buffered and reaches the disk
     /// when space returns; `Failed`, `Closed`.
     pub fn wait_durable(&self, seq: Seq) -> Result<()> {
+        self.wait(seq, None)
+    }
+
+    /// As [`Log::wait_durable`], while `go_on`, which is asked every few milliseconds, says so: `Interrupted` when it does not.
+    /// A sync under way by this thread's own hand is not cut short. The entry reaches the disk all the same.
+    pub fn wait_durable_while(&self, seq: Seq, go_on: &dyn Fn() -> bool) -> Result<()> {
+        self.wait(seq, Some(go_on))
+    }
+
+    fn wait(&self, seq: Seq, go_on: GoOn<'_>) -> Result<()> {
         if self.shared.mode == LogMode::Off {
             return Err(LogError::NoJournal);
         }
@@ -203,14 +205,14 @@ impl Log {
         if seq > last {
             return Err(LogError::NotAppended { seq, last });
         }
-        self.shared.flush_to(seq)
+        self.shared.flush_to(seq, go_on)
     }
 
     /// Brings everything appended so far to disk, and returns the durable mark. With the log off it only returns the mark.
     pub fn flush(&self) -> Result<Seq> {
         self.shared.check_open()?;
         if self.shared.mode == LogMode::On {
-            self.shared.flush_to(self.last_seq())?;
+            self.shared.flush_to(self.last_seq(), None)?;
         }
         Ok(self.durable_seq())
     }
@@ -223,7 +225,7 @@ impl Log {
         while shared.full.load(Ordering::Relaxed) || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
         {
             add(&shared.disk.counters.waits_for_room, 1);
-            shared.flush_to(self.last_seq())?;
+            shared.flush_to(self.last_seq(), None)?;
         }
         Ok(())
     }
@@ -277,7 +279,7 @@ impl Log {
                 ..
             } => {
                 let failed = shared.fail(&error);
-                shared.wake_waiters(Wake::All);
+                shared.waiters.wake_all();
                 failed
             }
             other => other,
@@ -299,8 +301,6 @@ impl Log {
             writer.seal();
             shared.catalog.pin(after.next())
         };
-        // Whoever found the writer locked sleeps, and one of them has to lead.
-        shared.wake_waiters(Wake::All);
         let segments = pinned.ok_or_else(|| LogError::Purged {
             wanted: after.next(),
             first: self.first_seq(),
@@ -329,7 +329,8 @@ impl Log {
         }
     }
 
-    /// Flushes and ends the log; everything later answers `Closed`. Closing twice is fine.
+    /// Flushes and ends the log; everything later answers `Closed`, and so do waits for what could not be flushed. Closing
+    /// twice is fine.
     pub fn close(&self) -> Result<()> {
         let shared = &*self.shared;
         {
@@ -339,12 +340,13 @@ impl Log {
             }
         }
         self.stop_flusher();
-        shared.check_alive()?;
-        if shared.mode == LogMode::On {
-            shared.flush_to(self.last_seq())
-        } else {
-            Ok(())
-        }
+        let result = shared.check_alive().and_then(|()| match shared.mode {
+            LogMode::On => shared.flush_to(self.last_seq(), None),
+            LogMode::Off => Ok(()),
+        });
+        shared.over.store(true, Ordering::Release);
+        shared.waiters.wake_all();
+        result
     }
 
     fn stop_flusher(&self) {
@@ -390,45 +392,48 @@ impl Shared {
 
     fn ask(&self, what: impl FnOnce(&mut Duty)) {
         if self.background {
-            what(&mut lock(&self.duty));
+            what(&mut self.duty.lock());
             self.duty_wake.notify_one();
         }
     }
 
     /// Leads or follows until `seq`, which has been appended, is durable.
-    fn flush_to(&self, seq: Seq) -> Result<()> {
+    fn flush_to(&self, seq: Seq, go_on: GoOn<'_>) -> Result<()> {
+        let served = || self.durable_seq() >= seq;
+        let over = || go_on.is_some_and(|go_on| !go_on());
         loop {
-            if self.durable_seq() >= seq {
+            if served() {
                 return Ok(());
             }
             self.check_alive()?;
-            if let Some(mut writer) = self.writer.try_lock() {
-                let result = self.lead(&mut writer, seq);
-                drop(writer);
-                self.wake_waiters(if result.is_ok() {
-                    Wake::ServedAndNextLeader
-                } else {
-                    Wake::All
-                });
-                result?;
-            } else if !self.spin(seq) {
-                self.sleep(seq);
+            if self.over.load(Ordering::Acquire) {
+                return Err(LogError::Closed);
+            }
+            if self.waiters.is_led() && self.spin(seq) {
+                continue;
+            }
+            match self.waiters.enter(seq, || self.durable_seq()) {
+                Turn::Served => return Ok(()),
+                Turn::Lead(lead) => {
+                    self.lead(&lead)?;
+                    lead.leave(self.durable_seq());
+                }
+                Turn::Sleep(ticket) => {
+                    let slice = go_on.map(|_| WAIT_SLICE);
+                    if !self.waiters.sleep(ticket, served, over, slice) {
+                        return Err(LogError::Interrupted);
+                    }
+                }
             }
         }
     }
 
-    /// Takes what is buffered and flushes groups until `seq` is durable and nothing taken is left.
-    fn lead(&self, writer: &mut Writer, seq: Seq) -> Result<()> {
+    /// Takes what is buffered and flushes groups until nothing taken is left.
+    fn lead(&self, lead: &Lead<'_>) -> Result<()> {
+        // Free but for a moment of `pin`: only the leader writes.
+        let mut writer = self.writer.lock();
         self.check_alive()?;
-        if self.durable_seq() >= seq {
-            return Ok(());
-        }
-        let last = writer.take(&self.buffer);
-        {
-            let mut waiters = lock(&self.waiters);
-            waiters.taken = last.unwrap_or(waiters.taken);
-            waiters.round ^= 1;
-        }
+        writer.take(&self.buffer);
         loop {
             match writer.flush_group(&self.disk, &self.catalog) {
                 Ok(None) => {
@@ -436,10 +441,13 @@ impl Shared {
                     return Ok(());
                 }
                 Ok(Some(flushed)) => {
+                    debug_assert!(
+                        flushed.last > self.durable_seq() && flushed.last.0 <= self.last.load(Ordering::Acquire)
+                    );
                     self.durable.store(flushed.last.0, Ordering::Release);
                     self.buffered.fetch_sub(flushed.raw_bytes, Ordering::Relaxed);
                     if flushed.more {
-                        self.wake_waiters(Wake::Served);
+                        lead.served(flushed.last);
                     }
                     if flushed.past_middle && self.catalog.needs_spare() {
                         self.ask(|duty| duty.prepare_spare = true);
@@ -465,22 +473,6 @@ impl Shared {
         LogError::Failed(reason)
     }
 
-    fn wake_waiters(&self, which: Wake) {
-        let waiters = lock(&self.waiters);
-        let served = waiters.round;
-        let others = served ^ 1;
-        if waiters.sleeping[served] > 0 {
-            self.wake[served].notify_all();
-        }
-        if waiters.sleeping[others] > 0 {
-            match which {
-                Wake::Served => {}
-                Wake::ServedAndNextLeader => self.wake[others].notify_one(),
-                Wake::All => self.wake[others].notify_all(),
-            }
-        }
-    }
-
     /// Spins for a moment, unless enough others do; true when there may be something to do.
     fn spin(&self, seq: Seq) -> bool {
         let allowed = self.spinners.fetch_add(1, Ordering::Relaxed) < self.spinners_max;
@@ -489,7 +481,7 @@ impl Shared {
             let until = self.clock.monotonic() + SPIN;
             for _ in 0..SPIN_ROUNDS_MAX {
                 std::hint::spin_loop();
-                done = self.durable_seq() >= seq || !self.writer.is_locked();
+                done = self.durable_seq() >= seq || !self.waiters.is_led();
                 if done || self.clock.monotonic() > until {
                     break;
                 }
@@ -499,34 +491,13 @@ impl Shared {
         done
     }
 
-    /// Sleeps until the one that flushes is done, or until it is this one's turn to lead. The one that flushes wakes sleepers
-    /// after it has let the writer go, with `waiters` locked: a sleeper that saw the writer locked is counted by then.
-    fn sleep(&self, seq: Seq) {
-        let mut waiters = lock(&self.waiters);
-        if self.durable_seq() >= seq || !self.writer.is_locked() {
-            return;
-        }
-        let place = if seq <= waiters.taken {
-            waiters.round
-        } else {
-            waiters.round ^ 1
-        };
-        waiters.sleeping[place] += 1;
-        waiters = self.wake[place].wait(waiters).unwrap_or_else(PoisonError::into_inner);
-        waiters.sleeping[place] -= 1;
-    }
-
     /// The background thread: flushes what nobody waits for, and makes files ahead of time.
     fn run_flusher(&self) {
         loop {
             let interval = Duration::from_micros(self.interval_us.load(Ordering::Relaxed));
-            let mut duty = lock(&self.duty);
+            let mut duty = self.duty.lock();
             if !duty.stop && !duty.flush_soon && !duty.prepare_spare {
-                duty = self
-                    .duty_wake
-                    .wait_timeout(duty, interval)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                duty = self.duty_wake.wait_for(duty, interval);
             }
             let asked = std::mem::take(&mut *duty);
             drop(duty);
@@ -535,7 +506,7 @@ impl Shared {
             }
             // A full disk is met again, and a failure is reported, where somebody can act on it.
             let last = Seq(self.last.load(Ordering::Acquire));
-            let _ = self.flush_to(last);
+            let _ = self.flush_to(last, None);
             if asked.prepare_spare && self.catalog.needs_spare() {
                 let _ = self.catalog.prepare_spare(&self.disk);
             }
@@ -543,19 +514,8 @@ impl Shared {
     }
 }
 
-/// Whom to wake.
-#[derive(Clone, Copy)]
-enum Wake {
-    /// Those whose group has been flushed, in part or whole.
-    Served,
-    /// Those, and one of the others: the writer is free.
-    ServedAndNextLeader,
-    /// Everybody: an error concerns them all.
-    All,
-}
-
 fn start_flusher(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
-    std::thread::Builder::new()
+    thread::Builder::new()
         .name("oplog-flush".to_owned())
         .spawn(move || shared.run_flusher())
         .map_err(|source| LogError::Io {

@@ -23,6 +23,18 @@ pub enum LogMode {
     Off,
 }
 
+/// What an engine that is ahead of the log means: its durable mark lies behind the log's last entry. By the write-ahead rule
+/// this cannot come of a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineAhead {
+    /// Segments were lost, removed, or replaced by older ones, and with them perhaps entries that the engine has not:
+    /// [`Log::open`](crate::Log::open) refuses.
+    Refuse,
+    /// The engine was closed with a last checkpoint or went on without a log, and has everything: the log begins anew behind
+    /// its mark.
+    BeginBehind,
+}
+
 /// Options of [`crate::Log::open`]; start from [`LogOptions::new`].
 #[derive(Clone)]
 pub struct LogOptions {
@@ -39,6 +51,8 @@ pub struct LogOptions {
     pub commit_interval: Duration,
     /// On or off.
     pub mode: LogMode,
+    /// What to do when the engine is ahead of the log.
+    pub engine_ahead: EngineAhead,
     /// `wait_for_room` waits while more bytes than this are not yet on disk.
     pub buffer_bytes_max: usize,
     /// `append` refuses while more bytes than this are not yet on disk: the last resort against callers that never wait. Each
@@ -62,6 +76,7 @@ impl LogOptions {
             frame_bytes: FRAME_RAW_BYTES_TARGET,
             commit_interval: Duration::from_millis(100),
             mode: LogMode::On,
+            engine_ahead: EngineAhead::Refuse,
             buffer_bytes_max: BUFFER_BYTES_MOST as usize,
             buffer_bytes_refused: BUFFER_BYTES_REFUSED,
             spare_segments_max: 2,

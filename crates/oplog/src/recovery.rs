@@ -7,22 +7,23 @@
 //!    crash tore the last group, whose left-overs are erased so that they cannot come back behind new frames.
 //! 4. The last group is written again and synced before its entries count as durable: it may be in the page cache only,
 //!    even after a failed sync of a process that has ended.
-//! 5. When the engine is ahead of the log, the log's entries are all in the engine; it starts again behind the mark.
+//! 5. An engine that is ahead of the log shows that log files are missing: refused, with nothing changed. Where the engine has
+//!    everything all the same ([`EngineAhead::BeginBehind`]), the log starts again behind the mark.
 //!
 //! All of it can be interrupted by a crash and done again.
 
-use crate::catalog::{Catalog, Segment, segment_name, segment_number};
+use crate::catalog::{Catalog, Segment, new_stamp, segment_name, segment_number};
 use crate::disk::{Disk, failure};
-use crate::format::{FRAME_HEADER_BYTES, SegmentNumber};
+use crate::format::{FRAME_HEADER_BYTES, FRAMES_START, SegmentHeader, SegmentNumber};
 use crate::limits::SCAN_WINDOW_BYTES;
 use crate::scan::{Scanner, SegmentFile};
 use crate::writer::Tail;
-use crate::{Damage, LogError, LogMode, LogOptions, Result};
+use crate::{Damage, EngineAhead, LogError, LogMode, LogOptions, Result};
 use engine::Seq;
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{Access, create_directory_durably};
+use vfs::{Access, Random, create_directory_durably};
 
 /// What was found, ready to be continued.
 pub(crate) struct Recovered {
@@ -34,7 +35,7 @@ pub(crate) struct Recovered {
     pub last: Seq,
 }
 
-pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq) -> Result<Recovered> {
+pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, random: &dyn Random) -> Result<Recovered> {
     let directory = options.directory.as_path();
     let writable = options.mode == LogMode::On;
     let names = list_directory(disk, directory, writable)?;
@@ -58,22 +59,47 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq) -> Result
     for segment in &segments {
         catalog.push(segment.clone());
     }
-    let end = match walk(disk, &segments, durable, writable)? {
+    let end = walk(disk, &segments, durable, writable)?;
+    let last = end.as_ref().map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
+    if last < durable && options.engine_ahead == EngineAhead::Refuse {
+        return Err(LogError::Behind {
+            directory: directory.to_owned(),
+            durable,
+            last,
+        });
+    }
+    let end = match end {
         Some(scanner) if writable => Some(settle_tail(disk, scanner)?),
         end => end,
     };
-    let last = end.as_ref().map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
     if last < durable {
         drop((end, segments));
-        if writable {
-            catalog.retire_all(disk)?;
-        } else {
+        if !writable {
             catalog.forget_all();
+            return Ok(Recovered {
+                catalog,
+                tail: None,
+                next_number,
+                last: durable,
+            });
         }
+        catalog.retire_all(disk)?;
+        // An empty segment says where the log begins: without it the next start would take this log for one that was lost.
+        let header = SegmentHeader {
+            number: next_number,
+            stamp: new_stamp(random),
+            first: durable.next(),
+            file_bytes: options.segment_bytes,
+        };
+        let (segment, file) = catalog.create(disk, header)?;
         return Ok(Recovered {
             catalog,
-            tail: None,
-            next_number,
+            tail: Some(Tail {
+                segment,
+                file,
+                offset: FRAMES_START,
+            }),
+            next_number: SegmentNumber(next_number.0 + 1),
             last: durable,
         });
     }

@@ -21,7 +21,7 @@ use crate::stats::add;
 use crate::{LogError, Result};
 use codec::{Codec, Compressor};
 use engine::Seq;
-use parking_lot::Mutex;
+use rcu::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{File, Random};
@@ -91,11 +91,10 @@ impl Writer {
         })
     }
 
-    /// Takes over what is buffered; returns the last entry to be flushed, if there is any.
-    pub fn take(&mut self, buffer: &Mutex<Buffer>) -> Option<Seq> {
+    /// Takes over what is buffered.
+    pub fn take(&mut self, buffer: &Mutex<Buffer>) {
         buffer.lock().take(&mut self.pending, &mut self.emptied);
         self.emptied.clear();
-        self.pending.back().map(Chunk::last)
     }
 
     /// Writes no more to the segment in use: what comes next begins a new one.

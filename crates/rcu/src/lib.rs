@@ -6,21 +6,23 @@
 //!
 //! [`waiting()`] tells how much that is.
 //!
-//! [`Mutex`] is the lock for writers, [`RwLock`] the one for few that exclude many. With the feature `shuttle` they are the
-//! schedule checker's, and every load, replacement and [`schedule_point`] is a point where the checker may switch threads.
+//! [`Mutex`] is the lock for writers, [`RwLock`] the one for few that exclude many, [`Condvar`] and `thread` are for those who
+//! sleep. With the feature `shuttle` they are the schedule checker's, and every load, replacement and [`schedule_point`] is a point where the checker may switch threads.
 
 mod cell;
+mod condvar;
 mod epoch;
 mod mutex;
 mod rw_lock;
 mod waiting;
 
 #[cfg(feature = "shuttle")]
-pub use shuttle::thread_local;
+pub use shuttle::{thread, thread_local};
 #[cfg(not(feature = "shuttle"))]
-pub use std::thread_local;
+pub use std::{thread, thread_local};
 
 pub use cell::{Rcu, RcuOption};
+pub use condvar::Condvar;
 pub use epoch::{Guard, is_pinned, pin, schedule_point, yield_now};
 pub use mutex::{Mutex, MutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

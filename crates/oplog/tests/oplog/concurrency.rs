@@ -2,10 +2,11 @@
 
 use crate::support::{env, options};
 use engine::Seq;
-use oplog::{Log, LogOptions};
+use oplog::{Log, LogError, LogOptions};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::time::Duration;
 use vfs::SimulatedFs;
 
 const THREADS: u64 = 16;
@@ -88,31 +89,78 @@ fn many_threads_append_wait_read_and_purge() {
     assert_eq!(found, THREADS * ENTRIES - (first.0 - 1));
 }
 
-/// Without the background flusher nobody rescues a waiter that is not woken: a lost wake-up would hang this test.
+/// Bursts of waiters with silence after each: whoever is not woken then sleeps for ever, since nobody else comes by. All of a
+/// burst have to return before the next one begins. (With traffic that never stops, later groups rescue those that earlier
+/// ones forgot.)
 #[test]
-fn waiters_wake_each_other_without_help() {
+fn every_waiter_of_every_burst_returns() {
+    const BURSTS: usize = 60;
     let directory = tempfile::tempdir().unwrap();
     let env = vfs::Env {
-        fs: std::sync::Arc::new(vfs::RealFs::new()),
+        fs: Arc::new(vfs::RealFs::new()),
         ..env(&SimulatedFs::new(1), 1)
     };
     let options = LogOptions {
         background: false,
         ..LogOptions::new(directory.path())
     };
-    let log = Log::open(&env, options, Seq::ZERO).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let log = &log;
-            scope.spawn(move || {
-                for n in 0..ENTRIES / 2 {
-                    let seq = log.append(&[b"entry of thread ", &thread.to_le_bytes()]).unwrap();
-                    if (n + thread) % 4 != 0 {
-                        log.wait_durable(seq).unwrap();
-                    }
+    let log = Arc::new(Log::open(&env, options, Seq::ZERO).unwrap());
+    let begin = Arc::new(Barrier::new(THREADS as usize + 1));
+    let (back, returned) = mpsc::channel();
+    for _ in 0..THREADS {
+        let (log, begin, back) = (log.clone(), begin.clone(), back.clone());
+        // Not joined: one that is stuck must not keep the test from saying so.
+        std::thread::spawn(move || {
+            for _ in 0..BURSTS {
+                begin.wait();
+                for n in 0..3_u64 {
+                    let seq = log.append(&[b"entry", &n.to_le_bytes()]).unwrap();
+                    log.wait_durable(seq).unwrap();
                 }
-            });
+                back.send(()).unwrap();
+            }
+        });
+    }
+    for burst in 0..BURSTS {
+        begin.wait();
+        for thread in 0..THREADS {
+            let in_time = returned.recv_timeout(Duration::from_secs(60));
+            assert!(
+                in_time.is_ok(),
+                "burst {burst}: {} waiters asleep, durable {:?} of {:?}",
+                THREADS - thread,
+                log.durable_seq(),
+                log.last_seq()
+            );
         }
+        assert_eq!(log.durable_seq(), log.last_seq(), "nobody is left to flush for");
+    }
+    let stats = log.stats();
+    assert!(stats.groups < stats.entries, "waiters share syncs: {stats:?}");
+}
+
+/// A wait that its operation ends returns, the entry goes its way, and the others are served.
+#[test]
+fn a_wait_can_be_ended() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        codec: codec::Codec::None,
+        ..options()
+    };
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let seq = log.append(&[b"entry"]).unwrap();
+    // By its own hand: there is nobody to wait for.
+    log.wait_durable_while(seq, &|| false).unwrap();
+    let asked = AtomicBool::new(false);
+    let answer = log.wait_durable_while(Seq(1), &|| {
+        asked.store(true, Ordering::SeqCst);
+        false
     });
-    assert_eq!(log.flush().unwrap(), Seq(THREADS * (ENTRIES / 2)));
+    assert!(answer.is_ok() && !asked.load(Ordering::SeqCst), "it is durable already");
+    fs.set_free_bytes(Some(0));
+    let waiting = log.append(&[&[0; 20_000]]).unwrap();
+    let error = log.wait_durable_while(waiting, &|| true).unwrap_err();
+    assert!(matches!(error, LogError::OutOfSpace { .. }), "{error}");
+    fs.set_free_bytes(None);
+    log.wait_durable(waiting).unwrap();
 }

@@ -1,0 +1,222 @@
+//! Group commit under the schedule checker: thousands of orders in which threads append, flush, wait and are woken.
+//!
+//! A waiter that nobody wakes is a deadlock, which the checker reports: nothing rescues it, since there is no background
+//! flusher, no traffic after the burst, and waits with a bound never end by it here. `TENON_SHUTTLE_SEED=n` repeats a run,
+//! `TENON_SHUTTLE_FACTOR=n` makes it n times as long.
+
+#![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
+
+use engine::Seq;
+use oplog::{Log, LogError, LogOptions};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner, thread};
+use std::hash::BuildHasher;
+use std::io::Result;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vfs::{Access, DirectoryLock, Env, File, FileSystem, SeededRandom, SimulatedClock, SimulatedFs, Space};
+
+/// Runs `test` in many schedules, random ones and such with few switches (PCT; Burckhardt and others, ASPLOS 2010).
+fn check(name: &str, schedules: usize, test: fn()) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seed = number("TENON_SHUTTLE_SEED").unwrap_or_else(|| std::hash::RandomState::new().hash_one(name));
+    let schedules = schedules * number("TENON_SHUTTLE_FACTOR").unwrap_or(1) as usize;
+    println!("{name}: TENON_SHUTTLE_SEED={seed}");
+    let mut config = Config::new();
+    config.stack_size = 256 << 10;
+    Runner::new(RandomScheduler::new_from_seed(seed, schedules), config.clone()).run(test);
+    for depth in [2, 4] {
+        Runner::new(PctScheduler::new_from_seed(seed, depth, schedules / 2), config.clone()).run(test);
+    }
+}
+
+/// A disk during whose syncs other threads may run.
+struct Disk(SimulatedFs);
+struct DiskFile(Arc<dyn File>);
+
+impl File for DiskFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
+        self.0.read_at(bytes, offset)
+    }
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+    fn sync_data(&self) -> Result<()> {
+        rcu::schedule_point();
+        let synced = self.0.sync_data();
+        rcu::schedule_point();
+        synced
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.0.set_len(bytes)
+    }
+    fn allocate(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.0.allocate(offset, bytes)
+    }
+}
+
+impl FileSystem for Disk {
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(DiskFile(self.0.open(path, access)?)))
+    }
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.0.remove_file(path)
+    }
+    fn remove_directory_all(&self, path: &Path) -> Result<()> {
+        self.0.remove_directory_all(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.rename(from, to)
+    }
+    fn create_directory_all(&self, path: &Path) -> Result<()> {
+        self.0.create_directory_all(path)
+    }
+    fn list(&self, directory: &Path) -> Result<Vec<PathBuf>> {
+        self.0.list(directory)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.0.exists(path)
+    }
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        self.0.sync_directory(path)
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn DirectoryLock>> {
+        self.0.lock(path)
+    }
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.0.space(path)
+    }
+}
+
+/// A log on that disk, and the disk, for faults.
+fn open(change: impl FnOnce(&mut LogOptions)) -> (Arc<Log>, SimulatedFs) {
+    let fs = SimulatedFs::new(1);
+    let env = Env {
+        fs: Arc::new(Disk(fs.clone())),
+        clock: Arc::new(SimulatedClock::new(0)),
+        random: Arc::new(SeededRandom::new(1)),
+    };
+    let mut options = LogOptions::new("/log");
+    options.segment_bytes = oplog::SEGMENT_BYTES_MIN;
+    options.background = false;
+    change(&mut options);
+    (Arc::new(Log::open(&env, options, Seq::ZERO).unwrap()), fs)
+}
+
+fn append_and_wait(log: &Log, entries: usize) {
+    for _ in 0..entries {
+        let seq = log.append(&[b"entry"]).unwrap();
+        log.wait_durable(seq).unwrap();
+        assert!(log.durable_seq() >= seq);
+    }
+}
+
+/// A burst of `j: true` writers, and then silence: each of them returns.
+#[test]
+fn every_waiter_of_a_burst_returns() {
+    check("every_waiter_of_a_burst_returns", 3000, || {
+        let (log, _) = open(|_| {});
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let log = log.clone();
+                thread::spawn(move || append_and_wait(&log, 2))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(log.durable_seq(), Seq(8));
+    });
+}
+
+/// Frames of one entry and groups of one frame: a leader wakes some between its groups.
+#[test]
+fn waiters_of_several_groups_return_beside_a_pin() {
+    check("waiters_of_several_groups_return_beside_a_pin", 1500, || {
+        let (log, _) = open(|options| options.frame_bytes = 1);
+        let writers = (0..3).map(|_| {
+            let log = log.clone();
+            thread::spawn(move || append_and_wait(&log, 2))
+        });
+        let writers: Vec<_> = writers.collect();
+        let pins = log.clone();
+        let pinner = thread::spawn(move || drop(pins.pin(Seq::ZERO).unwrap()));
+        pinner.join().unwrap();
+        writers.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(log.durable_seq(), Seq(6));
+    });
+}
+
+/// A wait that is ended, perhaps just as it became this thread's turn to lead, leaves nobody behind.
+#[test]
+fn an_ended_wait_hands_its_turn_on() {
+    check("an_ended_wait_hands_its_turn_on", 3000, || {
+        let (log, _) = open(|_| {});
+        let killed = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                let log = log.clone();
+                thread::spawn(move || append_and_wait(&log, 2))
+            })
+            .collect();
+        let (its_log, flag) = (log.clone(), killed.clone());
+        let victim = thread::spawn(move || {
+            let seq = its_log.append(&[b"victim"]).unwrap();
+            match its_log.wait_durable_while(seq, &|| !flag.load(Ordering::SeqCst)) {
+                Ok(()) => assert!(its_log.durable_seq() >= seq),
+                Err(LogError::Interrupted) => {}
+                Err(error) => panic!("{error}"),
+            }
+        });
+        killed.store(true, Ordering::SeqCst);
+        // Time does not pass here: what a slice of the wait would do, this does.
+        victim.thread().unpark();
+        victim.join().unwrap();
+        writers.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Closing ends every wait: those whose entries were flushed succeed.
+#[test]
+fn closing_ends_every_wait() {
+    check("closing_ends_every_wait", 1500, || {
+        let (log, _) = open(|options| options.background = true);
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                thread::spawn(move || match log.append(&[b"entry"]) {
+                    Ok(seq) => match log.wait_durable(seq) {
+                        Ok(()) => assert!(log.durable_seq() >= seq),
+                        Err(error) => assert!(matches!(error, LogError::Closed), "{error}"),
+                    },
+                    Err(error) => assert!(matches!(error, LogError::Closed), "{error}"),
+                })
+            })
+            .collect();
+        log.close().unwrap();
+        waiters.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(log.durable_seq(), log.last_seq());
+    });
+}
+
+/// A failed sync is told to everybody who waits.
+#[test]
+fn a_failed_sync_ends_every_wait() {
+    check("a_failed_sync_ends_every_wait", 1500, || {
+        let (log, fs) = open(|_| {});
+        append_and_wait(&log, 1);
+        fs.inject(vfs::Fault::new(vfs::FaultKind::SyncError));
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                thread::spawn(move || {
+                    let result = log.append(&[b"entry"]).and_then(|seq| log.wait_durable(seq));
+                    assert!(matches!(result, Err(LogError::Failed(_))), "{result:?}");
+                })
+            })
+            .collect();
+        waiters.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
