@@ -17,7 +17,7 @@ use bson::{Bson, Document, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::Storage;
+use storage::{Storage, StorageError};
 use vfs::Env;
 use wire::ErrorCode;
 
@@ -146,7 +146,7 @@ impl Call<'_> {
         };
         let mut result = (self.command.run)(&mut invocation, reply);
         if result.is_ok() {
-            result = wait_for_log(&invocation);
+            result = wait_for_log(&invocation, reply);
         }
         if result.is_ok() {
             reply.double("ok", 1.0);
@@ -262,11 +262,24 @@ impl Call<'_> {
     }
 }
 
-/// `j: true`: the reply waits until the log is on disk beyond the call's newest write.
-fn wait_for_log(invocation: &Invocation<'_>) -> Result<()> {
-    match invocation.report.last_write {
-        Some(seq) if invocation.write_concern.journaled => Ok(invocation.server.storage.wait_durable(seq)?),
-        _ => Ok(()),
+/// `j: true`: the reply waits until the log is on disk beyond the call's newest write. A wait that is ended (`maxTimeMS`,
+/// `killOp`, shutdown) takes nothing back: the reply tells what was done, and of the wait in `writeConcernError`.
+fn wait_for_log(invocation: &Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let journaled = invocation.write_concern.journaled;
+    let Some(seq) = invocation.report.last_write.filter(|_| journaled) else {
+        return Ok(());
+    };
+    match invocation.server.storage.wait_durable_in(&invocation.operation, seq) {
+        Err(error @ StorageError::Interrupted(_)) => {
+            let error = CommandError::from(error);
+            reply.open_document("writeConcernError");
+            reply.int32("code", error.code.0);
+            reply.string("codeName", &error.code.name());
+            reply.string("errmsg", &error.message);
+            reply.close();
+            Ok(())
+        }
+        other => Ok(other?),
     }
 }
 

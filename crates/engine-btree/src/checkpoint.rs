@@ -138,6 +138,9 @@ impl Core {
             |table: &Table| table.lives_at(line.cut) || (table.dropped() <= line.cut && table.dropped() > low);
         let alive: Vec<&Arc<Table>> = changed.iter().filter(|table| is_kept(table)).collect();
         self.write_dirty_leaves(&alive)?;
+        // The log before the data. Here, since no lock is held, little is left to flush after the leaves' time, and an error
+        // finds nothing given back yet.
+        self.write_ahead.wait_for_log(line.cut)?;
         // Trees are independent of each other from here on.
         let roots: PlainMutex<Vec<(usize, Option<RootAddress>)>> = PlainMutex::new(Vec::with_capacity(alive.len()));
         self.in_parallel((0..alive.len()).collect(), |index| {

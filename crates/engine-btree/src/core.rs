@@ -14,7 +14,7 @@ use crate::workers::{Class, Workers};
 use crate::write_behind::WriteBehind;
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
 use bytes::Bytes;
-use engine::{EngineError, ErrorKind, Result, Seq};
+use engine::{EngineError, ErrorKind, Result, Seq, WriteAheadRule};
 use parking_lot::Mutex as PlainMutex;
 use pins::Pins;
 use rcu::{Guard, Mutex, RwLock};
@@ -145,6 +145,7 @@ pub(crate) struct Core {
     pub(crate) checkpointing: Mutex<Seq>,
     /// The durable mark.
     pub(crate) durable: AtomicU64,
+    pub(crate) write_ahead: WriteAheadRule,
     /// Tables that the next checkpoint has to look at.
     pub(crate) changed: Mutex<Vec<Arc<crate::tables::Table>>>,
     /// Held for reading by whoever has appended blocks and not flushed them, for writing while a checkpoint
@@ -222,6 +223,7 @@ impl Core {
             directory_tree,
             checkpointing: Mutex::new(durable),
             durable: AtomicU64::new(durable.0),
+            write_ahead: WriteAheadRule::default(),
             changed: Mutex::new(Vec::new()),
             unflushed: RwLock::new(()),
             volumes: Mutex::new(()),

@@ -9,7 +9,7 @@ use crate::workers::{Workers, WorkersError};
 use blocks::{BlockStore, StoreOptions};
 use engine::{
     Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity,
-    Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
+    Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats, WriteAhead,
 };
 use pins::Horizon;
 use rcu::Mutex;
@@ -169,6 +169,10 @@ impl Engine for BtreeEngine {
 
     fn publish(&self, seq: Seq) {
         self.core.pins.publish(seq);
+    }
+
+    fn set_write_ahead(&self, log: WriteAhead) {
+        self.core.write_ahead.set(log);
     }
 
     fn durable_seq(&self) -> Seq {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use engine::{
     Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, HISTORY_PERCENT_DEFAULT,
     KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId,
-    TableSpec, TableStats, VALUE_BYTES_MAX, history_bytes,
+    TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule, history_bytes,
 };
 use parking_lot::Mutex;
 use pins::Holder;
@@ -44,6 +44,7 @@ struct Store {
     checkpoints: Mutex<u64>,
     /// The `Seq` of the newest durable checkpoint.
     durable: AtomicU64,
+    write_ahead: WriteAheadRule,
 }
 
 #[derive(Default)]
@@ -71,6 +72,7 @@ impl InMemoryEngine {
                 directory: directory.to_owned(),
                 checkpoints: Mutex::new(bytes),
                 durable: AtomicU64::new(seq.0),
+                write_ahead: WriteAheadRule::default(),
             };
             (loaded, Some(store))
         };
@@ -102,6 +104,7 @@ impl InMemoryEngine {
         if seq == self.durable_seq() {
             return Ok(seq);
         }
+        store.write_ahead.wait_for_log(seq)?;
         match checkpoint::write(&store.env, &store.directory, &snapshot) {
             Ok(bytes) => *file_bytes = bytes,
             Err(Failure::Harmless(error)) => return Err(error),
@@ -182,6 +185,12 @@ impl Engine for InMemoryEngine {
 
     fn publish(&self, seq: Seq) {
         self.shared.pins.publish(seq);
+    }
+
+    fn set_write_ahead(&self, log: WriteAhead) {
+        if let Some(store) = &self.store {
+            store.write_ahead.set(log);
+        }
     }
 
     fn durable_seq(&self) -> Seq {

@@ -4,7 +4,13 @@
 //! the view of the position before it is taken, and it is what readers get until the batch's own position is announced.
 //! A view that nobody changed anything after is shared by all readers.
 //!
-//! Invariant: while a batch is being written `Current::view` is there.
+//! The log is durable before what it led to. RocksDB makes a memtable durable when it likes, so it is not left to it when a
+//! memtable ends: [`RocksEngine::end_memtable`] does that, when `apply` finds it full or a checkpoint wants it, with the log
+//! flushed to the last batch before. RocksDB's own bound lies far above (`options.rs`). What flushes at a moment of its own
+//! choice (a compaction of a range, a backup's checkpoint) runs under [`LogFirst`].
+//!
+//! Invariants: while a batch is being written `Current::view` is there. Everything in a memtable that has ended is in the
+//! durable log.
 
 use crate::backup;
 use crate::bulk::{self, BulkFiles};
@@ -18,18 +24,24 @@ use crate::registry::Registry;
 use crate::stats;
 use crate::view::RocksSnapshot;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, KEY_BYTES_MAX, KeyRange,
-    LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq, Snapshot, StatValue, TableId, TableSpec,
-    TableStats, VALUE_BYTES_MAX,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, ErrorKind, KEY_BYTES_MAX,
+    KeyRange, LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq, Snapshot, StatValue, TableId,
+    TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
 };
 use parking_lot::Mutex;
 use rocksdb::{
     BottommostLevelCompaction, CompactOptions, DB, FlushOptions, Range, ReadOptions, ReadTier, WriteBatch, WriteOptions,
 };
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use vfs::Env;
+
+/// What a row takes in a memtable beside its bytes, about.
+const MEMTABLE_ROW_BYTES: usize = 48;
+/// How often a checkpoint looks whether its memtable has been written.
+const FLUSH_POLL: Duration = Duration::from_millis(2);
 
 /// RocksDB behind the engine API.
 ///
@@ -43,6 +55,9 @@ pub struct RocksEngine {
     write_options: WriteOptions,
     writer: Mutex<Writer>,
     current: Mutex<Current>,
+    write_ahead: WriteAheadRule,
+    /// How many [`LogFirst`]s there are; changes with `writer` locked.
+    log_first: AtomicUsize,
     /// Why the engine answers no more.
     closed: OnceLock<String>,
     counters: Counters,
@@ -54,8 +69,21 @@ struct Writer {
     applied: Seq,
     /// The mark in the newest memtable: `applied`, or a later position without a batch.
     mark: Seq,
+    /// Bytes in that memtable, about.
+    memtable_bytes: usize,
     key: Vec<u8>,
     dropped: Vec<Dropped>,
+}
+
+/// While it lives the log is durable up to each batch before RocksDB gets it: whatever memtable RocksDB ends, and whenever,
+/// the log is not behind it. Writers wait for a sync of the log each, so it is for rare and short things.
+struct LogFirst<'e>(&'e RocksEngine);
+
+impl Drop for LogFirst<'_> {
+    fn drop(&mut self) {
+        let _writer = self.0.writer.lock();
+        self.0.log_first.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A dropped table whose files can go when nobody can see it any more.
@@ -119,6 +147,7 @@ impl RocksEngine {
             writer: Mutex::new(Writer {
                 applied: mark,
                 mark,
+                memtable_bytes: 0,
                 key: Vec::new(),
                 dropped: Vec::new(),
             }),
@@ -127,6 +156,8 @@ impl RocksEngine {
                 registry,
                 view: None,
             }),
+            write_ahead: WriteAheadRule::default(),
+            log_first: AtomicUsize::new(0),
             closed: OnceLock::new(),
             counters,
         })
@@ -151,12 +182,22 @@ impl RocksEngine {
     /// Writes a batch that brings the engine to `seq`, with the mark in it.
     fn write(&self, writer: &mut Writer, mut batch: WriteBatch, seq: Seq, registry: Option<Registry>) -> Result<()> {
         batch.put(MARK_KEY, seq.0.to_le_bytes());
+        if self.log_first.load(Relaxed) > 0
+            && let Err(error) = self.write_ahead.wait_for_log(seq)
+            && error.kind() != ErrorKind::OutOfSpace
+        {
+            return Err(error);
+        }
+        // A full disk ends the compaction or backup that wanted the log first, not the engine: the entry has its place in
+        // the log, and the batch must follow it.
+        let memtable_bytes = batch.size_in_bytes() + batch.len() * MEMTABLE_ROW_BYTES;
         // The view of the position before, for readers while RocksDB writes.
         drop(self.current.lock().view(&self.db));
         self.db
             .write_opt(batch, &self.write_options)
             .map_err(rocks_error("apply"))?;
         writer.mark = seq;
+        writer.memtable_bytes += memtable_bytes;
         let mut current = self.current.lock();
         current.seq = current.seq.max(seq);
         if let Some(registry) = registry {
@@ -232,18 +273,70 @@ impl RocksEngine {
         Ok(seq)
     }
 
-    /// Flushes until everything written before the call is in files.
-    fn flush(&self) -> Result<()> {
+    /// Ends the memtable: RocksDB writes it in the background from now on. The log is durable up to its last batch first.
+    fn end_memtable(&self, writer: &mut Writer) -> Result<()> {
+        self.write_ahead.wait_for_log(writer.mark)?;
+        self.flush_memtables(false)?;
+        writer.memtable_bytes = 0;
+        Ok(())
+    }
+
+    /// Before a batch: ends a full memtable. A log whose disk is full keeps it, for as long as RocksDB does not end it itself.
+    fn end_full_memtable(&self, writer: &mut Writer) -> Result<()> {
+        if writer.memtable_bytes < self.built.memtable_bytes {
+            return Ok(());
+        }
+        match self.end_memtable(writer) {
+            Err(error)
+                if error.kind() == ErrorKind::OutOfSpace && writer.memtable_bytes < self.built.memtable_bytes_kept =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn flush_memtables(&self, wait: bool) -> Result<()> {
         let mut options = FlushOptions::default();
-        options.set_wait(true);
+        options.set_wait(wait);
         self.db
             .flush_opt(&options)
             .map_err(rocks_error("flush"))
             .inspect_err(|error| {
-                if error.kind() != engine::ErrorKind::Closed {
+                if error.kind() != ErrorKind::Closed {
                     self.poison("a flush", error);
                 }
             })
+    }
+
+    /// Returns when the mark in RocksDB's files is `wanted` or later. Writers wait for the start of it only.
+    fn flush(&self, wanted: Seq) -> Result<()> {
+        let errors_before = stats::property(&self.db, "rocksdb.background-errors");
+        // Most of the log while nobody waits; then the rest, with no batch in between.
+        self.write_ahead.wait_for_log(wanted)?;
+        self.end_memtable(&mut self.writer.lock())?;
+        while self.read_durable() < wanted {
+            self.check_open()?;
+            if stats::property(&self.db, "rocksdb.background-errors") > errors_before {
+                // Whatever it was, a flush that is waited for says so, or does what the one before could not.
+                let mut writer = self.writer.lock();
+                self.write_ahead.wait_for_log(writer.mark)?;
+                self.flush_memtables(true)?;
+                writer.memtable_bytes = 0;
+                break;
+            }
+            // The binding has no word for the end of a flush that it does not wait for.
+            std::thread::park_timeout(FLUSH_POLL);
+        }
+        Ok(())
+    }
+
+    fn log_first(&self) -> Result<LogFirst<'_>> {
+        let writer = self.writer.lock();
+        self.write_ahead.wait_for_log(writer.mark)?;
+        self.log_first.fetch_add(1, Relaxed);
+        drop(writer);
+        Ok(LogFirst(self))
     }
 
     /// Reads the mark from files only, never from memtables.
@@ -286,6 +379,8 @@ impl RocksEngine {
         let before = stats::property(&self.db, "rocksdb.live-sst-files-size");
         drop(self.writer.lock());
         self.reclaim_dropped()?;
+        // RocksDB flushes what lies in memtables of the range before it compacts.
+        let _log_first = self.log_first()?;
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
         options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
@@ -380,7 +475,8 @@ impl Engine for RocksEngine {
         self.check_open()?;
         self.counters.batches.fetch_add(1, Relaxed);
         self.counters.operations.fetch_add(batch.ops().len() as u64, Relaxed);
-        self.apply_batch(&mut writer, batch, seq)
+        self.end_full_memtable(&mut writer)
+            .and_then(|()| self.apply_batch(&mut writer, batch, seq))
             .inspect_err(|error| self.poison("a batch", error))
     }
 
@@ -395,6 +491,10 @@ impl Engine for RocksEngine {
         }
     }
 
+    fn set_write_ahead(&self, log: WriteAhead) {
+        self.write_ahead.set(log);
+    }
+
     fn durable_seq(&self) -> Seq {
         self.read_durable()
     }
@@ -403,7 +503,7 @@ impl Engine for RocksEngine {
         self.check_open()?;
         let wanted = self.write_mark()?;
         if self.read_durable() < wanted {
-            self.flush()?;
+            self.flush(wanted)?;
             self.counters.checkpoints.fetch_add(1, Relaxed);
         }
         self.reclaim_dropped()?;
@@ -418,7 +518,8 @@ impl Engine for RocksEngine {
         files.write(&self.built.options, table, rows)?;
         if files.rows > 0 {
             // The table's creation must not come after its rows on disk; and taking the files in then waits for no flush.
-            self.flush()?;
+            let mark = self.writer.lock().mark;
+            self.flush(mark)?;
             files.ingest(&self.db)?;
             let _writer = self.writer.lock();
             let outdated = self.current.lock().view.take();
@@ -469,6 +570,7 @@ impl Engine for RocksEngine {
     fn backup(&self) -> Result<Box<dyn Backup>> {
         self.check_open()?;
         self.write_mark()?;
+        let _log_first = self.log_first()?;
         Ok(Box::new(backup::create(&self.env, &self.db, self.next_name())?))
     }
 

@@ -6,6 +6,8 @@ use engine::{EngineError, Result};
 use rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Env, LogLevel, MergeOperands, Options, WriteOptions};
 
 const MIB: u64 = 1024 * 1024;
+/// Largest memtable that can be asked for.
+const MEMTABLE_BYTES_MAX: u64 = 4096 * MIB;
 
 /// Options of [`crate::RocksEngine::open`].
 #[derive(Clone, Debug)]
@@ -39,6 +41,10 @@ pub(crate) struct Built {
     pub(crate) options: Options,
     /// For files that are loaded in bulk: `options` as they are, and the merge operator is not needed.
     pub(crate) cache: Cache,
+    /// A memtable of so many bytes is ended.
+    pub(crate) memtable_bytes: usize,
+    /// One that cannot be ended, since the log's disk is full, is written to up to here.
+    pub(crate) memtable_bytes_kept: usize,
     pub(crate) _base: Options,
     pub(crate) _env: Env,
 }
@@ -46,27 +52,40 @@ pub(crate) struct Built {
 /// Options a user must not set, because exactness rests on them.
 const REFUSED: &[&str] = &[
     "allow_ingest_behind",
+    "arena_block_size",
     "atomic_flush",
     "avoid_flush_during_shutdown",
     "compaction_filter",
     "compaction_filter_factory",
     "comparator",
     "create_if_missing",
+    "db_write_buffer_size",
     "error_if_exists",
     "experimental_mempurge_threshold",
     "inplace_update_support",
+    "memtable_max_range_deletions",
     "merge_operator",
     "paranoid_checks",
     "prefix_extractor",
     "two_write_queues",
     "unordered_write",
+    "write_buffer_manager",
 ];
+
+/// RocksDB ends a memtable by itself at so many times the size at which the engine does: never, as long as the engine counts
+/// bytes only roughly as RocksDB does. The engine may end one only with the log durable, see `engine_impl.rs`.
+const OWN_BOUND: usize = 8;
+/// Of that, what may be used when the engine cannot end a memtable: the rest is for errors of the count and for one batch.
+const KEPT_BOUND: usize = 4;
+/// Memory is taken by so many bytes; RocksDB would make it an eighth of its own bound.
+const ARENA_BLOCK_BYTES: usize = MIB as usize;
 
 /// Options the binding has no setter for. A flush at shutdown would only delay it: the log brings back what is missing.
 const OWN_CONFIG: &str = "avoid_flush_during_shutdown=true";
 
 pub(crate) fn build(choice: &RocksOptions) -> Result<Built> {
     check_config_string(&choice.config_string)?;
+    let memtable_bytes = memtable_bytes(choice)?;
     let mut env = Env::new().map_err(rocks_error("open"))?;
     env.lower_thread_pool_cpu_priority();
     env.lower_thread_pool_io_priority();
@@ -77,14 +96,21 @@ pub(crate) fn build(choice: &RocksOptions) -> Result<Built> {
     base.set_merge_operator_associative("tenon.add", merge);
     base.set_block_based_table_factory(&table_options(&cache));
     set_compression(&mut base, choice)?;
-    set_shape(&mut base, choice);
-    let config = format!("{OWN_CONFIG};{}", choice.config_string);
+    set_shape(&mut base, choice, memtable_bytes);
+    // The last of two settings counts: what the config string says of the memtables is in `memtable_bytes`.
+    let config = format!(
+        "{OWN_CONFIG};{};write_buffer_size={}",
+        choice.config_string,
+        OWN_BOUND * memtable_bytes
+    );
     let options = base
         .get_options_from_string(config)
         .map_err(rocks_error("read the config string"))?;
     Ok(Built {
         options,
         cache,
+        memtable_bytes,
+        memtable_bytes_kept: KEPT_BOUND * memtable_bytes,
         _base: base,
         _env: env,
     })
@@ -114,18 +140,18 @@ fn set_compression(options: &mut Options, choice: &RocksOptions) -> Result<()> {
 }
 
 /// Memtables, levels, threads, and quiet logs.
-fn set_shape(options: &mut Options, choice: &RocksOptions) {
-    let write_buffer = (choice.cache_size_bytes / 8).clamp(4 * MIB, 64 * MIB);
-    options.set_write_buffer_size(write_buffer as usize);
+fn set_shape(options: &mut Options, choice: &RocksOptions, memtable_bytes: usize) {
+    options.set_arena_block_size(ARENA_BLOCK_BYTES);
     options.set_max_write_buffer_number(4);
     options.set_target_file_size_base(64 * MIB);
-    options.set_max_bytes_for_level_base(4 * write_buffer);
+    options.set_max_bytes_for_level_base(4 * memtable_bytes as u64);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_level_zero_slowdown_writes_trigger(32);
     options.set_level_zero_stop_writes_trigger(64);
     options.set_max_background_jobs(choice.background_jobs_max.max(2) as i32);
     options.set_bytes_per_sync(MIB);
-    options.set_memtable_prefix_bloom_ratio(0.02);
+    // A part of RocksDB's own bound, of which an eighth is used.
+    options.set_memtable_prefix_bloom_ratio(0.02 / OWN_BOUND as f64);
     options.set_memtable_whole_key_filtering(true);
     options.set_allow_concurrent_memtable_write(false);
     options.set_log_level(LogLevel::Warn);
@@ -133,6 +159,31 @@ fn set_shape(options: &mut Options, choice: &RocksOptions) {
     options.set_keep_log_file_num(2);
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
+}
+
+/// The size of a memtable: an eighth of the cache within bounds, or what the config string says.
+fn memtable_bytes(choice: &RocksOptions) -> Result<usize> {
+    let given = choice.config_string.split(';').rev().find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        (name.trim() == "write_buffer_size").then_some(value.trim())
+    });
+    let Some(text) = given else {
+        return Ok((choice.cache_size_bytes / 8).clamp(4 * MIB, 64 * MIB) as usize);
+    };
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => MIB,
+        "g" => 1 << 30,
+        _ => 0,
+    };
+    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+        Some(bytes @ 65_536..=MEMTABLE_BYTES_MAX) => Ok(bytes as usize),
+        _ => Err(invalid(format!(
+            "write_buffer_size is {text:?}: 65536 to {MEMTABLE_BYTES_MAX} bytes can be had"
+        ))),
+    }
 }
 
 fn compression(name: &str) -> Result<DBCompressionType> {
@@ -203,6 +254,12 @@ mod tests {
             kind_of(with("max_open_files=100; merge_operator = x")),
             Some(ErrorKind::Invalid)
         );
+        let memtable = |config: &str| build(&with(config)).map(|built| built.memtable_bytes).ok();
+        assert_eq!(memtable(""), Some(32 << 20));
+        assert_eq!(memtable("write_buffer_size=100000"), Some(100_000));
+        assert_eq!(memtable("max_open_files=9; write_buffer_size = 8M"), Some(8 << 20));
+        assert_eq!(memtable("write_buffer_size=12"), None);
+        assert_eq!(memtable("write_buffer_size=1P"), None);
         let compressor = RocksOptions {
             compression: "brotli".into(),
             ..RocksOptions::default()

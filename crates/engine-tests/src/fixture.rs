@@ -76,6 +76,7 @@ fn all_tests() -> impl Iterator<Item = (&'static str, Test)> {
         crate::ranges::TESTS,
         crate::bulk::TESTS,
         crate::durability::TESTS,
+        crate::write_ahead::TESTS,
         crate::faults::TESTS,
         crate::space::TESTS,
         crate::resources::TESTS,

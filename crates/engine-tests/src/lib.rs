@@ -26,6 +26,7 @@ mod real_site;
 mod resources;
 mod snapshots;
 mod space;
+mod write_ahead;
 
 pub use fixture::{Fixture, Site, run_all};
 pub use measure::measure;

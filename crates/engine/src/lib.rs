@@ -13,6 +13,7 @@ mod range;
 mod rows;
 mod sampling;
 mod table;
+mod write_ahead;
 
 pub use batch::{Batch, Op};
 pub use error::{EngineError, ErrorKind, Result};
@@ -21,6 +22,7 @@ pub use range::{Direction, KeyRange, successor_of_prefix};
 pub use rows::{FillLimits, PageIndex, Rows};
 pub use sampling::{SampledRange, Sampling, estimate_by_sampling};
 pub use table::{Seq, TableId, TableKind, TableSpec};
+pub use write_ahead::{WriteAhead, WriteAheadRule};
 
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -86,11 +88,19 @@ pub trait Engine: Send + Sync {
     /// above the last batch when log entries came between that concern no engine. Going back is ignored.
     fn publish(&self, seq: Seq);
 
+    /// Hands in the log's side of the write-ahead rule, once, before the first batch. From then on the engine **must not** make
+    /// a state durable before it has called `log` with the `Seq` the state stands at, or a later one, and got no error:
+    /// not by [`Engine::checkpoint`], between drawing the cut and committing it, nor by [`Engine::close`], by maintenance,
+    /// by a backup, or on its own. Otherwise a crash could leave an engine ahead of its log, and a hole in the log's history. An
+    /// error of `log` is the error of the call that needed it, and leaves the durable mark where it was. Without a log
+    /// nothing is handed in, and nothing waits.
+    fn set_write_ahead(&self, log: WriteAhead);
+
     /// The newest `Seq` whose fold would be found after a crash now; `Seq::ZERO` when nothing is.
     fn durable_seq(&self) -> Seq;
 
-    /// Makes everything published at the time of the call durable, and returns the new durable mark (`Seq::ZERO` from an
-    /// engine that keeps nothing, [`CheckpointCost::Never`]). Runs beside `apply` without blocking it. With nothing new to
+    /// Makes everything published at the time of the call durable, the log first ([`Engine::set_write_ahead`]), and returns
+    /// the new durable mark (`Seq::ZERO` from an engine that keeps nothing, [`CheckpointCost::Never`]). Runs beside `apply` without blocking it. With nothing new to
     /// keep it **must** write nothing. A sync that fails **must** poison the engine. `OutOfSpace` leaves the checkpoint
     /// before as it was; whether the engine goes on when space returns, or must be reopened, is its own affair.
     fn checkpoint(&self) -> Result<Seq>;

@@ -7,7 +7,7 @@ use crate::{Storage, StorageBackup, StorageError, StorageOptions};
 use bson::rawdoc;
 use engine::{Engine, ErrorKind};
 use engine_btree::{BtreeEngine, BtreeOptions};
-use oplog::{Log, LogOptions};
+use oplog::{EngineAhead, Log, LogOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -26,6 +26,8 @@ fn open(env: &Env, directory: &Path) -> Arc<Storage> {
     let mut log = LogOptions::new(directory.join("journal"));
     log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
     log.background = false;
+    // A copy has no lock file, so it counts as ended cleanly; its log may be empty.
+    log.engine_ahead = EngineAhead::BeginBehind;
     let log = Arc::new(Log::open(env, log, engine.durable_seq()).unwrap());
     let mut options = StorageOptions::new(Arc::new(EqualCompiler));
     options.background = false;

@@ -153,7 +153,8 @@ impl Storage {
             }
             (commit.log_bytes, commit.counted_at)
         };
-        // The log first: an engine ahead of it would make recovery give up the log's history.
+        // All that was acknowledged so far, even where the engine keeps nothing. What comes until the engine's cut it waits
+        // for itself, by the write-ahead rule.
         self.log.flush().map_err(|error| self.log_error(error))?;
         let durable = self.engine.checkpoint().map_err(|error| self.checkpoint_error(error))?;
         // The entries behind the counts tell what has changed in them since.

@@ -111,6 +111,11 @@ impl Storage {
             commit.take_changed_counts();
         }
         *next_table = found.meta.next_table;
+        drop(next_table);
+        if is_new && entries == 0 {
+            // Before anybody writes: an engine with a mark tells a log that was lost from one that never was.
+            self.checkpoint()?;
+        }
         Ok(())
     }
 

@@ -10,7 +10,8 @@ use crate::testing::{Calls, Machine, index, ns};
 use crate::{IndexSpec, LockMode, Operation, RecordId};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;
-use vfs::{Random, SeededRandom};
+use std::path::Path;
+use vfs::{FileSystem, Random, SeededRandom};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
@@ -783,6 +784,60 @@ fn without_a_journal_validate_mends_the_counts() {
     storage.close(true).unwrap();
     let storage = machine.open().unwrap();
     storage.assert_valid(&op, "c");
+}
+
+/// A checkpoint of the engine, whoever asks for it, makes entries durable that the log has only in its buffer. A crash then
+/// would leave an engine ahead of its log, and a hole in the log's history.
+#[test]
+fn a_checkpoint_is_never_ahead_of_the_log() {
+    let machine = Machine::new(9);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..20 {
+        storage.put(&op, "c", rawdoc! { "_id": id }).unwrap();
+        assert!(
+            storage.log().durable_seq() < storage.last_seq(),
+            "nobody has flushed it"
+        );
+        let mark = storage.engine().checkpoint().unwrap();
+        assert_eq!(mark, storage.last_seq());
+        assert!(storage.log().durable_seq() >= mark, "{:?}", storage.log().durable_seq());
+    }
+    let last = storage.last_seq();
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    assert_eq!(
+        (storage.last_seq(), storage.log().first_seq()),
+        (last, Seq(1)),
+        "all of the history"
+    );
+    let read = storage.log().read(Seq(1)).unwrap().map(|entry| entry.unwrap().0.0);
+    assert!(read.eq(1..=last.0));
+}
+
+/// Somebody removes the log after a crash, as if it were in the way.
+#[test]
+fn a_log_that_is_gone_is_refused() {
+    let machine = Machine::new(9);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let seq = storage
+        .put(&op, "c", rawdoc! { "_id": 1 })
+        .map(|_| storage.last_seq())
+        .unwrap();
+    storage.wait_durable(seq).unwrap();
+    machine.fs.crash();
+    machine.fs.restart();
+    let journal = Path::new("/db/journal");
+    for name in machine.fs.list(journal).unwrap() {
+        machine.fs.remove_file(&journal.join(name)).unwrap();
+    }
+    let error = machine.open().err().unwrap();
+    assert!(
+        matches!(error, StorageError::Log(oplog::LogError::Behind { .. })),
+        "{error}"
+    );
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::stats::Figures;
 use crate::ttl::TtlMonitor;
 use crate::write::WriteUnit;
 use crate::{
-    Catalog, Collection, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError, StorageStats,
+    Catalog, Collection, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError,
+    StorageStats,
 };
 use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq, TableId};
@@ -204,6 +205,9 @@ impl Storage {
             whole_collection_locks,
             me: me.clone(),
         });
+        if storage.options.journal {
+            storage.engine.set_write_ahead(write_ahead(storage.log.clone()));
+        }
         storage.recover()?;
         storage.resume_index_builds()?;
         if storage.options.background {
@@ -320,6 +324,16 @@ impl Storage {
         }
     }
 
+    /// As [`Storage::wait_durable`], as long as the operation may: its end is [`StorageError::Interrupted`], and says nothing
+    /// of the entry, which goes its way.
+    pub fn wait_durable_in(&self, op: &Operation, seq: Seq) -> Result<(), StorageError> {
+        match self.log.wait_durable_while(seq, &|| op.check_now().is_ok()) {
+            Err(LogError::NoJournal) => Err(StorageError::NoJournal),
+            Err(LogError::Interrupted) => Err(op.check_now().err().unwrap_or(Interrupted::Killed).into()),
+            other => other.map_err(|error| self.log_error(error)),
+        }
+    }
+
     /// The last log entry published.
     pub fn last_seq(&self) -> Seq {
         Seq(self.published.load(Ordering::Acquire))
@@ -375,6 +389,17 @@ impl Storage {
             error => StorageError::Log(error),
         }
     }
+}
+
+/// The log's side of the write-ahead rule: a checkpoint is never ahead of the log.
+fn write_ahead(log: Arc<Log>) -> engine::WriteAhead {
+    Arc::new(move |seq| {
+        log.wait_durable(seq).map_err(|error| engine::EngineError::Backend {
+            operation: "flush the log",
+            kind: error.kind(),
+            message: error.to_string(),
+        })
+    })
 }
 
 struct Guarded {

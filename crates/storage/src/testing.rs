@@ -6,7 +6,7 @@ use crate::{
 };
 use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
-use oplog::{Log, LogMode, LogOptions};
+use oplog::{EngineAhead, Log, LogMode, LogOptions};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +87,10 @@ impl Machine {
         let mut log = LogOptions::new("/db/journal");
         log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
         log.background = false;
-        log.mode = if self.journal { LogMode::On } else { LogMode::Off };
+        (log.mode, log.engine_ahead) = match self.journal {
+            true => (LogMode::On, EngineAhead::Refuse),
+            false => (LogMode::Off, EngineAhead::BeginBehind),
+        };
         let durable = engine::Engine::durable_seq(engine.as_ref());
         let log = Arc::new(Log::open(&env, log, durable).map_err(StorageError::Log)?);
         self.found.store(log.last_seq().max(durable).0, Ordering::SeqCst);
