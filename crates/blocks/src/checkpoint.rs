@@ -17,6 +17,7 @@ use crate::superblock::{Superblock, encode_address};
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, RunWriter, SECTOR_BYTES, VolumeId};
 use codec::Codec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 /// Owner of the directory's block; pages and index blocks have their volume's id.
 pub(crate) const DIRECTORY_OWNER: u32 = u32::MAX;
@@ -131,6 +132,10 @@ impl BlockStore {
         *meta = next;
         drop(meta);
         self.remove_volumes(&fixed.gone);
+        if self.has_leftovers.swap(false, Ordering::Relaxed) {
+            // What cannot be removed is tried again after the next start.
+            let _ = self.remove_leftovers();
+        }
         self.shrink_files();
         Ok(())
     }

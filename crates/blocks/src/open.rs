@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use vfs::{Access, Env, File};
 
@@ -81,14 +82,11 @@ impl BlockStore {
                 pinned: Default::default(),
             }),
             counters: Counters::default(),
+            has_leftovers: AtomicBool::new(true),
             closed: OnceLock::new(),
         });
         if let Some(address) = superblock.directory {
             store.load(address)?;
-        }
-        // What an older checkpoint does not know may be what a newer one held.
-        if !found.in_doubt {
-            store.remove_leftovers()?;
         }
         let root = (superblock.number > 0).then_some(CheckpointRoot {
             number: superblock.number,
@@ -234,8 +232,11 @@ impl BlockStore {
         Ok((space, meta))
     }
 
-    /// Removes the files of volumes that the checkpoint does not know: made or removed shortly before a crash.
-    fn remove_leftovers(&self) -> Result<()> {
+    /// Removes the files of volumes that the checkpoint does not know: made or removed shortly before a crash. Not before a
+    /// checkpoint of this process is durable: until then whoever opened the store may yet find that its superblock is an
+    /// older one, put there by a restore that went wrong, and that a newer one holds these files.
+    pub(crate) fn remove_leftovers(&self) -> Result<()> {
+        let _creating = self.creation.lock();
         let directory = &self.directory;
         let names = self.fs.list(directory).map_err(BlockError::io("list", directory))?;
         for name in names.iter().filter_map(|name| name.to_str()) {

@@ -17,7 +17,7 @@ use crate::{BlockAddr, BlockError, Result, RunWriter, SECTOR_BYTES, VolumeId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use vfs::{Access, FileSystem};
 
@@ -132,6 +132,8 @@ pub struct BlockStore {
     pub(crate) state: Mutex<State>,
     pub(crate) checkpoint: Mutex<MetaTree>,
     pub(crate) creation: Mutex<()>,
+    /// Files of volumes that no checkpoint knows may be there: they go after the first one of this process.
+    pub(crate) has_leftovers: AtomicBool,
     pub(crate) superblocks: Mutex<Superblocks>,
     pub(crate) counters: Counters,
     pub(crate) closed: OnceLock<String>,

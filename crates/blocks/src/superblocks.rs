@@ -59,8 +59,6 @@ pub(crate) struct Found {
     pub superblock: Superblock,
     pub slot: Slot,
     pub side: Option<Arc<dyn File>>,
-    /// A slot has no whole copy: torn by a crash most likely, yet perhaps it was the newest.
-    pub in_doubt: bool,
 }
 
 /// A slot without a whole copy.
@@ -99,7 +97,6 @@ pub(crate) fn open_main(
                     second: false,
                 },
                 side: None,
-                in_doubt: false,
             };
             Ok((file, found))
         }
@@ -136,7 +133,7 @@ fn find(
     (path, file): (&Path, &Arc<dyn File>),
     (side_path, side): (&Path, Option<Arc<dyn File>>),
 ) -> Result<Found> {
-    // A process that was killed may have written a superblock without syncing it. What is built upon must be durable.
+    // A process that was killed may have left blocks and names unsynced. What is built upon must be durable.
     file.sync_data().map_err(BlockError::io("sync", path))?;
     if let Some(side) = &side {
         side.sync_data().map_err(BlockError::io("sync", side_path))?;
@@ -191,12 +188,20 @@ fn find(
             }
         }
     }
-    Ok(Found {
-        superblock,
-        slot,
-        side,
-        in_doubt: !broken.is_empty(),
-    })
+    // It may be in the page cache only, marked as clean, where the sync of a process that has ended failed: then no sync
+    // brings it to disk any more. Written again it is what the caller takes it for. Each copy over itself: whatever a crash
+    // does to one, the other one counts.
+    let (in_file, in_path) = match &side {
+        Some(side) if slot.side => (side, side_path),
+        _ => (file, path),
+    };
+    for place in slot.places() {
+        in_file
+            .write_all_at(&superblock.encode(place), u64::from(place))
+            .map_err(BlockError::io("write to", in_path))?;
+    }
+    in_file.sync_data().map_err(BlockError::io("sync", in_path))?;
+    Ok(Found { superblock, slot, side })
 }
 
 /// The newer of the whole copies of a slot.

@@ -1,8 +1,8 @@
 //! The data directory: who uses it, which engine wrote it, and where things lie in it.
 //!
 //! ```text
-//! tenond.lock     locked while a server runs, holds its process id; empty after a clean end
-//! storage.bson    engine and layout, written once; see docs/formats/data-directory.md
+//! tenond.lock     locked while a server runs, holds its process id and whether it keeps a log; empty after a clean end
+//! storage.bson    engine and layout, written once; see docs/formats/data-directory.md. Locked, too, while a server runs
 //! journal/        the log
 //! <engine>/       the engine's files
 //! ```
@@ -37,9 +37,16 @@ pub struct Metadata {
 pub struct DataDirectory {
     path: PathBuf,
     lock: Box<dyn DirectoryLock>,
+    /// On the metadata: whoever removes the lock file of a running server, as if it were stale, does not let a second one in.
+    _metadata_lock: Box<dyn DirectoryLock>,
     /// The last server did not end cleanly.
     pub unclean: bool,
+    /// That server kept a log, so what it had acknowledged may be nowhere else.
+    pub needs_log: bool,
 }
+
+/// What the lock file of a server without a log says below the process id.
+const NO_JOURNAL: &str = "no journal";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -116,26 +123,20 @@ impl DataDirectory {
         if !fs.exists(path).map_err(io("look at", path))? {
             return Err(DataDirectoryError::Missing(path.to_owned()));
         }
+        let lock = lock(fs, path, LOCK_FILE)?;
+        check_metadata(fs, path, wanted)?;
+        let metadata_lock = self::lock(fs, path, METADATA_FILE)?;
         let lock_path = path.join(LOCK_FILE);
-        let lock = match fs.lock(&lock_path) {
-            Ok(lock) => lock,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                return Err(DataDirectoryError::InUse(path.to_owned()));
-            }
-            Err(error) => return Err(io("lock", &lock_path)(error)),
-        };
         let before = read(fs, &lock_path)?.unwrap_or_default();
         let directory = Self {
             path: path.to_owned(),
             lock,
+            _metadata_lock: metadata_lock,
             unclean: !before.is_empty(),
+            needs_log: !before.is_empty() && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
         };
-        directory.check_metadata(fs, wanted)?;
-        let pid = format!("{}\n", std::process::id());
-        directory
-            .lock
-            .write_content(pid.as_bytes())
-            .map_err(io("write", &lock_path))?;
+        // Until the log is open, what the last server left counts: this start may be refused, or cut short.
+        directory.write_lock(directory.needs_log)?;
         for inner in [directory.journal(), directory.engine(&wanted.engine)] {
             fs.create_directory_all(&inner).map_err(io("create", &inner))?;
         }
@@ -150,39 +151,16 @@ impl DataDirectory {
         Ok(decode(&bytes, &file)?.map(|metadata| metadata.engine))
     }
 
-    fn check_metadata(&self, fs: &dyn FileSystem, wanted: &Metadata) -> Result<()> {
-        let file = self.path.join(METADATA_FILE);
-        let Some(bytes) = read(fs, &file)? else {
-            for foreign in ["WiredTiger", "mongod.lock", "local.0", "_mdb_catalog.wt"] {
-                if fs.exists(&self.path.join(foreign)).map_err(io("look at", &self.path))? {
-                    return Err(DataDirectoryError::Foreign(self.path.clone()));
-                }
-            }
-            return self.write_metadata(fs, wanted);
-        };
-        let found = decode(&bytes, &file)?.ok_or_else(|| DataDirectoryError::Foreign(self.path.clone()))?;
-        if found.engine != wanted.engine {
-            return Err(DataDirectoryError::OtherEngine {
-                path: self.path.clone(),
-                found: found.engine,
-                wanted: wanted.engine.clone(),
-            });
-        }
-        Ok(())
+    /// Notes whether the log is kept that is now open and fits.
+    pub fn note_journal(&self, journal: bool) -> Result<()> {
+        self.write_lock(journal)
     }
 
-    fn write_metadata(&self, fs: &dyn FileSystem, metadata: &Metadata) -> Result<()> {
-        let temporary = self.path.join(METADATA_TEMPORARY_FILE);
-        let bytes = encode(metadata);
-        let file = fs
-            .open(&temporary, Access::OpenOrCreate)
-            .map_err(io("create", &temporary))?;
-        file.set_len(0).map_err(io("write", &temporary))?;
-        file.write_all_at(&bytes, 0).map_err(io("write", &temporary))?;
-        file.sync_data().map_err(io("sync", &temporary))?;
-        let target = self.path.join(METADATA_FILE);
-        fs.rename(&temporary, &target).map_err(io("rename", &target))?;
-        fs.sync_directory(&self.path).map_err(io("sync", &self.path))
+    fn write_lock(&self, journal: bool) -> Result<()> {
+        let note = if journal { "" } else { NO_JOURNAL };
+        let content = format!("{}\n{note}", std::process::id());
+        let path = self.path.join(LOCK_FILE);
+        self.lock.write_content(content.as_bytes()).map_err(io("write", &path))
     }
 
     /// The log's directory.
@@ -201,6 +179,51 @@ impl DataDirectory {
             .write_content(b"")
             .map_err(io("write", &self.path.join(LOCK_FILE)))
     }
+}
+
+/// Takes the lock of a file in the directory.
+fn lock(fs: &dyn FileSystem, directory: &Path, name: &str) -> Result<Box<dyn DirectoryLock>> {
+    let path = directory.join(name);
+    match fs.lock(&path) {
+        Ok(lock) => Ok(lock),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(DataDirectoryError::InUse(directory.to_owned())),
+        Err(error) => Err(io("lock", &path)(error)),
+    }
+}
+
+fn check_metadata(fs: &dyn FileSystem, directory: &Path, wanted: &Metadata) -> Result<()> {
+    let file = directory.join(METADATA_FILE);
+    let Some(bytes) = read(fs, &file)? else {
+        for foreign in ["WiredTiger", "mongod.lock", "local.0", "_mdb_catalog.wt"] {
+            if fs.exists(&directory.join(foreign)).map_err(io("look at", directory))? {
+                return Err(DataDirectoryError::Foreign(directory.to_owned()));
+            }
+        }
+        return write_metadata(fs, directory, wanted);
+    };
+    let found = decode(&bytes, &file)?.ok_or_else(|| DataDirectoryError::Foreign(directory.to_owned()))?;
+    if found.engine != wanted.engine {
+        return Err(DataDirectoryError::OtherEngine {
+            path: directory.to_owned(),
+            found: found.engine,
+            wanted: wanted.engine.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn write_metadata(fs: &dyn FileSystem, directory: &Path, metadata: &Metadata) -> Result<()> {
+    let temporary = directory.join(METADATA_TEMPORARY_FILE);
+    let bytes = encode(metadata);
+    let file = fs
+        .open(&temporary, Access::OpenOrCreate)
+        .map_err(io("create", &temporary))?;
+    file.set_len(0).map_err(io("write", &temporary))?;
+    file.write_all_at(&bytes, 0).map_err(io("write", &temporary))?;
+    file.sync_data().map_err(io("sync", &temporary))?;
+    let target = directory.join(METADATA_FILE);
+    fs.rename(&temporary, &target).map_err(io("rename", &target))?;
+    fs.sync_directory(directory).map_err(io("sync", directory))
 }
 
 /// An engine's directory in a data directory.
@@ -230,16 +253,16 @@ fn read(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// The process id in a directory's lock file, when a server wrote one.
 pub fn process_id(path: &Path) -> Option<i32> {
-    std::fs::read_to_string(path.join(LOCK_FILE)).ok()?.trim().parse().ok()
+    let content = std::fs::read_to_string(path.join(LOCK_FILE)).ok()?;
+    content.lines().next()?.trim().parse().ok()
 }
 
 /// True while a server holds the directory. A process id alone would not tell: after a crash it may be another program's.
 pub fn in_use(fs: &dyn FileSystem, path: &Path) -> bool {
-    let lock_path = path.join(LOCK_FILE);
-    matches!(fs.exists(&lock_path), Ok(true))
-        && fs
-            .lock(&lock_path)
-            .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    [LOCK_FILE, METADATA_FILE].iter().any(|name| {
+        let file = path.join(name);
+        matches!(fs.exists(&file), Ok(true)) && fs.lock(&file).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    })
 }
 
 fn fields(metadata: &Metadata) -> Document {

@@ -2,7 +2,7 @@
 //!
 //! 1. Open the engine and have it verify everything.
 //! 2. When it cannot, or finds damage, salvage its files; the old ones stay aside.
-//! 3. Replay the log; a log that does not fit what was salvaged is put aside.
+//! 3. Replay the log; a log that does not fit what was salvaged, or whose end is missing, is put aside.
 //! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents refused because
 //!    another one has their `_id` go to a collection of their own.
 //!
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use bson::RawDocument;
 use engine::{CloseMode, EngineError, ErrorKind, Maintenance};
 use engine_btree::SalvageReport;
-use oplog::Log;
+use oplog::{EngineAhead, Log, LogError};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -107,7 +107,7 @@ fn damage(config: &Config, env: &Env, name: &str, path: &Path) -> Result<Option<
     }
 }
 
-/// Opens the storage, log included. After a salvage the log may not fit: then it is put aside.
+/// Opens the storage, log included. After a salvage the log may not fit, and its end may be missing: then it is put aside.
 fn open_storage(
     config: &Config,
     env: &Env,
@@ -115,30 +115,31 @@ fn open_storage(
     directory: &DataDirectory,
     salvaged: Option<&SalvageReport>,
 ) -> Result<Arc<Storage>> {
-    let open = || -> Result<Arc<Storage>> {
+    let open = |engine_ahead: Option<EngineAhead>| -> Result<Arc<Storage>> {
         let engine = engines::open(name, env, &directory.engine(name), &config.storage)?;
-        let (log, mut options) = run::storage_parts(config, name, directory)?;
+        let (mut log, mut options) = run::storage_parts(config, name, directory)?;
         options.background = false;
+        log.engine_ahead = engine_ahead.unwrap_or(log.engine_ahead);
         let log = Log::open(env, log, engine.durable_seq())?;
         Ok(Storage::open(env.clone(), engine, Arc::new(log), options)?)
     };
-    let Some(report) = salvaged.filter(|report| report.is_damaged()) else {
-        return open();
-    };
-    if report.mark_is_known {
-        match open() {
+    match salvaged.filter(|report| report.is_damaged()) {
+        None => match open(None) {
+            Err(error) if matches!(error.downcast_ref(), Some(LogError::Behind { .. })) => println!("{error}"),
+            opened => return opened,
+        },
+        Some(report) if report.mark_is_known => match open(None) {
             Ok(storage) => return Ok(storage),
             Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
-        }
-    } else {
-        println!("where in the log the salvaged state stands is not known");
+        },
+        Some(_) => println!("where in the log the salvaged state stands is not known"),
     }
     let aside = put_aside(&*env.fs, &directory.journal())?;
     println!(
         "the log was put aside: {}; writes that are only there are lost",
         aside.display()
     );
-    open()
+    open(Some(EngineAhead::BeginBehind))
 }
 
 /// Renames a directory and makes it anew, empty.

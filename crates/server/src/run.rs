@@ -13,7 +13,7 @@ use bson::doc;
 use codec::Codec;
 use commands::Settings;
 use commands::logger::{Component, Destination, Logger};
-use oplog::{Log, LogError, LogMode, LogOptions};
+use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -389,7 +389,12 @@ fn open_storage(
     let fail = failure_handler(logger.clone(), events.clone());
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
-    let log = Log::open(env, log, opened.durable_seq())?;
+    let log = Log::open(env, log, opened.durable_seq()).map_err(|error| match error {
+        LogError::Behind { .. } => anyhow!(
+            "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
+        ),
+        other => other.into(),
+    })?;
     let (progress, clock, started) = (logger.clone(), env.clock.clone(), env.clock.monotonic());
     options.on_progress = Some(Arc::new(move |step| {
         log_recovery(&progress, step, clock.monotonic().saturating_sub(started));
@@ -401,6 +406,7 @@ fn open_storage(
         failures.warning(Component::Storage, 8410010, "checkpointer", message, attributes);
     }));
     let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
+    directory.note_journal(config.storage.journal)?;
     let took = env.clock.monotonic().saturating_sub(started);
     let collections = storage.catalog().all_collections().len();
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "collections": collections as i64 };
@@ -429,6 +435,11 @@ pub(crate) fn storage_parts(
         LogMode::Off
     };
     let mut options = StorageOptions::new(Arc::new(query::matcher::MatcherCompiler));
+    log.engine_ahead = match directory.needs_log {
+        true => EngineAhead::Refuse,
+        // Ended cleanly, or without a log: the engine has everything.
+        false => EngineAhead::BeginBehind,
+    };
     options.journal = config.storage.journal;
     options.collection_compressor = engines::collection_compressor(engine, &config.storage);
     options.sync_period = Duration::from_secs(config.storage.sync_period_s);

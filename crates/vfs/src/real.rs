@@ -107,8 +107,9 @@ struct RealLock(fs::File);
 
 impl DirectoryLock for RealLock {
     fn write_content(&self, content: &[u8]) -> Result<()> {
-        self.0.set_len(0)?;
-        self.0.write_all_at(content, 0)
+        // In this order: a process that is killed in between leaves a file that is not empty.
+        self.0.write_all_at(content, 0)?;
+        self.0.set_len(content.len() as u64)
     }
 }
 

@@ -36,6 +36,46 @@ fn a_fresh_directory_is_laid_out_and_opens_again() {
     );
 }
 
+/// Somebody removes the lock file of a running server, as if it were stale.
+#[test]
+fn without_its_lock_file_a_directory_in_use_stays_locked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let held = open(path, "inMemory").unwrap();
+    std::fs::remove_file(path.join(LOCK_FILE)).unwrap();
+    assert!(matches!(open(path, "inMemory"), Err(DataDirectoryError::InUse(_))));
+    assert!(in_use(&RealFs::new(), path));
+    drop(held);
+    open(path, "inMemory").unwrap().close().unwrap();
+}
+
+/// What was acknowledged may be only in the log, unless the last server ended cleanly or kept none. A start that is refused
+/// or cut short before the log is open changes nothing about it.
+#[test]
+fn whether_the_log_is_needed_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let next = || open(directory.path(), "inMemory").unwrap();
+    let states = |opened: &DataDirectory| (opened.unclean, opened.needs_log);
+    let first = next();
+    assert_eq!(states(&first), (false, false));
+    drop(first);
+    let cut_short = next();
+    assert_eq!(states(&cut_short), (true, false), "no log was open");
+    cut_short.note_journal(true).unwrap();
+    assert_eq!(process_id(directory.path()), Some(std::process::id() as i32));
+    drop(cut_short);
+    for _ in 0..2 {
+        assert_eq!(states(&next()), (true, true), "refused, and again");
+    }
+    let without = next();
+    without.note_journal(false).unwrap();
+    assert_eq!(process_id(directory.path()), Some(std::process::id() as i32));
+    drop(without);
+    assert_eq!(states(&next()), (true, false));
+    next().close().unwrap();
+    assert_eq!(states(&next()), (false, false));
+}
+
 #[test]
 fn refusals_say_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
