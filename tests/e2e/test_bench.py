@@ -36,6 +36,7 @@ def test_every_workload_ends_on_every_engine(tmp_path):
         "linkbench": ["load", "query"],
         "iibench": ["load", "insert"],
         "ycsb": ["load", *"abcdef"],
+        "hot": ["load", "insertAndCount"],
     }
     assert found == {(engine, name, phase) for engine in ENGINES for name, list_ in phases.items() for phase in list_}
     for run in runs(out):

@@ -545,6 +545,9 @@ impl Sampler {
             }
         }
         run.stalls = report::stalls(&series);
+        if let Some(part) = report::collapse(&series) {
+            run.figures.insert(report::COLLAPSED.to_owned(), part);
+        }
         run.series = series;
         run.checkpoints = watch.checkpoints(self.start);
         self.rss_peak = self.rss_peak.max(after.server.map_or(0, |usage| usage.resident_bytes));

@@ -2,6 +2,7 @@
 
 pub mod book;
 mod full_read;
+pub mod hot;
 pub mod iibench;
 pub mod linkbench;
 mod load;
@@ -25,6 +26,8 @@ pub enum Workload {
     Iibench(iibench::Choices),
     /// YCSB's core workloads.
     Ycsb(ycsb::Choices),
+    /// One hot document beside inserts.
+    Hot,
     /// Reading whole collections.
     Scan(scan::Choices),
 }
@@ -37,6 +40,7 @@ impl Workload {
             Workload::Linkbench(_) => "linkbench",
             Workload::Iibench(_) => "iibench",
             Workload::Ycsb(_) => "ycsb",
+            Workload::Hot => "hot",
             Workload::Scan(_) => "scan",
         }
     }
@@ -48,6 +52,7 @@ impl Workload {
             Workload::Linkbench(_) => &[linkbench::DATABASE],
             Workload::Iibench(_) => &[iibench::DATABASE],
             Workload::Ycsb(_) => &[ycsb::DATABASE],
+            Workload::Hot => &[hot::DATABASE],
             Workload::Scan(_) => &[scan::DATABASE],
         }
     }
@@ -60,6 +65,7 @@ impl Workload {
         };
         let setups = match self {
             Workload::Book(choices) => choices.setups(chosen),
+            Workload::Hot => hot::setups(chosen, options),
             Workload::Scan(choices) => choices.setups(chosen),
             _ => chosen.to_vec(),
         };
@@ -71,7 +77,7 @@ impl Workload {
         match self {
             Workload::Iibench(choices) => iibench::check(choices, options),
             Workload::Ycsb(choices) => ycsb::check(choices),
-            Workload::Book(_) | Workload::Linkbench(_) | Workload::Scan(_) => Ok(()),
+            Workload::Book(_) | Workload::Linkbench(_) | Workload::Hot | Workload::Scan(_) => Ok(()),
         }
     }
 
@@ -82,6 +88,7 @@ impl Workload {
             Workload::Linkbench(choices) => linkbench::run(context, subject, choices),
             Workload::Iibench(choices) => iibench::run(context, subject, choices),
             Workload::Ycsb(choices) => ycsb::run(context, subject, choices),
+            Workload::Hot => hot::run(context, subject),
             Workload::Scan(choices) => scan::run(context, subject, choices),
         }
     }

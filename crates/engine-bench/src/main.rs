@@ -120,6 +120,10 @@ fn run_session(arguments: Arguments) -> Result<()> {
     if !report.failures.is_empty() {
         bail!("{} runs failed", report.failures.len());
     }
+    if !report.stalls.is_empty() {
+        bail!("{} runs stalled", report.stalls.len());
+    }
+    println!("No run stalled.");
     Ok(())
 }
 
@@ -133,7 +137,7 @@ fn print_notes(report: &Report) {
         machine.kernel,
         machine.file_system
     );
-    for note in report.notes.iter().chain(&report.failures) {
+    for note in report.notes.iter().chain(&report.failures).chain(&report.stalls) {
         println!("- {note}");
     }
 }

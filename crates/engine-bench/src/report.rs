@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::outcome::{OVER_MEMORY, Outcome};
-use crate::statistics::{median, ratio};
+use crate::statistics::{median, ratio, stalled_second};
 use crate::subject::SubjectKind;
 use crate::targets::{Baseline, TARGETS, Target};
 use crate::workload::Workload;
@@ -30,6 +30,8 @@ pub struct Report {
     pub runs: Vec<Outcome>,
     /// Runs that failed: what they were and why.
     pub failures: Vec<String>,
+    /// Runs of our engines in which a second fell below a tenth of the median, in words.
+    pub stalls: Vec<String>,
     /// The rows of the table.
     pub comparisons: Vec<Comparison>,
 }
@@ -59,7 +61,8 @@ pub struct Comparison {
     pub goal: String,
     /// What a first version has to reach, in words.
     pub first: Option<String>,
-    /// `met`, `first version` or `missed`; `void: memory` when data larger than the cache was kept in memory.
+    /// `met`, `first version` or `missed`; `stalled` when a second of a run fell below a tenth of the median; `void: memory` when
+    /// data larger than the cache was kept in memory.
     pub verdict: String,
 }
 
@@ -80,6 +83,19 @@ pub fn run_line(outcome: &Outcome) -> String {
         let _ = write!(line, "  ({note})");
     }
     line
+}
+
+/// What is to be said of a run of one of our engines in which a second fell below a tenth of the median: it fails, whatever its rate.
+pub fn stall(outcome: &Outcome) -> Option<String> {
+    let (slowest, middle) = stalled_second(&outcome.slices).filter(|_| outcome.subject.engine().is_some())?;
+    Some(format!(
+        "{} {} #{} stalled: {} operations in its slowest second, {} in the median one",
+        outcome.workload,
+        outcome.subject,
+        outcome.pair,
+        number(slowest),
+        number(middle)
+    ))
 }
 
 fn line_figures(workload: Workload) -> &'static [&'static str] {
@@ -187,8 +203,12 @@ fn compare_one(runs: &[Outcome], target: &Target, subject: SubjectKind) -> Optio
     };
     // W18 is about memory itself.
     let is_void = target.workload != Workload::W18 && !series(runs, target.workload, subject, OVER_MEMORY).is_empty();
+    let of_ours = |run: &&Outcome| run.workload == target.workload && run.subject == subject;
+    let has_stalled = runs.iter().filter(of_ours).any(|run| stall(run).is_some());
     let verdict = if is_void {
         "void: memory"
+    } else if has_stalled {
+        "stalled"
     } else if target.goal.is_met_by(value) {
         "met"
     } else if target.first.is_some_and(|first| first.is_met_by(value)) {
@@ -362,6 +382,24 @@ mod tests {
         assert_eq!(compare(&[ours.clone(), theirs.clone()])[0].verdict, "met");
         ours.set(OVER_MEMORY, 5.3);
         assert_eq!(compare(&[ours, theirs])[0].verdict, "void: memory");
+    }
+
+    #[test]
+    fn a_run_that_stalled_meets_no_goal() {
+        use SubjectKind::{Btree, WiredTiger};
+        let mut ours = run(Workload::W7, Btree, 2, "ops_per_s", 9_000.0);
+        let mut theirs = run(Workload::W7, WiredTiger, 2, "ops_per_s", 1_000.0);
+        for run in [&mut ours, &mut theirs] {
+            // Four seconds, the third slow, and the one that the end cut off.
+            run.slices = [[100; 10], [100; 10], [5; 10], [100; 10], [100; 10]].concat();
+        }
+        let said = stall(&ours).expect("a stall");
+        assert_eq!(
+            said,
+            "W7 btree #2 stalled: 50.0 operations in its slowest second, 1,000 in the median one"
+        );
+        assert_eq!(stall(&theirs), None, "it is not ours");
+        assert_eq!(compare(&[ours, theirs])[0].verdict, "stalled");
     }
 
     #[test]

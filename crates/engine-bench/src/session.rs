@@ -2,7 +2,7 @@
 
 use crate::machine::{Machine, drop_page_cache, load};
 use crate::outcome::Outcome;
-use crate::report::{Report, compare, run_line};
+use crate::report::{Report, compare, run_line, stall};
 use crate::spec::RunSpec;
 use crate::subject::{SubjectKind, wiredtiger_version};
 use crate::ticker::Ticker;
@@ -49,6 +49,7 @@ pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> 
         comparisons: Vec::new(),
         runs: Vec::new(),
         failures: Vec::new(),
+        stalls: Vec::new(),
     };
     for note in &report.notes {
         eprintln!("note: {note}");
@@ -66,6 +67,10 @@ pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> 
                     Ok(mut outcome) => {
                         outcome.pair = pair;
                         println!("{}", run_line(&outcome));
+                        if let Some(verdict) = stall(&outcome) {
+                            eprintln!("failed: {verdict}");
+                            report.stalls.push(verdict);
+                        }
                         report.runs.push(outcome);
                         report.comparisons = compare(&report.runs);
                         save(&report)?;

@@ -64,6 +64,21 @@ pub fn worst_rate(slices: &[u64], window: usize) -> f64 {
     }
 }
 
+/// The slowest whole second and the median one, in operations, when the slowest is below a tenth of the median. Seconds are those
+/// from the beginning; one that the end cut off does not count.
+pub fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
+    /// A second below one part in so many of the median is a stall.
+    const STALL_PART: f64 = 10.0;
+    let per_second = (1.0 / SLICE.as_secs_f64()).round() as usize;
+    let seconds: Vec<f64> = whole_slices(slices)
+        .chunks_exact(per_second)
+        .map(|second| second.iter().sum())
+        .collect();
+    let middle = median(&seconds)?;
+    let slowest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    (slowest < middle / STALL_PART).then_some((slowest, middle))
+}
+
 /// The rate over the last `part` (0 to 1) of the time.
 pub fn rate_at_end(slices: &[u64], part: f64) -> f64 {
     let whole = whole_slices(slices);
@@ -99,6 +114,20 @@ mod tests {
         assert_eq!((found.low, found.high), (2.0, 3.0));
         assert_eq!(ratio(&[1.0], &[]), None);
         assert_eq!(ratio(&[1.0], &[0.0]), None);
+    }
+
+    #[test]
+    fn a_second_below_a_tenth_of_the_median_is_a_stall() {
+        let run =
+            |seconds: &[u64]| -> Vec<u64> { seconds.iter().flat_map(|&count| [count / 10; 10]).chain([0]).collect() };
+        assert_eq!(stalled_second(&run(&[1000, 900, 110, 1000, 1000])), None);
+        assert_eq!(stalled_second(&run(&[1000, 900, 90, 1000, 1000])), Some((90.0, 1000.0)));
+        assert_eq!(stalled_second(&run(&[])), None);
+        // The last second is not over.
+        assert_eq!(
+            stalled_second(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 0, 0, 0, 0, 9]),
+            None
+        );
     }
 
     #[test]

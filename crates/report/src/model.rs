@@ -123,7 +123,7 @@ pub struct Run {
     pub start_seconds: Option<f64>,
     /// From asking the server to stop to its end, when this run ended with it.
     pub stop_seconds: Option<f64>,
-    /// Further figures by name, such as `consistentReadShare`.
+    /// Further figures by name, such as `consistentReadShare`; [`COLLAPSED`] where the run fails by it.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
     /// What was not possible, in sentences.
@@ -222,6 +222,9 @@ pub struct Iteration {
     /// Documents or operations in it.
     pub operations: u64,
 }
+
+/// Figure of a run that collapsed: the slowest second's part of the median one's operations, see [`crate::collapse`].
+pub const COLLAPSED: &str = "slowestSecondShare";
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -394,6 +397,11 @@ impl Run {
     pub fn write_amplification(&self) -> Option<f64> {
         let documents = self.document_bytes.filter(|&bytes| bytes > 0)?;
         Some(self.written_bytes? as f64 / documents as f64)
+    }
+
+    /// The figure [`COLLAPSED`].
+    pub fn collapsed(&self) -> Option<f64> {
+        self.figures.get(COLLAPSED).copied()
     }
 
     /// True when it ended as it was meant to.

@@ -27,6 +27,25 @@ pub fn stalls(series: &Series) -> Vec<Span> {
     spans
 }
 
+/// Seconds that a run must have for [`collapse`].
+const COLLAPSE_SECONDS_MIN: usize = 10;
+/// An interval below one part in so many of the median is a collapse.
+const COLLAPSE_PART: f64 = 10.0;
+
+/// The slowest interval's part of the median interval's operations, when that is less than a tenth: a run in which a server stood
+/// nearly still for a second fails, whatever its rate. The last interval, which the end may cut, does not count, and short runs say
+/// nothing.
+pub fn collapse(series: &Series) -> Option<f64> {
+    let total = series.total();
+    let (_, whole) = total.split_last()?;
+    let mut sorted = whole.to_vec();
+    sorted.sort_unstable();
+    let median = *sorted.get(sorted.len() / 2)?;
+    let part = sorted[0] as f64 / median.max(1) as f64;
+    let is_long = whole.len() >= COLLAPSE_SECONDS_MIN && median >= COLLAPSE_PART as u64;
+    (is_long && part < 1.0 / COLLAPSE_PART).then_some(part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +63,20 @@ mod tests {
         assert_eq!(found, [span(1.0, 2.0), span(6.0, 1.0)]);
         assert_eq!(stalls(&series(&[100, 100, 60])), []);
         assert_eq!(stalls(&series(&[])), []);
+    }
+
+    #[test]
+    fn a_second_below_a_tenth_of_the_median_is_a_collapse() {
+        let of = |slowest: u64, seconds: usize| {
+            let mut counts = vec![100; seconds];
+            counts[3] = slowest;
+            counts.push(1);
+            collapse(&series(&counts))
+        };
+        assert_eq!((of(10, 20), of(9, 20), of(0, 20)), (None, Some(0.09), Some(0.0)));
+        assert_eq!(of(0, 9), None, "too short to tell");
+        assert_eq!(collapse(&series(&[])), None);
+        assert_eq!(collapse(&series(&[9; 20])), None);
     }
 
     #[test]

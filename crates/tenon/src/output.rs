@@ -158,6 +158,7 @@ fn row(run: &Run) -> Vec<String> {
         }
     }
     let outcome = match &run.outcome {
+        Outcome::Complete if run.collapsed().is_some() => " COLLAPSED".to_owned(),
         Outcome::Complete => String::new(),
         Outcome::Failed { .. } => " FAILED".to_owned(),
         other => format!(" ({})", other.word()),
@@ -205,6 +206,15 @@ fn remarks(session: &Session) -> String {
         text += &format!("{}: {note}\n", labels.join(", "));
     }
     for run in &session.runs {
+        if let Some(part) = run.collapsed() {
+            text += &format!(
+                "{} {} {} COLLAPSED: its slowest second had {:.1} % of the median second's operations, less than a tenth\n",
+                run.configuration.label,
+                run.workload,
+                run.phase,
+                part * 100.0
+            );
+        }
         let word = match run.outcome {
             Outcome::Failed { .. } => "FAILED",
             _ => run.outcome.word(),
@@ -254,6 +264,17 @@ mod tests {
         session.runs[0].server_cpu_us = Some(10_000);
         assert!(!table(&session).contains("10.0"), "one tick may be none");
         assert!(line.ends_with("-"), "nothing is known of the generator: {line}");
+    }
+
+    #[test]
+    fn a_run_that_collapsed_fails() {
+        let mut session = Session::new("test", 0, Vec::new(), Machine::default());
+        let mut run = Run::new("ycsb", "a", Configuration::default());
+        run.figures.insert(report::COLLAPSED.to_owned(), 0.042);
+        session.runs.push(run);
+        let text = table(&session);
+        assert!(text.lines().nth(1).expect("a line").contains("a COLLAPSED"), "{text}");
+        assert!(text.contains("COLLAPSED: its slowest second had 4.2 %"), "{text}");
     }
 
     #[test]

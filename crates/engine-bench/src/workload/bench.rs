@@ -6,7 +6,7 @@ use crate::driver::{Limits, Operation, Pace, Phase, drive, own_cost_us};
 use crate::machine::{Usage, disk_bytes, join_memory_group, peak_resident_bytes};
 use crate::outcome::OVER_MEMORY;
 use crate::spec::RunSpec;
-use crate::subject::{Durability, Layout, Scanned, Session, Subject, Table, TableUse, open, transact};
+use crate::subject::{Durability, Layout, Scanned, Session, SessionResult, Subject, Table, TableUse, open, transact};
 use crate::ticker::Ticker;
 use anyhow::{Result, bail};
 use parking_lot::Mutex;
@@ -278,6 +278,17 @@ impl Inserter {
 
     /// Inserts so many rows in one transaction.
     pub fn insert(&mut self, session: &mut dyn Session, rows: u64, durability: Durability) -> Result<u64> {
+        self.insert_and(session, rows, durability, |_| Ok(()))
+    }
+
+    /// As [`Inserter::insert`], with something else in the same transaction.
+    pub fn insert_and(
+        &mut self,
+        session: &mut dyn Session,
+        rows: u64,
+        durability: Durability,
+        also: impl Fn(&mut dyn Session) -> SessionResult<()>,
+    ) -> Result<u64> {
         let first = self.next;
         transact(session, durability, |session| {
             for row in (first..).step_by(self.step as usize).take(rows as usize) {
@@ -287,7 +298,7 @@ impl Inserter {
                     session.put(index, &index_key(row, index), &[])?;
                 }
             }
-            Ok(())
+            also(session)
         })?;
         self.next += rows * self.step;
         Ok(rows)

@@ -1,9 +1,10 @@
-//! W1, W2, W14, W15: inserts in the order of record ids.
+//! W1, W2, W14, W15, W21: inserts in the order of record ids.
 
 use super::bench::{Background, Bench, Inserter};
 use crate::driver::{Limits, Pace, drive};
-use crate::subject::{Durability, Session, Subject};
-use anyhow::Result;
+use crate::machine::drop_page_cache;
+use crate::subject::{Durability, Session, Subject, Table, transact};
+use anyhow::{Result, ensure};
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
@@ -49,6 +50,57 @@ fn insert_in_batches(bench: &mut Bench, batch: u64) -> Result<()> {
     if !bench.spec.open_loop {
         bench.outcome.set("log_b_per_op", log_bytes as f64 / inserted);
     }
+    Ok(())
+}
+
+/// The table of W21's hot row, its key, and how much longer than other phases this one may take.
+const COUNTS: Table = 1;
+const HOT_KEY: &[u8] = b"counts of the first table";
+const HOT_PATIENCE: f64 = 6.0;
+
+/// W21: each transaction inserts a row and updates the one row that all update, as counts and queues are. The rows loaded before take
+/// four times the cache, and a transaction that has begun before them stays open: what it sees must be kept, and nothing else.
+pub fn beside_a_hot_row(bench: &mut Bench) -> Result<()> {
+    let rows = bench.spec.large_rows();
+    bench.spec.cache_bytes = bench.spec.small_cache_bytes;
+    let subject = bench.open(Background::Checkpoints)?;
+    bench.create_tables(&*subject, 1)?;
+    transact(&mut *subject.session()?, Durability::Buffered, |session| {
+        session.put(COUNTS, HOT_KEY, &0_u64.to_le_bytes())
+    })?;
+    let mut open = subject.session()?;
+    let mut seen = Vec::new();
+    open.begin()?;
+    ensure!(open.get(COUNTS, HOT_KEY, &mut seen)?, "the hot row is there");
+    bench.load(&*subject, rows, 0)?;
+    drop_page_cache(&bench.spec.directory, true);
+    let spec = bench.spec.clone();
+    let limits = Limits {
+        seconds: spec.seconds * HOT_PATIENCE,
+        calls: rows,
+        stop: None,
+    };
+    // An open loop goes on where the closed one ended.
+    let next = AtomicU64::new(rows);
+    bench.measure(&*subject, limits, &|thread| {
+        let (first, step) = (thread as u64 + next.load(Ordering::Relaxed), spec.threads as u64);
+        let mut inserter = Inserter::new(&spec, 0, first, step);
+        let next = &next;
+        Box::new(move |session: &mut dyn Session| {
+            let row = inserter.next_row();
+            inserter.insert_and(session, 1, Durability::Buffered, |session| {
+                session.put(COUNTS, HOT_KEY, &row.to_le_bytes())
+            })?;
+            next.fetch_max(inserter.next_row(), Ordering::Relaxed);
+            Ok(1)
+        })
+    })?;
+    let before = std::mem::take(&mut seen);
+    ensure!(
+        open.get(COUNTS, HOT_KEY, &mut seen)? && seen == before,
+        "the open transaction sees what it saw: {before:?}, not {seen:?}"
+    );
+    open.abandon()?;
     Ok(())
 }
 
