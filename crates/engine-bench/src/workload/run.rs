@@ -31,6 +31,7 @@ pub fn run(spec: RunSpec) -> Result<Outcome> {
         Workload::W18 => mixed::memory(&mut bench),
         Workload::W19 if bench.spec.second => recovery::recover(&mut bench),
         Workload::W19 => recovery::prepare(&mut bench),
+        Workload::W21 => inserts::beside_a_hot_row(&mut bench),
     }?;
     bench.finish()
 }

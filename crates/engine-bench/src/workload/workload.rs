@@ -42,21 +42,23 @@ pub enum Workload {
     W18,
     /// Recovery of a log.
     W19,
+    /// Inserts that each update one hot row, beside a snapshot that stays open, data four times the cache.
+    W21,
 }
 
 impl Workload {
     /// Every workload.
-    pub const ALL: [Workload; 18] = {
+    pub const ALL: [Workload; 19] = {
         use Workload::*;
         [
-            W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19,
+            W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19, W21,
         ]
     };
 
     /// Those of the short set.
-    pub const SHORT: [Workload; 10] = {
+    pub const SHORT: [Workload; 11] = {
         use Workload::*;
-        [W1, W2, W3, W4, W5, W6, W7, W9, W10, W15]
+        [W1, W2, W3, W4, W5, W6, W7, W9, W10, W15, W21]
     };
 
     /// What is done, in a few words.
@@ -80,6 +82,7 @@ impl Workload {
             Self::W16 => "bulk index build",
             Self::W18 => "memory over cache",
             Self::W19 => "recovery",
+            Self::W21 => "insert and one hot row, 4x cache",
         }
     }
 
@@ -90,7 +93,7 @@ impl Workload {
 
     /// Whether its data is larger than its cache, so that the page cache must be kept from holding the rest.
     pub fn exceeds_cache(self) -> bool {
-        matches!(self, Self::W4 | Self::W7 | Self::W8 | Self::W18)
+        matches!(self, Self::W4 | Self::W7 | Self::W8 | Self::W18 | Self::W21)
     }
 }
 
