@@ -43,6 +43,11 @@ impl Default for History {
 }
 
 impl History {
+    /// The engine's own work has given back a position: what was kept for it may go.
+    pub(crate) fn try_again(&self) {
+        self.floor.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_percent(&self, percent: u32) {
         self.percent.store(percent, Ordering::Relaxed);
     }
@@ -155,5 +160,91 @@ impl Core {
         };
         state.set_undo(self, left);
         self.account(tree, 0, -(freed as isize));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{ROWS, Store};
+    use crate::options::BtreeOptions;
+    use engine::{Engine, ErrorKind, Snapshot};
+    use pins::Holder;
+
+    const COUNT: u32 = 500;
+
+    fn store() -> Store {
+        Store::new(BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        })
+    }
+
+    fn write_all(store: &mut Store, value: u8) {
+        for number in 0..COUNT {
+            store.write(|batch| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![value; 200]));
+        }
+    }
+
+    fn first(snapshot: &Arc<dyn Snapshot>) -> std::result::Result<Option<u8>, ErrorKind> {
+        let found = snapshot.get(ROWS, &0_u32.to_be_bytes());
+        found
+            .map(|value| value.map(|value| value[0]))
+            .map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn undo_is_counted_and_goes_with_its_snapshot() {
+        let mut store = store();
+        write_all(&mut store, 1);
+        assert_eq!(store.core().history.bytes(), 0);
+        let open = store.engine.snapshot().expect("a snapshot");
+        (2..6).for_each(|value| write_all(&mut store, value));
+        let bytes = store.core().history.bytes();
+        // A value and the one it covers for most rows, those apart that no fold has seen.
+        let rows = u64::from(COUNT) * 200;
+        assert!((rows / 2..6 * rows).contains(&bytes), "{bytes} of rows of {rows}");
+        assert_eq!(first(&open), Ok(Some(1)));
+        drop(open);
+        store.core().drop_undo();
+        assert_eq!(store.core().history.bytes(), 0);
+        assert!(store.core().history.leaves.lock().is_empty());
+    }
+
+    #[test]
+    fn beyond_its_bound_the_oldest_snapshots_end() {
+        let mut store = store();
+        write_all(&mut store, 1);
+        let oldest = store.engine.snapshot().expect("a snapshot");
+        write_all(&mut store, 2);
+        let second = store.engine.snapshot().expect("a snapshot");
+        (3..6).for_each(|value| write_all(&mut store, value));
+        assert_eq!((first(&oldest), first(&second)), (Ok(Some(1)), Ok(Some(2))));
+        store.engine.set_history_percent(0);
+        write_all(&mut store, 6);
+        assert_eq!(
+            (first(&oldest), first(&second)),
+            (Err(ErrorKind::SnapshotTooOld), Err(ErrorKind::SnapshotTooOld))
+        );
+        assert_eq!(store.core().counters.snapshots_ended.get(), 2);
+        assert_eq!(store.core().history.bytes(), 0);
+        assert_eq!(first(&store.engine.snapshot().expect("a snapshot")), Ok(Some(6)));
+    }
+
+    #[test]
+    fn nobody_is_ended_for_what_the_engine_itself_needs() {
+        let mut store = store();
+        store.engine.set_history_percent(0);
+        write_all(&mut store, 1);
+        let checkpoint = store.core().pins.pin(Holder::Engine);
+        write_all(&mut store, 2);
+        let reader = store.engine.snapshot().expect("a snapshot");
+        (3..6).for_each(|value| write_all(&mut store, value));
+        assert!(store.core().history.bytes() > 0);
+        assert_eq!(first(&reader), Ok(Some(2)));
+        store.core().unpin(checkpoint);
+        (6..9).for_each(|value| write_all(&mut store, value));
+        assert_eq!(first(&reader), Err(ErrorKind::SnapshotTooOld));
+        assert_eq!(store.core().history.bytes(), 0);
     }
 }

@@ -18,7 +18,7 @@ use crate::tree::{Child, Target, Tree, base_bytes, leaf_overhead};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter};
 use engine::{Batch, Op, Result};
-use pins::Pin;
+use pins::{Holder, Pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -112,8 +112,11 @@ impl Core {
 
     /// Gives back a position. When making room was given up because of undo for the oldest one, it is worth another try.
     pub(crate) fn unpin(&self, pin: Pin) {
-        let seq = pin.seq();
+        let (seq, holder) = (pin.seq(), pin.holder());
         self.pins.unpin(pin);
+        if holder == Holder::Engine {
+            self.history.try_again();
+        }
         let was_oldest = seq.0 <= self.relief_oldest.load(Ordering::Relaxed);
         if self.budget.has_floor() && was_oldest && seq < self.pins.published() {
             self.budget.set_floor(None);

@@ -42,6 +42,11 @@ impl Pin {
     pub fn seq(&self) -> Seq {
         self.seq
     }
+
+    /// Who holds it.
+    pub fn holder(&self) -> Holder {
+        self.holder
+    }
 }
 
 /// A cache line of its own, and the one that is fetched with it.
