@@ -60,6 +60,7 @@ impl Storage {
                 put_former_name(batch, collection, seq);
                 batch.delete(CATALOG, rows::collection_key(&collection.uuid));
                 batch.drop_table(collection.table);
+                batch.delete(STATISTICS, rows::counts_key(collection.table).to_vec());
                 for suffix in [rows::COUNT_SUFFIX, rows::BYTES_SUFFIX] {
                     batch.delete(
                         STATISTICS,

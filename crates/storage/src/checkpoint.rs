@@ -145,12 +145,9 @@ impl Storage {
 
     /// The steps. Under `running`.
     fn checkpoint_now(&self) -> Result<Seq, StorageError> {
+        self.write_counts()?;
         let (bytes_before, counted_at) = {
-            let mut commit = self.commit.lock();
-            // While writes are held back nothing is written; the log then keeps what tells the counts.
-            if self.barriers.load(Ordering::Acquire) == 0 {
-                self.write_counts(&mut commit)?;
-            }
+            let commit = self.commit.lock();
             (commit.log_bytes, commit.counted_at)
         };
         // All that was acknowledged so far, even where the engine keeps nothing. What comes until the engine's cut it waits
@@ -273,12 +270,11 @@ impl Storage {
         }
         let _running = self.checkpointer.running.lock();
         // Whoever is in the middle of a commit ends it first; whoever comes later, or waits at a barrier, is refused.
-        let mut commit = self.commit.lock();
+        drop(self.commit.lock());
         let counted = match clean && !stopped {
-            true => self.write_counts(&mut commit),
+            true => self.write_counts(),
             false => Ok(()),
         };
-        drop(commit);
         self.unblocked.notify_all();
         let engine = match clean && !stopped {
             true => self

@@ -3,6 +3,7 @@
 use crate::StorageError;
 use crate::effect::Effect;
 use crate::entry::{ClusterTime, EntryTime, EntryWriter};
+use crate::limits::COUNTS_WRITTEN_MAX;
 use crate::storage::{CommitState, Storage};
 use crate::{Collection, catalog::collection::CollectionShared};
 use engine::{Seq, TableId};
@@ -23,18 +24,6 @@ impl CommitState {
     /// Cluster time that others have seen is not given again.
     pub(crate) fn saw_time(&mut self, time: ClusterTime) {
         self.cluster_time = self.cluster_time.max(time);
-    }
-
-    /// The counts that differ from those written down last; collections that are gone have none.
-    pub(crate) fn take_changed_counts(&mut self) -> Vec<(TableId, i64, i64)> {
-        let changed = self.changed_counts.drain(..);
-        let counts = |(table, shared): (TableId, Arc<CollectionShared>)| {
-            shared.counts_changed.store(false, Ordering::Relaxed);
-            let (count, bytes) = (&shared.count, &shared.data_bytes);
-            let counts = (table, count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
-            (!shared.dropped.load(Ordering::Relaxed)).then_some(counts)
-        };
-        changed.filter_map(counts).collect()
     }
 }
 
@@ -105,36 +94,75 @@ impl Storage {
         Ok(seq)
     }
 
-    /// Writes the counts down, as an entry of their own, if any entry came since they were written down last. What the
-    /// engine holds at a later position is then told by the entries between, see [`Storage::recover`]. The caller is
-    /// about to take a checkpoint, whose position lies at this entry or behind it.
-    pub(crate) fn write_counts(&self, commit: &mut CommitState) -> Result<(), StorageError> {
-        if self.last_seq() == commit.counted_at {
-            return Ok(());
+    /// Writes the counts down that have changed since they were written last, by entries of their own. The caller is about to
+    /// take a checkpoint, whose position lies at these entries or behind them; what the engine then holds that was counted
+    /// later is told by the entries from the first of these on, see [`Storage::recover`].
+    ///
+    /// Others commit between two entries, so that nobody waits for the counts of a hundred thousand collections.
+    pub(crate) fn write_counts(&self) -> Result<(), StorageError> {
+        let (mut left, mut first) = (None, None);
+        loop {
+            let mut commit = self.commit.lock();
+            // While writes are held back nothing is written; the log then keeps what tells the counts.
+            let is_barred = self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire);
+            if left.is_none() && (is_barred || self.last_seq() == commit.counts_written) {
+                return Ok(());
+            }
+            let left = left.get_or_insert_with(|| std::mem::take(&mut commit.changed_counts));
+            let some = left.split_off(left.len().saturating_sub(COUNTS_WRITTEN_MAX));
+            let is_last = left.is_empty();
+            let written = match is_barred {
+                false => self.write_some_counts(&mut commit, &some, &mut first, is_last),
+                true => Ok(()),
+            };
+            if is_barred || written.is_err() {
+                // They still differ, as their flags say: nobody else has put them into the list.
+                commit.changed_counts.extend(some);
+                commit.changed_counts.append(left);
+                return written;
+            }
+            if is_last {
+                return Ok(());
+            }
         }
+    }
+
+    fn write_some_counts(
+        &self,
+        commit: &mut CommitState,
+        some: &[(TableId, Arc<CollectionShared>)],
+        first: &mut Option<Seq>,
+        is_last: bool,
+    ) -> Result<(), StorageError> {
         let names_from = match self.options.journal {
             true => self.log.first_seq(),
             false => self.last_seq().next(),
         };
-        let counts = commit.take_changed_counts();
-        let mut entry = EntryWriter::default();
-        entry.statistics(names_from, &counts);
-        let (seq, time) = (self.place_of(&entry), self.next_time(commit));
-        let mut effect = Effect::default();
-        effect.statistics(self, (seq, time.cluster), names_from, counts.iter().copied());
-        match self.commit_under(commit, &mut entry, effect) {
-            Ok(seq) => {
-                commit.counted_at = seq;
-                Ok(())
-            }
-            Err(error) => {
-                for (table, ..) in counts {
-                    if let Some(collection) = self.catalog.collection_of(table) {
-                        commit.counts_changed(&collection);
-                    }
-                }
-                Err(error)
-            }
+        let live = some
+            .iter()
+            .filter(|(_, shared)| !shared.dropped.load(Ordering::Relaxed));
+        let counts: Vec<_> = live
+            .map(|(table, shared)| {
+                let (count, bytes) = (&shared.count, &shared.data_bytes);
+                (*table, count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
+            })
+            .collect();
+        // One operation: the entry has the next place.
+        let (seq, time) = (self.log.last_seq().next(), self.next_time(commit));
+        let as_of = is_last.then(|| first.unwrap_or(seq));
+        let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
+        entry.statistics(as_of, names_from, &counts);
+        let place = (seq, time.cluster);
+        effect.statistics(self, place, (as_of, names_from), counts.iter().copied());
+        self.commit_under(commit, &mut entry, effect)?;
+        for (_, shared) in some {
+            shared.counts_changed.store(false, Ordering::Relaxed);
         }
+        first.get_or_insert(seq);
+        commit.counts_written = seq;
+        if let Some(as_of) = as_of {
+            commit.counted_at = as_of;
+        }
+        Ok(())
     }
 }

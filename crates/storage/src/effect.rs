@@ -12,6 +12,7 @@ use crate::diff;
 use crate::entry::{ClusterTime, EntryHeader, EntryOp, EntryReader, NewVersion};
 use crate::error::duplicate_key;
 use crate::index_keys::{IndexWrites, owner};
+use crate::limits::FORGOTTEN_NAMES_MAX;
 use crate::overlay::Overlay;
 use crate::storage::{CommitState, Storage};
 use crate::{Collection, Index, Namespace, RecordId, StorageError};
@@ -76,8 +77,8 @@ pub(crate) struct Effect {
     multikey: Vec<(Arc<Index>, MultikeyPaths)>,
     /// Each with the entry that makes it.
     definitions: Vec<(Definition, Seq)>,
-    /// Names of tables that ended before this position are no longer needed.
-    names_from: Option<Seq>,
+    /// Names of tables that are no longer needed.
+    forgotten_names: Vec<(TableId, Seq)>,
 }
 
 impl Effect {
@@ -219,27 +220,26 @@ impl Effect {
         self.overlay.batch.put(CATALOG, rows::META_KEY, rows::meta_row(meta));
     }
 
-    /// Writes counts down as those of the entry at `seq`.
+    /// Writes counts down as those of the entry at `seq`, and, if all others have been, the entry from which on they were.
     pub(crate) fn statistics(
         &mut self,
         storage: &Storage,
         (seq, time): (Seq, ClusterTime),
-        names_from: Seq,
+        (as_of, names_from): (Option<Seq>, Seq),
         counts: impl Iterator<Item = (TableId, i64, i64)>,
     ) {
         let batch = &mut self.overlay.batch;
         for (table, count, bytes) in counts {
-            for (suffix, number) in [(rows::COUNT_SUFFIX, count), (rows::BYTES_SUFFIX, bytes)] {
-                let key = rows::statistics_key(table, suffix);
-                let number = Bytes::copy_from_slice(&number.to_le_bytes());
-                batch.put(STATISTICS, Bytes::copy_from_slice(&key), number);
-            }
+            let key = Bytes::copy_from_slice(&rows::counts_key(table));
+            batch.put(STATISTICS, key, rows::counts_row(count, bytes, seq));
         }
-        batch.put(STATISTICS, rows::AS_OF_KEY, rows::as_of_row(seq, time));
-        for (table, until) in storage.catalog.former_names_before(names_from) {
-            batch.delete(CATALOG, rows::former_name_key(table, until));
+        if let Some(as_of) = as_of {
+            batch.put(STATISTICS, rows::AS_OF_KEY, rows::as_of_row(as_of, time));
         }
-        self.names_from = Some(names_from);
+        self.forgotten_names = storage.catalog.former_names_before(names_from, FORGOTTEN_NAMES_MAX);
+        for (table, until) in &self.forgotten_names {
+            batch.delete(CATALOG, rows::former_name_key(*table, *until));
+        }
     }
 
     /// Directories of format 1 count by additions in every batch.
@@ -270,8 +270,8 @@ impl Effect {
         for (definition, seq) in self.definitions {
             storage.install_definition(definition, seq);
         }
-        if let Some(names_from) = self.names_from {
-            storage.catalog.forget_names_before(names_from);
+        if !self.forgotten_names.is_empty() {
+            storage.catalog.forget_names(&self.forgotten_names);
         }
     }
 
@@ -378,8 +378,13 @@ impl Effect {
                 return Ok(());
             }
             EntryOp::Statement { .. } => return Ok(()),
-            EntryOp::Statistics { names_from, counts } => {
-                self.statistics(storage, (seq, header.time.cluster), names_from, counts.iter());
+            EntryOp::Statistics {
+                as_of,
+                names_from,
+                counts,
+            } => {
+                let place = (seq, header.time.cluster);
+                self.statistics(storage, place, (as_of, names_from), counts.iter());
                 return Ok(());
             }
             EntryOp::PutCollection { row } => storage.define(CollectionRow::parse(row).map_err(misfit)?)?,

@@ -143,8 +143,10 @@ pub(crate) enum EntryOp<'e> {
     Statement {
         id: i32,
     },
-    /// The counts of collections as of this entry, and the first position whose table names are still needed.
+    /// The counts of collections as of this entry, and the first position whose table names are still needed. With
+    /// `as_of` all counts that had changed by that entry have been written down.
     Statistics {
+        as_of: Option<Seq>,
         names_from: Seq,
         counts: Counts<'e>,
     },
@@ -397,8 +399,9 @@ impl EntryWriter {
     }
 
     /// Table of documents, documents, bytes; see [`EntryOp::Statistics`].
-    pub(crate) fn statistics(&mut self, names_from: Seq, counts: &[(TableId, i64, i64)]) {
+    pub(crate) fn statistics(&mut self, as_of: Option<Seq>, names_from: Seq, counts: &[(TableId, i64, i64)]) {
         let buffer = self.begin(TAG_STATISTICS, counts.len() * COUNTS_BYTES);
+        buffer.extend_from_slice(&as_of.unwrap_or(Seq::ZERO).0.to_le_bytes());
         buffer.extend_from_slice(&names_from.0.to_le_bytes());
         let number = u32::try_from(counts.len()).expect("table ids have 32 bits");
         buffer.extend_from_slice(&number.to_le_bytes());
@@ -604,10 +607,12 @@ impl<'e> EntryReader<'e> {
                 id: i32::from_le_bytes(*self.take_array("statement")?),
             },
             TAG_STATISTICS => {
+                let as_of = Seq(u64::from_le_bytes(*self.take_array("position")?));
                 let names_from = Seq(u64::from_le_bytes(*self.take_array("position")?));
                 let length = u64::from(self.number()?) * COUNTS_BYTES as u64;
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 EntryOp::Statistics {
+                    as_of: (as_of > Seq::ZERO).then_some(as_of),
                     names_from,
                     counts: Counts(self.take(length, "counts")?),
                 }

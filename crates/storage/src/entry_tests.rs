@@ -48,7 +48,7 @@ fn sample() -> Vec<u8> {
     entry.put_view(&small);
     entry.drop_view("db.view");
     entry.initialise();
-    entry.statistics(Seq(5), &[(TableId(16), 2, 60), (TableId(20), -1, -2)]);
+    entry.statistics(Some(Seq(6)), Seq(5), &[(TableId(16), 2, 60), (TableId(20), -1, -2)]);
     let [entry] = &entries(entry)[..] else {
         panic!("one entry")
     };
@@ -139,10 +139,15 @@ fn operations_come_back_in_order() {
     );
     assert_eq!(ops[11], EntryOp::DropView { namespace: "db.view" });
     assert_eq!(ops[12], EntryOp::Initialise);
-    let EntryOp::Statistics { names_from, counts } = ops[13] else {
+    let EntryOp::Statistics {
+        as_of,
+        names_from,
+        counts,
+    } = ops[13]
+    else {
         panic!("{:?}", ops[13])
     };
-    assert_eq!(names_from, Seq(5));
+    assert_eq!((as_of, names_from), (Some(Seq(6)), Seq(5)));
     assert_eq!(
         counts.iter().collect::<Vec<_>>(),
         [(TableId(16), 2, 60), (TableId(20), -1, -2)]
@@ -184,7 +189,7 @@ fn layout_snapshot() {
         document,
         "09 0700 64622e76696577",
         "0a",
-        "0f 0500000000000000 02000000",
+        "0f 0600000000000000 0500000000000000 02000000",
         "10000000 0200000000000000 3c00000000000000",
         "14000000 ffffffffffffffff feffffffffffffff",
     ];

@@ -11,6 +11,10 @@ pub const UNIT_BYTES_MAX: usize = 40 * 1024 * 1024;
 /// A log entry that would grow beyond so many bytes goes on in another one of its chain. One operation has at most two
 /// largest documents: below the log's limit of 49 MiB.
 pub(crate) const ENTRY_BYTES_MAX: usize = 40 * 1024 * 1024;
+/// Collections whose counts one entry writes down: others commit in between. Tests have few collections.
+pub(crate) const COUNTS_WRITTEN_MAX: usize = if cfg!(test) { 2 } else { 1024 };
+/// Former names of tables that one entry forgets.
+pub(crate) const FORGOTTEN_NAMES_MAX: usize = 1024;
 /// Longest namespace in bytes (MongoDB since 4.4).
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 /// Longest database name in bytes, exclusive bound of MongoDB's 64.

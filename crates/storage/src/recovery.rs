@@ -16,6 +16,7 @@ use crate::{Collection, RecoveryProgress, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
+use hashbrown::HashMap;
 use keys::MultikeyPaths;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,8 +29,10 @@ const REPORT_PERIOD: Duration = Duration::from_secs(3);
 /// What the engine's own tables say at its mark.
 struct Found {
     meta: Meta,
-    /// The entry that the counts belong to, and its time.
+    /// The entry from behind which on the others tell what changed in the counts, and its time.
     counted: (Seq, ClusterTime),
+    /// Collections whose counts were written down by a later entry.
+    counted_later: HashMap<TableId, Seq>,
 }
 
 /// Puts entries that belong together together.
@@ -82,6 +85,7 @@ impl Storage {
             true => Found {
                 meta: Meta::default(),
                 counted: (durable, ClusterTime::default()),
+                counted_later: HashMap::new(),
             },
             false => self.load_catalog(durable)?,
         };
@@ -102,13 +106,17 @@ impl Storage {
         if (is_new && entries == 0) || found.meta.format < FORMAT_VERSION {
             let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
             entry.initialise();
-            entry.statistics(Seq::ZERO, &[]);
             let mut commit = self.commit.lock();
-            let (seq, time) = (self.place_of(&entry), self.next_time(&commit));
+            let (seq, time) = (self.log.last_seq().next(), self.next_time(&commit));
+            entry.statistics(Some(seq), Seq::ZERO, &[]);
             effect.initialise(FORMAT_VERSION, &mut found.meta);
-            effect.statistics(self, (seq, time.cluster), Seq::ZERO, std::iter::empty());
-            commit.counted_at = self.commit_under(&mut commit, &mut entry, effect)?;
-            commit.take_changed_counts();
+            let place = (seq, time.cluster);
+            effect.statistics(self, place, (Some(seq), Seq::ZERO), std::iter::empty());
+            self.commit_under(&mut commit, &mut entry, effect)?;
+            (commit.counted_at, commit.counts_written) = (seq, seq);
+            for (_, shared) in commit.changed_counts.drain(..) {
+                shared.counts_changed.store(false, Ordering::Relaxed);
+            }
         }
         *next_table = found.meta.next_table;
         drop(next_table);
@@ -134,7 +142,7 @@ impl Storage {
             let length = bytes.len() as u64;
             let unit = chain.push(seq, bytes)?;
             if seq <= durable {
-                self.count_unit(seq, &unit.unwrap_or_default())?;
+                self.count_unit(seq, &unit.unwrap_or_default(), &found.counted_later)?;
                 continue;
             }
             if let Some(unit) = unit {
@@ -176,7 +184,7 @@ impl Storage {
 
     /// Takes in what a unit that the engine has changed in the counts since they were written down. Of collections that are
     /// gone at the engine's mark nobody asks.
-    fn count_unit(&self, seq: Seq, unit: &[Bytes]) -> Result<(), StorageError> {
+    fn count_unit(&self, seq: Seq, unit: &[Bytes], counted_later: &HashMap<TableId, Seq>) -> Result<(), StorageError> {
         let mut effect = Effect::default();
         let mut commit = self.commit.lock();
         for entry in unit {
@@ -197,6 +205,9 @@ impl Storage {
                     } => (table, -1, -i64::from(bytes)),
                     _ => continue,
                 };
+                if counted_later.get(&table).is_some_and(|counted| seq <= *counted) {
+                    continue;
+                }
                 if let Some(collection) = self.catalog.collection_of(table) {
                     let of = effect.of(&collection);
                     of.count += count;
@@ -246,27 +257,44 @@ impl Storage {
                 }
             }
         }
-        let (compiler, now_ms) = (self.options.predicates.as_ref(), self.env.clock.now_ms());
-        for row in collections {
-            let collection = self
-                .catalog
-                .put_collection(row.build(None, &multikey, compiler, now_ms)?);
-            self.load_counts(&collection, &snapshot)?;
-            if collection.capped.is_some() {
-                self.know_next_record(&collection)?;
-            }
-        }
-        let meta: Meta = meta.ok_or_else(|| rows::corrupt(rows::META_KEY, "the row is missing".to_owned()))?;
         let counted = match snapshot.get(STATISTICS, AS_OF_KEY)? {
             Some(row) => rows::read_as_of_row(&row)?,
             // Format 1: the counts are those of the mark.
             None => (durable, ClusterTime::default()),
         };
-        Ok(Found { meta, counted })
+        let mut counted_later = HashMap::new();
+        let (compiler, now_ms) = (self.options.predicates.as_ref(), self.env.clock.now_ms());
+        for row in collections {
+            let collection = self
+                .catalog
+                .put_collection(row.build(None, &multikey, compiler, now_ms)?);
+            if let Some(seq) = self.load_counts(&collection, &snapshot)?
+                && seq > counted.0
+            {
+                counted_later.insert(collection.table(), seq);
+            }
+            if collection.capped.is_some() {
+                self.know_next_record(&collection)?;
+            }
+        }
+        let meta: Meta = meta.ok_or_else(|| rows::corrupt(rows::META_KEY, "the row is missing".to_owned()))?;
+        Ok(Found {
+            meta,
+            counted,
+            counted_later,
+        })
     }
 
-    fn load_counts(&self, collection: &Collection, snapshot: &Arc<dyn Snapshot>) -> Result<(), StorageError> {
+    /// Answers the entry that the counts belong to; `None` for those of format 1, which belong to the mark.
+    fn load_counts(&self, collection: &Collection, snapshot: &Arc<dyn Snapshot>) -> Result<Option<Seq>, StorageError> {
         let shared = &collection.shared;
+        let table = collection.table();
+        if let Some(row) = snapshot.get(STATISTICS, &rows::counts_key(table))? {
+            let (count, bytes, seq) = rows::read_counts_row(table, &row)?;
+            shared.count.store(count, Ordering::Release);
+            shared.data_bytes.store(bytes, Ordering::Release);
+            return Ok(Some(seq));
+        }
         for (suffix, counter) in [
             (rows::COUNT_SUFFIX, &shared.count),
             (rows::BYTES_SUFFIX, &shared.data_bytes),
@@ -279,7 +307,7 @@ impl Storage {
             let value = value.map_err(|_| rows::corrupt(&key, "a count does not have 8 bytes".to_owned()))?;
             counter.store(i64::from_le_bytes(value), Ordering::Release);
         }
-        Ok(())
+        Ok(None)
     }
 }
 

@@ -745,6 +745,58 @@ fn a_directory_of_format_1_is_taken_over() {
     }
 }
 
+/// Counts are written down in several entries, between which others commit; the engine's mark lies anywhere behind them.
+#[test]
+fn counts_are_exact_wherever_writes_and_checkpoints_meet() {
+    let machine = Machine::new(9);
+    let names = ["a", "b", "c", "d", "e"];
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    names.iter().for_each(|name| storage.make(&op, name, rawdoc! {}));
+    let mut id = 0;
+    for _ in 0..8 {
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let op = machine.operation();
+                for _ in 0..150 {
+                    id += 1;
+                    let name = names[id as usize % names.len()];
+                    let record = storage.put(&op, name, rawdoc! { "_id": id, "s": "x" }).unwrap();
+                    match id % 3 {
+                        0 => storage
+                            .replace(&op, name, record, rawdoc! { "_id": id, "s": "longer" })
+                            .unwrap(),
+                        1 => storage.remove(&op, name, record).unwrap(),
+                        _ => {}
+                    }
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            while !done.load(Ordering::SeqCst) {
+                storage.checkpoint().unwrap();
+            }
+        });
+        // Some changes behind the counts, in the engine and behind its mark.
+        for behind_the_mark in [false, true] {
+            for name in ["b", "e"] {
+                id += 1;
+                storage.put(&op, name, rawdoc! { "_id": id }).unwrap();
+            }
+            storage.wait_durable(storage.last_seq()).unwrap();
+            if !behind_the_mark {
+                storage.engine().checkpoint().unwrap();
+            }
+        }
+        let counts = |storage: &Storage| names.map(|name| storage.catalog().collection(&ns(name)).unwrap().count());
+        let before = counts(&storage);
+        machine.fs.crash();
+        machine.fs.restart();
+        storage = machine.open().unwrap();
+        assert_eq!(counts(&storage), before);
+        names.iter().for_each(|name| storage.assert_valid(&op, name));
+    }
+}
+
 /// The `_id_` row of a document.
 fn machine_index_row(row: &CollectionRow, id: RecordId, document: &RawDocument) -> (Bytes, Bytes) {
     let collection = row

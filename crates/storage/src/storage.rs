@@ -129,8 +129,10 @@ pub(crate) struct CommitState {
     pub(crate) cluster_time: ClusterTime,
     /// Collections whose counts differ from those in the statistics table, each once.
     pub(crate) changed_counts: Vec<(TableId, Arc<CollectionShared>)>,
-    /// The entry that the counts in the statistics table belong to.
+    /// What the statistics table lacks is told by the entries from behind this one on.
     pub(crate) counted_at: Seq,
+    /// The last entry that wrote counts down.
+    pub(crate) counts_written: Seq,
 }
 
 /// See the module.

@@ -88,16 +88,17 @@ impl Catalog {
         self.names.write().former.insert((table, until), name);
     }
 
-    /// Names that no entry from `seq` on was made under.
-    pub(crate) fn former_names_before(&self, seq: Seq) -> Vec<(TableId, Seq)> {
+    /// Names that no entry from `seq` on was made under, up to a number of them.
+    pub(crate) fn former_names_before(&self, seq: Seq, names_max: usize) -> Vec<(TableId, Seq)> {
         let names = self.names.read();
         let old = names.former.keys().filter(|(_, until)| *until < seq);
-        old.copied().collect()
+        old.take(names_max).copied().collect()
     }
 
-    pub(crate) fn forget_names_before(&self, seq: Seq) {
-        if !self.former_names_before(seq).is_empty() {
-            self.names.write().former.retain(|(_, until), _| *until >= seq);
+    pub(crate) fn forget_names(&self, forgotten: &[(TableId, Seq)]) {
+        let mut names = self.names.write();
+        for name in forgotten {
+            names.former.remove(name);
         }
     }
 

@@ -25,10 +25,10 @@ pub(crate) const COLLECTION_PREFIX: u8 = b'c';
 pub(crate) const VIEW_PREFIX: u8 = b'v';
 pub(crate) const MULTIKEY_PREFIX: u8 = b'k';
 pub(crate) const FORMER_NAME_PREFIX: u8 = b'n';
-/// In [`STATISTICS`], behind the table id.
+/// In [`STATISTICS`], behind the table id, in format 1.
 pub(crate) const COUNT_SUFFIX: u8 = 0;
 pub(crate) const BYTES_SUFFIX: u8 = 1;
-/// In [`STATISTICS`]: the entry that the counts belong to.
+/// In [`STATISTICS`]: the entry from which on others tell what changed in the counts.
 pub(crate) const AS_OF_KEY: &[u8] = &[0, 0, 0, 0, 2];
 
 pub(crate) fn collection_key(uuid: &[u8; 16]) -> Vec<u8> {
@@ -49,6 +49,28 @@ pub(crate) fn multikey_key(index: TableId, field: u8, part: u8) -> [u8; 7] {
     [MULTIKEY_PREFIX, a, b, c, d, field, part]
 }
 
+/// The key of a collection's [`counts_row`].
+pub(crate) fn counts_key(table: TableId) -> [u8; 4] {
+    table.0.to_be_bytes()
+}
+
+/// Documents and bytes of a collection, and the entry whose state has them.
+pub(crate) fn counts_row(count: i64, bytes: i64, seq: Seq) -> Vec<u8> {
+    [count.to_le_bytes(), bytes.to_le_bytes(), seq.0.to_le_bytes()].concat()
+}
+
+/// Reads [`counts_row`].
+pub(crate) fn read_counts_row(table: TableId, row: &[u8]) -> Result<(i64, i64, Seq), StorageError> {
+    match row.as_chunks::<8>() {
+        ([count, bytes, seq], []) => {
+            let number = |bytes: &[u8; 8]| i64::from_le_bytes(*bytes);
+            Ok((number(count), number(bytes), Seq(u64::from_le_bytes(*seq))))
+        }
+        _ => Err(corrupt(&counts_key(table), format!("{} bytes, 24 expected", row.len()))),
+    }
+}
+
+/// The key of a count in format 1.
 pub(crate) fn statistics_key(table: TableId, suffix: u8) -> [u8; 5] {
     let [a, b, c, d] = table.0.to_be_bytes();
     [a, b, c, d, suffix]
