@@ -23,7 +23,7 @@ PORT ?= 27017
 BENCH_SCALE ?= 0.2
 BENCH_SECONDS ?= 16
 
-.PHONY: help run build test verify fix bench bench-example engine-bench stress book docs soak soak-engine miri clean-cache
+.PHONY: help run build test test-all verify fix bench bench-example engine-bench stress book docs soak soak-engine miri clean-cache
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,9 +38,15 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB
 	@echo "==> building tenond (cold: see README.md; warm: seconds)"
 	cargo build --release -p server $(FEATURES)
 
-test: build ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too
+test: ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too
+	@scripts/setup-build.sh
 	@scripts/setup-tests.sh
 	scripts/test.sh
+
+test-all: ## What a release needs: rocksdb, more kills, schedules x 10, every client on every engine, a minute of each fuzz target
+	@ENGINES=all scripts/setup-build.sh
+	@scripts/setup-tests.sh
+	ENGINES=all scripts/test.sh all
 
 verify: ## Formatting, lints, documentation (changes nothing)
 	cargo run -q -p xtask -- verify

@@ -16,7 +16,7 @@ def binary() -> str:
     if found:
         return found
     cache = os.environ.get("TENON_CACHE", os.path.expanduser("~/.cache/tenon"))
-    return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(cache, "target")), "release", "tenond")
+    return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(cache, "target")), "fast", "tenond")
 
 
 def engines():
@@ -64,7 +64,7 @@ class Server:
             *self.options,
         ]
 
-    def start(self, timeout=60):
+    def start(self, timeout=300):
         before = self.log.stat().st_size if self.log.exists() else 0
         self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         end = time.monotonic() + timeout
@@ -90,7 +90,7 @@ class Server:
         return f"mongodb://127.0.0.1:{self.port}/?{options}"
 
     def client(self, **options):
-        client = MongoClient("127.0.0.1", self.port, **{"serverSelectionTimeoutMS": 10000, **options})
+        client = MongoClient("127.0.0.1", self.port, **{"serverSelectionTimeoutMS": 60000, **options})
         self.clients.append(client)
         return client
 

@@ -1,7 +1,7 @@
 //! Arbitrary operations on the btree engine, with crashes and full disks, compared with the model of `engine-soak`.
 #![no_main]
 
-#[path = "../../crates/engine-btree/tests/driver/mod.rs"]
+#[path = "../../crates/engine-btree/tests/btree/driver.rs"]
 mod driver;
 
 use libfuzzer_sys::fuzz_target;

@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -91,6 +92,14 @@ def define(database, rng, stop):
         pass
 
 
+def wait_for_builds(database, name, timeout=600):
+    """Index builds that the kill interrupted go on after the start, beside clients; until they end nobody may hint those indexes."""
+    end = time.monotonic() + timeout
+    while database.command("collStats", name)["indexBuilds"]:
+        assert time.monotonic() < end, f"an index build on {name} does not end"
+        time.sleep(0.02)
+
+
 def check(database, writers):
     """Every acknowledged state is there; the collection agrees with its indexes."""
     found = {d["_id"]: d for d in database.work.find()}
@@ -114,6 +123,7 @@ def check(database, writers):
         assert report["valid"], report
         assert report["nrecords"] == database[name].estimated_document_count() == len(list(database[name].find({}, {"_id": 1})))
     if "work" in names:
+        wait_for_builds(database, "work")
         for index in database.work.index_information():
             assert len(list(database.work.find({}, {"_id": 1}).hint(index))) == len(found), index
 

@@ -4,8 +4,15 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+from server import ENGINES
+
 CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 HERE = Path(__file__).parents[1]
+
+# What a driver sees does not depend on the engine; a release tries every pair of them.
+TRIED = ENGINES if os.environ.get("TENON_EXTENT") == "all" else ENGINES[:1]
+pytestmark = pytest.mark.parametrize("server", TRIED, indirect=True, scope="module")
 
 
 def run(command, **options):

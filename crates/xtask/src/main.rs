@@ -1,8 +1,9 @@
-//! Checks and chores of the repository: `cargo run -p xtask -- verify | fix`.
+//! Checks and chores of the repository: `cargo run -p xtask -- verify | test | fix`.
 //!
 //! `verify` never writes; `fix` does. Both leave RocksDB's C++ alone: its crate is checked by `make test`.
 #![allow(clippy::disallowed_methods, reason = "a developer's tool, not part of the server")]
 
+mod run_tests;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
@@ -15,10 +16,11 @@ fn main() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["verify"] => verify(&root, true),
         ["verify", "--no-tests"] => verify(&root, false),
+        ["test", rest @ ..] => run_tests::run(&root, rest),
         ["fix"] => fix(&root),
         ["tidy"] => tidy::check(&root),
         ["lines"] => tidy::print_lines(&root),
-        _ => bail!("usage: xtask verify [--no-tests] | fix | tidy | lines"),
+        _ => bail!("usage: xtask verify [--no-tests] | test [ARGUMENTS OF CARGO TEST] | fix | tidy | lines"),
     }
 }
 
@@ -56,7 +58,7 @@ fn verify(root: &Path, tests: bool) -> Result<()> {
         bail!("cargo doc failed");
     }
     if tests {
-        cargo(root, &["test", "--quiet"])?;
+        run_tests::run(root, &[])?;
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ fn a_killed_process_leaves_a_fold() {
     let mut acknowledged = 0;
     for _ in 0..3 {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "a_killed_process_leaves_a_fold", "--nocapture"])
+            .args(["--exact", "process::a_killed_process_leaves_a_fold", "--nocapture"])
             .env(CHILD, directory.path())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,0 +1,4 @@
+//! The engine as its users see it: the conformance kit, and what takes a process of its own.
+
+mod conformance;
+mod process;
