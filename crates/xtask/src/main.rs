@@ -3,6 +3,8 @@
 //! `verify` never writes; `fix` does. Both leave RocksDB's C++ alone: its crate is checked by `make test`.
 #![allow(clippy::disallowed_methods, reason = "a developer's tool, not part of the server")]
 
+mod circles;
+mod ratchet;
 mod run_tests;
 mod tidy;
 
@@ -19,8 +21,12 @@ fn main() -> Result<()> {
         ["test", rest @ ..] => run_tests::run(&root, rest),
         ["fix"] => fix(&root),
         ["tidy"] => tidy::check(&root),
+        ["ratchet"] => ratchet::write(&root),
+        ["circles"] => ratchet::print_circles(&root),
         ["lines"] => tidy::print_lines(&root),
-        _ => bail!("usage: xtask verify [--no-tests] | test [ARGUMENTS OF CARGO TEST] | fix | tidy | lines"),
+        _ => bail!(
+            "usage: xtask verify [--no-tests] | test [ARGUMENTS OF CARGO TEST] | fix | tidy | ratchet | circles | lines"
+        ),
     }
 }
 

@@ -1,7 +1,8 @@
-//! Runs the test programs of cargo, several at a time: cargo's own runner waits for each before it starts the next, and most of ours
-//! end in one long test that leaves the other processors idle.
+//! Runs the test programs of cargo, several at a time: cargo's own runner waits for each before it starts the next, and
+//! most of ours end in one long test that leaves the other processors idle.
 //!
-//! What a program prints is shown only if it fails. Examples in documentation are not run; [`crate::tidy`] sees to it that there are none.
+//! What a program prints is shown only if it fails. Examples in documentation are not run; [`crate::tidy`] sees to it
+//! that there are none.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
