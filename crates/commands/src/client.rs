@@ -4,6 +4,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::Operation;
@@ -18,6 +19,17 @@ pub enum Peer {
 }
 
 impl Peer {
+    /// True when the client runs on this machine, as far as its address tells.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => {
+                let address = address.parse::<SocketAddr>();
+                address.is_ok_and(|address| address.ip().to_canonical().is_loopback())
+            }
+            Self::Unix(_) => true,
+        }
+    }
+
     /// The text replies and log lines show.
     pub fn as_str(&self) -> &str {
         match self {
@@ -141,3 +153,16 @@ impl Client {
 
 /// A running command longer than this is shown by `currentOp` without its body.
 const CURRENT_BODY_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::Peer;
+
+    #[test]
+    fn only_this_machines_addresses_are_local() {
+        let local = |address: &str| Peer::Tcp(address.to_owned()).is_local();
+        assert!(local("127.0.0.1:50000") && local("127.8.8.8:1") && local("[::1]:1") && local("[::ffff:127.0.0.1]:1"));
+        assert!(!local("10.0.0.1:50000") && !local("[2001:db8::1]:1") && !local("[::ffff:10.0.0.1]:1") && !local(""));
+        assert!(Peer::Unix("/tmp/mongodb-27017.sock".to_owned()).is_local());
+    }
+}

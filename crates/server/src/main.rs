@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
     let arguments = argv.get(1..).unwrap_or_default();
+    // Whatever is created is the owner's alone, by libraries, too. The socket and the process id's file get their own
+    // bits.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let current_directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
     match config::task(arguments, &current_directory) {
         Ok(Task::Print(text)) => {

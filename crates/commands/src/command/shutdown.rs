@@ -1,10 +1,11 @@
 //! `shutdown`: ends the process in an orderly way.
 
 use crate::definition::Command;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use wire::ErrorCode;
 
 /// `shutdown`.
 pub const SHUTDOWN: Command = Command::new("shutdown", "Ends the server.", OperationKind::Command, run)
@@ -21,6 +22,11 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
+    // Whoever may connect may end the server, as long as there is no access control: so only from this machine.
+    if !call.client.peer().is_local() {
+        let reason = "shutdown must run from localhost when running db without auth";
+        return Err(CommandError::new(ErrorCode::Unauthorized, reason));
+    }
     call.server.fsync_lock.release();
     call.report.shutdown = true;
     Ok(())
