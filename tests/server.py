@@ -34,7 +34,7 @@ ENGINES = engines()
 class Server:
     """One tenond process. `start` returns when it accepts connections."""
 
-    def __init__(self, directory, engine=ENGINES[0], options=(), port=0):
+    def __init__(self, directory, engine=ENGINES[0], options=(), port=0, open_files=None):
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.data = self.directory / "data"
@@ -44,6 +44,8 @@ class Server:
         self.engine = engine
         self.options = list(options)
         self.port = port
+        # The limit of open files, the machine's when None.
+        self.open_files = open_files
         self.process = None
         self.clients = []
 
@@ -66,7 +68,10 @@ class Server:
 
     def start(self, timeout=300):
         before = self.log.stat().st_size if self.log.exists() else 0
-        self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        command = self.command()
+        if self.open_files:
+            command = ["prlimit", f"--nofile={self.open_files}", *command]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             if self.process.poll() is not None:

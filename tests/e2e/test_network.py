@@ -37,7 +37,7 @@ def test_unix_socket(tmp_path):
 def test_ten_thousand_idle_connections(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    wanted = min(10_000, hard - 200)
+    wanted = min(10_000, hard * 7 // 10)
     with Server(tmp_path, ENGINES[0]) as server:
         admin = server.client().admin
         before = admin.command("serverStatus")["mem"]["resident"]

@@ -51,8 +51,10 @@ impl BlockError {
     /// The sort of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => ErrorKind::OutOfSpace,
-            Self::Io { .. } => ErrorKind::Io,
+            Self::Io { source, .. } => match source.kind() {
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::OutOfSpace,
+                _ => ErrorKind::Io,
+            },
             Self::Damaged { .. } => ErrorKind::Corrupt,
             Self::Invalid { .. } => ErrorKind::Invalid,
             Self::Closed(_) => ErrorKind::Closed,

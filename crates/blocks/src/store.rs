@@ -185,6 +185,11 @@ impl BlockStore {
         Ok(id)
     }
 
+    /// Whether there is a volume of that name.
+    pub fn has_volume(&self, name: &str) -> bool {
+        self.state.lock().names.contains_key(name)
+    }
+
     fn create_volume(&self, id: VolumeId, name: &str) -> Result<Volume> {
         let path = volume_path(&self.directory, name);
         let parent = &path.parent().unwrap_or(&self.directory).to_owned();

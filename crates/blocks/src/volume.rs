@@ -85,7 +85,7 @@ impl Volume {
         let mut result = self.file.allocate(length, aim - length);
         if result
             .as_ref()
-            .is_err_and(|error| error.kind() == ErrorKind::StorageFull)
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
         {
             // The last bytes of a full disk, without anything ahead.
             aim = end;

@@ -215,6 +215,7 @@ pub struct Metrics {
     pub top: Top,
     pub latencies: Latencies,
     pub connections_created: Counter,
+    pub connections_rejected: Counter,
 }
 
 /// Calls of one command: `metrics.commands.<name>`.

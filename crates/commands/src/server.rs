@@ -122,6 +122,11 @@ impl Server {
         client
     }
 
+    /// A connection was refused because there are too many.
+    pub fn count_refused(&self) {
+        self.metrics.connections_rejected.add(1);
+    }
+
     /// The connection has ended: its running operation is interrupted.
     pub fn disconnect(&self, client: &Client) {
         client.set_gone();

@@ -123,14 +123,48 @@ impl Core {
             }
             return Ok(());
         }
-        let _volumes = self.volumes.lock();
-        let volume = match spec.name.split_once('.') {
-            Some((database, _)) if self.options.directory_per_db => self.store.volume(database)?,
-            _ => blocks::VolumeId::MAIN,
+        let mut volumes = self.volumes.lock();
+        let volume = match self.own_volume(spec) {
+            Some(database) => self.store.volume(database)?,
+            None => blocks::VolumeId::MAIN,
         };
         let tree = Arc::new(Tree::new(id, self.shape_in(spec, volume)?, Child::Nothing));
         self.tables.put(Arc::new(Table::new(spec, tree, seq)));
+        // From here on the table keeps its volume.
+        *volumes = None;
         self.table_changed(id);
+        Ok(())
+    }
+
+    /// The name of the volume that a table has with others of its database.
+    fn own_volume<'s>(&self, spec: &'s TableSpec) -> Option<&'s str> {
+        let (database, _) = spec.name.split_once('.')?;
+        self.options.directory_per_db.then_some(database)
+    }
+
+    /// Makes the volume of a table that is to be created. Until it is, the volume is empty, and nobody removes it.
+    pub(crate) fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
+        self.check_running()?;
+        let Some(database) = self.own_volume(spec) else {
+            return Ok(());
+        };
+        let before = {
+            let mut volumes = self.volumes.lock();
+            if !self.store.has_volume(database) {
+                let path = self.directory.join(database);
+                self.env.fs.check_descriptors().map_err(|source| EngineError::Io {
+                    operation: "open another file in",
+                    path,
+                    source,
+                })?;
+            }
+            let volume = self.store.volume(database)?;
+            volumes.replace(volume).filter(|before| *before != volume)
+        };
+        // Whatever that was prepared for has not come to be.
+        if let Some(before) = before {
+            self.remove_volume_if_unused(before);
+        }
         Ok(())
     }
 

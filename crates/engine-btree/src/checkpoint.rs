@@ -584,9 +584,9 @@ impl Core {
 
     /// Has the file of a volume go when no table is in it.
     pub(crate) fn remove_volume_if_unused(&self, volume: VolumeId) {
-        let _volumes = self.volumes.lock();
+        let volumes = self.volumes.lock();
         let is_used = |other: &Arc<Table>| other.tree.shape.volume == volume && !is_dead(&other.tree);
-        if !self.tables.all().iter().any(is_used) {
+        if *volumes != Some(volume) && !self.tables.all().iter().any(is_used) {
             self.store.remove_volume_if_empty(volume);
         }
     }

@@ -152,7 +152,8 @@ pub(crate) struct Core {
     /// records what is used.
     pub(crate) unflushed: RwLock<()>,
     /// Held from when a table's volume is looked up until the table is known, and while an unused volume is removed.
-    pub(crate) volumes: Mutex<()>,
+    /// The volume that was prepared last, if no table is in it yet.
+    pub(crate) volumes: Mutex<Option<blocks::VolumeId>>,
     /// Large values whose standing changes.
     pub(crate) book: Arc<LargeBook>,
     /// Leaves on disk with many buffered writes.
@@ -226,7 +227,7 @@ impl Core {
             write_ahead: WriteAheadRule::default(),
             changed: Mutex::new(Vec::new()),
             unflushed: RwLock::new(()),
-            volumes: Mutex::new(()),
+            volumes: Mutex::new(None),
             book: Arc::default(),
             merge_queue: Queue::default(),
             stopped: PlainMutex::new(None),

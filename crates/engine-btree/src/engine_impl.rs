@@ -136,6 +136,10 @@ impl Engine for BtreeEngine {
         Ok(Arc::new(BtreeSnapshot::new(self.core.clone())))
     }
 
+    fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
+        self.core.prepare_table(spec)
+    }
+
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {
         let mut applied = self.applied.lock();
         self.core.check_running()?;

@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Unsupported,
     /// Stored bytes are damaged.
     Corrupt,
-    /// The disk or a configured limit is full; works again when space returns.
+    /// The disk, a quota or a configured limit is full, or there are too many open files; works again when there is room.
     OutOfSpace,
     /// Input or output failed.
     Io,
@@ -93,8 +93,10 @@ impl EngineError {
             Self::NoSuchTable(_) | Self::Invalid { .. } => ErrorKind::Invalid,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => ErrorKind::OutOfSpace,
-            Self::Io { .. } => ErrorKind::Io,
+            Self::Io { source, .. } => match source.kind() {
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::OutOfSpace,
+                _ => ErrorKind::Io,
+            },
             Self::Backend { kind, .. } => *kind,
             Self::Closed(_) => ErrorKind::Closed,
             Self::SnapshotTooOld(_) => ErrorKind::SnapshotTooOld,

@@ -59,6 +59,15 @@ pub trait Engine: Send + Sync {
     /// is applied, and **must** keep rows of a table dropped later readable. Cheap (well under a microsecond is the aim).
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 
+    /// Does what may fail about creating a table: a file of its own is made and opened here, not in [`Engine::apply`], which
+    /// **must not** fail for want of it. Called before the log gets the entry that creates the table, one caller at a time, and
+    /// followed by that batch or by nothing; nothing of the table is to be seen meanwhile, and only the last call counts.
+    ///
+    /// Errors: `OutOfSpace` (of file descriptors too), `Io`; everything is as it was then.
+    fn prepare_table(&self, _spec: &TableSpec) -> Result<()> {
+        Ok(())
+    }
+
     /// Puts a batch into the engine as of `seq`. Blind: never reads to obey. Calls come in rising `Seq` order, one at a
     /// time unless `Capabilities::concurrent_apply`; a `seq` may be left out. The batch **must** become visible as a whole,
     /// to snapshots taken after [`Engine::publish`] of its `seq` or a later one. Engines without `concurrent_apply` may make

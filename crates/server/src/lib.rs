@@ -12,6 +12,7 @@
 pub mod config;
 pub mod daemon;
 pub mod data_directory;
+mod descriptors;
 pub mod engines;
 pub mod events;
 mod memory;

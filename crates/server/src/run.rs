@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::data_directory::{self, DataDirectory, Metadata};
+use crate::descriptors::Descriptors;
 use crate::events::{self, Event};
 use crate::net::{CommandService, Limits, Listeners, Pool};
 use crate::{daemon, engines};
@@ -15,7 +16,9 @@ use commands::Settings;
 use commands::logger::{Component, Destination, Logger};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -155,7 +158,7 @@ impl Running {
         logger: &Arc<Logger>,
     ) -> Result<(Self, Receiver<Event>), StartError> {
         let (sender, events) = events::listen()?;
-        let descriptors = raise_descriptors();
+        let descriptors = Descriptors::raise();
         let name = engine_name(config, &env)?;
         log_start(config, name, logger);
         let wanted = Metadata {
@@ -165,7 +168,8 @@ impl Running {
         let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
         let memory_bytes = crate::memory::bytes(&*env.fs);
         let unwise = engines::warnings(name, config, memory_bytes);
-        start_warnings(config, &unwise, descriptors, directory.unclean, logger);
+        start_warnings(config, &unwise, descriptors.limit, directory.unclean, logger);
+        log_connections_max(config, descriptors, logger);
         let storage = match open_storage(config, name, &env, &directory, logger, &sender) {
             Ok(storage) => storage,
             Err(error) => {
@@ -175,7 +179,7 @@ impl Running {
                 return Err(error);
             }
         };
-        match Self::serve(config, argv, env, logger, storage.clone(), sender) {
+        match Self::serve(config, argv, env, logger, storage.clone(), sender, descriptors) {
             Ok(serving) => {
                 let (server, pool, listeners) = serving;
                 let pid_file = config.pid_file.clone();
@@ -210,19 +214,22 @@ impl Running {
         logger: &Arc<Logger>,
         storage: Arc<Storage>,
         events: Sender<Event>,
+        descriptors: Descriptors,
     ) -> Result<Serving, StartError> {
         let net = |error: std::io::Error| StartError {
             code: exit::NET,
             error: error.into(),
         };
         let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
-        let settings = settings(
+        let mut settings = settings(
             config,
             argv,
             listeners.port(),
             storage.engine().info().name,
             crate::memory::bytes(&*env.fs),
         );
+        let connections_max = descriptors.connections_max(config.net.connections_max);
+        settings.connections_max = connections_max;
         let clock = env.clock.clone();
         let server = commands::Server::new(env, storage, logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
         let stop = move || {
@@ -230,13 +237,13 @@ impl Running {
         };
         let service = CommandService::new(server.clone(), Box::new(stop));
         let limits = Limits {
-            connections_max: config.net.connections_max as usize,
+            connections_max: connections_max as usize,
+            descriptor_number_max: descriptors.connection_number_max(),
             quiet: config.quiet,
         };
         let pool = Pool::new(service, logger.clone(), clock, limits)?;
         if let Some(path) = &config.pid_file {
-            let text = format!("{}\n", std::process::id());
-            std::fs::write(path, text).with_context(|| format!("cannot write pid file {}", path.display()))?;
+            write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
         }
         for address in listeners.addresses() {
             logger.info(
@@ -523,20 +530,28 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
     }
 }
 
-/// Raises the limit of open files to what is allowed; returns it.
-fn raise_descriptors() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let _ = setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: limit.maximum,
-                maximum: limit.maximum,
-            },
-        );
+/// Writes the process id where scripts of any user can read it, but not through a symbolic link.
+fn write_pid_file(path: &Path) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let mut file = options
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(path)?;
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o644))?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes())
+}
+
+/// Tells of connections that were asked for and cannot be had.
+fn log_connections_max(config: &Config, descriptors: Descriptors, logger: &Logger) {
+    let allowed = descriptors.connections_max(config.net.connections_max);
+    if allowed < config.net.connections_max {
+        let attributes = doc! {
+            "maxIncomingConnections": i64::from(config.net.connections_max), "allowed": i64::from(allowed),
+            "openFilesLimit": descriptors.limit as i64,
+        };
+        let message = "Fewer connections are allowed than configured: four fifths of the limit of open files";
+        logger.info(Component::Network, 8410012, "initandlisten", message, attributes);
     }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 fn log_start(config: &Config, engine: &str, logger: &Logger) {

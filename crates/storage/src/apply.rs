@@ -82,25 +82,34 @@ impl Storage {
         }
     }
 
-    fn apply_collection(&self, batch: &mut Batch, row: &CollectionRow, former: Option<&Collection>, meta: &mut Meta) {
+    /// The tables that a collection's definition has and its former one has not.
+    fn new_tables(&self, row: &CollectionRow, former: Option<&Collection>) -> Vec<(TableId, TableSpec)> {
         let engine = self.engine.info();
         let spec = |kind, compressor: Option<String>| TableSpec {
             kind,
             name: row.namespace.as_str().to_owned(),
             compressor: compressor.filter(|name| engine.capabilities.compressors.contains(&name.as_str())),
         };
-        batch.put(CATALOG, rows::collection_key(&row.uuid), row.to_document().into_bytes());
+        let mut tables = Vec::new();
         if former.is_none() {
             let compressor = table_options::named_in(&row.options, engine.name);
             let compressor = compressor.or_else(|| self.options.collection_compressor.clone());
-            batch.create_table(row.table, spec(TableKind::Records, compressor));
+            tables.push((row.table, spec(TableKind::Records, compressor)));
         }
         let had = |table| former.is_some_and(|former| former.maintained().any(|index| index.table() == table));
         for index in row.indexes.iter().filter(|index| !had(index.table)) {
             let defaults = row.options.get_document("indexOptionDefaults").ok();
             let compressor = table_options::named_in(&index.spec.spec, engine.name)
                 .or_else(|| table_options::named_in(defaults?, engine.name));
-            batch.create_table(index.table, spec(TableKind::Index, compressor));
+            tables.push((index.table, spec(TableKind::Index, compressor)));
+        }
+        tables
+    }
+
+    fn apply_collection(&self, batch: &mut Batch, row: &CollectionRow, former: Option<&Collection>, meta: &mut Meta) {
+        batch.put(CATALOG, rows::collection_key(&row.uuid), row.to_document().into_bytes());
+        for (table, spec) in self.new_tables(row, former) {
+            batch.create_table(table, spec);
         }
         for index in former.into_iter().flat_map(Collection::maintained) {
             if !row.indexes.iter().any(|kept| kept.table == index.table()) {
@@ -152,6 +161,14 @@ impl Storage {
                 Definition::DropCollection(collection) => entry.drop_collection(collection.uuid),
                 Definition::PutView(view) => entry.put_view(&rows::view_row(view)),
                 Definition::DropView(namespace) => entry.drop_view(namespace.as_str()),
+            }
+        }
+        // What may fail about tables fails here: once the log has the entry, applying it must succeed.
+        for definition in &definitions {
+            if let Definition::PutCollection { row, former, .. } = definition {
+                for (_, spec) in self.new_tables(row, former.as_deref()) {
+                    self.engine.prepare_table(&spec)?;
+                }
             }
         }
         let mut meta = Meta {

@@ -1,4 +1,5 @@
-//! The traits every file access goes through. Errors are `std::io::Error`; callers add the path and what they were doing.
+//! The traits every file access goes through. Errors are `std::io::Error`; callers add the path and what they were
+//! doing.
 
 use std::io::Result;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,9 @@ pub struct Space {
     pub available_bytes: u64,
 }
 
-/// A tree of directories and files. Directory entries (create, remove, rename) are durable only after
-/// [`FileSystem::sync_directory`] of the parent.
+/// A tree of directories and files. Out of file descriptors is told as a quota that is used up (`QuotaExceeded`): as on
+/// a full disk, nothing was done, and it works again when others have given theirs back. Directory entries (create,
+/// remove, rename) are durable only after [`FileSystem::sync_directory`] of the parent.
 pub trait FileSystem: Send + Sync {
     /// Opens or creates a file.
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
@@ -50,6 +52,10 @@ pub trait FileSystem: Send + Sync {
     fn lock(&self, path: &Path) -> Result<Box<dyn DirectoryLock>>;
     /// Space of the file system holding `path`.
     fn space(&self, path: &Path) -> Result<Space>;
+    /// `QuotaExceeded` when the process has so few descriptors left that no more file may be opened that stays open and
+    /// that could be refused, such as one for each database: the rest is for what cannot wait, such as the log's next
+    /// segment.
+    fn check_descriptors(&self) -> Result<()>;
 }
 
 /// Guard of [`FileSystem::lock`].
@@ -62,8 +68,8 @@ pub trait DirectoryLock: Send + Sync {
 pub trait File: Send + Sync {
     /// Reads up to `buffer.len()` bytes at `offset`; 0 at end of file. May be short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// Writes all of `bytes` at `offset`, extending the file as needed. Nothing is durable before a sync. After an error
-    /// any part may have been written.
+    /// Writes all of `bytes` at `offset`, extending the file as needed. Nothing is durable before a sync. After an
+    /// error any part may have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
     /// Makes the data (and the length needed to read it) durable. **After an error the unsynced data must be taken as
     /// lost**: calling again proves nothing.
@@ -78,11 +84,11 @@ pub trait File: Send + Sync {
     fn set_len(&self, bytes: u64) -> Result<()>;
     /// Reserves blocks for `[offset, offset + bytes)`, extending the file; a file system without support does nothing.
     fn allocate(&self, offset: u64, bytes: u64) -> Result<()>;
-    /// A hint that each read is of what is wanted and no more, in no order: the system need not read on behind it. On a file
-    /// system without such hints it does nothing.
+    /// A hint that each read is of what is wanted and no more, in no order: the system need not read on behind it. On a
+    /// file system without such hints it does nothing.
     fn expect_random_reads(&self) {}
-    /// A hint that `[offset, offset + bytes)` will be read soon: the system may read it now, in as large pieces as it likes. Does
-    /// not wait for that.
+    /// A hint that `[offset, offset + bytes)` will be read soon: the system may read it now, in as large pieces as it
+    /// likes. Does not wait for that.
     fn expect_read(&self, _offset: u64, _bytes: u64) {}
     /// Fills `buffer` from `offset`; `UnexpectedEof` when the file ends first.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The machine's own file system.
 //!
 //! The only place of the product that calls the operating system's file functions. Knows nothing of what the files
-//! hold. Errors keep the operating system's code.
+//! hold. Errors keep the operating system's code, or, where they get another kind, its words.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -9,21 +9,57 @@
 )]
 
 use crate::{Access, DirectoryLock, File, FileSystem, Space};
+use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::fs;
-use std::io::{ErrorKind, Result};
-use std::os::unix::fs::FileExt;
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A file is never opened through a symbolic link, which could lead a write anywhere. (Directories may be links: that
+/// is how an operator puts a database on a disk of its own.)
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
+/// Descriptors that [`FileSystem::check_descriptors`] keeps for others: one of so many.
+const DESCRIPTORS_KEPT_SHARE: u64 = 5;
+
+/// A descriptor to be given up when a directory must be synced and there is no other: to fail there would be to doubt
+/// what is on the disk. The process has one, as it has one limit.
+static SPARE: Mutex<Option<fs::File>> = Mutex::new(None);
+
+fn any_descriptor() -> Result<fs::File> {
+    fs::File::open("/dev/null")
+}
+
+fn is_out_of_descriptors(error: &Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// An error of opening as [`FileSystem`] tells it.
+fn opening(error: Error) -> Error {
+    if is_out_of_descriptors(&error) {
+        Error::new(ErrorKind::QuotaExceeded, error)
+    } else {
+        error
+    }
+}
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFs;
 
 impl RealFs {
-    /// The file system; it has no state.
+    /// The file system; it has no state of its own.
     pub fn new() -> Self {
+        let mut spare = SPARE.lock();
+        if spare.is_none() {
+            *spare = any_descriptor().ok();
+        }
         Self
     }
 }
@@ -31,7 +67,7 @@ impl RealFs {
 impl FileSystem for RealFs {
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
-        options.read(true);
+        options.read(true).custom_flags(NO_LINK);
         match access {
             Access::Read => {}
             Access::ReadWrite => {
@@ -44,7 +80,7 @@ impl FileSystem for RealFs {
                 options.write(true).create(true).truncate(false);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        Ok(Arc::new(RealFile(options.open(path).map_err(opening)?)))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -67,7 +103,8 @@ impl FileSystem for RealFs {
     }
 
     fn list(&self, directory: &Path) -> Result<Vec<PathBuf>> {
-        let mut names = fs::read_dir(directory)?
+        let mut names = fs::read_dir(directory)
+            .map_err(opening)?
             .map(|entry| Ok(PathBuf::from(entry?.file_name())))
             .collect::<Result<Vec<_>>>()?;
         names.sort();
@@ -79,7 +116,17 @@ impl FileSystem for RealFs {
     }
 
     fn sync_directory(&self, directory: &Path) -> Result<()> {
-        fs::File::open(directory)?.sync_all()
+        let opened = match fs::File::open(directory) {
+            Err(error) if is_out_of_descriptors(&error) => {
+                let mut spare = SPARE.lock();
+                *spare = None;
+                let synced = fs::File::open(directory).and_then(|opened| opened.sync_all());
+                *spare = any_descriptor().ok();
+                return synced;
+            }
+            opened => opened?,
+        };
+        opened.sync_all()
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn DirectoryLock>> {
@@ -88,7 +135,9 @@ impl FileSystem for RealFs {
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path)?;
+            .custom_flags(NO_LINK)
+            .open(path)
+            .map_err(opening)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock(file)))
     }
@@ -99,6 +148,17 @@ impl FileSystem for RealFs {
             total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
             available_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
         })
+    }
+
+    fn check_descriptors(&self) -> Result<()> {
+        // The system gives the lowest free number, so that a number tells how many are taken.
+        let taken = any_descriptor().map_err(opening)?.as_raw_fd() as u64;
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        if taken < limit - limit / DESCRIPTORS_KEPT_SHARE {
+            return Ok(());
+        }
+        let reason = format!("{taken} of {limit} file descriptors are taken, and the rest is kept");
+        Err(Error::new(ErrorKind::QuotaExceeded, reason))
     }
 }
 
@@ -122,7 +182,8 @@ impl File for RealFile {
     }
 
     fn expect_read(&self, mut offset: u64, mut bytes: u64) {
-        // Of one hint, Linux takes no more than it would read on by itself, which is so much unless somebody has set another.
+        // Of one hint, Linux takes no more than it would read on by itself, which is so much unless somebody has set
+        // another.
         const PIECE: u64 = 128 * 1024;
         while bytes > 0 {
             let piece = bytes.min(PIECE);

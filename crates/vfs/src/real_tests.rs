@@ -1,4 +1,5 @@
-//! The contract of [`FileSystem`] on the machine's files; the parts a crash does not touch also run on the simulated ones.
+//! The contract of [`FileSystem`] on the machine's files; the parts a crash does not touch also run on the simulated
+//! ones.
 #![allow(clippy::unwrap_used)]
 
 use crate::{Access, FileSystem, RealFs, SimulatedFs};

@@ -153,7 +153,7 @@ fn connections(call: &Invocation<'_>) -> Result<Bson> {
         "current": activity.connected,
         "available": (max - activity.connected).max(0),
         "totalCreated": call.server.metrics.connections_created.get() as i32,
-        "rejected": 0,
+        "rejected": call.server.metrics.connections_rejected.get() as i32,
         "active": active,
         "threaded": active,
         "exhaustIsMaster": 0,

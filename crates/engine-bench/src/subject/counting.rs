@@ -67,6 +67,10 @@ impl FileSystem for CountingFs {
         self.inner.lock(path)
     }
 
+    fn check_descriptors(&self) -> Result<()> {
+        self.inner.check_descriptors()
+    }
+
     fn space(&self, path: &Path) -> Result<Space> {
         self.inner.space(path)
     }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{Env, Fault, FaultKind, Random, SeededRandom, SimulatedClock, SimulatedFs, SystemRandom};
+use vfs::{Env, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs, SystemRandom};
 
 const DIRECTORY: &str = "/data";
 const TABLES: [(TableId, TableKind); 3] = [
@@ -781,4 +781,72 @@ fn lost_writes_are_noticed() {
 fn misdirected_writes_are_noticed() {
     lying_writes(FaultKind::MisdirectedWrite { by: 512 });
     lying_writes(FaultKind::MisdirectedWrite { by: 48 << 10 });
+}
+
+/// With a file for each database the file is made and opened before anything is logged: without descriptors, or on a full disk, that is
+/// an error of this one creation, and what was prepared is not opened again when the batch comes.
+#[test]
+fn a_table_that_is_prepared_needs_no_more_files() {
+    let options = BtreeOptions {
+        directory_per_db: true,
+        ..options()
+    };
+    let spec = |name: &str| TableSpec {
+        kind: TableKind::Records,
+        name: name.to_owned(),
+        compressor: None,
+    };
+    let fs = disk(1);
+    let engine = open_with(&fs, options.clone()).unwrap();
+    let create = |number: u32, name: &str| {
+        let mut batch = Batch::new();
+        batch.create_table(TableId(number), spec(name));
+        batch.put(TableId(number), &b"key"[..], &b"value"[..]);
+        let seq = Seq(u64::from(number));
+        engine.apply(&batch, seq).unwrap();
+        engine.publish(seq);
+    };
+    let no_descriptors = |opened| Fault::new(FaultKind::NoDescriptors).after(opened).times(u64::MAX);
+
+    engine.prepare_table(&spec("first.rows")).unwrap();
+    fs.inject(no_descriptors(0));
+    create(10, "first.rows");
+    engine.prepare_table(&spec("first.more")).unwrap();
+    create(11, "first.more");
+    fs.clear_faults();
+    // Wherever the descriptors run out.
+    for opened in 0.. {
+        fs.inject(no_descriptors(opened));
+        let result = engine.prepare_table(&spec("second.rows"));
+        fs.clear_faults();
+        match result {
+            Ok(()) => {
+                assert!(opened >= 2);
+                break;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}"),
+        }
+    }
+    fs.set_free_bytes(Some(0));
+    let error = engine.prepare_table(&spec("third.rows")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+    fs.set_free_bytes(None);
+    // Prepared, not created, and then something else is: nothing of it is left.
+    engine.prepare_table(&spec("fourth.rows")).unwrap();
+    engine.prepare_table(&spec("second.rows")).unwrap();
+    create(12, "second.rows");
+    engine.checkpoint().unwrap();
+    assert!(!fs.exists(&Path::new(DIRECTORY).join("fourth/data.blocks")).unwrap());
+    // A checkpoint does not take away what was prepared before it.
+    engine.prepare_table(&spec("fifth.rows")).unwrap();
+    engine.checkpoint().unwrap();
+    fs.inject(no_descriptors(0));
+    create(13, "fifth.rows");
+    fs.clear_faults();
+    engine.close(CloseMode::Checkpoint).unwrap();
+    let engine = open_with(&fs, options).unwrap();
+    let view = engine.snapshot().unwrap();
+    for number in 10..=13 {
+        assert_eq!(view.get(TableId(number), b"key").unwrap().unwrap()[..], *b"value");
+    }
 }

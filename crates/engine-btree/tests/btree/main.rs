@@ -1,5 +1,5 @@
-//! The engine as its users see it: against the conformance kit, models, crashes, faults and threads. One program, because each one is
-//! linked for itself; `cargo test -p engine-btree --test btree crash::` runs one module.
+//! The engine as its users see it: against the conformance kit, models, crashes, faults and threads. One program,
+//! because each one is linked for itself; `cargo test -p engine-btree --test btree crash::` runs one module.
 
 mod concurrency;
 mod conformance;

@@ -218,3 +218,36 @@ fn a_failed_directory_sync_of_a_purge_ends_the_log() {
         reopened_after_crashes(&fs, &model);
     }
 }
+
+/// Without a descriptor for the next segment the log waits, as on a full disk, until others have given theirs back.
+#[test]
+fn too_many_open_files_end_when_some_are_closed() {
+    for opened in 0..4 {
+        let fs = SimulatedFs::new(opened);
+        let mut model = Model::default();
+        let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+        fs.inject(Fault::new(FaultKind::NoDescriptors).after(opened).times(u64::MAX));
+        let error = loop {
+            let seq = model.append(&log, 1, 900).unwrap();
+            match log.wait_durable(seq) {
+                Ok(()) => model.acknowledged = seq.0,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+        assert_eq!(log.wait_for_room().unwrap_err().kind(), ErrorKind::OutOfSpace);
+        model.append(&log, 1, 900).expect("memory has room");
+        assert_eq!(log.durable_seq(), Seq(model.acknowledged));
+        fs.clear_faults();
+        log.wait_for_room().unwrap();
+        assert_eq!(log.durable_seq(), model.last(), "what waited is on disk");
+        for _ in 0..30 {
+            model.append(&log, 1, 900).unwrap();
+        }
+        log.flush().unwrap();
+        drop(log);
+        model.acknowledged = model.last().0;
+        fs.restart();
+        model.compare(&Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap());
+    }
+}

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with, sockopt};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -183,9 +184,16 @@ fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Binds a Unix-domain socket; a file left by a server that is gone is replaced (the data directory's lock keeps two
-/// servers apart, and TCP has bound the port before).
+/// Binds a Unix-domain socket; a socket left by a server that is gone is replaced (the data directory's lock keeps two
+/// servers apart, and TCP has bound the port before). Anything else of that name is somebody's, and stays.
 fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+        let reason = "there is a file of that name that is no socket";
+        return Err(at(
+            &path.display(),
+            io::Error::new(io::ErrorKind::AlreadyExists, reason),
+        ));
+    }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(io::Error::new(
@@ -211,6 +219,7 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
 }
 
 fn accept_all<S: Service>(listeners: &[Listener], stop: &OwnedFd, pool: &Pool<S>, logger: &Logger) {
+    let mut spare = Spare::new();
     loop {
         let mut fds: Vec<PollFd<'_>> = listeners
             .iter()
@@ -225,13 +234,36 @@ fn accept_all<S: Service>(listeners: &[Listener], stop: &OwnedFd, pool: &Pool<S>
             return;
         }
         for (listener, _) in listeners.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            accept_some(listener, pool, logger);
+            accept_some(listener, pool, logger, &mut spare);
         }
     }
 }
 
+/// A descriptor kept for the moment when there is no other: a connection that cannot be accepted stays queued and its client waits,
+/// so it is accepted with this one and closed.
+struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    fn new() -> Self {
+        Self(eventfd(0, EventfdFlags::CLOEXEC).ok())
+    }
+
+    /// Accepts a connection and closes it; false when that failed, too.
+    fn refuse_one<S: Service>(&mut self, listener: &Listener, pool: &Pool<S>) -> bool {
+        self.0 = None;
+        let accepted = acceptfrom_with(&listener.socket, SocketFlags::CLOEXEC);
+        let refused = accepted.is_ok();
+        if let Ok((stream, address)) = accepted {
+            pool.refused(peer_of(listener, address.as_ref()).as_str());
+            drop(stream);
+        }
+        *self = Self::new();
+        refused
+    }
+}
+
 /// Accepts what is queued, a bounded number at a time so that every listener has its turn.
-fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger) {
+fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger, spare: &mut Spare) {
     for _ in 0..64 {
         match acceptfrom_with(&listener.socket, SocketFlags::CLOEXEC) {
             Ok((stream, address)) => {
@@ -244,8 +276,9 @@ fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger)
             }
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(Errno::AGAIN) => return,
+            Err(Errno::MFILE | Errno::NFILE) if spare.refuse_one(listener, pool) => {}
             Err(error) => {
-                // Out of descriptors or memory: the connection stays queued, so pause rather than spin.
+                // Out of memory, most likely: the connection stays queued, so pause rather than spin.
                 let attributes = doc! { "error": error.to_string() };
                 logger.error(
                     Component::Network,

@@ -12,7 +12,7 @@ use commands::logger::{Component, Logger};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ const WAKE: u64 = 0;
 pub struct Limits {
     /// Connections open at a time; more are refused.
     pub connections_max: usize,
+    /// A connection whose descriptor has this number or a higher one is refused: the rest is for files.
+    pub descriptor_number_max: i32,
     /// Do not log each connection's begin and end.
     pub quiet: bool,
 }
@@ -101,12 +103,12 @@ impl<S: Service> Pool<S> {
             Peer::Unix(path) => path.clone(),
         };
         let open = self.open.fetch_add(1, Ordering::Relaxed) + 1;
-        if open > self.limits.connections_max || self.ending.load(Ordering::Relaxed) {
+        let is_full = stream.as_raw_fd() >= self.limits.descriptor_number_max || open > self.limits.connections_max;
+        if is_full || self.ending.load(Ordering::Relaxed) {
             self.open.fetch_sub(1, Ordering::Relaxed);
-            let attributes = doc! { "remote": remote, "connectionCount": (open - 1) as i64 };
-            let message = "Connection refused because there are too many open connections";
-            self.logger
-                .error(Component::Network, 22942, "listener", message, attributes);
+            if is_full {
+                self.refused(&remote);
+            }
             return;
         }
         let client = self.service.connect(peer);
@@ -127,6 +129,15 @@ impl<S: Service> Pool<S> {
             Ok(connection) => self.park(key, connection, Arm::Add),
             Err(_) => self.ended(&shared, None),
         }
+    }
+
+    /// Takes note of a connection that was closed because there are too many.
+    pub(super) fn refused(&self, remote: &str) {
+        self.service.count_refused();
+        let attributes = doc! { "remote": remote, "connectionCount": self.open() as i64 };
+        let message = "Connection refused because there are too many open connections";
+        self.logger
+            .error(Component::Network, 22942, "listener", message, attributes);
     }
 
     /// Puts a quiet connection into the set. It may be served again before this returns.

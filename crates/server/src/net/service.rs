@@ -15,6 +15,9 @@ pub trait Service: Send + Sync + 'static {
     /// twice.
     fn disconnect(&self, client: &Arc<Self::Client>);
 
+    /// A connection was closed as soon as it came, because there are too many.
+    fn count_refused(&self);
+
     /// The connection's number, for log lines.
     fn number(&self, client: &Self::Client) -> u32;
 
@@ -53,6 +56,10 @@ impl Service for CommandService {
 
     fn disconnect(&self, client: &Arc<Client>) {
         self.server.disconnect(client);
+    }
+
+    fn count_refused(&self) {
+        self.server.count_refused();
     }
 
     fn number(&self, client: &Client) -> u32 {

@@ -20,6 +20,7 @@ use wire::{Codecs, Compressor, Form, Header, MsgFlags, OpCode};
 struct Bench {
     connected: AtomicU32,
     handled: AtomicU64,
+    refused: AtomicU64,
     gate: Mutex<Gate>,
     change: Condvar,
     stopped: AtomicBool,
@@ -65,6 +66,10 @@ impl Service for Bench {
         client.gone.store(true, Ordering::SeqCst);
         let _order = self.gate.lock();
         self.change.notify_all();
+    }
+
+    fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::SeqCst);
     }
 
     fn number(&self, client: &BenchClient) -> u32 {
@@ -124,6 +129,7 @@ impl Site {
         let bench = Arc::new(Bench::default());
         let limits = Limits {
             connections_max,
+            descriptor_number_max: i32::MAX,
             quiet: false,
         };
         let pool = Pool::new(bench.clone(), logger.clone(), clock, limits).unwrap();
@@ -443,6 +449,7 @@ fn too_many_connections_are_refused() {
     two.ping();
     assert!(site.connect().closed());
     assert!(site.logged(22942));
+    assert_eq!(site.bench.refused.load(Ordering::SeqCst), 1);
     drop(one);
     wait_until(|| site.pool.open() == 1);
     site.connect().ping();

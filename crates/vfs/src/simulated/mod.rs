@@ -187,6 +187,10 @@ impl FileSystem for SimulatedFs {
     fn space(&self, _path: &Path) -> Result<Space> {
         self.world.lock().space()
     }
+
+    fn check_descriptors(&self) -> Result<()> {
+        self.world.lock().check_descriptors(Path::new("/"))
+    }
 }
 
 struct SimulatedFile {

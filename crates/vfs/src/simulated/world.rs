@@ -165,8 +165,18 @@ impl World {
         self.next_id - 1
     }
 
-    pub fn open(&mut self, path: &Path, access: Access) -> Result<u64> {
+    /// Fails as long as a fault says that no descriptor is left.
+    pub fn check_descriptors(&mut self, path: &Path) -> Result<()> {
         self.check_up()?;
+        let struck = self.struck(&absolute(path), |kind| kind == FaultKind::NoDescriptors);
+        match struck {
+            Some(_) => Err(Error::new(ErrorKind::QuotaExceeded, "simulated: too many open files")),
+            None => Ok(()),
+        }
+    }
+
+    pub fn open(&mut self, path: &Path, access: Access) -> Result<u64> {
+        self.check_descriptors(path)?;
         let found = match self.names.find(path)? {
             Some(Node::Directory(_)) => return Err(ErrorKind::IsADirectory.into()),
             Some(Node::File(_)) if access == Access::CreateNew => {
