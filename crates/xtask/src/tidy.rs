@@ -17,7 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("engine", &[]),
     ("pins", &["engine", "rcu"]),
     ("blocks", &["engine", "vfs", "codec"]),
-    ("oplog", &["engine", "vfs", "codec"]),
+    ("oplog", &["engine", "rcu", "vfs", "codec"]),
     ("engine-tests", &["engine", "vfs", "codec"]),
     ("engine-btree", &["blocks", "pins", "rcu", "engine", "vfs", "codec"]),
     ("engine-inmemory", &["engine", "pins", "vfs", "codec"]),
