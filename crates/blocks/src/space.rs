@@ -493,6 +493,16 @@ impl SpaceMap {
         true
     }
 
+    /// Whether the running checkpoint's map on disk will have a block.
+    pub fn is_recorded(&self, sector: u64, sectors: u32) -> bool {
+        let in_map = |(number, range): (usize, Range<usize>)| {
+            let segment = &self.segments[number];
+            let excluded = segment.extra.as_deref().map(|extra| &extra.excluded);
+            bits::all(&segment.map, range.clone()) && !excluded.is_some_and(|excluded| bits::any(excluded, range))
+        };
+        self.find(sector, sectors).is_some_and(|mut pieces| pieces.all(in_map))
+    }
+
     /// Gives back a block that was kept for the running checkpoint, which has come not to refer to it after all. False when it
     /// was not kept.
     pub fn forsake(&mut self, sector: u64, sectors: u32) -> bool {
@@ -885,12 +895,26 @@ impl SpaceMap {
         }
     }
 
-    /// Calls `each` for every run of sectors (from, to) that belongs to the running or next checkpoint.
-    pub fn live_words(&self) -> impl Iterator<Item = u64> + '_ {
-        self.segments.iter().flat_map(|segment| {
-            (0..segment.map.len())
-                .map(|word| segment.map[word] | segment.extra.as_ref().map_or(0, |extra| extra.later[word]))
+    /// The sectors that belong to the running or the next checkpoint, or to the one after, a bit for each.
+    pub fn live_words(&self) -> Vec<u64> {
+        let later = |segment: &Segment, word: usize| segment.extra.as_ref().map_or(0, |extra| extra.later[word]);
+        self.words(|segment, word| segment.map[word] | later(segment, word))
+    }
+
+    /// The sectors that the durable checkpoint has recorded as used, a bit for each.
+    pub fn durable_words(&self) -> Vec<u64> {
+        self.words(|segment, word| {
+            segment
+                .extra
+                .as_ref()
+                .map_or(segment.map[word], |extra| extra.durable[word])
         })
+    }
+
+    fn words(&self, word_of: impl Fn(&Segment, usize) -> u64) -> Vec<u64> {
+        let of_segment = |segment| (0..self.segment_sectors as usize / 64).map(move |word| (segment, word));
+        let words = self.segments.iter().flat_map(of_segment);
+        words.map(|(segment, word)| word_of(segment, word)).collect()
     }
 
     /// True when no block belongs to the running, the next or the one after.

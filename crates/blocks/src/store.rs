@@ -10,7 +10,7 @@ use crate::directory::check_name;
 use crate::limits::{BACKGROUND_SEGMENTS, BACKGROUND_SHARE, ROOT_BYTES_MAX, TAIL_SEGMENTS};
 use crate::space::{Mark, Phase, SpaceMap};
 use crate::stats::{Counters, add};
-use crate::superblock::VolumeHeader;
+use crate::superblock::{Superblock, VolumeHeader};
 use crate::superblocks::Superblocks;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, Result, RunWriter, SECTOR_BYTES, VolumeId};
@@ -146,6 +146,17 @@ impl BlockStore {
     pub const RAW_BYTES_MAX: usize = crate::limits::RAW_BYTES_MAX;
     /// Longest label of a block, in bytes.
     pub const LABEL_BYTES_MAX: usize = crate::limits::LABEL_BYTES_MAX;
+
+    /// What the durable checkpoint says of itself; `None` before the first.
+    pub fn durable_root(&self) -> Option<CheckpointRoot> {
+        let superblocks = self.superblocks.lock();
+        let Superblock { number, seq, root, .. } = &superblocks.current;
+        (*number > 0).then(|| CheckpointRoot {
+            number: *number,
+            seq: *seq,
+            root: root.clone(),
+        })
+    }
 
     /// Length of a segment in bytes.
     pub fn segment_bytes(&self) -> u32 {
@@ -332,6 +343,16 @@ impl BlockStore {
         let is_running = state.phase() == Phase::Running;
         let space = state.spaces.get_mut(&volume).filter(|_| is_running);
         space.is_some_and(|space| space.exclude(addr.sector(), addr.sectors()))
+    }
+
+    /// The first of some blocks that the running checkpoint does not record as used: one that was given back, or that belongs to
+    /// the checkpoint after it. The owner must not refer to it there.
+    pub fn find_unrecorded(&self, volume: VolumeId, blocks: &[BlockAddr]) -> Option<BlockAddr> {
+        let state = self.state.lock();
+        let space = state.spaces.get(&volume);
+        let is_recorded =
+            |addr: &&BlockAddr| space.is_some_and(|space| space.is_recorded(addr.sector(), addr.sectors()));
+        blocks.iter().find(|addr| !is_recorded(addr)).copied()
     }
 
     /// The running checkpoint does not refer to a block that was freed as [`Referenced::ByRunningCheckpoint`]: what did

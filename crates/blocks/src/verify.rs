@@ -1,6 +1,7 @@
 //! Comparing what is marked as used with what is used.
 
 use crate::bits;
+use crate::space::SpaceMap;
 use crate::{BlockAddr, BlockStore, VolumeId};
 use std::collections::BTreeMap;
 
@@ -9,14 +10,27 @@ impl BlockStore {
     /// marked as used: a sentence for each overlap, each block not marked, each run of sectors marked for nothing, each block of
     /// the store's own that is marked as the owner's. Nobody may write or free meanwhile. Takes a bit for each sector.
     pub fn verify(&self, referenced: impl Iterator<Item = (VolumeId, BlockAddr)>) -> Vec<String> {
+        self.compare(SpaceMap::live_words, referenced)
+    }
+
+    /// As [`BlockStore::verify`], with the blocks that the durable checkpoint refers to and what it has recorded as used. No
+    /// checkpoint may become durable meanwhile; writing and freeing go on.
+    pub fn verify_durable(&self, referenced: impl Iterator<Item = (VolumeId, BlockAddr)>) -> Vec<String> {
+        self.compare(SpaceMap::durable_words, referenced)
+    }
+
+    fn compare(
+        &self,
+        words_of: fn(&SpaceMap) -> Vec<u64>,
+        referenced: impl Iterator<Item = (VolumeId, BlockAddr)>,
+    ) -> Vec<String> {
         let mut problems = Vec::new();
+        let marked: BTreeMap<VolumeId, Vec<u64>> = {
+            let state = self.state.lock();
+            state.spaces.iter().map(|(id, space)| (*id, words_of(space))).collect()
+        };
         // Marked and not yet referred to.
-        let mut left: BTreeMap<VolumeId, Vec<u64>> = BTreeMap::new();
-        let mut marked = left.clone();
-        for (id, space) in &self.state.lock().spaces {
-            left.insert(*id, space.live_words().collect());
-        }
-        marked.extend(left.iter().map(|(id, words)| (*id, words.clone())));
+        let mut left = marked.clone();
         for (volume, addr) in referenced {
             let (Some(left), Some(marked)) = (left.get_mut(&volume), marked.get(&volume)) else {
                 problems.push(format!("{addr:?} lies in {volume:?}, which does not exist"));

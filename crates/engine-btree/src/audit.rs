@@ -3,6 +3,8 @@
 //! It knows the places where an address may be: inner nodes and leaves in memory, pages on disk below them, cells of large
 //! values in images and deltas, values that were dropped and wait for their last reader, and loads that have not ended.
 
+mod durable;
+
 use crate::core::Core;
 use crate::fold::{base_value, merged};
 use crate::leaf::{Base, Leaf};

@@ -5,7 +5,9 @@
 //! 2. Write every leaf whose image is not good for the cut, in parallel, in key order.
 //! 3. From the lowest level up, write each inner node above a changed address. A node's children are looked at together
 //!    under `structure`, so that they part its range without gap or overlap; a child that has no image for this checkpoint
-//!    (because a split just made it) is written first, and the node looked at again.
+//!    (because a split just made it) is written first, and the node looked at again. A change of structure takes back what was
+//!    written of the nodes above it, as that refers to blocks which are given back, and they are written again. When the root
+//!    is written and nothing was taken back, the checkpoint has the tree: from then on what it refers to is kept for it.
 //! 4. Put the new roots into the directory, write that like any tree, exclude what has blocks and is not part of it
 //!    (`large_values`), and commit: two syncs.
 //!
@@ -22,7 +24,7 @@ use crate::tree::{Child, Inner, Target, Tree};
 use crate::workers::Class;
 use crate::write_back::{Need, PageWriter, Written};
 use blocks::{BlockAddr, Near, Referenced, VolumeId};
-use engine::{ErrorKind, Result, Seq};
+use engine::{EngineError, ErrorKind, Result, Seq};
 use parking_lot::Mutex as PlainMutex;
 use pins::{Holder, Horizon, Pin};
 use std::sync::Arc;
@@ -30,6 +32,10 @@ use std::sync::atomic::Ordering;
 
 /// Leaves that one worker writes in a row.
 const UNIT_LEAVES: usize = 128;
+
+/// Rounds over a tree's levels, and looks at one node, after which the tree is to be still.
+const ROUNDS_BEFORE_STILL: u32 = 2;
+const LOOKS_BEFORE_STILL: u32 = 3;
 
 /// Leaves of one tree that one worker writes.
 type Unit<'t> = (&'t Arc<Tree>, Vec<Arc<Leaf>>);
@@ -97,6 +103,8 @@ impl Core {
         *self.line.lock() = None;
         self.unpin(pin);
         let cut = result?;
+        #[cfg(debug_assertions)]
+        self.assert_durable_is_whole();
         *last = cut;
         self.book.settle(cut);
         self.durable.store(cut.0, Ordering::Release);
@@ -356,10 +364,15 @@ impl Core {
         writer.flush()
     }
 
-    /// Writes every inner node whose children's addresses changed, and answers where the root lies.
+    /// Writes every inner node whose children's addresses changed, and answers where the root lies. Leaves split meanwhile, and
+    /// what is above those has to be written again, until there is a moment in which all of the tree is on disk.
     fn write_inner_nodes(&self, tree: &Arc<Tree>, line: Line) -> Result<Option<RootAddress>> {
         let mut writer = PageWriter::new(self);
-        loop {
+        let _moves_again = Moving(tree);
+        for round in 1.. {
+            if round > ROUNDS_BEFORE_STILL {
+                tree.is_still.store(true, Ordering::Release);
+            }
             let level = {
                 let guard = rcu::pin();
                 match tree.root.load(&guard) {
@@ -383,17 +396,18 @@ impl Core {
                 }),
                 Child::Nothing => None,
                 Child::Leaf(leaf) => leaf_address(leaf, line).map(|address| RootAddress { address, level: 0 }),
-                Child::Inner(inner) => inner_address(inner, line).map(|address| RootAddress {
+                Child::Inner(inner) => inner.address_for(line.number).map(|address| RootAddress {
                     address,
                     level: inner.level,
                 }),
             };
             if let Some(found) = found {
-                tree.take_root(line.number);
+                self.expect_recorded(tree, &[found.address])?;
+                tree.root_taken.store(line.number, Ordering::Release);
                 return Ok(Some(found));
             }
             if has_nothing(&root) {
-                tree.take_root(line.number);
+                tree.root_taken.store(line.number, Ordering::Release);
                 return Ok(None);
             }
             if let Child::Leaf(leaf) = &root {
@@ -401,18 +415,30 @@ impl Core {
                 self.write_for_checkpoint(tree, std::slice::from_ref(leaf), &mut writer)?;
             }
         }
+        unreachable!("the rounds have no end")
+    }
+
+    /// An error when the running checkpoint is about to refer to blocks that it does not record as used: they were given back, or
+    /// are for the next one. It would be durable and could not be read after a crash, and nobody would notice before. Under
+    /// `structure`.
+    fn expect_recorded(&self, tree: &Tree, addresses: &[BlockAddr]) -> Result<()> {
+        match self.store.find_unrecorded(tree.shape.volume, addresses) {
+            None => Ok(()),
+            Some(address) => Err(EngineError::Corrupt {
+                path: self.directory.clone(),
+                offset: address.sector() * blocks::SECTOR_BYTES as u64,
+                reason: format!(
+                    "a checkpoint refers to {address:?} of {:?}, which is not in use",
+                    tree.id
+                ),
+            }),
+        }
     }
 
     /// Writes the changed nodes of one level, from the left to the right.
     fn write_level(&self, tree: &Arc<Tree>, level: u8, line: Line, writer: &mut PageWriter<'_>) -> Result<()> {
         let mut appended = Vec::new();
-        let result = self.append_level(tree, level, line, writer, &mut appended);
-        if result.is_err() {
-            appended
-                .iter()
-                .for_each(|appended: &AppendedInner| appended.inner.is_to_be_written_again());
-            return result;
-        }
+        self.append_level(tree, level, line, writer, &mut appended)?;
         self.flush_inner(tree, &mut appended, line, writer)
     }
 
@@ -426,7 +452,12 @@ impl Core {
     ) -> Result<()> {
         let mut raw = Vec::new();
         let mut from: Option<Vec<u8>> = None;
+        let mut looks = 0;
         loop {
+            looks += 1;
+            if looks > LOOKS_BEFORE_STILL {
+                tree.is_still.store(true, Ordering::Release);
+            }
             let target = from.as_deref().map_or(Target::First, Target::At);
             let (gathered, high) = {
                 let guard = rcu::pin();
@@ -437,7 +468,7 @@ impl Core {
                 while let Child::Inner(inner) = child
                     && inner.level > level
                 {
-                    if inner_address(inner, line).is_some() {
+                    if inner.address_for(line.number).is_some() {
                         stop_level = inner.level;
                         break;
                     }
@@ -455,6 +486,11 @@ impl Core {
                 };
                 (gathered, high)
             };
+            if matches!(gathered, Some(Gathered::Leaves(_) | Gathered::Below(_))) {
+                // What follows has the same writer: after an error nobody could tell which of these blocks are flushed. And nodes
+                // that are written are not looked at again.
+                self.flush_inner(tree, appended, line, writer)?;
+            }
             match gathered {
                 Some(Gathered::Leaves(leaves)) => {
                     self.write_for_checkpoint(tree, &leaves, writer)?;
@@ -468,18 +504,13 @@ impl Core {
                     raw.clear();
                     encode_inner(inner.level, &inner.separators, &addresses, &mut raw);
                     let low = from.as_deref().unwrap_or_default();
-                    match writer.append_inner(tree, &raw, inner.separators.len(), low) {
-                        Ok(address) => appended.push(AppendedInner {
-                            inner,
-                            from: from.clone(),
-                            address,
-                            children: addresses,
-                        }),
-                        Err(error) => {
-                            inner.is_to_be_written_again();
-                            return Err(error);
-                        }
-                    }
+                    let address = writer.append_inner(tree, &raw, inner.separators.len(), low)?;
+                    appended.push(AppendedInner {
+                        inner,
+                        from: from.clone(),
+                        address,
+                        children: addresses,
+                    });
                     if appended.len() == UNIT_LEAVES {
                         self.flush_inner(tree, appended, line, writer)?;
                     }
@@ -490,6 +521,7 @@ impl Core {
                 None => return Ok(()),
                 Some(high) => from = Some(high),
             }
+            looks = 0;
         }
     }
 
@@ -505,7 +537,7 @@ impl Core {
 
     /// Gives appended and flushed nodes their addresses. Before the flush nobody may learn them: a split would free a block
     /// whose bytes are on their way, and they would be written over whatever took its place.
-    fn install_inner(&self, tree: &Arc<Tree>, appended: Vec<AppendedInner>, line: Line) {
+    fn install_inner(&self, tree: &Arc<Tree>, appended: Vec<AppendedInner>, line: Line) -> Result<()> {
         for AppendedInner {
             inner,
             from,
@@ -517,27 +549,26 @@ impl Core {
             let _structure = tree.structure.lock();
             let target = from.as_deref().map_or(Target::First, Target::At);
             let child = tree.descend(target, inner.level, &guard).child;
-            if !matches!(child, Child::Inner(now) if Arc::ptr_eq(now, &inner)) {
-                // A split replaced it: its successors are written instead.
+            let is_there = matches!(child, Child::Inner(now) if Arc::ptr_eq(now, &inner));
+            // A change of structure replaced it, or something below it: its successors are written instead, or itself again.
+            if !is_there || !has_children(&inner, &children, line, &guard) {
                 self.free_block(tree, address, Referenced::No);
                 continue;
             }
-            if !has_children(&inner, &children, line, &guard) {
-                // A node below was replaced, and its block given back, before anybody could know that this one refers to it.
-                inner.is_to_be_written_again();
-                self.free_block(tree, address, Referenced::No);
-                continue;
-            }
-            let mut disk = inner.disk.lock();
-            disk.is_being_written = false;
-            if let Some(old) = disk.address.replace(address) {
+            self.expect_recorded(tree, &children)?;
+            inner
+                .dirty
+                .store(!is_current(&inner, &children, &guard), Ordering::Release);
+            let old = inner.disk.lock().address.replace(address);
+            inner.set_address_for(line.number, address);
+            if let Some(old) = old {
                 self.free_block(tree, old, Referenced::No);
             }
-            disk.checkpoint = Some((line.number, address));
         }
+        Ok(())
     }
 
-    /// Flushes what was appended and installs it; after an error the nodes are to be written again.
+    /// Flushes what was appended and installs it; after an error the nodes are still to be written.
     fn flush_inner(
         &self,
         tree: &Arc<Tree>,
@@ -545,15 +576,8 @@ impl Core {
         line: Line,
         writer: &mut PageWriter<'_>,
     ) -> Result<()> {
-        let flushed = writer.flush();
-        if flushed.is_err() {
-            appended
-                .iter()
-                .for_each(|appended| appended.inner.is_to_be_written_again());
-        } else {
-            self.install_inner(tree, std::mem::take(appended), line);
-        }
-        flushed
+        writer.flush()?;
+        self.install_inner(tree, std::mem::take(appended), line)
     }
 
     /// Gives back every block of a dropped table that nobody reads any more.
@@ -700,27 +724,36 @@ fn leaf_address(leaf: &Leaf, line: Line) -> Option<BlockAddr> {
     }
 }
 
-/// An inner node's address as the running checkpoint has it.
-fn inner_address(inner: &Inner, line: Line) -> Option<BlockAddr> {
-    let disk = inner.disk.lock();
-    match disk.checkpoint {
-        Some((number, address)) if number == line.number => Some(address),
-        _ if inner.dirty.load(Ordering::Acquire) => None,
-        _ => disk.address,
-    }
-}
-
-/// Whether the children of a node lie where its appended image says, or lie there as far as the checkpoint goes. Under
-/// `structure`.
+/// Whether the children of a node lie where its appended image says, as far as the checkpoint goes, and nothing was replaced on any
+/// level below them. Under `structure`.
 fn has_children(inner: &Inner, addresses: &[BlockAddr], line: Line, guard: &rcu::Guard) -> bool {
     let mut children = inner.children.iter().zip(addresses);
     children.all(|(cell, address)| match cell.load(guard) {
         Child::Stored { address: now, .. } => now == address,
         Child::Leaf(leaf) => leaf_address(leaf, line) == Some(*address),
         Child::Nothing => false,
-        // One that was clean then, and is not now, has given up its block only if it was written anew.
-        Child::Inner(child) => child.disk.lock().address == Some(*address),
+        Child::Inner(child) => child.address_for(line.number) == Some(*address),
     })
+}
+
+/// Whether the next checkpoint, too, finds every child where this one does. Under `structure`.
+fn is_current(inner: &Inner, addresses: &[BlockAddr], guard: &rcu::Guard) -> bool {
+    let mut children = inner.children.iter().zip(addresses);
+    children.all(|(cell, address)| match cell.load(guard) {
+        Child::Stored { address: now, .. } => now == address,
+        Child::Leaf(leaf) => leaf.state.lock().stored == Some(*address),
+        Child::Nothing => false,
+        Child::Inner(child) => !child.dirty.load(Ordering::Acquire) && child.disk.lock().address == Some(*address),
+    })
+}
+
+/// Has a tree's structure change as usual again, when it goes.
+struct Moving<'t>(&'t Tree);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.is_still.store(false, Ordering::Release);
+    }
 }
 
 /// Where everything below a child lies that is not a large value, and its leaves apart.
@@ -774,30 +807,26 @@ fn has_nothing(root: &Child) -> bool {
 
 /// Looks at the children of a node. Under `structure`.
 fn gather(inner: &Arc<Inner>, line: Line, guard: &rcu::Guard) -> Gathered {
-    if inner_address(inner, line).is_some() {
+    if inner.address_for(line.number).is_some() {
         return Gathered::Has;
     }
     let mut addresses: Vec<BlockAddr> = Vec::with_capacity(inner.children.len());
     let mut missing = Vec::new();
-    // Whether the next checkpoint, too, finds every child where this one does.
-    let mut is_current = true;
     for cell in &inner.children {
         let address = match cell.load(guard) {
             Child::Stored { address, .. } => *address,
             Child::Leaf(leaf) => match leaf_address(leaf, line) {
-                Some(address) => {
-                    is_current &= leaf.state.lock().stored == Some(address);
-                    address
-                }
+                Some(address) => address,
                 None => {
                     missing.push(leaf.clone());
                     continue;
                 }
             },
             Child::Nothing => unreachable!("only a root is that"),
-            Child::Inner(child) => match inner_address(child, line) {
+            Child::Inner(child) => match child.address_for(line.number) {
                 Some(address) => {
-                    is_current &= !child.dirty.load(Ordering::Acquire);
+                    // Leaves below one that was not written may change from now on.
+                    child.set_address_for(line.number, address);
                     address
                 }
                 None => return Gathered::Below(child.level),
@@ -808,8 +837,6 @@ fn gather(inner: &Arc<Inner>, line: Line, guard: &rcu::Guard) -> Gathered {
     if !missing.is_empty() {
         return Gathered::Leaves(missing);
     }
-    inner.dirty.store(!is_current, Ordering::Release);
-    inner.disk.lock().is_being_written = true;
     Gathered::Ready(inner.clone(), addresses)
 }
 

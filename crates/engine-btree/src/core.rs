@@ -522,9 +522,6 @@ impl Core {
             return Ok(());
         }
         if let Some(inner) = inner {
-            if let (Child::Inner(node), Some(line)) = (&inner, *self.line.lock()) {
-                tree.note_back(node, line.number);
-            }
             descent.cell.replace(inner, &guard);
             self.account_inner(tree, bytes as isize);
             return Ok(());

@@ -9,12 +9,11 @@
 //! no checkpoint runs (`checkpointing` is held meanwhile, so that none begins): its children are on disk, so its image is what
 //! the next checkpoint would write. While one runs, it writes them itself, and they can go then.
 //!
-//! What must not be forgotten of a node that leaves is that the running checkpoint refers to its image: that decides what becomes of the
-//! blocks below it (`Tree::is_written_above`). The tree keeps the addresses of those ([`Tree::note_written_away`]) until the
-//! checkpoint has its root.
+//! Of a node that leaves, the running checkpoint needs no more than its address: that it has written the node is forgotten, and should
+//! the node come back and change, it is written once more.
 
 use crate::budget::Use;
-use crate::core::{Core, Line};
+use crate::core::Core;
 use crate::page::encode_inner;
 use crate::tables::Table;
 use crate::tree::{Child, Inner, Target, Tree};
@@ -134,7 +133,7 @@ impl Core {
         };
         if root.level <= hand.level {
             if root.level == hand.level {
-                self.look_at_inner(tree, &tree.root, root, None, line, step, &guard);
+                self.look_at_inner(tree, &tree.root, root, None, step, &guard);
             }
             return Next::Table;
         }
@@ -160,7 +159,7 @@ impl Core {
                     return Next::At(low);
                 }
                 locked += 1;
-                self.look_at_inner(tree, cell, inner, low(index), line, step, &guard);
+                self.look_at_inner(tree, cell, inner, low(index), step, &guard);
             }
         }
         match descent.high.map(crate::tree::Fence::to_vec) {
@@ -170,14 +169,12 @@ impl Core {
     }
 
     /// Has a node leave memory that can, or be written first. Under `structure`.
-    #[expect(clippy::too_many_arguments, reason = "one step of `pass`, split off for its length")]
     fn look_at_inner(
         &self,
         tree: &Tree,
         cell: &Rcu<Child>,
         inner: &Arc<Inner>,
         from: Option<Vec<u8>>,
-        line: Option<Line>,
         step: &mut Step,
         guard: &Guard,
     ) {
@@ -188,15 +185,8 @@ impl Core {
         if !inner.cool() {
             return;
         }
-        let mut disk = inner.disk.lock();
-        if disk.is_being_written {
-            return;
-        }
         if inner.dirty.load(Ordering::Acquire) {
             if step.writes {
-                // As for a checkpoint: whatever changes below from here on marks it again.
-                inner.dirty.store(false, Ordering::Release);
-                disk.is_being_written = true;
                 step.dirty.push(Dirty {
                     inner: inner.clone(),
                     from,
@@ -205,18 +195,10 @@ impl Core {
             }
             return;
         }
-        let Some(address) = disk.address else {
+        let Some(address) = inner.disk.lock().address else {
             debug_assert!(false, "a node that is not dirty is on disk");
             return;
         };
-        if let Some(line) = line
-            && disk.checkpoint.is_some_and(|(number, _)| number == line.number)
-            && !tree.is_settled_for(line.number)
-        {
-            debug_assert_eq!(disk.checkpoint, Some((line.number, address)), "one that is not dirty");
-            tree.note_written_away(line.number, address);
-        }
-        drop(disk);
         step.freed += self.take_out(tree, cell, inner, address, guard);
     }
 
@@ -237,23 +219,19 @@ impl Core {
         }
         let mut writer = PageWriter::new(self);
         let mut raw = Vec::new();
-        let written = nodes
-            .iter()
-            .try_fold(Vec::with_capacity(nodes.len()), |mut addresses, node| {
-                raw.clear();
-                let inner = &node.inner;
-                encode_inner(inner.level, &inner.separators, &node.children, &mut raw);
-                let low = node.from.as_deref().unwrap_or_default();
-                addresses.push(writer.append_inner(tree, &raw, inner.separators.len(), low)?);
-                Ok(addresses)
-            });
-        let addresses = match written.and_then(|addresses| writer.flush().map(|()| addresses)) {
-            Ok(addresses) => addresses,
-            Err(error) => {
-                nodes.iter().for_each(|node| node.inner.is_to_be_written_again());
-                return Err(error);
-            }
-        };
+        let written: Result<Vec<BlockAddr>> =
+            nodes
+                .iter()
+                .try_fold(Vec::with_capacity(nodes.len()), |mut addresses, node| {
+                    raw.clear();
+                    let inner = &node.inner;
+                    encode_inner(inner.level, &inner.separators, &node.children, &mut raw);
+                    let low = node.from.as_deref().unwrap_or_default();
+                    addresses.push(writer.append_inner(tree, &raw, inner.separators.len(), low)?);
+                    Ok(addresses)
+                });
+        let addresses = written?;
+        writer.flush()?;
         let guard = rcu::pin();
         let mut freed = 0;
         for (node, address) in nodes.into_iter().zip(addresses) {
@@ -264,21 +242,16 @@ impl Core {
             let is_there = matches!(descent.child, Child::Inner(now) if Arc::ptr_eq(now, inner));
             if !is_there || stored_children(inner, &guard).as_ref() != Some(&node.children) {
                 // It was replaced, or a child has come in or was written elsewhere.
-                inner.is_to_be_written_again();
                 self.free_block(tree, address, Referenced::No);
                 continue;
             }
-            let old = {
-                let mut disk = inner.disk.lock();
-                disk.is_being_written = false;
-                disk.address.replace(address)
-            };
+            let old = inner.disk.lock().address.replace(address);
             if let Some(old) = old {
                 self.free_block(tree, old, Referenced::No);
             }
-            if !inner.dirty.load(Ordering::Acquire) {
-                freed += self.take_out(tree, descent.cell, inner, address, &guard);
-            }
+            // It may have been marked meanwhile by what changed and is as it was.
+            inner.dirty.store(false, Ordering::Release);
+            freed += self.take_out(tree, descent.cell, inner, address, &guard);
         }
         Ok(freed)
     }

@@ -276,7 +276,8 @@ enum Step {
     Load(BlockAddr, u8),
 }
 
-fn outside(image: &LeafImage, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<String> {
+/// What is wrong with the range of a leaf's keys.
+pub(crate) fn outside(image: &LeafImage, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<String> {
     let last = image.len().checked_sub(1)?;
     if low.is_some_and(|low| image.key(0).cmp(low).is_lt()) {
         return Some("a leaf holds a key below its range".to_owned());

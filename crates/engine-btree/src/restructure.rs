@@ -177,8 +177,9 @@ impl Core {
         if let Base::Stored(address) = view.base {
             return Restructured::NotLoaded(address);
         }
-        if state.writing.is_some() {
-            // Its image is on the way to disk; the writer looks at the size again when it is there.
+        if state.writing.is_some() || (tree.is_still() && Leaf::has_room(&state)) {
+            // Its image is on the way to disk, and the writer looks at the size again when it is there; or whoever writes it next
+            // does, when the tree need not be still any more.
             return match self.fold_in_place(tree, leaf, &mut state, None, &guard) {
                 Ok(_) => Restructured::Folded,
                 Err(why) => why,
@@ -260,8 +261,7 @@ impl Core {
         let line = self.line.lock();
         let running = line.map(|line| line.number);
         let replaced = tree.replace_child(&leaf.low, 0, first, children.collect(), &guard);
-        // By a node that is still there: one that was replaced is written again.
-        let written = running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard));
+        let written = running.is_some_and(|number| tree.is_settled_for(number));
         leaf.view
             .replace_large(LeafView::retired(), base_bytes(&view.base) + state.delta_bytes, &guard);
         state.set_undo(self, 0);
@@ -363,7 +363,7 @@ impl Core {
             && view.order.len() == 0
             && state.writing.is_none()
             && state.dropped_large.is_empty();
-        if !empty || matches!(tree.root.load(&guard), Child::Leaf(_)) {
+        if !empty || tree.is_still() || matches!(tree.root.load(&guard), Child::Leaf(_)) {
             return false;
         }
         let line = self.line.lock();
@@ -371,7 +371,7 @@ impl Core {
         let Some(replaced) = tree.remove_child(&leaf.low, 0, &guard) else {
             return false;
         };
-        let written = running.is_some_and(|number| tree.is_written_above(&leaf.low, 0, number, &guard));
+        let written = running.is_some_and(|number| tree.is_settled_for(number));
         leaf.view.replace(LeafView::retired(), &guard);
         self.free_image(tree, &mut state, *line, written);
         self.free_inner(tree, &replaced, written);
@@ -389,6 +389,9 @@ impl Core {
     pub(crate) fn merge(&self, tree: &Arc<Tree>, left: &Arc<Leaf>, right: &Arc<Leaf>) -> bool {
         let guard = rcu::pin();
         let _structure = tree.structure.lock();
+        if tree.is_still() {
+            return false;
+        }
         let mut states = (left.state.lock(), right.state.lock());
         for (leaf, state) in [(left, &mut states.0), (right, &mut states.1)] {
             if state.writing.is_some() || self.fold_in_place(tree, leaf, state, None, &guard).is_err() {
@@ -437,7 +440,7 @@ impl Core {
         let replaced = tree
             .merge_with_previous(&right.low, 0, Child::Leaf(made.clone()), &guard)
             .expect("the two are under one node");
-        let written = running.is_some_and(|number| tree.is_written_above(&right.low, 0, number, &guard));
+        let written = running.is_some_and(|number| tree.is_settled_for(number));
         for (leaf, state) in [(left, &mut *states.0), (right, &mut *states.1)] {
             images -= (base_bytes(&leaf.view.load(&guard).base) + leaf_overhead(leaf)) as isize;
             leaf.view.replace(LeafView::retired(), &guard);

@@ -64,10 +64,9 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct InnerDisk {
     pub(crate) address: Option<BlockAddr>,
-    /// The running checkpoint's image, and its number.
+    /// The running checkpoint's image, and its number. Taken back when the structure below changes before that checkpoint has the
+    /// root: see [`Tree::is_settled_for`].
     pub(crate) checkpoint: Option<(u64, BlockAddr)>,
-    /// An image is on its way to disk, and `address` an old one although the node is not dirty.
-    pub(crate) is_being_written: bool,
 }
 
 impl Inner {
@@ -113,18 +112,21 @@ impl Inner {
         warmth == 0
     }
 
-    /// An image of it did not get to disk, or is not its own any more.
-    pub(crate) fn is_to_be_written_again(&self) {
-        self.dirty.store(true, Ordering::Release);
-        self.disk.lock().is_being_written = false;
+    /// Where the node lies as the running checkpoint `number` has it: its image of this checkpoint, or, where nothing below has
+    /// changed, the one before.
+    pub(crate) fn address_for(&self, number: u64) -> Option<BlockAddr> {
+        let disk = self.disk.lock();
+        match disk.checkpoint {
+            Some((written, address)) if written == number => Some(address),
+            _ if self.dirty.load(Ordering::Acquire) => None,
+            _ => disk.address,
+        }
     }
 
-    /// Whether a checkpoint has an image of this node.
-    pub(crate) fn is_written_for(&self, number: u64) -> bool {
-        self.disk
-            .lock()
-            .checkpoint
-            .is_some_and(|(written, _)| written == number)
+    /// Notes where the node lies for the running checkpoint. That holds however leaves below change, as each keeps the image that
+    /// the checkpoint has; a change of the structure below takes it back.
+    pub(crate) fn set_address_for(&self, number: u64, address: BlockAddr) {
+        self.disk.lock().checkpoint = Some((number, address));
     }
 
     /// Heap bytes.
@@ -202,8 +204,6 @@ pub(crate) struct Tree {
     pub(crate) memory_bytes: AtomicU64,
     /// Number of the last checkpoint that has taken the root's address.
     pub(crate) root_taken: AtomicU64,
-    /// Inner nodes that are not in memory any more and that the running checkpoint, by its number, has written.
-    written_away: Mutex<(u64, HashSet<BlockAddr>)>,
     /// Number of the last checkpoint that writes this tree, or has written it. Another leaves it as the one before had it, and
     /// refers to all of that.
     pub(crate) written_by: AtomicU64,
@@ -211,6 +211,9 @@ pub(crate) struct Tree {
     pub(crate) has_large: AtomicBool,
     /// The table is gone for every reader: what is left in memory is of no use.
     pub(crate) dead: AtomicBool,
+    /// A checkpoint that has the leaves cannot get hold of the root, as each change of structure sends it back to the nodes above:
+    /// leaves are not split, merged or removed meanwhile, unless one has no room at all.
+    pub(crate) is_still: AtomicBool,
 }
 
 /// The leaf to go down to.
@@ -263,10 +266,10 @@ impl Tree {
             stored_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             root_taken: AtomicU64::new(0),
-            written_away: Mutex::default(),
             written_by: AtomicU64::new(0),
             has_large: AtomicBool::new(false),
             dead: AtomicBool::new(false),
+            is_still: AtomicBool::new(false),
         }
     }
 
@@ -381,54 +384,18 @@ impl Tree {
         }
     }
 
-    /// Whether checkpoint `number` has written a node above the one for `key` on `level`, or taken the root, or does not write
-    /// this tree at all: then it may refer to what lies below as it was. Under `structure`.
-    pub(crate) fn is_written_above(&self, key: &[u8], level: u8, number: u64, guard: &Guard) -> bool {
-        if self.is_settled_for(number) {
-            return true;
-        }
-        let mut child = self.root.load(guard);
-        while let Child::Inner(inner) = child
-            && inner.level > level
-        {
-            if inner.is_written_for(number) {
-                return true;
-            }
-            child = inner.children[inner.separators.child_for(key)].load(guard);
-        }
-        false
-    }
-
-    /// Checkpoint `number` has the root's address.
-    pub(crate) fn take_root(&self, number: u64) {
-        self.root_taken.store(number, Ordering::Release);
-        *self.written_away.lock() = Default::default();
-    }
-
-    /// Checkpoint `number`, which has not got the root yet, refers to an inner node that leaves memory. Under `structure`.
-    pub(crate) fn note_written_away(&self, number: u64, address: BlockAddr) {
-        let mut written_away = self.written_away.lock();
-        if written_away.0 != number {
-            *written_away = (number, HashSet::new());
-        }
-        written_away.1.insert(address);
-    }
-
-    /// An inner node comes into memory again. Under `structure`.
-    pub(crate) fn note_back(&self, inner: &Inner, number: u64) {
-        let mut disk = inner.disk.lock();
-        let mut written_away = self.written_away.lock();
-        if written_away.0 == number
-            && let Some(address) = disk.address
-            && written_away.1.remove(&address)
-        {
-            disk.checkpoint = Some((number, address));
-        }
-    }
-
-    /// Whether checkpoint `number` has the root's address, its own or the one before's.
+    /// Whether checkpoint `number` has the root's address, its own or the one before's. From then on its tree is what it is: what it
+    /// refers to is kept for it, and what is new is for the next. Until then its tree is the one in memory, with the leaves' images
+    /// at the cut: a change of structure gives back at once what it replaces, and every node above it is written again, so that
+    /// nothing it wrote before refers to that. Nothing in between: a node that a checkpoint has written may be replaced, and then
+    /// what lies below belongs to that checkpoint again.
     pub(crate) fn is_settled_for(&self, number: u64) -> bool {
         self.root_taken.load(Ordering::Acquire) == number || self.written_by.load(Ordering::Acquire) != number
+    }
+
+    /// Whether changes of structure that can wait shall do so: see `is_still`.
+    pub(crate) fn is_still(&self) -> bool {
+        self.is_still.load(Ordering::Acquire)
     }
 
     /// Puts other children in the place of the one at `key` on `level`; each but the first comes with its lowest key. Under
@@ -451,6 +418,8 @@ impl Tree {
             let index = inner.separators.child_for(key);
             path.push((inner, index, cell));
             inner.dirty.store(true, Ordering::Release);
+            // What the running checkpoint has written of it refers, some levels down, to what is given back now.
+            inner.disk.lock().checkpoint = None;
             cell = &inner.children[index];
         }
         let (mut first, mut more, mut level) = (first, more, level);

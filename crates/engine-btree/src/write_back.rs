@@ -618,7 +618,7 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
         }
         let is_good = prepared.valid_from <= line.cut && line.cut < valid_to;
         // It refers to another image, to none of this leaf, or to the leaf as it was before.
-        let is_unwanted = !is_good || was_good || tree.is_written_above(&leaf.low, 0, line.number, &guard);
+        let is_unwanted = !is_good || was_good || tree.is_settled_for(line.number);
         if prepared.purpose == Purpose::Checkpoint && is_unwanted {
             core.store.postpone(tree.shape.volume, address);
         }

@@ -149,6 +149,7 @@ impl World {
         let published = self.engine.snapshot().unwrap().seq();
         let mark = self.engine.checkpoint().unwrap();
         assert!(mark >= published, "a checkpoint at {mark:?} misses {published:?}");
+        assert_eq!(self.engine.check_durable().unwrap(), Vec::<String>::new());
         if dice.percent(30) {
             self.look_at_copy(mark, dice);
         }

@@ -133,7 +133,7 @@ pub fn engine_is_the_model(engine: &dyn Engine, model: &Model, at: Seq, what: &s
 const SPACE_TRIES: usize = 50;
 const SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Asks the engine whether all is well: pages, order of keys, and the marks of used space.
+/// Asks the engine whether all is well: pages, order of keys, the marks of used space, and what the durable checkpoint is on disk.
 pub fn engine_is_sound(engine: &BtreeEngine, what: &str) -> Result<()> {
     let report = engine.maintain(&Maintenance::Verify(None))?;
     assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
@@ -151,5 +151,7 @@ pub fn engine_is_sound(engine: &BtreeEngine, what: &str) -> Result<()> {
         problems = engine.check_space()?;
     }
     assert!(problems.is_empty(), "{what}: space: {problems:#?}");
+    let problems = engine.check_durable()?;
+    assert!(problems.is_empty(), "{what}: on disk: {problems:#?}");
     Ok(())
 }

@@ -6,8 +6,9 @@ use crate::large_values::Place;
 use crate::options::BtreeOptions;
 use crate::write_back::Need;
 use engine::{Batch, Engine, TableId, TableKind, TableSpec};
+use std::ops::Bound;
 use std::path::Path;
-use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, Random, SeededRandom, SimulatedClock, SimulatedFs};
 
 const ROWS: TableId = TableId(1);
 
@@ -35,7 +36,7 @@ fn open(fs: &SimulatedFs) -> BtreeEngine {
         random: Arc::new(SeededRandom::new(1)),
     };
     let directory = Path::new("/store");
-    env.fs.create_directory_all(directory).expect("a directory");
+    vfs::create_directory_durably(&*env.fs, directory).expect("a directory");
     let options = BtreeOptions {
         record_leaf_bytes: 300,
         segment_bytes: 32 << 10,
@@ -181,5 +182,138 @@ fn a_value_that_no_base_took_over_is_not_found_in_a_leaf_on_disk() {
         core.book.drop_from_base(volume, &cell, Seq(1));
         assert!(absent(&|| ()), "the row is another one");
         core.book.forget(volume, &cell);
+    }
+}
+
+/// A key so long that an inner node has three children at most: a tree of few rows is high.
+fn long_key(number: u64) -> Vec<u8> {
+    let mut key = vec![b'k'; 30_000];
+    key.extend(number.to_be_bytes());
+    key
+}
+
+fn put_long(engine: &BtreeEngine, seq: u64, numbers: impl Iterator<Item = u64>) {
+    let mut batch = Batch::new();
+    for number in numbers {
+        batch.put(ROWS, long_key(number), vec![seq as u8; 60]);
+    }
+    engine.apply(&batch, Seq(seq)).expect("a batch");
+    engine.publish(Seq(seq));
+}
+
+/// Leaves split, go and are written back while a checkpoint writes the levels of a high tree one after the other: nodes that it has
+/// written already are replaced, and what it took for settled is not. Whatever happens, its tree is whole.
+#[test]
+fn a_high_tree_changes_between_the_levels_of_a_checkpoint() {
+    for seed in 0..12 {
+        let random = SeededRandom::new(seed);
+        let below = |end: u64| random.next_u64() % end;
+        let fs = SimulatedFs::new(seed);
+        let engine = open(&fs);
+        let core = engine.core();
+        put(&engine, 1, std::iter::empty());
+        put_long(&engine, 2, (1..40).map(|number| number * 1000));
+        engine.checkpoint().expect("a checkpoint");
+        put_long(&engine, 3, (0..20).map(|_| below(40_000)));
+        let seq = std::cell::Cell::new(3);
+        let (line, pin, changed) = core.draw_line();
+        let table = changed[0].clone();
+        let tree = &table.tree;
+        core.write_dirty_leaves(&[&table]).expect("leaves");
+        let disturb = || {
+            for _ in 0..below(8) {
+                match below(4) {
+                    0 | 1 => {
+                        seq.set(seq.get() + 1);
+                        put_long(&engine, seq.get(), (0..1 + below(3)).map(|_| below(40_000)));
+                    }
+                    2 => {
+                        seq.set(seq.get() + 1);
+                        let mut batch = Batch::new();
+                        let start = below(40_000);
+                        let range = engine::KeyRange {
+                            start: Bound::Included(long_key(start)),
+                            end: Bound::Excluded(long_key(start + below(3000))),
+                        };
+                        batch.delete_range(ROWS, range);
+                        engine.apply(&batch, Seq(seq.get())).expect("a batch");
+                        engine.publish(Seq(seq.get()));
+                    }
+                    _ => {
+                        let leaves = std::mem::take(&mut tree.dirty.lock().leaves);
+                        core.write_leaves(tree, leaves, Need::Dirty).expect("write-back");
+                    }
+                }
+            }
+        };
+        let mut writer = PageWriter::new(core);
+        for level in 1..8 {
+            let mut appended = Vec::new();
+            core.append_level(tree, level, line, &mut writer, &mut appended)
+                .expect("nodes");
+            disturb();
+            core.flush_inner(tree, &mut appended, line, &mut writer)
+                .expect("a flush");
+            disturb();
+        }
+        drop(writer);
+        let is_high = matches!(tree.root.load(&rcu::pin()), Child::Inner(root) if root.level > 3);
+        assert!(is_high, "seed {seed}");
+        core.write_checkpoint(line, &changed).expect("the rest");
+        *core.line.lock() = None;
+        core.unpin(pin);
+        let problems = core.check_durable().expect("it can be read");
+        assert_eq!(problems, Vec::<String>::new(), "seed {seed}");
+        // What was free for that checkpoint is used.
+        disturb();
+        let leaves = std::mem::take(&mut tree.dirty.lock().leaves);
+        core.write_leaves(tree, leaves, Need::Dirty).expect("write-back");
+        let problems = core.check_durable().expect("it can be read");
+        assert_eq!(problems, Vec::<String>::new(), "seed {seed}, later");
+        drop(engine);
+        let after = open(&fs.after_crash(seed));
+        assert_eq!(after.durable_seq(), Seq(3));
+        assert_eq!(after.check_space().expect("pages are whole"), Vec::<String>::new());
+    }
+}
+
+/// The same with keys of eight bytes takes four levels, some ten thousand leaves: the root's image is on its way, and two levels
+/// below it a node is replaced, under one that the checkpoint has written or under one where nothing had changed.
+#[test]
+fn a_leaf_splits_while_the_root_is_on_its_way() {
+    const NUMBERS: u64 = 60_000;
+    // Few rows more make two leaves of one, many make two nodes of the one above.
+    for (place, rows) in [
+        (NUMBERS / 2, 4),
+        (NUMBERS / 2, 20),
+        (NUMBERS - 5000, 4),
+        (NUMBERS - 5000, 20),
+    ] {
+        let fs = SimulatedFs::new(4);
+        let engine = open(&fs);
+        let core = engine.core();
+        put(&engine, 1, (0..NUMBERS).map(|number| number * 1000));
+        engine.checkpoint().expect("a checkpoint");
+        put(&engine, 2, 0..1);
+        let (line, pin, changed) = core.draw_line();
+        let table = changed[0].clone();
+        let tree = &table.tree;
+        core.write_dirty_leaves(&[&table]).expect("leaves");
+        let mut writer = PageWriter::new(core);
+        core.write_level(tree, 1, line, &mut writer).expect("nodes");
+        core.write_level(tree, 2, line, &mut writer).expect("nodes");
+        let mut appended = Vec::new();
+        core.append_level(tree, 3, line, &mut writer, &mut appended)
+            .expect("nodes");
+        assert_eq!(appended.len(), 1, "the root");
+        put(&engine, 3, (1..rows).map(|number| place * 1000 + number));
+        core.flush_inner(tree, &mut appended, line, &mut writer)
+            .expect("a flush");
+        drop(writer);
+        core.write_checkpoint(line, &changed).expect("the rest");
+        *core.line.lock() = None;
+        core.unpin(pin);
+        let problems = core.check_durable().expect("it can be read");
+        assert_eq!(problems, Vec::<String>::new(), "{rows} rows at {place}");
     }
 }
