@@ -118,6 +118,38 @@ impl Segment {
         }
     }
 
+    /// Panics when an invariant of the maps does not hold.
+    #[cfg(any(test, debug_assertions))]
+    fn check_invariants(&self, number: usize, sectors: u32) {
+        assert_eq!(self.free, sectors - bits::count(&self.busy), "segment {number}");
+        let mut live = bits::count(&self.map);
+        for word in 0..self.map.len() {
+            let (busy, map) = (self.busy[word], self.map[word]);
+            assert_eq!(map & !busy, 0, "segment {number}: the map is part of what is busy");
+            if let Some(extra) = &self.extra {
+                let busy_parts = extra.durable[word] | extra.later[word] | extra.withheld[word];
+                assert_eq!(busy_parts & !busy, 0, "segment {number}: what is used is busy");
+                let others = map | extra.durable[word] | extra.withheld[word];
+                assert_eq!(
+                    extra.later[word] & others,
+                    0,
+                    "segment {number}: what is for later is new"
+                );
+                let parts = extra.dropped[word] | extra.excluded[word];
+                assert_eq!(parts & !map, 0, "segment {number}: only what is in the map leaves it");
+                live += extra.later[word].count_ones();
+            }
+        }
+        assert_eq!(self.live, live, "segment {number}");
+    }
+
+    /// Whether some sector of a range is in one of the checkpoints' maps.
+    fn is_used(&self, range: Range<usize>) -> bool {
+        let in_extra =
+            |extra: &Extra| bits::any(&extra.durable, range.clone()) || bits::any(&extra.later, range.clone());
+        bits::any(&self.map, range.clone()) || self.extra.as_deref().is_some_and(in_extra)
+    }
+
     fn longest_hole(&self) -> Range<usize> {
         bits::runs(&self.busy, false)
             .max_by_key(|run| (run.len(), Reverse(run.start)))
@@ -220,7 +252,8 @@ impl SpaceMap {
         let segment = &mut self.segments[number];
         let (free, live, evacuating) = (segment.free, segment.live, segment.evacuating);
         let result = work(segment);
-        debug_assert_eq!(segment.free, sectors - bits::count(&segment.busy));
+        #[cfg(debug_assertions)]
+        segment.check_invariants(number, sectors);
         if segment.free > free {
             segment.hole_max = segment.free;
         }
@@ -266,6 +299,10 @@ impl SpaceMap {
 
     fn take(&mut self, pieces: impl Iterator<Item = (usize, Range<usize>)>, long: bool) {
         for (number, range) in pieces {
+            debug_assert!(
+                !bits::any(&self.segments[number].busy, range.clone()),
+                "what is handed out is free"
+            );
             self.change(number, |segment| {
                 segment.free -= range.len() as u32;
                 segment.long |= long;
@@ -278,7 +315,10 @@ impl SpaceMap {
     /// were never durable.
     pub fn release(&mut self, sector: u64, sectors: u32, withhold: bool) {
         for (number, range) in self.find(sector, sectors).into_iter().flatten() {
-            debug_assert!(bits::all(&self.segments[number].busy, range.clone()));
+            debug_assert!(
+                bits::all(&self.segments[number].busy, range.clone()) && !self.segments[number].is_used(range.clone()),
+                "what was reserved, or is the store's own, and is given back once"
+            );
             self.change(number, |segment| {
                 if withhold {
                     bits::set(&mut segment.extra().withheld, range);
@@ -346,6 +386,10 @@ impl SpaceMap {
         let hole = hole.start..hole.end.min(hole.start + want as usize);
         let start = number as u64 * u64::from(self.segment_sectors) + hole.start as u64;
         let run = start..start + hole.len() as u64;
+        debug_assert!(
+            !bits::any(&self.segments[number].busy, hole.clone()),
+            "what is handed out is free"
+        );
         self.change(number, |segment| {
             segment.free -= hole.len() as u32;
             bits::set(&mut segment.busy, hole);
@@ -453,6 +497,10 @@ impl SpaceMap {
         }
         let pieces = self.find(sector, sectors).expect("the sectors are reserved");
         for (number, range) in pieces {
+            debug_assert!(
+                bits::all(&self.segments[number].busy, range.clone()) && !self.segments[number].is_used(range.clone()),
+                "a block lies where its writer has reserved"
+            );
             self.change(number, |segment| {
                 segment.live += range.len() as u32;
                 let extra = segment.extra();
@@ -922,40 +970,18 @@ impl SpaceMap {
         self.live_sectors == 0
     }
 
-    /// Panics when an invariant does not hold. Slow.
+    /// Panics when an invariant does not hold. Slow; a debug build checks each segment that changes.
     #[cfg(test)]
     pub fn check_invariants(&self) {
         let (mut free, mut live, mut evacuating) = (0, 0, 0);
         for (number, segment) in self.segments.iter().enumerate() {
-            assert_eq!(
-                segment.free,
-                self.segment_sectors - bits::count(&segment.busy),
-                "segment {number}"
-            );
+            segment.check_invariants(number, self.segment_sectors);
             assert_eq!(self.touched.contains(&(number as u32)), segment.extra.is_some());
             let listed = self.by_free.contains(&(segment.free, Reverse(number as u32)));
             assert_eq!(listed, segment.free > 0 && !segment.evacuating, "segment {number}");
             free += u64::from(segment.free);
             live += u64::from(segment.live);
             evacuating += u32::from(segment.evacuating);
-            let mut counted = bits::count(&segment.map);
-            for word in 0..segment.map.len() {
-                let (busy, map) = (segment.busy[word], segment.map[word]);
-                assert_eq!(map & !busy, 0, "segment {number}: the map is part of what is busy");
-                if let Some(extra) = &segment.extra {
-                    let busy_parts = extra.durable[word] | extra.later[word] | extra.withheld[word];
-                    assert_eq!(busy_parts & !busy, 0, "segment {number}");
-                    assert_eq!(extra.later[word] & (map | extra.durable[word]), 0, "segment {number}");
-                    assert_eq!(
-                        (extra.dropped[word] | extra.excluded[word]) & !map,
-                        0,
-                        "segment {number}"
-                    );
-                    assert_eq!(extra.withheld[word] & extra.later[word], 0, "segment {number}");
-                    counted += extra.later[word].count_ones();
-                }
-            }
-            assert_eq!(segment.live, counted, "segment {number}");
         }
         assert_eq!(
             (free, live, evacuating),

@@ -255,10 +255,10 @@ impl BlockStore {
     /// checkpoint does not refer to must be freed before [`BlockStore::commit_checkpoint`]: that records what is used.
     ///
     /// The block must have been flushed, and nobody may read it any more. An address that is not in use is ignored and
-    /// counted. After the store has closed this does nothing.
-    pub fn free(&self, volume: VolumeId, addr: BlockAddr, referenced: Referenced) {
+    /// counted, and the answer is false. After the store has closed this does nothing.
+    pub fn free(&self, volume: VolumeId, addr: BlockAddr, referenced: Referenced) -> bool {
         if self.check_open().is_err() {
-            return;
+            return true;
         }
         let mut state = self.state.lock();
         let phase = state.phase();
@@ -269,6 +269,7 @@ impl BlockStore {
         if !freed {
             add(&self.counters.ignored_frees, 1);
         }
+        freed
     }
 
     /// Moves a block from the running checkpoint to the one after it: for a block that was appended before

@@ -343,7 +343,12 @@ impl Core {
     }
 
     pub(crate) fn free_block(&self, tree: &Tree, address: BlockAddr, referenced: Referenced) {
-        self.store.free(tree.shape.volume, address, referenced);
+        let is_freed = self.store.free(tree.shape.volume, address, referenced);
+        debug_assert!(
+            is_freed,
+            "{address:?} of {:?} is given back once, as long as it is in use",
+            tree.id
+        );
         let bytes = address.bytes();
         let _ = tree
             .stored_bytes
