@@ -95,7 +95,7 @@ impl From<BlockError> for EngineError {
                 reason: format!("{what} is {found}, {expected} expected"),
             },
             BlockError::Invalid { operation, reason } => EngineError::Invalid { operation, reason },
-            BlockError::Closed(reason) => EngineError::Closed(reason),
+            BlockError::Closed(reason) => EngineError::Stopped(reason),
         }
     }
 }

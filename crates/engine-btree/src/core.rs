@@ -283,13 +283,18 @@ impl Core {
         }
     }
 
-    /// Errors with `Closed` after [`Core::stop`].
+    /// An error after [`Core::stop`] and [`Core::close`].
     pub(crate) fn check_running(&self) -> Result<()> {
         if self.is_stopped.load(Ordering::Acquire) {
-            let reason = self.stopped.lock().clone();
-            return Err(EngineError::Closed(reason.unwrap_or_default()));
+            let failure = self.stopped.lock().clone();
+            return Err(failure.map_or(EngineError::Closed, EngineError::Stopped));
         }
         Ok(())
+    }
+
+    /// Nothing works after this, and nothing has failed.
+    pub(crate) fn close(&self) {
+        self.is_stopped.store(true, Ordering::Release);
     }
 
     /// Nothing works after this. The first reason stays.
@@ -322,7 +327,8 @@ impl Core {
                 continue;
             };
             for address in large.addresses() {
-                self.store.free(volume, address, blocks::Referenced::No);
+                let is_freed = self.store.free(volume, address, blocks::Referenced::No);
+                debug_assert!(is_freed, "a large value at {address:?} is given back once");
             }
         }
     }

@@ -39,7 +39,10 @@ struct Applied {
 
 impl From<WorkersError> for EngineError {
     fn from(error: WorkersError) -> Self {
-        EngineError::Closed(error.to_string())
+        match error {
+            WorkersError::Closed => EngineError::Closed,
+            WorkersError::Poisoned { .. } => EngineError::Stopped(error.to_string()),
+        }
     }
 }
 
@@ -230,7 +233,7 @@ impl Engine for BtreeEngine {
             CloseMode::Checkpoint => self.core.checkpoint(false).map(|_| ()),
             CloseMode::Abandon => Ok(()),
         };
-        self.core.stop("it was closed");
+        self.core.close();
         self.core.workers.close();
         self.core.ring.clear();
         result

@@ -109,7 +109,7 @@ impl InMemoryEngine {
             Ok(bytes) => *file_bytes = bytes,
             Err(Failure::Harmless(error)) => return Err(error),
             Err(Failure::Fatal(error)) => {
-                self.shared.close(format!("a checkpoint failed: {error}"));
+                self.shared.close(Some(format!("a checkpoint failed: {error}")));
                 return Err(error);
             }
         }
@@ -174,7 +174,7 @@ impl Engine for InMemoryEngine {
         self.counters.operations.fetch_add(batch.ops().len() as u64, Relaxed);
         applier
             .apply(&self.shared, batch, seq)
-            .inspect_err(|error| self.shared.close(format!("a batch failed: {error}")))
+            .inspect_err(|error| self.shared.close(Some(format!("a batch failed: {error}"))))
     }
 
     fn set_history_percent(&self, percent: u32) {
@@ -302,7 +302,7 @@ impl Engine for InMemoryEngine {
             CloseMode::Checkpoint => self.checkpoint().map(|_| ()),
             CloseMode::Abandon => self.shared.check_open(),
         };
-        self.shared.close("it was closed");
+        self.shared.close(None);
         result
     }
 }

@@ -14,8 +14,8 @@ pub(crate) struct Shared {
     /// Every table a snapshot may see, dropped ones included.
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
     pub(crate) pins: Pins,
-    /// Why the engine answers no more.
-    closed: OnceLock<String>,
+    /// The engine answers no more: after this failure, or because it was closed.
+    closed: OnceLock<Option<String>>,
 }
 
 impl Shared {
@@ -31,13 +31,14 @@ impl Shared {
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.closed.get() {
             None => Ok(()),
-            Some(reason) => Err(EngineError::Closed(reason.clone())),
+            Some(None) => Err(EngineError::Closed),
+            Some(Some(failure)) => Err(EngineError::Stopped(failure.clone())),
         }
     }
 
-    /// Answers `Closed` from now on. The first reason stands.
-    pub(crate) fn close(&self, reason: impl Into<String>) {
-        self.closed.get_or_init(|| reason.into());
+    /// Answers nothing from now on, after `failure` if there was one. The first stands.
+    pub(crate) fn close(&self, failure: Option<String>) {
+        self.closed.get_or_init(|| failure);
     }
 
     /// Calls `read` on the table if a snapshot at `seq` has it.

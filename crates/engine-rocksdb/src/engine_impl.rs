@@ -58,8 +58,8 @@ pub struct RocksEngine {
     write_ahead: WriteAheadRule,
     /// How many [`LogFirst`]s there are; changes with `writer` locked.
     log_first: AtomicUsize,
-    /// Why the engine answers no more.
-    closed: OnceLock<String>,
+    /// It answers no more: after this failure, or because it was closed.
+    closed: OnceLock<Option<String>>,
     counters: Counters,
 }
 
@@ -166,13 +166,14 @@ impl RocksEngine {
     fn check_open(&self) -> Result<()> {
         match self.closed.get() {
             None => Ok(()),
-            Some(reason) => Err(EngineError::Closed(reason.clone())),
+            Some(None) => Err(EngineError::Closed),
+            Some(Some(failure)) => Err(EngineError::Stopped(failure.clone())),
         }
     }
 
-    /// Answers `Closed` from now on. The first reason stands.
+    /// Answers nothing from now on. The first failure stands.
     fn poison(&self, what: &str, error: &EngineError) {
-        self.closed.get_or_init(|| format!("{what} failed: {error}"));
+        self.closed.get_or_init(|| Some(format!("{what} failed: {error}")));
     }
 
     fn registry(&self) -> Arc<Registry> {
@@ -581,7 +582,7 @@ impl Engine for RocksEngine {
             CloseMode::Abandon => self.check_open(),
         };
         let writer = self.writer.lock();
-        self.closed.get_or_init(|| "it was closed".into());
+        self.closed.get_or_init(|| None);
         drop(self.current.lock().view.take());
         self.db.cancel_all_background_work(true);
         drop(writer);

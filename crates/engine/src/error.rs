@@ -78,9 +78,12 @@ pub enum EngineError {
         /// The library's words.
         message: String,
     },
-    /// The engine is closed, or stopped itself after a failure.
-    #[error("the storage engine is closed: {0}")]
-    Closed(String),
+    /// The engine was closed.
+    #[error("the storage engine is closed")]
+    Closed,
+    /// The engine stopped itself after a failure: which, with file and place.
+    #[error("the storage engine has stopped: {0}")]
+    Stopped(String),
     /// The engine ended the snapshot, see [`crate::Snapshot`].
     #[error("the snapshot at position {} is too old: what it sees was given up, because it took too much memory", .0.0)]
     SnapshotTooOld(Seq),
@@ -98,7 +101,7 @@ impl EngineError {
                 _ => ErrorKind::Io,
             },
             Self::Backend { kind, .. } => *kind,
-            Self::Closed(_) => ErrorKind::Closed,
+            Self::Closed | Self::Stopped(_) => ErrorKind::Closed,
             Self::SnapshotTooOld(_) => ErrorKind::SnapshotTooOld,
         }
     }

@@ -181,12 +181,15 @@ pub struct DuplicateKey {
 
 impl From<EngineError> for StorageError {
     fn from(error: EngineError) -> Self {
-        match error.kind() {
-            ErrorKind::OutOfSpace => Self::OutOfSpace(error.to_string()),
-            // A failing engine has stopped the storage before, with its reason; otherwise `close` was first.
-            ErrorKind::Closed => Self::Closed,
-            ErrorKind::SnapshotTooOld => Self::SnapshotTooOld(error.to_string()),
-            _ => Self::Engine(error),
+        match error {
+            // While storage opens, nothing else tells why.
+            EngineError::Stopped(failure) => Self::Stopped(failure.into()),
+            error => match error.kind() {
+                ErrorKind::OutOfSpace => Self::OutOfSpace(error.to_string()),
+                ErrorKind::Closed => Self::Closed,
+                ErrorKind::SnapshotTooOld => Self::SnapshotTooOld(error.to_string()),
+                _ => Self::Engine(error),
+            },
         }
     }
 }
@@ -213,4 +216,17 @@ pub(crate) fn duplicate_key(collection: &Collection, write: &IndexWrite) -> Stor
         key_pattern: index.key().to_owned(),
         key_value: RawDocumentBuf::try_from(&key_value).unwrap_or_default(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_failed_is_not_one_that_was_closed() {
+        let failure = "a batch failed: /data/btree/main.blocks: at offset 512: checksum is 00000001, 00000002 expected";
+        let error = StorageError::from(EngineError::Stopped(failure.to_owned()));
+        assert_eq!(error.to_string(), format!("storage has stopped: {failure}"));
+        assert!(matches!(StorageError::from(EngineError::Closed), StorageError::Closed));
+    }
 }

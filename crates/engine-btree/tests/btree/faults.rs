@@ -719,6 +719,31 @@ fn a_flipped_bit_in_every_kind_of_block_is_noticed() {
     }
 }
 
+/// A checkpoint that meets damage stops the engine, and every later call tells what it met and where: at a start that is all there is.
+#[test]
+fn a_stopped_engine_tells_what_failed() {
+    let (fs, written) = one_checkpoint();
+    let (table, _) = TABLES[0];
+    let path = Path::new(DIRECTORY).join("main.blocks");
+    for block in blocks_of(&fs) {
+        if block.kind == BlockKind::Leaf && block.owner == table.0 {
+            fs.flip_bit(&path, block.addr.sector() * SECTOR_BYTES + 60, 1).unwrap();
+        }
+    }
+    let engine = open(&fs).unwrap();
+    let mut batch = Batch::new();
+    batch.put(table, key(1), b"writing needs no page".to_vec());
+    let seq = written.newest().next();
+    engine.apply(&batch, seq).unwrap();
+    engine.publish(seq);
+    assert_eq!(engine.checkpoint().unwrap_err().kind(), ErrorKind::Corrupt);
+    expect_everything_closed(&engine, "damage");
+    let told = engine.checkpoint().unwrap_err().to_string();
+    for part in ["main.blocks: at offset ", "checksum is ", " expected"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
 /// Superblocks: one copy of a slot changes nothing; all copies of both are damage, and salvage finds the tables all the same.
 #[test]
 fn flipped_bits_of_superblocks_are_noticed_or_change_nothing() {
