@@ -84,7 +84,7 @@ fn write(engine: &BtreeEngine, dice: &Dice, is_over: &AtomicBool) {
 #[test]
 fn every_checkpoint_is_whole() {
     let seed = SystemRandom::new().next_u64();
-    let checkpoints: u64 = std::env::var("TENON_CHECKPOINTS").map_or(60, |text| text.parse().unwrap());
+    let checkpoints: u64 = std::env::var("TENON_CHECKPOINTS").map_or(12, |text| text.parse().unwrap());
     println!("seed {seed}, {checkpoints} checkpoints");
     let place = Place::simulated(seed);
     let options = BtreeOptions {
@@ -110,7 +110,7 @@ fn every_checkpoint_is_whole() {
                 (number, last) = (number + 1, cut);
                 let problems = engine.check_durable().unwrap();
                 assert!(problems.is_empty(), "seed {seed}, checkpoint {number}: {problems:#?}");
-                if number % 20 == 0 {
+                if number % 10 == 0 {
                     engine.maintain(&Maintenance::Compact(None)).unwrap();
                 }
             }
