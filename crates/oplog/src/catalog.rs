@@ -8,7 +8,7 @@ use crate::disk::{Disk, failure};
 use crate::format::{FRAMES_START, SegmentHeader, SegmentNumber, Stamp};
 use crate::limits::{MARK_INTERVAL_BYTES, SCAN_WINDOW_BYTES};
 use crate::stats::add;
-use crate::{LogError, Result};
+use crate::{LogError, Result, Retention};
 use engine::Seq;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -119,23 +119,28 @@ impl Catalog {
         self.list.lock().len()
     }
 
-    /// Position of the first entry of the first segment.
+    /// The segment with the first entry. Before it there may be some whose entries were all taken back.
+    pub fn first(&self) -> Option<Arc<Segment>> {
+        let list = self.list.lock();
+        list.iter().rev().min_by_key(|segment| segment.header.first).cloned()
+    }
+
+    /// Position of the first entry.
     pub fn first_seq(&self) -> Option<Seq> {
-        self.list.lock().front().map(|segment| segment.header.first)
+        self.list.lock().iter().map(|segment| segment.header.first).min()
     }
 
     /// The segment in which `seq` is, or will be.
+    ///
+    /// The last one that begins at or before it: what earlier ones have of it was taken back by one that begins there.
     pub fn find(&self, seq: Seq) -> Option<Arc<Segment>> {
         let list = self.list.lock();
-        let behind = list.partition_point(|segment| segment.header.first <= seq);
-        behind.checked_sub(1).map(|index| list[index].clone())
+        list.iter().rev().find(|segment| segment.header.first <= seq).cloned()
     }
 
-    /// The segment after that one.
-    pub fn after(&self, number: SegmentNumber) -> Option<Arc<Segment>> {
-        let list = self.list.lock();
-        let index = list.partition_point(|segment| segment.header.number <= number);
-        list.get(index).cloned()
+    /// The first entry that later segments hold: what that one has from there on is not the log's. `None` for the last one.
+    pub fn end_of(&self, number: SegmentNumber) -> Option<Seq> {
+        later_first(&self.list.lock(), number)
     }
 
     /// True when the next segment must be made from a new file.
@@ -160,8 +165,8 @@ impl Catalog {
         made
     }
 
-    /// Makes the next segment, of at least `bytes` bytes, and adds it. `OutOfSpace` leaves everything as it was.
-    pub fn create(&self, disk: &Disk, header: SegmentHeader) -> Result<(Arc<Segment>, Arc<dyn File>)> {
+    /// Makes the next segment, with these frames at its start, and adds it. `OutOfSpace` leaves everything as it was.
+    pub fn create(&self, disk: &Disk, header: SegmentHeader, frames: &[u8]) -> Result<(Arc<Segment>, Arc<dyn File>)> {
         let spare = if header.file_bytes == self.segment_bytes {
             self.spares.lock().pop()
         } else {
@@ -169,7 +174,7 @@ impl Catalog {
         };
         let recycled = spare.is_some();
         let path = spare.unwrap_or_else(|| self.new_spare_path());
-        let result = self.create_from(disk, &path, header);
+        let result = self.create_from(disk, &path, header, frames);
         match &result {
             Ok(_) if recycled => add(&disk.counters.segments_recycled, 1),
             // What was allocated in vain is given back: others need it to make room.
@@ -179,10 +184,19 @@ impl Catalog {
         result
     }
 
-    fn create_from(&self, disk: &Disk, spare: &Path, header: SegmentHeader) -> Result<(Arc<Segment>, Arc<dyn File>)> {
+    fn create_from(
+        &self,
+        disk: &Disk,
+        spare: &Path,
+        header: SegmentHeader,
+        frames: &[u8],
+    ) -> Result<(Arc<Segment>, Arc<dyn File>)> {
         let file = disk.open(spare, Access::OpenOrCreate)?;
         reserve(&*file, spare, header.file_bytes)?;
         disk.write(&*file, spare, &header.encode(), 0)?;
+        if !frames.is_empty() {
+            disk.write(&*file, spare, frames, FRAMES_START)?;
+        }
         disk.sync_file(&*file, spare)?;
         let path = self.directory.join(segment_name(header.number));
         disk.rename(spare, &path)?;
@@ -195,19 +209,28 @@ impl Catalog {
     /// Pins the segment that holds `first` and all after it; `None` when it has gone.
     pub fn pin(&self, first: Seq) -> Option<Vec<Arc<Segment>>> {
         let list = self.list.lock();
-        let behind = list.partition_point(|segment| segment.header.first <= first);
-        let pinned: Vec<_> = list.iter().skip(behind.checked_sub(1)?).cloned().collect();
+        let holder = list.iter().rposition(|segment| segment.header.first <= first)?;
+        let pinned: Vec<_> = list.iter().skip(holder).cloned().collect();
         for segment in &pinned {
             segment.pins.fetch_add(1, Ordering::Relaxed);
         }
         Some(pinned)
     }
 
-    /// Takes segments whose entries are all at or below `up_to` off the front, except pinned ones and the last one.
-    pub fn purge(&self, disk: &Disk, up_to: Seq) -> Result<()> {
+    /// Takes segments whose entries are all at or below `up_to` off the front, except pinned ones, those that `retention`
+    /// keeps, and the last one.
+    pub fn purge(&self, disk: &Disk, up_to: Seq, retention: Retention, now_ms: u64) -> Result<()> {
         self.retire_while(disk, |list| {
-            let purged = |second: &Arc<Segment>| second.header.first.0 - 1 <= up_to.0;
-            list.get(1).is_some_and(purged) && list[0].pins.load(Ordering::Acquire) == 0
+            let Some(front) = list.front() else { return false };
+            let Some(end) = later_first(list, front.header.number) else {
+                return false;
+            };
+            let behind = list.iter().skip(1);
+            let bytes: u64 = behind.map(|segment| segment.header.file_bytes).sum();
+            // What is in a segment was written before the next one was made.
+            let newest_ms = list.get(1).map_or(now_ms, |next| next.header.made_ms);
+            let kept = bytes < retention.bytes || now_ms.saturating_sub(newest_ms) < retention.time.as_millis() as u64;
+            end.0 - 1 <= up_to.0 && front.pins.load(Ordering::Acquire) == 0 && !kept
         })
     }
 
@@ -256,6 +279,12 @@ impl Catalog {
         self.spares.lock().push(spare);
         Ok(())
     }
+}
+
+/// The first entry of all segments behind that one.
+fn later_first(list: &VecDeque<Arc<Segment>>, number: SegmentNumber) -> Option<Seq> {
+    let later = list.iter().rev().take_while(|segment| segment.header.number > number);
+    later.map(|segment| segment.header.first).min()
 }
 
 /// Gives a file exactly `bytes` bytes with space behind them, by writing zeros where the file system cannot reserve.

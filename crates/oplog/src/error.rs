@@ -40,6 +40,26 @@ pub enum LogError {
         /// The last entry.
         last: Seq,
     },
+    /// An entry for a place that is not the next one, or of a term that lies behind.
+    #[error("an entry for {given:?} of term {term}, but the next one is {next:?} after term {last_term}")]
+    NotNext {
+        /// The entry's place.
+        given: Seq,
+        /// Its term.
+        term: u64,
+        /// The place of the next entry.
+        next: Seq,
+        /// The term of the last one.
+        last_term: u64,
+    },
+    /// The entry waited for, or to be read next, was taken back.
+    #[error("the log was truncated at {from:?}, {wanted:?} is gone")]
+    Truncated {
+        /// The entry wanted.
+        wanted: Seq,
+        /// The first one that was taken back.
+        from: Seq,
+    },
     /// Entries that were wanted have been purged.
     #[error("{wanted:?} has been purged, the first entry is {first:?}")]
     Purged {
@@ -203,9 +223,12 @@ impl LogError {
     /// The sort of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Option { .. } | Self::EntryTooLarge { .. } | Self::NotAppended { .. } | Self::Purged { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Option { .. }
+            | Self::EntryTooLarge { .. }
+            | Self::NotAppended { .. }
+            | Self::NotNext { .. }
+            | Self::Purged { .. }
+            | Self::Truncated { .. } => ErrorKind::Invalid,
             Self::NoJournal | Self::Version { .. } | Self::Compressor(_) => ErrorKind::Unsupported,
             Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::Gap { .. } | Self::Behind { .. } => {
                 ErrorKind::Corrupt

@@ -10,7 +10,23 @@ fn segment() -> SegmentHeader {
         stamp: STAMP,
         first: Seq(42),
         file_bytes: 1 << 26,
+        made_ms: 1_700_000_000_000,
+        term_before: 4,
+        truncates: true,
+        version: VERSION,
     }
+}
+
+/// A segment header as the first format had it.
+fn segment_1() -> [u8; SEGMENT_HEADER_BYTES] {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
+    let newest = segment().encode();
+    bytes[..RESERVED_AT_1].copy_from_slice(&newest[..RESERVED_AT_1]);
+    put(&mut bytes, VERSION_AT, &VERSION_1.to_le_bytes());
+    put(&mut bytes, FLAGS_AT, &0_u32.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..SEGMENT_HEADER_BYTES_1 - CRC_BYTES]);
+    put(&mut bytes, SEGMENT_HEADER_BYTES_1 - CRC_BYTES, &crc.to_le_bytes());
+    bytes
 }
 
 fn frame() -> FrameHeader {
@@ -18,19 +34,25 @@ fn frame() -> FrameHeader {
         payload_crc: 0xDEAD_BEEF,
         stored_bytes: 1_000,
         raw_bytes: 5_000,
+        kind: FrameKind::Entries,
         entries: 7,
         codec: Codec::Zstd,
         first: Seq(99),
+        term: 5,
         group_start: 8_192,
     }
+}
+
+fn decode(bytes: &[u8], stamp: Stamp, offset: u64) -> Option<FrameHeader> {
+    FrameHeader::decode(bytes, &SegmentHeader { stamp, ..segment() }, offset)
 }
 
 #[test]
 fn headers_round_trip() {
     assert_eq!(SegmentHeader::decode(&segment().encode()), Ok(segment()));
     let encoded = frame().encode(STAMP, 9_000);
-    assert_eq!(FrameHeader::decode(&encoded, STAMP, 9_000), Some(frame()));
-    assert_eq!(frame().end(9_000), 10_040);
+    assert_eq!(decode(&encoded, STAMP, 9_000), Some(frame()));
+    assert_eq!(frame().end(&segment(), 9_000), 10_048);
     assert_eq!(frame().next_seq(), Seq(106));
 }
 
@@ -44,25 +66,17 @@ fn every_changed_bit_of_a_header_is_noticed() {
     for bit in 0..FRAME_HEADER_BYTES * 8 {
         let mut bytes = frame().encode(STAMP, 9_000);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(FrameHeader::decode(&bytes, STAMP, 9_000), None, "bit {bit}");
+        assert_eq!(decode(&bytes, STAMP, 9_000), None, "bit {bit}");
     }
 }
 
 #[test]
 fn a_frame_elsewhere_or_of_another_life_is_none() {
     let encoded = frame().encode(STAMP, 9_000);
-    assert_eq!(FrameHeader::decode(&encoded, STAMP, 9_008), None, "misdirected");
-    assert_eq!(
-        FrameHeader::decode(&encoded, Stamp(STAMP.0 + 1), 9_000),
-        None,
-        "recycled"
-    );
-    assert_eq!(FrameHeader::decode(&encoded[..39], STAMP, 9_000), None, "cut");
-    assert_eq!(
-        FrameHeader::decode(&[0; FRAME_HEADER_BYTES], STAMP, 9_000),
-        None,
-        "never written"
-    );
+    assert_eq!(decode(&encoded, STAMP, 9_008), None, "misdirected");
+    assert_eq!(decode(&encoded, Stamp(STAMP.0 + 1), 9_000), None, "recycled");
+    assert_eq!(decode(&encoded[..47], STAMP, 9_000), None, "cut");
+    assert_eq!(decode(&[0; FRAME_HEADER_BYTES], STAMP, 9_000), None, "never written");
 }
 
 #[test]
@@ -71,7 +85,7 @@ fn frames_that_cannot_be_are_none_in_spite_of_their_checksums() {
         let mut header = frame();
         change(&mut header);
         let encoded = header.encode(STAMP, 9_000);
-        assert_eq!(FrameHeader::decode(&encoded, STAMP, 9_000), None, "{header:?}");
+        assert_eq!(decode(&encoded, STAMP, 9_000), None, "{header:?}");
     };
     none(|header| header.entries = 0);
     none(|header| header.entries = 1_251);
@@ -81,12 +95,18 @@ fn frames_that_cannot_be_are_none_in_spite_of_their_checksums() {
     none(|header| header.group_start = FRAMES_START - 1);
     none(|header| header.group_start = 9_001);
     none(|header| header.first = Seq(u64::MAX));
-    for (at, value) in [(CODEC_AT, 5), (FRAME_RESERVED_AT, 1), (FRAME_RESERVED_AT + 2, 1)] {
+    for (at, value) in [
+        (CODEC_AT, 5),
+        (KIND_AT, 1),
+        (KIND_AT, 2),
+        (FRAME_RESERVED_AT, 1),
+        (FRAME_RESERVED_AT + 1, 1),
+    ] {
         let mut bytes = frame().encode(STAMP, 9_000);
         bytes[at] = value;
         let crc = frame_crc(&bytes, STAMP, 9_000);
         put(&mut bytes, FRAME_CRC_AT, &crc.to_le_bytes());
-        assert_eq!(FrameHeader::decode(&bytes, STAMP, 9_000), None, "byte {at}");
+        assert_eq!(decode(&bytes, STAMP, 9_000), None, "byte {at}");
     }
 }
 
@@ -96,11 +116,12 @@ fn newer_versions_are_told_apart_from_damage() {
     bytes[VERSION_AT] = 9;
     assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(9)));
     bytes[VERSION_AT] = 0;
-    let crc = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
-    put(&mut bytes, HEADER_CRC_AT, &crc.to_le_bytes());
+    let crc_at = SEGMENT_HEADER_BYTES - CRC_BYTES;
+    let crc = crc32c::crc32c(&bytes[..crc_at]);
+    put(&mut bytes, crc_at, &crc.to_le_bytes());
     let field = Damage::HeaderField {
         field: "version",
-        expected: 1,
+        expected: u64::from(VERSION),
         found: 0,
     };
     assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Damage(field)));
@@ -131,4 +152,68 @@ fn entry_lengths_are_bounded_by_what_is_there() {
     assert_eq!(entry_length(&[0xFF; 20]), None);
     assert_eq!(entry_length(&[0, 0, 0]), None);
     assert_eq!(entry_length(&[0; 4]), Some(0));
+}
+
+/// Frames of the first format have shorter headers, and no kinds and terms.
+#[test]
+fn the_first_format_is_read() {
+    let old = SegmentHeader::decode(&segment_1()).unwrap();
+    let expected = SegmentHeader {
+        made_ms: 0,
+        term_before: 0,
+        truncates: false,
+        version: VERSION_1,
+        ..segment()
+    };
+    assert_eq!(old, expected);
+    assert!(!old.is_current());
+    for bit in 0..SEGMENT_HEADER_BYTES_1 * 8 {
+        let mut bytes = segment_1();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(SegmentHeader::decode(&bytes).is_err(), "bit {bit}");
+    }
+    let mut bytes = frame().encode(STAMP, 9_000)[..FRAME_HEADER_BYTES_1].to_vec();
+    let crc = frame_crc(&bytes, STAMP, 9_000);
+    put(&mut bytes, FRAME_CRC_AT, &crc.to_le_bytes());
+    let header = FrameHeader::decode(&bytes, &old, 9_000).unwrap();
+    assert_eq!(header, FrameHeader { term: 0, ..frame() });
+    assert_eq!(header.end(&old, 9_000), 10_040);
+    bytes[KIND_AT] = 1;
+    let crc = frame_crc(&bytes, STAMP, 9_000);
+    put(&mut bytes, FRAME_CRC_AT, &crc.to_le_bytes());
+    assert_eq!(FrameHeader::decode(&bytes, &old, 9_000), None, "reserved then");
+}
+
+#[test]
+fn a_state_round_trips() {
+    let state = HardState {
+        term: 7,
+        vote: 3,
+        commit: Seq(41),
+    };
+    assert_eq!(HardState::decode(&state.encode()), Some(state));
+    assert_eq!(HardState::decode(&state.encode()[1..]), None);
+    let header = FrameHeader {
+        kind: FrameKind::State,
+        entries: 0,
+        raw_bytes: HARD_STATE_BYTES as u32,
+        stored_bytes: HARD_STATE_BYTES as u32,
+        codec: Codec::None,
+        ..frame()
+    };
+    assert_eq!(decode(&header.encode(STAMP, 9_000), STAMP, 9_000), Some(header));
+    assert_eq!(header.next_seq(), header.first, "it is no entry");
+    for wrong in [
+        FrameHeader { entries: 1, ..header },
+        FrameHeader {
+            raw_bytes: 25,
+            ..header
+        },
+        FrameHeader {
+            codec: Codec::Zstd,
+            ..header
+        },
+    ] {
+        assert_eq!(decode(&wrong.encode(STAMP, 9_000), STAMP, 9_000), None, "{wrong:?}");
+    }
 }

@@ -9,8 +9,11 @@
 //! into frames and puts them on disk; `recovery.rs` opens a directory after a crash; `scan.rs` walks the frames of a
 //! segment and tells a torn tail from damage; `format.rs` has every byte.
 //!
+//! What a replica set's member needs besides: entries have terms, a tail can be taken back ([`Log::truncate`]), a hard state is
+//! kept among the entries ([`Log::write_state`]), and what is only in memory can be read ([`Log::read_appended`]).
+//!
 //! Invariants: `Seq`s rise by one without holes; what [`Log::wait_durable`] acknowledged is found again after any crash;
-//! what is found after a crash is a prefix of what was appended; after a failed write or sync nothing is acknowledged any
+//! what is found after a crash is a prefix of what was appended and not taken back; after a failed write or sync nothing is acknowledged any
 //! more.
 
 mod buffer;
@@ -27,15 +30,16 @@ mod reader;
 mod recovery;
 mod scan;
 mod stats;
+mod terms;
 mod verify;
 mod waiters;
 mod writer;
 
 pub use error::{Damage, LogError, Result};
-pub use format::layout_description;
+pub use format::{HardState, layout_description};
 pub use limits::{ENTRY_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use log::Log;
-pub use options::{EngineAhead, FailureHandler, LogMode, LogOptions};
+pub use options::{EngineAhead, FailureHandler, LogMode, LogOptions, Retention};
 pub use pin::PinnedLog;
 pub use read_ahead::ReadAhead;
 pub use reader::LogReader;

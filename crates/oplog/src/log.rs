@@ -4,19 +4,23 @@
 //! I/O by the leader), and that of `waiters` (who leads, who sleeps; see there). Whoever needs durability and finds nobody
 //! flushing flushes itself; what is appended meanwhile makes the next group.
 //!
-//! Invariants: `durable <= last`; both only rise. `buffered` is the bytes from `durable` to `last`. Once `failure` is set
-//! nothing is acknowledged any more.
+//! Invariants: `durable <= last`; both rise, and fall only in [`Log::truncate`], which is noted in `truncations` before. `buffered` is
+//! the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::Catalog;
 use crate::disk::{Disk, SYNC_DIRECTORY};
-use crate::format::ENTRY_LENGTH_BYTES;
+use crate::format::{ENTRY_LENGTH_BYTES, HARD_STATE_BYTES, HardState};
 use crate::limits::{ENTRY_BYTES_MAX, flush_soon_bytes, group_bytes};
+use crate::reader::Extent;
 use crate::recovery::recover;
 use crate::stats::add;
+use crate::terms::Terms;
 use crate::waiters::{Lead, Turn, Waiters};
-use crate::writer::Writer;
-use crate::{FailureHandler, LogError, LogMode, LogOptions, LogReader, LogStats, PinnedLog, ReadAhead, Result};
+use crate::writer::{LogEnd, Writer};
+use crate::{
+    FailureHandler, LogError, LogMode, LogOptions, LogReader, LogStats, PinnedLog, ReadAhead, Result, Retention,
+};
 use engine::Seq;
 use rcu::thread::{self, JoinHandle};
 use rcu::{Condvar, Mutex};
@@ -31,6 +35,9 @@ const SPIN: Duration = Duration::from_micros(30);
 const SPIN_ROUNDS_MAX: u32 = 4_000;
 /// How often a waiter asks whether its wait is to be ended.
 const WAIT_SLICE: Duration = Duration::from_millis(10);
+
+/// Behind every entry.
+const SEQ_NEVER: Seq = Seq(u64::MAX);
 
 /// Asked by a waiter now and then: false ends its wait.
 type GoOn<'g> = Option<&'g dyn Fn() -> bool>;
@@ -59,6 +66,16 @@ pub(crate) struct Shared {
     durable: AtomicU64,
     buffered: AtomicUsize,
     entry_bytes: AtomicU64,
+    retention: Retention,
+    terms: Mutex<Terms>,
+    /// The first entry of each tail that was taken back, in the order of the calls.
+    truncations: Mutex<Vec<Seq>>,
+    /// Its length, for those who look every time.
+    truncation_count: AtomicUsize,
+    /// The newest one, perhaps not yet on disk.
+    hard_state: Mutex<Option<HardState>>,
+    states_appended: AtomicU64,
+    states_durable: AtomicU64,
     failure: OnceLock<Arc<str>>,
     /// Set with the buffer locked.
     closed: AtomicBool,
@@ -90,14 +107,22 @@ impl Log {
     pub fn open(env: &Env, options: LogOptions, durable: Seq) -> Result<Log> {
         options.check()?;
         let disk = Disk::new(env);
-        let found = recover(&disk, &options, durable, &*env.random)?;
+        let found = recover(&disk, &options, durable, env)?;
+        let mut terms = found.terms;
+        terms.reach_back_to(found.last.next());
+        let term = terms.last();
+        let end = LogEnd {
+            tail: found.tail,
+            next_number: found.next_number,
+            state: found.state,
+            term,
+        };
         let writer = Writer::new(
-            found.tail,
-            found.next_number,
+            end,
             options.segment_bytes,
             options.codec,
             group_bytes(options.buffer_bytes_max),
-            env.random.clone(),
+            env,
         )?;
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shared = Arc::new(Shared {
@@ -112,13 +137,20 @@ impl Log {
             clock: env.clock.clone(),
             disk,
             catalog: found.catalog,
-            buffer: Mutex::new(Buffer::new(found.last.next(), options.frame_bytes)),
+            buffer: Mutex::new(Buffer::new(found.last.next(), term, options.frame_bytes)),
             writer: Mutex::new(writer),
             last: AtomicU64::new(found.last.0),
             opened_at: found.last,
             durable: AtomicU64::new(found.last.0),
             buffered: AtomicUsize::new(0),
             entry_bytes: AtomicU64::new(0),
+            retention: options.retention,
+            terms: Mutex::new(terms),
+            truncations: Mutex::default(),
+            truncation_count: AtomicUsize::new(0),
+            hard_state: Mutex::new(found.state),
+            states_appended: AtomicU64::new(0),
+            states_durable: AtomicU64::new(0),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
             full: AtomicBool::new(false),
@@ -145,7 +177,19 @@ impl Log {
     ///
     /// Errors: `EntryTooLarge`; `BufferFull` when callers ignore [`Log::wait_for_room`]; `Failed`, `Closed`. After an error
     /// nothing was appended. Cost: about 50 ns and the copy.
+    ///
+    /// It has the term of the entry before it; of the first one that is 0.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Seq> {
+        self.append_entry(None, parts)
+    }
+
+    /// As [`Log::append`], for a place that the caller knows to be the next one, and with a term that is not below that of the
+    /// entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off.
+    pub fn append_at(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
+        self.append_entry(Some((seq, term)), parts).map(drop)
+    }
+
+    fn append_entry(&self, place: Option<(Seq, u64)>, parts: &[&[u8]]) -> Result<Seq> {
         let shared = &*self.shared;
         let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
         if bytes > ENTRY_BYTES_MAX {
@@ -157,6 +201,9 @@ impl Log {
         let mut buffer = shared.buffer.lock();
         shared.check_open()?;
         if shared.mode == LogMode::Off {
+            if place.is_some() {
+                return Err(LogError::NoJournal);
+            }
             shared.entry_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             return Ok(Seq(shared.last.fetch_add(1, Ordering::Release) + 1));
         }
@@ -164,7 +211,24 @@ impl Log {
         if before > shared.buffer_bytes_refused {
             return Err(LogError::BufferFull { bytes: before });
         }
-        let seq = buffer.push(parts, bytes);
+        let (next, last_term) = buffer.end();
+        let term = match place {
+            None => last_term,
+            Some((seq, term)) if seq == next && term >= last_term => term,
+            Some((given, term)) => {
+                return Err(LogError::NotNext {
+                    given,
+                    term,
+                    next,
+                    last_term,
+                });
+            }
+        };
+        if term != last_term {
+            shared.terms.lock().note(next, term);
+        }
+        let seq = buffer.push(term, parts, bytes);
+        debug_assert_eq!(seq.0, shared.last.load(Ordering::Relaxed) + 1, "no hole, nothing twice");
         shared.last.store(seq.0, Ordering::Release);
         // Written under the lock only, so the counter needs no atomic addition.
         let entry_bytes = shared.entry_bytes.load(Ordering::Relaxed) + bytes as u64;
@@ -176,6 +240,104 @@ impl Log {
             shared.ask(|duty| duty.flush_soon = true);
         }
         Ok(seq)
+    }
+
+    /// Takes the entries from `from` on back, those on disk too: on return no crash brings them back, and `from` is the next
+    /// place to append at. Not on disk they are forgotten; of those that are, a new segment says that they are void. Waits for
+    /// entries that went, and readers that have passed `from`, get `Truncated`. Nothing happens when there are none.
+    ///
+    /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`: nothing was taken
+    /// back; `Failed`, `Closed`, `NoJournal`.
+    pub fn truncate(&self, from: Seq) -> Result<()> {
+        let shared = &*self.shared;
+        if shared.mode == LogMode::Off {
+            return Err(LogError::NoJournal);
+        }
+        // Waits for a group under way; without the writer nobody begins another.
+        let mut writer = shared.writer.lock();
+        shared.check_open()?;
+        if from > self.last_seq() {
+            return Ok(());
+        }
+        let first = self.first_seq();
+        if from < first {
+            return Err(LogError::Purged { wanted: from, first });
+        }
+        let term = self.term_of(Seq(from.0 - 1))?;
+        let durable = self.durable_seq();
+        let place = (&shared.disk, &shared.catalog);
+        let bytes = match writer.truncate(from, term, durable, place, &shared.buffer) {
+            Err(error @ LogError::OutOfSpace { .. }) => return Err(error),
+            Err(error) => {
+                let failed = shared.fail(&error);
+                drop(writer);
+                shared.waiters.wake_all();
+                return Err(failed);
+            }
+            Ok(bytes) => bytes,
+        };
+        // Noted before the marks fall: whoever sees a mark that fell looks at the note first.
+        {
+            let mut truncations = shared.truncations.lock();
+            truncations.push(from);
+            shared.truncation_count.store(truncations.len(), Ordering::Release);
+        }
+        shared.terms.lock().truncate(from);
+        shared.buffered.fetch_sub(bytes, Ordering::Relaxed);
+        let last = from.0 - 1;
+        shared.durable.store(durable.0.min(last), Ordering::Release);
+        shared.last.store(last, Ordering::Release);
+        drop(writer);
+        shared.waiters.wake_all();
+        Ok(())
+    }
+
+    /// Keeps a hard state; on return it is on disk, with everything appended before. Every later segment begins with the newest
+    /// one, so that purging does not lose it. Errors: those of [`Log::wait_durable`].
+    pub fn write_state(&self, state: HardState) -> Result<()> {
+        let shared = &*self.shared;
+        if shared.mode == LogMode::Off {
+            return Err(LogError::NoJournal);
+        }
+        let number = {
+            let mut buffer = shared.buffer.lock();
+            shared.check_open()?;
+            buffer.push_state(&state);
+            *shared.hard_state.lock() = Some(state);
+            shared.buffered.fetch_add(HARD_STATE_BYTES, Ordering::Relaxed);
+            shared.states_appended.fetch_add(1, Ordering::Relaxed) + 1
+        };
+        let served = || shared.states_durable.load(Ordering::Acquire) >= number;
+        // No entry stands for a state: whoever waits for one is woken when it is its turn to lead.
+        shared.flush_until(SEQ_NEVER, &served, None)
+    }
+
+    /// The hard state written last, if any ever was.
+    pub fn hard_state(&self) -> Option<HardState> {
+        *self.shared.hard_state.lock()
+    }
+
+    /// The term of an entry, or of the one before the first that can be read. `Purged`, `NotAppended`. Reads the disk only for
+    /// what is older than the engine's mark was at opening.
+    pub fn term_of(&self, seq: Seq) -> Result<u64> {
+        let shared = &*self.shared;
+        let last = self.last_seq();
+        if seq > last {
+            return Err(LogError::NotAppended { seq, last });
+        }
+        if let Some(term) = shared.terms.lock().of(seq) {
+            return Ok(term);
+        }
+        if let Some(first) = shared.catalog.first()
+            && first.header.first == seq.next()
+        {
+            return Ok(first.header.term_before);
+        }
+        let mut reader = self.read(seq)?;
+        match reader.next() {
+            Some(entry) => entry.map(|_| reader.term()),
+            None => Err(LogError::Truncated { wanted: seq, from: seq }),
+        }
     }
 
     /// Returns when the entry `seq` and all before it are on disk. Flushes itself when nobody else does; otherwise waits for
@@ -206,6 +368,27 @@ impl Log {
             return Err(LogError::NotAppended { seq, last });
         }
         self.shared.flush_to(seq, go_on)
+    }
+
+    /// Waits until an entry behind `seq` is on disk, for as long as `go_on` says; false when that ended it. Makes nobody flush.
+    pub fn wait_beyond(&self, seq: Seq, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let shared = &*self.shared;
+        if shared.mode == LogMode::Off {
+            return Err(LogError::NoJournal);
+        }
+        let served = || self.durable_seq() > seq;
+        loop {
+            if served() {
+                return Ok(true);
+            }
+            shared.check_open()?;
+            let Some(ticket) = shared.waiters.enter_reading(seq.next(), served) else {
+                return Ok(true);
+            };
+            if !shared.waiters.sleep(ticket, served, || !go_on(), Some(WAIT_SLICE)) {
+                return Ok(false);
+            }
+        }
     }
 
     /// Brings everything appended so far to disk, and returns the durable mark. With the log off it only returns the mark.
@@ -247,12 +430,21 @@ impl Log {
 
     /// A reader of the durable entries from `from` on, which may lie in the future. `Purged` when it is gone.
     pub fn read(&self, from: Seq) -> Result<LogReader> {
+        self.reader(from, Extent::Durable)
+    }
+
+    /// As [`Log::read`], of everything appended, what is only in memory included. A crash may take such entries back.
+    pub fn read_appended(&self, from: Seq) -> Result<LogReader> {
+        self.reader(from, Extent::Appended)
+    }
+
+    fn reader(&self, from: Seq, extent: Extent) -> Result<LogReader> {
         self.shared.check_open()?;
         let first = self.first_seq();
         if from < first {
             return Err(LogError::Purged { wanted: from, first });
         }
-        Ok(LogReader::new(self.shared.clone(), from))
+        Ok(LogReader::new(self.shared.clone(), from, extent))
     }
 
     /// Like [`Log::read`], by a thread of its own that reads, checks and decompresses ahead of the caller.
@@ -264,7 +456,7 @@ impl Log {
         })
     }
 
-    /// Recycles the segments whose entries are all at or below `up_to`. Does file operations on the caller's thread, beside
+    /// Recycles the segments whose entries are all at or below `up_to`, but for what [`crate::Retention`] keeps. Does file operations on the caller's thread, beside
     /// appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log (`Failed`).
     pub fn purge(&self, up_to: Seq) -> Result<()> {
         let shared = &*self.shared;
@@ -272,7 +464,12 @@ impl Log {
         if shared.mode == LogMode::Off {
             return Ok(());
         }
-        let result = shared.catalog.purge(&shared.disk, up_to);
+        let result = shared.catalog.purge(
+            &shared.disk,
+            up_to,
+            shared.retention,
+            shared.clock.now_ms().max(0) as u64,
+        );
         result.map_err(|error| match error {
             LogError::Io {
                 operation: SYNC_DIRECTORY,
@@ -399,9 +596,22 @@ impl Shared {
 
     /// Leads or follows until `seq`, which has been appended, is durable.
     fn flush_to(&self, seq: Seq, go_on: GoOn<'_>) -> Result<()> {
-        let served = || self.durable_seq() >= seq;
+        self.flush_until(seq, &|| self.durable_seq() >= seq, go_on)
+    }
+
+    /// As [`Shared::flush_to`], for what `served` says. At the latest when everything that was appended before is on disk, it
+    /// must.
+    fn flush_until(&self, seq: Seq, served: &dyn Fn() -> bool, go_on: GoOn<'_>) -> Result<()> {
         let over = || go_on.is_some_and(|go_on| !go_on());
+        let truncations = self.truncation_count.load(Ordering::Acquire);
         loop {
+            if seq != SEQ_NEVER
+                && let Some(from) = self.truncated_since(truncations)
+                && from <= seq
+            {
+                // There may be another entry at its place by now.
+                return Err(LogError::Truncated { wanted: seq, from });
+            }
             if served() {
                 return Ok(());
             }
@@ -409,11 +619,11 @@ impl Shared {
             if self.over.load(Ordering::Acquire) {
                 return Err(LogError::Closed);
             }
-            if self.waiters.is_led() && self.spin(seq) {
+            if self.waiters.is_led() && self.spin(served) {
                 continue;
             }
-            match self.waiters.enter(seq, || self.durable_seq()) {
-                Turn::Served => return Ok(()),
+            match self.waiters.enter(seq, served) {
+                Turn::Served => {}
                 Turn::Lead(lead) => {
                     self.lead(&lead)?;
                     lead.leave(self.durable_seq());
@@ -426,6 +636,29 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// The earliest entry that was taken back since there were so many truncations.
+    pub fn truncated_since(&self, truncations: usize) -> Option<Seq> {
+        if self.truncation_count.load(Ordering::Acquire) == truncations {
+            return None;
+        }
+        self.truncations.lock()[truncations..].iter().min().copied()
+    }
+
+    /// How many truncations there were.
+    pub fn truncations(&self) -> usize {
+        self.truncation_count.load(Ordering::Acquire)
+    }
+
+    /// The last entry appended.
+    pub fn last_seq(&self) -> Seq {
+        Seq(self.last.load(Ordering::Acquire))
+    }
+
+    /// Entries that are in memory still.
+    pub fn buffered(&self, from: Seq) -> Option<BufferedEntries> {
+        self.buffer.lock().read(from)
     }
 
     /// Takes what is buffered and flushes groups until nothing taken is left.
@@ -441,10 +674,11 @@ impl Shared {
                     return Ok(());
                 }
                 Ok(Some(flushed)) => {
-                    debug_assert!(
-                        flushed.last > self.durable_seq() && flushed.last.0 <= self.last.load(Ordering::Acquire)
-                    );
+                    debug_assert!(flushed.last >= self.durable_seq() && flushed.last <= self.last_seq());
                     self.durable.store(flushed.last.0, Ordering::Release);
+                    self.states_durable.fetch_add(flushed.states, Ordering::Release);
+                    // After the mark has risen: a reader finds each entry in memory or on disk.
+                    writer.forget(flushed.chunks, &self.buffer);
                     self.buffered.fetch_sub(flushed.raw_bytes, Ordering::Relaxed);
                     if flushed.more {
                         lead.served(flushed.last);
@@ -474,14 +708,14 @@ impl Shared {
     }
 
     /// Spins for a moment, unless enough others do; true when there may be something to do.
-    fn spin(&self, seq: Seq) -> bool {
+    fn spin(&self, served: &dyn Fn() -> bool) -> bool {
         let allowed = self.spinners.fetch_add(1, Ordering::Relaxed) < self.spinners_max;
         let mut done = false;
         if allowed {
             let until = self.clock.monotonic() + SPIN;
             for _ in 0..SPIN_ROUNDS_MAX {
                 std::hint::spin_loop();
-                done = self.durable_seq() >= seq || !self.waiters.is_led();
+                done = served() || !self.waiters.is_led();
                 if done || self.clock.monotonic() > until {
                     break;
                 }
@@ -505,8 +739,7 @@ impl Shared {
                 return;
             }
             // A full disk is met again, and a failure is reported, where somebody can act on it.
-            let last = Seq(self.last.load(Ordering::Acquire));
-            let _ = self.flush_to(last, None);
+            let _ = self.flush_to(self.last_seq(), None);
             if asked.prepare_spare && self.catalog.needs_spare() {
                 let _ = self.catalog.prepare_spare(&self.disk);
             }

@@ -35,6 +35,16 @@ pub enum EngineAhead {
     BeginBehind,
 }
 
+/// What [`Log::purge`](crate::Log::purge) leaves although the engine does not need it: history for members of a replica set that
+/// come back, change streams, restoring to a point in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// At least so many bytes of segments behind what goes.
+    pub bytes: u64,
+    /// Nothing that may be younger.
+    pub time: Duration,
+}
+
 /// Options of [`crate::Log::open`]; start from [`LogOptions::new`].
 #[derive(Clone)]
 pub struct LogOptions {
@@ -58,6 +68,8 @@ pub struct LogOptions {
     /// `append` refuses while more bytes than this are not yet on disk: the last resort against callers that never wait. Each
     /// that has just waited may append an entry of any length, so it lies far above.
     pub buffer_bytes_refused: usize,
+    /// What purging leaves.
+    pub retention: Retention,
     /// Recycled segment files kept for reuse.
     pub spare_segments_max: usize,
     /// Run the background flusher. Without it (simulation) entries reach the disk by `flush` and `wait_durable` only.
@@ -79,6 +91,7 @@ impl LogOptions {
             engine_ahead: EngineAhead::Refuse,
             buffer_bytes_max: BUFFER_BYTES_MOST as usize,
             buffer_bytes_refused: BUFFER_BYTES_REFUSED,
+            retention: Retention::default(),
             spare_segments_max: 2,
             background: true,
             on_failure: None,

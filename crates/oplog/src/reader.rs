@@ -1,10 +1,10 @@
 //! Reads entries back, at replay and while the log runs.
 //!
-//! Sees what is durable and nothing else. Holds at most one frame, and the segment it reads: a segment that is purged
+//! Sees what is durable, and what is only in memory where it was asked to. Holds at most one frame, and the segment it reads: a segment that is purged
 //! meanwhile keeps its bytes for readers that have opened it.
 
 use crate::catalog::Segment;
-use crate::format::{ENTRY_LENGTH_BYTES, entry_length};
+use crate::format::{ENTRY_LENGTH_BYTES, FrameHeader, entry_length};
 use crate::log::Shared;
 use crate::scan::{Scanner, SegmentFile, unpack};
 use crate::{Damage, LogError, Result};
@@ -14,16 +14,31 @@ use engine::Seq;
 use std::sync::Arc;
 use vfs::Access;
 
-/// Yields `(Seq, entry)` in order from where [`crate::Log::read`] was asked to start, up to the durable mark of the moment.
-/// After `None` it can be asked again: it goes on when more is durable. After an error it is at its end for ever.
+/// How far a reader reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Durable,
+    Appended,
+}
+
+/// Yields `(Seq, entry)` in order from where [`crate::Log::read`] was asked to start, up to the durable mark of the moment
+/// ([`crate::Log::read_appended`]: to the last entry). After `None` it can be asked again: it goes on when more is durable. After an error it is at its end for ever.
 pub struct LogReader {
     shared: Arc<Shared>,
+    extent: Extent,
+    /// Truncations it has heeded.
+    truncations: usize,
     /// The entry to yield next.
     next: Seq,
     place: Option<Place>,
     /// What is left of the frame: raw bytes from the entry `frame_next` on.
     frame: Bytes,
     frame_next: Seq,
+    /// What the frame has from here on was taken back.
+    frame_end: Option<Seq>,
+    frame_term: u64,
+    /// The term of the entry yielded last.
+    term: u64,
     unpacker: Decompressor,
     ended: bool,
 }
@@ -35,13 +50,18 @@ struct Place {
 }
 
 impl LogReader {
-    pub(crate) fn new(shared: Arc<Shared>, from: Seq) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, from: Seq, extent: Extent) -> Self {
         Self {
+            truncations: shared.truncations(),
             shared,
+            extent,
             next: from,
             place: None,
             frame: Bytes::new(),
             frame_next: from,
+            frame_end: None,
+            frame_term: 0,
+            term: 0,
             unpacker: Decompressor::new(),
             ended: false,
         }
@@ -52,23 +72,55 @@ impl LogReader {
         self.next
     }
 
+    /// The term of the entry yielded last; 0 before the first.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// What was read ahead may have been taken back.
+    fn heed_truncations(&mut self) -> Result<()> {
+        if let Some(from) = self.shared.truncated_since(self.truncations) {
+            if self.next > from {
+                return Err(LogError::Truncated {
+                    wanted: self.next,
+                    from,
+                });
+            }
+            self.truncations = self.shared.truncations();
+            self.frame = Bytes::new();
+            self.place = None;
+        }
+        Ok(())
+    }
+
     fn step(&mut self) -> Result<Option<(Seq, Bytes)>> {
         loop {
+            self.heed_truncations()?;
             while !self.frame.is_empty() {
                 let length = entry_length(&self.frame).expect("`unpack` has checked the entries");
                 self.frame.advance(ENTRY_LENGTH_BYTES);
                 let entry = self.frame.split_to(length);
                 let seq = self.frame_next;
+                if self.frame_end.is_some_and(|end| seq >= end) {
+                    self.frame = Bytes::new();
+                    break;
+                }
                 self.frame_next = seq.next();
                 if seq >= self.next {
                     self.next = seq.next();
+                    self.term = self.frame_term;
                     return Ok(Some((seq, entry)));
                 }
             }
-            if self.next > self.shared.durable_seq() {
+            if self.next <= self.shared.durable_seq() {
+                self.next_frame()?;
+            } else if self.extent == Extent::Durable || self.next > self.shared.last_seq() {
                 return Ok(None);
+            } else if let Some(found) = self.shared.buffered(self.next) {
+                (self.frame, self.frame_next) = (found.raw, self.next);
+                (self.frame_end, self.frame_term) = (None, found.term);
             }
-            self.next_frame()?;
+            // Otherwise it reached the disk, or was taken back, just now.
         }
     }
 
@@ -76,12 +128,15 @@ impl LogReader {
     fn next_frame(&mut self) -> Result<()> {
         let wanted = self.next;
         let mut place = self.place_for(wanted)?;
+        let end = self.shared.catalog.end_of(place.segment.header.number);
         let due = place.scanner.next_seq();
         let result = load_frame(&mut place.scanner, wanted, &mut self.unpacker);
         self.place = Some(place);
         match result {
-            Ok(Some((first, raw))) => {
-                self.frame_next = first;
+            Ok(Some((header, raw))) => {
+                self.frame_next = header.first;
+                self.frame_end = end;
+                self.frame_term = header.term;
                 self.frame = raw.into();
                 Ok(())
             }
@@ -104,19 +159,14 @@ impl LogReader {
             wanted,
             first: self.shared.first_seq(),
         };
-        let mut segment = match self.place.take() {
-            None => catalog.find(wanted).ok_or_else(purged)?,
-            Some(place) => match catalog.after(place.segment.header.number) {
-                Some(next) if next.header.first == place.scanner.next_seq() => next,
-                _ => return Ok(place),
-            },
-        };
-        // A segment stays empty when the entry it was made for did not fit.
-        while let Some(next) = catalog.after(segment.header.number)
-            && next.header.first <= segment.header.first
+        if let Some(place) = self.place.take()
+            && catalog
+                .end_of(place.segment.header.number)
+                .is_none_or(|end| wanted < end)
         {
-            segment = next;
+            return Ok(place);
         }
+        let segment = catalog.find(wanted).ok_or_else(purged)?;
         let file = match SegmentFile::open(&*self.shared.disk.fs, &segment.path, Access::Read) {
             Err(LogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 return Err(purged());
@@ -131,9 +181,13 @@ impl LogReader {
     }
 }
 
-/// The next frame's first entry and raw bytes; `None` for a frame wholly before `wanted`, which is not unpacked. There must
+/// The next frame's header and raw bytes; `None` for a frame wholly before `wanted`, which is not unpacked. There must
 /// be a frame, since what is wanted is durable.
-fn load_frame(scanner: &mut Scanner, wanted: Seq, unpacker: &mut Decompressor) -> Result<Option<(Seq, Vec<u8>)>> {
+fn load_frame(
+    scanner: &mut Scanner,
+    wanted: Seq,
+    unpacker: &mut Decompressor,
+) -> Result<Option<(FrameHeader, Vec<u8>)>> {
     for attempt in 0..2 {
         if attempt > 0 {
             // What was read ahead may be older than the frame.
@@ -143,7 +197,7 @@ fn load_frame(scanner: &mut Scanner, wanted: Seq, unpacker: &mut Decompressor) -
             None => continue,
             Some(frame) if frame.header.next_seq() <= wanted => return Ok(None),
             Some(frame) => match unpack(&frame, unpacker) {
-                Ok(raw) => return Ok(Some((frame.header.first, raw))),
+                Ok(raw) => return Ok(Some((frame.header, raw))),
                 Err(damage) => (frame.offset, damage),
             },
         };

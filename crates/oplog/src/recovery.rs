@@ -1,6 +1,7 @@
 //! Opens a directory, perhaps after a crash.
 //!
-//! 1. Read every segment's header; their numbers must follow each other, their first entries must not fall.
+//! 1. Read every segment's header; their numbers must follow each other, their first entries must not fall but where a segment
+//!    takes entries back.
 //! 2. Walk the frames from the segment that holds the entry after the engine's durable mark. Every segment but the last
 //!    must reach the next one's first entry: it was synced before the next one was made.
 //! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage; otherwise a
@@ -14,16 +15,17 @@
 
 use crate::catalog::{Catalog, Segment, new_stamp, segment_name, segment_number};
 use crate::disk::{Disk, failure};
-use crate::format::{FRAME_HEADER_BYTES, FRAMES_START, SegmentHeader, SegmentNumber};
+use crate::format::{FRAME_HEADER_BYTES, FrameKind, HardState, SegmentHeader, SegmentNumber, VERSION};
 use crate::limits::SCAN_WINDOW_BYTES;
 use crate::scan::{Scanner, SegmentFile};
-use crate::writer::Tail;
+use crate::terms::Terms;
+use crate::writer::{Tail, create_segment};
 use crate::{Damage, EngineAhead, LogError, LogMode, LogOptions, Result};
 use engine::Seq;
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{Access, Random, create_directory_durably};
+use vfs::{Access, Env, create_directory_durably};
 
 /// What was found, ready to be continued.
 pub(crate) struct Recovered {
@@ -33,9 +35,21 @@ pub(crate) struct Recovered {
     pub next_number: SegmentNumber,
     /// The last entry, or the engine's mark when that is later.
     pub last: Seq,
+    /// The newest hard state.
+    pub state: Option<HardState>,
+    pub terms: Terms,
 }
 
-pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, random: &dyn Random) -> Result<Recovered> {
+/// What a walk over the segments found.
+#[derive(Default)]
+struct Walked {
+    /// At the end of the last segment; `None` when there is none.
+    end: Option<Scanner>,
+    state: Option<HardState>,
+    terms: Terms,
+}
+
+pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env) -> Result<Recovered> {
     let directory = options.directory.as_path();
     let writable = options.mode == LogMode::On;
     let names = list_directory(disk, directory, writable)?;
@@ -46,7 +60,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, random: &
     let segments = read_headers(disk, directory, &numbers, durable, writable)?;
     let next_number = numbers.last().map_or(1, |last| last.0.saturating_add(1));
     let next_number = SegmentNumber(next_number);
-    if let Some(first) = segments.first().map(|segment| segment.header.first)
+    if let Some(first) = segments.iter().map(|segment| segment.header.first).min()
         && first > durable.next()
     {
         let directory = directory.to_owned();
@@ -59,7 +73,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, random: &
     for segment in &segments {
         catalog.push(segment.clone());
     }
-    let end = walk(disk, &segments, durable, writable)?;
+    let Walked { end, state, mut terms } = walk(disk, &segments, durable, writable)?;
     let last = end.as_ref().map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
     if last < durable && options.engine_ahead == EngineAhead::Refuse {
         return Err(LogError::Behind {
@@ -74,37 +88,38 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, random: &
     };
     if last < durable {
         drop((end, segments));
+        terms.begin(durable.next());
+        let mut recovered = Recovered {
+            catalog,
+            tail: None,
+            next_number,
+            last: durable,
+            state,
+            terms,
+        };
         if !writable {
-            catalog.forget_all();
-            return Ok(Recovered {
-                catalog,
-                tail: None,
-                next_number,
-                last: durable,
-            });
+            recovered.catalog.forget_all();
+            return Ok(recovered);
         }
-        catalog.retire_all(disk)?;
+        recovered.catalog.retire_all(disk)?;
         // An empty segment says where the log begins: without it the next start would take this log for one that was lost.
         let header = SegmentHeader {
             number: next_number,
-            stamp: new_stamp(random),
+            stamp: new_stamp(&*env.random),
             first: durable.next(),
             file_bytes: options.segment_bytes,
+            made_ms: env.clock.now_ms().max(0) as u64,
+            term_before: recovered.terms.last(),
+            truncates: false,
+            version: VERSION,
         };
-        let (segment, file) = catalog.create(disk, header)?;
-        return Ok(Recovered {
-            catalog,
-            tail: Some(Tail {
-                segment,
-                file,
-                offset: FRAMES_START,
-            }),
-            next_number: SegmentNumber(next_number.0 + 1),
-            last: durable,
-        });
+        recovered.tail = Some(create_segment(disk, &recovered.catalog, header, state.as_ref())?);
+        recovered.next_number = SegmentNumber(next_number.0 + 1);
+        return Ok(recovered);
     }
     let tail = match (end, segments.last()) {
-        (Some(scanner), Some(segment)) if writable => Some(Tail {
+        // To one of an older format nothing is appended: the next entry begins a new one.
+        (Some(scanner), Some(segment)) if writable && segment.header.is_current() => Some(Tail {
             segment: segment.clone(),
             file: scanner.segment().file.clone(),
             offset: scanner.offset(),
@@ -116,6 +131,8 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, random: &
         tail,
         next_number,
         last,
+        state,
+        terms,
     })
 }
 
@@ -154,7 +171,11 @@ fn read_headers(
             return Err(field("number", number.0, segment.header.number.0));
         }
         let first = segment.header.first;
-        let earliest = segments.last().map_or(Seq(1), |previous| previous.header.first);
+        // One that takes entries back begins at the first of them.
+        let earliest = match segments.last() {
+            Some(previous) if !segment.header.truncates => previous.header.first,
+            _ => Seq(1),
+        };
         if first < earliest {
             return Err(field("first_seq", earliest.0, first.0));
         }
@@ -181,40 +202,56 @@ fn read_headers(
     Ok(segments)
 }
 
-/// Checks every frame from the segment with the entry after `durable` on; returns the walk at the end of the last segment.
-fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) -> Result<Option<Scanner>> {
-    let behind = segments.partition_point(|segment| segment.header.first <= durable.next());
-    let mut rest = segments.iter().skip(behind.saturating_sub(1)).peekable();
+/// Checks every frame from the segment with the entry after `durable` on.
+fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) -> Result<Walked> {
+    // The last one that begins there or before: earlier ones have nothing of it, or what was taken back.
+    let holder = segments
+        .iter()
+        .rposition(|segment| segment.header.first <= durable.next());
+    let mut rest = segments.iter().skip(holder.unwrap_or(0)).peekable();
+    let mut walked = Walked::default();
     while let Some(segment) = rest.next() {
-        let until = rest.peek().map(|next| next.header.first);
-        let access = if writable && until.is_none() {
+        let next = rest.peek().map(|next| next.header);
+        let access = if writable && next.is_none() {
             Access::ReadWrite
         } else {
             Access::Read
         };
+        walked.terms.begin_segment(&segment.header);
         let mut scanner = Scanner::new(SegmentFile::open(&*disk.fs, &segment.path, access)?);
-        while until.is_none_or(|until| scanner.next_seq() < until) {
-            let Some(frame) = scanner.next_frame()? else { break };
-            segment.mark(frame.header.first, frame.offset);
+        // To its end, even where the next one takes entries back: a state may stand behind them.
+        while let Some(frame) = scanner.next_frame()? {
+            match frame.header.kind {
+                FrameKind::Entries => {
+                    walked.terms.note(frame.header.first, frame.header.term);
+                    segment.mark(frame.header.first, frame.offset);
+                }
+                FrameKind::State => walked.state = HardState::decode(frame.payload),
+            }
         }
-        let Some(until) = until else { return Ok(Some(scanner)) };
-        let damage = match scanner.next_seq().cmp(&until) {
+        let Some(next) = next else {
+            walked.end = Some(scanner);
+            return Ok(walked);
+        };
+        let damage = match scanner.next_seq().cmp(&next.first) {
             Ordering::Equal => continue,
+            Ordering::Greater if next.truncates => continue,
             Ordering::Less => Damage::Frame,
             Ordering::Greater => Damage::FrameSeq {
-                expected: until,
+                expected: next.first,
                 found: scanner.next_seq(),
             },
         };
         return Err(scanner.segment().corrupt(scanner.offset(), damage));
     }
-    Ok(None)
+    Ok(walked)
 }
 
 /// Steps 3 and 4.
 fn settle_tail(disk: &Disk, mut scanner: Scanner) -> Result<Scanner> {
     let stale = scanner.stale_frames()?;
-    let SegmentFile { file, path, .. } = scanner.segment();
+    let SegmentFile { file, path, header } = scanner.segment();
+    let header_bytes = header.frame_header_bytes();
     let end = scanner.offset();
     let mut offset = scanner.group_start().unwrap_or(end);
     let mut buffer = vec![0; SCAN_WINDOW_BYTES];
@@ -226,7 +263,7 @@ fn settle_tail(disk: &Disk, mut scanner: Scanner) -> Result<Scanner> {
         offset += part.len() as u64;
     }
     for &offset in &stale {
-        disk.write(&**file, path, &[0; FRAME_HEADER_BYTES], offset)?;
+        disk.write(&**file, path, &[0; FRAME_HEADER_BYTES][..header_bytes], offset)?;
     }
     disk.sync_file(&**file, path)?;
     Ok(scanner)

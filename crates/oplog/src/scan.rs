@@ -6,8 +6,8 @@
 
 use crate::disk::failure;
 use crate::format::{
-    FRAME_ALIGN, FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
-    VERSION, entry_length,
+    FRAME_ALIGN, FRAMES_START, FrameHeader, FrameKind, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION,
+    entry_length,
 };
 use crate::limits::SCAN_WINDOW_BYTES;
 use crate::{Damage, LogError, Result};
@@ -144,14 +144,14 @@ impl Scanner {
     /// The next frame; `None` where no valid one stands. A valid frame that does not belong there is an error.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>> {
         let offset = self.offset;
-        let stamp = self.segment.header.stamp;
-        let Some(bytes) = self.bytes(offset, FRAME_HEADER_BYTES)? else {
+        let segment = self.segment.header;
+        let Some(bytes) = self.bytes(offset, segment.frame_header_bytes())? else {
             return Ok(None);
         };
-        let Some(header) = FrameHeader::decode(bytes, stamp, offset) else {
+        let Some(header) = FrameHeader::decode(bytes, &segment, offset) else {
             return Ok(None);
         };
-        let payload_at = offset + FRAME_HEADER_BYTES as u64;
+        let payload_at = offset + segment.frame_header_bytes() as u64;
         let Some(payload) = self.bytes(payload_at, header.stored_bytes as usize)? else {
             return Ok(None);
         };
@@ -173,7 +173,7 @@ impl Scanner {
                 },
             ));
         }
-        self.offset = header.end(offset);
+        self.offset = header.end(&segment, offset);
         self.next = header.next_seq();
         self.group_start = Some(header.group_start);
         let start = (payload_at - self.window_at) as usize;
@@ -191,10 +191,10 @@ impl Scanner {
     pub fn stale_frames(&mut self) -> Result<Vec<u64>> {
         let mut stale = Vec::new();
         let end = self.offset;
-        let stamp = self.segment.header.stamp;
+        let segment = self.segment.header;
         let mut offset = end;
-        while let Some(bytes) = self.bytes(offset, FRAME_HEADER_BYTES)? {
-            if let Some(header) = FrameHeader::decode(bytes, stamp, offset) {
+        while let Some(bytes) = self.bytes(offset, segment.frame_header_bytes())? {
+            if let Some(header) = FrameHeader::decode(bytes, &segment, offset) {
                 if header.group_start > end {
                     return Err(self.segment.corrupt(end, Damage::Frame));
                 }
@@ -228,10 +228,13 @@ impl Scanner {
     }
 }
 
-/// The raw bytes of a frame, checked to split into its entries.
+/// The raw bytes of a frame, checked to split into its entries; those of a state are none.
 pub(crate) fn unpack(frame: &Frame<'_>, unpacker: &mut Decompressor) -> std::result::Result<Vec<u8>, Damage> {
     let header = &frame.header;
     let mut raw = Vec::new();
+    if header.kind == FrameKind::State {
+        return Ok(raw);
+    }
     unpacker
         .decompress(header.codec, frame.payload, header.raw_bytes as usize, &mut raw)
         .map_err(Damage::Decompress)?;

@@ -2,12 +2,25 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::format::{SegmentNumber, Stamp};
+use crate::format::{FRAME_HEADER_BYTES, SegmentNumber, Stamp};
 use crate::verify_segment;
 use codec::Codec;
 use vfs::SimulatedFs;
 
 const STAMP: Stamp = Stamp(77);
+
+fn segment() -> SegmentHeader {
+    SegmentHeader {
+        number: SegmentNumber(1),
+        stamp: STAMP,
+        first: Seq(10),
+        file_bytes: 65_536,
+        made_ms: 0,
+        term_before: 0,
+        truncates: false,
+        version: VERSION,
+    }
+}
 
 struct Crafted {
     fs: SimulatedFs,
@@ -19,13 +32,7 @@ impl Crafted {
     fn new() -> Self {
         let fs = SimulatedFs::new(1);
         let file = fs.open(Path::new("/s"), Access::CreateNew).unwrap();
-        let header = SegmentHeader {
-            number: SegmentNumber(1),
-            stamp: STAMP,
-            first: Seq(10),
-            file_bytes: 65_536,
-        };
-        file.write_all_at(&header.encode(), 0).unwrap();
+        file.write_all_at(&segment().encode(), 0).unwrap();
         file.set_len(65_536).unwrap();
         Self {
             fs,
@@ -39,9 +46,11 @@ impl Crafted {
             payload_crc: crc32c::crc32c(payload),
             stored_bytes: payload.len() as u32,
             raw_bytes: payload.len() as u32,
+            kind: FrameKind::Entries,
             entries,
             codec,
             first: Seq(first),
+            term: 0,
             group_start,
         };
         let encoded = header.encode(STAMP, self.offset);
@@ -49,7 +58,7 @@ impl Crafted {
         self.file
             .write_all_at(payload, self.offset + FRAME_HEADER_BYTES as u64)
             .unwrap();
-        self.offset = header.end(self.offset);
+        self.offset = header.end(&segment(), self.offset);
     }
 
     fn damage(&self) -> (u64, Damage) {

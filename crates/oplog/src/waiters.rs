@@ -31,10 +31,20 @@ pub(crate) enum Turn<'w> {
     Served,
 }
 
+/// Whether a sleeper flushes when it is its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It wants its entry durable, by its own hand if need be.
+    Writer,
+    /// It waits for what others make durable.
+    Reader,
+}
+
 struct Sleeper {
     ticket: Ticket,
     /// Awake when this entry is durable.
     seq: Seq,
+    role: Role,
     thread: Thread,
 }
 
@@ -55,13 +65,14 @@ pub(crate) struct Waiters {
 }
 
 impl State {
-    fn list(&mut self, seq: Seq) -> Ticket {
+    fn list(&mut self, seq: Seq, role: Role) -> Ticket {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         debug_assert!(self.sleepers.iter().all(|sleeper| sleeper.ticket != ticket));
         self.sleepers.push(Sleeper {
             ticket,
             seq,
+            role,
             thread: thread::current(),
         });
         ticket
@@ -73,7 +84,8 @@ impl State {
 
     /// The one that has waited longest, so that nobody is left behind for ever.
     fn take_next_leader(&mut self) -> Option<Sleeper> {
-        (!self.sleepers.is_empty()).then(|| self.sleepers.remove(0))
+        let index = self.sleepers.iter().position(|sleeper| sleeper.role == Role::Writer)?;
+        Some(self.sleepers.remove(index))
     }
 }
 
@@ -91,20 +103,26 @@ impl Waiters {
         self.led.load(Ordering::Acquire)
     }
 
-    /// The caller wants `seq` durable. `durable` tells what is, and is asked under the lock: a leader raises it before it
-    /// leaves.
-    pub fn enter(&self, seq: Seq, durable: impl Fn() -> Seq) -> Turn<'_> {
+    /// The caller wants `seq` durable. `served` tells whether it is, and is asked under the lock: a leader makes it true
+    /// before it leaves.
+    pub fn enter(&self, seq: Seq, served: impl Fn() -> bool) -> Turn<'_> {
         let mut state = self.state.lock();
-        if durable() >= seq {
+        if served() {
             // Even if it was taken off the list to lead: somebody else did, and has chosen or will choose the next one.
             return Turn::Served;
         }
         if state.led {
-            return Turn::Sleep(state.list(seq));
+            return Turn::Sleep(state.list(seq, Role::Writer));
         }
         state.led = true;
         self.led.store(true, Ordering::Release);
         Turn::Lead(Lead(self))
+    }
+
+    /// The caller wants to be woken when `seq` is durable; `None` when it is.
+    pub fn enter_reading(&self, seq: Seq, served: impl Fn() -> bool) -> Option<Ticket> {
+        let mut state = self.state.lock();
+        (!served()).then(|| state.list(seq, Role::Reader))
     }
 
     /// Sleeps until taken off the list or `served`; `over` is asked every `slice` and ends the wait. False when it did.

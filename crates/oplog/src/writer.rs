@@ -9,13 +9,16 @@
 //!
 //! When the segment has no room for a frame, everything in it has been synced, and a new segment is made.
 //!
-//! Invariants: `pending` starts with the entry after the durable mark; the file below `offset` is durable; frames made from
+//! Invariants: `pending` starts with the entry after the durable mark and is what the buffer has in flight; the file below `offset` is durable; frames made from
 //! the same chunks are the same bytes, so a group that found the disk full can be written again over itself.
 
 use crate::buffer::{Buffer, Chunk};
 use crate::catalog::{Catalog, Segment, new_stamp};
 use crate::disk::Disk;
-use crate::format::{FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentNumber, padded};
+use crate::format::{
+    FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, FrameKind, HARD_STATE_BYTES, HardState, SegmentHeader,
+    SegmentNumber, VERSION, padded,
+};
 use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_KEPT_BYTES_MAX};
 use crate::stats::add;
 use crate::{LogError, Result};
@@ -24,7 +27,7 @@ use engine::Seq;
 use rcu::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use vfs::{File, Random};
+use vfs::{Clock, Env, File, Random};
 
 /// The segment being written.
 pub(crate) struct Tail {
@@ -34,13 +37,28 @@ pub(crate) struct Tail {
     pub offset: u64,
 }
 
+/// Where writing goes on.
+pub(crate) struct LogEnd {
+    /// `None` when the next entry needs a new segment.
+    pub tail: Option<Tail>,
+    pub next_number: SegmentNumber,
+    pub state: Option<HardState>,
+    /// The term of the last entry.
+    pub term: u64,
+}
+
 pub(crate) struct Writer {
     tail: Option<Tail>,
     next_number: SegmentNumber,
     segment_bytes: u64,
     random: Arc<dyn Random>,
     compressor: Compressor,
-    pending: VecDeque<Chunk>,
+    pending: VecDeque<Arc<Chunk>>,
+    /// The newest state that is on disk or in `pending`'s way there: each segment begins with it.
+    state: Option<HardState>,
+    /// The term of the last entry on disk.
+    term: u64,
+    clock: Arc<dyn Clock>,
     emptied: Vec<Vec<u8>>,
     group: Vec<u8>,
     /// A group is closed at so many.
@@ -49,8 +67,12 @@ pub(crate) struct Writer {
 
 /// What one group brought to disk.
 pub(crate) struct Flushed {
-    /// Its last entry.
+    /// The last entry on disk now.
     pub last: Seq,
+    /// Its chunks.
+    pub chunks: usize,
+    /// How many of them are states.
+    pub states: u64,
     /// Raw bytes, as counted when appended.
     pub raw_bytes: usize,
     /// More is to be flushed.
@@ -69,21 +91,23 @@ struct Framed {
 }
 
 impl Writer {
-    pub fn new(
-        tail: Option<Tail>,
-        next_number: SegmentNumber,
-        segment_bytes: u64,
-        codec: Codec,
-        group_bytes: usize,
-        random: Arc<dyn Random>,
-    ) -> Result<Self> {
+    pub fn new(end: LogEnd, segment_bytes: u64, codec: Codec, group_bytes: usize, env: &Env) -> Result<Self> {
+        let LogEnd {
+            tail,
+            next_number,
+            state,
+            term,
+        } = end;
         let compressor = Compressor::new(codec).map_err(LogError::Compressor)?;
         Ok(Self {
             tail,
             next_number,
             segment_bytes,
-            random,
+            random: env.random.clone(),
+            clock: env.clock.clone(),
             compressor,
+            state,
+            term,
             pending: VecDeque::new(),
             emptied: Vec::new(),
             group: Vec::new(),
@@ -133,22 +157,27 @@ impl Writer {
         add(&disk.counters.frames, framed.chunks as u64);
         add(&disk.counters.raw_bytes, framed.raw_bytes as u64);
         add(&disk.counters.stored_bytes, framed.stored_bytes as u64);
-        let last = self.pending[framed.chunks - 1].last();
+        let next = self.pending[framed.chunks - 1].next();
         let past_middle = tail.offset > tail.segment.header.file_bytes / 2;
-        for chunk in self.pending.drain(..framed.chunks) {
-            let mut raw = chunk.raw;
-            raw.clear();
-            if raw.capacity() <= CHUNK_KEPT_BYTES_MAX {
-                self.emptied.push(raw);
+        let mut states = 0;
+        for chunk in self.pending.iter().take(framed.chunks) {
+            match chunk.kind {
+                FrameKind::Entries => self.term = chunk.term,
+                FrameKind::State => {
+                    states += 1;
+                    self.state = HardState::decode(&chunk.raw);
+                }
             }
         }
         if self.group.capacity() > GROUP_KEPT_BYTES_MAX {
             self.group = Vec::new();
         }
         Ok(Some(Flushed {
-            last,
+            last: Seq(next.0 - 1),
+            chunks: framed.chunks,
+            states,
             raw_bytes: framed.raw_bytes,
-            more: !self.pending.is_empty(),
+            more: self.pending.len() > framed.chunks,
             past_middle,
         }))
     }
@@ -167,7 +196,13 @@ impl Writer {
             if start > 0 && start + chunk.raw.len() > self.group_bytes {
                 break;
             }
-            let header = frame_into(&mut self.group, &mut self.compressor, chunk, segment, group_start);
+            let header = frame_into(
+                &mut self.group,
+                Some(&mut self.compressor),
+                chunk,
+                &segment.header,
+                group_start,
+            );
             let end = self.group.len();
             if end as u64 > room {
                 self.group.truncate(start);
@@ -181,25 +216,90 @@ impl Writer {
         framed
     }
 
+    /// What [`Flushed`] told of is readable on disk: forgets it, here and in the buffer.
+    pub fn forget(&mut self, chunks: usize, buffer: &Mutex<Buffer>) {
+        buffer.lock().forget(chunks);
+        for chunk in self.pending.drain(..chunks) {
+            // The buffer's hold is gone, so this one is the last.
+            let Some(chunk) = Arc::into_inner(chunk) else { continue };
+            let mut raw = chunk.raw;
+            raw.clear();
+            if raw.capacity() <= CHUNK_KEPT_BYTES_MAX {
+                self.emptied.push(raw);
+            }
+        }
+    }
+
+    /// Takes the entries from `from` on back, whose predecessor has the term `term`. Those on disk (up to `durable`) by a new
+    /// segment, which says so and is durable on return. Returns the bytes of entries that were not on disk. After an error,
+    /// which is `OutOfSpace` or for ever, nothing was taken back.
+    pub fn truncate(
+        &mut self,
+        from: Seq,
+        term: u64,
+        durable: Seq,
+        (disk, catalog): (&Disk, &Catalog),
+        buffer: &Mutex<Buffer>,
+    ) -> Result<usize> {
+        if from <= durable {
+            self.begin_segment((disk, catalog), from, term, 0, true)?;
+            self.term = term;
+        }
+        Ok(buffer.lock().truncate(from, term, &mut self.pending))
+    }
+
     /// Starts a new segment for the entry `first`, whose frame needs `wanted` bytes.
     fn roll(&mut self, disk: &Disk, catalog: &Catalog, first: Seq, wanted: u64) -> Result<()> {
+        self.begin_segment((disk, catalog), first, self.term, wanted, false)
+    }
+
+    fn begin_segment(
+        &mut self,
+        (disk, catalog): (&Disk, &Catalog),
+        first: Seq,
+        term_before: u64,
+        wanted: u64,
+        truncates: bool,
+    ) -> Result<()> {
         let header = SegmentHeader {
             number: self.next_number,
             stamp: new_stamp(&*self.random),
             first,
             file_bytes: self
                 .segment_bytes
-                .max((FRAMES_START + wanted).next_multiple_of(FRAMES_START)),
+                .max((FRAMES_START + STATE_FRAME_BYTES + wanted).next_multiple_of(FRAMES_START)),
+            made_ms: self.clock.now_ms().max(0) as u64,
+            term_before,
+            truncates,
+            version: VERSION,
         };
-        let (segment, file) = catalog.create(disk, header)?;
+        self.tail = Some(create_segment(disk, catalog, header, self.state.as_ref())?);
         self.next_number = SegmentNumber(self.next_number.0 + 1);
-        self.tail = Some(Tail {
-            segment,
-            file,
-            offset: FRAMES_START,
-        });
         Ok(())
     }
+}
+
+/// Room that a state takes at the start of a segment.
+const STATE_FRAME_BYTES: u64 = (FRAME_HEADER_BYTES + HARD_STATE_BYTES) as u64;
+
+/// Makes a segment that begins with the state, so that the newest segment always has it, whatever is purged.
+pub(crate) fn create_segment(
+    disk: &Disk,
+    catalog: &Catalog,
+    header: SegmentHeader,
+    state: Option<&HardState>,
+) -> Result<Tail> {
+    let mut frames = Vec::new();
+    if let Some(state) = state {
+        let chunk = Chunk::of_state(state, header.first);
+        frame_into(&mut frames, None, &chunk, &header, FRAMES_START);
+    }
+    let (segment, file) = catalog.create(disk, header, &frames)?;
+    Ok(Tail {
+        segment,
+        file,
+        offset: FRAMES_START + frames.len() as u64,
+    })
 }
 
 /// An upper bound for the frame of a chunk: it is stored as it is when it does not shrink.
@@ -210,16 +310,19 @@ fn frame_bytes_max(raw_bytes: usize) -> u64 {
 /// Appends the frame of `chunk` to `group`, which will be written at `group_start`.
 fn frame_into(
     group: &mut Vec<u8>,
-    compressor: &mut Compressor,
+    compressor: Option<&mut Compressor>,
     chunk: &Chunk,
-    segment: &Segment,
+    segment: &SegmentHeader,
     group_start: u64,
 ) -> FrameHeader {
     let start = group.len();
     let payload_at = start + FRAME_HEADER_BYTES;
     group.resize(payload_at, 0);
     let mut codec = Codec::None;
-    if chunk.raw.len() >= COMPRESS_RAW_BYTES_MIN && compressor.codec() != Codec::None {
+    if let Some(compressor) = compressor
+        && chunk.raw.len() >= COMPRESS_RAW_BYTES_MIN
+        && compressor.codec() != Codec::None
+    {
         // A compressor that refuses its input leaves it as it is, like one that cannot shrink it.
         match compressor.compress(&chunk.raw, group) {
             Ok(stored) if stored < chunk.raw.len() => codec = compressor.codec(),
@@ -233,12 +336,14 @@ fn frame_into(
         payload_crc: crc32c::crc32c(&group[payload_at..]),
         stored_bytes: (group.len() - payload_at) as u32,
         raw_bytes: chunk.raw.len() as u32,
+        kind: chunk.kind,
         entries: chunk.entries,
         codec,
         first: chunk.first,
+        term: chunk.term,
         group_start,
     };
-    let encoded = header.encode(segment.header.stamp, group_start + start as u64);
+    let encoded = header.encode(segment.stamp, group_start + start as u64);
     group[start..payload_at].copy_from_slice(&encoded);
     group.resize(padded(group.len() as u64) as usize, 0);
     header

@@ -129,14 +129,17 @@ fn segment_headers_are_checked() {
         }
     ));
     assert!(matches!(
-        patched(8, &[2]),
+        patched(8, &[3]),
         LogError::Version {
-            found: 2,
-            supported: 1,
+            found: 3,
+            supported: 2,
             ..
         }
     ));
-    for at in 12..64 {
+    // As the version before it is not whole either.
+    let as_before = patched(8, &[1]);
+    assert_eq!(as_before.kind(), ErrorKind::Corrupt, "{as_before}");
+    for at in 12..128 {
         let error = patched(at, &[0xA5]);
         assert!(
             matches!(

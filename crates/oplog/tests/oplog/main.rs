@@ -9,3 +9,4 @@ mod layout;
 mod lifecycle;
 mod pin;
 mod support;
+mod tail;
