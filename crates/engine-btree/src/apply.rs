@@ -36,6 +36,15 @@ fn invalid(reason: String) -> EngineError {
     }
 }
 
+/// What became of a write to a leaf.
+enum Wrote {
+    Done,
+    /// The leaf has left the tree.
+    Retired,
+    /// Room has to be made first, which may have to read: not while pinned.
+    Full,
+}
+
 impl Core {
     /// Applies a batch at `seq`. `horizon` tells what may be forgotten on the way.
     pub(crate) fn apply(&self, batch: &Batch, seq: Seq, horizon: &Horizon) -> Result<()> {
@@ -196,8 +205,13 @@ impl Core {
             // Appends go to the last leaf, without a way down.
             let last = tree.last_leaf.lock().as_ref().filter(|leaf| *leaf.low <= *key).cloned();
             if let Some(leaf) = last {
-                if self.write_to(tree, &leaf, true, key, &mut change, seq, horizon, &guard)? {
-                    return Ok(());
+                match self.write_to(tree, &leaf, true, key, &mut change, seq, horizon, &guard) {
+                    Wrote::Done => return Ok(()),
+                    Wrote::Retired => {}
+                    Wrote::Full => {
+                        drop(guard);
+                        self.make_room(tree, &leaf, true)?;
+                    }
                 }
                 *tree.last_leaf.lock() = None;
                 continue;
@@ -209,8 +223,14 @@ impl Core {
                     if at_end {
                         *tree.last_leaf.lock() = Some(leaf.clone());
                     }
-                    if self.write_to(tree, leaf, at_end, key, &mut change, seq, horizon, &guard)? {
-                        return Ok(());
+                    match self.write_to(tree, leaf, at_end, key, &mut change, seq, horizon, &guard) {
+                        Wrote::Done => return Ok(()),
+                        Wrote::Retired => {}
+                        Wrote::Full => {
+                            let leaf = leaf.clone();
+                            drop(guard);
+                            self.make_room(tree, &leaf, at_end)?;
+                        }
                     }
                     *tree.last_leaf.lock() = None;
                 }
@@ -225,7 +245,7 @@ impl Core {
         }
     }
 
-    /// Writes to a leaf; false when the leaf has left the tree, or made room first: try again.
+    /// Writes to a leaf.
     #[expect(clippy::too_many_arguments, reason = "one step of `write`, split off for its length")]
     fn write_to(
         &self,
@@ -237,16 +257,14 @@ impl Core {
         seq: Seq,
         horizon: &Horizon,
         guard: &Guard,
-    ) -> Result<bool> {
+    ) -> Wrote {
         let mut state = leaf.state.lock();
         let view = leaf.view.load(guard);
         if view.retired {
-            return Ok(false);
+            return Wrote::Retired;
         }
         if !Leaf::has_room(&state) {
-            drop(state);
-            self.make_room(tree, leaf, at_end)?;
-            return Ok(false);
+            return Wrote::Full;
         }
         let change = change.take().expect("a change is written once");
         let rows_before = state.delta_rows;
@@ -306,7 +324,7 @@ impl Core {
         } else if buffer_full {
             self.merge_soon(tree, leaf);
         }
-        Ok(true)
+        Wrote::Done
     }
 
     /// A delta is full. The base has to be in memory to make it smaller.
@@ -314,6 +332,11 @@ impl Core {
         if let Restructured::NotLoaded(address) = self.split(tree, leaf, at_end) {
             self.bring_base_in(tree, leaf, address)?;
             self.split(tree, leaf, at_end);
+        }
+        if !Leaf::has_room(&leaf.state.lock()) {
+            // Its image is on the way to disk, and nothing in it is published that could be folded: the thread that writes it needs
+            // a processor, perhaps this one.
+            rcu::yield_now();
         }
         Ok(())
     }
@@ -357,9 +380,16 @@ impl Core {
                     continue;
                 }
             } else {
-                let Some(keys) = self.keys_in(tree, &leaf, range, &guard)? else {
-                    continue;
+                let keys = match keys_in(&leaf, range, &guard) {
+                    KeysIn::Known(keys) => keys,
+                    KeysIn::Retired => continue,
+                    KeysIn::OnDisk(address) => {
+                        drop(guard);
+                        self.bring_base_in(tree, &leaf, address)?;
+                        continue;
+                    }
                 };
+                drop(guard);
                 for key in keys {
                     self.write(tree, &key, Change::Delete, seq, horizon)?;
                 }
@@ -409,33 +439,31 @@ impl Core {
         true
     }
 
-    /// The keys of a leaf in a range, whether they are there still or not. `None` when it has left the tree.
-    fn keys_in(
-        &self,
-        tree: &Arc<Tree>,
-        leaf: &Arc<Leaf>,
-        range: &KeyRange,
-        guard: &Guard,
-    ) -> Result<Option<Vec<Vec<u8>>>> {
-        let view = leaf.view.load(guard);
-        if view.retired {
-            return Ok(None);
-        }
-        let image: Option<&LeafImage> = match &view.base {
-            Base::Stored(address) => {
-                self.bring_base_in(tree, leaf, *address)?;
-                return Ok(None);
-            }
-            Base::Empty => None,
-            Base::Image(image) => Some(image),
-        };
-        Ok(Some(keys_of(view, image, range)))
-    }
-
     /// Has a worker merge the writes that were buffered for a leaf with its rows.
     fn merge_soon(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) {
         self.merge_queue.push(tree.clone(), leaf.clone());
     }
+}
+
+/// The keys of a leaf in a range.
+enum KeysIn {
+    Known(Vec<Vec<u8>>),
+    Retired,
+    OnDisk(blocks::BlockAddr),
+}
+
+/// The keys of a leaf in a range, whether they are there still or not.
+fn keys_in(leaf: &Leaf, range: &KeyRange, guard: &Guard) -> KeysIn {
+    let view = leaf.view.load(guard);
+    if view.retired {
+        return KeysIn::Retired;
+    }
+    let image: Option<&LeafImage> = match &view.base {
+        Base::Stored(address) => return KeysIn::OnDisk(*address),
+        Base::Empty => None,
+        Base::Image(image) => Some(image),
+    };
+    KeysIn::Known(keys_of(view, image, range))
 }
 
 fn keys_of(view: &LeafView, image: Option<&LeafImage>, range: &KeyRange) -> Vec<Vec<u8>> {

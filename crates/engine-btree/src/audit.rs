@@ -70,8 +70,7 @@ impl Core {
 
 impl Audit<'_> {
     fn add_tree(&mut self, tree: &Tree) -> Result<()> {
-        let guard = rcu::pin();
-        let root = tree.root.load(&guard).clone();
+        let root = tree.root.load(&rcu::pin()).clone();
         self.add_child(tree, &root)
     }
 
@@ -131,7 +130,6 @@ impl Audit<'_> {
     }
 
     fn add_leaf(&mut self, tree: &Tree, leaf: &Leaf) -> Result<()> {
-        let guard = rcu::pin();
         let (stored, dropped) = {
             let state = leaf.state.lock();
             (state.stored, state.dropped_large.clone())
@@ -142,15 +140,20 @@ impl Audit<'_> {
         for cell in dropped {
             self.add_large(tree.shape.volume, &cell);
         }
+        // Nobody writes or loads: what the view says now is so later.
+        let on_disk = match leaf.view.load(&rcu::pin()).base {
+            Base::Stored(address) => Some(address),
+            Base::Image(_) | Base::Empty => None,
+        };
+        if let Some(address) = on_disk {
+            let image = self.core.read_leaf(tree, address, Near::Others)?;
+            self.add_image(tree, &image);
+        }
+        let guard = rcu::pin();
         let view = leaf.view.load(&guard);
         let image = match &view.base {
             Base::Image(image) => Some(image),
-            Base::Empty => None,
-            Base::Stored(address) => {
-                let image = self.core.read_leaf(tree, *address, Near::Others)?;
-                self.add_image(tree, &image);
-                None
-            }
+            Base::Empty | Base::Stored(_) => None,
         };
         for merged in merged(view, image) {
             if let (Some(row), Some(image)) = (merged.row, image)

@@ -583,8 +583,8 @@ impl Core {
     /// Gives back every block of a dropped table that nobody reads any more.
     fn free_tree(&self, table: &Table) -> Result<()> {
         let tree = &table.tree;
-        let guard = rcu::pin();
         let root = {
+            let guard = rcu::pin();
             // What runs under this lock goes down from the root: from now on nobody finds, or replaces, what hangs below.
             let _structure = tree.structure.lock();
             tree.dead.store(true, Ordering::Release);
@@ -595,7 +595,7 @@ impl Core {
             root
         };
         let mut deltas = 0;
-        self.free_child(tree, &root, &mut deltas, &guard)?;
+        self.free_child(tree, &root, &mut deltas)?;
         let bytes = tree.memory_bytes.load(Ordering::Relaxed);
         self.account(
             tree,
@@ -615,15 +615,17 @@ impl Core {
         }
     }
 
-    fn free_child(&self, tree: &Tree, child: &Child, deltas: &mut usize, guard: &rcu::Guard) -> Result<()> {
+    /// Not while pinned: it reads what is on disk.
+    fn free_child(&self, tree: &Tree, child: &Child, deltas: &mut usize) -> Result<()> {
         match child {
             Child::Nothing => {}
             Child::Leaf(leaf) => {
                 // Retired first, so that nothing is read under the lock.
                 let (stored, kept, base, dropped_large) = {
+                    let guard = rcu::pin();
                     let mut state = leaf.state.lock();
-                    let base = leaf.view.load(guard).base.clone();
-                    leaf.view.replace(LeafView::retired(), guard);
+                    let base = leaf.view.load(&guard).base.clone();
+                    leaf.view.replace(LeafView::retired(), &guard);
                     *deltas += state.delta_bytes;
                     state.set_undo(self, 0);
                     let dropped = std::mem::take(&mut state.dropped_large);
@@ -645,7 +647,8 @@ impl Core {
             Child::Inner(inner) => {
                 self.account_inner(tree, -(inner.memory_bytes() as isize));
                 for cell in &inner.children {
-                    self.free_child(tree, cell.load(guard), deltas, guard)?;
+                    let child = cell.load(&rcu::pin()).clone();
+                    self.free_child(tree, &child, deltas)?;
                 }
                 if let Some(address) = inner.disk.lock().address.take() {
                     self.free_block(tree, address, Referenced::No);
@@ -660,7 +663,8 @@ impl Core {
             Child::Stored { address, level } => {
                 let inner = self.read_inner(tree, *address, *level)?;
                 for cell in &inner.children {
-                    self.free_child(tree, cell.load(guard), deltas, guard)?;
+                    let child = cell.load(&rcu::pin()).clone();
+                    self.free_child(tree, &child, deltas)?;
                 }
                 self.free_block(tree, *address, Referenced::No);
             }

@@ -350,6 +350,10 @@ impl Core {
         near: Near,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
+        debug_assert!(
+            !rcu::is_pinned(),
+            "what was replaced cannot be freed while a pinned thread reads"
+        );
         self.counters.pages_read.add(1);
         let (volume, owner) = (tree.shape.volume, tree.id.0);
         SCRATCH
@@ -411,6 +415,10 @@ impl Core {
             }
             Look::Unknown => {}
         }
+        debug_assert!(
+            !rcu::is_pinned(),
+            "what was replaced cannot be freed while a pinned thread reads"
+        );
         self.make_page_room(None);
         self.counters.pages_read.add(1);
         let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
@@ -665,43 +673,73 @@ impl LeafView {
     }
 }
 
-/// Reading a key needs no more than this: kept here beside the loading it may cause.
-impl Core {
-    /// The value of a key as of `at`.
-    pub(crate) fn get(&self, tree: &Arc<Tree>, key: &[u8], at: Seq) -> Result<Option<Bytes>> {
-        loop {
-            let guard: Guard = rcu::pin();
-            let descent = tree.descend(Target::At(key), 0, &guard);
-            match descent.child {
-                Child::Leaf(leaf) => {
-                    let view = leaf.view.load(&guard);
-                    if view.retired {
-                        continue;
-                    }
-                    leaf.warm();
-                    let (found, added) = match view.get(key, at, &guard) {
-                        Found::NotLoaded(address, added) => {
-                            let leaf = leaf.clone();
-                            drop(guard);
-                            let Some(found) = self.look_up_in_block(tree, address, key) else {
-                                self.bring_base_in(tree, &leaf, address)?;
-                                continue;
-                            };
-                            (found, added)
-                        }
-                        found => {
-                            drop(guard);
-                            (found, None)
-                        }
-                    };
-                    return self.value_of(tree, with_added(found, added));
+/// What a look for a key in memory comes to.
+pub(crate) enum Looked {
+    Known(Option<Bytes>),
+    OnDisk(OnDisk),
+}
+
+/// What has to be read for a key.
+pub(crate) enum OnDisk {
+    /// A leaf's rows; the number, if any, counts on top of what they have.
+    Base(Arc<Leaf>, BlockAddr, Option<i64>),
+    /// A page on the way, and its level.
+    Child(BlockAddr, u8),
+    /// The large value of a cell.
+    Large(Bytes),
+}
+
+/// The value of a key as of `at`, as far as it is in memory.
+#[inline]
+pub(crate) fn look_up(tree: &Tree, key: &[u8], at: Seq, guard: &Guard) -> Looked {
+    loop {
+        let descent = tree.descend(Target::At(key), 0, guard);
+        match descent.child {
+            Child::Leaf(leaf) => {
+                let view = leaf.view.load(guard);
+                if view.retired {
+                    continue;
                 }
-                Child::Stored { address, level } => {
-                    let (address, level) = (*address, *level);
-                    if let Some((parent, _)) = descent.parent {
-                        parent.warm();
+                leaf.warm();
+                return match view.get(key, at, guard) {
+                    Found::Inline(bytes) => Looked::Known(Some(bytes)),
+                    Found::Nothing => Looked::Known(None),
+                    Found::Large(cell) => Looked::OnDisk(OnDisk::Large(cell)),
+                    Found::NotLoaded(address, added) => Looked::OnDisk(OnDisk::Base(leaf.clone(), address, added)),
+                };
+            }
+            Child::Stored { address, level } => {
+                if let Some((parent, _)) = descent.parent {
+                    parent.warm();
+                }
+                return Looked::OnDisk(OnDisk::Child(*address, *level));
+            }
+            Child::Nothing => return Looked::Known(None),
+            Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+        }
+    }
+}
+
+impl Core {
+    /// The value of a key as of `at`, when it, or the way to it, is on disk. The caller has a snapshot there, which keeps the blocks of
+    /// large values, and is not pinned: nothing that was replaced could be freed while the disk is read.
+    pub(crate) fn get_from_disk(
+        &self,
+        tree: &Arc<Tree>,
+        key: &[u8],
+        at: Seq,
+        mut on_disk: OnDisk,
+    ) -> Result<Option<Bytes>> {
+        loop {
+            match on_disk {
+                OnDisk::Large(cell) => return self.read_large(tree, &cell).map(Some),
+                OnDisk::Base(leaf, address, added) => {
+                    if let Some(found) = self.look_up_in_block(tree, address, key) {
+                        return self.value_of(tree, with_added(found, added));
                     }
-                    drop(guard);
+                    self.bring_base_in(tree, &leaf, address)?;
+                }
+                OnDisk::Child(address, level) => {
                     if level == 0
                         && let Some(found) = self.look_up_in_block(tree, address, key)
                     {
@@ -709,8 +747,10 @@ impl Core {
                     }
                     self.bring_in(tree, Target::At(key), address, level, Rows::Wanted)?;
                 }
-                Child::Nothing => return Ok(None),
-                Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+            }
+            match look_up(tree, key, at, &rcu::pin()) {
+                Looked::Known(value) => return Ok(value),
+                Looked::OnDisk(next) => on_disk = next,
             }
         }
     }

@@ -4,7 +4,7 @@
 //! rows it yields and leaves every leaf free to change in between.
 
 use crate::ahead::{Ahead, Place, is_past};
-use crate::core::{Core, Rows as LoadRows};
+use crate::core::{Core, Looked, Rows as LoadRows, look_up};
 use crate::leaf::{Base, Found, LeafView, found_in, with_added};
 use crate::page::{CellValue, LeafImage};
 use crate::tables::Table;
@@ -49,14 +49,21 @@ impl BtreeSnapshot {
     }
 
     fn look_up(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
-        let guard = rcu::pin();
-        let table = self
-            .core
-            .tables
-            .get(table, &guard)
-            .filter(|table| table.lives_at(self.seq))
-            .ok_or(EngineError::NoSuchTable(table))?;
-        self.core.get(&table.tree, key, self.seq)
+        let (tree, on_disk) = {
+            let guard = rcu::pin();
+            let table = self
+                .core
+                .tables
+                .get(table, &guard)
+                .filter(|table| table.lives_at(self.seq))
+                .ok_or(EngineError::NoSuchTable(table))?;
+            match look_up(&table.tree, key, self.seq, &guard) {
+                Looked::Known(value) => return Ok(value),
+                // Only what waits for the disk pays for the table's count of users.
+                Looked::OnDisk(on_disk) => (table.tree.clone(), on_disk),
+            }
+        };
+        self.core.get_from_disk(&tree, key, self.seq, on_disk)
     }
 
     fn table(&self, id: TableId) -> Result<Arc<Table>> {
@@ -297,18 +304,31 @@ impl Walk {
                 core.bring_base_in(tree, &leaf, address)?;
                 continue;
             }
-            let done = self.take_rows(core, tree, view, at, rows, limits, &guard)?;
-            if !done {
-                let fence = match self.direction {
-                    Direction::Forward => descent.high,
-                    Direction::Reverse => descent.low,
-                };
-                self.position = match (fence.map(Fence::to_vec), self.direction) {
-                    (None, _) => Position::Ended,
-                    (Some(fence), direction) if is_past(&fence, direction, &self.range) => Position::Ended,
-                    (Some(high), Direction::Forward) => Position::At(Bound::Included(high)),
-                    (Some(low), Direction::Reverse) => Position::At(Bound::Excluded(low)),
-                };
+            match self.take_rows(view, &bound, at, rows, limits, &guard).stop {
+                None => {
+                    let fence = match self.direction {
+                        Direction::Forward => descent.high,
+                        Direction::Reverse => descent.low,
+                    };
+                    self.position = match (fence.map(Fence::to_vec), self.direction) {
+                        (None, _) => Position::Ended,
+                        (Some(fence), direction) if is_past(&fence, direction, &self.range) => Position::Ended,
+                        (Some(high), Direction::Forward) => Position::At(Bound::Included(high)),
+                        (Some(low), Direction::Reverse) => Position::At(Bound::Excluded(low)),
+                    };
+                }
+                Some(Stop::Limits) => {
+                    let last = rows.key(rows.len() - 1).to_vec();
+                    self.position = Position::At(Bound::Excluded(last));
+                }
+                Some(Stop::Large(key, cell)) => {
+                    // The snapshot keeps the value's blocks.
+                    drop(guard);
+                    let value = core.read_large(tree, &cell)?;
+                    rows.push_shared(&key, value);
+                    // What comes next is in this leaf still: the walk goes on here unless the limits are reached.
+                    self.position = Position::At(Bound::Excluded(key));
+                }
             }
             if limits.are_reached_by(rows) && !rows.is_empty() {
                 break;
@@ -317,45 +337,25 @@ impl Walk {
         Ok(())
     }
 
-    /// Takes rows of one leaf; true when the limits ended it before the leaf did.
-    #[expect(clippy::too_many_arguments, reason = "one step of `fill`, split off for its length")]
+    /// Takes rows of one leaf from `position` on.
     fn take_rows(
-        &mut self,
-        core: &Core,
-        tree: &Arc<Tree>,
+        &self,
         view: &LeafView,
+        position: &Bound<Vec<u8>>,
         at: Seq,
         rows: &mut Rows,
         limits: FillLimits,
         guard: &Guard,
-    ) -> Result<bool> {
+    ) -> Taken {
         let image = match &view.base {
             Base::Image(image) if at < view.hidden_from => Some(image),
             _ => None,
         };
-        let Position::At(position) = &self.position else {
-            return Ok(false);
-        };
         let span = Span::new(view, image, self.direction, position, &self.range);
-        let taken = match (view.order.len(), image) {
+        match (view.order.len(), image) {
             (0, None) => Taken::default(),
             (0, Some(image)) => take_base(image, span.rows, self.direction, rows, limits),
             _ => take_merged(view, image, span, self.direction, at, rows, limits, guard),
-        };
-        match taken.stop {
-            None => Ok(false),
-            Some(Stop::Limits) => {
-                let last = rows.key(rows.len() - 1).to_vec();
-                self.position = Position::At(Bound::Excluded(last));
-                Ok(true)
-            }
-            Some(Stop::Large(key, cell)) => {
-                let value = core.read_large(tree, &cell)?;
-                rows.push_shared(&key, value);
-                self.position = Position::At(Bound::Excluded(key));
-                // What comes next is in this leaf still: the caller goes on here unless the limits are reached.
-                Ok(true)
-            }
         }
     }
 }

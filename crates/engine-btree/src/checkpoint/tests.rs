@@ -55,12 +55,10 @@ fn on_disk(core: &Core, tree: &Tree, root: RootAddress, found: &mut Vec<BlockAdd
     let inner = core
         .read_inner(tree, root.address, root.level)
         .expect("what a page on disk refers to is on disk");
-    let guard = rcu::pin();
     for cell in &inner.children {
-        let Child::Stored { address, level } = cell.load(&guard) else {
+        let Child::Stored { address, level } = cell.load(&rcu::pin()).clone() else {
             panic!("a page from disk")
         };
-        let (address, level) = (*address, *level);
         on_disk(core, tree, RootAddress { address, level }, found);
     }
 }
