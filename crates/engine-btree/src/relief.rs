@@ -27,6 +27,9 @@ use std::time::Duration;
 const STEP: usize = 64;
 /// Deltas may take so much of the cache before they are written back, in percent.
 const DELTAS_PERCENT: u64 = 50;
+/// Leaves that the hand passes in one step, and for one that a client gives up: the hottest are cold after four rounds.
+const LOOKS_MAX: usize = 4 * STEP;
+const LOOKS_OF_CLIENT: usize = 64;
 /// Rounds of the ring after which nothing more can be had, and steps when it is short.
 const ROUNDS_MAX: usize = 2;
 const STEPS_MIN: usize = 5;
@@ -132,8 +135,8 @@ impl Core {
             return;
         }
         for _ in 0..ROOM_STEPS_MAX {
-            // None cold in a whole round: all are colder now.
-            for (tree, leaf) in self.ring.take_cold(1) {
+            // Those that were not cold are colder now.
+            for (tree, leaf) in self.ring.take_cold(1, LOOKS_OF_CLIENT) {
                 self.drop_base(&tree, &leaf);
                 let is_wanted = wanted.is_some_and(|wanted| std::ptr::eq(wanted, &*leaf));
                 if is_wanted || !self.unlink(&tree, &leaf) {
@@ -302,7 +305,7 @@ impl Core {
         let average = (self.budget.used(Use::Deltas) / ring) as usize;
         let mut to_write = Vec::new();
         let (mut held, mut kept) = (0, 0);
-        for (tree, leaf) in self.ring.take_cold(STEP) {
+        for (tree, leaf) in self.ring.take_cold(STEP, LOOKS_MAX) {
             let mut state = leaf.state.lock();
             let guard = rcu::pin();
             let view = leaf.view.load(&guard);

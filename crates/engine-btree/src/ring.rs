@@ -28,11 +28,12 @@ impl Ring {
     }
 
     /// Takes up to `count` cold leaves out; the caller clears `in_ring` or puts them back. Warm ones are passed over, each
-    /// getting colder. Fewer come when a whole round found no more.
-    pub(crate) fn take_cold(&self, count: usize) -> Vec<Place> {
+    /// getting colder. Fewer come when `looks_max` leaves were looked at: whoever writes or reads may wait for this lock, and the
+    /// next call goes on where this one ends.
+    pub(crate) fn take_cold(&self, count: usize, looks_max: usize) -> Vec<Place> {
         let mut places = self.places.lock();
         let mut cold = Vec::with_capacity(count);
-        for _ in 0..places.len() {
+        for _ in 0..places.len().min(looks_max) {
             if cold.len() == count {
                 break;
             }
@@ -51,5 +52,39 @@ impl Ring {
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.places.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Child, Shape};
+
+    #[test]
+    fn a_step_looks_at_few_leaves_however_many_are_warm() {
+        const COUNT: usize = 1000;
+        let shape = Shape {
+            codec: codec::Codec::None,
+            level: None,
+            leaf_bytes: 100,
+            large_bytes_min: 1000,
+            volume: blocks::VolumeId::MAIN,
+        };
+        let tree = Arc::new(Tree::new(engine::TableId(1), shape, Child::Nothing));
+        let leaves: Vec<Arc<Leaf>> = (0..COUNT).map(|_| Arc::new(Leaf::empty(Box::default()))).collect();
+        let ring = Ring::default();
+        leaves.iter().for_each(|leaf| ring.push(tree.clone(), leaf.clone()));
+        let cold = || {
+            leaves
+                .iter()
+                .filter(|leaf| leaf.warmth.load(Ordering::Relaxed) == 0)
+                .count()
+        };
+        // Leaves are warm when they come.
+        assert_eq!((ring.take_cold(1, 100).len(), cold()), (0, 100));
+        // The hand goes on, and comes round.
+        assert_eq!((ring.take_cold(1, COUNT - 100).len(), cold()), (0, COUNT));
+        assert_eq!(ring.take_cold(50, 100).len(), 50);
+        assert_eq!(ring.len(), COUNT - 50);
     }
 }
