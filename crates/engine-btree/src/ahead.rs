@@ -77,9 +77,27 @@ impl Drop for Ahead {
     }
 }
 
+/// Ends the loading of a node, also where it ends in a panic: the walk waits for it.
+struct Loading<'s> {
+    shared: &'s Shared,
+    address: BlockAddr,
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.loading.retain(|loading| *loading != self.address);
+        self.shared.loaded.notify_all();
+    }
+}
+
 impl Shared {
-    /// Loads one node. The error, if any, comes again to whoever needs it.
+    /// Loads one node that is noted as being loaded. The error, if any, comes again to whoever needs it.
     fn load(&self, core: &Core, node: &Node) {
+        let _loading = Loading {
+            shared: self,
+            address: node.address,
+        };
         let _ = core.bring_in(
             &self.tree,
             Target::At(&node.key),
@@ -88,8 +106,6 @@ impl Shared {
             Rows::WantedInOrder,
         );
         core.counters.prefetched.add(1);
-        self.state.lock().loading.retain(|loading| *loading != node.address);
-        self.loaded.notify_all();
     }
 
     /// A worker's part.
@@ -541,6 +557,27 @@ mod tests {
             reverse(&holed, from(Bound::Included(low(19)))),
             (vec![21, 20], 2, Some(1))
         );
+    }
+
+    #[test]
+    fn a_panic_ends_the_loading() {
+        let shared = Shared {
+            core: Weak::new(),
+            tree: Arc::new(tree(0)),
+            state: Mutex::default(),
+            loaded: Condvar::new(),
+        };
+        let [lost, other] = [block(1, 1), block(2, 1)];
+        shared.state.lock().loading = vec![lost, other];
+        let load = || {
+            let _loading = Loading {
+                shared: &shared,
+                address: lost,
+            };
+            panic!("in the middle");
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(load)).is_err());
+        assert_eq!(shared.state.lock().loading, [other]);
     }
 
     #[test]

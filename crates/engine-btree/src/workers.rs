@@ -1,9 +1,8 @@
 //! Background threads with a queue of jobs.
 //!
 //! There are two crews. The *lively* one runs at the usual priority and takes urgent jobs, for which somebody waits. The
-//! *quiet* one takes background jobs and runs only on processors that nobody else wants (`SCHED_IDLE`, or the lowest
-//! priority where that is refused). When the engine falls behind ([`Workers::set_pressure`]) the lively crew takes the
-//! background jobs over and the quiet one rests: a thread without privileges can enter `SCHED_IDLE` but not leave it, so
+//! *quiet* one takes background jobs and runs at the lowest priority (nice 19). When the engine falls behind ([`Workers::set_pressure`]) the lively crew takes the
+//! background jobs over and the quiet one rests: a thread without privileges can lower its priority but not raise it, so
 //! it is the job that changes threads and not the thread its priority.
 //!
 //! With no threads nothing runs by itself: [`Workers::run_one`] steps the queue on the caller's thread, in an order that
@@ -379,21 +378,16 @@ impl Shared {
     }
 }
 
-/// Makes the current thread run only where nobody else wants to; for good.
+/// The lowest priority at which a thread that could run does so every now and then.
+#[cfg(target_os = "linux")]
+const QUIET_NICE: i32 = 19;
+
+/// Gives way to others from now on; for good. Not `SCHED_IDLE`: background jobs take latches of leaves and trees for moments, and
+/// whoever is about to commit waits for them. One that was preempted then must get a processor again soon, however busy they are.
 fn become_quiet() {
+    // On Linux a priority is a thread's. Where this is refused the thread stays as it is.
     #[cfg(target_os = "linux")]
-    {
-        use thread_priority::{
-            NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
-            thread_native_id,
-        };
-        const NICE_MAX: i32 = 19;
-        let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
-        if set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle).is_err() {
-            // On Linux a priority is a thread's. Where this is refused, too, the thread stays as it is.
-            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE_MAX);
-        }
-    }
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), QUIET_NICE);
 }
 
 #[cfg(test)]

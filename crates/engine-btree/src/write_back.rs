@@ -104,6 +104,33 @@ struct Appended {
     came_in: bool,
 }
 
+rcu::thread_local! {
+    /// Holds of this thread on `unflushed`, of whichever engine.
+    static UNFLUSHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A hold on the lock that keeps a checkpoint from becoming durable.
+struct Unflushed<'c> {
+    _hold: rcu::RwLockReadGuard<'c, ()>,
+}
+
+impl<'c> Unflushed<'c> {
+    /// Waits behind a checkpoint that waits for this lock: writers that overlap would otherwise never let it have it. Not where this
+    /// thread has a hold already, for another writer: the checkpoint waits for that.
+    fn begin(lock: &'c rcu::RwLock<()>) -> Self {
+        let held = UNFLUSHED.with(|held| held.replace(held.get() + 1));
+        Self {
+            _hold: if held == 0 { lock.read() } else { lock.read_recursive() },
+        }
+    }
+}
+
+impl Drop for Unflushed<'_> {
+    fn drop(&mut self) {
+        UNFLUSHED.with(|held| held.set(held.get() - 1));
+    }
+}
+
 /// Writes pages with buffers of its own. Everything appended is published by [`PageWriter::flush`]; dropped before, it leaves
 /// the leaves as they were.
 pub(crate) struct PageWriter<'c> {
@@ -115,7 +142,7 @@ pub(crate) struct PageWriter<'c> {
     pending_bytes: usize,
     raw: Vec<u8>,
     /// From the first block that is appended to the flush.
-    unflushed: Option<rcu::RwLockReadGuard<'c, ()>>,
+    unflushed: Option<Unflushed<'c>>,
 }
 
 impl<'c> PageWriter<'c> {
@@ -219,8 +246,7 @@ impl<'c> PageWriter<'c> {
     /// before the flush. And a tree that is not dead now keeps its volume until then.
     fn hold_off_checkpoint(&mut self) {
         if self.unflushed.is_none() {
-            // Recursive: a thread has several writers at times.
-            self.unflushed = Some(self.core.unflushed.read_recursive());
+            self.unflushed = Some(Unflushed::begin(&self.core.unflushed));
         }
     }
 
@@ -239,13 +265,14 @@ impl<'c> PageWriter<'c> {
     pub(crate) fn write(&mut self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, need: Need) -> Result<Written> {
         let (mut came_in, mut may_split) = (false, true);
         loop {
+            // Before the leaf is marked as being written, for which others wait.
+            self.hold_off_checkpoint();
             match self.prepare(tree, leaf, need, may_split)? {
                 Step::Again => {}
                 Step::CameIn => came_in = true,
                 Step::DoesNotSplit => may_split = false,
                 Step::Over(written) => return Ok(written),
                 Step::Append(prepared) => {
-                    self.hold_off_checkpoint();
                     if is_dead(tree) {
                         give_up(self.core, &prepared);
                         return Ok(Written::Retired);
@@ -649,5 +676,36 @@ fn publish(core: &Core, mut prepared: Prepared, address: BlockAddr) {
     } else if image.is_empty() {
         // It had to be written, because the image before had large values.
         core.remove_if_empty(tree, leaf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[cfg(not(feature = "shuttle"))]
+    #[test]
+    fn writers_that_overlap_let_a_checkpoint_through() {
+        let lock = rcu::RwLock::new(());
+        let is_durable = AtomicBool::new(false);
+        let first = Unflushed::begin(&lock);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _all_is_flushed = lock.write();
+                is_durable.store(true, Ordering::SeqCst);
+            });
+            while lock.try_read().is_some() {
+                std::thread::yield_now();
+            }
+            // The checkpoint waits. Another writer of this thread must not wait for it, one of another thread must.
+            drop(Unflushed::begin(&lock));
+            let second = scope.spawn(|| {
+                let _second = Unflushed::begin(&lock);
+                is_durable.load(Ordering::SeqCst)
+            });
+            drop(first);
+            assert!(second.join().expect("it ends"), "it came before the checkpoint");
+        });
     }
 }

@@ -33,6 +33,12 @@ mod plain {
             self.inner.read_recursive()
         }
 
+        /// Reads if nobody writes, nor waits to write.
+        #[inline]
+        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+            self.inner.try_read()
+        }
+
         /// Waits until nobody reads or writes.
         #[inline]
         pub fn write(&self) -> RwLockWriteGuard<'_, T> {
