@@ -412,6 +412,12 @@ fn open_storage(
         let message = "A checkpoint could not be taken and will be tried again; the log keeps what it would have held";
         failures.warning(Component::Storage, 8410010, "checkpointer", message, attributes);
     }));
+    let failures = logger.clone();
+    options.on_ttl_failure = Some(Arc::new(move |namespace, error| {
+        let attributes = doc! { "namespace": namespace.as_str(), "error": error.to_string() };
+        let message = "Expired documents could not be read and stay; the pass goes on";
+        failures.warning(Component::Storage, 8410012, "ttl-monitor", message, attributes);
+    }));
     let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
     directory.note_journal(config.storage.journal)?;
     let took = env.clock.monotonic().saturating_sub(started);

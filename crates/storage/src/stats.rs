@@ -29,6 +29,8 @@ pub struct StorageStats {
     pub ttl_passes: u64,
     /// Documents deleted by TTL.
     pub ttl_deleted: u64,
+    /// Records and indexes that TTL passes left because they could not be read.
+    pub ttl_failures: u64,
     /// Log entries replayed at open.
     pub replayed_entries: u64,
     /// Index builds running now.
@@ -48,6 +50,7 @@ pub(crate) struct Figures {
     pub(crate) conflicts: AtomicU64,
     pub(crate) ttl_passes: AtomicU64,
     pub(crate) ttl_deleted: AtomicU64,
+    pub(crate) ttl_failures: AtomicU64,
     pub(crate) replayed_entries: AtomicU64,
     pub(crate) index_builds: AtomicU64,
 }
@@ -80,6 +83,7 @@ impl Figures {
             locks_held,
             ttl_passes: get(&self.ttl_passes),
             ttl_deleted: get(&self.ttl_deleted),
+            ttl_failures: get(&self.ttl_failures),
             replayed_entries: get(&self.replayed_entries),
             index_builds: get(&self.index_builds),
         }

@@ -75,6 +75,8 @@ pub enum RecoveryProgress {
 pub type ProgressHandler = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
 /// Told of a checkpoint of the background thread that could not be taken, and will be tried again. It must not call the storage.
 pub type CheckpointFailureHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
+/// Told of a record or index of a collection that a TTL pass left because it could not be read. It must not call the storage.
+pub type TtlFailureHandler = Arc<dyn Fn(&Namespace, &StorageError) + Send + Sync>;
 /// Told once why writing stopped for good. It must not call the storage.
 pub type FailureHandler = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -98,6 +100,8 @@ pub struct StorageOptions {
     pub on_progress: Option<ProgressHandler>,
     /// Told of checkpoints that fail and are tried again.
     pub on_checkpoint_failure: Option<CheckpointFailureHandler>,
+    /// Told of what TTL passes leave.
+    pub on_ttl_failure: Option<TtlFailureHandler>,
     /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work, and
     /// interrupted index builds end within `open`.
     pub background: bool,
@@ -115,6 +119,7 @@ impl StorageOptions {
             collection_compressor: None,
             on_progress: None,
             on_checkpoint_failure: None,
+            on_ttl_failure: None,
             background: true,
         }
     }

@@ -7,7 +7,7 @@
 
 use crate::checkpoint::Alarm;
 use crate::index_keys::IndexWrites;
-use crate::limits::TTL_UNIT_DOCUMENTS;
+use crate::limits::{TTL_LEFT_MAX, TTL_UNIT_DOCUMENTS};
 use crate::storage::Storage;
 use crate::{
     Collection, CollectionGuard, Index, IndexBatch, KillFlag, LockMode, Operation, RecordId, StorageError, WriteUnit,
@@ -18,6 +18,7 @@ use bson::{DateTime, RawDocument};
 use engine::{Direction, FillLimits, KeyRange};
 use keys::key::{Edge, KeyInterval};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -66,22 +67,52 @@ impl Storage {
         self.ttl.enabled.store(enabled, Ordering::Release);
     }
 
-    /// Runs one pass now. Answers the number of documents deleted.
+    /// Runs one pass now. Answers the number of documents deleted. What cannot be read is told, counted, and left where it is;
+    /// the pass goes on behind it.
+    ///
+    /// Errors: the pass was interrupted, or nothing can be written.
     pub fn run_ttl_pass(&self) -> Result<u64, StorageError> {
         let op = Operation::with_kill_flag(self.env.clock.clone(), 0, self.ttl.kill.clone());
         let mut deleted = 0;
+        let result = self.expire_all(&op, &mut deleted);
+        self.figures.ttl_deleted.fetch_add(deleted, Ordering::Relaxed);
+        result?;
+        self.figures.ttl_passes.fetch_add(1, Ordering::Relaxed);
+        Ok(deleted)
+    }
+
+    fn expire_all(&self, op: &Operation, deleted: &mut u64) -> Result<(), StorageError> {
         for collection in self.catalog.all_collections() {
-            if collection.is_capped().is_none() {
-                for index in collection.indexes() {
-                    if let Some(seconds) = index.expire_after_seconds() {
-                        deleted += self.expire(&op, &collection, index, seconds)?;
-                    }
+            if collection.is_capped().is_some() {
+                continue;
+            }
+            for index in collection.indexes() {
+                if let Some(seconds) = index.expire_after_seconds()
+                    && let Err(error) = self.expire(op, &collection, index, seconds, deleted)
+                {
+                    self.leave(&collection, error)?;
                 }
             }
         }
-        self.figures.ttl_passes.fetch_add(1, Ordering::Relaxed);
-        self.figures.ttl_deleted.fetch_add(deleted, Ordering::Relaxed);
-        Ok(deleted)
+        Ok(())
+    }
+
+    /// Tells of what cannot be read, so that the pass can go on; every other error ends it.
+    fn leave(&self, collection: &Collection, error: StorageError) -> Result<(), StorageError> {
+        match error {
+            StorageError::Interrupted(_)
+            | StorageError::OutOfSpace(_)
+            | StorageError::Log(_)
+            | StorageError::Stopped(_)
+            | StorageError::Closed => Err(error),
+            error => {
+                self.figures.ttl_failures.fetch_add(1, Ordering::Relaxed);
+                if let Some(handler) = &self.options.on_ttl_failure {
+                    handler(collection.namespace(), &error);
+                }
+                Ok(())
+            }
+        }
     }
 
     fn expire(
@@ -90,7 +121,8 @@ impl Storage {
         collection: &Collection,
         index: &Index,
         seconds: i64,
-    ) -> Result<u64, StorageError> {
+        deleted: &mut u64,
+    ) -> Result<(), StorageError> {
         let before = self.env.clock.now_ms().saturating_sub(seconds.saturating_mul(1000));
         let expired = KeyInterval::new(
             &[],
@@ -99,27 +131,33 @@ impl Storage {
             index.pattern().ordering(),
             None,
         );
-        let mut deleted = 0;
+        let mut left = BTreeSet::new();
         loop {
             // A collection or index that is gone or changed is looked at anew by the next pass.
             let guard = match self.collection(op, collection.namespace(), LockMode::IntentExclusive) {
                 Ok(Some(guard)) if guard.version() == collection.version() && guard.uuid() == collection.uuid() => {
                     guard
                 }
-                Ok(_) | Err(StorageError::IsView(_)) => return Ok(deleted),
+                Ok(_) | Err(StorageError::IsView(_)) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let ids = self.expired_records(index, &expired)?;
-            let gone = self.delete_expired(op, &guard, index, &expired, &ids)?;
-            deleted += gone;
-            if gone == 0 {
-                return Ok(deleted);
+            let ids = self.expired_records(index, &expired, &left)?;
+            let left_before = left.len();
+            let gone = self.delete_expired(op, &guard, index, &expired, &ids, &mut left)?;
+            *deleted += gone;
+            if (gone == 0 && left.len() == left_before) || left.len() >= TTL_LEFT_MAX {
+                return Ok(());
             }
         }
     }
 
-    /// The first records the range leads to.
-    fn expired_records(&self, index: &Index, expired: &KeyInterval) -> Result<Vec<RecordId>, StorageError> {
+    /// The first records the range leads to, but for those that were left.
+    fn expired_records(
+        &self,
+        index: &Index,
+        expired: &KeyInterval,
+        left: &BTreeSet<RecordId>,
+    ) -> Result<Vec<RecordId>, StorageError> {
         let range = KeyRange {
             start: expired.start.clone(),
             end: expired.end.clone(),
@@ -129,13 +167,14 @@ impl Storage {
         cursor.fill(
             &mut batch,
             FillLimits {
-                rows_max: TTL_UNIT_DOCUMENTS,
+                rows_max: TTL_UNIT_DOCUMENTS + left.len(),
                 bytes_max: 1 << 20,
             },
         )?;
         let mut ids: Vec<_> = (0..batch.len()).map(|row| batch.id(row)).collect();
         ids.sort_unstable();
         ids.dedup();
+        ids.retain(|id| !left.contains(id));
         Ok(ids)
     }
 
@@ -146,6 +185,7 @@ impl Storage {
         index: &Index,
         expired: &KeyInterval,
         ids: &[RecordId],
+        left: &mut BTreeSet<RecordId>,
     ) -> Result<u64, StorageError> {
         let mut unit = self.begin_write(op);
         let (mut deleted, mut ids) = (0, ids.iter().peekable());
@@ -159,7 +199,11 @@ impl Storage {
                     unit.commit()?;
                     unit = self.begin_write(op);
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.leave(guard, error)?;
+                    left.insert(id);
+                    ids.next();
+                }
             }
         }
         unit.commit()?;

@@ -4,6 +4,8 @@
 
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{Bson, DateTime, doc, rawdoc};
+use engine::Batch;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vfs::Clock;
 
@@ -74,4 +76,55 @@ fn many_go_in_small_units() {
     assert_eq!(storage.run_ttl_pass().unwrap(), 300);
     assert_eq!(storage.last_seq().0 - before, 5, "300 documents, 64 at a time");
     assert!(storage.all("c").is_empty());
+}
+
+/// Each pass would end at the same record, and nothing behind it would ever go.
+#[test]
+fn what_cannot_be_read_stays_and_the_pass_goes_on() {
+    let machine = Machine::new(1);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let teller = told.clone();
+    let storage = machine.open_with(|options| {
+        options.on_ttl_failure = Some(Arc::new(move |namespace, error| {
+            teller.lock().unwrap().push(format!("{namespace}: {error}"));
+        }));
+    });
+    let (storage, op) = (storage.unwrap(), machine.operation());
+    let now = machine.clock.now_ms();
+    let mut damaged = Vec::new();
+    for name in ["a", "b"] {
+        let spec = index("t", rawdoc! { "t": 1 }, rawdoc! { "expireAfterSeconds": 0 });
+        storage.create_indexes(&op, &ns(name), &[spec]).unwrap();
+        for id in 0..300_i64 {
+            let document = rawdoc! { "_id": id, "t": DateTime::from_millis(now - 1000 + id) };
+            let record = storage.put(&op, name, document).unwrap();
+            // More than the first step looks at.
+            if name == "a" && id < 100 {
+                damaged.push(record);
+            }
+        }
+    }
+    let table = storage.catalog().collection(&ns("a")).unwrap().table();
+    let mut batch = Batch::new();
+    for record in &damaged {
+        batch.put(table, record.to_key().to_vec(), b"\x05\0\0\0\x01".to_vec());
+    }
+    let seq = storage.log.append(&[b"damage"]).unwrap();
+    storage.engine().apply(&batch, seq).unwrap();
+    storage.engine().publish(seq);
+    for pass in 1..3 {
+        assert_eq!(storage.run_ttl_pass().unwrap(), if pass == 1 { 500 } else { 0 });
+        let stats = storage.stats();
+        assert_eq!(
+            (stats.ttl_passes, stats.ttl_deleted, stats.ttl_failures),
+            (pass, 500, 100 * pass)
+        );
+    }
+    let told = told.lock().unwrap();
+    assert!(
+        told.len() == 200 && told.iter().all(|told| told.starts_with("test.a")),
+        "{:?}",
+        told[0]
+    );
+    assert!(storage.all("b").is_empty());
 }

@@ -264,7 +264,11 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
             "scannedObjects": queries.scanned_objects.get(),
             "collectionScans": { "nonTailable": queries.collection_scans.get(), "total": queries.collection_scans.get() },
         },
-        "ttl": { "deletedDocuments": storage.ttl_deleted as i64, "passes": storage.ttl_passes as i64 },
+        "ttl": {
+            "deletedDocuments": storage.ttl_deleted as i64,
+            "failures": storage.ttl_failures as i64,
+            "passes": storage.ttl_passes as i64,
+        },
     }
     .into())
 }
