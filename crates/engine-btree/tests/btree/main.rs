@@ -1,6 +1,7 @@
 //! The engine as its users see it: against the conformance kit, models, crashes, faults and threads. One program,
 //! because each one is linked for itself; `cargo test -p engine-btree --test btree crash::` runs one module.
 
+mod checkpoints;
 mod concurrency;
 mod conformance;
 mod crash;
