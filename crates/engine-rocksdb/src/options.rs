@@ -97,12 +97,13 @@ pub(crate) fn build(choice: &RocksOptions) -> Result<Built> {
     base.set_block_based_table_factory(&table_options(&cache));
     set_compression(&mut base, choice)?;
     set_shape(&mut base, choice, memtable_bytes);
-    // The last of two settings counts: what the config string says of the memtables is in `memtable_bytes`.
-    let config = format!(
-        "{OWN_CONFIG};{};write_buffer_size={}",
-        choice.config_string,
-        OWN_BOUND * memtable_bytes
-    );
+    // RocksDB takes no empty setting. The last of two counts: what the config string says of the memtables is in
+    // `memtable_bytes`.
+    let own_bound = format!("write_buffer_size={}", OWN_BOUND * memtable_bytes);
+    let given = choice.config_string.trim().trim_end_matches(';').trim_end();
+    let settings = [OWN_CONFIG, given, own_bound.as_str()];
+    let config = settings.into_iter().filter(|setting| !setting.is_empty());
+    let config = config.collect::<Vec<_>>().join(";");
     let options = base
         .get_options_from_string(config)
         .map_err(rocks_error("read the config string"))?;
