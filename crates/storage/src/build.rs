@@ -350,41 +350,49 @@ fn building<'g>(collection: &'g Collection, build: &'g Build) -> impl Iterator<I
 fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option<&'r IndexRow>, StorageError> {
     for index in &row.indexes {
         let existing = &index.spec;
-        let same_pattern = same_pattern(existing, spec);
-        let same_key = same_pattern && existing.partial_filter == spec.partial_filter;
+        // What makes an index another one: two of the same key may exist where these differ.
+        let same_index = same_pattern(existing, spec)
+            && existing.partial_filter == spec.partial_filter
+            && existing.unique == spec.unique
+            && existing.sparse == spec.sparse;
         if existing.name == spec.name {
-            if !same_pattern {
+            if !same_index {
                 return Err(StorageError::IndexKeySpecsConflict(format!(
                     "An existing index has the same name as the requested index. When index names are not specified, they \
-                     are auto generated and can cause conflicts. Please refer to our documentation. Requested index: {:?}, \
-                     existing index: {:?}",
-                    spec.spec, existing.spec
+                     are auto generated and can cause conflicts. Please refer to our documentation. Requested index: {}, \
+                     existing index: {}",
+                    shown(spec),
+                    shown(existing)
                 )));
             }
             if existing.same_options(spec) {
                 return Ok(Some(index));
             }
             return Err(StorageError::IndexOptionsConflict(format!(
-                "An equivalent index already exists with the same name but different options. Requested index: {:?}, \
-                 existing index: {:?}",
-                spec.spec, existing.spec
+                "An equivalent index already exists with the same name but different options. Requested index: {}, \
+                 existing index: {}",
+                shown(spec),
+                shown(existing)
             )));
         }
-        if same_key && existing.same_options(spec) {
-            return Err(StorageError::IndexOptionsConflict(format!(
-                "Index already exists with a different name: {}",
-                existing.name
-            )));
-        }
-        if same_key {
-            return Err(StorageError::IndexOptionsConflict(format!(
-                "An equivalent index already exists with a different name and options. Requested index: {:?}, existing \
-                 index: {:?}",
-                spec.spec, existing.spec
-            )));
+        if same_index {
+            return Err(StorageError::IndexOptionsConflict(if existing.same_options(spec) {
+                format!("Index already exists with a different name: {}", existing.name)
+            } else {
+                format!(
+                    "An equivalent index already exists with a different name and options. Requested index: {}, existing \
+                     index: {}",
+                    shown(spec),
+                    shown(existing)
+                )
+            }));
         }
     }
     Ok(None)
+}
+
+fn shown(spec: &IndexSpec) -> String {
+    keys::describe::describe_whole(bson::RawBsonRef::Document(&spec.spec))
 }
 
 /// Whether both are on the same fields in the same directions, whatever numbers say so.

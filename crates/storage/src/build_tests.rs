@@ -49,7 +49,7 @@ fn reports_and_conflicts() {
     );
     let changed = make(&[index("a_1", rawdoc! { "a": 1 }, rawdoc! { "unique": true })]);
     assert!(
-        matches!(changed, Err(StorageError::IndexOptionsConflict(_))),
+        matches!(changed, Err(StorageError::IndexKeySpecsConflict(_))),
         "{changed:?}"
     );
     let unknown = make(&[index("t", rawdoc! { "a": "text" }, rawdoc! {})]);
