@@ -51,7 +51,7 @@ impl<'c> Converter<'c> {
         let MatchExpr::Path { path, test } = part else {
             return Predicate::Opaque;
         };
-        if !(self.indexed)(path.text()) {
+        if !(self.indexed)(path.text()) || has_position(path.text()) {
             return Predicate::Opaque;
         }
         let leaf = match test {
@@ -63,9 +63,16 @@ impl<'c> Converter<'c> {
 
     fn path(&mut self, path: &str, test: &Test, depth: usize) -> Predicate {
         match test {
+            Test::ElemMatchObject(_) if has_position(path) => Predicate::Opaque,
             Test::ElemMatchObject(filter) => self.element(path, filter, depth),
             test if (self.indexed)(path) => {
-                simple_leaf(path, test).map_or(Predicate::Opaque, |leaf| Predicate::Leaf(Box::new(leaf)))
+                let leaf = simple_leaf(path, test);
+                let leaf = if has_position(path) {
+                    leaf.and_then(|leaf| at_position(leaf, test))
+                } else {
+                    leaf
+                };
+                leaf.map_or(Predicate::Opaque, |leaf| Predicate::Leaf(Box::new(leaf)))
             }
             _ => Predicate::Opaque,
         }
@@ -87,11 +94,7 @@ impl<'c> Converter<'c> {
         let mut parts = vec![Predicate::Opaque];
         for conjunct in predicate.conjuncts() {
             let Predicate::Leaf(leaf) = conjunct else { continue };
-            if leaf
-                .path
-                .split('.')
-                .any(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
-            {
+            if has_position(&leaf.path) {
                 continue;
             }
             let mut leaf = leaf.clone();
@@ -105,6 +108,25 @@ impl<'c> Converter<'c> {
         }
         Predicate::And(parts)
     }
+}
+
+/// Whether a component of a path is a number, which may be a position in an array.
+pub(crate) fn has_position(path: &str) -> bool {
+    path.split('.').any(is_number)
+}
+
+fn is_number(part: &str) -> bool {
+    part.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What is left of a leaf on a path with a number in it. There keys and the matcher's walk differ: a position leads the
+/// extraction to one element alone and through arrays in it, while the matcher walks through the other elements as well and
+/// finds in them that the field is missing. So keys tell nothing of null, of what is inside the elements, and, below two
+/// numbers, of anything; and a key in the set is no proof.
+fn at_position(leaf: Leaf, test: &Test) -> Option<Leaf> {
+    let numbers = leaf.path.split('.').filter(|part| is_number(part)).count();
+    let by_keys = numbers < 2 && !leaf.matches_missing && !matches!(test, Test::ElemMatchValue(_));
+    by_keys.then_some(Leaf { exact: false, ..leaf })
 }
 
 /// The leaf of a test on one path.

@@ -10,7 +10,7 @@
 //! the winner of a short race.
 
 use super::access::{Access, SortField, Unbounded};
-use super::convert::Converter;
+use super::convert::{Converter, has_position};
 use super::encode::encode_key_document;
 use super::index_bounds::IndexBounds;
 use super::predicate::Predicate;
@@ -508,7 +508,9 @@ impl Planner<'_> {
             return false;
         };
         let fields = access.index.pattern().fields();
+        // A projection does not go into arrays by position, as the keys do.
         can_nest(fields.iter().map(|field| field.path()))
+            && !fields.iter().any(|field| has_position(field.path()))
             && wanted
                 .iter()
                 .all(|path| fields.iter().any(|field| field.path() == path))

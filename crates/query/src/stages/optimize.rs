@@ -6,7 +6,6 @@
 //! a stage forward, so this ends.
 
 use super::StageSpec;
-use super::specification::add_filter_dependencies;
 use crate::expression::{Dependencies, ExpressionContext};
 use crate::matcher::{MatchExpr, Matcher};
 
@@ -119,21 +118,18 @@ fn split(matcher: &Matcher, stage: &StageSpec) -> Option<(Vec<MatchExpr>, Vec<Ma
             .into_iter()
             .chain([unwind.path().to_string()])
             .collect(),
-        StageSpec::Lookup(lookup) => vec![lookup.target().to_string()],
+        StageSpec::Lookup(lookup) => vec![replaced(&lookup.target().to_string())],
         _ => return None,
     };
     let (ahead, rest): (Vec<_>, Vec<_>) = conjuncts(matcher)
         .into_iter()
-        .partition(|part| is_independent(part, &touched, matcher));
+        .partition(|part| is_independent(part, &touched));
     (!ahead.is_empty()).then_some((ahead, rest))
 }
 
-fn is_independent(part: &MatchExpr, touched: &[String], matcher: &Matcher) -> bool {
+fn is_independent(part: &MatchExpr, touched: &[String]) -> bool {
     let mut read = Dependencies::default();
-    add_filter_dependencies(
-        &Matcher::from_expr(part.clone(), matcher.collator().cloned()),
-        &mut read,
-    );
+    part.add_dependencies(&mut read);
     if touched.is_empty() {
         return true;
     }
@@ -142,6 +138,11 @@ fn is_independent(part: &MatchExpr, touched: &[String], matcher: &Matcher) -> bo
             .paths
             .iter()
             .all(|path| touched.iter().all(|other| !overlap(path, other)))
+}
+
+/// What setting a value at a path may change: a scalar or an array on the way becomes a document.
+pub(super) fn replaced(path: &str) -> String {
+    path.split('.').next().unwrap_or(path).to_owned()
 }
 
 /// Whether one path is the other or leads into it.

@@ -1,17 +1,22 @@
 //! Random documents, index keys and filters.
 
 use super::fixture::pick;
+use bson::spec::BinarySubtype;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use vfs::{Random, SeededRandom};
 
 const PATHS: [&str; 8] = ["a", "b", "c", "d", "d.x", "d.y", "d.z.w", "e"];
+/// Paths with numbers, which may be positions.
+const POSITIONS: [&str; 6] = ["a.0", "b.1", "d.0", "d.0.x", "d.1.z.w", "d.0.0"];
 
 pub(super) fn raw(document: &Document) -> RawDocumentBuf {
     RawDocumentBuf::try_from(document).expect("encodable")
 }
 
 fn scalar(random: &SeededRandom) -> Bson {
-    match pick(random, 22) {
+    // The rare types are rare: most values are to compare with others.
+    let kinds = if pick(random, 16) == 0 { 30 } else { 22 };
+    match pick(random, kinds) {
         0..=7 => Bson::Int32(pick(random, 6) as i32),
         8 => Bson::Int64(pick(random, 6) as i64),
         9 => Bson::Double(pick(random, 12) as f64 / 2.0),
@@ -23,7 +28,31 @@ fn scalar(random: &SeededRandom) -> Bson {
         18 => Bson::DateTime(bson::DateTime::from_millis(pick(random, 4) as i64)),
         19 => Bson::MinKey,
         20 => Bson::MaxKey,
-        _ => Bson::ObjectId(bson::oid::ObjectId::from_bytes([pick(random, 3) as u8; 12])),
+        21 => Bson::ObjectId(bson::oid::ObjectId::from_bytes([pick(random, 3) as u8; 12])),
+        22 => Bson::Decimal128(
+            ["1", "2.5", "NaN", "-0"][pick(random, 4) as usize]
+                .parse()
+                .expect("a decimal"),
+        ),
+        23 => Bson::Timestamp(bson::Timestamp {
+            time: pick(random, 3) as u32,
+            increment: 1,
+        }),
+        24 => Bson::Binary(bson::Binary {
+            subtype: [BinarySubtype::Generic, BinarySubtype::Uuid][pick(random, 2) as usize],
+            bytes: vec![pick(random, 3) as u8; 16],
+        }),
+        25 => Bson::RegularExpression(bson::Regex {
+            pattern: bson::raw::CString::try_from(["^a", "b"][pick(random, 2) as usize]).expect("no NUL"),
+            options: bson::raw::CString::try_from("").expect("no NUL"),
+        }),
+        26 => Bson::JavaScriptCode(["a", "ab"][pick(random, 2) as usize].to_owned()),
+        27 => Bson::JavaScriptCodeWithScope(bson::JavaScriptCodeWithScope {
+            code: "a".to_owned(),
+            scope: doc! { "x": pick(random, 2) as i32 },
+        }),
+        28 => Bson::Symbol(["a", "ab"][pick(random, 2) as usize].to_owned()),
+        _ => Bson::Undefined,
     }
 }
 
@@ -86,7 +115,11 @@ pub(super) fn document(random: &SeededRandom, id: i32) -> Document {
 }
 
 pub(super) fn path(random: &SeededRandom) -> &'static str {
-    PATHS[pick(random, PATHS.len() as u64) as usize]
+    if pick(random, 6) == 0 {
+        POSITIONS[pick(random, POSITIONS.len() as u64) as usize]
+    } else {
+        PATHS[pick(random, PATHS.len() as u64) as usize]
+    }
 }
 
 pub(super) fn key(random: &SeededRandom) -> Document {
@@ -118,11 +151,15 @@ pub(super) fn indexable_filter(random: &SeededRandom) -> Document {
 }
 
 fn operators(random: &SeededRandom) -> Bson {
-    let operand = |random: &SeededRandom| {
-        if pick(random, 6) == 0 {
+    // Nothing compares with undefined, and a regular expression is a test of its own.
+    let operand = |random: &SeededRandom| loop {
+        let operand = if pick(random, 6) == 0 {
             value(random, 1)
         } else {
             scalar(random)
+        };
+        if !matches!(operand, Bson::Undefined | Bson::RegularExpression(_)) {
+            break operand;
         }
     };
     let comparison = |random: &SeededRandom| ["$gt", "$gte", "$lt", "$lte"][pick(random, 4) as usize];
@@ -143,7 +180,16 @@ fn operators(random: &SeededRandom) -> Bson {
             options: bson::raw::CString::try_from("").expect("no NUL"),
         }),
         12 => {
-            let name = ["number", "string", "null", "object", "array", "bool"][pick(random, 6) as usize];
+            let name = [
+                "number",
+                "string",
+                "null",
+                "object",
+                "array",
+                "bool",
+                "undefined",
+                "regex",
+            ][pick(random, 8) as usize];
             doc! { "$type": name }.into()
         }
         13 => doc! { "$elemMatch": { (comparison(random)): operand(random), "$lt": pick(random, 7) as i32 } }.into(),
@@ -166,7 +212,8 @@ pub(super) fn filter(random: &SeededRandom, depth: u32) -> Document {
                 if random.next_u64() & 1 == 1 {
                     element.insert("y", operators(random));
                 }
-                filter.insert("d", doc! { "$elemMatch": element });
+                let array = ["d", "d", "d.0", "d.z"][pick(random, 4) as usize];
+                filter.insert(array, doc! { "$elemMatch": element });
             }
             _ => {
                 filter.insert(path(random), operators(random));

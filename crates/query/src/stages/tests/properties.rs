@@ -25,7 +25,7 @@ fn field() -> impl Strategy<Value = Option<Bson>> {
 }
 
 fn document() -> impl Strategy<Value = Document> {
-    (field(), field(), scalar()).prop_map(|(a, b, c)| {
+    (prop_oneof![field(), below().prop_map(Some)], field(), scalar()).prop_map(|(a, b, c)| {
         let mut document = Document::new();
         for (name, value) in [("a", a), ("b", b), ("c", Some(c))] {
             if let Some(value) = value {
@@ -36,8 +36,45 @@ fn document() -> impl Strategy<Value = Document> {
     })
 }
 
+/// What is below `a`: documents, arrays of them, and what is neither.
+fn below() -> impl Strategy<Value = Bson> {
+    let inner = || {
+        (field(), field()).prop_map(|(b, zero)| {
+            let mut document = Document::new();
+            b.into_iter().for_each(|b| drop(document.insert("b", b)));
+            zero.into_iter().for_each(|zero| drop(document.insert("0", zero)));
+            Bson::Document(document)
+        })
+    };
+    prop_oneof![
+        inner(),
+        proptest::collection::vec(prop_oneof![3 => inner(), 1 => scalar()], 0..3).prop_map(Bson::Array),
+    ]
+}
+
 fn stage() -> impl Strategy<Value = Document> {
     let name = || prop_oneof![Just("a"), Just("b"), Just("c")];
+    let path = || {
+        prop_oneof![
+            Just("a"),
+            Just("a.b"),
+            Just("a.0"),
+            Just("a.0.b"),
+            Just("a.b.0"),
+            Just("a.c")
+        ]
+    };
+    prop_oneof![
+        2 => (path(), scalar()).prop_map(|(path, value)| doc! {"$match": {path: value}}),
+        2 => (path(), any::<bool>()).prop_map(|(path, there)| doc! {"$match": {path: {"$exists": there}}}),
+        2 => path().prop_map(|path| doc! {"$unset": path}),
+        1 => path().prop_map(|path| doc! {"$project": {path: 0}}),
+        1 => (path(), scalar()).prop_map(|(path, value)| doc! {"$addFields": {path: {"$literal": value}}}),
+        8 => plain_stage(name),
+    ]
+}
+
+fn plain_stage<N: Strategy<Value = &'static str> + 'static>(name: impl Fn() -> N) -> impl Strategy<Value = Document> {
     prop_oneof![
         (name(), scalar()).prop_map(|(name, value)| doc! {"$match": {name: value}}),
         (name(), name(), scalar())
