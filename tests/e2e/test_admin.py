@@ -125,7 +125,7 @@ def test_parameters_and_logs(client):
     with pytest.raises(OperationFailure) as error:
         admin.command("getParameter", "foo")
     assert error.value.code == 72
-    assert "enableTestCommands" in admin.command("getParameter", "*")
+    assert "logLevel" in admin.command("getParameter", "*")
     was = admin.command("setParameter", 1, cursorTimeoutMillis=300_000)["was"]
     assert admin.command("getParameter", 1, cursorTimeoutMillis=1)["cursorTimeoutMillis"] == 300_000
     admin.command("setParameter", 1, cursorTimeoutMillis=was)

@@ -105,6 +105,22 @@ pub fn number_as_i64(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
+/// Gives one field to `handle`. A null or undefined where a value of some type is wanted is as if the field were not there.
+pub fn take<'v>(
+    name: &'v str,
+    value: RawBsonRef<'v>,
+    handle: &mut impl FnMut(&'v str, RawBsonRef<'v>) -> Result<bool>,
+) -> Result<bool> {
+    match handle(name, value) {
+        Err(error)
+            if error.code == ErrorCode::TypeMismatch && matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) =>
+        {
+            Ok(true)
+        }
+        other => other,
+    }
+}
+
 /// The command whose fields are being read, for messages.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
@@ -118,12 +134,34 @@ impl<'a> Arguments<'a> {
         Self { command }
     }
 
-    /// A boolean; numbers count as `!= 0` and null as false.
+    /// Gives each field of `document` to `handle`, which answers false for a name it does not know (40415).
+    pub fn each<'v>(
+        self,
+        document: &'v RawDocument,
+        mut handle: impl FnMut(&'v str, RawBsonRef<'v>) -> Result<bool>,
+    ) -> Result<()> {
+        for element in document {
+            let (name, value) = element?;
+            if !take(name.as_str(), value, &mut handle)? {
+                return Err(unknown_field(self.command, name.as_str()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A boolean and nothing else.
+    pub fn flag(self, field: &str, value: RawBsonRef<'_>) -> Result<bool> {
+        match value {
+            RawBsonRef::Boolean(v) => Ok(v),
+            other => Err(wrong_type(self.command, field, other, "type 'bool'")),
+        }
+    }
+
+    /// A boolean; numbers count as `!= 0`.
     pub fn boolean(self, field: &str, value: RawBsonRef<'_>) -> Result<bool> {
         match value {
             RawBsonRef::Boolean(v) => Ok(v),
             RawBsonRef::Double(v) => Ok(v != 0.0),
-            RawBsonRef::Null | RawBsonRef::Undefined => Ok(false),
             other => number_as_i64(other)
                 .map(|v| v != 0)
                 .ok_or_else(|| wrong_type(self.command, field, value, "types '[bool, long, int, decimal, double]'")),
@@ -140,9 +178,10 @@ impl<'a> Arguments<'a> {
     pub fn non_negative(self, field: &str, value: RawBsonRef<'_>) -> Result<i64> {
         let number = self.integer(field, value)?;
         if number < 0 {
-            return Err(CommandError::bad_value(format!(
-                "BSON field '{field}' value must be >= 0, actual value '{number}'"
-            )));
+            return Err(CommandError::new(
+                ErrorCode(51024),
+                format!("BSON field '{field}' value must be >= 0, actual value '{number}'"),
+            ));
         }
         Ok(number)
     }
@@ -177,13 +216,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn booleans_take_every_number_and_null() {
+    fn booleans_take_every_number_and_flags_none() {
         let args = Arguments::of("find");
         assert!(args.boolean("x", RawBsonRef::Double(0.5)).is_ok_and(|v| v));
         assert!(args.boolean("x", RawBsonRef::Int64(0)).is_ok_and(|v| !v));
-        assert!(args.boolean("x", RawBsonRef::Null).is_ok_and(|v| !v));
+        assert!(args.boolean("x", RawBsonRef::Null).is_err());
+        assert!(args.flag("x", RawBsonRef::Boolean(true)).is_ok_and(|v| v));
+        assert!(args.flag("x", RawBsonRef::Int32(1)).is_err());
         let error = args.boolean("x", RawBsonRef::String("yes"));
         assert!(error.is_err_and(|e| e.code == ErrorCode::TypeMismatch && e.message.contains("'find.x'")));
+    }
+
+    #[test]
+    fn a_null_is_as_if_the_field_were_not_there() {
+        let args = Arguments::of("find");
+        let document = bson::rawdoc! { "limit": bson::RawBson::Null, "hint": 1 };
+        let mut limit = 7;
+        let read = args.each(&document, |name, value| {
+            match name {
+                "limit" => limit = args.integer(name, value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        });
+        assert_eq!(limit, 7);
+        assert!(read.is_err_and(|error| error.code == ErrorCode(40415) && error.message.contains("'find.hint'")));
     }
 
     #[test]

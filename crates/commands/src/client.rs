@@ -2,6 +2,7 @@
 //!
 //! Invariant: `current.running` is true only between [`Client::begin`] and the drop of its guard.
 
+use crate::cursors::SessionId;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -52,7 +53,8 @@ pub struct Client {
 pub(crate) struct Current {
     pub running: Option<Arc<Operation>>,
     pub started: Duration,
-    pub started_ms: i64,
+    /// The logical session it runs in.
+    pub session: Option<SessionId>,
     pub command: &'static str,
     pub namespace: String,
     pub body: Vec<u8>,
@@ -108,13 +110,13 @@ impl Client {
         database: &str,
         body: &RawDocument,
         started: Duration,
-        started_ms: i64,
+        session: Option<SessionId>,
     ) {
         let mut current = self.current.lock();
         current.running = Some(operation);
         current.command = command;
         current.started = started;
-        current.started_ms = started_ms;
+        current.session = session;
         current.namespace.clear();
         current.namespace.push_str(database);
         current.plan_summary.clear();

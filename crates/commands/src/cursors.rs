@@ -227,19 +227,14 @@ impl Cursors {
         before - entries.len()
     }
 
-    /// Kills the cursors of a session.
-    pub fn kill_session(&self, id: &SessionId) -> usize {
-        self.kill_where(|entry| match entry {
-            Entry::Idle(cursor) => cursor.session.as_ref() == Some(id),
-            Entry::Pinned { session, .. } => session.as_ref() == Some(id),
-        })
-    }
-
-    /// Kills the cursors of every session.
-    pub fn kill_all_of_sessions(&self) -> usize {
-        self.kill_where(|entry| match entry {
-            Entry::Idle(cursor) => cursor.session.is_some(),
-            Entry::Pinned { session, .. } => session.is_some(),
+    /// Kills the cursors of the sessions that `is_meant` says yes to.
+    pub fn kill_of_sessions(&self, is_meant: impl Fn(&SessionId) -> bool) -> usize {
+        self.kill_where(|entry| {
+            let session = match entry {
+                Entry::Idle(cursor) => cursor.session.as_ref(),
+                Entry::Pinned { session, .. } => session.as_ref(),
+            };
+            session.is_some_and(&is_meant)
         })
     }
 
@@ -334,8 +329,8 @@ mod tests {
         assert_eq!(twice.code, ErrorCode::CursorInUse);
         assert_eq!(cursors.counts().pinned, 1);
         cursors.check_in(cursor);
-        assert_eq!(cursors.kill_session(&[2; 16]), 0);
-        assert_eq!(cursors.kill_session(&[1; 16]), 1);
+        assert_eq!(cursors.kill_of_sessions(|id| *id == [2; 16]), 0);
+        assert_eq!(cursors.kill_of_sessions(|id| *id == [1; 16]), 1);
         assert_eq!(cursors.counts().total, 0);
     }
 

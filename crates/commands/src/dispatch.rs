@@ -1,6 +1,7 @@
 //! The way in: a request becomes a call of one command, and exactly one reply.
 
 use crate::client::Client;
+use crate::command::parameters::set_one;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::{Generic, Invocation, Report};
@@ -20,6 +21,7 @@ use std::time::Duration;
 use storage::{Storage, StorageError};
 use vfs::Env;
 use wire::ErrorCode;
+use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
 /// What the server does after sending the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +42,13 @@ impl Server {
         logger: Arc<Logger>,
         settings: Settings,
     ) -> std::result::Result<Arc<Self>, String> {
-        Self::with_commands(&COMMANDS, env, storage, logger, settings)
+        let server = Self::with_commands(&COMMANDS, env, storage, logger, settings);
+        for (name, value) in &server.settings.parameters {
+            let value = Bson::String(value.clone());
+            set_one(&server, name, &value).map_err(|error| error.message)?;
+        }
+        server.apply_parameters();
+        Ok(server)
     }
 
     /// Runs one request and appends exactly one BSON document to `reply`. Never panics on the request's content.
@@ -63,7 +71,10 @@ impl Server {
             command,
             request,
         };
-        let (result, outcome) = call.run(&mut reply);
+        let (mut result, outcome) = call.run(&mut reply);
+        if result.is_ok() && reply.len() > REPLY_BYTES_MAX {
+            result = Err(CommandError::too_large(reply.len()));
+        }
         self.command_counters[place].total.add(1);
         if let Err(error) = result {
             self.command_counters[place].failed.add(1);
@@ -75,6 +86,9 @@ impl Server {
         outcome
     }
 }
+
+/// Bytes of a reply: a document of the largest size and what stands around it.
+const REPLY_BYTES_MAX: usize = DOCUMENT_INTERNAL_BYTES_MAX + 64 * 1024;
 
 fn write_error(reply: &mut Reply<'_>, error: &CommandError) {
     reply.double("ok", 0.0);
@@ -128,7 +142,7 @@ impl Call<'_> {
             generic.database,
             self.request.body,
             started,
-            self.server.env.clock.now_ms(),
+            generic.session,
         );
         let mut invocation = Invocation {
             server: self.server,
@@ -141,6 +155,7 @@ impl Call<'_> {
             session: generic.session,
             write_concern: generic.write_concern,
             max_time_ms: generic.max_time_ms,
+            api_strict: generic.api_strict,
             exhaust_allowed: self.request.exhaust_allowed,
             report: Report::default(),
         };
@@ -179,7 +194,9 @@ impl Call<'_> {
         }
         metrics.latencies.record(kind, time);
         if let Some(namespace) = &invocation.report.namespace {
-            metrics.top.record(namespace.as_str(), kind, time);
+            let catalog = server.storage.catalog();
+            let exists = || catalog.collection(namespace).is_some() || catalog.view(namespace).is_some();
+            metrics.top.record(namespace.as_str(), kind, time, exists);
         }
         let counters = invocation.operation.counters();
         metrics.queries.scanned.add(counters.keys_examined.get());

@@ -1,9 +1,11 @@
 //! The error of a command, and the one table that turns the storage layer's errors into MongoDB's codes.
 
-use bson::{Bson, Document, doc};
+use bson::raw::RawBsonRef;
+use bson::{Document, doc};
 use query::QueryError;
 use storage::{DuplicateKey, Interrupted, StorageError};
 use wire::ErrorCode;
+use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
 /// The result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;
@@ -37,6 +39,16 @@ impl CommandError {
     /// `NotImplemented` (238), naming what is not built.
     pub fn not_implemented(what: impl std::fmt::Display) -> Self {
         Self::new(ErrorCode::NotImplemented, format!("{what} is not implemented"))
+    }
+
+    /// A document or a reply that no client could take (10334).
+    pub fn too_large(bytes: usize) -> Self {
+        Self::new(
+            ErrorCode::BSONObjectTooLarge,
+            format!(
+                "BSONObj size: {bytes} (0x{bytes:X}) is invalid. Size must be between 0 and {DOCUMENT_INTERNAL_BYTES_MAX}(16MB)"
+            ),
+        )
     }
 
     /// The fields of a `writeErrors` entry or of a failed command's reply, without `ok`.
@@ -108,49 +120,17 @@ fn interrupted_code(interrupted: Interrupted) -> ErrorCode {
 
 fn duplicate_key(duplicate: &DuplicateKey) -> CommandError {
     let decode = |raw: &bson::RawDocument| Document::try_from(raw).unwrap_or_default();
-    let value = decode(&duplicate.key_value);
     CommandError {
         code: ErrorCode::DuplicateKey,
         message: format!(
             "E11000 duplicate key error collection: {} index: {} dup key: {}",
             duplicate.namespace,
             duplicate.index,
-            shell_text(&Bson::Document(value.clone())),
+            keys::describe::describe_whole(RawBsonRef::Document(&duplicate.key_value)),
         ),
         extra: Some(Box::new(
-            doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": value },
+            doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": decode(&duplicate.key_value) },
         )),
-    }
-}
-
-/// A value as the shell writes it, for messages: `{ a: "x", b: 5 }`.
-pub fn shell_text(value: &Bson) -> String {
-    match value {
-        Bson::Document(document) => {
-            let fields: Vec<String> = document
-                .iter()
-                .map(|(name, value)| format!("{name}: {}", shell_text(value)))
-                .collect();
-            if fields.is_empty() {
-                "{}".to_owned()
-            } else {
-                format!("{{ {} }}", fields.join(", "))
-            }
-        }
-        Bson::Array(values) => {
-            let values: Vec<String> = values.iter().map(shell_text).collect();
-            if values.is_empty() {
-                "[]".to_owned()
-            } else {
-                format!("[ {} ]", values.join(", "))
-            }
-        }
-        Bson::String(text) => format!("\"{text}\""),
-        Bson::ObjectId(id) => format!("ObjectId('{id}')"),
-        Bson::Double(number) if number.fract() == 0.0 && number.abs() < 1e15 => format!("{number:.1}"),
-        Bson::DateTime(date) => format!("new Date({})", date.timestamp_millis()),
-        Bson::Null => "null".to_owned(),
-        other => other.to_string(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One call of a command: the fields every command shares, read once, and what the call reports about itself.
 
 use crate::Client;
-use crate::arguments::{Arguments, is_generic, missing_field, unknown_field};
+use crate::arguments::{Arguments, is_generic, missing_field, number_as_i64, take, unknown_field, wrong_type};
 use crate::cursors::SessionId;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
@@ -74,6 +74,8 @@ pub struct Invocation<'i> {
     pub write_concern: WriteConcern,
     /// `maxTimeMS`, 0 when none.
     pub max_time_ms: u64,
+    /// Only what Stable API version 1 has is wanted.
+    pub api_strict: bool,
     /// A chain of replies is welcome.
     pub exhaust_allowed: bool,
     /// What it did.
@@ -87,7 +89,10 @@ pub(crate) struct Generic<'i> {
     pub session: Option<SessionId>,
     pub write_concern: WriteConcern,
     pub max_time_ms: u64,
-    /// 0 none, 1 strict.
+    /// `apiVersion` is there.
+    api_version: bool,
+    /// `apiStrict` or `apiDeprecationErrors` is there.
+    api_option: bool,
     pub api_strict: bool,
 }
 
@@ -101,32 +106,9 @@ impl<'i> Generic<'i> {
         };
         for element in request.body {
             let (name, value) = element?;
-            match name.as_str() {
-                "$db" => generic.database = arguments.string("$db", value)?,
-                "lsid" => generic.session = Some(session_id(arguments.document("lsid", value)?)?),
-                "maxTimeMS" => generic.max_time_ms = max_time_ms(value)?,
-                "writeConcern" => {
-                    generic.write_concern = write_concern(arguments.document("writeConcern", value)?, journal)?
-                }
-                "readConcern" => check_read_concern(arguments.document("readConcern", value)?)?,
-                "txnNumber" | "startTransaction" | "autocommit" => {
-                    return Err(CommandError::new(
-                        ErrorCode::IllegalOperation,
-                        "Transaction numbers are only allowed on a replica set member or mongos",
-                    ));
-                }
-                "apiVersion" => {
-                    let version = arguments.string("apiVersion", value)?;
-                    if version != "1" {
-                        return Err(CommandError::new(
-                            ErrorCode::APIVersionError,
-                            "API version must be \"1\"",
-                        ));
-                    }
-                }
-                "apiStrict" => generic.api_strict = arguments.boolean("apiStrict", value)?,
-                _ => {}
-            }
+            take(name.as_str(), value, &mut |name, value| {
+                generic.take(name, value, arguments, journal).map(|()| true)
+            })?;
         }
         if generic.database.is_empty() {
             return Err(CommandError::new(
@@ -134,43 +116,105 @@ impl<'i> Generic<'i> {
                 "OP_MSG requests require a $db argument",
             ));
         }
-        if generic.api_strict && !command.api_version_1 {
+        if generic.api_option && !generic.api_version {
             return Err(CommandError::new(
-                ErrorCode::APIStrictError,
-                format!(
-                    "Provided apiStrict:true, but the command {} is not in API Version 1",
-                    command.name
-                ),
+                ErrorCode::APIVersionError,
+                "Provided apiStrict or apiDeprecationErrors without passing apiVersion",
             ));
+        }
+        if generic.api_strict {
+            check_api_strict(command)?;
         }
         Ok(generic)
     }
-}
 
-fn session_id(lsid: &RawDocument) -> Result<SessionId> {
-    match lsid.get("id") {
-        Ok(Some(RawBsonRef::Binary(binary))) => binary
-            .bytes
-            .try_into()
-            .map_err(|_| CommandError::bad_value("BSON field 'lsid.id' is not a UUID of 16 bytes")),
-        Ok(Some(other)) => Err(crate::arguments::wrong_type("lsid", "id", other, "type 'binData'")),
-        _ => Err(missing_field("lsid", "id")),
+    fn take(&mut self, name: &str, value: RawBsonRef<'i>, arguments: Arguments<'_>, journal: bool) -> Result<()> {
+        match name {
+            "$db" => self.database = arguments.string("$db", value)?,
+            "lsid" => self.session = Some(session_id(arguments.document("lsid", value)?)?),
+            "maxTimeMS" => self.max_time_ms = max_time_ms(arguments, value)?,
+            "writeConcern" => self.write_concern = write_concern(arguments.document("writeConcern", value)?, journal)?,
+            "readConcern" => check_read_concern(arguments.document("readConcern", value)?)?,
+            "txnNumber" | "startTransaction" | "autocommit" => {
+                return Err(CommandError::new(
+                    ErrorCode::IllegalOperation,
+                    "Transaction numbers are only allowed on a replica set member or mongos",
+                ));
+            }
+            "apiVersion" => {
+                if arguments.string("apiVersion", value)? != "1" {
+                    return Err(CommandError::new(
+                        ErrorCode::APIVersionError,
+                        "API version must be \"1\"",
+                    ));
+                }
+                self.api_version = true;
+            }
+            "apiStrict" => {
+                self.api_strict = arguments.boolean("apiStrict", value)?;
+                self.api_option = true;
+            }
+            "apiDeprecationErrors" => {
+                arguments.boolean("apiDeprecationErrors", value)?;
+                self.api_option = true;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 
-fn max_time_ms(value: RawBsonRef<'_>) -> Result<u64> {
-    let number = match value {
-        RawBsonRef::Double(v) if v.fract() != 0.0 => {
-            return Err(CommandError::bad_value("maxTimeMS has non-integral value"));
+/// `apiStrict: true` takes only what Stable API version 1 has.
+pub(crate) fn check_api_strict(command: &Command) -> Result<()> {
+    if command.api_version_1 {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::APIStrictError,
+        format!(
+            "Provided apiStrict:true, but the command {} is not in API Version 1",
+            command.name
+        ),
+    ))
+}
+
+/// Reads `{ id: UUID }`, perhaps with the user's digest.
+pub(crate) fn session_id(lsid: &RawDocument) -> Result<SessionId> {
+    let arguments = Arguments::of("lsid");
+    let mut id = None;
+    arguments.each(lsid, |name, value| {
+        match (name, value) {
+            ("id", RawBsonRef::Binary(binary)) => {
+                let bytes: SessionId = binary
+                    .bytes
+                    .try_into()
+                    .map_err(|_| CommandError::bad_value("BSON field 'lsid.id' is not a UUID of 16 bytes"))?;
+                id = Some(bytes);
+            }
+            ("id", other) => return Err(wrong_type("lsid", "id", other, "type 'binData'")),
+            ("uid", RawBsonRef::Binary(_)) => {}
+            ("uid", other) => return Err(wrong_type("lsid", "uid", other, "type 'binData'")),
+            ("txnNumber" | "txnUUID", _) => {}
+            _ => return Ok(false),
         }
-        other => crate::arguments::number_as_i64(other)
-            .ok_or_else(|| CommandError::bad_value("maxTimeMS must be a number"))?,
-    };
+        Ok(true)
+    })?;
+    id.ok_or_else(|| missing_field("lsid", "id"))
+}
+
+fn max_time_ms(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<u64> {
+    let number = arguments.integer("maxTimeMS", value)?;
+    if matches!(value, RawBsonRef::Double(v) if v.fract() != 0.0) {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "maxTimeMS has non-integral value",
+        ));
+    }
     if !(0..=i64::from(i32::MAX)).contains(&number) {
-        return Err(CommandError::bad_value(format!(
-            "{number} value for maxTimeMS is out of range [0, {}]",
-            i32::MAX
-        )));
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            format!("{number} value for maxTimeMS is out of range [0, {}]", i32::MAX),
+        ));
     }
     Ok(number as u64)
 }
@@ -178,9 +222,8 @@ fn max_time_ms(value: RawBsonRef<'_>) -> Result<u64> {
 fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> {
     let arguments = Arguments::of("writeConcern");
     let mut concern = WriteConcern::default();
-    for element in document {
-        let (name, value) = element?;
-        match name.as_str() {
+    arguments.each(document, |name, value| {
+        match name {
             "w" => match value {
                 RawBsonRef::String("majority") => concern.journaled |= journal,
                 RawBsonRef::String(mode) => {
@@ -188,7 +231,7 @@ fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> 
                         "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica set"
                     )));
                 }
-                number => match crate::arguments::number_as_i64(number) {
+                number => match number_as_i64(number) {
                     Some(0) => concern.unacknowledged = true,
                     Some(1) => {}
                     Some(n) if n > 1 => {
@@ -211,7 +254,7 @@ fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> 
                 },
             },
             "j" | "fsync" => {
-                if arguments.boolean(name.as_str(), value)? {
+                if arguments.boolean(name, value)? {
                     if !journal {
                         return Err(CommandError::bad_value(
                             "cannot use 'j' option when a host does not have journaling enabled",
@@ -220,45 +263,49 @@ fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> 
                     concern.journaled = true;
                 }
             }
-            "wtimeout" | "provenance" | "getLastError" => {}
-            other => return Err(unknown_field("writeConcern", other)),
+            "wtimeout" => drop(arguments.integer(name, value)?),
+            "provenance" => drop(arguments.string(name, value)?),
+            "getLastError" => {}
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     Ok(concern)
 }
 
 fn check_read_concern(document: &RawDocument) -> Result<()> {
-    for element in document {
-        let (name, value) = element?;
-        match (name.as_str(), value) {
-            ("level", RawBsonRef::String("local" | "available" | "majority")) | ("provenance", _) => {}
-            ("level", RawBsonRef::String(level @ ("linearizable" | "snapshot"))) => {
-                return Err(CommandError::new(
-                    ErrorCode::NotAReplicaSet,
-                    format!("node needs to be a replica set member to use read concern '{level}'"),
-                ));
-            }
-            ("level", other) => {
-                return Err(CommandError::new(
-                    ErrorCode::FailedToParse,
-                    format!(
-                        "readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not {other:?}"
-                    ),
-                ));
-            }
-            ("afterClusterTime" | "atClusterTime", _) => {
-                return Err(CommandError::new(
-                    ErrorCode::NotAReplicaSet,
-                    format!(
-                        "node needs to be a replica set member to use readConcern.{}",
-                        name.as_str()
-                    ),
-                ));
-            }
-            (other, _) => return Err(unknown_field("readConcern", other)),
+    let arguments = Arguments::of("readConcern");
+    let needs_replica_set = |what: String| {
+        CommandError::new(
+            ErrorCode::NotAReplicaSet,
+            format!("node needs to be a replica set member to use {what}"),
+        )
+    };
+    arguments.each(document, |name, value| {
+        match name {
+            "level" => match arguments.string(name, value)? {
+                "local" | "available" | "majority" => {}
+                level @ ("linearizable" | "snapshot") => {
+                    return Err(needs_replica_set(format!("read concern '{level}'")));
+                }
+                other => {
+                    return Err(CommandError::new(
+                        ErrorCode::FailedToParse,
+                        format!(
+                            "readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not '{other}'"
+                        ),
+                    ));
+                }
+            },
+            "afterClusterTime" | "atClusterTime" => match value {
+                RawBsonRef::Timestamp(_) => return Err(needs_replica_set(format!("readConcern.{name}"))),
+                other => return Err(wrong_type(arguments.command, name, other, "type 'timestamp'")),
+            },
+            "provenance" => drop(arguments.string(name, value)?),
+            _ => return Ok(false),
         }
-    }
-    Ok(())
+        Ok(true)
+    })
 }
 
 impl<'i> Invocation<'i> {
@@ -307,7 +354,7 @@ impl<'i> Invocation<'i> {
             if position == 0 || is_generic(name) {
                 continue;
             }
-            if !handle(name, value)? {
+            if !take(name, value, &mut handle)? {
                 return Err(unknown_field(self.command.name, name));
             }
         }
@@ -333,14 +380,14 @@ impl<'i> Invocation<'i> {
             return Ok(Some(documents));
         }
         match self.body.get(field)? {
-            None => Ok(None),
+            None | Some(RawBsonRef::Null | RawBsonRef::Undefined) => Ok(None),
             Some(RawBsonRef::Array(array)) => {
                 let mut documents = Vec::new();
                 for (index, element) in array.into_iter().enumerate() {
                     match element? {
                         RawBsonRef::Document(document) => documents.push(document),
                         other => {
-                            return Err(crate::arguments::wrong_type(
+                            return Err(wrong_type(
                                 self.command.name,
                                 &format!("{field}.{index}"),
                                 other,
@@ -351,19 +398,14 @@ impl<'i> Invocation<'i> {
                 }
                 Ok(Some(documents))
             }
-            Some(other) => Err(crate::arguments::wrong_type(
-                self.command.name,
-                field,
-                other,
-                "type 'array'",
-            )),
+            Some(other) => Err(wrong_type(self.command.name, field, other, "type 'array'")),
         }
     }
 
     /// What expressions of this call see.
     pub fn expressions(&self) -> ExpressionContext {
-        let env = &self.server.env;
-        ExpressionContext::new(env.clock.now_ms(), Arc::clone(&env.random)).for_operation(&self.operation)
+        let random = Arc::clone(&self.server.env.random);
+        ExpressionContext::new(self.operation.started_ms(), random).for_operation(&self.operation)
     }
 
     /// The same with the variables of `let`.
@@ -385,6 +427,7 @@ impl<'i> Invocation<'i> {
         ExecContext {
             storage: &self.server.storage,
             op: &self.operation,
+            sources: Some(self),
         }
     }
 

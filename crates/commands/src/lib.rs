@@ -21,9 +21,12 @@ mod request;
 mod server;
 mod settings;
 mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 pub use client::{Client, Peer};
 pub use dispatch::Outcome;
-pub use request::Request;
+pub use request::{Request, Traffic};
 pub use server::Server;
 pub use settings::Settings;

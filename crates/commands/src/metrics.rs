@@ -45,7 +45,7 @@ counters! {
 }
 counters! {
     /// `network`.
-    NetworkCounters { bytes_in, bytes_out, requests }
+    NetworkCounters { bytes_in, bytes_out, physical_bytes_in, physical_bytes_out, requests }
 }
 counters! {
     /// `asserts`.
@@ -128,10 +128,14 @@ impl Top {
         &self.shards[self.hasher.hash_one(namespace) as usize % SHARDS]
     }
 
-    /// Counts an operation that took `time`.
-    pub fn record(&self, namespace: &str, kind: OperationKind, time: Duration) {
+    /// Counts an operation that took `time`. `exists` is asked when the namespace is new here: one that is not in the catalog
+    /// gets no entry, or commands on names that were never made or are gone would fill the memory.
+    pub fn record(&self, namespace: &str, kind: OperationKind, time: Duration, exists: impl FnOnce() -> bool) {
         let mut shard = self.shard(namespace).lock();
         if !shard.contains_key(namespace) {
+            if !exists() {
+                return;
+            }
             shard.insert(namespace.to_owned(), TopEntry::default());
         }
         let Some(entry) = shard.get_mut(namespace) else { return };
@@ -160,6 +164,13 @@ impl Top {
     /// A copy of one namespace's figures.
     pub fn get(&self, namespace: &str) -> TopEntry {
         self.shard(namespace).lock().get(namespace).copied().unwrap_or_default()
+    }
+
+    /// Forgets every namespace that is not to be kept.
+    pub fn retain(&self, keep: impl Fn(&str) -> bool) {
+        for shard in &self.shards {
+            shard.lock().retain(|name, _| keep(name));
+        }
     }
 
     /// A copy of all, sorted by name.

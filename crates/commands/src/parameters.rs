@@ -28,10 +28,8 @@ pub struct Parameters {
     pub operation_memory_bytes_max: AtomicI64,
     /// `totalOperationMemoryBytesMax`: what all operations together may.
     pub total_operation_memory_bytes_max: AtomicI64,
-    /// `notablescan`: refuse plans that scan a whole collection.
-    pub no_table_scan: AtomicBool,
-    /// `enableTestCommands`, at start-up only.
-    pub enable_test_commands: AtomicBool,
+    /// `quiet`: the begin and the end of connections are not logged.
+    pub quiet: AtomicBool,
 }
 
 /// What one operation may gather in memory when nothing is set.
@@ -44,18 +42,9 @@ enum Slot<'p> {
     Boolean(&'p AtomicBool),
 }
 
-/// When a parameter may be set.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum When {
-    /// `--setParameter`.
-    Startup,
-    /// The `setParameter` command.
-    Runtime,
-}
-
 impl Parameters {
     /// The defaults.
-    pub fn new(slow_ms: i64) -> Self {
+    pub fn new(slow_ms: i64, quiet: bool) -> Self {
         Self {
             cursor_timeout_ms: AtomicI64::new(600_000),
             ttl_monitor_sleep_s: AtomicI64::new(60),
@@ -66,18 +55,16 @@ impl Parameters {
             snapshot_history_percent: AtomicI64::new(i64::from(engine::HISTORY_PERCENT_DEFAULT)),
             operation_memory_bytes_max: AtomicI64::new(OPERATION_MEMORY_BYTES_MAX),
             total_operation_memory_bytes_max: AtomicI64::new(2 * OPERATION_MEMORY_BYTES_MAX),
-            no_table_scan: AtomicBool::new(false),
-            enable_test_commands: AtomicBool::new(false),
+            quiet: AtomicBool::new(quiet),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 9] = [
         "cursorTimeoutMillis",
-        "enableTestCommands",
         "journalCommitInterval",
-        "notablescan",
         "operationMemoryBytesMax",
+        "quiet",
         "snapshotHistoryCachePercent",
         "syncdelay",
         "totalOperationMemoryBytesMax",
@@ -95,8 +82,7 @@ impl Parameters {
             "totalOperationMemoryBytesMax" => Slot::Integer(&self.total_operation_memory_bytes_max, MEMORY_BYTES_RANGE),
             "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
-            "notablescan" => Slot::Boolean(&self.no_table_scan),
-            "enableTestCommands" => Slot::Boolean(&self.enable_test_commands),
+            "quiet" => Slot::Boolean(&self.quiet),
             _ => return None,
         })
     }
@@ -113,19 +99,13 @@ impl Parameters {
     }
 
     /// Sets a parameter and returns what it was.
-    pub fn set(&self, name: &str, value: &Bson, when: When) -> Result<Bson> {
+    pub fn set(&self, name: &str, value: &Bson) -> Result<Bson> {
         let Some(slot) = self.slot(name) else {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 format!("attempted to set unrecognized parameter [{name}], use help:true to see options "),
             ));
         };
-        if name == "enableTestCommands" && when == When::Runtime {
-            return Err(CommandError::new(
-                ErrorCode::IllegalOperation,
-                format!("not allowed to change [{name}] at runtime"),
-            ));
-        }
         let was = self.get(name).unwrap_or(Bson::Null);
         match slot {
             Slot::Integer(slot, range) => {
@@ -152,7 +132,7 @@ fn mistyped(name: &str, value: &Bson) -> CommandError {
     CommandError::bad_value(format!("Invalid value for parameter {name}: {value}"))
 }
 
-fn as_integer(value: &Bson) -> Option<i64> {
+pub fn as_integer(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(v) => Some(i64::from(*v)),
         Bson::Int64(v) => Some(*v),
@@ -177,34 +157,19 @@ mod tests {
 
     #[test]
     fn every_listed_parameter_can_be_read_and_set_back() {
-        let parameters = Parameters::new(100);
+        let parameters = Parameters::new(100, false);
         for name in Parameters::NAMES {
             let value = parameters.get(name).expect("listed");
-            assert_eq!(parameters.set(name, &value, When::Startup).expect("own value"), value);
+            assert_eq!(parameters.set(name, &value).expect("own value"), value);
         }
     }
 
     #[test]
     fn values_out_of_range_and_unknown_names_are_refused() {
-        let parameters = Parameters::new(100);
-        assert!(
-            parameters
-                .set("cursorTimeoutMillis", &Bson::Int32(0), When::Runtime)
-                .is_err()
-        );
-        assert!(
-            parameters
-                .set("journalCommitInterval", &Bson::Int32(501), When::Runtime)
-                .is_err()
-        );
-        let unknown = parameters
-            .set("nonesuch", &Bson::Int32(1), When::Runtime)
-            .expect_err("unknown");
+        let parameters = Parameters::new(100, false);
+        assert!(parameters.set("cursorTimeoutMillis", &Bson::Int32(0)).is_err());
+        assert!(parameters.set("journalCommitInterval", &Bson::Int32(501)).is_err());
+        let unknown = parameters.set("nonesuch", &Bson::Int32(1)).expect_err("unknown");
         assert_eq!(unknown.code, ErrorCode::InvalidOptions);
-        assert!(
-            parameters
-                .set("enableTestCommands", &Bson::Boolean(true), When::Runtime)
-                .is_err()
-        );
     }
 }

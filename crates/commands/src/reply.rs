@@ -7,6 +7,11 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::ElementType;
 use bson::{Bson, DateTime, Document};
 
+/// A count or a size as MongoDB answers it: 32 bits where it fits, else 64. Typed clients insist.
+pub fn narrowed(number: i64) -> Bson {
+    i32::try_from(number).map_or(Bson::Int64(number), Bson::Int32)
+}
+
 /// A BSON document being written at the end of a buffer.
 pub struct Reply<'b> {
     buffer: &'b mut Vec<u8>,

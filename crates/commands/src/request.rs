@@ -1,4 +1,4 @@
-//! What a client asks, as the server hands it on.
+//! What a client asks, as the server hands it on, and what that weighed.
 
 use bson::raw::RawDocument;
 
@@ -12,4 +12,17 @@ pub struct Request<'m> {
     pub legacy_database: Option<&'m str>,
     /// The client accepts a chain of replies (`exhaustAllowed`).
     pub exhaust_allowed: bool,
+}
+
+/// Bytes of one request and its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// The request, decompressed.
+    pub bytes_in: u64,
+    /// The reply, before compression.
+    pub bytes_out: u64,
+    /// The request as it came.
+    pub physical_bytes_in: u64,
+    /// The reply as it went.
+    pub physical_bytes_out: u64,
 }

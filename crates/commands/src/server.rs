@@ -5,9 +5,9 @@ use crate::definition::CommandTable;
 use crate::fsync_lock::FsyncLock;
 use crate::logger::Logger;
 use crate::metrics::{CommandCounters, Metrics};
-use crate::parameters::{Parameters, When};
+use crate::parameters::Parameters;
+use crate::request::Traffic;
 use crate::{Client, Peer, Settings};
-use bson::Bson;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,20 +51,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Puts the parts together. Errors name a `--setParameter` that does not exist or has a bad value.
+    /// Puts the parts together.
     pub(crate) fn with_commands(
         commands: &'static CommandTable,
         env: Env,
         storage: Arc<Storage>,
         logger: Arc<Logger>,
         settings: Settings,
-    ) -> std::result::Result<Arc<Self>, String> {
-        let parameters = Parameters::new(settings.slow_ms);
-        for (name, value) in &settings.parameters {
-            parameters
-                .set(name, &Bson::String(value.clone()), When::Startup)
-                .map_err(|error| error.message)?;
-        }
+    ) -> Arc<Self> {
+        let parameters = Parameters::new(settings.slow_ms, settings.quiet);
         let started = (env.clock.now_ms(), env.clock.monotonic());
         let server = Self {
             cursors: Cursors::new(env.clone()),
@@ -85,8 +80,12 @@ impl Server {
             shutting_down: AtomicBool::new(false),
             fsync_lock: FsyncLock::default(),
         };
-        server.apply_parameters();
-        Ok(Arc::new(server))
+        Arc::new(server)
+    }
+
+    /// Whether the begin and the end of connections go unlogged.
+    pub fn is_quiet(&self) -> bool {
+        self.parameters.quiet.load(Ordering::Relaxed)
     }
 
     /// Hands changed parameters to the parts that live by them.
@@ -168,10 +167,13 @@ impl Server {
     }
 
     /// Counts bytes of one request and its reply for `serverStatus.network`.
-    pub fn count_network(&self, bytes_in: u64, bytes_out: u64) {
-        self.metrics.network.bytes_in.add(bytes_in);
-        self.metrics.network.bytes_out.add(bytes_out);
-        self.metrics.network.requests.add(1);
+    pub fn count_network(&self, traffic: Traffic) {
+        let network = &self.metrics.network;
+        network.bytes_in.add(traffic.bytes_in);
+        network.bytes_out.add(traffic.bytes_out);
+        network.physical_bytes_in.add(traffic.physical_bytes_in);
+        network.physical_bytes_out.add(traffic.physical_bytes_out);
+        network.requests.add(1);
     }
 
     /// The orderly end: refuses new operations with `InterruptedAtShutdown`, interrupts running ones, ends cursors.

@@ -32,6 +32,8 @@ pub struct Settings {
     pub parameters: Vec<(String, String)>,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
+    /// `systemLog.quiet`.
+    pub quiet: bool,
     /// `net.maxIncomingConnections`.
     pub connections_max: u32,
 }

@@ -102,7 +102,7 @@ fn main() {
         doc! {"sub.x": 1},
         doc! {"a": 1, "sum": {"$add": ["$a", "$n"]}},
     ] {
-        let projection = Projection::parse(&raw(&spec), None, &context).expect("the projection is well-formed");
+        let projection = Projection::parse(&raw(&spec), &context).expect("the projection is well-formed");
         measure(&format!("project {spec}"), || {
             out.clear();
             projection

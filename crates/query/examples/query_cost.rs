@@ -76,6 +76,7 @@ fn main() {
         let context = ExecContext {
             storage: &storage,
             op: &op,
+            sources: None,
         };
         let mut executor = query::find(&context, request).expect("planned");
         let mut sink = Bytes(0);
@@ -131,6 +132,7 @@ fn main() {
         let context = ExecContext {
             storage: &storage,
             op: &op,
+            sources: None,
         };
         query::count(&context, &CountRequest::new(ns.clone(), &filter)).expect("counted") as usize
     });

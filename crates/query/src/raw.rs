@@ -423,89 +423,12 @@ pub fn nesting_depth(document: &RawDocument) -> Result<usize, Malformed> {
     measure(document, 1)
 }
 
-/// A value in the shell's notation, for error messages: `{ a: 1, b: "x" }`. At most about 150 characters.
-pub fn describe(value: RawBsonRef<'_>) -> String {
-    let mut text = String::new();
-    describe_into(value, &mut text, 0);
-    text
-}
+pub use keys::describe::{describe, describe_whole};
 
 /// An element as `name: value`.
 pub fn describe_element(element: Element<'_>) -> String {
-    let mut text = format!("{}: ", element.name_lossy());
-    if let Ok(value) = element.value() {
-        describe_into(value, &mut text, 0);
-    }
-    text
-}
-
-const DESCRIPTION_LENGTH_MAX: usize = 150;
-
-fn describe_into(value: RawBsonRef<'_>, text: &mut String, depth: usize) {
-    use std::fmt::Write;
-    if text.len() > DESCRIPTION_LENGTH_MAX || depth > 20 {
-        text.push_str("...");
-        return;
-    }
-    let written = match value {
-        RawBsonRef::Double(v) if v.fract() == 0.0 && v.abs() < 1e15 => write!(text, "{v:.1}"),
-        RawBsonRef::Double(v) => write!(text, "{v}"),
-        RawBsonRef::String(v) => write!(
-            text,
-            "\"{}\"",
-            v.chars().take(DESCRIPTION_LENGTH_MAX).collect::<String>()
-        ),
-        RawBsonRef::Document(v) => {
-            describe_fields(v, true, text, depth);
-            Ok(())
-        }
-        RawBsonRef::Array(v) => {
-            if let Ok(frame) = RawDocument::from_bytes(v.as_bytes()) {
-                describe_fields(frame, false, text, depth);
-            }
-            Ok(())
-        }
-        RawBsonRef::Boolean(v) => write!(text, "{v}"),
-        RawBsonRef::Null => write!(text, "null"),
-        RawBsonRef::Undefined => write!(text, "undefined"),
-        RawBsonRef::MinKey => write!(text, "MinKey"),
-        RawBsonRef::MaxKey => write!(text, "MaxKey"),
-        RawBsonRef::Int32(v) => write!(text, "{v}"),
-        RawBsonRef::Int64(v) => write!(text, "{v}"),
-        RawBsonRef::Decimal128(v) => write!(text, "{v}"),
-        RawBsonRef::ObjectId(v) => write!(text, "ObjectId('{v}')"),
-        RawBsonRef::DateTime(v) => write!(text, "new Date({})", v.timestamp_millis()),
-        RawBsonRef::Timestamp(v) => write!(text, "Timestamp({}, {})", v.time, v.increment),
-        RawBsonRef::RegularExpression(v) => write!(text, "/{}/{}", v.pattern.as_str(), v.options.as_str()),
-        RawBsonRef::Binary(v) => write!(text, "BinData({}, ...)", u8::from(v.subtype)),
-        RawBsonRef::Symbol(v) => write!(text, "{v}"),
-        RawBsonRef::JavaScriptCode(v) => write!(text, "{v}"),
-        RawBsonRef::JavaScriptCodeWithScope(v) => write!(text, "CodeWScope({})", v.code),
-        RawBsonRef::DbPointer(_) => write!(text, "DBRef(...)"),
-    };
-    written.expect("writing to a string succeeds");
-}
-
-fn describe_fields(document: &RawDocument, names: bool, text: &mut String, depth: usize) {
-    let (open, close) = if names { ("{", " }") } else { ("[", " ]") };
-    text.push_str(open);
-    let mut first = true;
-    for element in Elements::new(document).flatten() {
-        text.push_str(if first { " " } else { ", " });
-        first = false;
-        if names {
-            text.push_str(&element.name_lossy());
-            text.push_str(": ");
-        }
-        if let Ok(value) = element.value() {
-            describe_into(value, text, depth + 1);
-        }
-        if text.len() > DESCRIPTION_LENGTH_MAX {
-            text.push_str(", ...");
-            break;
-        }
-    }
-    text.push_str(if first { close.trim_start() } else { close });
+    let value = element.value().map(describe).unwrap_or_default();
+    format!("{}: {value}", element.name_lossy())
 }
 
 /// MongoDB's name of a type, as `$type` takes it and messages give it.

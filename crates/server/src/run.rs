@@ -239,7 +239,6 @@ impl Running {
         let limits = Limits {
             connections_max: connections_max as usize,
             descriptor_number_max: descriptors.connection_number_max(),
-            quiet: config.quiet,
         };
         let pool = Pool::new(service, logger.clone(), clock, limits)?;
         if let Some(path) = &config.pid_file {
@@ -532,6 +531,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
         parameters,
         slow_ms: config.slow_ms,
+        quiet: config.quiet,
         connections_max: config.net.connections_max,
     }
 }

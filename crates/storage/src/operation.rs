@@ -66,6 +66,8 @@ pub struct Operation {
     /// The number `currentOp` and `killOp` know it by.
     pub id: u32,
     clock: Arc<dyn Clock>,
+    /// Wall time of its beginning: one `$$NOW` for all it evaluates.
+    started_ms: i64,
     /// Milliseconds of the clock's monotonic time.
     deadline: AtomicI64,
     killed: Arc<KillFlag>,
@@ -89,6 +91,7 @@ impl Operation {
     pub fn with_kill_flag(clock: Arc<dyn Clock>, id: u32, killed: Arc<KillFlag>) -> Self {
         Self {
             id,
+            started_ms: clock.now_ms(),
             clock,
             deadline: AtomicI64::new(NO_DEADLINE),
             killed,
@@ -110,6 +113,11 @@ impl Operation {
     /// What it has gathered in memory.
     pub fn memory(&self) -> &Arc<MemoryAccount> {
         &self.memory
+    }
+
+    /// Wall time of its beginning, in milliseconds since the Unix epoch.
+    pub fn started_ms(&self) -> i64 {
+        self.started_ms
     }
 
     /// Sets the deadline `max_time_ms` from now; 0 means none.

@@ -9,7 +9,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use bson::raw::RawBsonRef;
+use bson::raw::{RawArray, RawBsonRef};
 use query::plan::AggregateRequest;
 use query::plan::Verbosity;
 use wire::ErrorCode;
@@ -58,8 +58,9 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
                 batch = super::listing::batch_size(arguments, arguments.document(name, value)?)?;
                 has_cursor = true;
             }
-            "explain" => explain = arguments.boolean(name, value)?,
-            "allowDiskUse" | "bypassDocumentValidation" | "fromRouter" => drop(arguments.boolean(name, value)?),
+            "explain" => explain = arguments.flag(name, value)?,
+            "allowDiskUse" | "fromRouter" => drop(arguments.flag(name, value)?),
+            "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
             "hint" => index_hint = hint(value)?,
             "collation" => collation = optional(arguments, name, value)?,
             "let" => variables = optional(arguments, name, value)?,
@@ -68,6 +69,9 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
         Ok(true)
     })?;
     let pipeline = pipeline.ok_or_else(|| missing_field("aggregate", "pipeline"))?;
+    if call.api_strict {
+        check_stages_strict(pipeline)?;
+    }
     let request = AggregateRequest {
         ns: namespace,
         db: call.database,
@@ -82,6 +86,35 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
         explain,
         has_cursor,
     })
+}
+
+/// Stages that Stable API version 1 has not.
+const STAGES_NOT_IN_API_1: [&str; 6] = [
+    "$collStats",
+    "$currentOp",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSessions",
+    "$planCacheStats",
+];
+
+/// `apiStrict: true` refuses stages outside of the Stable API.
+fn check_stages_strict(pipeline: &RawArray) -> Result<()> {
+    for stage in pipeline {
+        if let RawBsonRef::Document(stage) = stage?
+            && let Some((name, _)) = stage.into_iter().next().transpose()?
+            && STAGES_NOT_IN_API_1.contains(&name.as_str())
+        {
+            return Err(CommandError::new(
+                ErrorCode::APIStrictError,
+                format!(
+                    "stage {} is not allowed with 'apiStrict: true' in API Version 1",
+                    name.as_str()
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -103,8 +136,7 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some(options) = backup_cursor::requested(&parsed.request)? {
         return backup_cursor::reply_with_backup(call, reply, &parsed.request, options, (namespace, batch));
     }
-    let made = super::initial_stages::documents(call, &parsed.request)?;
-    let executor = query::aggregate(&call.context(), &parsed.request, made)?;
+    let executor = query::aggregate(&call.context(), &parsed.request)?;
     call.set_plan_summary(executor.plan_summary());
     let request = CursorRequest {
         namespace,

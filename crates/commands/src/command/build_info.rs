@@ -26,6 +26,7 @@ pub const WHATSMYURI: Command = Command::new(
     "The client's address as seen from here.",
     OperationKind::Command,
     |call, reply| {
+        call.for_each_field(|_, _| Ok(false))?;
         reply.string("you", call.client.peer().as_str());
         Ok(())
     },
@@ -56,6 +57,7 @@ pub const CONNECTION_STATUS: Command = Command::new(
 pub const TENON_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
     let settings = &call.server.settings;
     let [major, minor, patch] = settings.emulated_version;
     reply.string("version", &settings.version_string());
@@ -84,6 +86,7 @@ fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 fn list_commands(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
     reply.open_document("commands");
     for command in call.server.commands.iter() {
         let versions = if command.api_version_1 {

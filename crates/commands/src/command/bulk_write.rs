@@ -74,21 +74,44 @@ impl Totals {
     }
 }
 
+/// The fields of `bulkWrite` beside `ops` and `nsInfo`.
+struct Options<'a> {
+    ordered: bool,
+    errors_only: bool,
+    variables: Option<&'a RawDocument>,
+    keep_empty_timestamps: bool,
+    batch: Option<usize>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(call: &Invocation<'a>) -> Result<Self> {
+        let arguments = call.arguments();
+        let mut options = Self {
+            ordered: true,
+            errors_only: false,
+            variables: None,
+            keep_empty_timestamps: false,
+            batch: None,
+        };
+        call.for_each_field(|name, value| {
+            match name {
+                "ops" | "nsInfo" => {}
+                "ordered" => options.ordered = arguments.flag(name, value)?,
+                "errorsOnly" => options.errors_only = arguments.flag(name, value)?,
+                "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
+                "bypassEmptyTsReplacement" => options.keep_empty_timestamps = arguments.flag(name, value)?,
+                "let" => options.variables = optional(arguments, name, value)?,
+                "cursor" => options.batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(options)
+    }
+}
+
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let arguments = call.arguments();
-    let (mut ordered, mut errors_only, mut variables, mut batch) = (true, false, None, None);
-    call.for_each_field(|name, value| {
-        match name {
-            "ops" | "nsInfo" => {}
-            "ordered" => ordered = arguments.boolean(name, value)?,
-            "errorsOnly" => errors_only = arguments.boolean(name, value)?,
-            "bypassDocumentValidation" | "bypassEmptyTsReplacement" => drop(arguments.boolean(name, value)?),
-            "let" => variables = optional(arguments, name, value)?,
-            "cursor" => batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
+    let options = Options::parse(call)?;
     let namespaces = namespaces(call)?;
     let documents = call
         .documents("ops")?
@@ -96,14 +119,17 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     check_batch(documents.len())?;
     let operations: Vec<Operation<'_>> = documents
         .iter()
-        .map(|document| parse(document, variables, namespaces.len()))
+        .map(|document| parse(document, &options, namespaces.len()))
         .collect::<Result<_>>()?;
-    let totals = carry_out(call, &namespaces, &operations, ordered, errors_only)?;
+    let mut totals = carry_out(call, &namespaces, &operations, &options)?;
     call.report.n_inserted = Some(totals.inserted);
     call.report.n_matched = Some(totals.matched);
     call.report.n_modified = Some(totals.modified);
     call.report.n_deleted = Some(totals.deleted);
     call.report.n_upserted = Some(totals.upserted);
+    if call.write_concern.unacknowledged {
+        totals = Totals::default();
+    }
     let counts = [
         ("nErrors", totals.errors),
         ("nInserted", totals.inserted),
@@ -117,7 +143,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .iter()
         .map(RawDocumentBuf::try_from)
         .collect::<std::result::Result<_, _>>()?;
-    listing::reply_with_cursor(call, reply, "admin.$cmd.bulkWrite".to_owned(), results, batch)?;
+    listing::reply_with_cursor(call, reply, "admin.$cmd.bulkWrite".to_owned(), results, options.batch)?;
     for (name, count) in counts {
         reply.int32(name, count as i32);
     }
@@ -132,77 +158,80 @@ fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {
         .into_iter()
         .map(|info| {
             let mut namespace = None;
-            for element in info {
-                let (name, value) = element?;
-                match name.as_str() {
-                    "ns" => {
-                        namespace = Some(Namespace::parse(
-                            Arguments::of("bulkWrite.nsInfo").string("ns", value)?,
-                        )?)
-                    }
-                    other => return Err(unknown_field("bulkWrite.nsInfo", other)),
+            let arguments = Arguments::of("bulkWrite.nsInfo");
+            arguments.each(info, |name, value| {
+                if name == "ns" {
+                    namespace = Some(Namespace::parse(arguments.string(name, value)?)?);
                 }
-            }
+                Ok(name == "ns")
+            })?;
             namespace.ok_or_else(|| missing_field("bulkWrite.nsInfo", "ns"))
         })
         .collect()
 }
 
-fn parse<'a>(
-    document: &'a RawDocument,
-    variables: Option<&'a RawDocument>,
-    namespaces: usize,
-) -> Result<Operation<'a>> {
+fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize) -> Result<Operation<'a>> {
     let arguments = Arguments::of("bulkWrite.ops");
     let Some((kind, namespace)) = document.into_iter().next().transpose()? else {
         return Err(CommandError::bad_value("an element of bulkWrite.ops is empty"));
     };
-    let namespace = arguments.non_negative(kind.as_str(), namespace)? as usize;
+    let kind = kind.as_str();
+    if !matches!(kind, "insert" | "update" | "delete") {
+        return Err(unknown_field("bulkWrite.ops", kind));
+    }
+    let namespace = arguments.non_negative(kind, namespace)? as usize;
     if namespace >= namespaces {
         return Err(CommandError::bad_value(format!(
             "BulkWrite ops entry with invalid nsInfo index {namespace}"
         )));
     }
-    let mut inserted = None;
-    let mut statement = Statement::new(variables);
-    for element in document.into_iter().skip(1) {
-        let (name, value) = element?;
-        match (kind.as_str(), name.as_str()) {
-            ("insert", "document") => inserted = Some(arguments.document("document", value)?),
-            ("update" | "delete", "filter") => statement.filter = arguments.document("filter", value)?,
-            ("update" | "delete", "multi") => statement.multi = arguments.boolean("multi", value)?,
+    let (mut inserted, mut filter, mut change) = (None, None, None);
+    let mut statement = Statement::new(options.variables);
+    statement.keep_empty_timestamps = options.keep_empty_timestamps;
+    arguments.each(document, |name, value| {
+        match (kind, name) {
+            (kind, name) if kind == name => {}
+            ("insert", "document") => inserted = Some(arguments.document(name, value)?),
+            ("update" | "delete", "filter") => filter = Some(arguments.document(name, value)?),
+            ("update" | "delete", "multi") => statement.multi = arguments.flag(name, value)?,
             ("update" | "delete", "hint") => statement.hint = hint(value)?,
-            ("update" | "delete", "collation") => statement.collation = optional(arguments, "collation", value)?,
-            ("update", "updateMods") => statement.change = value,
-            ("update", "upsert") => statement.upsert = arguments.boolean("upsert", value)?,
-            ("update", "arrayFilters") => statement.array_filters = Some(arguments.array("arrayFilters", value)?),
-            ("update", "constants") => statement.constants = optional(arguments, "constants", value)?,
-            ("update", "sort") => statement.sort = optional(arguments, "sort", value)?,
-            (_, other) => return Err(unknown_field("bulkWrite.ops", other)),
+            ("update" | "delete", "collation") => statement.collation = optional(arguments, name, value)?,
+            ("update", "updateMods") => change = Some(value),
+            ("update", "upsert") => statement.upsert = arguments.flag(name, value)?,
+            ("update", "arrayFilters") => statement.array_filters = Some(arguments.array(name, value)?),
+            ("update", "constants") => statement.constants = optional(arguments, name, value)?,
+            ("update", "sort") => statement.sort = optional(arguments, name, value)?,
+            _ => return Ok(false),
         }
+        Ok(true)
+    })?;
+    let missing = |field| missing_field("bulkWrite.ops", field);
+    if kind == "insert" {
+        let document = inserted.ok_or_else(|| missing("document"))?;
+        return Ok(Operation::Insert { namespace, document });
     }
-    match kind.as_str() {
-        "insert" => {
-            let document = inserted.ok_or_else(|| missing_field("bulkWrite.ops", "document"))?;
-            Ok(Operation::Insert { namespace, document })
-        }
-        "update" if matches!(statement.change, RawBsonRef::Null) => Err(missing_field("bulkWrite.ops", "updateMods")),
-        "update" => Ok(Operation::Update { namespace, statement }),
-        "delete" => Ok(Operation::Delete { namespace, statement }),
-        other => Err(unknown_field("bulkWrite.ops", other)),
+    // Without this a statement that lost its filter would write to every document.
+    statement.filter = filter.ok_or_else(|| missing("filter"))?;
+    if kind == "delete" {
+        return Ok(Operation::Delete { namespace, statement });
     }
+    statement.change = change.ok_or_else(|| missing("updateMods"))?;
+    if let RawBsonRef::Array(stages) = statement.change {
+        query::update::check_stage_names(stages)?;
+    }
+    Ok(Operation::Update { namespace, statement })
 }
 
 fn carry_out(
     call: &mut Invocation<'_>,
     namespaces: &[Namespace],
     operations: &[Operation<'_>],
-    ordered: bool,
-    errors_only: bool,
+    options: &Options<'_>,
 ) -> Result<Totals> {
+    let errors_only = options.errors_only;
     let mut totals = Totals::default();
     let mut next = 0;
-    while next < operations.len() && !(ordered && totals.errors > 0) {
+    while next < operations.len() && !(options.ordered && totals.errors > 0) {
         let first = next;
         next += 1;
         match &operations[first] {
@@ -219,15 +248,7 @@ fn carry_out(
                     documents.push(*document);
                 }
                 next = first + documents.len();
-                insert_run(
-                    call,
-                    &namespaces[*namespace],
-                    &documents,
-                    first,
-                    ordered,
-                    errors_only,
-                    &mut totals,
-                )?;
+                insert_run(call, &namespaces[*namespace], &documents, first, options, &mut totals)?;
             }
             Operation::Update { namespace, statement } => {
                 call.server.metrics.operations.update.add(1);
@@ -275,22 +296,28 @@ fn insert_run(
     namespace: &Namespace,
     documents: &[&RawDocument],
     first: usize,
-    ordered: bool,
-    errors_only: bool,
+    options: &Options<'_>,
     totals: &mut Totals,
 ) -> Result<()> {
     let mut errors = WriteErrors::new();
-    totals.inserted += insert_documents(call, namespace, documents, ordered, false, &mut errors)?;
+    totals.inserted += insert_documents(
+        call,
+        namespace,
+        documents,
+        options.ordered,
+        options.keep_empty_timestamps,
+        &mut errors,
+    )?;
     let mut failures = errors.each().peekable();
     for index in 0..documents.len() {
         match failures.next_if(|(failed, _)| *failed == index) {
             Some((_, error)) => {
                 totals.failed(first + index, error);
-                if ordered {
+                if options.ordered {
                     break;
                 }
             }
-            None => totals.succeeded(first + index, 1, Document::new(), errors_only),
+            None => totals.succeeded(first + index, 1, Document::new(), options.errors_only),
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::reply::Reply;
+use crate::reply::{Reply, narrowed};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
@@ -113,7 +113,7 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
                 }
                 definition.options.insert(name, Document::try_from(defaults)?);
             }
-            "temp" => {}
+            "temp" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -134,18 +134,18 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
             )));
         }
         let rounded = (size + 255) / 256 * 256;
-        let mut options = doc! { "capped": true, "size": small(rounded) };
+        let mut options = doc! { "capped": true, "size": narrowed(rounded) };
         if let Some(max) = max.filter(|max| *max > 0) {
             if max >= CAPPED_DOCUMENTS_MAX {
                 return Err(CommandError::bad_value(
                     "max in a capped collection has to be < 2^31 or not set",
                 ));
             }
-            options.insert("max", small(max));
+            options.insert("max", narrowed(max));
         }
         options.extend(std::mem::take(&mut definition.options));
         definition.options = options;
-    } else if max.is_some() {
+    } else if size.is_some() || max.is_some() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
             "the 'capped' field needs to be true when either the 'size' or 'max' fields are present",
@@ -166,10 +166,6 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
     Ok(definition)
 }
 
-fn small(number: i64) -> Bson {
-    i32::try_from(number).map_or(Bson::Int64(number), Bson::Int32)
-}
-
 /// Refuses what no engine can honour.
 pub fn check_storage_engine(options: &RawDocument) -> Result<()> {
     match storage::table_compressor(options, "") {
@@ -178,13 +174,24 @@ pub fn check_storage_engine(options: &RawDocument) -> Result<()> {
     }
 }
 
+/// The collation of a collection or an index: something, and the simple one.
+pub fn check_collation(collation: &RawDocument) -> Result<()> {
+    if collation.is_empty() {
+        return Err(CommandError::bad_value(
+            "The field 'collation' cannot be an empty object.",
+        ));
+    }
+    Ok(query::plan::check_collation(Some(collation))?)
+}
+
 /// An option that is not built is refused by name, unless it asks for nothing.
 fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
     let asks_nothing = match value {
         RawBsonRef::Null => true,
         RawBsonRef::Document(document) if name == "validator" => document.is_empty(),
         RawBsonRef::Document(document) if name == "collation" => {
-            document.get_str("locale").is_ok_and(|locale| locale == "simple")
+            check_collation(document)?;
+            true
         }
         RawBsonRef::Document(document) if name == "changeStreamPreAndPostImages" => {
             document.get_bool("enabled").is_ok_and(|on| !on)
@@ -270,9 +277,7 @@ fn is_same(storage: &storage::Storage, namespace: &Namespace, definition: &Defin
 
 fn describe(storage: &storage::Storage, namespace: &Namespace) -> String {
     match storage.catalog().collection(namespace) {
-        Some(there) => Document::try_from(there.options())
-            .map(|options| crate::error::shell_text(&options.into()))
-            .unwrap_or_default(),
+        Some(there) => keys::describe::describe_whole(RawBsonRef::Document(there.options())),
         None => "a view".to_owned(),
     }
 }
@@ -328,7 +333,7 @@ fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         match name {
             "to" => to = Some(parse_full(arguments.string(name, value)?)?),
             "dropTarget" => drop_target = arguments.boolean(name, value)?,
-            "stayTemp" => {}
+            "stayTemp" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)

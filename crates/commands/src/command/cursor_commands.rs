@@ -11,7 +11,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
 use std::time::Duration;
 use wire::ErrorCode;
-use wire::limits::DOCUMENT_BYTES_MAX;
+use wire::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_INTERNAL_BYTES_MAX};
 
 /// `getMore`.
 pub const GET_MORE: Command = Command::new(
@@ -38,17 +38,36 @@ pub struct BatchSink<'r, 'b> {
     /// Documents taken.
     pub count: u64,
     most: u64,
+    /// The size of a document that no reply may hold; nothing was taken after it.
+    too_large: Option<usize>,
 }
 
 impl<'r, 'b> BatchSink<'r, 'b> {
     /// Takes up to `most` documents.
     pub fn new(reply: &'r mut Reply<'b>, most: u64) -> Self {
-        Self { reply, count: 0, most }
+        Self {
+            reply,
+            count: 0,
+            most,
+            too_large: None,
+        }
+    }
+
+    /// How many documents were taken; fails (10334) when one is larger than a document may be.
+    pub fn finish(self) -> Result<u64> {
+        match self.too_large {
+            Some(bytes) => Err(CommandError::too_large(bytes)),
+            None => Ok(self.count),
+        }
     }
 }
 
 impl DocumentSink for BatchSink<'_, '_> {
     fn push(&mut self, document: &RawDocument) -> SinkState {
+        if document.as_bytes().len() > DOCUMENT_INTERNAL_BYTES_MAX {
+            self.too_large = Some(document.as_bytes().len());
+            return SinkState::Refused;
+        }
         if self.count > 0 && self.reply.len() + document.as_bytes().len() + 16 > DOCUMENT_BYTES_MAX {
             return SinkState::Refused;
         }
@@ -92,7 +111,7 @@ pub fn reply_with_plan(
     if request.batch > 0 {
         let mut sink = BatchSink::new(reply, request.batch);
         state = executor.next_documents(&call.context(), &mut sink)?;
-        returned = sink.count;
+        returned = sink.finish()?;
     }
     reply.close();
     let keep = !request.single_batch && state != ExecState::Exhausted;
@@ -246,7 +265,7 @@ fn fetch_plan(
     loop {
         let mut sink = BatchSink::new(reply, most);
         let state = executor.next_documents(&context, &mut sink)?;
-        let returned = sink.count;
+        let returned = sink.finish()?;
         let left = end
             .map(|end| end.saturating_sub(call.server.env.clock.monotonic()))
             .filter(|left| !left.is_zero());

@@ -5,7 +5,7 @@ use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::reply::Reply;
+use crate::reply::{Reply, narrowed};
 use bson::{Document, doc};
 use storage::{CollectionStats, Storage};
 use wire::ErrorCode;
@@ -83,6 +83,8 @@ fn drop_database(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     }
     if call.server.storage.drop_database(&call.operation, call.database)? {
         reply.string("dropped", call.database);
+        let prefix = format!("{}.", call.database);
+        call.server.metrics.top.retain(|name| !name.starts_with(&prefix));
     }
     call.wrote(call.server.storage.last_seq());
     Ok(())
@@ -167,7 +169,7 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             scaled(sizes.free_bytes + sizes.index_free_bytes),
         );
     }
-    document.insert("scaleFactor", scale as i64);
+    document.insert("scaleFactor", narrowed(scale as i64));
     if let Ok(space) = server.env.fs.space(std::path::Path::new(&server.settings.db_path)) {
         document.insert("fsUsedSize", scaled((space.total_bytes - space.available_bytes) as i64));
         document.insert("fsTotalSize", scaled(space.total_bytes as i64));

@@ -4,7 +4,7 @@ use super::find::{hint, optional};
 use super::insert::check_batch;
 use super::update::{Statement, Target, WriteTargets, refuse_view};
 use super::write_result::{WriteErrors, is_fatal};
-use crate::arguments::{Arguments, missing_field, unknown_field};
+use crate::arguments::{Arguments, missing_field};
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -20,64 +20,87 @@ use wire::ErrorCode;
 /// `delete`.
 pub const DELETE: Command = Command::new("delete", "Deletes documents.", OperationKind::Remove, delete).api_version_1();
 
+/// The fields of `delete` beside the statements.
+pub struct Options<'a> {
+    ordered: bool,
+    variables: Option<&'a RawDocument>,
+}
+
+impl<'a> Options<'a> {
+    /// Parses them.
+    pub fn parse(call: &Invocation<'a>) -> Result<Self> {
+        let arguments = call.arguments();
+        let mut options = Self {
+            ordered: true,
+            variables: None,
+        };
+        call.for_each_field(|name, value| {
+            match name {
+                "deletes" => {}
+                "ordered" => options.ordered = arguments.flag(name, value)?,
+                "let" => options.variables = optional(arguments, name, value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(options)
+    }
+}
+
 fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
-    let arguments = call.arguments();
-    let mut ordered = true;
-    let mut variables = None;
-    call.for_each_field(|name, value| {
-        match name {
-            "deletes" => {}
-            "ordered" => ordered = arguments.boolean(name, value)?,
-            "let" => variables = optional(arguments, name, value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
+    let options = Options::parse(call)?;
     let documents = call
         .documents("deletes")?
         .ok_or_else(|| missing_field("delete", "deletes"))?;
     check_batch(documents.len())?;
+    // A statement that cannot be read fails the command before any of them runs.
+    let statements = documents
+        .into_iter()
+        .map(|document| parse_statement(document, &options))
+        .collect::<Result<Vec<_>>>()?;
     refuse_view(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let mut deleted = 0;
-    for (index, document) in documents.iter().enumerate() {
+    for (index, statement) in statements.iter().enumerate() {
         call.server.metrics.operations.delete.add(1);
-        let done =
-            parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, &mut deleted));
-        match done {
+        match run(call, &namespace, statement, &mut deleted) {
             Ok(_) => {}
             Err(error) if is_fatal(&error) => return Err(error),
             Err(error) => {
                 errors.push(index, error);
-                if ordered {
+                if options.ordered {
                     break;
                 }
             }
         }
     }
     call.report.n_deleted = Some(deleted);
+    if call.write_concern.unacknowledged {
+        reply.int32("n", 0);
+        return Ok(());
+    }
     reply.count("n", deleted as i64);
     errors.write(reply);
     Ok(())
 }
 
 /// Parses one element of `deletes`; `multi` stands for `limit: 0`.
-pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>) -> Result<Statement<'a>> {
+pub fn parse_statement<'a>(document: &'a RawDocument, options: &Options<'a>) -> Result<Statement<'a>> {
     let arguments = Arguments::of("delete.deletes");
     let (mut filter, mut limit) = (None, None);
-    let mut statement = Statement::new(variables);
-    for element in document {
-        let (name, value) = element?;
-        match name.as_str() {
-            "q" => filter = Some(arguments.document("q", value)?),
-            "limit" => limit = Some(arguments.integer("limit", value)?),
+    let mut statement = Statement::new(options.variables);
+    arguments.each(document, |name, value| {
+        match name {
+            "q" => filter = Some(arguments.document(name, value)?),
+            "limit" => limit = Some(arguments.integer(name, value)?),
             "hint" => statement.hint = hint(value)?,
-            "collation" => statement.collation = optional(arguments, "collation", value)?,
+            "collation" => statement.collation = optional(arguments, name, value)?,
             "sampleId" => {}
-            other => return Err(unknown_field("delete.deletes", other)),
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     statement.filter = filter.ok_or_else(|| missing_field("delete.deletes", "q"))?;
     statement.multi = match limit.ok_or_else(|| missing_field("delete.deletes", "limit"))? {
         0 => true,

@@ -3,7 +3,7 @@
 use super::{aggregate, delete, find, find_and_modify, update};
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
-use crate::invocation::Invocation;
+use crate::invocation::{Invocation, check_api_strict};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use bson::raw::{RawBsonRef, RawDocument};
@@ -50,6 +50,9 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             format!("Explain failed due to unknown command: {}", name.as_str()),
         ));
     };
+    if call.api_strict {
+        check_api_strict(command)?;
+    }
     // The explained command is parsed by its own code: as a call of itself that is never run.
     let mut inner = Invocation {
         server: call.server,
@@ -62,6 +65,7 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         session: call.session,
         write_concern: call.write_concern,
         max_time_ms: call.max_time_ms,
+        api_strict: call.api_strict,
         exhaust_allowed: false,
         report: Default::default(),
     };
@@ -96,9 +100,11 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 ));
             };
             let parsed = if command.name == "update" {
-                update::parse_statement(statement, None)?
+                let options = update::Options::parse(&inner)?;
+                update::parse_statement(statement, &options)?
             } else {
-                delete::parse_statement(statement, None)?
+                let options = delete::Options::parse(&inner)?;
+                delete::parse_statement(statement, &options)?
             };
             let records = write_request(namespace, &parsed);
             let target = write_target(&records, command.name == "delete");
@@ -131,6 +137,7 @@ fn write_request<'a>(namespace: storage::Namespace, statement: &update::Statemen
     request.hint = statement.hint;
     request.sort = statement.sort;
     request.collation = statement.collation;
+    request.variables = statement.variables;
     request.for_write = true;
     if !statement.multi {
         request.limit = Some(1);

@@ -29,8 +29,7 @@ pub const DISTINCT: Command = Command::new(
     OperationKind::Query,
     distinct,
 )
-.secondary_ok()
-.api_version_1();
+.secondary_ok();
 
 /// The filter of requests that give none.
 pub fn empty_document() -> &'static RawDocument {
@@ -87,15 +86,15 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
             "skip" => request.skip = arguments.non_negative(name, value)? as u64,
             "limit" => request.limit = Some(arguments.non_negative(name, value)? as u64).filter(|limit| *limit > 0),
             "batchSize" => find.batch = Some(arguments.non_negative(name, value)? as u64),
-            "singleBatch" => find.single_batch = arguments.boolean(name, value)?,
+            "singleBatch" => find.single_batch = arguments.flag(name, value)?,
             "min" => request.min = optional(arguments, name, value)?,
             "max" => request.max = optional(arguments, name, value)?,
-            "returnKey" => request.return_key = arguments.boolean(name, value)?,
-            "showRecordId" => request.show_record_id = arguments.boolean(name, value)?,
-            "tailable" => request.tailable = arguments.boolean(name, value)?,
-            "awaitData" => request.await_data = arguments.boolean(name, value)?,
-            "noCursorTimeout" => find.no_timeout = arguments.boolean(name, value)?,
-            "oplogReplay" | "allowPartialResults" | "allowDiskUse" => drop(arguments.boolean(name, value)?),
+            "returnKey" => request.return_key = arguments.flag(name, value)?,
+            "showRecordId" => request.show_record_id = arguments.flag(name, value)?,
+            "tailable" => request.tailable = arguments.flag(name, value)?,
+            "awaitData" => request.await_data = arguments.flag(name, value)?,
+            "noCursorTimeout" => find.no_timeout = arguments.flag(name, value)?,
+            "oplogReplay" | "allowPartialResults" | "allowDiskUse" => drop(arguments.flag(name, value)?),
             "collation" => request.collation = optional(arguments, name, value)?,
             "let" => request.variables = optional(arguments, name, value)?,
             "term" => {}
@@ -179,6 +178,7 @@ pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result
         Ok(true)
     })?;
     request.key = key.ok_or_else(|| crate::arguments::missing_field("distinct", "key"))?;
+    query::expression::FieldPath::parse(request.key)?;
     Ok(request)
 }
 

@@ -61,7 +61,8 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
             "hint" => statement.hint = hint(value)?,
             "collation" => statement.collation = optional(arguments, name, value)?,
             "let" => statement.variables = optional(arguments, name, value)?,
-            "bypassDocumentValidation" | "bypassEmptyTsReplacement" => drop(arguments.boolean(name, value)?),
+            "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
+            "bypassEmptyTsReplacement" => statement.keep_empty_timestamps = arguments.flag(name, value)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -90,7 +91,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let matcher = Matcher::parse(parsed.statement.filter, &expressions)?;
     let projection = parsed
         .fields
-        .map(|fields| Projection::parse(fields, Some(&matcher), &expressions))
+        .map(|fields| Projection::parse(fields, &expressions))
         .transpose()?;
     let (document, last_error) = if parsed.remove {
         let mut deleted = 0;

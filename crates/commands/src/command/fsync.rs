@@ -34,7 +34,8 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, value| {
         match name {
             "lock" => lock = arguments.boolean(name, value)?,
-            "fsyncLockAcquisitionTimeoutMillis" | "async" => {}
+            "fsyncLockAcquisitionTimeoutMillis" => drop(arguments.integer(name, value)?),
+            "async" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -57,6 +58,7 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 fn unlock(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
     let Some(left) = call.server.fsync_lock.pop() else {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,

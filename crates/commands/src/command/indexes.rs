@@ -154,18 +154,13 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
                 Some(1 | 2) => {}
                 _ => {
                     return Err(cannot(format!(
-                        "Invalid index specification {document:?}; index version must be 1 or 2"
+                        "Invalid index specification {}; index version must be 1 or 2",
+                        shown(document)
                     )));
                 }
             },
             "collation" => {
-                if arguments
-                    .document("collation", value)?
-                    .get_str("locale")
-                    .is_ok_and(|locale| locale != "simple")
-                {
-                    return Err(CommandError::not_implemented("index option 'collation'"));
-                }
+                super::collections::check_collation(arguments.document("collation", value)?)?;
             }
             // Old clients and restored dumps send these; they mean nothing any more.
             "background" | "ns" | "dropDups" => {}
@@ -195,7 +190,10 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
             other => {
                 return Err(CommandError::new(
                     ErrorCode::InvalidIndexSpecificationOption,
-                    format!("The field '{other}' is not valid for an index specification. Specification: {document:?}"),
+                    format!(
+                        "The field '{other}' is not valid for an index specification. Specification: {}",
+                        shown(document)
+                    ),
                 ));
             }
         }
@@ -252,6 +250,10 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
     let mut spec = IndexSpec::from_document(&RawDocumentBuf::try_from(&spec)?)?;
     spec.unique |= is_id;
     Ok(spec)
+}
+
+fn shown(document: &RawDocument) -> String {
+    keys::describe::describe_whole(RawBsonRef::Document(document))
 }
 
 fn check_key(key: &RawDocument) -> Result<()> {
@@ -375,7 +377,7 @@ fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -> Re
             ),
         )),
         (None, _) => {
-            let text = crate::error::shell_text(&Document::try_from(key)?.into());
+            let text = shown(key);
             Err(CommandError::new(
                 ErrorCode::IndexNotFound,
                 format!("can't find index with key: {text}"),

@@ -1,48 +1,63 @@
 //! Stages that start a pipeline from what only the server knows: `$collStats`, `$indexStats`, `$currentOp`.
 //!
-//! Each yields documents that are made when the command runs; the rest of the pipeline works on them as on any others.
+//! Each yields documents that are made when the pipeline is opened, the client's or one inside it; the rest of the pipeline
+//! works on them as on any others.
 
 use super::current_op::{Shown, operations};
 use super::maintenance::storage_stats;
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, wrong_type};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use bson::raw::{RawBsonRef, RawDocument};
+use crate::reply::narrowed;
+use bson::raw::RawDocument;
 use bson::{DateTime, Document, doc};
-use query::plan::AggregateRequest;
+use query::QueryError;
+use query::exec::InitialSources;
 use storage::Namespace;
 use wire::ErrorCode;
 
-/// The documents of the pipeline's first stage when it is one of these; `None` when the pipeline reads a collection.
-pub fn documents(call: &Invocation<'_>, request: &AggregateRequest<'_>) -> Result<Option<Vec<Document>>> {
-    let Some(first) = request.pipeline.into_iter().next() else {
-        return Ok(None);
-    };
-    let RawBsonRef::Document(first) = first? else {
-        return Ok(None);
-    };
-    let Some(element) = first.into_iter().next() else {
-        return Ok(None);
-    };
-    let (name, options) = element?;
-    let arguments = Arguments::of(name.as_str());
-    match name.as_str() {
-        "$collStats" => {
-            let options = arguments.document("options", options)?;
-            Ok(Some(vec![coll_stats(
-                call,
-                collection(request, name.as_str())?,
-                options,
-            )?]))
-        }
-        "$indexStats" => Ok(Some(index_stats(call, collection(request, name.as_str())?)?)),
-        "$currentOp" => current_op(call, request, arguments.document("options", options)?).map(Some),
-        _ => Ok(None),
+impl InitialSources for Invocation<'_> {
+    fn documents(
+        &self,
+        stage: &str,
+        specification: &RawDocument,
+        ns: Option<&Namespace>,
+        db: &str,
+    ) -> std::result::Result<Vec<Document>, QueryError> {
+        Ok(documents(self, stage, specification, (ns, db))?)
     }
 }
 
-fn collection<'r>(request: &'r AggregateRequest<'_>, stage: &str) -> Result<&'r Namespace> {
-    request.ns.as_ref().ok_or_else(|| {
+/// What a stage is run on: a collection, if any, and its database.
+type Subject<'s> = (Option<&'s Namespace>, &'s str);
+
+fn documents(
+    call: &Invocation<'_>,
+    stage: &str,
+    specification: &RawDocument,
+    subject: Subject<'_>,
+) -> Result<Vec<Document>> {
+    // An argument that is no document comes under an empty name.
+    if let Some(other) = specification.get("")? {
+        return Err(wrong_type(stage, stage, other, "type 'object'"));
+    }
+    match stage {
+        "$collStats" => Ok(vec![coll_stats(call, collection(subject, stage)?, specification)?]),
+        "$indexStats" => {
+            Arguments::of(stage).each(specification, |_, _| Ok(false))?;
+            index_stats(call, collection(subject, stage)?)
+        }
+        "$currentOp" => current_op(call, subject, specification),
+        "$backupCursor" => Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            "$backupCursor is only valid as the first stage of a database's pipeline",
+        )),
+        _ => Err(CommandError::not_implemented(format!("the stage {stage}"))),
+    }
+}
+
+fn collection<'s>((ns, _): Subject<'s>, stage: &str) -> Result<&'s Namespace> {
+    ns.ok_or_else(|| {
         CommandError::new(
             ErrorCode::InvalidNamespace,
             format!("{stage} is only valid on a collection"),
@@ -70,33 +85,55 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
         }
         other => other.into(),
     })?;
-    for element in options {
-        let (name, value) = element?;
-        match name.as_str() {
+    let arguments = Arguments::of("$collStats");
+    arguments.each(options, |name, value| {
+        match name {
             "latencyStats" => {
+                check_options(arguments.document(name, value)?, "histograms")?;
                 let top = call.server.metrics.top.get(namespace.as_str());
                 let usage = |usage: crate::metrics::Usage| doc! { "latency": usage.time_us, "ops": usage.count };
-                document.insert("latencyStats", doc! { "reads": usage(top.read_lock), "writes": usage(top.write_lock), "commands": usage(top.commands) });
+                document.insert(
+                    name,
+                    doc! { "reads": usage(top.read_lock), "writes": usage(top.write_lock), "commands": usage(top.commands) },
+                );
             }
             "storageStats" => {
-                let scale = match value {
-                    RawBsonRef::Document(inner) => inner
-                        .get("scale")?
-                        .and_then(crate::arguments::number_as_i64)
-                        .unwrap_or(1),
-                    _ => 1,
-                };
+                let mut scale = 1;
+                let storage = Arguments::of("$collStats.storageStats");
+                storage.each(arguments.document(name, value)?, |name, value| {
+                    match name {
+                        "scale" => scale = storage.integer(name, value)?,
+                        "verbose" | "waitForLock" | "numericOnly" => drop(storage.boolean(name, value)?),
+                        _ => return Ok(false),
+                    }
+                    Ok(true)
+                })?;
                 if scale < 1 {
                     return Err(CommandError::bad_value("scale has to be >= 1"));
                 }
-                document.insert("storageStats", storage_stats(&stats, scale));
+                document.insert(name, storage_stats(&stats, scale));
             }
-            "count" => drop(document.insert("count", stats.count as i64)),
+            "count" => {
+                check_options(arguments.document(name, value)?, "")?;
+                document.insert(name, narrowed(stats.count as i64));
+            }
             "queryExecStats" => return Err(CommandError::not_implemented("$collStats.queryExecStats")),
-            other => return Err(crate::arguments::unknown_field("$collStats", other)),
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     Ok(document)
+}
+
+/// An option's own options: booleans of these names, or none.
+fn check_options(options: &RawDocument, name: &str) -> Result<()> {
+    let arguments = Arguments::of("$collStats");
+    arguments.each(options, |given, value| {
+        if given == name && arguments.flag(given, value)? {
+            return Err(CommandError::not_implemented(format!("$collStats.{name}")));
+        }
+        Ok(given == name)
+    })
 }
 
 fn index_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Vec<Document>> {
@@ -119,8 +156,8 @@ fn index_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Vec<Docum
         .collect()
 }
 
-fn current_op(call: &Invocation<'_>, request: &AggregateRequest<'_>, options: &RawDocument) -> Result<Vec<Document>> {
-    if request.ns.is_some() || request.db != "admin" {
+fn current_op(call: &Invocation<'_>, (ns, db): Subject<'_>, options: &RawDocument) -> Result<Vec<Document>> {
+    if ns.is_some() || db != "admin" {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,
             "$currentOp must be run against the 'admin' database with {aggregate: 1}",
@@ -128,14 +165,14 @@ fn current_op(call: &Invocation<'_>, request: &AggregateRequest<'_>, options: &R
     }
     let arguments = Arguments::of("$currentOp");
     let mut shown = Shown::default();
-    for element in options {
-        let (name, value) = element?;
-        let on = arguments.boolean(name.as_str(), value)?;
-        match name.as_str() {
-            "idleConnections" => shown.idle_connections = on,
-            "idleCursors" => shown.idle_cursors = on,
+    arguments.each(options, |name, value| {
+        match name {
+            "idleConnections" => shown.idle_connections = arguments.flag(name, value)?,
+            "idleCursors" => shown.idle_cursors = arguments.flag(name, value)?,
             // There is one user, one server and there are no session catalogues: nothing to widen or to leave out.
-            "allUsers" | "localOps" | "idleSessions" | "truncateOps" | "targetAllNodes" => {}
+            "allUsers" | "localOps" | "idleSessions" | "truncateOps" | "targetAllNodes" => {
+                arguments.flag(name, value)?;
+            }
             other => {
                 return Err(CommandError::new(
                     ErrorCode::FailedToParse,
@@ -143,6 +180,7 @@ fn current_op(call: &Invocation<'_>, request: &AggregateRequest<'_>, options: &R
                 ));
             }
         }
-    }
+        Ok(true)
+    })?;
     Ok(operations(call, shown))
 }

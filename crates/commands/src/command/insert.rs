@@ -22,7 +22,7 @@ const UNIT_DOCUMENTS_MAX: usize = 256;
 /// Bytes in one log entry of a batch, except for a single larger document.
 const UNIT_BYTES_MAX: usize = 1024 * 1024;
 /// Levels of nesting a client may store (the outermost document is one).
-const NESTING_MAX: usize = 100;
+const NESTING_MAX: usize = query::update::DEPTH_MAX;
 
 fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
@@ -32,9 +32,9 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, value| {
         match name {
             "documents" => {}
-            "ordered" => ordered = arguments.boolean(name, value)?,
+            "ordered" => ordered = arguments.flag(name, value)?,
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
-            "bypassEmptyTsReplacement" => keep_empty_timestamps = arguments.boolean(name, value)?,
+            "bypassEmptyTsReplacement" => keep_empty_timestamps = arguments.flag(name, value)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -52,6 +52,10 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         keep_empty_timestamps,
         &mut errors,
     )?;
+    if call.write_concern.unacknowledged {
+        reply.int32("n", 0);
+        return Ok(());
+    }
     reply.count("n", inserted as i64);
     errors.write(reply);
     Ok(())

@@ -5,7 +5,7 @@ use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::reply::Reply;
+use crate::reply::{Reply, narrowed};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 use storage::{CollectionStats, Namespace, StorageError};
@@ -80,7 +80,7 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut keys_per_index = Document::new();
     let mut details = Document::new();
     for index in &report.indexes {
-        keys_per_index.insert(&index.name, index.keys as i64);
+        keys_per_index.insert(&index.name, narrowed(index.keys as i64));
         let mut detail = doc! { "valid": index.valid };
         if let Some(index) = collection.index(&index.name) {
             detail.insert("spec", Document::try_from(index.spec())?);
@@ -96,9 +96,9 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.append_all(&doc! {
         "ns": namespace.as_str(),
         "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() },
-        "nInvalidDocuments": report.n_invalid_documents as i64,
-        "nNonCompliantDocuments": 0_i64,
-        "nrecords": report.n_records as i64,
+        "nInvalidDocuments": narrowed(report.n_invalid_documents as i64),
+        "nNonCompliantDocuments": 0,
+        "nrecords": narrowed(report.n_records as i64),
         "nIndexes": report.indexes.len() as i32,
         "keysPerIndex": keys_per_index,
         "indexDetails": details,
@@ -107,8 +107,8 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         "repairMode": "None",
         "warnings": strings(&report.warnings),
         "errors": strings(&report.errors),
-        "numExtraIndexEntries": report.extra_entries as i64,
-        "numMissingIndexEntries": report.missing_entries as i64,
+        "numExtraIndexEntries": narrowed(report.extra_entries as i64),
+        "numMissingIndexEntries": narrowed(report.missing_entries as i64),
         "corruptRecords": corrupt,
     });
     Ok(())
@@ -146,7 +146,7 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             }
             other => other.into(),
         })?;
-    reply.int64("bytesFreed", report.bytes_freed as i64);
+    reply.count("bytesFreed", report.bytes_freed as i64);
     Ok(())
 }
 
@@ -154,16 +154,16 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 fn table_details(storage_bytes: u64, free_bytes: u64, memory_bytes: u64) -> Document {
     doc! {
         "block-manager": {
-            "file bytes available for reuse": free_bytes as i64,
-            "file size in bytes": storage_bytes as i64,
+            "file bytes available for reuse": narrowed(free_bytes as i64),
+            "file size in bytes": narrowed(storage_bytes as i64),
         },
-        "cache": { "bytes currently in the cache": memory_bytes as i64 },
+        "cache": { "bytes currently in the cache": narrowed(memory_bytes as i64) },
     }
 }
 
 /// `storageStats` of `$collStats`, and the body of `collStats`. `scale` divides byte figures.
 pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
-    let scaled = |bytes: u64| Bson::Int64(bytes as i64 / scale);
+    let scaled = |bytes: u64| narrowed(bytes as i64 / scale);
     let mut index_sizes = Document::new();
     let mut index_details = Document::new();
     let mut index_bytes = 0;
@@ -179,8 +179,8 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
     }
     let mut document = doc! {
         "size": scaled(stats.data_bytes),
-        "count": stats.count as i64,
-        "numOrphanDocs": 0_i64,
+        "count": narrowed(stats.count as i64),
+        "numOrphanDocs": 0,
         "storageSize": scaled(stats.storage_bytes),
         "freeStorageSize": scaled(stats.free_bytes),
         "capped": stats.capped.is_some(),
@@ -192,13 +192,16 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
         "indexFreeStorageSize": scaled(index_free),
         "totalSize": scaled(stats.storage_bytes + index_bytes),
         "indexSizes": index_sizes,
-        "scaleFactor": scale,
+        "scaleFactor": narrowed(scale),
     };
     if let Some(average) = stats.data_bytes.checked_div(stats.count) {
-        document.insert("avgObjSize", average as i64);
+        document.insert("avgObjSize", narrowed(average as i64));
     }
     if let Some(limits) = &stats.capped {
-        document.insert("max", limits.max_documents.map_or(0, |max| max as i64));
+        document.insert(
+            "max",
+            limits.max_documents.map_or(Bson::Int32(0), |max| narrowed(max as i64)),
+        );
         document.insert("maxSize", scaled(limits.size_bytes));
     }
     document
@@ -211,7 +214,7 @@ fn coll_stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, value| {
         match name {
             "scale" => scale = arguments.integer(name, value)?,
-            "verbose" | "waitForLock" | "numericOnly" => {}
+            "verbose" | "waitForLock" | "numericOnly" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -252,9 +255,9 @@ fn data_size(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let stats = existing_stats(call, &namespace)?.unwrap_or_default();
     reply.boolean("estimate", false);
-    reply.int64("size", stats.data_bytes as i64);
-    reply.int64("numObjects", stats.count as i64);
-    reply.int64(
+    reply.count("size", stats.data_bytes as i64);
+    reply.count("numObjects", stats.count as i64);
+    reply.count(
         "millis",
         (call.server.env.clock.monotonic().saturating_sub(started)).as_millis() as i64,
     );

@@ -21,7 +21,7 @@ mod initial_stages;
 mod insert;
 mod listing;
 mod maintenance;
-mod parameters;
+pub(crate) mod parameters;
 mod replication;
 mod server_status;
 mod sessions;

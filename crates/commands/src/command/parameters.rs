@@ -5,8 +5,9 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::{Component, Logger, Ring};
 use crate::metrics::OperationKind;
-use crate::parameters::{Parameters, When};
+use crate::parameters::Parameters;
 use crate::reply::Reply;
+use crate::server::Server;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::sync::Arc;
@@ -49,30 +50,32 @@ pub const LOG_ROTATE: Command = Command::new(
 .admin_only()
 .secondary_ok();
 
-/// Parameters that can be read and not set: facts of this server.
-fn fixed(call: &Invocation<'_>, name: &str) -> Option<Bson> {
-    let settings = &call.server.settings;
+/// Facts of this server, which cannot be set, and what the logger keeps.
+fn fixed(server: &Server, name: &str) -> Option<Bson> {
+    let settings = &server.settings;
     let [major, minor, _] = settings.emulated_version;
     Some(match name {
         "featureCompatibilityVersion" => Bson::Document(doc! { "version": format!("{major}.{minor}") }),
         "authenticationMechanisms" => Bson::Array(Vec::new()),
         "requireApiVersion" => Bson::Boolean(false),
         "authSchemaVersion" => Bson::Int32(5),
-        "logComponentVerbosity" => Bson::Document(verbosity_document(&call.server.logger)),
+        "logComponentVerbosity" => Bson::Document(verbosity_document(&server.logger)),
+        "logLevel" => Bson::Int32(i32::from(server.logger.verbosity(Component::Default).unwrap_or(0))),
         _ => return None,
     })
 }
 
-const FIXED: [&str; 5] = [
+pub(crate) const FIXED: [&str; 6] = [
     "featureCompatibilityVersion",
     "authenticationMechanisms",
     "requireApiVersion",
     "authSchemaVersion",
     "logComponentVerbosity",
+    "logLevel",
 ];
 
 fn read(call: &Invocation<'_>, name: &str) -> Option<Bson> {
-    call.server.parameters.get(name).or_else(|| fixed(call, name))
+    call.server.parameters.get(name).or_else(|| fixed(call.server, name))
 }
 
 fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -116,28 +119,48 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     for (name, value) in &changes {
-        let was = if *name == "logComponentVerbosity" {
-            let was = fixed(call, name).unwrap_or(Bson::Null);
-            let wanted = value
-                .as_document()
-                .ok_or_else(|| CommandError::new(ErrorCode::TypeMismatch, "logComponentVerbosity is not a document"))?;
-            set_verbosity(&call.server.logger, wanted)?;
-            was
-        } else if fixed(call, name).is_some() {
-            return Err(CommandError::new(
-                ErrorCode::IllegalOperation,
-                format!("not allowed to change [{name}] at runtime"),
-            ));
-        } else {
-            call.server.parameters.set(name, value, When::Runtime)?
-        };
+        let was = set_one(call.server, name, value)?;
         reply.value("was", &was);
     }
     call.server.apply_parameters();
     Ok(())
 }
 
+/// Sets one parameter and answers what it was.
+pub(crate) fn set_one(server: &Server, name: &str, value: &Bson) -> Result<Bson> {
+    let logger = &server.logger;
+    let was = fixed(server, name);
+    match (name, was) {
+        ("logComponentVerbosity", Some(was)) => {
+            let wanted = value
+                .as_document()
+                .ok_or_else(|| CommandError::new(ErrorCode::TypeMismatch, "logComponentVerbosity is not a document"))?;
+            set_verbosity(logger, wanted)?;
+            Ok(was)
+        }
+        ("logLevel", Some(was)) => {
+            let level = crate::parameters::as_integer(value)
+                .and_then(|level| i8::try_from(level).ok())
+                .filter(|level| (0..=LEVEL_MAX).contains(level))
+                .ok_or_else(|| {
+                    CommandError::bad_value(format!("logLevel must be a number from 0 to {LEVEL_MAX}, not {value}"))
+                })?;
+            logger.set_verbosity(Component::Default, Some(level));
+            Ok(was)
+        }
+        (_, Some(_)) => Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("not allowed to change [{name}] at runtime"),
+        )),
+        (_, None) => server.parameters.set(name, value),
+    }
+}
+
+/// Highest verbosity.
+const LEVEL_MAX: i8 = 5;
+
 fn command_line(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
     let settings = &call.server.settings;
     let argv: Vec<Bson> = settings
         .argv
@@ -158,6 +181,7 @@ fn get_log(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "type 'string'",
         ));
     };
+    call.for_each_field(|_, _| Ok(false))?;
     let strings = |lines: Vec<Arc<str>>| {
         lines
             .iter()
@@ -186,6 +210,7 @@ fn get_log(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 fn log_rotate(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|name, _| Ok(name == "comment"))?;
     call.server
         .logger
         .rotate()
@@ -242,7 +267,7 @@ fn collect_verbosity(path: &str, wanted: &Document, levels: &mut Vec<(Component,
                     ));
                 }
             };
-            if !(-1..=5).contains(&level) {
+            if !(-1..=i64::from(LEVEL_MAX)).contains(&level) {
                 return Err(CommandError::bad_value(format!(
                     "verbosity {level} is not between -1 and 5"
                 )));

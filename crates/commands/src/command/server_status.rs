@@ -4,7 +4,7 @@ use super::host_info::{line_value, read_text};
 use crate::definition::Command;
 use crate::error::Result;
 use crate::invocation::Invocation;
-use crate::metrics::{Counter, OperationKind};
+use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, doc};
@@ -35,9 +35,6 @@ const SECTIONS: &[Section] = &[
     ("extra_info", extra_info),
     ("globalLock", global_lock),
     ("locks", locks),
-    ("logicalSessionRecordCache", |_| {
-        Ok(doc! { "activeSessionsCount": 0 }.into())
-    }),
     ("mem", memory),
     ("metrics", metrics),
     ("network", network),
@@ -147,13 +144,14 @@ fn activity(call: &Invocation<'_>) -> Activity {
 
 fn connections(call: &Invocation<'_>) -> Result<Bson> {
     let activity = activity(call);
+    let metrics = &call.server.metrics;
     let max = call.server.settings.connections_max as i32;
     let active = activity.reading + activity.writing + activity.other;
     Ok(doc! {
         "current": activity.connected,
         "available": (max - activity.connected).max(0),
-        "totalCreated": call.server.metrics.connections_created.get() as i32,
-        "rejected": call.server.metrics.connections_rejected.get() as i32,
+        "totalCreated": metrics.connections_created.get() as i32,
+        "rejected": metrics.connections_rejected.get() as i32,
         "active": active,
         "threaded": active,
         "exhaustIsMaster": 0,
@@ -262,7 +260,7 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
         "queryExecutor": {
             "scanned": queries.scanned.get(),
             "scannedObjects": queries.scanned_objects.get(),
-            "collectionScans": { "nonTailable": queries.collection_scans.get(), "total": queries.collection_scans.get() },
+            "collectionScans": { "total": queries.collection_scans.get() },
         },
         "ttl": {
             "deletedDocuments": storage.ttl_deleted as i64,
@@ -275,14 +273,11 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
 
 fn network(call: &Invocation<'_>) -> Result<Bson> {
     let network = &call.server.metrics.network;
-    let [bytes_in, bytes_out] = [&network.bytes_in, &network.bytes_out].map(Counter::get);
     Ok(doc! {
-        "bytesIn": bytes_in,
-        "bytesOut": bytes_out,
-        "physicalBytesIn": bytes_in,
-        "physicalBytesOut": bytes_out,
-        "numSlowDNSOperations": 0_i64,
-        "numSlowSSLOperations": 0_i64,
+        "bytesIn": network.bytes_in.get(),
+        "bytesOut": network.bytes_out.get(),
+        "physicalBytesIn": network.physical_bytes_in.get(),
+        "physicalBytesOut": network.physical_bytes_out.get(),
         "numRequests": network.requests.get(),
     }
     .into())
@@ -314,9 +309,6 @@ fn storage_engine(call: &Invocation<'_>) -> Result<Bson> {
     Ok(doc! {
         "name": info.name,
         "supportsCommittedReads": true,
-        "oldestRequiredTimestampForCrashRecovery": bson::Timestamp { time: 0, increment: 0 },
-        "supportsPendingDrops": true,
-        "dropPendingIdents": 0_i64,
         "supportsSnapshotReadConcern": false,
         "readOnly": false,
         "persistent": call.server.settings.journal || info.capabilities.checkpoint_cost != engine::CheckpointCost::Never,

@@ -1,13 +1,13 @@
 //! Logical sessions. A standalone server keeps nothing per session but the cursors opened under it.
 
-use crate::arguments::wrong_type;
+use crate::arguments::{Arguments, missing_field, wrong_type};
 use crate::cursors::SessionId;
 use crate::definition::Command;
-use crate::error::{CommandError, Result};
-use crate::invocation::Invocation;
+use crate::error::Result;
+use crate::invocation::{Invocation, session_id};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use bson::raw::RawBsonRef;
+use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, doc};
 
@@ -34,7 +34,7 @@ pub const KILL_SESSIONS: Command = Command::new(
     "killSessions",
     "Kills sessions and their cursors.",
     OperationKind::Command,
-    end,
+    kill_sessions,
 )
 .secondary_ok();
 /// `killAllSessions`.
@@ -59,6 +59,7 @@ pub const REFRESH_SESSIONS: Command = Command::new(
 const TIMEOUT_MINUTES: i32 = 30;
 
 fn start(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
     let mut bytes = [0; 16];
     call.server.env.random.fill(&mut bytes);
     bytes[6] = (bytes[6] & 0x0F) | 0x40;
@@ -71,44 +72,95 @@ fn start(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-fn listed(call: &Invocation<'_>) -> Result<Vec<SessionId>> {
+/// The sessions that a command names; none of them means all.
+#[derive(Clone, Copy)]
+enum Sessions<'s> {
+    All,
+    These(&'s [SessionId]),
+}
+
+/// The documents of the array that is the command's first field.
+fn documents<'i>(call: &Invocation<'i>) -> Result<Vec<&'i RawDocument>> {
+    let name = call.command.name;
     let target = call.target()?;
-    let RawBsonRef::Array(sessions) = target else {
-        return Err(wrong_type(call.command.name, call.command.name, target, "type 'array'"));
+    let RawBsonRef::Array(array) = target else {
+        return Err(wrong_type(name, name, target, "type 'array'"));
     };
-    sessions
-        .into_iter()
-        .map(|session| match session? {
-            RawBsonRef::Document(document) => match document.get("id")? {
-                Some(RawBsonRef::Binary(id)) if id.bytes.len() == 16 => {
-                    let mut session = [0; 16];
-                    session.copy_from_slice(id.bytes);
-                    Ok(session)
-                }
-                _ => Err(CommandError::bad_value("a session's 'id' must be a UUID")),
-            },
-            other => Err(wrong_type(call.command.name, call.command.name, other, "type 'object'")),
-        })
-        .collect()
+    let mut documents = Vec::new();
+    for (index, element) in array.into_iter().enumerate() {
+        match element? {
+            RawBsonRef::Document(document) => documents.push(document),
+            other => return Err(wrong_type(name, &format!("{name}.{index}"), other, "type 'object'")),
+        }
+    }
+    Ok(documents)
+}
+
+fn listed(call: &Invocation<'_>) -> Result<Vec<SessionId>> {
+    call.for_each_field(|_, _| Ok(false))?;
+    documents(call)?.into_iter().map(session_id).collect()
+}
+
+/// Ends what runs in sessions, but for the call itself, and the cursors opened in them.
+fn kill(call: &Invocation<'_>, sessions: Sessions<'_>) {
+    let is_meant = |session: &SessionId| match sessions {
+        Sessions::All => true,
+        Sessions::These(these) => these.contains(session),
+    };
+    for client in call.server.connected() {
+        client.with_current(|current, operation| {
+            if operation.id != call.operation.id && current.session.as_ref().is_some_and(is_meant) {
+                operation.kill();
+            }
+        });
+    }
+    call.server.cursors.kill_of_sessions(is_meant);
 }
 
 fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    for session in listed(call)? {
-        call.server.cursors.kill_session(&session);
-    }
+    let sessions = listed(call)?;
+    call.server
+        .cursors
+        .kill_of_sessions(|session| sessions.contains(session));
     Ok(())
 }
 
+fn kill_sessions(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let sessions = listed(call)?;
+    kill(
+        call,
+        match sessions.as_slice() {
+            [] => Sessions::All,
+            these => Sessions::These(these),
+        },
+    );
+    Ok(())
+}
+
+/// `[]` means every session; `[{user, db}]` those of users, of whom there are none without access control.
 fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    if !matches!(call.target()?, RawBsonRef::Array(_)) {
-        return Err(wrong_type(
-            call.command.name,
-            call.command.name,
-            call.target()?,
-            "type 'array'",
-        ));
+    call.for_each_field(|_, _| Ok(false))?;
+    let patterns = documents(call)?;
+    let arguments = Arguments::of("killAllSessions");
+    for pattern in &patterns {
+        let (mut user, mut db) = (None, None);
+        arguments.each(pattern, |name, value| {
+            match name {
+                "user" => user = Some(arguments.string(name, value)?),
+                "db" => db = Some(arguments.string(name, value)?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        user.ok_or_else(|| missing_field("killAllSessions", "user"))?;
+        db.ok_or_else(|| missing_field("killAllSessions", "db"))?;
     }
-    call.server.cursors.kill_all_of_sessions();
+    let sessions = if patterns.is_empty() {
+        Sessions::All
+    } else {
+        Sessions::These(&[])
+    };
+    kill(call, sessions);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::{OperationKind, TopEntry, Usage};
 use crate::reply::Reply;
+use storage::Namespace;
 
 /// `top`.
 pub const TOP: Command = Command::new("top", "Time spent per collection.", OperationKind::Command, run)
@@ -12,6 +13,12 @@ pub const TOP: Command = Command::new("top", "Time spent per collection.", Opera
     .secondary_ok();
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    // An operation that ended beside a drop may have come after it.
+    let catalog = call.server.storage.catalog();
+    call.server.metrics.top.retain(|name| {
+        Namespace::parse(name).is_ok_and(|name| catalog.collection(&name).is_some() || catalog.view(&name).is_some())
+    });
     reply.open_document("totals");
     reply.string("note", "all times in microseconds");
     for (namespace, entry) in call.server.metrics.top.all() {

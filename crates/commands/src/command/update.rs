@@ -3,7 +3,7 @@
 use super::find::{empty_document, hint, optional};
 use super::insert::{check_batch, open_or_create};
 use super::write_result::{WriteErrors, is_fatal};
-use crate::arguments::{Arguments, missing_field, unknown_field};
+use crate::arguments::{Arguments, missing_field};
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -47,6 +47,8 @@ pub struct Statement<'a> {
     pub collation: Option<&'a RawDocument>,
     /// `let` of the command.
     pub variables: Option<&'a RawDocument>,
+    /// `bypassEmptyTsReplacement`: empty timestamps are stored as they are.
+    pub keep_empty_timestamps: bool,
 }
 
 impl<'a> Statement<'a> {
@@ -63,6 +65,7 @@ impl<'a> Statement<'a> {
             sort: None,
             collation: None,
             variables,
+            keep_empty_timestamps: false,
         }
     }
 }
@@ -82,34 +85,56 @@ pub struct Updated {
     pub after: Option<Bytes>,
 }
 
+/// The fields of `update` beside the statements.
+pub struct Options<'a> {
+    ordered: bool,
+    variables: Option<&'a RawDocument>,
+    keep_empty_timestamps: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Parses them.
+    pub fn parse(call: &Invocation<'a>) -> Result<Self> {
+        let arguments = call.arguments();
+        let mut options = Self {
+            ordered: true,
+            variables: None,
+            keep_empty_timestamps: false,
+        };
+        call.for_each_field(|name, value| {
+            match name {
+                "updates" => {}
+                "ordered" => options.ordered = arguments.flag(name, value)?,
+                "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
+                "bypassEmptyTsReplacement" => options.keep_empty_timestamps = arguments.flag(name, value)?,
+                "let" => options.variables = optional(arguments, name, value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(options)
+    }
+}
+
 fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
-    let arguments = call.arguments();
-    let mut ordered = true;
-    let mut variables = None;
-    call.for_each_field(|name, value| {
-        match name {
-            "updates" => {}
-            "ordered" => ordered = arguments.boolean(name, value)?,
-            "bypassDocumentValidation" | "bypassEmptyTsReplacement" => drop(arguments.boolean(name, value)?),
-            "let" => variables = optional(arguments, name, value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
+    let options = Options::parse(call)?;
     let documents = call
         .documents("updates")?
         .ok_or_else(|| missing_field("update", "updates"))?;
     check_batch(documents.len())?;
+    // A statement that cannot be read fails the command before any of them runs.
+    let statements = documents
+        .into_iter()
+        .map(|document| parse_statement(document, &options))
+        .collect::<Result<Vec<_>>>()?;
     refuse_view(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
-    for (index, document) in documents.iter().enumerate() {
+    for (index, statement) in statements.iter().enumerate() {
         call.server.metrics.operations.update.add(1);
-        let done =
-            parse_statement(document, variables).and_then(|statement| run(call, &namespace, &statement, Images::None));
-        match done {
+        match run(call, &namespace, statement, Images::None) {
             Ok(done) => {
                 matched += done.matched;
                 modified += done.modified;
@@ -120,7 +145,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             Err(error) if is_fatal(&error) => return Err(error),
             Err(error) => {
                 errors.push(index, error);
-                if ordered {
+                if options.ordered {
                     break;
                 }
             }
@@ -129,6 +154,11 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.report.n_matched = Some(matched);
     call.report.n_modified = Some(modified);
     call.report.n_upserted = Some(upserted.len() as u64);
+    if call.write_concern.unacknowledged {
+        reply.int32("n", 0);
+        reply.int32("nModified", 0);
+        return Ok(());
+    }
     reply.count("n", (matched + upserted.len() as u64) as i64);
     if !upserted.is_empty() {
         reply.value("upserted", &Bson::Array(upserted));
@@ -147,28 +177,32 @@ pub fn refuse_view(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
 }
 
 /// Parses one element of `updates`.
-pub fn parse_statement<'a>(document: &'a RawDocument, variables: Option<&'a RawDocument>) -> Result<Statement<'a>> {
+pub fn parse_statement<'a>(document: &'a RawDocument, options: &Options<'a>) -> Result<Statement<'a>> {
     let arguments = Arguments::of("update.updates");
     let (mut filter, mut change) = (None, None);
-    let mut statement = Statement::new(variables);
-    for element in document {
-        let (name, value) = element?;
-        match name.as_str() {
-            "q" => filter = Some(arguments.document("q", value)?),
+    let mut statement = Statement::new(options.variables);
+    statement.keep_empty_timestamps = options.keep_empty_timestamps;
+    arguments.each(document, |name, value| {
+        match name {
+            "q" => filter = Some(arguments.document(name, value)?),
             "u" => change = Some(value),
-            "c" => statement.constants = optional(arguments, "c", value)?,
-            "multi" => statement.multi = arguments.boolean("multi", value)?,
-            "upsert" => statement.upsert = arguments.boolean("upsert", value)?,
-            "arrayFilters" => statement.array_filters = Some(arguments.array("arrayFilters", value)?),
+            "c" => statement.constants = optional(arguments, name, value)?,
+            "multi" => statement.multi = arguments.flag(name, value)?,
+            "upsert" => statement.upsert = arguments.flag(name, value)?,
+            "arrayFilters" => statement.array_filters = Some(arguments.array(name, value)?),
             "hint" => statement.hint = hint(value)?,
-            "sort" => statement.sort = optional(arguments, "sort", value)?,
-            "collation" => statement.collation = optional(arguments, "collation", value)?,
+            "sort" => statement.sort = optional(arguments, name, value)?,
+            "collation" => statement.collation = optional(arguments, name, value)?,
             "upsertSupplied" | "sampleId" | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
-            other => return Err(unknown_field("update.updates", other)),
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     statement.filter = filter.ok_or_else(|| missing_field("update.updates", "q"))?;
     statement.change = change.ok_or_else(|| missing_field("update.updates", "u"))?;
+    if let RawBsonRef::Array(stages) = statement.change {
+        query::update::check_stage_names(stages)?;
+    }
     if statement.multi && statement.sort.is_some() {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
@@ -375,7 +409,7 @@ fn update_one(
         {
             return Ok(false);
         }
-        let context = update_context(call, details);
+        let context = update_context(call, prepared, details);
         let Some(new) = prepared.update.apply(old_document, &context, &evaluation)? else {
             done.matched += 1;
             if images == Images::Both {
@@ -404,11 +438,11 @@ fn update_one(
     }
 }
 
-fn update_context(call: &Invocation<'_>, details: MatchDetails) -> UpdateContext {
+fn update_context(call: &Invocation<'_>, prepared: &Prepared<'_>, details: MatchDetails) -> UpdateContext {
     UpdateContext {
-        now_ms: call.server.env.clock.now_ms(),
+        now_ms: call.operation.started_ms(),
         timestamp: call.server.next_timestamp(),
-        keep_empty_timestamps: false,
+        keep_empty_timestamps: prepared.statement.keep_empty_timestamps,
         details,
     }
 }
@@ -424,7 +458,7 @@ fn upsert(
     let made = prepared.update.upsert(
         matcher,
         ObjectId::new(),
-        &update_context(call, MatchDetails::default()),
+        &update_context(call, prepared, MatchDetails::default()),
         &call.evaluation(),
     )?;
     let made = RawDocumentBuf::from_bytes(made)?;

@@ -116,7 +116,7 @@ fn updates_and_projections_end_with_their_operation() {
         assert!(ended, "{:.100}", update.to_string());
     }
     let spec = raw(doc! {"n": {"$elemMatch": {"$lt": 0}}});
-    let projection = Projection::parse(&spec, None, &expressions()).unwrap();
+    let projection = Projection::parse(&spec, &expressions()).unwrap();
     assert!(is_ended(|evaluation| {
         (0..100).try_for_each(|_| projection.apply(&document, None, evaluation, &mut Vec::new()))
     }));

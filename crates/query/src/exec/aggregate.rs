@@ -18,28 +18,27 @@ use std::sync::Arc;
 use storage::{CollectionGuard, LockMode, Namespace};
 use wire::ErrorCode;
 
-/// Plans an aggregation. Views are resolved; a collection that does not exist is empty. `made` are the documents of a
-/// first stage that reads no collection (`$indexStats`, `$currentOp` …), made by the caller.
-pub fn aggregate(
-    context: &ExecContext<'_>,
-    request: &AggregateRequest<'_>,
-    made: Option<Vec<Document>>,
-) -> Result<PlanExecutor, QueryError> {
+/// Plans an aggregation. Views are resolved; a collection that does not exist is empty.
+pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<PlanExecutor, QueryError> {
     let ns = match &request.ns {
         Some(ns) => ns.clone(),
         None => Namespace::of_command(request.db, "aggregate")?,
     };
     let (mut pipeline, base) = parse(context, request)?;
     let db: Arc<str> = request.db.into();
-    if let Some((name, _)) = pipeline.initial() {
-        let source = match made {
-            Some(documents) => IteratorSource::new(shared(&documents)?),
-            None if name == "$documents" => IteratorSource::new(Vec::new()),
-            None => return Err(QueryError::not_implemented(&format!("the stage {name}"))),
+    if pipeline.initial().is_some() {
+        // A stage of the client's on a view is about the view, one of the view's about what that stands on.
+        let of_view = |ns: &&Namespace| {
+            let view = context.storage.catalog().view(ns);
+            view.is_some_and(|view| view.pipeline().into_iter().next().is_some())
         };
+        let subject = match request.ns.as_ref().filter(of_view) {
+            Some(_) => base.as_ref(),
+            None => request.ns.as_ref(),
+        };
+        let source = initial_source(context, &pipeline, subject, &db)?;
         pipeline.optimize();
-        let top = pipeline.run(Box::new(source))?;
-        return Ok(PlanExecutor::new(ns, over(top, db, Arc::default())));
+        return Ok(PlanExecutor::new(ns, over(pipeline.run(source)?, db, Arc::default())));
     }
     let Some(base) = base else {
         return Err(QueryError::new(
@@ -67,6 +66,24 @@ pub fn aggregate(
         }
     };
     Ok(PlanExecutor::new(ns, body))
+}
+
+/// The source under a pipeline that starts with an initial stage.
+fn initial_source(
+    context: &ExecContext<'_>,
+    pipeline: &Pipeline,
+    ns: Option<&Namespace>,
+    db: &str,
+) -> Result<Box<dyn stages::Stage>, QueryError> {
+    let documents = match pipeline.initial() {
+        // It makes its documents itself.
+        None | Some(("$documents", _)) => Vec::new(),
+        Some((name, specification)) => match context.sources {
+            Some(sources) => shared(&sources.documents(name, specification, ns, db)?)?,
+            None => return Err(QueryError::not_implemented(&format!("the stage {name}"))),
+        },
+    };
+    Ok(Box::new(IteratorSource::new(documents)))
 }
 
 fn shared(documents: &[Document]) -> Result<Vec<SharedDocument>, QueryError> {
@@ -182,19 +199,32 @@ pub(crate) fn open_foreign(
     db: &str,
     request: ForeignRequest<'_>,
 ) -> Result<Box<dyn stages::Stage>, QueryError> {
-    let empty = || Box::new(IteratorSource::new(Vec::new()));
-    let Some(collection) = request.collection else {
-        return Pipeline::parse_stages(request.pipeline, request.context, request.depth)?.run(empty());
+    let (base, mut stages) = match request.collection {
+        None => (None, Vec::new()),
+        Some(collection) => {
+            let ns = Namespace::new(request.database.unwrap_or(db), collection)?;
+            let (base, stages) = super::view::resolve(context.storage, &ns)?;
+            (Some(base), stages)
+        }
     };
-    let ns = Namespace::new(request.database.unwrap_or(db), collection)?;
-    let (base, mut stages) = super::view::resolve(context.storage, &ns)?;
-    if let Some(filter) = &request.filter {
-        stages.push(bson::rawdoc! { "$match": filter.clone() });
-    }
+    let own = stages.len();
     stages.extend(request.pipeline.iter().cloned());
+    if let Some(filter) = request.filter {
+        // In front of the stages of the request, but for one that must come first.
+        let place = own + usize::from(own == 0 && Pipeline::starts_with_source(&stages));
+        stages.insert(place, bson::rawdoc! { "$match": filter });
+    }
     let mut pipeline = Pipeline::parse_stages(&stages, request.context, request.depth)?;
+    let Some(base) = base.filter(|_| pipeline.initial().is_none()) else {
+        let ns = match request.collection {
+            Some(collection) => Some(Namespace::new(request.database.unwrap_or(db), collection)?),
+            None => None,
+        };
+        let source = initial_source(&context, &pipeline, ns.as_ref(), db)?;
+        return pipeline.run(source);
+    };
     match open(context, &base, &mut pipeline, None, Memory::Use)? {
-        Opened::Nothing => pipeline.run(empty()),
+        Opened::Nothing => pipeline.run(Box::new(IteratorSource::new(Vec::new()))),
         Opened::Plan(planned, count) => {
             let (source, _, planned) = PlanSource::new(*planned);
             match count {
@@ -231,7 +261,12 @@ impl stages::Stage for CountSource {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
         } else {
-            planned.run(ExecContext { storage, op }, None, &mut |_| {
+            let context = ExecContext {
+                storage,
+                op,
+                sources: None,
+            };
+            planned.run(context, None, &mut |_| {
                 n += 1;
                 Ok(Flow::Continue)
             })?;

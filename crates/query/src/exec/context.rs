@@ -2,11 +2,11 @@
 
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
-use bson::RawDocument;
+use bson::{Document, RawDocument};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Collection, Operation, ReadView, Storage};
+use storage::{Collection, Namespace, Operation, ReadView, Storage};
 
 /// The surroundings of one call into an execution.
 #[derive(Clone, Copy)]
@@ -15,6 +15,22 @@ pub struct ExecContext<'a> {
     pub storage: &'a Arc<Storage>,
     /// Deadline, kill flag and counters of the client's operation.
     pub op: &'a Arc<Operation>,
+    /// Where the documents of initial stages come from; `None` knows no such stage.
+    pub sources: Option<&'a dyn InitialSources>,
+}
+
+/// The initial stages that only the layer above can serve (`$collStats`, `$indexStats`, `$currentOp` …), at the front of the
+/// client's pipeline or of one inside it.
+pub trait InitialSources {
+    /// The documents of `stage`, whose argument is in `specification` (as `{"": x}` when it is no document), run on a
+    /// collection or, with `None`, on the database.
+    fn documents(
+        &self,
+        stage: &str,
+        specification: &RawDocument,
+        ns: Option<&Namespace>,
+        db: &str,
+    ) -> Result<Vec<Document>, QueryError>;
 }
 
 /// What a call left behind.

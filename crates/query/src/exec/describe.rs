@@ -70,15 +70,20 @@ fn stage_name(stage: &Stage) -> &'static str {
     }
 }
 
+/// A figure as MongoDB gives it: 32 bits where it fits.
+pub(super) fn narrowed(figure: u64) -> Bson {
+    i32::try_from(figure).map_or(Bson::Int64(figure as i64), Bson::Int32)
+}
+
 fn add_counters(document: &mut Document, counters: &StageCounters) {
-    document.insert("nReturned", counters.advanced as i64);
-    document.insert("executionTimeMillisEstimate", 0_i64);
-    document.insert("works", counters.works as i64 + 1);
-    document.insert("advanced", counters.advanced as i64);
-    document.insert("needTime", counters.works.saturating_sub(counters.advanced) as i64);
-    document.insert("needYield", 0_i64);
-    document.insert("saveState", 0_i64);
-    document.insert("restoreState", 0_i64);
+    document.insert("nReturned", narrowed(counters.advanced));
+    document.insert("executionTimeMillisEstimate", 0);
+    document.insert("works", narrowed(counters.works + 1));
+    document.insert("advanced", narrowed(counters.advanced));
+    document.insert("needTime", narrowed(counters.works.saturating_sub(counters.advanced)));
+    document.insert("needYield", 0);
+    document.insert("saveState", 0);
+    document.insert("restoreState", 0);
     document.insert("isEOF", i32::from(counters.exhausted));
 }
 
@@ -92,16 +97,16 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
             }
             document.insert("direction", direction_name(scan.direction));
             if executed {
-                document.insert("docsExamined", counters.docs_examined as i64);
+                document.insert("docsExamined", narrowed(counters.docs_examined));
             }
         }
         Stage::IndexScan(scan) => {
             add_index(scan, document);
             if executed {
-                document.insert("keysExamined", counters.keys_examined as i64);
-                document.insert("seeks", counters.seeks as i64);
-                document.insert("dupsTested", counters.dups_tested as i64);
-                document.insert("dupsDropped", counters.dups_dropped as i64);
+                document.insert("keysExamined", narrowed(counters.keys_examined));
+                document.insert("seeks", narrowed(counters.seeks));
+                document.insert("dupsTested", narrowed(counters.dups_tested));
+                document.insert("dupsDropped", narrowed(counters.dups_dropped));
             }
         }
         Stage::Fetch(fetch) => {
@@ -109,31 +114,31 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
                 document.insert("filter", to_document(&filter.to_document()));
             }
             if executed {
-                document.insert("docsExamined", counters.docs_examined as i64);
-                document.insert("alreadyHasObj", 0_i64);
+                document.insert("docsExamined", narrowed(counters.docs_examined));
+                document.insert("alreadyHasObj", 0);
             }
         }
         Stage::Sort(sort) => {
             document.insert("sortPattern", to_document(&sort_document(&sort.keys.fields)));
-            document.insert("memLimit", super::blocking::SORT_BYTES_MAX as i64);
+            document.insert("memLimit", narrowed(super::blocking::SORT_BYTES_MAX));
             if let Some(limit) = sort.limit {
-                document.insert("limitAmount", limit as i64);
+                document.insert("limitAmount", narrowed(limit));
             }
             document.insert("type", "simple");
             if executed {
-                document.insert("totalDataSizeSorted", counters.memory_bytes as i64);
+                document.insert("totalDataSizeSorted", narrowed(counters.memory_bytes));
                 document.insert("usedDisk", false);
-                document.insert("spills", 0_i64);
+                document.insert("spills", 0);
             }
         }
         Stage::SortMerge(merge) => {
             document.insert("sortPattern", to_document(&sort_document(&merge.keys.fields)));
         }
         Stage::Skip(skip) => {
-            document.insert("skipAmount", skip.amount as i64);
+            document.insert("skipAmount", narrowed(skip.amount));
         }
         Stage::Limit(limit) => {
-            document.insert("limitAmount", limit.amount as i64);
+            document.insert("limitAmount", narrowed(limit.amount));
         }
         Stage::Project(project) => {
             let transform = project
@@ -142,7 +147,7 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
                 .map_or_else(Document::new, |p| to_document(p.source()));
             document.insert("transformBy", transform);
             if executed && matches!(project.shape, Shape::Covered) {
-                document.insert("docsExamined", counters.docs_examined as i64);
+                document.insert("docsExamined", narrowed(counters.docs_examined));
             }
         }
         Stage::Or(_) | Stage::Eof => {}

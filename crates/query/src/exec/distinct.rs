@@ -12,7 +12,7 @@ use super::stage::{Flow, Stage};
 use crate::QueryError;
 use crate::path::{LeafArray, Path};
 use crate::plan::access::{Access, Unbounded};
-use crate::plan::convert::Converter;
+use crate::plan::convert::{Converter, has_position};
 use crate::plan::implication::implies;
 use crate::plan::query::{Query, Wish, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest};
@@ -81,6 +81,9 @@ fn distinct_scan(
     request: &DistinctRequest<'_>,
 ) -> Result<Option<IndexScan>, QueryError> {
     let wish = resolve_hint(request.hint, guard)?;
+    if has_position(request.key) {
+        return Ok(None);
+    }
     let accesses = guard.indexes().iter().enumerate().filter_map(|(position, index)| {
         let wanted = match wish {
             Wish::None => !index.hidden(),

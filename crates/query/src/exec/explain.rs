@@ -2,7 +2,7 @@
 
 use super::context::ExecContext;
 use super::count::{is_metadata_count, plan_count, trimmed};
-use super::describe::{Detail, describe, to_document};
+use super::describe::{Detail, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
 use super::find::{Memory, find_with};
@@ -64,16 +64,16 @@ impl Wrapper {
             Wrapper::Write(WriteKind::Delete) => doc! { "stage": "DELETE" },
         };
         if let Some(rows) = rows {
-            let rows = rows as i64;
-            stage.insert("nReturned", 0_i64);
+            let rows = narrowed(rows);
+            stage.insert("nReturned", 0);
             stage.insert("isEOF", 1);
             match self {
                 Wrapper::Count => {
                     stage.insert("nCounted", rows);
-                    stage.insert("nSkipped", 0_i64);
+                    stage.insert("nSkipped", 0);
                 }
                 Wrapper::Write(WriteKind::Update) => {
-                    stage.insert("nMatched", rows);
+                    stage.insert("nMatched", rows.clone());
                     stage.insert("nWouldModify", rows);
                 }
                 Wrapper::Write(WriteKind::Delete) => {
@@ -87,8 +87,8 @@ impl Wrapper {
     }
 
     /// What the command returns of so many rows.
-    fn returned(self, rows: u64) -> i64 {
-        if matches!(self, Wrapper::None) { rows as i64 } else { 0 }
+    fn returned(self, rows: u64) -> Bson {
+        narrowed(if matches!(self, Wrapper::None) { rows } else { 0 })
     }
 }
 
@@ -144,9 +144,9 @@ fn explain_fixed(
     if verbosity > Verbosity::QueryPlanner {
         let (keys, docs) = executor.examined();
         let mut stages = plan;
-        stages.insert("nReturned", rows as i64);
-        stages.insert("keysExamined", keys as i64);
-        stages.insert("docsExamined", docs as i64);
+        stages.insert("nReturned", narrowed(rows));
+        stages.insert("keysExamined", narrowed(keys));
+        stages.insert("docsExamined", narrowed(docs));
         stages.insert("isEOF", 1);
         let stages = wrapper.wrap(stages, Some(rows));
         document.insert(
@@ -176,13 +176,13 @@ fn planner_section(ns: &Namespace, parsed: Document, winning: Document, rejected
     }
 }
 
-fn stats_section(returned: i64, time: Duration, (keys, docs): (u64, u64), stages: Document) -> Document {
+fn stats_section(returned: Bson, time: Duration, (keys, docs): (u64, u64), stages: Document) -> Document {
     doc! {
         "executionSuccess": true,
         "nReturned": returned,
-        "executionTimeMillis": time.as_millis() as i64,
-        "totalKeysExamined": keys as i64,
-        "totalDocsExamined": docs as i64,
+        "executionTimeMillis": narrowed(time.as_millis() as u64),
+        "totalKeysExamined": narrowed(keys),
+        "totalDocsExamined": narrowed(docs),
         "executionStages": stages,
     }
 }
@@ -243,7 +243,7 @@ fn explain_planned(
             let (rows, time) = run_all(context, &mut other)?;
             let stages = describe(&other.stage, Detail::Execution);
             others.push(Bson::from(stats_section(
-                rows as i64,
+                narrowed(rows),
                 time,
                 other.stage.totals(),
                 stages,
@@ -281,7 +281,7 @@ fn explain_count(
         let counted = |rows: Option<u64>| {
             let mut stage = doc! { "stage": "RECORD_STORE_FAST_COUNT" };
             stage.extend(
-                rows.map(|rows| doc! { "nCounted": rows as i64, "nSkipped": 0_i64 })
+                rows.map(|rows| doc! { "nCounted": narrowed(rows), "nSkipped": 0 })
                     .unwrap_or_default(),
             );
             stage
@@ -290,7 +290,7 @@ fn explain_count(
         if verbosity > Verbosity::QueryPlanner {
             document.insert(
                 "executionStats",
-                stats_section(0, Duration::ZERO, (0, 0), counted(Some(n))),
+                stats_section(Bson::Int32(0), Duration::ZERO, (0, 0), counted(Some(n))),
             );
             add_all_plans(&mut document, Vec::new(), verbosity);
         }
@@ -321,7 +321,10 @@ pub(crate) fn missing(ns: &Namespace, filter: &bson::RawDocument, verbosity: Ver
     let eof = doc! { "stage": "EOF" };
     let mut document = planner_section(ns, to_document(filter), eof.clone(), Vec::new());
     if verbosity > Verbosity::QueryPlanner {
-        document.insert("executionStats", stats_section(0, Duration::ZERO, (0, 0), eof));
+        document.insert(
+            "executionStats",
+            stats_section(Bson::Int32(0), Duration::ZERO, (0, 0), eof),
+        );
         add_all_plans(&mut document, Vec::new(), verbosity);
     }
     document

@@ -11,7 +11,7 @@ use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::plan::cache::{Remembered, plan_cache};
 use crate::plan::planner::{Candidate, Planner};
-use crate::plan::query::{Query, Wish, resolve_hint};
+use crate::plan::query::{Query, Wish, parse_sort, resolve_hint};
 use crate::plan::request::FindRequest;
 use crate::plan::shape::hash_shape;
 use bson::RawDocument;
@@ -48,10 +48,19 @@ pub(crate) fn find_with(
         Err(error) => return Err(error.into()),
     };
     let body = match (plain_id(request), &guard) {
-        (Some(_), None) => Body::Nothing,
-        (Some(id), Some(guard)) => {
-            guard.id_index().record_access();
-            Body::Id(IdLookup::new(id))
+        (Some(id), guard) => {
+            // Neither changes what is found; both are checked.
+            if request.variables.is_some() {
+                expression_context(context, request.variables)?;
+            }
+            request.sort.map(parse_sort).transpose()?;
+            match guard {
+                None => Body::Nothing,
+                Some(guard) => {
+                    guard.id_index().record_access();
+                    Body::Id(IdLookup::new(id))
+                }
+            }
         }
         (None, _) => {
             let expressions = expression_context(context, request.variables)?;
@@ -70,8 +79,8 @@ pub(crate) fn expression_context(
     context: &ExecContext<'_>,
     variables: Option<&RawDocument>,
 ) -> Result<ExpressionContext, QueryError> {
-    let env = context.storage.env();
-    let expressions = ExpressionContext::new(env.clock.now_ms(), env.random.clone()).for_operation(context.op);
+    let random = context.storage.env().random.clone();
+    let expressions = ExpressionContext::new(context.op.started_ms(), random).for_operation(context.op);
     match variables {
         Some(variables) if !variables.is_empty() => expressions.with_let(variables),
         _ => Ok(expressions),

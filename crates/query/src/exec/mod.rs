@@ -31,7 +31,7 @@ mod view;
 mod tests;
 
 pub use aggregate::aggregate;
-pub use context::{DocumentSink, ExecContext, ExecState, SinkState};
+pub use context::{DocumentSink, ExecContext, ExecState, InitialSources, SinkState};
 pub use count::count;
 pub use distinct::distinct;
 pub use executor::PlanExecutor;

@@ -130,7 +130,11 @@ impl stages::Stage for PlanSource {
                     "a collection is read by an execution without storage",
                 )
             })?;
-            self.read_ahead(ExecContext { storage, op })?;
+            self.read_ahead(ExecContext {
+                storage,
+                op,
+                sources: None,
+            })?;
         }
         self.ahead
             .pop_front()

@@ -47,7 +47,6 @@ pub(crate) fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Resu
             request.variables,
             request.hint,
         ),
-        None,
     )
 }
 
@@ -101,7 +100,6 @@ pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Re
     let mut executor = aggregate(
         context,
         &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
-        None,
     )?;
     let mut n = 0;
     run_to_end(&mut executor, context, &mut |document| {
@@ -122,7 +120,6 @@ pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>)
     let mut executor = aggregate(
         context,
         &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
-        None,
     )?;
     let mut values = DistinctValues::new(request.key)?;
     run_to_end(&mut executor, context, &mut |document| values.add_document(document))?;

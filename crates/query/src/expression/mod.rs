@@ -237,6 +237,25 @@ impl Expression {
         })
     }
 
+    /// As [`Expression::parse`], for [`Expression::evaluate_at`]: paths are read from a document that is not the root.
+    pub fn parse_at(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Expression, QueryError> {
+        Ok(Expression {
+            node: parse::parse_bound(raw, context, "CURRENT")?,
+        })
+    }
+
+    /// Computes the value with `current` as `$$CURRENT` and `root` as `$$ROOT`.
+    pub fn evaluate_at<'a>(
+        &'a self,
+        current: &'a RawDocument,
+        root: &'a RawDocument,
+        context: &'a EvaluationContext<'a>,
+    ) -> Result<Value<'a>, QueryError> {
+        let mut evaluation = Evaluation::new(root, context);
+        evaluation.slots.push(Value::Document(DocumentValue::Borrowed(current)));
+        self.node.evaluate(&mut evaluation)
+    }
+
     /// An expression that is always `value`.
     pub fn constant(value: Value<'static>) -> Expression {
         Expression {

@@ -26,6 +26,17 @@ pub(super) fn parse_operand(raw: RawBsonRef<'_>, context: &ExpressionContext) ->
     .operand(raw)
 }
 
+/// The same with one variable bound, to the first slot.
+pub(super) fn parse_bound(raw: RawBsonRef<'_>, context: &ExpressionContext, name: &str) -> Result<Node, QueryError> {
+    Parser {
+        context,
+        evaluation: context.evaluation(),
+        bound: vec![name.into()],
+        depth: 0,
+    }
+    .operand(raw)
+}
+
 /// The state of parsing one expression.
 pub(super) struct Parser<'c> {
     pub(super) context: &'c ExpressionContext,

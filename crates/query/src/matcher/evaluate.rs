@@ -35,27 +35,32 @@ pub(super) fn matches(
         MatchExpr::AlwaysFalse => Ok(false),
         MatchExpr::Path { path, test } => matches_path(path, test, document, scope, details),
         MatchExpr::And(parts) => {
-            if details.is_none()
-                && let Some(path) = path_of_equalities(parts)
-            {
+            if details.is_some() {
+                // The last part to find an element tells which; clients count on the order that the filter's normal form has.
+                let mut ordered: Vec<&MatchExpr> = parts.iter().collect();
+                ordered.sort_by_key(|part| normal_order(part));
+                for part in ordered {
+                    if !matches(part, document, scope, details.as_deref_mut())? {
+                        return Ok(false);
+                    }
+                }
+                return Ok(true);
+            }
+            if let Some(path) = path_of_equalities(parts) {
                 return equals_all(path, parts, document, scope);
             }
             for part in parts {
-                if !matches(part, document, scope, details.as_deref_mut())? {
+                if !matches(part, document, scope, None)? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
+        // Which branch found an element is not told.
         MatchExpr::Or(parts) => {
-            let before = details.as_deref().copied();
             for part in parts {
-                if matches(part, document, scope, details.as_deref_mut())? {
+                if matches(part, document, scope, None)? {
                     return Ok(true);
-                }
-                // A conjunction may have found an element before it failed.
-                if let (Some(details), Some(before)) = (details.as_deref_mut(), before) {
-                    *details = before;
                 }
             }
             Ok(false)
@@ -103,11 +108,37 @@ fn equals_all(path: &Path, parts: &[MatchExpr], document: &RawDocument, scope: S
     for (_, wanted) in parts.iter().filter_map(MatchExpr::as_equality) {
         scope.context.step()?;
         let found = values.binary_search_by(|value| order(value, &wanted)).is_ok();
-        if !found && !(is_missing && matches!(wanted, RawBsonRef::Null)) {
+        if !(found || is_missing && matches!(wanted, RawBsonRef::Null)) {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Where a part of a conjunction stands in the normal form: by kind of test, then by path.
+fn normal_order(part: &MatchExpr) -> (u8, &str) {
+    let MatchExpr::Path { path, test } = part else {
+        return (u8::MAX, "");
+    };
+    let kind = match test {
+        Test::ElemMatchObject(_) => 0,
+        Test::ElemMatchValue(_) => 1,
+        Test::Size(_) => 2,
+        Test::Compare { op, .. } => match op {
+            CompareOp::Eq => 3,
+            CompareOp::Lte => 4,
+            CompareOp::Lt => 5,
+            CompareOp::Gt => 6,
+            CompareOp::Gte => 7,
+        },
+        Test::Regex(_) => 8,
+        Test::Mod { .. } => 9,
+        Test::Exists => 10,
+        Test::In(_) => 11,
+        Test::Bits(_) => 12,
+        Test::Type(_) => 13,
+    };
+    (kind, path.text())
 }
 
 fn matches_path(

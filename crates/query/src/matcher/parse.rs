@@ -480,6 +480,8 @@ fn named_type(value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
 pub(crate) enum ValuePredicate {
     /// The value passes these tests, itself.
     Tests(Vec<ValueTest>),
+    /// The value, or one of its elements when it is an array, passes operators: a filter on the field "".
+    Field(MatchExpr),
     /// The value is a document that matches.
     Document(MatchExpr),
 }
@@ -489,6 +491,13 @@ impl ValuePredicate {
     pub(crate) fn matches(&self, element: raw::Element<'_>, scope: Scope<'_>) -> Result<bool, QueryError> {
         match self {
             Self::Tests(tests) => super::evaluate::passes_all(tests, element, scope),
+            Self::Field(filter) => {
+                let mut bytes = Vec::with_capacity(element.value_bytes().len() + 7);
+                let document = raw::Frame::begin(&mut bytes);
+                raw::append(&mut bytes, element.kind(), b"", element.value_bytes());
+                document.finish(&mut bytes);
+                super::evaluate::matches(filter, frame(&bytes)?, scope, None)
+            }
             Self::Document(filter) if element.kind() == kind::DOCUMENT => {
                 super::evaluate::matches(filter, element.frame()?, scope, None)
             }
@@ -513,7 +522,8 @@ pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext)
             if matches!(first, Some(b"$and" | b"$or" | b"$nor")) {
                 return Ok(ValuePredicate::Document(parser.document(operators, 0)?));
             }
-            Ok(ValuePredicate::Tests(parser.operators(operators, 0)?))
+            let filter = bson::rawdoc! { "": operators.to_owned() };
+            Ok(ValuePredicate::Field(parser.document(&filter, 0)?))
         }
         RawBsonRef::Document(filter) => Ok(ValuePredicate::Document(parser.document(filter, 0)?)),
         value => Ok(ValuePredicate::Tests(vec![ValueTest::Is(implicit(value)?)])),

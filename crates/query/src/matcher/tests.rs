@@ -702,6 +702,12 @@ fn details_tell_the_outermost_index() {
         Some(1)
     );
     assert_eq!(index(doc! {"a": 7}, doc! {"a": 7}), None);
+    // The last test in normal order tells, wherever the client wrote it.
+    let range = doc! {"$and": [{"a": {"$gt": 1}}, {"a": {"$lt": 5}}]};
+    assert_eq!(index(range, doc! {"a": [1, 2, 3, 4, 5]}), Some(1));
+    let two = doc! {"b": 2, "a": 1};
+    assert_eq!(index(two, doc! {"a": [1], "b": [1, 2]}), Some(1));
+    assert_eq!(index(doc! {"$or": [{"a": 7}, {"b": 1}]}, doc! {"a": [5, 7]}), None);
     let failed_branch = doc! {"$or": [{"a": 7, "b": 1}, {"c": 1}]};
     assert_eq!(index(failed_branch, doc! {"a": [7], "c": 1}), None);
     assert_eq!(index(doc! {"a": {"$ne": 7}}, doc! {"a": [1]}), None);

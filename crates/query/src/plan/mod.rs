@@ -17,6 +17,7 @@ pub(crate) mod query;
 pub mod request;
 pub(crate) mod shape;
 
+pub use query::check_collation;
 pub use request::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
 };

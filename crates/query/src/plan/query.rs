@@ -6,6 +6,7 @@ use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use crate::project::Projection;
+use crate::value::scan::Malformed;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use engine::Direction;
@@ -55,7 +56,7 @@ impl Query {
         check_collation(request.collation)?;
         let filter = parse_filter(request.filter, context)?;
         let projection = match request.projection.filter(|spec| !spec.is_empty()) {
-            Some(spec) if !request.return_key => Some(Arc::new(Projection::parse(spec, filter.as_deref(), context)?)),
+            Some(spec) if !request.return_key => Some(Arc::new(Projection::parse(spec, context)?)),
             _ => None,
         };
         let order = request.sort.map_or(Ok(Order::None), parse_sort)?;
@@ -96,15 +97,41 @@ pub(crate) fn parse_filter(
     }
 }
 
-/// Only the simple collation is built.
-pub(crate) fn check_collation(collation: Option<&RawDocument>) -> Result<(), QueryError> {
+/// Only the simple collation is built; every collation is checked for what it has to say. An empty one is none.
+pub fn check_collation(collation: Option<&RawDocument>) -> Result<(), QueryError> {
     let Some(collation) = collation.filter(|collation| !collation.is_empty()) else {
         return Ok(());
     };
-    match collation.get_str("locale") {
-        Ok("simple") => Ok(()),
-        Ok(locale) => Err(QueryError::not_implemented(&format!("collation of locale '{locale}'"))),
-        Err(_) => Err(QueryError::new(
+    let mut locale = None;
+    for element in collation {
+        let (name, value) = element.map_err(|_| Malformed)?;
+        let (fits, wanted) = match name.as_str() {
+            "locale" => {
+                locale = locale.or(value.as_str());
+                (value.as_str().is_some(), "string")
+            }
+            "caseFirst" | "alternate" | "maxVariable" | "version" => (value.as_str().is_some(), "string"),
+            "caseLevel" | "numericOrdering" | "normalization" | "backwards" => (value.as_bool().is_some(), "bool"),
+            "strength" => (number_sign(value).is_some(), "int"),
+            other => {
+                return Err(QueryError::new(
+                    ErrorCode(40415),
+                    format!("BSON field 'collation.{other}' is an unknown field."),
+                ));
+            }
+        };
+        if !fits {
+            return Err(QueryError::type_mismatch(format!(
+                "BSON field 'collation.{}' is the wrong type '{}', expected type '{wanted}'",
+                name.as_str(),
+                crate::raw::type_name(value.element_type()),
+            )));
+        }
+    }
+    match locale {
+        Some("simple") => Ok(()),
+        Some(locale) => Err(QueryError::not_implemented(&format!("collation of locale '{locale}'"))),
+        None => Err(QueryError::new(
             ErrorCode(40414),
             "BSON field 'collation.locale' is missing but a required field",
         )),
@@ -181,7 +208,7 @@ fn direction(order: FieldOrder) -> Direction {
     }
 }
 
-/// 1 and -1 as themselves, other numbers as 0.
+/// 1 and -1 (fractions cut off) as themselves, other numbers as 0.
 fn number_sign(value: RawBsonRef<'_>) -> Option<i8> {
     let number = match value {
         RawBsonRef::Int32(n) => f64::from(n),
@@ -193,12 +220,11 @@ fn number_sign(value: RawBsonRef<'_>) -> Option<i8> {
             .map_or(0.0, f64::from),
         _ => return None,
     };
-    Some(if number == 1.0 {
-        1
-    } else if number == -1.0 {
-        -1
-    } else {
-        0
+    // Truncated: 1.9 is 1.
+    Some(match number.trunc() {
+        1.0 => 1,
+        -1.0 => -1,
+        _ => 0,
     })
 }
 

@@ -69,13 +69,9 @@ struct Slice {
 }
 
 impl Projection {
-    /// Parses the projection of `find` and `findAndModify`. The filter is asked for by a positional `field.$`.
-    pub fn parse(
-        spec: &RawDocument,
-        matcher: Option<&Matcher>,
-        context: &ExpressionContext,
-    ) -> Result<Self, QueryError> {
-        parse::find(spec, matcher, context)
+    /// Parses the projection of `find` and `findAndModify`.
+    pub fn parse(spec: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
+        parse::find(spec, context)
     }
 
     /// Parses the document of `$project`.

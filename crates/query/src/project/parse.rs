@@ -5,8 +5,8 @@ use wire::ErrorCode;
 
 use super::{Mode, Node, Projection, Rule, Slice};
 use crate::QueryError;
-use crate::expression::{Dependencies, Expression, ExpressionContext};
-use crate::matcher::{Matcher, element_condition, integral};
+use crate::expression::{Expression, ExpressionContext};
+use crate::matcher::{element_condition, integral};
 use crate::path::COMPONENTS_MAX;
 use crate::raw::{self, Element, Elements};
 use crate::value::Value;
@@ -28,26 +28,9 @@ fn in_stage(stage: &str, error: QueryError) -> QueryError {
 }
 
 /// The projection of `find`.
-pub(super) fn find(
-    spec: &RawDocument,
-    matcher: Option<&Matcher>,
-    context: &ExpressionContext,
-) -> Result<Projection, QueryError> {
+pub(super) fn find(spec: &RawDocument, context: &ExpressionContext) -> Result<Projection, QueryError> {
     let mut parser = Parser::new(Dialect::Find, Some(context));
     parser.fields(spec, "", 0)?;
-    if let Some(path) = &parser.positional {
-        let first = path.split('.').next().unwrap_or_default();
-        let mut read = Dependencies::default();
-        if let Some(matcher) = matcher {
-            matcher.root().add_dependencies(&mut read);
-        }
-        if !read.paths.iter().any(|path| path.split('.').next() == Some(first)) {
-            return failure(
-                31277,
-                format!("Positional projection '{path}.$' does not match the query document."),
-            );
-        }
-    }
     parser.finish(spec)
 }
 

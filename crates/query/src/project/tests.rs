@@ -23,7 +23,7 @@ fn run(projection: &Projection, matcher: Option<&Matcher>, document: &bson::Docu
 }
 
 fn find(spec: bson::Document, before: bson::Document, after: bson::Document) {
-    let projection = Projection::parse(&raw_of(&spec), None, &context()).unwrap_or_else(|e| panic!("{spec}: {e}"));
+    let projection = Projection::parse(&raw_of(&spec), &context()).unwrap_or_else(|e| panic!("{spec}: {e}"));
     assert_eq!(
         run(&projection, None, &before).unwrap(),
         format!("{after:?}"),
@@ -50,7 +50,7 @@ fn add(spec: bson::Document, before: bson::Document, after: bson::Document) {
 }
 
 fn fails(spec: bson::Document, code: i32) {
-    let error = Projection::parse(&raw_of(&spec), None, &context()).expect_err(&spec.to_string());
+    let error = Projection::parse(&raw_of(&spec), &context()).expect_err(&spec.to_string());
     assert_eq!(error.code(), Some(ErrorCode(code)), "{spec}: {error}");
 }
 
@@ -142,18 +142,24 @@ fn element_match_and_positional() {
         doc! {"a": [3]},
     );
     let matcher = Matcher::parse(&raw_of(&doc! {"a.b": 2}), &context()).unwrap();
-    let projection = Projection::parse(&raw_of(&doc! {"a.$": 1}), Some(&matcher), &context()).unwrap();
+    let projection = Projection::parse(&raw_of(&doc! {"a.$": 1}), &context()).unwrap();
     assert!(projection.is_positional());
     let expected = format!("{:?}", doc! {"_id": 1, "a": [{"b": 2, "c": 1}]});
     assert_eq!(run(&projection, Some(&matcher), &document).unwrap(), expected);
-    fails(doc! {"a.$": 1}, 31277);
+    // The index is that of the array in the filter, whichever array is projected.
+    let other = Projection::parse(&raw_of(&doc! {"d.$": 1}), &context()).unwrap();
+    let both = doc! {"_id": 1, "a": [{"b": 1}, {"b": 2}], "d": [5, 6]};
+    assert_eq!(
+        run(&other, Some(&matcher), &both).unwrap(),
+        format!("{:?}", doc! {"_id": 1, "d": [6]})
+    );
     fails(doc! {"a.$": 1, "b.$": 1}, 31276);
     fails(doc! {"a.$.b": 1}, 31394);
     fails(doc! {"b": 0, "a.$": 1}, 31395);
     fails(doc! {"a": {"$elemMatch": 1}}, 31274);
     fails(doc! {"a.b": {"$elemMatch": {"c": 1}}}, 31275);
     let matcher = Matcher::parse(&raw_of(&doc! {"a": []}), &context()).unwrap();
-    let projection = Projection::parse(&raw_of(&doc! {"a.$": 1}), Some(&matcher), &context()).unwrap();
+    let projection = Projection::parse(&raw_of(&doc! {"a.$": 1}), &context()).unwrap();
     assert_eq!(
         run(&projection, Some(&matcher), &doc! {"a": []}).unwrap_err().code(),
         Some(ErrorCode(51246))
@@ -248,7 +254,7 @@ fn refusals() {
 
 #[test]
 fn facts_for_the_planner() {
-    let parse = |spec: bson::Document| Projection::parse(&raw_of(&spec), None, &context()).unwrap();
+    let parse = |spec: bson::Document| Projection::parse(&raw_of(&spec), &context()).unwrap();
     assert_eq!(
         parse(doc! {"a": 1, "b.c": 1}).simple_inclusion(),
         Some(vec!["_id".into(), "a".into(), "b.c".into()])
@@ -277,7 +283,7 @@ fn damaged_documents_are_errors_not_panics() {
     .iter()
     .map(|spec| {
         Projection::parse_project(&raw_of(spec), &context())
-            .or_else(|_| Projection::parse(&raw_of(spec), None, &context()))
+            .or_else(|_| Projection::parse(&raw_of(spec), &context()))
             .unwrap()
     })
     .collect();

@@ -7,10 +7,13 @@
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
+use super::parse::check_sub_pipeline;
 use super::{ForeignRequest, PIPELINE_DEPTH_MAX, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::{Expression, ExpressionContext, FieldPath, check_user_variable};
+use crate::path::{Part, Path};
+use crate::raw::{self, Elements, kind};
 use crate::value::scan::Malformed;
 use crate::value::{DocumentWriter, SharedDocument, Value, with_path};
 
@@ -27,7 +30,7 @@ pub struct LookupSpec {
     written: RawDocumentBuf,
     from: ForeignName,
     /// `localField` and `foreignField`.
-    equality: Option<(FieldPath, String)>,
+    equality: Option<(Path, String)>,
     variables: Vec<(String, Expression)>,
     pipeline: Vec<RawDocumentBuf>,
     /// The sub-pipeline's own foreign collections.
@@ -144,7 +147,10 @@ impl LookupSpec {
                     ));
                 }
                 ("as", RawBsonRef::String(text)) => target = Some(FieldPath::parse(text)?),
-                ("localField", RawBsonRef::String(text)) => local = Some(FieldPath::parse(text)?),
+                ("localField", RawBsonRef::String(text)) => {
+                    FieldPath::parse(text)?;
+                    local = Some(Path::new(text)?);
+                }
                 ("foreignField", RawBsonRef::String(text)) => foreign = Some(FieldPath::parse(text)?.to_string()),
                 (field @ ("as" | "localField" | "foreignField"), other) => {
                     let value = Value::from_raw(other);
@@ -177,6 +183,7 @@ impl LookupSpec {
         if from.is_none() && !starts_with_documents(&pipeline) {
             return bad("must specify 'from' field for a $lookup");
         }
+        check_sub_pipeline(&pipeline, "$lookup", 51047)?;
         let nested = check_pipeline(&pipeline, &variables, context, depth + 1)?;
         Ok(Self {
             written: super::specification::stage_document("$lookup", &Value::from_raw(raw)),
@@ -284,6 +291,7 @@ impl UnionSpec {
                 "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
             );
         }
+        check_sub_pipeline(&pipeline, "$unionWith", 31441)?;
         let nested = check_pipeline(&pipeline, &[], context, depth + 1)?;
         Ok(Self {
             written: super::specification::stage_document("$unionWith", &Value::from_raw(raw)),
@@ -306,32 +314,84 @@ impl UnionSpec {
     }
 }
 
-/// The filter for documents whose `field` equals `local`, or one of its elements when it is an array.
-fn equality_filter(field: &str, local: &Value<'_>) -> Result<RawDocumentBuf, QueryError> {
-    let mut bytes = Vec::with_capacity(64);
-    let mut writer = DocumentWriter::new(&mut bytes);
-    match local {
-        Value::Array(array) => {
-            let items = array.to_vec()?;
-            if items.iter().any(|item| item.type_name() == "regex") {
-                // In $in a regex would be a pattern; here it is a value.
-                let mut branches = writer.array("$or");
-                for item in &items {
-                    let equal = super::specification::stage_document("$eq", item);
-                    let branch =
-                        super::specification::stage_document(field, &Value::from_raw(RawBsonRef::Document(&equal)));
-                    branches.push(&Value::from_raw(RawBsonRef::Document(&branch)));
-                }
-                branches.finish();
-            } else {
-                let mut test = writer.document(field);
-                test.append("$in", local);
-                test.finish();
+/// The values at `localField`: those that a join compares. Numbers in the path are positions in arrays, other names lead into
+/// each document of an array, and an array at the end stands for its elements.
+fn local_values<'d>(document: &'d RawDocument, path: &Path) -> Result<Vec<Value<'d>>, QueryError> {
+    let mut values = Vec::new();
+    add_local_values(document, path.parts(), &mut values)?;
+    if values.is_empty() {
+        values.push(Value::Null);
+    }
+    Ok(values)
+}
+
+/// Recursion ends with the path.
+fn add_local_values<'d>(
+    document: &'d RawDocument,
+    parts: &[Part],
+    values: &mut Vec<Value<'d>>,
+) -> Result<(), QueryError> {
+    // The first component is a name, even when it is a number.
+    let Some((first, mut rest)) = parts.split_first() else {
+        return Ok(());
+    };
+    let Some(mut element) = raw::find(document, first.name().as_bytes())? else {
+        return Ok(());
+    };
+    while let (kind::ARRAY, Some(position)) = (element.kind(), rest.first().and_then(Part::index)) {
+        let Some(item) = Elements::new(element.frame()?).nth(position as usize).transpose()? else {
+            return Ok(());
+        };
+        element = item;
+        rest = &rest[1..];
+    }
+    match (element.kind(), rest) {
+        (kind::ARRAY, []) => {
+            for item in Elements::new(element.frame()?) {
+                values.push(Value::from_raw(item?.value()?));
             }
         }
-        scalar => {
+        (_, []) => values.push(Value::from_raw(element.value()?)),
+        (kind::ARRAY, rest) => {
+            for item in Elements::new(element.frame()?) {
+                let item = item?;
+                if item.kind() == kind::DOCUMENT {
+                    add_local_values(item.frame()?, rest, values)?;
+                }
+            }
+        }
+        (kind::DOCUMENT, rest) => add_local_values(element.frame()?, rest, values)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The filter for documents whose `field` equals one of `values`.
+fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDocumentBuf, QueryError> {
+    let mut bytes = Vec::with_capacity(64);
+    let mut writer = DocumentWriter::new(&mut bytes);
+    match values {
+        [only] => {
             let mut test = writer.document(field);
-            test.append("$eq", if scalar.is_missing() { &Value::Null } else { scalar });
+            test.append("$eq", only);
+            test.finish();
+        }
+        values if values.iter().any(|value| value.type_name() == "regex") => {
+            // In $in a regex would be a pattern; here it is a value.
+            let mut branches = writer.array("$or");
+            for value in values {
+                let equal = super::specification::stage_document("$eq", value);
+                let branch =
+                    super::specification::stage_document(field, &Value::from_raw(RawBsonRef::Document(&equal)));
+                branches.push(&Value::from_raw(RawBsonRef::Document(&branch)));
+            }
+            branches.finish();
+        }
+        values => {
+            let mut test = writer.document(field);
+            let mut list = test.array("$in");
+            values.iter().for_each(|value| list.push(value));
+            list.finish();
             test.finish();
         }
     }
@@ -375,7 +435,7 @@ impl LookupStage {
         let spec = &self.spec;
         let filter = match &spec.equality {
             None => None,
-            Some((local, foreign)) => Some(equality_filter(foreign, &local.of_document(document)?)?),
+            Some((local, foreign)) => Some(equality_filter(foreign, &local_values(document, local)?)?),
         };
         let mut variables = Vec::with_capacity(spec.variables.len());
         for (name, expression) in &spec.variables {

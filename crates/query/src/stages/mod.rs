@@ -130,12 +130,17 @@ impl Pipeline {
     }
 
     /// The first stage when it makes documents by itself (`$indexStats`, `$currentOp`, `$documents` …): its name and its
-    /// document. Whoever runs the pipeline supplies the source, for instance an [`IteratorSource`].
+    /// document. Whoever runs the pipeline supplies the source ([`IteratorSource`]).
     pub fn initial(&self) -> Option<(&str, &RawDocument)> {
         match self.stages.first() {
             Some(StageSpec::Initial { name, specification }) => Some((name, specification)),
             _ => None,
         }
+    }
+
+    /// Whether the first of these stages makes documents by itself.
+    pub fn starts_with_source(stages: &[RawDocumentBuf]) -> bool {
+        stages.first().is_some_and(|stage| parse::is_initial(stage))
     }
 
     /// The collections that the pipeline reads besides its own: (database, collection), with duplicates.

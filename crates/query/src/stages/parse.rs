@@ -5,6 +5,7 @@ use wire::ErrorCode;
 
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
+use super::optimize::replaced;
 use super::specification::{StageSpec, stage_document};
 use super::unwind::UnwindSpec;
 use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, failure};
@@ -53,7 +54,15 @@ const NOT_BUILT: &[&str] = &[
 const SEARCH: &[&str] = &["$search", "$searchMeta", "$vectorSearch", "$rankFusion", "$scoreFusion"];
 
 /// Stages that may not appear inside `$facet`.
-const NOT_IN_FACET: &[&str] = &["$facet", "$out", "$merge", "$geoNear"];
+const NOT_IN_FACET: &[&str] = &[
+    "$facet",
+    "$out",
+    "$merge",
+    "$geoNear",
+    "$search",
+    "$searchMeta",
+    "$vectorSearch",
+];
 
 pub(super) fn parse_array(array: &RawArray, context: &ExpressionContext, depth: usize) -> Result<Pipeline, QueryError> {
     let mut stages = Vec::new();
@@ -87,6 +96,31 @@ pub(super) fn parse_documents(
         stages,
         context: context.clone(),
     })
+}
+
+/// Whether a stage makes documents by itself.
+pub(super) fn is_initial(stage: &RawDocument) -> bool {
+    let first = stage.into_iter().next();
+    first.is_some_and(|first| first.is_ok_and(|(name, _)| INITIAL.contains(&name.as_str())))
+}
+
+/// Stages that no pipeline inside another may have.
+const NOT_IN_SUB_PIPELINE: &[&str] = &["$out", "$merge", "$changeStream"];
+
+/// Refuses what the sub-pipeline of `$lookup` or `$unionWith` may not have.
+pub(super) fn check_sub_pipeline(stages: &[RawDocumentBuf], outer: &str, code: i32) -> Result<(), QueryError> {
+    for stage in stages {
+        let Some((name, _)) = stage.into_iter().next().transpose().map_err(|_| Malformed)? else {
+            continue;
+        };
+        if NOT_IN_SUB_PIPELINE.contains(&name.as_str()) {
+            return failure(
+                code,
+                format!("{} is not allowed within a {outer}'s sub-pipeline", name.as_str()),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn push_stage(
@@ -149,7 +183,7 @@ fn parse_stage(
         },
         "$redact" => StageSpec::Redact {
             written: written(),
-            expression: Expression::parse(raw, context)?,
+            expression: Expression::parse_at(raw, context)?,
         },
         "$facet" => parse_facet(raw, context, depth)?,
         "$sortByCount" => return bucket::parse_sort_by_count(stages, raw, context),
@@ -265,11 +299,10 @@ fn parse_add_fields(
         );
     };
     let projection = Projection::parse_add_fields(document, context)?;
-    // Nested forms ({a: {b: 1}}) change parts of their top-level field: the first component says enough.
     let mut changed = Vec::new();
     for element in document {
         let (path, _) = element.map_err(|_| Malformed)?;
-        changed.push(path.as_str().to_owned());
+        changed.push(replaced(path.as_str()));
     }
     let name = if name == "$set" { "$set" } else { "$addFields" };
     Ok(StageSpec::Project {
@@ -508,15 +541,19 @@ fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -
                 format!("arguments to $facet must be arrays, {name} is type {found}"),
             );
         };
-        let pipeline = parse_array(array, context, depth + 1)?;
-        for stage in &pipeline.stages {
-            if NOT_IN_FACET.contains(&stage.name()) || matches!(stage, StageSpec::Initial { .. }) {
+        // Before it is parsed: stages that are not built are none the less known not to belong here.
+        for stage in array {
+            if let RawBsonRef::Document(stage) = stage.map_err(|_| Malformed)?
+                && let Some((name, _)) = stage.into_iter().next().transpose().map_err(|_| Malformed)?
+                && (NOT_IN_FACET.contains(&name.as_str()) || INITIAL.contains(&name.as_str()))
+            {
                 return failure(
                     40600,
-                    format!("{} is not allowed to be used within a $facet stage", stage.name()),
+                    format!("{} is not allowed to be used within a $facet stage", name.as_str()),
                 );
             }
         }
+        let pipeline = parse_array(array, context, depth + 1)?;
         facets.push((name.to_owned(), pipeline));
     }
     Ok(StageSpec::Facet(facets))

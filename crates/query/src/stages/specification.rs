@@ -8,7 +8,7 @@ use super::unwind::UnwindSpec;
 use super::{Pipeline, Stage, filter, group, lookup, sort, source, transform, unwind};
 use crate::error::QueryError;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
-use crate::matcher::{MatchExpr, Matcher};
+use crate::matcher::Matcher;
 use crate::project::Projection;
 use crate::value::{DocumentWriter, SortPattern, Value};
 
@@ -45,7 +45,7 @@ pub enum StageSpec {
     Redact {
         /// The stage as written.
         written: RawDocumentBuf,
-        /// The expression as written: it is parsed anew per level, with that level as `$$CURRENT`.
+        /// What is evaluated for each level, with that level as `$$CURRENT`.
         expression: Expression,
     },
     /// `$sort`, with a limit when one follows
@@ -185,6 +185,7 @@ impl StageSpec {
             StageSpec::Initial { name, specification } if name == "$documents" => {
                 Box::new(source::IteratorSource::of_array(&specification)?)
             }
+            // The source is this stage already.
             StageSpec::Initial { .. } => source,
         })
     }
@@ -194,7 +195,7 @@ impl StageSpec {
     pub(super) fn add_dependencies(&self, dependencies: &mut Dependencies) -> bool {
         match self {
             StageSpec::Match { matcher, .. } => {
-                add_filter_dependencies(matcher, dependencies);
+                matcher.root().add_dependencies(dependencies);
                 true
             }
             StageSpec::Sort { pattern, .. } => {
@@ -263,23 +264,4 @@ fn facet_document(facets: &[(String, Pipeline)]) -> RawDocumentBuf {
     inner.finish();
     writer.finish();
     RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
-}
-
-/// The fields that a filter reads.
-pub(super) fn add_filter_dependencies(matcher: &Matcher, dependencies: &mut Dependencies) {
-    add_part_dependencies(matcher.root(), dependencies);
-}
-
-fn add_part_dependencies(part: &MatchExpr, dependencies: &mut Dependencies) {
-    match part {
-        MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
-            parts.iter().for_each(|part| add_part_dependencies(part, dependencies));
-        }
-        MatchExpr::Not(part) => add_part_dependencies(part, dependencies),
-        MatchExpr::Path { path, .. } => {
-            dependencies.paths.insert(path.text().to_owned());
-        }
-        MatchExpr::Expr(predicate) => predicate.expression.add_dependencies(dependencies),
-        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse => {}
-    }
 }

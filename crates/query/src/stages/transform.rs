@@ -99,15 +99,24 @@ impl RedactStage {
 /// Levels of a document that `$redact` descends into; stored documents have no more.
 const REDACT_DEPTH_MAX: usize = 200;
 
-/// What is kept of one level; `None` when all of it goes. Paths and `$$ROOT` mean the level looked at.
-fn redact(
-    expression: &Expression,
-    context: &EvaluationContext<'_>,
-    level: &RawDocument,
-    depth: usize,
-) -> Result<Option<Vec<u8>>, QueryError> {
+/// What decides about each level of one document.
+#[derive(Clone, Copy)]
+struct Redaction<'r> {
+    expression: &'r Expression,
+    context: &'r EvaluationContext<'r>,
+    /// The whole document, `$$ROOT`.
+    root: &'r RawDocument,
+}
+
+/// What is kept of one level; `None` when all of it goes. Paths mean the level looked at.
+fn redact(redaction: Redaction<'_>, level: &RawDocument, depth: usize) -> Result<Option<Vec<u8>>, QueryError> {
+    let Redaction {
+        expression,
+        context,
+        root,
+    } = redaction;
     context.step()?;
-    let decision = expression.evaluate_on(level, context)?;
+    let decision = expression.evaluate_at(level, root, context)?;
     match decision.as_str() {
         Some("keep") => return Ok(Some(level.as_bytes().to_vec())),
         Some("prune") => return Ok(None),
@@ -128,12 +137,12 @@ fn redact(
         let element = element?;
         match element.kind {
             0x03 => {
-                if let Some(inner) = redact(expression, context, scan::frame(element.value)?, depth + 1)? {
+                if let Some(inner) = redact(redaction, scan::frame(element.value)?, depth + 1)? {
                     writer.append_raw(element.kind, element.name, &inner);
                 }
             }
             0x04 => {
-                let kept = redact_array(expression, context, scan::frame(element.value)?, depth + 1)?;
+                let kept = redact_array(redaction, scan::frame(element.value)?, depth + 1)?;
                 writer.append_raw(element.kind, element.name, &kept);
             }
             _ => writer.append_raw(element.kind, element.name, element.value),
@@ -143,12 +152,7 @@ fn redact(
     Ok(Some(out))
 }
 
-fn redact_array(
-    expression: &Expression,
-    context: &EvaluationContext<'_>,
-    array: &RawDocument,
-    depth: usize,
-) -> Result<Vec<u8>, QueryError> {
+fn redact_array(redaction: Redaction<'_>, array: &RawDocument, depth: usize) -> Result<Vec<u8>, QueryError> {
     if depth > REDACT_DEPTH_MAX {
         return failure(wire::ErrorCode::Overflow.0, "$redact met arrays nested too deeply");
     }
@@ -159,7 +163,7 @@ fn redact_array(
         let element = element?;
         let inner;
         let kept = match element.kind {
-            0x03 => match redact(expression, context, scan::frame(element.value)?, depth + 1)? {
+            0x03 => match redact(redaction, scan::frame(element.value)?, depth + 1)? {
                 Some(kept) => {
                     inner = kept;
                     &inner[..]
@@ -167,7 +171,7 @@ fn redact_array(
                 None => continue,
             },
             0x04 => {
-                inner = redact_array(expression, context, scan::frame(element.value)?, depth + 1)?;
+                inner = redact_array(redaction, scan::frame(element.value)?, depth + 1)?;
                 &inner[..]
             }
             _ => element.value,
@@ -182,7 +186,12 @@ fn redact_array(
 impl Stage for RedactStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         while let Some(document) = self.source.next(context)? {
-            if let Some(kept) = redact(&self.expression, context.evaluation, &document, 0)? {
+            let redaction = Redaction {
+                expression: &self.expression,
+                context: context.evaluation,
+                root: &document,
+            };
+            if let Some(kept) = redact(redaction, &document, 0)? {
                 return Ok(Some(SharedDocument::new(kept.into())?));
             }
             self.checkpoint.tick(context)?;

@@ -25,6 +25,7 @@ use wire::ErrorCode;
 use self::apply::Application;
 use self::leaf::Surroundings;
 use self::pipeline::Pipeline;
+pub use self::pipeline::check_stage_names;
 use self::replace::Replacement;
 use self::tree::Branch;
 use crate::QueryError;
@@ -36,8 +37,9 @@ use crate::value::scan::frame;
 
 /// Largest document that an update may make: what clients may send.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Deepest nesting that an update may make, in levels of documents and arrays.
-pub const DEPTH_MAX: usize = 180;
+/// Deepest nesting that an update may make, in levels of documents and arrays: what an insert may store, so that every stored
+/// document can be inserted again.
+pub const DEPTH_MAX: usize = 100;
 
 /// A parsed update: operators, a replacement or a pipeline.
 pub struct Update {
@@ -243,8 +245,7 @@ impl Update {
         }
         let may_be_deep = match &self.form {
             Form::Operators(operators) => operators.may_be_deep,
-            Form::Replacement(_) => false,
-            Form::Pipeline(_) => true,
+            Form::Replacement(_) | Form::Pipeline(_) => true,
         };
         if may_be_deep && nesting_depth(document)? > DEPTH_MAX {
             let message = format!("{what} exceeds the maximum nesting depth of {DEPTH_MAX}");

@@ -348,7 +348,8 @@ fn add_to_set(argument: Element<'_>) -> Result<Leaf, QueryError> {
         RawBsonRef::Document(document) => match Elements::new(document).next().transpose()? {
             Some(first) if first.name() == b"$each" => {
                 if let Some(other) = Elements::new(document).nth(1).transpose()? {
-                    let message = format!("Found unexpected fields after $each in $addToSet: {other:?}");
+                    let given = raw::describe_element(other);
+                    let message = format!("Found unexpected fields after $each in $addToSet: {given}");
                     return Err(QueryError::bad_value(message));
                 }
                 each(first, "$addToSet")?

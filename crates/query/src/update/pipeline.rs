@@ -92,6 +92,34 @@ fn restore_id(old: &RawDocument, new: Vec<u8>) -> Result<Vec<u8>, QueryError> {
     Ok(out)
 }
 
+/// Fails (40324) on a stage that there is not at all. The command asks before it runs any of its statements.
+pub fn check_stage_names(stages: &RawArray) -> Result<(), QueryError> {
+    for stage in Elements::new(frame(stages.as_bytes())?) {
+        if let RawBsonRef::Document(stage) = stage?.value()?
+            && let Some(only) = Elements::new(stage).next().transpose()?
+            && !BUILT.contains(&only.name_str()?)
+            && !is_stage(only.name_str()?)
+        {
+            return Err(unknown_stage(only.name_str()?));
+        }
+    }
+    Ok(())
+}
+
+fn unknown_stage(name: &str) -> QueryError {
+    QueryError::new(ErrorCode(40324), format!("Unrecognized pipeline stage name: '{name}'"))
+}
+
+/// The stages of updates.
+const BUILT: [&str; 6] = [
+    "$set",
+    "$addFields",
+    "$project",
+    "$unset",
+    "$replaceWith",
+    "$replaceRoot",
+];
+
 fn parse_stage(stage: raw::Element<'_>, context: &ExpressionContext) -> Result<Stage, QueryError> {
     let name = stage.name_str()?;
     let value = stage.value()?;
@@ -127,10 +155,7 @@ fn parse_stage(stage: raw::Element<'_>, context: &ExpressionContext) -> Result<S
             ErrorCode::InvalidOptions,
             format!("{name} is not allowed to be used within an update"),
         )),
-        (name, _) => Err(QueryError::new(
-            ErrorCode(40324),
-            format!("Unrecognized pipeline stage name: '{name}'"),
-        )),
+        (name, _) => Err(unknown_stage(name)),
     }
 }
 

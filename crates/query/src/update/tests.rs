@@ -407,6 +407,11 @@ fn add_to_set_pop_pull() {
         doc! {"a": ["x", 2, 1]},
         doc! {"a": [2]},
     );
+    // Operators look at an element as at a field: at the elements of an array, too.
+    let nested = || doc! {"a": [[1, 2], [1, 2, 3], [2, 3]]};
+    gives(doc! {"$pull": {"a": {"$all": [1, 2]}}}, nested(), doc! {"a": [[2, 3]]});
+    gives(doc! {"$pull": {"a": {"$gt": 2}}}, nested(), doc! {"a": [[1, 2]]});
+    gives(doc! {"$pull": {"a": {"$size": 2}}}, nested(), doc! {"a": [[1, 2, 3]]});
     keeps(doc! {"$pull": {"a": 9, "b": 1}}, doc! {"a": [1]});
     fails(
         doc! {"$pull": {"a": 1}},

@@ -54,9 +54,10 @@ impl SortPattern {
                     format!("Illegal key in $sort specification: {}: {shown}", name.as_str()),
                 ));
             };
-            let direction = match direction.to_exact_i64() {
-                Some(1) => 1,
-                Some(-1) => -1,
+            // Truncated: 1.9 is 1.
+            let direction = match direction.to_f64().trunc() {
+                1.0 => 1,
+                -1.0 => -1,
                 _ => {
                     return Err(bad(
                         15975,

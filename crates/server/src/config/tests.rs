@@ -84,7 +84,7 @@ fn the_command_line_takes_mongods_forms() {
         "--dbpath data --port=27018 --bind_ip localhost,::1 --ipv6 --storageEngine inMemory --logpath a.log --logappend \
          --logRotate reopen --fork --pidfilepath p.pid --directoryperdb --nojournal --journalCommitInterval 50 --syncdelay 30 \
          --inMemorySizeGB 0.5 --maxConns 100 --filePermissions 0770 --unixSocketPrefix /run --setParameter ttlMonitorEnabled=false \
-         --setParameter notablescan=1 --slowms 20 --quiet -vvv --timeStampFormat iso8601-local --emulate-version 7.0 --cpu",
+         --setParameter logLevel=1 --slowms 20 --quiet -vvv --timeStampFormat iso8601-local --emulate-version 7.0 --cpu",
     );
     assert_eq!(config.storage.db_path, Path::new("/srv/tenon/data"));
     assert_eq!(config.net.endpoints.bind, ["localhost", "::1"]);
@@ -98,7 +98,7 @@ fn the_command_line_takes_mongods_forms() {
         ("syncdelay", "30"),
         ("journalCommitInterval", "50"),
         ("ttlMonitorEnabled", "false"),
-        ("notablescan", "1"),
+        ("logLevel", "1"),
     ];
     assert_eq!(
         config.parameters,

@@ -4,7 +4,7 @@
 //! come in whole.
 
 use super::Service;
-use commands::{Outcome, Request};
+use commands::{Outcome, Request, Traffic};
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -268,7 +268,7 @@ fn respond<S: Service>(
         },
     };
     let mut response_to = incoming.header.request_id;
-    let mut bytes_in = incoming.bytes;
+    let (mut bytes_in, mut physical_bytes_in) = (message.len() as u64, incoming.bytes);
     loop {
         reply.clear();
         let shape = form.unwrap_or(Form::Msg { checksum: false });
@@ -276,17 +276,22 @@ fn respond<S: Service>(
         connection.shared.progress.fetch_add(1, Ordering::Relaxed);
         let outcome = service.handle(&connection.shared.client, &request, reply);
         connection.shared.progress.fetch_add(1, Ordering::Relaxed);
-        let mut sent = 0;
+        let mut traffic = Traffic {
+            bytes_in,
+            physical_bytes_in,
+            ..Traffic::default()
+        };
         if form.is_some() {
             let id = connection.request_id();
             let more = outcome.more_to_come && request.exhaust_allowed;
             let flags = MsgFlags(if more { MsgFlags::MORE_TO_COME } else { 0 });
             wire::finish(shape, reply, 0, id, response_to, flags).map_err(Leave::Rejected)?;
-            sent = send(connection, reply, incoming.compressor, &mut squeeze)?;
+            traffic.bytes_out = reply.len() as u64;
+            traffic.physical_bytes_out = send(connection, reply, incoming.compressor, &mut squeeze)?;
             response_to = id;
         }
-        service.count_network(bytes_in, sent);
-        bytes_in = 0;
+        service.count_network(traffic);
+        (bytes_in, physical_bytes_in) = (0, 0);
         match outcome {
             Outcome { shutdown: true, .. } => {
                 service.request_shutdown();
@@ -323,8 +328,14 @@ fn reject<S: Service>(
     reply.extend_from_slice(error.as_bytes());
     let id = connection.request_id();
     wire::finish(form, reply, 0, id, incoming.header.request_id, MsgFlags::default()).map_err(Leave::Rejected)?;
+    let bytes_out = reply.len() as u64;
     let sent = send(connection, reply, incoming.compressor, &mut squeeze)?;
-    service.count_network(incoming.bytes, sent);
+    service.count_network(Traffic {
+        bytes_in: incoming.header.length as u64,
+        bytes_out,
+        physical_bytes_in: incoming.bytes,
+        physical_bytes_out: sent,
+    });
     match rejection.answer {
         Answer::ReplyAndClose(_) => Err(Leave::Rejected(rejection.error)),
         _ => Ok(()),

@@ -37,8 +37,6 @@ pub struct Limits {
     pub connections_max: usize,
     /// A connection whose descriptor has this number or a higher one is refused: the rest is for files.
     pub descriptor_number_max: i32,
-    /// Do not log each connection's begin and end.
-    pub quiet: bool,
 }
 
 /// Serves all connections of a server.
@@ -112,7 +110,7 @@ impl<S: Service> Pool<S> {
             return;
         }
         let client = self.service.connect(peer);
-        if !self.limits.quiet {
+        if !self.service.is_quiet() {
             let number = self.service.number(&client);
             let attributes = doc! { "remote": &remote, "connectionId": number, "connectionCount": open as i64 };
             self.logger
@@ -275,7 +273,7 @@ impl<S: Service> Pool<S> {
                 attributes,
             );
         }
-        if !self.limits.quiet {
+        if !self.service.is_quiet() {
             let attributes = doc! { "remote": &shared.remote, "connectionId": number, "connectionCount": open as i64 };
             self.logger.info(
                 Component::Network,

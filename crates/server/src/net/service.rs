@@ -1,6 +1,6 @@
 //! What the network layer needs of the layer above.
 
-use commands::{Client, Outcome, Peer, Request};
+use commands::{Client, Outcome, Peer, Request, Traffic};
 use std::sync::Arc;
 
 /// Answers requests. Shared by all connections.
@@ -25,7 +25,10 @@ pub trait Service: Send + Sync + 'static {
     fn handle(&self, client: &Arc<Self::Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome;
 
     /// Counts the bytes of a request and its reply.
-    fn count_network(&self, bytes_in: u64, bytes_out: u64);
+    fn count_network(&self, traffic: Traffic);
+
+    /// Whether the begin and the end of connections go unlogged.
+    fn is_quiet(&self) -> bool;
 
     /// A command has asked the process to end.
     fn request_shutdown(&self);
@@ -70,8 +73,12 @@ impl Service for CommandService {
         self.server.handle(client, request, reply)
     }
 
-    fn count_network(&self, bytes_in: u64, bytes_out: u64) {
-        self.server.count_network(bytes_in, bytes_out);
+    fn count_network(&self, traffic: Traffic) {
+        self.server.count_network(traffic);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.server.is_quiet()
     }
 
     fn request_shutdown(&self) {

@@ -3,7 +3,7 @@ use super::*;
 use bson::raw::RawDocument;
 use bson::{RawDocumentBuf, rawdoc};
 use commands::logger::{Logger, Ring};
-use commands::{Outcome, Peer, Request};
+use commands::{Outcome, Peer, Request, Traffic};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -100,7 +100,11 @@ impl Service for Bench {
         outcome
     }
 
-    fn count_network(&self, _bytes_in: u64, _bytes_out: u64) {}
+    fn count_network(&self, _traffic: Traffic) {}
+
+    fn is_quiet(&self) -> bool {
+        false
+    }
 
     fn request_shutdown(&self) {
         self.stopped.store(true, Ordering::SeqCst);
@@ -130,7 +134,6 @@ impl Site {
         let limits = Limits {
             connections_max,
             descriptor_number_max: i32::MAX,
-            quiet: false,
         };
         let pool = Pool::new(bench.clone(), logger.clone(), clock, limits).unwrap();
         let mut listeners = Listeners::bind(&endpoints).unwrap();

@@ -318,7 +318,7 @@ impl Case {
             "{described}: order; got {ids:?} of {matches:?}"
         );
         let projection = asked.projection.as_deref();
-        let project = projection.map(|spec| Projection::parse(spec, None, &self.context).expect("a projection"));
+        let project = projection.map(|spec| Projection::parse(spec, &self.context).expect("a projection"));
         for (document, id) in results.iter().zip(&ids) {
             let mut expected = self.documents[id].as_bytes().to_vec();
             if let Some(project) = &project {

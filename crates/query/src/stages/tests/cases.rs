@@ -417,3 +417,82 @@ fn pushdowns() {
     let mut none = parse(&[doc! {"$limit": 3}, doc! {"$skip": 5}]).unwrap();
     assert_eq!(none.take_pushdown().limit, Some(0));
 }
+
+/// `$match` does not go ahead of what changes the fields it reads, a number in its path or not.
+#[test]
+fn a_match_stays_behind_what_changes_its_fields() {
+    let input = [doc! {"a": [{"b": 1}]}, doc! {"a": [{"b": 1}, {"c": 1}]}];
+    for change in [doc! {"$unset": "a.b"}, doc! {"$project": {"a.b": 0}}] {
+        let stages = [change, doc! {"$match": {"a.0.b": 1}}];
+        let mut pipeline = parse(&stages).unwrap();
+        pipeline.optimize();
+        assert_eq!(
+            drain(pipeline, &input, &Memory::default()).unwrap(),
+            [] as [Document; 0]
+        );
+    }
+    // A scalar on the way becomes a document: {a: [1]} has a field a.b then, and no a.c.
+    let stages = [doc! {"$addFields": {"a.b": 1}}, doc! {"$match": {"a.c": Bson::Null}}];
+    let mut pipeline = parse(&stages).unwrap();
+    pipeline.optimize();
+    let found = drain(pipeline, &[doc! {"a": [1]}], &Memory::default()).unwrap();
+    assert_eq!(found, [doc! {"a": [{"b": 1}]}]);
+}
+
+#[test]
+fn redacting_knows_the_root() {
+    let input = [doc! {"top": true, "child": {"top": false, "data": 1}}];
+    let redact = doc! {"$redact": {"$cond": [{"$eq": ["$$ROOT.top", true]}, "$$DESCEND", "$$PRUNE"]}};
+    gives(&[redact], &input, &input);
+    let current = doc! {"$redact": {"$cond": [{"$eq": ["$$CURRENT.top", true]}, "$$DESCEND", "$$PRUNE"]}};
+    gives(&[current], &input, &[doc! {"top": true}]);
+}
+
+/// Positions in `localField`, and what an empty array joins.
+#[test]
+fn lookup_by_positions_and_empty_arrays() {
+    let mut memory = Memory::default();
+    let foreign = vec![doc! {"k": "x"}, doc! {"k": "y"}, doc! {"k": Bson::Null}, doc! {"z": 1}];
+    memory.collections.insert("f".to_owned(), foreign);
+    let joined = |local: &str, document: Document| -> Vec<Bson> {
+        let lookup = doc! {"$lookup": {"from": "f", "localField": local, "foreignField": "k", "as": "j"}};
+        let found = drain(parse(&[lookup]).unwrap(), &[document], &memory).unwrap();
+        let documents = found[0].get_array("j").unwrap().iter();
+        documents
+            .map(|document| {
+                document
+                    .as_document()
+                    .unwrap()
+                    .get("k")
+                    .cloned()
+                    .unwrap_or(Bson::Undefined)
+            })
+            .collect()
+    };
+    let (x, y): (Bson, Bson) = ("x".into(), "y".into());
+    let nothing = [Bson::Null, Bson::Undefined];
+    let array = doc! {"arr": ["x", "y"]};
+    assert_eq!(joined("arr.0", array.clone()), std::slice::from_ref(&x));
+    assert_eq!(joined("arr", array.clone()), [x.clone(), y.clone()]);
+    assert_eq!(joined("arr.99", array), nothing);
+    assert_eq!(joined("arr", doc! {"arr": []}), nothing);
+    assert_eq!(joined("arr", doc! {}), nothing);
+    assert_eq!(
+        joined("arr.k", doc! {"arr": [{"k": "x"}, 1, {"k": ["y"]}]}),
+        [x, y.clone()]
+    );
+    assert_eq!(joined("arr.0.1", doc! {"arr": [["x", "y"]]}), [y]);
+}
+
+#[test]
+fn sub_pipelines_have_no_stages_that_write_or_watch() {
+    for stage in ["$out", "$merge", "$changeStream"] {
+        let inner = vec![doc! {stage: {}}];
+        let lookup = doc! {"$lookup": {"from": "f", "pipeline": inner.clone(), "as": "j"}};
+        assert_eq!(parse(&[lookup]).unwrap_err().code(), Some(ErrorCode(51047)), "{stage}");
+        let union = doc! {"$unionWith": {"coll": "f", "pipeline": inner.clone()}};
+        assert_eq!(parse(&[union]).unwrap_err().code(), Some(ErrorCode(31441)), "{stage}");
+        let facet = doc! {"$facet": {"x": inner}};
+        assert_eq!(parse(&[facet]).unwrap_err().code(), Some(ErrorCode(40600)), "{stage}");
+    }
+}

@@ -1,0 +1,216 @@
+//! Definitions, sessions, parameters, figures.
+
+use super::{Bench, code, succeeded};
+use crate::Peer;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+
+fn top(bench: &Bench) -> Vec<String> {
+    let reply = succeeded(bench.admin(doc! { "top": 1 }));
+    let totals = reply.get_document("totals").unwrap();
+    totals.keys().filter(|name| *name != "note").cloned().collect()
+}
+
+/// Names that were dropped, or were never there, are not kept for ever.
+#[test]
+fn top_forgets_what_is_gone() {
+    let bench = Bench::new();
+    for name in ["a", "b", "c"] {
+        bench.insert(name, &[doc! { "_id": 1 }]);
+    }
+    bench.ok(doc! { "find": "nonesuch" });
+    assert_eq!(top(&bench), ["test.a", "test.b", "test.c"]);
+    bench.ok(doc! { "drop": "a" });
+    bench.ok(doc! { "find": "a" });
+    succeeded(bench.admin(doc! { "renameCollection": "test.b", "to": "test.d" }));
+    bench.ok(doc! { "find": "d" });
+    assert_eq!(top(&bench), ["test.c", "test.d"]);
+    bench.ok(doc! { "dropDatabase": 1 });
+    assert_eq!(top(&bench), Vec::<String>::new());
+}
+
+#[test]
+fn a_collation_says_of_what_locale() {
+    let bench = Bench::new();
+    let index = |collation: Document| {
+        let spec = doc! { "key": { "a": 1 }, "name": "a_1", "collation": collation };
+        bench.run(doc! { "createIndexes": "c", "indexes": [spec] })
+    };
+    assert_eq!(code(&index(doc! {})), 2);
+    assert_eq!(code(&index(doc! { "strength": 2 })), 40414);
+    assert_eq!(code(&index(doc! { "locale": 5 })), 14);
+    assert_eq!(code(&index(doc! { "locale": "simple", "nonesuch": 1 })), 40415);
+    assert_eq!(code(&index(doc! { "locale": "de" })), 238);
+    succeeded(index(doc! { "locale": "simple" }));
+    assert_eq!(
+        bench.code(doc! { "create": "d", "collation": { "strength": 2 } }),
+        40414
+    );
+    assert_eq!(bench.code(doc! { "find": "c", "collation": { "strength": 2 } }), 40414);
+    assert_eq!(
+        bench.code(doc! { "find": "c", "collation": { "locale": "simple", "nonesuch": 1 } }),
+        40415
+    );
+}
+
+#[test]
+fn a_size_is_for_capped_collections() {
+    let bench = Bench::new();
+    assert_eq!(bench.code(doc! { "create": "c", "size": 1000 }), 72);
+    assert_eq!(bench.code(doc! { "create": "c", "max": 1000 }), 72);
+    assert_eq!(bench.code(doc! { "create": "v", "viewOn": "c", "size": 1000 }), 72);
+    bench.ok(doc! { "create": "c", "capped": true, "size": 1000 });
+}
+
+/// The same key may be indexed again where `unique` or `sparse` differ.
+#[test]
+fn indexes_of_one_key_differ_in_what_they_hold() {
+    let bench = Bench::new();
+    let index = |name: &str, options: Document| {
+        let mut spec = doc! { "key": { "a": 1 }, "name": name };
+        spec.extend(options);
+        bench.run(doc! { "createIndexes": "c", "indexes": [spec] })
+    };
+    succeeded(index("plain", doc! {}));
+    succeeded(index("sparse", doc! { "sparse": true }));
+    succeeded(index("unique", doc! { "unique": true }));
+    let again = index("again", doc! {});
+    assert_eq!(code(&again), 85);
+    let other = index("plain", doc! { "sparse": true });
+    assert_eq!(code(&other), 86, "{other}");
+    let message = other.get_str("errmsg").unwrap();
+    assert!(
+        message.contains("{ v: 2, key: { a: 1 }, name: \"plain\", sparse: true }"),
+        "{message}"
+    );
+}
+
+fn session(byte: u8) -> Document {
+    doc! { "id": Binary { subtype: BinarySubtype::Uuid, bytes: vec![byte; 16] } }
+}
+
+/// Killing a session ends what runs in it, wherever it runs, and nothing else.
+#[test]
+fn killed_sessions_end_their_operations() {
+    let kill = |command: Document, expected: [bool; 3]| {
+        let bench = Bench::new();
+        let running: Vec<_> = [Some([1; 16]), Some([2; 16]), None]
+            .into_iter()
+            .map(|session| {
+                let client = bench.server.connect(Peer::Tcp("127.0.0.1:2".into()));
+                let operation = bench.server.new_operation();
+                let body = bson::rawdoc! { "find": "c" };
+                client.begin(
+                    operation.clone(),
+                    "find",
+                    "test",
+                    &body,
+                    std::time::Duration::ZERO,
+                    session,
+                );
+                (client, operation)
+            })
+            .collect();
+        bench.ok(command.clone());
+        let ended: Vec<bool> = running
+            .iter()
+            .map(|(_, operation)| operation.check().is_err())
+            .collect();
+        assert_eq!(ended, expected, "{command}");
+    };
+    kill(doc! { "killSessions": [session(1)] }, [true, false, false]);
+    kill(doc! { "killSessions": [] }, [true, true, false]);
+    kill(doc! { "killAllSessions": [] }, [true, true, false]);
+    // Without access control no session is of a user.
+    kill(
+        doc! { "killAllSessions": [{ "user": "u", "db": "d" }] },
+        [false, false, false],
+    );
+    kill(doc! { "endSessions": [session(1)] }, [false, false, false]);
+    let bench = Bench::new();
+    assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": "u" }] }), 40414);
+    assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": 1, "db": "d" }] }), 14);
+    assert_eq!(bench.code(doc! { "killAllSessions": [1] }), 14);
+    assert_eq!(bench.code(doc! { "killSessions": [{ "id": 1 }] }), 14);
+}
+
+#[test]
+fn parameters_of_the_log_take_effect() {
+    let bench = Bench::new();
+    let get = |name: &str| {
+        succeeded(bench.admin(doc! { "getParameter": 1, name: 1 }))
+            .remove(name)
+            .unwrap()
+    };
+    let was = succeeded(bench.admin(doc! { "setParameter": 1, "logLevel": 2 }));
+    assert_eq!(was, doc! { "was": 0 });
+    assert_eq!(get("logLevel"), Bson::Int32(2));
+    assert_eq!(
+        bench.server.logger.verbosity(crate::logger::Component::Default),
+        Some(2)
+    );
+    assert_eq!(code(&bench.admin(doc! { "setParameter": 1, "logLevel": 6 })), 2);
+    assert!(!bench.server.is_quiet());
+    succeeded(bench.admin(doc! { "setParameter": 1, "quiet": true }));
+    assert!(bench.server.is_quiet());
+    let started = Bench::with_parameters(&[("logLevel", "3"), ("quiet", "true")]).unwrap();
+    assert_eq!(
+        started.server.logger.verbosity(crate::logger::Component::Default),
+        Some(3)
+    );
+    assert!(started.server.is_quiet());
+    for unread in ["notablescan", "enableTestCommands"] {
+        assert!(Bench::with_parameters(&[(unread, "true")]).is_err());
+        assert_eq!(code(&bench.admin(doc! { "setParameter": 1, unread: true })), 72);
+    }
+}
+
+#[test]
+fn rejected_connections_and_bytes_are_counted() {
+    let bench = Bench::new();
+    bench.server.count_refused();
+    bench.server.count_network(crate::Traffic {
+        bytes_in: 1,
+        bytes_out: 2,
+        physical_bytes_in: 3,
+        physical_bytes_out: 4,
+    });
+    let status = bench.ok(doc! { "serverStatus": 1 });
+    assert_eq!(
+        status.get_document("connections").unwrap().get_i32("rejected").ok(),
+        Some(1)
+    );
+    let network = status.get_document("network").unwrap();
+    let figures = [
+        "bytesIn",
+        "bytesOut",
+        "physicalBytesIn",
+        "physicalBytesOut",
+        "numRequests",
+    ];
+    assert_eq!(figures.map(|name| network.get_i64(name).unwrap()), [1, 2, 3, 4, 1]);
+}
+
+#[test]
+fn the_stable_api_is_kept_to() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let with = |command: Document, options: Document| {
+        let mut command = command;
+        command.extend(options);
+        bench.run(command)
+    };
+    let strict = doc! { "apiVersion": "1", "apiStrict": true };
+    succeeded(with(doc! { "find": "c" }, strict.clone()));
+    for outside in [
+        doc! { "distinct": "c", "key": "a" },
+        doc! { "aggregate": "c", "pipeline": [{ "$indexStats": {} }], "cursor": {} },
+        doc! { "explain": { "distinct": "c", "key": "a" } },
+    ] {
+        assert_eq!(code(&with(outside.clone(), strict.clone())), 323, "{outside}");
+    }
+    let ping = doc! { "ping": 1 };
+    assert_eq!(code(&with(ping.clone(), doc! { "apiVersion": "nonsense" })), 322);
+    assert_eq!(code(&with(ping.clone(), doc! { "apiStrict": true })), 322);
+    assert_eq!(code(&with(ping, doc! { "apiVersion": 1 })), 14);
+}

@@ -1,0 +1,171 @@
+//! Commands, document in and document out, against a storage on the in-memory engine.
+
+mod administration;
+mod reads;
+mod tables;
+mod writes;
+
+use crate::logger::Logger;
+use crate::{Client, Peer, Request, Server, Settings};
+use bson::raw::RawDocument;
+use bson::{Document, RawDocumentBuf, doc};
+use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use oplog::{Log, LogMode, LogOptions};
+use query::matcher::MatcherCompiler;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{Storage, StorageOptions};
+use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
+
+/// A server without sockets, and one connection to it.
+struct Bench {
+    server: Arc<Server>,
+    client: Arc<Client>,
+    clock: Arc<SimulatedClock>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with_parameters(&[]).expect("the server starts")
+    }
+
+    fn with_parameters(parameters: &[(&str, &str)]) -> Result<Self, String> {
+        let fs = SimulatedFs::new(1);
+        for directory in ["/db/inMemory", "/db/journal"] {
+            fs.create_directory_all(Path::new(directory)).expect("created");
+        }
+        let clock = Arc::new(SimulatedClock::new(1_700_000_000_000));
+        let env = Env {
+            fs: Arc::new(fs),
+            clock: clock.clone(),
+            random: Arc::new(SeededRandom::new(1)),
+        };
+        let engine = InMemoryEngine::open(&env, Path::new("/db/inMemory"), InMemoryOptions::default()).expect("engine");
+        let mut log = LogOptions::new("/db/journal");
+        log.mode = LogMode::Off;
+        log.background = false;
+        let log = Arc::new(Log::open(&env, log, engine::Seq(0)).expect("log"));
+        let mut options = StorageOptions::new(Arc::new(MatcherCompiler));
+        options.background = false;
+        options.journal = false;
+        options.sync_period = Duration::ZERO;
+        let storage = Storage::open(env.clone(), Arc::new(engine), log, options).expect("storage");
+        let settings = Settings {
+            argv: vec!["tenond".into()],
+            parsed: doc! {},
+            host: "host".into(),
+            port: 27017,
+            db_path: "/db".into(),
+            engine_path: PathBuf::from("/db/inMemory"),
+            metadata_path: PathBuf::from("/db/storage.bson"),
+            journal: false,
+            emulated_version: [8, 0, 4],
+            wire_version_max: 25,
+            engines: vec!["inMemory".into()],
+            parameters: parameters
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            slow_ms: 100,
+            quiet: false,
+            connections_max: 100,
+        };
+        let server = Server::new(env, storage, Logger::for_tests(clock.clone()), settings)?;
+        let client = server.connect(Peer::Tcp("127.0.0.1:1".into()));
+        Ok(Self { server, client, clock })
+    }
+
+    /// The reply to a command on the database `test`.
+    fn run(&self, command: Document) -> Document {
+        self.run_on("test", command)
+    }
+
+    fn admin(&self, command: Document) -> Document {
+        self.run_on("admin", command)
+    }
+
+    fn run_on(&self, database: &str, command: Document) -> Document {
+        self.run_as(&self.client, database, command)
+    }
+
+    fn run_as(&self, client: &Arc<Client>, database: &str, mut command: Document) -> Document {
+        command.insert("$db", database);
+        let body = RawDocumentBuf::try_from(&command).expect("a valid command");
+        let request = Request {
+            body: &body,
+            sequences: &[],
+            legacy_database: None,
+            exhaust_allowed: false,
+        };
+        let mut reply = Vec::new();
+        self.server.handle(client, &request, &mut reply);
+        Document::try_from(RawDocument::from_bytes(&reply).expect("one document")).expect("valid BSON")
+    }
+
+    /// The reply to a command that succeeds, without `ok`.
+    fn ok(&self, command: Document) -> Document {
+        succeeded(self.run(command))
+    }
+
+    /// The code of a command that fails.
+    fn code(&self, command: Document) -> i32 {
+        code(&self.run(command))
+    }
+
+    fn insert(&self, collection: &str, documents: &[Document]) {
+        let reply = self.ok(doc! { "insert": collection, "documents": documents });
+        assert_eq!(reply, doc! { "n": documents.len() as i32 });
+    }
+
+    /// All documents that a filter finds, in the order of `_id`.
+    fn find(&self, collection: &str, filter: Document) -> Vec<Document> {
+        first_batch(&self.ok(doc! { "find": collection, "filter": filter, "sort": { "_id": 1 } }))
+    }
+
+    /// All documents that a pipeline gives.
+    fn aggregate(&self, collection: &str, pipeline: &[Document]) -> Vec<Document> {
+        first_batch(&self.ok(doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} }))
+    }
+
+    /// The code with which a pipeline fails.
+    fn aggregate_code(&self, collection: &str, pipeline: &[Document]) -> i32 {
+        self.code(doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} })
+    }
+}
+
+fn succeeded(mut reply: Document) -> Document {
+    assert_eq!(reply.remove("ok"), Some(1.0.into()), "{reply}");
+    reply
+}
+
+fn code(reply: &Document) -> i32 {
+    assert_eq!(reply.get_f64("ok").ok(), Some(0.0), "{reply}");
+    reply.get_i32("code").expect("an error has a code")
+}
+
+fn first_batch(reply: &Document) -> Vec<Document> {
+    let cursor = reply.get_document("cursor").expect("a cursor");
+    let batch = cursor.get_array("firstBatch").expect("a batch");
+    batch
+        .iter()
+        .map(|document| document.as_document().expect("a document").clone())
+        .collect()
+}
+
+/// `writeErrors` of a reply: index and code of each.
+fn write_errors(reply: &Document) -> Vec<(i32, i32)> {
+    let Ok(errors) = reply.get_array("writeErrors") else {
+        return Vec::new();
+    };
+    errors
+        .iter()
+        .map(|error| {
+            let error = error.as_document().expect("a document");
+            (
+                error.get_i32("index").expect("an index"),
+                error.get_i32("code").expect("a code"),
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,197 @@
+//! Walks the tables of commands and parameters: what holds for one of them holds for all.
+
+use super::{Bench, code, succeeded};
+use crate::command::parameters::FIXED;
+use crate::parameters::Parameters;
+use crate::table::COMMANDS;
+use bson::{Bson, Document, doc};
+
+/// A call that the command can read.
+fn plain(name: &str) -> Document {
+    match name {
+        "aggregate" => doc! { "aggregate": "c", "pipeline": [], "cursor": {} },
+        "bulkWrite" => {
+            doc! { "bulkWrite": 1, "ops": [{ "insert": 0, "document": {} }], "nsInfo": [{ "ns": "test.c" }] }
+        }
+        "createIndexes" => doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] },
+        "dataSize" => doc! { "dataSize": "test.c" },
+        "delete" => doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 1 }] },
+        "distinct" => doc! { "distinct": "c", "key": "a" },
+        "dropIndexes" => doc! { "dropIndexes": "c", "index": "*" },
+        "explain" => doc! { "explain": { "find": "c" } },
+        "findAndModify" => doc! { "findAndModify": "c", "remove": true },
+        "getLog" => doc! { "getLog": "*" },
+        "getMore" => doc! { "getMore": 1_i64, "collection": "c" },
+        "getParameter" => doc! { "getParameter": "*" },
+        "insert" => doc! { "insert": "c", "documents": [{}] },
+        "killCursors" => doc! { "killCursors": "c", "cursors": [1_i64] },
+        "killOp" => doc! { "killOp": 1, "op": 1 },
+        "renameCollection" => doc! { "renameCollection": "test.c", "to": "test.d" },
+        "setParameter" => doc! { "setParameter": 1, "quiet": true },
+        "endSessions" | "killAllSessions" | "killSessions" | "refreshSessions" => doc! { name: [] },
+        "update" => doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } } }] },
+        "collMod" | "collStats" | "compact" | "count" | "create" | "drop" | "find" | "listIndexes" | "validate" => {
+            doc! { name: "c" }
+        }
+        _ => doc! { name: 1 },
+    }
+}
+
+/// Commands whose further fields are names of something, or that drivers send more to than they have to know.
+const OPEN: [&str; 6] = [
+    "currentOp",
+    "getParameter",
+    "hello",
+    "isMaster",
+    "serverStatus",
+    "setParameter",
+];
+
+fn database(name: &str) -> &'static str {
+    let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
+    if command.admin_only { "admin" } else { "test" }
+}
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    bench
+}
+
+#[test]
+fn every_command_of_the_table_is_there() {
+    for command in COMMANDS.iter() {
+        let reply = bench().run_on(database(command.name), plain(command.name));
+        assert_ne!(reply.get_i32("code").ok(), Some(59), "{}: {reply}", command.name);
+        assert_ne!(reply.get_i32("code").ok(), Some(40415), "{}: {reply}", command.name);
+    }
+}
+
+#[test]
+fn every_command_refuses_a_field_it_does_not_know() {
+    for command in COMMANDS.iter().filter(|command| !OPEN.contains(&command.name)) {
+        let mut call = plain(command.name);
+        call.insert("nonesuch", 1);
+        let reply = bench().run_on(database(command.name), call);
+        if command.name.starts_with("replSet") {
+            assert_eq!(code(&reply), 76, "{}: {reply}", command.name);
+        } else {
+            assert_eq!(code(&reply), 40415, "{}: {reply}", command.name);
+        }
+    }
+}
+
+/// Fields that every command takes, and what is wrong with them.
+#[test]
+fn generic_fields_have_their_types() {
+    let junk = || {
+        [
+            Bson::String("x".into()),
+            Bson::Array(vec![]),
+            Bson::Boolean(true),
+            Bson::MinKey,
+            Bson::ObjectId(bson::oid::ObjectId::from_bytes([1; 12])),
+        ]
+    };
+    let find = |field: &str, value: Bson| {
+        let mut call = doc! { "find": "c" };
+        call.insert(field, value);
+        bench().run(call)
+    };
+    for value in junk() {
+        for field in ["maxTimeMS", "readConcern", "writeConcern", "lsid"] {
+            assert_eq!(code(&find(field, value.clone())), 14, "{field}: {value}");
+        }
+        if value.as_str().is_none() {
+            let concern = Bson::from(doc! { "level": value.clone() });
+            assert_eq!(code(&find("readConcern", concern)), 14, "{value}");
+        }
+        for time in ["afterClusterTime", "atClusterTime"] {
+            let concern = Bson::from(doc! { time: value.clone() });
+            assert_eq!(code(&find("readConcern", concern)), 14, "{time}: {value}");
+        }
+        let concern = Bson::from(doc! { "wtimeout": value.clone() });
+        assert_eq!(code(&find("writeConcern", concern)), 14, "wtimeout: {value}");
+    }
+    for out_of_range in [Bson::Int32(-1), Bson::Int64(1 << 31), Bson::Double(1.5)] {
+        assert_eq!(code(&find("maxTimeMS", out_of_range.clone())), 9, "{out_of_range}");
+    }
+    for field in [
+        "maxTimeMS",
+        "readConcern",
+        "writeConcern",
+        "filter",
+        "limit",
+        "singleBatch",
+    ] {
+        succeeded(find(field, Bson::Null));
+        succeeded(find(field, Bson::Undefined));
+    }
+}
+
+/// Fields of commands that are booleans and nothing else, or numbers, or documents.
+#[test]
+fn fields_of_commands_have_their_types() {
+    let cases = [
+        ("find", "singleBatch", Bson::Int32(1)),
+        ("find", "tailable", Bson::String("x".into())),
+        ("find", "filter", Bson::Int32(1)),
+        ("find", "limit", Bson::String("x".into())),
+        ("insert", "ordered", Bson::Int32(1)),
+        ("update", "ordered", Bson::Int32(1)),
+        ("delete", "ordered", Bson::String("x".into())),
+        ("bulkWrite", "errorsOnly", Bson::Int32(1)),
+        ("aggregate", "allowDiskUse", Bson::Int32(1)),
+        ("aggregate", "cursor", Bson::Int32(1)),
+        ("count", "query", Bson::Int32(1)),
+        ("create", "capped", Bson::String("x".into())),
+        ("createIndexes", "indexes", Bson::Int32(1)),
+        ("collMod", "index", Bson::Int32(1)),
+        ("renameCollection", "stayTemp", Bson::String("x".into())),
+        ("listCollections", "nameOnly", Bson::String("x".into())),
+        ("listDatabases", "filter", Bson::Int32(1)),
+        ("validate", "full", Bson::String("x".into())),
+        ("collStats", "scale", Bson::String("x".into())),
+        ("dbStats", "scale", Bson::String("x".into())),
+        ("fsync", "lock", Bson::String("x".into())),
+    ];
+    for (name, field, value) in cases {
+        let mut call = plain(name);
+        call.insert(field, value.clone());
+        let reply = bench().run_on(database(name), call);
+        assert_eq!(code(&reply), 14, "{name}.{field}: {value}: {reply}");
+    }
+}
+
+/// A parameter can be read, and what is set is what is read, or setting it is refused.
+#[test]
+fn every_parameter_is_read_and_set_or_refused() {
+    let bench = Bench::new();
+    let get = |name: &str| {
+        let mut reply = succeeded(bench.admin(doc! { "getParameter": 1, name: 1 }));
+        reply.remove(name).expect("asked for")
+    };
+    let all = succeeded(bench.admin(doc! { "getParameter": "*" }));
+    let mut listed: Vec<_> = Parameters::NAMES.into_iter().chain(FIXED).collect();
+    listed.sort_unstable();
+    let mut shown: Vec<_> = all.keys().map(String::as_str).collect();
+    shown.sort_unstable();
+    assert_eq!(shown, listed);
+    for name in listed {
+        let old = get(name);
+        let new = match &old {
+            Bson::Boolean(on) => Bson::Boolean(!on),
+            Bson::Int32(number) => Bson::Int32(number + 1),
+            other => other.clone(),
+        };
+        let reply = bench.admin(doc! { "setParameter": 1, name: new.clone() });
+        if reply.get_f64("ok").is_ok_and(|ok| ok == 1.0) {
+            assert_eq!(reply.get("was"), Some(&old), "{name}");
+            assert_eq!(get(name), new, "{name}");
+        } else {
+            assert_eq!(code(&reply), 20, "{name}: {reply}");
+            assert_eq!(get(name), old);
+        }
+    }
+    assert_eq!(code(&bench.admin(doc! { "setParameter": 1, "nonesuch": 1 })), 72);
+}

@@ -1,0 +1,176 @@
+//! `insert`, `update`, `delete`, `bulkWrite`, `findAndModify`.
+
+use super::{Bench, code, succeeded, write_errors};
+use bson::{Bson, Document, Timestamp, doc};
+
+fn three() -> Bench {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]);
+    bench
+}
+
+/// Without its filter a statement would write to everything: `{ delete: 0, multi: true }` emptied the collection.
+#[test]
+fn bulk_write_needs_a_filter() {
+    let bench = three();
+    let bulk = |operation: Document| {
+        let namespaces = [doc! { "ns": "test.c" }];
+        bench.admin(doc! { "bulkWrite": 1, "ops": [operation], "nsInfo": namespaces.to_vec() })
+    };
+    assert_eq!(code(&bulk(doc! { "delete": 0, "multi": true })), 40414);
+    let no_filter = doc! { "update": 0, "multi": true, "updateMods": { "$set": { "x": 1 } } };
+    assert_eq!(code(&bulk(no_filter)), 40414);
+    assert_eq!(code(&bulk(doc! { "update": 0, "filter": {} })), 40414);
+    assert_eq!(code(&bulk(doc! { "insert": 0, "filter": {} })), 40415);
+    assert_eq!(bench.find("c", doc! { "x": { "$exists": false } }).len(), 3);
+    let deleted = succeeded(bulk(doc! { "delete": 0, "filter": { "_id": 2 } }));
+    assert_eq!(deleted.get_i32("nDeleted").ok(), Some(1));
+}
+
+/// A statement that cannot be read fails the command, and none of the statements before it has run.
+#[test]
+fn statements_are_read_before_any_runs() {
+    let bench = three();
+    let good = doc! { "q": { "_id": 1 }, "limit": 1 };
+    for bad in [
+        doc! { "limit": 1 },
+        doc! { "q": {} },
+        doc! { "q": {}, "limit": Bson::Null },
+        doc! { "q": 1, "limit": 1 },
+        doc! { "q": {}, "limit": 2 },
+        doc! { "q": {}, "limit": 1, "nonesuch": 1 },
+    ] {
+        let reply = bench.run(doc! { "delete": "c", "deletes": [good.clone(), bad.clone()] });
+        assert!([40414, 40415, 14, 9].contains(&code(&reply)), "{bad}: {reply}");
+    }
+    let good = doc! { "q": {}, "u": { "$set": { "x": 1 } } };
+    for (bad, wanted) in [
+        (doc! { "u": {} }, 40414),
+        (doc! { "q": {} }, 40414),
+        (doc! { "q": {}, "u": [{ "$nonesuch": 1 }] }, 40324),
+        (doc! { "q": {}, "u": {}, "multi": 1 }, 14),
+    ] {
+        let command = doc! { "update": "c", "updates": [good.clone(), bad.clone()] };
+        assert_eq!(bench.code(command), wanted, "{bad}");
+    }
+    assert_eq!(bench.find("c", doc! { "x": { "$exists": false } }).len(), 3);
+}
+
+#[test]
+fn errors_of_documents_are_write_errors() {
+    let bench = three();
+    let reply = bench.run(doc! {
+        "update": "c",
+        "updates": [{ "q": {}, "u": { "$inc": { "_id": 1 } } }, { "q": { "_id": 1 }, "u": { "$set": { "x": 1 } } }],
+        "ordered": false,
+    });
+    assert_eq!(write_errors(&reply), [(0, 66)]);
+    assert_eq!(reply.get_i32("nModified").ok(), Some(1));
+}
+
+/// `w: 0` asks for no answer: nothing in it tells how the write went.
+#[test]
+fn unacknowledged_writes_tell_nothing() {
+    let bench = three();
+    let concern = doc! { "w": 0 };
+    let inserted = bench.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }], "writeConcern": concern.clone() });
+    assert_eq!(inserted, doc! { "n": 0 });
+    let updates = [doc! { "q": {}, "u": { "$inc": { "_id": 1 } } }];
+    let updated = bench.ok(doc! { "update": "c", "updates": updates.to_vec(), "writeConcern": concern.clone() });
+    assert_eq!(updated, doc! { "n": 0, "nModified": 0 });
+    let deletes = [doc! { "q": {}, "limit": 0 }];
+    let deleted = bench.ok(doc! { "delete": "c", "deletes": deletes.to_vec(), "writeConcern": concern });
+    assert_eq!(deleted, doc! { "n": 0 });
+    assert!(bench.find("c", doc! {}).is_empty(), "they are carried out all the same");
+}
+
+#[test]
+fn empty_timestamps_stay_when_asked_for() {
+    let bench = three();
+    let empty = Bson::Timestamp(Timestamp { time: 0, increment: 0 });
+    let replacement = doc! { "t": empty.clone() };
+    let stored = |id: i32| bench.find("c", doc! { "_id": id })[0].get("t").cloned();
+    for (id, keep) in [(1, true), (2, false)] {
+        bench.ok(doc! {
+            "update": "c",
+            "updates": [{ "q": { "_id": id }, "u": replacement.clone() }],
+            "bypassEmptyTsReplacement": keep,
+        });
+        assert_eq!(stored(id) == Some(empty.clone()), keep);
+    }
+    bench.ok(doc! {
+        "findAndModify": "c", "query": { "_id": 3 }, "update": replacement.clone(), "bypassEmptyTsReplacement": true,
+    });
+    assert_eq!(stored(3), Some(empty.clone()));
+    let operations = [doc! { "insert": 0, "document": { "_id": 4, "t": empty.clone() } }];
+    let namespaces = [doc! { "ns": "test.c" }];
+    succeeded(bench.admin(doc! {
+        "bulkWrite": 1, "ops": operations.to_vec(), "nsInfo": namespaces.to_vec(), "bypassEmptyTsReplacement": true,
+    }));
+    assert_eq!(stored(4), Some(empty));
+}
+
+fn nested(levels: usize) -> Document {
+    (1..levels).fold(Document::new(), |inner, _| doc! { "a": inner })
+}
+
+/// What an update stores can be inserted again: one limit of nesting for both.
+#[test]
+fn updates_nest_as_deep_as_inserts() {
+    let bench = three();
+    bench.insert("deep", &[nested(100)]);
+    let too_deep = bench.run(doc! { "insert": "deep", "documents": [nested(101)] });
+    assert_eq!(write_errors(&too_deep), [(0, 15)]);
+    let update = |change: Bson| {
+        let reply = bench.run(doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": change }] });
+        write_errors(&reply)
+    };
+    let path = ["a"; 98].join(".");
+    for deepest in [
+        doc! { "$set": { path.as_str(): {} } }.into(),
+        Bson::Document(nested(100)),
+        Bson::Array(vec![doc! { "$set": { "b": { "$literal": nested(99) } } }.into()]),
+    ] {
+        assert_eq!(update(deepest), []);
+    }
+    for deeper in [
+        doc! { "$set": { format!("{path}.x"): { "y": {} } } }.into(),
+        Bson::Document(nested(101)),
+        Bson::Array(vec![doc! { "$set": { "b": { "$literal": nested(100) } } }.into()]),
+    ] {
+        assert_eq!(update(deeper), [(0, 15)]);
+    }
+}
+
+/// One command has one time, however long it takes.
+#[test]
+fn now_is_the_same_for_all_statements_of_a_command() {
+    let bench = Bench::new();
+    let statements: Vec<Document> = (0..50)
+        .map(|id| {
+            let stages = vec![Bson::Document(doc! { "$set": { "now": "$$NOW" } })];
+            doc! { "q": { "_id": id }, "u": stages, "upsert": true }
+        })
+        .collect();
+    // The simulated clock goes on by itself while other threads advance it.
+    let clock = bench.clock.clone();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let ticking = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                clock.advance(std::time::Duration::from_millis(1));
+                std::thread::yield_now();
+            }
+        }
+    });
+    bench.ok(doc! { "update": "c", "updates": statements });
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    ticking.join().unwrap();
+    let times: std::collections::BTreeSet<_> = bench
+        .find("c", doc! {})
+        .iter()
+        .map(|document| document.get_datetime("now").unwrap().timestamp_millis())
+        .collect();
+    assert_eq!(times.len(), 1);
+}
