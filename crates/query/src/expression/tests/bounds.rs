@@ -285,7 +285,11 @@ fn classes_mean_the_same_whether_one_match_is_wanted_or_all() {
             let evaluation = EvaluationContext::new(&operation);
             let parsed = parse(expression, &operation).unwrap();
             let value = parsed.evaluate_on(&root, &evaluation).unwrap();
-            value.is_nullish().then(String::new).unwrap_or_else(|| value.render())
+            if value.is_nullish() {
+                String::new()
+            } else {
+                value.render()
+            }
         };
         assert_eq!(value(&first), value(&all), "{regex} in {text}");
     }
