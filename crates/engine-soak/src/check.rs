@@ -130,7 +130,7 @@ pub fn engine_is_the_model(engine: &dyn Engine, model: &Model, at: Seq, what: &s
 }
 
 /// Looks at the space once more so often, with such a pause between.
-const SPACE_TRIES: usize = 50;
+const SPACE_TRIES: usize = 1500;
 const SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Asks the engine whether all is well: pages, order of keys, the marks of used space, and what the durable checkpoint is on disk.
