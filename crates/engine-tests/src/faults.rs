@@ -306,13 +306,14 @@ fn every_flipped_bit_of_a_file_is_corrupt(fixture: &dyn Fixture) {
     for (path, bytes) in files(&fs) {
         for offset in 0..bytes {
             let bit = (offset % 8) as u8;
-            fs.flip_bit(&path, offset, bit).unwrap();
+            // Opening may repair the damage where there is a second copy: each bit has a disk of its own.
+            let damaged = fs.after_crash(1);
+            damaged.flip_bit(&path, offset, bit).unwrap();
             found += u64::from(expect_corrupt_or_whole(
                 fixture,
-                &fs,
+                &damaged,
                 &format!("bit {bit} of {offset} in {path:?}"),
             ));
-            fs.flip_bit(&path, offset, bit).unwrap();
         }
     }
     assert!(found > 0, "no file holds anything");
