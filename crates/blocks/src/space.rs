@@ -248,12 +248,11 @@ impl SpaceMap {
 
     /// Changes a segment and keeps the sums. All changes of segments go through here.
     fn change<T>(&mut self, number: usize, work: impl FnOnce(&mut Segment) -> T) -> T {
-        let sectors = self.segment_sectors;
         let segment = &mut self.segments[number];
         let (free, live, evacuating) = (segment.free, segment.live, segment.evacuating);
         let result = work(segment);
         #[cfg(debug_assertions)]
-        segment.check_invariants(number, sectors);
+        segment.check_invariants(number, self.segment_sectors);
         if segment.free > free {
             segment.hole_max = segment.free;
         }
