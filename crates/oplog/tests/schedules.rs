@@ -90,6 +90,9 @@ impl FileSystem for Disk {
     fn space(&self, path: &Path) -> Result<Space> {
         self.0.space(path)
     }
+    fn check_descriptors(&self) -> Result<()> {
+        self.0.check_descriptors()
+    }
 }
 
 /// A log on that disk, and the disk, for faults.
