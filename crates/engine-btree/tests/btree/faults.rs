@@ -756,11 +756,8 @@ fn flipped_bits_of_superblocks_are_noticed_or_change_nothing() {
         fs
     };
     for copy in 0..4 {
-        let what = format!("copy {copy}");
-        assert!(
-            !read_damaged(&damaged(copy..copy + 1), &written, &what).noticed,
-            "{what}: another copy is whole"
-        );
+        let read = read_damaged(&damaged(copy..copy + 1), &written, &format!("copy {copy}"));
+        assert!(!read.noticed, "copy {copy}: another copy is whole");
     }
     assert!(read_damaged(&damaged(0..4), &written, "no copy").noticed);
     expect_salvage(&damaged(0..4), &written, written.at(written.newest()).len(), "no copy");
