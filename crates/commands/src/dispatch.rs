@@ -160,6 +160,11 @@ impl Call<'_> {
             report: Report::default(),
         };
         let mut result = (self.command.run)(&mut invocation, reply);
+        // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
+        let observed = invocation.operation.observed();
+        if let Err(error) = self.server.storage.wait_applied(&invocation.operation, observed) {
+            result = result.and(Err(error.into()));
+        }
         if result.is_ok() {
             result = wait_for_log(&invocation, reply);
         }

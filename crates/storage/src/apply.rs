@@ -127,7 +127,7 @@ impl Storage {
         }
     }
 
-    /// Makes a definition by the entry at `seq` the one in the catalog. Under the commit mutex, after publishing.
+    /// Makes a definition by the entry at `seq` the one in the catalog. By who applies, after publishing.
     pub(crate) fn install_definition(&self, definition: Definition, seq: Seq) {
         let name = |collection: &Collection| (collection.namespace.clone(), collection.uuid);
         match definition {

@@ -56,7 +56,7 @@ impl Storage {
             // The copies would have to go elsewhere than the files lie, which no list of files says.
             return Err(unsupported.into());
         }
-        let counted_at = self.commit.lock().counted_at;
+        let counted_at = self.pipeline.applying.lock().counted_at;
         let log = self.log.pin(engine.seq().min(counted_at));
         let log = log.map_err(|error| self.log_error(error))?;
         Ok(StorageBackup {

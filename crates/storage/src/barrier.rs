@@ -1,10 +1,11 @@
 //! Holding writes back while files are copied (`fsync` with `lock: true`).
 //!
-//! The count of barriers changes only under the commit mutex, so that when [`Storage::block_writes`] returns no commit is
+//! The count of barriers changes only under the mutex `order`, so that when [`Storage::block_writes`] returns no commit is
 //! under way and none begins before the barrier is dropped. Units notice at their first change, where waiting heeds the
 //! operation's deadline; what is past that point waits at its commit.
 
-use crate::storage::{CommitState, Storage};
+use crate::commit::Order;
+use crate::storage::Storage;
 use crate::{Operation, StorageError};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -20,10 +21,13 @@ pub struct WriteBarrier {
 }
 
 impl Storage {
-    /// Waits for the commit under way, then holds all later ones back until the barrier is dropped.
+    /// Waits for what is under way, then holds all later ones back until the barrier is dropped.
     pub fn block_writes(self: &Arc<Self>) -> WriteBarrier {
-        let _commit = self.commit.lock();
+        let order = self.pipeline.order.lock();
         self.barriers.fetch_add(1, Ordering::AcqRel);
+        drop(order);
+        // An error says that nothing is under way any more: the storage has stopped.
+        let _ = self.settle(&|| Ok(()));
         WriteBarrier {
             storage: Arc::clone(self),
         }
@@ -34,28 +38,28 @@ impl Storage {
         if self.barriers.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let mut commit = self.commit.lock();
+        let mut order = self.pipeline.order.lock();
         while self.barriers.load(Ordering::Acquire) > 0 {
             op.check_now()?;
             self.check_running()?;
-            self.unblocked.wait_for(&mut commit, WAIT_SLICE);
+            self.unblocked.wait_for(&mut order, WAIT_SLICE);
         }
         Ok(())
     }
 
-    /// The commit mutex, once no barrier stands.
-    pub(crate) fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
-        let mut commit = self.commit.lock();
+    /// The mutex `order`, once no barrier stands.
+    pub(crate) fn lock_order(&self) -> MutexGuard<'_, Order> {
+        let mut order = self.pipeline.order.lock();
         while self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire) {
-            self.unblocked.wait(&mut commit);
+            self.unblocked.wait(&mut order);
         }
-        commit
+        order
     }
 }
 
 impl Drop for WriteBarrier {
     fn drop(&mut self) {
-        let _commit = self.storage.commit.lock();
+        let _order = self.storage.pipeline.order.lock();
         self.storage.barriers.fetch_sub(1, Ordering::AcqRel);
         self.storage.unblocked.notify_all();
     }

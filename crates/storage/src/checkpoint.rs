@@ -146,10 +146,8 @@ impl Storage {
     /// The steps. Under `running`.
     fn checkpoint_now(&self) -> Result<Seq, StorageError> {
         self.write_counts()?;
-        let (bytes_before, counted_at) = {
-            let commit = self.commit.lock();
-            (commit.log_bytes, commit.counted_at)
-        };
+        let bytes_before = self.pipeline.order.lock().log_bytes;
+        let counted_at = self.pipeline.applying.lock().counted_at;
         // All that was acknowledged so far, even where the engine keeps nothing. What comes until the engine's cut it waits
         // for itself, by the write-ahead rule.
         self.log.flush().map_err(|error| self.log_error(error))?;
@@ -158,7 +156,7 @@ impl Storage {
         self.log
             .purge(durable.min(counted_at))
             .map_err(|error| self.log_error(error))?;
-        self.commit.lock().log_bytes -= bytes_before;
+        self.pipeline.order.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
         Ok(durable)
     }
@@ -229,7 +227,7 @@ impl Storage {
 
     /// The period is over, or the log has grown: takes a checkpoint if it pays.
     pub(crate) fn scheduled_checkpoint(&self) {
-        let log_bytes = self.commit.lock().log_bytes;
+        let log_bytes = self.pipeline.order.lock().log_bytes;
         let wanted = match self.engine.info().capabilities.checkpoint_cost {
             CheckpointCost::Changes => log_bytes > 0,
             CheckpointCost::AllData if !self.options.journal => log_bytes > 0,
@@ -270,7 +268,8 @@ impl Storage {
         }
         let _running = self.checkpointer.running.lock();
         // Whoever is in the middle of a commit ends it first; whoever comes later, or waits at a barrier, is refused.
-        drop(self.commit.lock());
+        drop(self.pipeline.order.lock());
+        drop(self.pipeline.applying.lock());
         let counted = match clean && !stopped {
             true => self.write_counts(),
             false => Ok(()),
@@ -285,7 +284,7 @@ impl Storage {
         };
         let purged = match &engine {
             Ok(()) if clean && !stopped => {
-                let needed = self.engine.durable_seq().min(self.commit.lock().counted_at);
+                let needed = self.engine.durable_seq().min(self.pipeline.applying.lock().counted_at);
                 self.log.purge(needed).map_err(StorageError::Log)
             }
             _ => Ok(()),

@@ -1,168 +1,324 @@
-//! The one way into log and engine: the log gives an entry its place, then its effect is applied, published and installed.
+//! Behind evaluation: propose, commit, apply. The one way into log and engine.
+//!
+//! - *Propose*: the log gives an entry its place, and its effect queues up in the same order ([`Order`]).
+//! - *Commit*: the entry stays. A server that decides alone commits what it proposes; else [`Storage::commit_to`] says so.
+//! - *Apply*: what is committed goes into the engine, is published, and changes what is kept in memory beside the engine
+//!   ([`Applied`]), in the order of the log. Whoever applies works for those behind him in the queue, too.
+//!
+//! Two mutexes, so that one entry is appended while the one before it is applied. `order` is taken before `applying`, the
+//! queue's own mutex last of all.
+//!
+//! Invariants: effects queue up in the order of the log; `published` is the last one applied, and every committed one up to
+//! it has been. A failure of the engine stops the storage: nothing is applied any more.
 
 use crate::StorageError;
 use crate::effect::Effect;
 use crate::entry::{ClusterTime, EntryTime, EntryWriter};
-use crate::limits::COUNTS_WRITTEN_MAX;
-use crate::storage::{CommitState, Storage};
-use crate::{Collection, catalog::collection::CollectionShared};
+use crate::limits::WAIT_SLICE;
+use crate::storage::Storage;
+use crate::{Collection, Operation, catalog::collection::CollectionShared};
 use engine::{Seq, TableId};
+use hashbrown::HashMap;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-impl CommitState {
-    /// The counts of a collection differ from those written down last. Free when that was known.
-    pub(crate) fn counts_changed(&mut self, collection: &Collection) {
-        let shared = &collection.shared;
-        // Only the holder of the commit mutex looks at the flag.
-        if !shared.counts_changed.load(Ordering::Relaxed) {
-            shared.counts_changed.store(true, Ordering::Relaxed);
-            self.changed_counts.push((collection.table(), shared.clone()));
-        }
-    }
+/// What the next entry's place and time follow from.
+#[derive(Default)]
+pub(crate) struct Order {
+    /// Log bytes since the last checkpoint.
+    pub(crate) log_bytes: u64,
+    /// Of the last entry.
+    pub(crate) cluster_time: ClusterTime,
+    /// The last entry that writes counts down.
+    pub(crate) counts_proposed: Seq,
+}
 
+impl Order {
     /// Cluster time that others have seen is not given again.
     pub(crate) fn saw_time(&mut self, time: ClusterTime) {
         self.cluster_time = self.cluster_time.max(time);
     }
 }
 
-impl Storage {
-    /// Appends an entry, applies its effect, publishes it, and changes what is kept in memory beside the engine, before
-    /// anybody else may commit.
-    ///
-    /// Errors: before the log has the entry, an error leaves everything as it was. After that, a failure stops the storage.
-    pub(crate) fn commit_effect(&self, entry: &mut EntryWriter, effect: Effect) -> Result<Seq, StorageError> {
-        self.commit_derived(entry, |_| effect)
+/// What changes as entries take effect.
+#[derive(Default)]
+pub(crate) struct Applied {
+    /// Collections whose counts differ from those in the statistics table, each once.
+    pub(crate) changed_counts: Vec<(TableId, Arc<CollectionShared>)>,
+    /// What the statistics table lacks is told by the entries from behind this one on.
+    pub(crate) counted_at: Seq,
+}
+
+impl Applied {
+    /// The counts of a collection differ from those written down last. Free when that was known.
+    pub(crate) fn counts_changed(&mut self, collection: &Collection) {
+        let shared = &collection.shared;
+        // Only who applies looks at the flag.
+        if !shared.counts_changed.load(Ordering::Relaxed) {
+            shared.counts_changed.store(true, Ordering::Relaxed);
+            self.changed_counts.push((collection.table(), shared.clone()));
+        }
+    }
+}
+
+/// An effect at its place in the log.
+struct Proposed {
+    seq: Seq,
+    effect: Effect,
+}
+
+/// What lies between propose and apply.
+pub(crate) struct Pipeline {
+    pub(crate) order: Mutex<Order>,
+    pub(crate) applying: Mutex<Applied>,
+    /// In the order of the log. Locked for a moment only.
+    queue: Mutex<VecDeque<Proposed>>,
+    /// Entries up to here stay; the largest number where this server decides alone.
+    committed: AtomicU64,
+    /// The last one applied and published.
+    published: AtomicU64,
+    waiters: AtomicU32,
+    waiting: Mutex<()>,
+    advanced: Condvar,
+}
+
+impl Pipeline {
+    pub(crate) fn new() -> Self {
+        Self {
+            order: Mutex::default(),
+            applying: Mutex::default(),
+            queue: Mutex::default(),
+            committed: AtomicU64::new(u64::MAX),
+            published: AtomicU64::new(0),
+            waiters: AtomicU32::new(0),
+            waiting: Mutex::default(),
+            advanced: Condvar::new(),
+        }
     }
 
-    /// As [`Storage::commit_effect`], for effects that depend on the entry's place in the log.
+    pub(crate) fn published(&self) -> Seq {
+        Seq(self.published.load(Ordering::Acquire))
+    }
+
+    /// Entries up to `seq` are applied and published. By who applies, and by recovery.
+    pub(crate) fn set_published(&self, seq: Seq) {
+        self.published.store(seq.0, Ordering::Release);
+    }
+
+    /// From here on entries stay when [`Storage::commit_to`] says so. When nobody uses the storage yet.
+    pub(crate) fn await_commits(&self) {
+        self.committed.store(self.published().0, Ordering::Release);
+    }
+
+    fn is_committed(&self, seq: Seq) -> bool {
+        seq.0 <= self.committed.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        // Pairs with the count's rise in `wait_applied`: either the waiter sees what was published, or it is counted here.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            let _waiting = self.waiting.lock();
+            self.advanced.notify_all();
+        }
+    }
+}
+
+impl Storage {
+    /// Takes an entry through all three steps: its effect is visible on return.
+    ///
+    /// Errors: before the log has the entry, an error leaves everything as it was. After that, a failure stops the storage.
     pub(crate) fn commit_derived(
         &self,
         entry: &mut EntryWriter,
         derive: impl FnOnce(Seq) -> Effect,
     ) -> Result<Seq, StorageError> {
-        let mut commit = self.lock_commit();
+        let seq = self.propose(entry, derive)?;
+        self.wait_published(seq, &|| Ok(()))?;
+        Ok(seq)
+    }
+
+    /// Gives an entry its place in the log; its effect may depend on that. Where this server decides alone, the effect is
+    /// visible on return; else [`Storage::wait_applied`] waits for it.
+    ///
+    /// Errors as for [`Storage::commit_derived`].
+    pub(crate) fn propose(
+        &self,
+        entry: &mut EntryWriter,
+        derive: impl FnOnce(Seq) -> Effect,
+    ) -> Result<Seq, StorageError> {
+        let mut order = self.lock_order();
         self.check_running()?;
         let effect = derive(self.place_of(entry));
-        let seq = self.commit_under(&mut commit, entry, effect)?;
-        let due = self.checkpoint_due(commit.log_bytes);
-        drop(commit);
+        let before = self.log.last_seq();
+        let seq = self.append(&mut order, entry)?;
+        let due = self.checkpoint_due(order.log_bytes);
+        let pipeline = &self.pipeline;
+        if !pipeline.is_committed(seq) {
+            self.pending.add(seq, effect.batch());
+            pipeline.queue.lock().push_back(Proposed { seq, effect });
+            return Ok(seq);
+        }
+        match pipeline.applying.try_lock() {
+            // All before it has been applied: it need not queue up.
+            Some(mut applied) if pipeline.published() == before => {
+                drop(order);
+                self.enter(&mut applied, seq, effect)?;
+            }
+            busy => {
+                drop(busy);
+                pipeline.queue.lock().push_back(Proposed { seq, effect });
+                drop(order);
+                let mut applied = pipeline.applying.lock();
+                self.apply_committed(&mut applied)?;
+            }
+        }
         if due {
             self.checkpointer.wake();
         }
         Ok(seq)
     }
 
-    /// The position that an entry's effect will have: that of the last entry of its chain. Under the commit mutex.
+    /// The position that an entry's effect will have: that of the last entry of its chain. Under `order`.
     pub(crate) fn place_of(&self, entry: &EntryWriter) -> Seq {
         Seq(self.log.last_seq().0 + entry.entries())
     }
 
-    /// The time of the next entry. Under the commit mutex.
-    pub(crate) fn next_time(&self, commit: &CommitState) -> EntryTime {
+    /// The time of the next entry.
+    pub(crate) fn next_time(&self, order: &Order) -> EntryTime {
         let wall_ms = self.env.clock.now_ms();
         EntryTime {
             wall_ms,
-            cluster: commit.cluster_time.next(wall_ms),
+            cluster: order.cluster_time.next(wall_ms),
         }
     }
 
-    /// The steps, by the holder of the commit mutex.
-    pub(crate) fn commit_under(
-        &self,
-        commit: &mut CommitState,
-        entry: &mut EntryWriter,
-        effect: Effect,
-    ) -> Result<Seq, StorageError> {
-        let (bytes, place) = (entry.byte_len(), self.place_of(entry));
-        let time = self.next_time(commit);
+    fn append(&self, order: &mut Order, entry: &mut EntryWriter) -> Result<Seq, StorageError> {
+        let (place, time) = (self.place_of(entry), self.next_time(order));
         let first = self.log.last_seq().next();
         let seq = entry
             .hand_over(first, time, |pieces| self.log.append(pieces))
             .map_err(|error| self.log_error(error))?;
-        // Appends are made under the commit mutex only; effects of definitions name the place.
+        // Appends are made under `order` only; effects of definitions name the place.
         assert_eq!(seq, place, "the entry's place in the log");
-        commit.cluster_time = time.cluster;
+        order.cluster_time = time.cluster;
+        order.log_bytes += entry.byte_len() as u64;
+        Ok(seq)
+    }
+
+    /// Proposes an entry, and applies its effect if it is committed, by the holder of both mutexes.
+    pub(crate) fn propose_under(
+        &self,
+        order: &mut Order,
+        applied: &mut Applied,
+        entry: &mut EntryWriter,
+        effect: Effect,
+    ) -> Result<Seq, StorageError> {
+        let seq = self.append(order, entry)?;
+        self.pipeline.queue.lock().push_back(Proposed { seq, effect });
+        self.apply_committed(applied)?;
+        Ok(seq)
+    }
+
+    /// Applies what is committed, in the order of the queue.
+    pub(crate) fn apply_committed(&self, applied: &mut Applied) -> Result<(), StorageError> {
+        self.check_not_stopped()?;
+        while let Some(Proposed { seq, effect }) = self.take_committed() {
+            self.enter(applied, seq, effect)?;
+        }
+        Ok(())
+    }
+
+    /// What is proposed and not applied yet changes in the counts: by table, documents and bytes. Under both mutexes.
+    pub(crate) fn proposed_counts(&self) -> HashMap<TableId, (i64, i64)> {
+        let mut counts = HashMap::new();
+        for proposed in &*self.pipeline.queue.lock() {
+            for (table, documents, bytes) in proposed.effect.counts() {
+                let sum: &mut (i64, i64) = counts.entry(table).or_default();
+                *sum = (sum.0 + documents, sum.1 + bytes);
+            }
+        }
+        counts
+    }
+
+    fn take_committed(&self) -> Option<Proposed> {
+        let mut queue = self.pipeline.queue.lock();
+        match queue.front() {
+            Some(proposed) if self.pipeline.is_committed(proposed.seq) => queue.pop_front(),
+            _ => None,
+        }
+    }
+
+    /// Applies, publishes and installs an effect. By recovery, too.
+    pub(crate) fn enter(&self, applied: &mut Applied, seq: Seq, effect: Effect) -> Result<(), StorageError> {
+        debug_assert!(
+            self.pipeline.published() < seq,
+            "effects are applied in the order of the log"
+        );
         if let Err(error) = self.engine.apply(effect.batch(), seq) {
             return Err(self.stop(&format!("the storage engine failed to apply {seq:?}: {error}")));
         }
         self.engine.publish(seq);
-        self.published.store(seq.0, Ordering::Release);
-        effect.install(self, commit);
-        commit.log_bytes += bytes as u64;
-        Ok(seq)
-    }
-
-    /// Writes the counts down that have changed since they were written last, by entries of their own. The caller is about to
-    /// take a checkpoint, whose position lies at these entries or behind them; what the engine then holds that was counted
-    /// later is told by the entries from the first of these on, see [`Storage::recover`].
-    ///
-    /// Others commit between two entries, so that nobody waits for the counts of a hundred thousand collections.
-    pub(crate) fn write_counts(&self) -> Result<(), StorageError> {
-        let (mut left, mut first) = (None, None);
-        loop {
-            let mut commit = self.commit.lock();
-            // While writes are held back nothing is written; the log then keeps what tells the counts.
-            let is_barred = self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire);
-            if left.is_none() && (is_barred || self.last_seq() == commit.counts_written) {
-                return Ok(());
-            }
-            let left = left.get_or_insert_with(|| std::mem::take(&mut commit.changed_counts));
-            let some = left.split_off(left.len().saturating_sub(COUNTS_WRITTEN_MAX));
-            let is_last = left.is_empty();
-            let written = match is_barred {
-                false => self.write_some_counts(&mut commit, &some, &mut first, is_last),
-                true => Ok(()),
-            };
-            if is_barred || written.is_err() {
-                // They still differ, as their flags say: nobody else has put them into the list.
-                commit.changed_counts.extend(some);
-                commit.changed_counts.append(left);
-                return written;
-            }
-            if is_last {
-                return Ok(());
-            }
+        self.pipeline.set_published(seq);
+        let awaited = self.pending.is_used();
+        if awaited {
+            self.pending.remove(seq, effect.batch());
         }
-    }
-
-    fn write_some_counts(
-        &self,
-        commit: &mut CommitState,
-        some: &[(TableId, Arc<CollectionShared>)],
-        first: &mut Option<Seq>,
-        is_last: bool,
-    ) -> Result<(), StorageError> {
-        let names_from = match self.options.journal {
-            true => self.log.first_seq(),
-            false => self.last_seq().next(),
-        };
-        let live = some
-            .iter()
-            .filter(|(_, shared)| !shared.dropped.load(Ordering::Relaxed));
-        let counts: Vec<_> = live
-            .map(|(table, shared)| {
-                let (count, bytes) = (&shared.count, &shared.data_bytes);
-                (*table, count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
-            })
-            .collect();
-        // One operation: the entry has the next place.
-        let (seq, time) = (self.log.last_seq().next(), self.next_time(commit));
-        let as_of = is_last.then(|| first.unwrap_or(seq));
-        let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
-        entry.statistics(as_of, names_from, &counts);
-        let place = (seq, time.cluster);
-        effect.statistics(self, place, (as_of, names_from), counts.iter().copied());
-        self.commit_under(commit, &mut entry, effect)?;
-        for (_, shared) in some {
-            shared.counts_changed.store(false, Ordering::Relaxed);
-        }
-        first.get_or_insert(seq);
-        commit.counts_written = seq;
-        if let Some(as_of) = as_of {
-            commit.counted_at = as_of;
+        effect.install(self, applied);
+        if awaited {
+            self.pipeline.wake();
         }
         Ok(())
     }
+
+    /// Entries up to `seq` stay: applies them. Where this server decides alone there is nothing to do.
+    ///
+    /// Errors: those of a storage that has stopped.
+    pub fn commit_to(&self, seq: Seq) -> Result<(), StorageError> {
+        self.pipeline.committed.fetch_max(seq.0, Ordering::AcqRel);
+        let mut applied = self.pipeline.applying.lock();
+        self.apply_committed(&mut applied)
+    }
+
+    /// Waits until an entry has taken effect, as long as the operation may: its end is [`StorageError::Interrupted`], and
+    /// says nothing of the entry, which goes its way.
+    pub fn wait_applied(&self, op: &Operation, seq: Seq) -> Result<(), StorageError> {
+        self.wait_published(seq, &|| Ok(op.check_now()?))
+    }
+
+    /// Waits until all that has been proposed so far has taken effect, as long as `go_on` answers no error.
+    pub(crate) fn settle(&self, go_on: &dyn Fn() -> Result<(), StorageError>) -> Result<(), StorageError> {
+        let last = {
+            let mut applied = self.pipeline.applying.lock();
+            self.apply_committed(&mut applied)?;
+            self.pipeline.queue.lock().back().map(|proposed| proposed.seq)
+        };
+        last.map_or(Ok(()), |last| self.wait_published(last, go_on))
+    }
+
+    fn wait_published(&self, seq: Seq, go_on: &dyn Fn() -> Result<(), StorageError>) -> Result<(), StorageError> {
+        let pipeline = &self.pipeline;
+        if pipeline.published() >= seq {
+            return Ok(());
+        }
+        let mut waiting = pipeline.waiting.lock();
+        pipeline.waiters.fetch_add(1, Ordering::SeqCst);
+        let result = loop {
+            if pipeline.published() >= seq {
+                break Ok(());
+            }
+            if let Err(error) = go_on().and_then(|()| self.check_running()) {
+                break Err(error);
+            }
+            pipeline.advanced.wait_for(&mut waiting, WAIT_SLICE);
+        };
+        pipeline.waiters.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
 }
+
+#[cfg(test)]
+#[path = "commit_tests.rs"]
+mod tests;

@@ -119,6 +119,8 @@ impl Storage {
                 }
             }
             let Some(shared) = taken else {
+                // A writer that gave up waiting holds no lock any more, and what it proposed is still under way.
+                self.settle(&|| Ok(op.check_now()?))?;
                 return Ok((turn, guards));
             };
             // The turn first: nobody is to wait for it while this waits.

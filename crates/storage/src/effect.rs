@@ -8,13 +8,14 @@
 
 use crate::apply::Definition;
 use crate::catalog::rows::{self, CATALOG, CollectionRow, Meta, STATISTICS};
+use crate::commit::Applied;
 use crate::diff;
 use crate::entry::{ClusterTime, EntryHeader, EntryOp, EntryReader, NewVersion};
 use crate::error::duplicate_key;
 use crate::index_keys::{IndexWrites, owner};
 use crate::limits::FORGOTTEN_NAMES_MAX;
 use crate::overlay::Overlay;
-use crate::storage::{CommitState, Storage};
+use crate::storage::Storage;
 use crate::{Collection, Index, Namespace, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
@@ -30,7 +31,7 @@ pub(crate) trait Evaluation {
     fn lock_unique(&mut self, writes: &IndexWrites) -> Result<(), StorageError>;
 
     /// A row in its newest version, those of `overlay` included.
-    fn row(&self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
+    fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
 
     /// Bytes of memory that index rows may take.
     fn row_bytes_left(&self) -> u64;
@@ -54,7 +55,7 @@ impl Evaluation for Replay {
         u64::MAX
     }
 
-    fn row(&self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+    fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         overlay.get(self.0.as_ref(), table, key)
     }
 }
@@ -79,6 +80,8 @@ pub(crate) struct Effect {
     definitions: Vec<(Definition, Seq)>,
     /// Names of tables that are no longer needed.
     forgotten_names: Vec<(TableId, Seq)>,
+    /// All counts have been written down: what has changed since is told by the entries from behind this one on.
+    counted_at: Option<Seq>,
 }
 
 impl Effect {
@@ -236,6 +239,7 @@ impl Effect {
         if let Some(as_of) = as_of {
             batch.put(STATISTICS, rows::AS_OF_KEY, rows::as_of_row(as_of, time));
         }
+        self.counted_at = as_of;
         self.forgotten_names = storage.catalog.former_names_before(names_from, FORGOTTEN_NAMES_MAX);
         for (table, until) in &self.forgotten_names {
             batch.delete(CATALOG, rows::former_name_key(*table, *until));
@@ -258,14 +262,20 @@ impl Effect {
         &self.overlay.batch
     }
 
-    /// Changes what is kept in memory. Under the commit mutex, when the batch has been published: what it shows to others
-    /// changes in the order of the log.
-    pub(crate) fn install(self, storage: &Storage, commit: &mut CommitState) {
+    /// What it changes in the counts: table, documents, bytes.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (TableId, i64, i64)> {
+        let of = |effect: &CollectionEffect| (effect.collection.table(), effect.count, effect.bytes);
+        self.collections.iter().map(of)
+    }
+
+    /// Changes what is kept in memory. By who applies, when the batch has been published: what it shows to others changes in
+    /// the order of the log.
+    pub(crate) fn install(self, storage: &Storage, applied: &mut Applied) {
         for (index, places) in &self.multikey {
             index.multikey_logged(places);
         }
         for effect in &self.collections {
-            effect.install(commit);
+            effect.install(applied);
         }
         for (definition, seq) in self.definitions {
             storage.install_definition(definition, seq);
@@ -273,6 +283,7 @@ impl Effect {
         if !self.forgotten_names.is_empty() {
             storage.catalog.forget_names(&self.forgotten_names);
         }
+        applied.counted_at = self.counted_at.unwrap_or(applied.counted_at);
     }
 
     /// Adds the operations of an entry to what it does to the state of `replay`. Of a chain, every entry in turn, each with
@@ -404,7 +415,7 @@ impl Effect {
     /// The version of a record before the operation. It must be there, or must not.
     fn old_version(
         &mut self,
-        replay: &Replay,
+        replay: &mut Replay,
         collection: &Collection,
         id: RecordId,
         exists: bool,
@@ -474,12 +485,12 @@ impl Effect {
 }
 
 impl CollectionEffect {
-    fn install(&self, commit: &mut CommitState) {
+    fn install(&self, applied: &mut Applied) {
         let shared = &self.collection.shared;
         if self.count != 0 || self.bytes != 0 {
             shared.count.fetch_add(self.count, Ordering::AcqRel);
             shared.data_bytes.fetch_add(self.bytes, Ordering::AcqRel);
-            commit.counts_changed(&self.collection);
+            applied.counts_changed(&self.collection);
         }
         if self.last_inserted > RecordId::default() {
             // Who logged the insert took the id himself.

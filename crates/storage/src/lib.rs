@@ -4,8 +4,9 @@
 //! no commands, no query operators (a partial index's filter comes compiled, as a [`Predicate`]) and no files: the log
 //! (`oplog`) and the engine keep what it gives them.
 //!
-//! Reading the source: `storage.rs` is what everything shares; `write.rs` evaluates changes under locks and `commit.rs`
-//! takes them into log and engine; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs`
+//! Reading the source: `storage.rs` is what everything shares; `write.rs` evaluates changes under locks; `commit.rs` gives
+//! them their place in the log and takes them into the engine once they stay, `pending.rs` tells of them until then;
+//! `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs`
 //! what an update changed; `effect.rs` is what an entry does, for those who write it and for `recovery.rs`, which reads it
 //! back; `ddl.rs`, `build.rs` and `apply.rs` change definitions; `backup.rs` pins what is to be copied; `locks/` is
 //! `docs/locks.md` in code.
@@ -22,6 +23,7 @@ mod catalog;
 mod checkpoint;
 mod commit;
 mod consistency;
+mod counts;
 mod ddl;
 mod diff;
 mod effect;
@@ -34,6 +36,7 @@ mod memory;
 mod namespace;
 mod operation;
 mod overlay;
+mod pending;
 mod read;
 mod record;
 mod recovery;

@@ -6,6 +6,7 @@
 use crate::LockMode;
 use crate::locks::LockKey;
 use crate::memory::{MemoryAccount, MemoryBudget};
+use engine::Seq;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -79,6 +80,8 @@ pub struct Operation {
     /// The lock a unit of this operation met and could not wait for: the next unit waits for it first.
     pub(crate) awaited: Mutex<Option<LockKey>>,
     pub(crate) has_awaited: AtomicBool,
+    /// The last entry of which it has seen something before it took effect.
+    observed: AtomicU64,
 }
 
 impl Operation {
@@ -101,6 +104,7 @@ impl Operation {
             locks_held: Arc::default(),
             awaited: Mutex::new(None),
             has_awaited: AtomicBool::new(false),
+            observed: AtomicU64::new(0),
         }
     }
 
@@ -183,6 +187,16 @@ impl Operation {
 
     fn now(&self) -> i64 {
         self.clock.monotonic().as_millis() as i64
+    }
+
+    /// It has seen something of an entry that has not taken effect yet.
+    pub(crate) fn observe(&self, seq: Seq) {
+        self.observed.fetch_max(seq.0, Ordering::Relaxed);
+    }
+
+    /// Its client may be told what it saw when this entry has taken effect: [`crate::Storage::wait_applied`].
+    pub fn observed(&self) -> Seq {
+        Seq(self.observed.load(Ordering::Relaxed))
     }
 
     /// The clock the operation measures with.

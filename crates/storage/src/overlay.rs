@@ -39,7 +39,7 @@ fn is(op: &Op, table: TableId, key: &[u8]) -> bool {
 
 impl Overlay {
     /// What the batch does to a key: `None` nothing, `Some(None)` removes it.
-    fn find(&mut self, table: TableId, key: &[u8]) -> Option<Option<&Bytes>> {
+    pub(crate) fn find(&mut self, table: TableId, key: &[u8]) -> Option<Option<&Bytes>> {
         let ops = self.batch.ops();
         let at = if ops.len() < INDEX_FROM {
             ops.iter().rposition(|op| is(op, table, key))?

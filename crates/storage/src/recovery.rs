@@ -78,7 +78,7 @@ impl Storage {
 
     pub(crate) fn recover(&self) -> Result<(), StorageError> {
         let durable = self.engine.durable_seq();
-        self.published.store(durable.0, Ordering::Release);
+        self.pipeline.set_published(durable);
         let mut next_table = self.definitions.lock();
         let is_new = !self.engine.tables()?.iter().any(|(table, _)| *table == CATALOG);
         let mut found = match is_new {
@@ -89,11 +89,8 @@ impl Storage {
             },
             false => self.load_catalog(durable)?,
         };
-        {
-            let mut commit = self.commit.lock();
-            commit.counted_at = found.counted.0;
-            commit.saw_time(found.counted.1);
-        }
+        self.pipeline.applying.lock().counted_at = found.counted.0;
+        self.pipeline.order.lock().saw_time(found.counted.1);
         let last = self.log.last_seq();
         if last > durable {
             self.report_progress(RecoveryProgress::Started { durable, last });
@@ -106,15 +103,16 @@ impl Storage {
         if (is_new && entries == 0) || found.meta.format < FORMAT_VERSION {
             let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
             entry.initialise();
-            let mut commit = self.commit.lock();
-            let (seq, time) = (self.log.last_seq().next(), self.next_time(&commit));
+            let mut order = self.pipeline.order.lock();
+            let mut applied = self.pipeline.applying.lock();
+            let (seq, time) = (self.log.last_seq().next(), self.next_time(&order));
             entry.statistics(Some(seq), Seq::ZERO, &[]);
             effect.initialise(FORMAT_VERSION, &mut found.meta);
             let place = (seq, time.cluster);
             effect.statistics(self, place, (Some(seq), Seq::ZERO), std::iter::empty());
-            self.commit_under(&mut commit, &mut entry, effect)?;
-            (commit.counted_at, commit.counts_written) = (seq, seq);
-            for (_, shared) in commit.changed_counts.drain(..) {
+            self.propose_under(&mut order, &mut applied, &mut entry, effect)?;
+            order.counts_proposed = seq;
+            for (_, shared) in applied.changed_counts.drain(..) {
                 shared.counts_changed.store(false, Ordering::Relaxed);
             }
         }
@@ -149,7 +147,7 @@ impl Storage {
                 self.replay_unit(seq, &unit, found)?;
             }
             entries += 1;
-            self.commit.lock().log_bytes += length;
+            self.pipeline.order.lock().log_bytes += length;
             self.figures.replayed_entries.store(entries, Ordering::Relaxed);
             let now = self.env.clock.monotonic();
             if now.saturating_sub(reported) >= REPORT_PERIOD {
@@ -171,25 +169,20 @@ impl Storage {
         }
         // What it pins could not be pruned by the engine while applying.
         drop(replay);
-        self.engine.apply(effect.batch(), seq)?;
-        self.engine.publish(seq);
-        self.published.store(seq.0, Ordering::Release);
-        let mut commit = self.commit.lock();
         for entry in unit {
-            commit.saw_time(EntryReader::new(seq, entry)?.header().time.cluster);
+            let time = EntryReader::new(seq, entry)?.header().time.cluster;
+            self.pipeline.order.lock().saw_time(time);
         }
-        effect.install(self, &mut commit);
-        Ok(())
+        self.enter(&mut self.pipeline.applying.lock(), seq, effect)
     }
 
     /// Takes in what a unit that the engine has changed in the counts since they were written down. Of collections that are
     /// gone at the engine's mark nobody asks.
     fn count_unit(&self, seq: Seq, unit: &[Bytes], counted_later: &HashMap<TableId, Seq>) -> Result<(), StorageError> {
         let mut effect = Effect::default();
-        let mut commit = self.commit.lock();
         for entry in unit {
             let mut reader = EntryReader::new(seq, entry)?;
-            commit.saw_time(reader.header().time.cluster);
+            self.pipeline.order.lock().saw_time(reader.header().time.cluster);
             while let Some(op) = reader.next_op()? {
                 let (table, count, bytes) = match op {
                     EntryOp::Insert { table, document, .. } => (table, 1, document.as_bytes().len() as i64),
@@ -215,7 +208,7 @@ impl Storage {
                 }
             }
         }
-        effect.install(self, &mut commit);
+        effect.install(self, &mut self.pipeline.applying.lock());
         Ok(())
     }
 

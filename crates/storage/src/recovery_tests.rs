@@ -570,7 +570,7 @@ fn cluster_time_never_falls() {
     let mut seen = ClusterTime::default();
     for round in 0..6 {
         storage.put(&op, "c", rawdoc! { "_id": round }).unwrap();
-        let time = storage.commit.lock().cluster_time;
+        let time = storage.pipeline.order.lock().cluster_time;
         assert!(time > seen && time.0 >> 32 == 1_700_000_000, "{time:?} after {seen:?}");
         seen = time;
         match round % 3 {
@@ -583,9 +583,9 @@ fn cluster_time_never_falls() {
             _ => storage.close(true).unwrap(),
         }
         if round % 3 > 0 {
-            seen = seen.max(storage.commit.lock().cluster_time);
+            seen = seen.max(storage.pipeline.order.lock().cluster_time);
             storage = machine.open().unwrap();
-            assert_eq!(storage.commit.lock().cluster_time, seen);
+            assert_eq!(storage.pipeline.order.lock().cluster_time, seen);
         }
     }
 }

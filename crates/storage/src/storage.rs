@@ -1,13 +1,14 @@
 //! The storage layer as a whole: what is shared by all operations, and the way in.
 //!
-//! Invariants: entries are appended, applied and published one at a time under `commit`, so `Seq` order is apply order;
-//! `published` is the newest published `Seq`; after a failure of log or engine nothing is written any more.
+//! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or engine
+//! nothing is written any more.
 
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::checkpoint::Checkpointer;
-use crate::entry::ClusterTime;
+use crate::commit::Pipeline;
 use crate::locks::{Held, LockCounts, LockTable};
+use crate::pending::Pending;
 use crate::stats::Figures;
 use crate::ttl::TtlMonitor;
 use crate::write::WriteUnit;
@@ -102,6 +103,9 @@ pub struct StorageOptions {
     pub on_checkpoint_failure: Option<CheckpointFailureHandler>,
     /// Told of what TTL passes leave.
     pub on_ttl_failure: Option<TtlFailureHandler>,
+    /// What this server appends to the log stays there. Else an entry takes effect when [`Storage::commit_to`] says that it
+    /// does, which whoever decides about the log with others has to call.
+    pub decides_alone: bool,
     /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work, and
     /// interrupted index builds end within `open`.
     pub background: bool,
@@ -120,24 +124,10 @@ impl StorageOptions {
             on_progress: None,
             on_checkpoint_failure: None,
             on_ttl_failure: None,
+            decides_alone: true,
             background: true,
         }
     }
-}
-
-/// What only one thread at a time may do, see [`Storage::commit_effect`].
-#[derive(Default)]
-pub(crate) struct CommitState {
-    /// Log bytes since the last checkpoint.
-    pub(crate) log_bytes: u64,
-    /// Of the last entry.
-    pub(crate) cluster_time: ClusterTime,
-    /// Collections whose counts differ from those in the statistics table, each once.
-    pub(crate) changed_counts: Vec<(TableId, Arc<CollectionShared>)>,
-    /// What the statistics table lacks is told by the entries from behind this one on.
-    pub(crate) counted_at: Seq,
-    /// The last entry that wrote counts down.
-    pub(crate) counts_written: Seq,
 }
 
 /// See the module.
@@ -149,12 +139,12 @@ pub struct Storage {
     pub(crate) catalog: Catalog,
     pub(crate) locks: LockTable,
     pub(crate) lock_counts: LockCounts,
-    pub(crate) commit: Mutex<CommitState>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) pending: Pending,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
     pub(crate) unblocked: Condvar,
     sync_period_ms: AtomicU64,
-    pub(crate) published: AtomicU64,
     /// Held by one data-definition operation at a time; holds the next table id.
     pub(crate) definitions: Mutex<u32>,
     /// Counts changes of definitions; `definitions_changed` tells of them.
@@ -195,12 +185,12 @@ impl Storage {
             catalog: Catalog::default(),
             locks: LockTable::new(),
             lock_counts: LockCounts::default(),
-            commit: Mutex::default(),
+            pipeline: Pipeline::new(),
+            pending: Pending::new(!options.decides_alone),
             barriers: AtomicU32::new(0),
             unblocked: Condvar::new(),
             sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),
             options,
-            published: AtomicU64::new(0),
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
             definition_changes: Mutex::default(),
             definitions_changed: Condvar::new(),
@@ -216,6 +206,9 @@ impl Storage {
             storage.engine.set_write_ahead(write_ahead(storage.log.clone()));
         }
         storage.recover()?;
+        if !storage.options.decides_alone {
+            storage.pipeline.await_commits();
+        }
         storage.resume_index_builds()?;
         if storage.options.background {
             storage.start_background();
@@ -343,7 +336,7 @@ impl Storage {
 
     /// The last log entry published.
     pub fn last_seq(&self) -> Seq {
-        Seq(self.published.load(Ordering::Acquire))
+        self.pipeline.published()
     }
 
     /// Acquisitions of locks since the start.
@@ -368,9 +361,17 @@ impl Storage {
 
     /// Whether writing is possible at all.
     pub(crate) fn check_running(&self) -> Result<(), StorageError> {
+        self.check_not_stopped()?;
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(StorageError::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether log and engine work. Closing takes what is committed to its end.
+    pub(crate) fn check_not_stopped(&self) -> Result<(), StorageError> {
         match self.stopped.get() {
             Some(reason) => Err(StorageError::Stopped(reason.clone())),
-            None if self.closed.load(Ordering::Acquire) => Err(StorageError::Closed),
             None => Ok(()),
         }
     }

@@ -84,13 +84,7 @@ impl Machine {
             Path::new("/db/inMemory"),
             InMemoryOptions::default(),
         )?);
-        let mut log = LogOptions::new("/db/journal");
-        log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
-        log.background = false;
-        (log.mode, log.engine_ahead) = match self.journal {
-            true => (LogMode::On, EngineAhead::Refuse),
-            false => (LogMode::Off, EngineAhead::BeginBehind),
-        };
+        let log = self.log_options();
         let durable = engine::Engine::durable_seq(engine.as_ref());
         let log = Arc::new(Log::open(&env, log, durable).map_err(StorageError::Log)?);
         self.found.store(log.last_seq().max(durable).0, Ordering::SeqCst);
@@ -100,6 +94,17 @@ impl Machine {
         options.sync_period = Duration::ZERO;
         change(&mut options);
         Storage::open(env, engine, log, options)
+    }
+
+    pub(crate) fn log_options(&self) -> LogOptions {
+        let mut log = LogOptions::new("/db/journal");
+        log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
+        log.background = false;
+        (log.mode, log.engine_ahead) = match self.journal {
+            true => (LogMode::On, EngineAhead::Refuse),
+            false => (LogMode::Off, EngineAhead::BeginBehind),
+        };
+        log
     }
 
     pub(crate) fn operation(&self) -> Operation {

@@ -111,7 +111,7 @@ impl Storage {
         let guard = self.existing(op, ns, LockMode::IntentShared)?;
         let (view, counted) = {
             // Counts change under it, when what they count is published.
-            let _commit = self.commit.lock();
+            let _applying = self.pipeline.applying.lock();
             (self.read()?, Counted::of(&guard))
         };
         let mut report = ValidateReport::default();
@@ -151,7 +151,7 @@ impl Storage {
                 }
             }
         }
-        let mut commit = self.commit.lock();
+        let mut applied = self.pipeline.applying.lock();
         let shared = &collection.shared;
         shared
             .count
@@ -159,7 +159,7 @@ impl Storage {
         shared
             .data_bytes
             .fetch_add(found.bytes - counted.bytes, Ordering::AcqRel);
-        commit.counts_changed(collection);
+        applied.counts_changed(collection);
     }
 
     fn verify_table(&self, table: TableId, report: &mut ValidateReport) -> Result<(), StorageError> {

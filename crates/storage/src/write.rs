@@ -2,8 +2,8 @@
 //!
 //! A unit gathers changes against the newest state and its own earlier changes. Everything that can fail does so while it
 //! is gathered, under locks: what is committed has been checked and its engine batch is complete, index rows included.
-//! Commit then takes one log entry and one batch through the short commit mutex: append (a copy in memory), apply (in
-//! memory), publish. Nothing is visible before; a unit that is dropped leaves nothing behind.
+//! Commit then takes one log entry and one effect through `commit.rs`. Nothing is visible before; a unit that is dropped
+//! leaves nothing behind.
 //!
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
@@ -194,7 +194,7 @@ impl<'a> WriteUnit<'a> {
     }
 
     /// Takes the changes into the log and the engine, as one entry and one batch, visible as a whole on return. Gives the
-    /// locks back. Without changes it answers the newest published `Seq`.
+    /// locks back, once the entry has its place in the log. Without changes it answers the newest published `Seq`.
     ///
     /// Errors: the log has no room ([`StorageError::OutOfSpace`]) or has stopped; nothing has happened then. An engine that
     /// fails after the log took the entry stops the storage: whether the entry survives is only known after a restart.
@@ -206,8 +206,14 @@ impl<'a> WriteUnit<'a> {
         self.finish();
         // What it pins could not be pruned by the engine while applying.
         self.evaluator.snapshot = None;
-        let seq = storage.commit_effect(&mut self.entry, std::mem::take(&mut self.effect))?;
+        let effect = std::mem::take(&mut self.effect);
+        let seq = storage.propose(&mut self.entry, |_| effect)?;
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
+        // Whoever changes the same rows next finds them pending. Capped collections count what is applied.
+        if !self.touched.iter().any(|touched| touched.guard.is_capped().is_some()) {
+            self.evaluator.release_from(0);
+        }
+        storage.wait_applied(self.evaluator.op, seq)?;
         Ok(seq)
     }
 
@@ -435,8 +441,19 @@ impl Evaluation for Evaluator<'_> {
         Ok(())
     }
 
-    fn row(&self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        overlay.get(self.snapshot().as_ref(), table, key)
+    fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        if let Some(own) = overlay.find(table, key) {
+            return Ok(own.cloned());
+        }
+        if self.storage.pending.is_used() {
+            if let Some((seq, value)) = self.storage.pending.get(table, key) {
+                self.op.observe(seq);
+                return Ok(value);
+            }
+            // What was pending a moment ago has been published: only a snapshot taken from here on is sure to have it.
+            self.refresh_snapshot()?;
+        }
+        Ok(self.snapshot().get(table, key)?)
     }
 }
 

@@ -22,11 +22,11 @@ pub(crate) struct CollectionShared {
     pub(crate) next_record: AtomicU64,
     /// The next record comes after those that were there when the collection was opened.
     pub(crate) next_is_known: AtomicBool,
-    /// Exact; changed under the commit mutex.
+    /// Exact; changed by who applies.
     pub(crate) count: AtomicI64,
-    /// Exact; changed under the commit mutex.
+    /// Exact; changed by who applies.
     pub(crate) data_bytes: AtomicI64,
-    /// The counts differ from those in the statistics table. Under the commit mutex.
+    /// The counts differ from those in the statistics table. For who applies.
     pub(crate) counts_changed: AtomicBool,
     /// Of a capped one.
     pub(crate) tail: Option<Arc<CappedTail>>,

@@ -1,0 +1,318 @@
+use crate::testing::*;
+use crate::{RecordId, Storage, StorageError};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use engine::Seq;
+use oplog::Log;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use vfs::{Random, SeededRandom};
+
+const COUNTERS: u64 = 3;
+
+fn seed() -> u64 {
+    let given = std::env::var("TENON_COMMIT_SEED").ok();
+    let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        let mut bytes = [0; 8];
+        vfs::SystemRandom::new().fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    });
+    println!("TENON_COMMIT_SEED={seed}");
+    seed
+}
+
+fn pick(random: &SeededRandom, below: u64) -> u64 {
+    let mut bytes = [0; 8];
+    random.fill(&mut bytes);
+    u64::from_le_bytes(bytes) % below
+}
+
+/// Adds 1 to a counter.
+fn count(storage: &Arc<Storage>, op: &crate::Operation, id: RecordId) -> Result<(), StorageError> {
+    let guard = storage.locked(op, "c");
+    loop {
+        let mut unit = storage.begin_write(op);
+        let old = unit.lock_record(&guard, id)?.expect("counters are never deleted");
+        let old = RawDocument::from_bytes(old.as_ref()).unwrap();
+        let mut new = RawDocumentBuf::new();
+        for (name, value) in old.iter().flatten() {
+            match name.as_str() {
+                "n" => new.append(name, value.as_i64().unwrap() + 1),
+                _ => new.append(name, value),
+            }
+        }
+        match unit.update(&guard, id, old, &new) {
+            Ok(()) => return unit.commit().map(drop),
+            Err(StorageError::WouldWait) => {}
+            Err(other) => return Err(other),
+        }
+    }
+}
+
+fn counter_of(storage: &Arc<Storage>, id: RecordId) -> i64 {
+    let all = storage.all("c");
+    let (_, document) = all.iter().find(|(found, _)| *found == id).unwrap();
+    document.get_i64("n").unwrap()
+}
+
+/// A client that is there until it ends, by whatever.
+struct Present<'a>(&'a AtomicU64);
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What happened in [`busy_hour`].
+struct Outcome {
+    machine: Machine,
+    storage: Arc<Storage>,
+    counters: Vec<RecordId>,
+    /// Additions to each counter that were answered.
+    answered: Vec<u64>,
+    /// Documents of thread `t` that were answered: `(t, n)`.
+    inserted: Vec<(u64, u64)>,
+    /// Operations that saw something pending.
+    observers: u64,
+}
+
+/// Four clients write while somebody else decides when entries stay, in steps of any length. At the end a tail may be left
+/// that was never decided about.
+fn busy_hour(seed: u64, rounds: u64, commits_all: bool) -> Outcome {
+    let machine = Machine::new(seed);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let (present, observers) = (AtomicU64::new(5), AtomicU64::new(0));
+    let (mut counters, mut answered, mut inserted) = (Vec::new(), vec![0; COUNTERS as usize], Vec::new());
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| {
+            let random = SeededRandom::new(seed ^ 1);
+            while present.load(Ordering::SeqCst) > 0 {
+                let (published, last) = (storage.last_seq().0, storage.log().last_seq().0);
+                storage
+                    .commit_to(Seq(published + pick(&random, last - published + 1)))
+                    .unwrap();
+                if pick(&random, 3) == 0 {
+                    std::thread::sleep(Duration::from_micros(pick(&random, 300)));
+                }
+            }
+        });
+        let maker = Present(&present);
+        let op = machine.operation();
+        storage.make(&op, "c", rawdoc! {});
+        let unique = index("u_1", rawdoc! { "u": 1 }, rawdoc! { "unique": true });
+        storage.create_indexes(&op, &ns("c"), &[unique]).unwrap();
+        storage.make(&op, "capped", rawdoc! { "capped": true, "size": 100_000, "max": 7 });
+        for n in 0..COUNTERS {
+            let document = rawdoc! { "_id": format!("counter{n}"), "u": format!("counter{n}"), "n": 0_i64 };
+            counters.push(storage.put(&op, "c", document).unwrap());
+        }
+        let clients: Vec<_> = (0..4)
+            .map(|thread: u64| {
+                let (storage, machine, counters) = (&storage, &machine, &counters);
+                let (present, observers) = (&present, &observers);
+                scope.spawn(move || {
+                    let _present = Present(present);
+                    let random = SeededRandom::new(seed ^ (thread + 2));
+                    let (mut answered, mut inserted) = (vec![0; COUNTERS as usize], Vec::new());
+                    for n in 0..rounds {
+                        let op = machine.operation();
+                        match pick(&random, 10) {
+                            0..5 => {
+                                let which = pick(&random, COUNTERS);
+                                count(storage, &op, counters[which as usize]).unwrap();
+                                answered[which as usize] += 1;
+                            }
+                            5..8 => {
+                                // Half of the keys are another client's, too.
+                                let u = if n % 2 == 0 {
+                                    n as i64
+                                } else {
+                                    (thread * 100_000 + n) as i64
+                                };
+                                let document = rawdoc! { "_id": (thread * 1_000_000 + n) as i64, "u": u };
+                                match storage.put(&op, "c", document) {
+                                    Ok(_) => inserted.push((thread, n)),
+                                    Err(StorageError::DuplicateKey(_)) => {
+                                        // The answer stands on an entry: it may be told when that has taken effect.
+                                        storage.wait_applied(&op, op.observed()).unwrap();
+                                        let taken =
+                                            storage.all("c").iter().any(|(_, d)| d.get_i64("u").ok() == Some(u));
+                                        assert!(taken, "the key {u} is somebody's");
+                                    }
+                                    Err(other) => panic!("{other}"),
+                                }
+                            }
+                            8 => {
+                                storage
+                                    .put(&op, "capped", rawdoc! { "_id": (thread * 1_000_000 + n) as i64 })
+                                    .unwrap();
+                            }
+                            _ => {
+                                let view = storage.read().unwrap();
+                                assert!(view.seq() <= storage.last_seq());
+                                assert!(storage.all("capped").len() <= 7, "more than the cap");
+                            }
+                        }
+                        observers.fetch_add(u64::from(op.observed() > Seq::ZERO), Ordering::SeqCst);
+                    }
+                    (answered, inserted)
+                })
+            })
+            .collect();
+        drop(maker);
+        for client in clients {
+            let (theirs, documents) = client.join().unwrap();
+            answered.iter_mut().zip(theirs).for_each(|(sum, n)| *sum += n);
+            inserted.extend(documents);
+        }
+        committer.join().unwrap();
+    });
+    if commits_all {
+        storage.commit_to(storage.log().last_seq()).unwrap();
+    }
+    let observers = observers.into_inner();
+    Outcome {
+        machine,
+        storage,
+        counters,
+        answered,
+        inserted,
+        observers,
+    }
+}
+
+#[test]
+fn writers_build_on_what_is_not_committed_yet_and_nothing_is_lost() {
+    let seed = seed();
+    let Outcome {
+        machine,
+        storage,
+        counters,
+        answered,
+        inserted,
+        observers,
+    } = busy_hour(seed, 400, true);
+    assert!(observers > 0, "nobody met a pending row: the test shows nothing");
+    assert_eq!(storage.pending.len(), 0, "rows left that are applied");
+    assert_eq!(storage.stats().locks_held, 0);
+    let op = machine.operation();
+    storage.assert_valid(&op, "c");
+    storage.assert_valid(&op, "capped");
+    assert_eq!(storage.all("capped").len(), 7);
+    for (counter, answered) in counters.iter().zip(&answered) {
+        assert_eq!(
+            counter_of(&storage, *counter),
+            *answered as i64,
+            "additions to {counter:?}"
+        );
+    }
+    assert_eq!(storage.all("c").len() as u64, COUNTERS + inserted.len() as u64);
+
+    // What was applied by those who wrote is what the log says when it is read from its beginning.
+    let (before, capped) = (storage.all("c"), storage.all("capped"));
+    storage.log().flush().unwrap();
+    drop(storage);
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    assert_eq!((storage.all("c"), storage.all("capped")), (before, capped));
+    storage.assert_valid(&op, "c");
+}
+
+/// A server that loses the others' trust loses what was not decided, and only that.
+#[test]
+fn what_was_answered_outlives_a_tail_that_is_cut_off() {
+    let seed = seed();
+    let outcome = busy_hour(seed, 150, false);
+    let (machine, storage) = (outcome.machine, outcome.storage);
+    let committed = storage.last_seq();
+    // Proposed, and never committed: nobody is answered, and no reader sees it.
+    let op = machine.operation();
+    let before = storage.all("c");
+    std::thread::scope(|scope| {
+        let tail: Vec<_> = (0..3)
+            .map(|n: i64| {
+                let (storage, op) = (&storage, machine.operation());
+                let kill = op.kill_handle();
+                let client = scope.spawn(move || storage.put(&op, "c", rawdoc! { "_id": -1 - n, "u": -1 - n }));
+                (kill, client)
+            })
+            .collect();
+        while storage.log().last_seq().0 < committed.0 + 3 {
+            std::thread::yield_now();
+        }
+        assert_eq!(storage.all("c"), before, "a reader sees what is not committed");
+        for (kill, client) in tail {
+            kill.set(crate::Interrupted::Killed);
+            assert!(matches!(client.join().unwrap(), Err(StorageError::Interrupted(_))));
+        }
+    });
+    // A change of definitions waits for them, and is given up like any other.
+    let late = machine.operation();
+    late.kill();
+    assert!(matches!(
+        storage.drop_collection(&late, &ns("c")),
+        Err(StorageError::Interrupted(_))
+    ));
+    storage.log().flush().unwrap();
+    drop(storage);
+    machine.fs.crash();
+    machine.fs.restart();
+    {
+        let log = Log::open(&machine.env(), machine.log_options(), Seq::ZERO).unwrap();
+        log.truncate(committed.next()).unwrap();
+        log.flush().unwrap();
+        log.close().unwrap();
+    }
+    let storage = machine.open().unwrap();
+    assert_eq!(storage.all("c"), before);
+    for (counter, answered) in outcome.counters.iter().zip(&outcome.answered) {
+        assert_eq!(
+            counter_of(&storage, *counter),
+            *answered as i64,
+            "additions to {counter:?}"
+        );
+    }
+    assert_eq!(before.len() as u64, COUNTERS + outcome.inserted.len() as u64);
+    storage.assert_valid(&op, "c");
+}
+
+/// Counts are those of the entry's place in the log, whatever of what is before it has taken effect.
+#[test]
+fn counts_are_written_down_beside_writes_that_wait() {
+    let machine = Machine::new(3);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    std::thread::scope(|scope| {
+        let maker = scope.spawn(|| storage.make(&op, "c", rawdoc! {}));
+        while !maker.is_finished() {
+            storage.commit_to(storage.log().last_seq()).unwrap();
+        }
+        maker.join().unwrap();
+        let place = storage.log().last_seq();
+        let clients: Vec<_> = (0..4)
+            .map(|n| {
+                let (storage, machine) = (&storage, &machine);
+                scope.spawn(move || storage.put(&machine.operation(), "c", rawdoc! { "_id": n }).unwrap())
+            })
+            .collect();
+        while storage.log().last_seq().0 < place.0 + 4 {
+            std::thread::yield_now();
+        }
+        storage.commit_to(Seq(place.0 + 2)).unwrap();
+        storage.write_counts().unwrap();
+        storage.commit_to(storage.log().last_seq()).unwrap();
+        for client in clients {
+            client.join().unwrap();
+        }
+    });
+    storage.engine().checkpoint().unwrap();
+    storage.log().flush().unwrap();
+    drop(storage);
+    machine.fs.crash();
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    assert_eq!(storage.catalog().collection(&ns("c")).unwrap().count(), 4);
+    storage.assert_valid(&op, "c");
+}
