@@ -1,31 +1,15 @@
 //! Changes of the catalog: from a definition to what the engine is told, and into the catalog in memory.
 
 use crate::catalog::rows::{self, CATALOG, CollectionRow, FORMAT_VERSION, Meta, STATISTICS};
+use crate::definition::Definition;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::storage::Storage;
 use crate::table_options;
-use crate::{Collection, Namespace, StorageError, View};
+use crate::{Collection, StorageError};
 use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// A change of the catalog, ready to be applied and installed.
-pub(crate) enum Definition {
-    /// A collection comes, or its definition changes.
-    PutCollection {
-        row: CollectionRow,
-        collection: Box<Collection>,
-        former: Option<Arc<Collection>>,
-    },
-    /// A collection goes.
-    DropCollection(Arc<Collection>),
-    /// A view comes or changes.
-    PutView(View),
-    /// A view goes.
-    DropView(Namespace),
-}
 
 impl Storage {
     /// Checks a collection's new definition and builds it.

@@ -4,7 +4,7 @@
 //! under way and none begins before the barrier is dropped. Units notice at their first change, where waiting heeds the
 //! operation's deadline; what is past that point waits at its commit.
 
-use crate::commit::Order;
+use crate::pipeline::Order;
 use crate::storage::Storage;
 use crate::{Operation, StorageError};
 use parking_lot::MutexGuard;

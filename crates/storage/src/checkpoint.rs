@@ -3,98 +3,18 @@
 //! A checkpoint makes the engine's published state durable and lets the log drop what it no longer needs. Its cost is the
 //! engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
 
+use crate::background::{Alarm, Thread};
 use crate::storage::Storage;
 use crate::{Interrupted, KillFlag, StorageError};
 use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Engines whose checkpoints write everything get none before the log has grown by this: some seconds of replay, and while
 /// data are loaded each byte is then written about twice instead of once for every small step.
 const ALL_DATA_LOG_BYTES_MIN: u64 = 512 << 20;
-
-/// Wakes and stops a background thread.
-#[derive(Default)]
-pub(crate) struct Alarm {
-    state: Mutex<AlarmState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct AlarmState {
-    rung: bool,
-    stopped: bool,
-}
-
-impl Alarm {
-    /// Ends the current [`Alarm::wait`].
-    pub(crate) fn ring(&self) {
-        self.state.lock().rung = true;
-        self.changed.notify_all();
-    }
-
-    fn stop(&self) {
-        self.state.lock().stopped = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until rung or until `period` has passed (zero: until rung). False when the thread has to end.
-    pub(crate) fn wait(&self, period: Duration) -> bool {
-        let mut state = self.state.lock();
-        while !state.rung && !state.stopped {
-            if period.is_zero() {
-                self.changed.wait(&mut state);
-            } else if self.changed.wait_for(&mut state, period).timed_out() {
-                break;
-            }
-        }
-        state.rung = false;
-        !state.stopped
-    }
-}
-
-struct Thread {
-    handle: JoinHandle<()>,
-    alarm: Option<Arc<Alarm>>,
-    kill: Option<Arc<KillFlag>>,
-}
-
-/// State of checkpoints and of the threads.
-#[derive(Default)]
-pub(crate) struct Checkpointer {
-    alarm: Arc<Alarm>,
-    /// Held during a checkpoint.
-    pub(crate) running: Mutex<()>,
-    /// Bytes of log since the last checkpoint that make one due; 0 before the first commit.
-    due_bytes: AtomicU64,
-    threads: Mutex<Vec<Thread>>,
-}
-
-impl Drop for Checkpointer {
-    /// A storage that was not closed leaves no threads behind. They hold no storage now, and end by themselves.
-    fn drop(&mut self) {
-        for thread in self.threads.get_mut() {
-            if let Some(alarm) = &thread.alarm {
-                alarm.stop();
-            }
-        }
-    }
-}
-
-impl Checkpointer {
-    /// A checkpoint is being taken.
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.is_locked()
-    }
-
-    /// A checkpoint is due.
-    pub(crate) fn wake(&self) {
-        self.alarm.ring();
-    }
-}
 
 impl Storage {
     /// Whether so many bytes of log since the last checkpoint make one due.

@@ -1,135 +1,33 @@
 //! Behind evaluation: propose, commit, apply. The one way into log and engine.
 //!
 //! - *Propose*: the log gives an entry its place, and its effect queues up in the same order ([`Order`]).
-//! - *Commit*: the entry stays. A server that decides alone commits what it proposes; else [`Storage::commit_to`] says so.
-//! - *Apply*: what is committed goes into the engine, is published, and changes what is kept in memory beside the engine
-//!   ([`Applied`]), in the order of the log. Whoever applies works for those behind him in the queue, too.
+//! - *Commit*: the entry stays. A server that decides alone commits what it proposes; else [`Storage::commit_to`] says
+//!   so.
+//! - *Apply*: what is committed goes into the engine, is published, and changes what is kept in memory beside the
+//!   engine ([`Applied`]), in the order of the log. Whoever applies works for those behind him in the queue, too.
 //!
-//! Two mutexes, so that one entry is appended while the one before it is applied. `order` is taken before `applying`, the
-//! queue's own mutex last of all.
+//! Two mutexes, so that one entry is appended while the one before it is applied. `order` is taken before `applying`,
+//! the queue's own mutex last of all.
 //!
-//! Invariants: effects queue up in the order of the log; `published` is the last one applied, and every committed one up to
-//! it has been. A failure of the engine stops the storage: nothing is applied any more.
+//! Invariants: effects queue up in the order of the log; `published` is the last one applied, and every committed one
+//! up to it has been. A failure of the engine stops the storage: nothing is applied any more.
 
+use crate::Operation;
 use crate::StorageError;
 use crate::effect::Effect;
-use crate::entry::{ClusterTime, EntryTime, EntryWriter};
+use crate::entry::{EntryTime, EntryWriter};
 use crate::limits::WAIT_SLICE;
+use crate::pipeline::{Applied, Order, Proposed};
 use crate::storage::Storage;
-use crate::{Collection, Operation, catalog::collection::CollectionShared};
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
-use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// What the next entry's place and time follow from.
-#[derive(Default)]
-pub(crate) struct Order {
-    /// Log bytes since the last checkpoint.
-    pub(crate) log_bytes: u64,
-    /// Of the last entry.
-    pub(crate) cluster_time: ClusterTime,
-    /// The last entry that writes counts down.
-    pub(crate) counts_proposed: Seq,
-}
-
-impl Order {
-    /// Cluster time that others have seen is not given again.
-    pub(crate) fn saw_time(&mut self, time: ClusterTime) {
-        self.cluster_time = self.cluster_time.max(time);
-    }
-}
-
-/// What changes as entries take effect.
-#[derive(Default)]
-pub(crate) struct Applied {
-    /// Collections whose counts differ from those in the statistics table, each once.
-    pub(crate) changed_counts: Vec<(TableId, Arc<CollectionShared>)>,
-    /// What the statistics table lacks is told by the entries from behind this one on.
-    pub(crate) counted_at: Seq,
-}
-
-impl Applied {
-    /// The counts of a collection differ from those written down last. Free when that was known.
-    pub(crate) fn counts_changed(&mut self, collection: &Collection) {
-        let shared = &collection.shared;
-        // Only who applies looks at the flag.
-        if !shared.counts_changed.load(Ordering::Relaxed) {
-            shared.counts_changed.store(true, Ordering::Relaxed);
-            self.changed_counts.push((collection.table(), shared.clone()));
-        }
-    }
-}
-
-/// An effect at its place in the log.
-struct Proposed {
-    seq: Seq,
-    effect: Effect,
-}
-
-/// What lies between propose and apply.
-pub(crate) struct Pipeline {
-    pub(crate) order: Mutex<Order>,
-    pub(crate) applying: Mutex<Applied>,
-    /// In the order of the log. Locked for a moment only.
-    queue: Mutex<VecDeque<Proposed>>,
-    /// Entries up to here stay; the largest number where this server decides alone.
-    committed: AtomicU64,
-    /// The last one applied and published.
-    published: AtomicU64,
-    waiters: AtomicU32,
-    waiting: Mutex<()>,
-    advanced: Condvar,
-}
-
-impl Pipeline {
-    pub(crate) fn new() -> Self {
-        Self {
-            order: Mutex::default(),
-            applying: Mutex::default(),
-            queue: Mutex::default(),
-            committed: AtomicU64::new(u64::MAX),
-            published: AtomicU64::new(0),
-            waiters: AtomicU32::new(0),
-            waiting: Mutex::default(),
-            advanced: Condvar::new(),
-        }
-    }
-
-    pub(crate) fn published(&self) -> Seq {
-        Seq(self.published.load(Ordering::Acquire))
-    }
-
-    /// Entries up to `seq` are applied and published. By who applies, and by recovery.
-    pub(crate) fn set_published(&self, seq: Seq) {
-        self.published.store(seq.0, Ordering::Release);
-    }
-
-    /// From here on entries stay when [`Storage::commit_to`] says so. When nobody uses the storage yet.
-    pub(crate) fn await_commits(&self) {
-        self.committed.store(self.published().0, Ordering::Release);
-    }
-
-    fn is_committed(&self, seq: Seq) -> bool {
-        seq.0 <= self.committed.load(Ordering::Acquire)
-    }
-
-    fn wake(&self) {
-        // Pairs with the count's rise in `wait_applied`: either the waiter sees what was published, or it is counted here.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            let _waiting = self.waiting.lock();
-            self.advanced.notify_all();
-        }
-    }
-}
+use std::sync::atomic::Ordering;
 
 impl Storage {
     /// Takes an entry through all three steps: its effect is visible on return.
     ///
-    /// Errors: before the log has the entry, an error leaves everything as it was. After that, a failure stops the storage.
+    /// Errors: before the log has the entry, an error leaves everything as it was. After that, a failure stops the
+    /// storage.
     pub(crate) fn commit_derived(
         &self,
         entry: &mut EntryWriter,
@@ -140,8 +38,8 @@ impl Storage {
         Ok(seq)
     }
 
-    /// Gives an entry its place in the log; its effect may depend on that. Where this server decides alone, the effect is
-    /// visible on return; else [`Storage::wait_applied`] waits for it.
+    /// Gives an entry its place in the log; its effect may depend on that. Where this server decides alone, the effect
+    /// is visible on return; else [`Storage::wait_applied`] waits for it.
     ///
     /// Errors as for [`Storage::commit_derived`].
     pub(crate) fn propose(
@@ -282,8 +180,8 @@ impl Storage {
         self.apply_committed(&mut applied)
     }
 
-    /// Waits until an entry has taken effect, as long as the operation may: its end is [`StorageError::Interrupted`], and
-    /// says nothing of the entry, which goes its way.
+    /// Waits until an entry has taken effect, as long as the operation may: its end is [`StorageError::Interrupted`],
+    /// and says nothing of the entry, which goes its way.
     pub fn wait_applied(&self, op: &Operation, seq: Seq) -> Result<(), StorageError> {
         self.wait_published(seq, &|| Ok(op.check_now()?))
     }

@@ -2,19 +2,19 @@
 
 use crate::StorageError;
 use crate::catalog::collection::CollectionShared;
-use crate::commit::{Applied, Order};
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::limits::COUNTS_WRITTEN_MAX;
+use crate::pipeline::{Applied, Order};
 use crate::storage::Storage;
 use engine::{Seq, TableId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Storage {
-    /// Writes the counts down that have changed since they were written last, by entries of their own. The caller is about to
-    /// take a checkpoint, whose position lies at these entries or behind them; what the engine then holds that was counted
-    /// later is told by the entries from the first of these on, see [`Storage::recover`].
+    /// Writes the counts down that have changed since they were written last, by entries of their own. The caller is
+    /// about to take a checkpoint, whose position lies at these entries or behind them; what the engine then holds that
+    /// was counted later is told by the entries from the first of these on, see [`Storage::recover`].
     ///
     /// Others commit between two entries, so that nobody waits for the counts of a hundred thousand collections.
     pub(crate) fn write_counts(&self) -> Result<(), StorageError> {

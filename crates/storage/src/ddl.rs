@@ -5,11 +5,11 @@
 //! Nobody waits for a collection's lock in their turn: a long reader of one collection would hold up the definitions of all
 //! others. Index builds are `build.rs`.
 
-use crate::apply::Definition;
 use crate::capped::CAPPED_SIZE_STEP;
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::catalog::rows::{CollectionRow, IndexRow};
+use crate::definition::Definition;
 use crate::limits::WAIT_SLICE;
 use crate::locks::Held;
 use crate::storage::Storage;

@@ -7,13 +7,14 @@
 //! Reading the source: `storage.rs` is what everything shares; `write.rs` evaluates changes under locks; `commit.rs` gives
 //! them their place in the log and takes them into the engine once they stay, `pending.rs` tells of them until then;
 //! `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs`
-//! what an update changed; `effect.rs` is what an entry does, for those who write it and for `recovery.rs`, which reads it
-//! back; `ddl.rs`, `build.rs` and `apply.rs` change definitions; `backup.rs` pins what is to be copied; `locks/` is
+//! what an update changed; `effect.rs` is what a unit does, `fold.rs` what an entry does that
+//! `recovery.rs` reads back; `ddl.rs`, `build.rs` and `apply.rs` change definitions; `backup.rs` pins what is to be copied; `locks/` is
 //! `docs/locks.md` in code.
 //!
-//! Invariant: the engine's state at `Seq` s is the fold of `effect.rs` over the log's entries up to s.
+//! Invariant: the engine's state at `Seq` s is the fold of `fold.rs` over the log's entries up to s.
 
 mod apply;
+mod background;
 mod backup;
 mod barrier;
 mod build;
@@ -25,10 +26,12 @@ mod commit;
 mod consistency;
 mod counts;
 mod ddl;
+mod definition;
 mod diff;
 mod effect;
 mod entry;
 mod error;
+mod fold;
 mod index_keys;
 pub mod limits;
 mod locks;
@@ -37,6 +40,7 @@ mod namespace;
 mod operation;
 mod overlay;
 mod pending;
+mod pipeline;
 mod read;
 mod record;
 mod recovery;

@@ -1,7 +1,7 @@
 //! Rows that are proposed and not applied yet, for those who evaluate the next change of them.
 //!
-//! Whoever has the lock of a row asks here first and takes a snapshot after that ([`Pending::get`]): what leaves in between
-//! has been published before. Readers do not look: they see what is applied.
+//! Whoever has the lock of a row asks here first and takes a snapshot after that ([`Pending::get`]): what leaves in
+//! between has been published before. Readers do not look: they see what is applied.
 //!
 //! Invariant: a key has the last proposed version of it, and only while that is not applied.
 

@@ -9,8 +9,9 @@
 //! unknown: the counts are then those written down, until `validate` mends them.
 
 use crate::catalog::rows::{self, AS_OF_KEY, CATALOG, CollectionRow, FORMAT_VERSION, Meta, STATISTICS};
-use crate::effect::{Effect, Replay};
+use crate::effect::Effect;
 use crate::entry::{ClusterTime, EntryOp, EntryReader, EntryWriter};
+use crate::fold::Replay;
 use crate::storage::Storage;
 use crate::{Collection, RecoveryProgress, StorageError};
 use bson::RawDocument;

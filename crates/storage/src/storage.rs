@@ -3,15 +3,13 @@
 //! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or engine
 //! nothing is written any more.
 
+use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
-use crate::checkpoint::Checkpointer;
-use crate::commit::Pipeline;
 use crate::locks::{Held, LockCounts, LockTable};
 use crate::pending::Pending;
+use crate::pipeline::Pipeline;
 use crate::stats::Figures;
-use crate::ttl::TtlMonitor;
-use crate::write::WriteUnit;
 use crate::{
     Catalog, Collection, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError,
     StorageStats,
@@ -299,11 +297,6 @@ impl Storage {
     /// the log has the position, whether the collection was renamed or dropped since.
     pub fn name_of_table(&self, table: TableId, at: Seq) -> Option<(Namespace, [u8; 16])> {
         self.catalog.name_of_table(table, at)
-    }
-
-    /// A unit of changes.
-    pub fn begin_write<'a>(&'a self, op: &'a Operation) -> WriteUnit<'a> {
-        WriteUnit::new(self, op)
     }
 
     /// Changes the time between checkpoints (`syncdelay`); zero: only on demand and at close. In force after the next one.

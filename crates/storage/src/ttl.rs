@@ -5,66 +5,28 @@
 //! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry for
 //! each. Capped collections have no TTL.
 
-use crate::checkpoint::Alarm;
 use crate::index_keys::IndexWrites;
 use crate::limits::{TTL_LEFT_MAX, TTL_UNIT_DOCUMENTS};
 use crate::storage::Storage;
-use crate::{
-    Collection, CollectionGuard, Index, IndexBatch, KillFlag, LockMode, Operation, RecordId, StorageError, WriteUnit,
-};
+use crate::{Collection, CollectionGuard, Index, IndexBatch, LockMode, Operation, RecordId, StorageError, WriteUnit};
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
 use bson::{DateTime, RawDocument};
 use engine::{Direction, FillLimits, KeyRange};
 use keys::key::{Edge, KeyInterval};
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// When passes run.
-pub(crate) struct TtlMonitor {
-    pub(crate) alarm: Arc<Alarm>,
-    pub(crate) kill: Arc<KillFlag>,
-    sleep: Mutex<Duration>,
-    enabled: AtomicBool,
-    /// The settings changed: the thread woke for that, not for a pass.
-    changed: AtomicBool,
-}
-
-impl TtlMonitor {
-    pub(crate) fn new(sleep: Duration) -> Self {
-        Self {
-            alarm: Arc::default(),
-            kill: Arc::default(),
-            sleep: Mutex::new(sleep),
-            enabled: AtomicBool::new(true),
-            changed: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn sleep(&self) -> Duration {
-        *self.sleep.lock()
-    }
-
-    /// Whether the thread, awake now, shall run a pass.
-    pub(crate) fn take_turn(&self) -> bool {
-        !self.changed.swap(false, Ordering::AcqRel) && self.enabled.load(Ordering::Acquire)
-    }
-}
 
 impl Storage {
     /// Changes the time between passes (`ttlMonitorSleepSecs`); zero: only on demand.
     pub fn set_ttl_sleep(&self, sleep: Duration) {
-        *self.ttl.sleep.lock() = sleep;
-        self.ttl.changed.store(true, Ordering::Release);
-        self.ttl.alarm.ring();
+        self.ttl.set_sleep(sleep);
     }
 
     /// Switches passes on and off (`ttlMonitorEnabled`).
     pub fn set_ttl_enabled(&self, enabled: bool) {
-        self.ttl.enabled.store(enabled, Ordering::Release);
+        self.ttl.set_enabled(enabled);
     }
 
     /// Runs one pass now. Answers the number of documents deleted. What cannot be read is told, counted, and left where it is;

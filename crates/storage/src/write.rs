@@ -458,6 +458,11 @@ impl Evaluation for Evaluator<'_> {
 }
 
 impl Storage {
+    /// A unit of changes.
+    pub fn begin_write<'a>(&'a self, op: &'a Operation) -> WriteUnit<'a> {
+        WriteUnit::new(self, op)
+    }
+
     /// Finds out which records of a collection there are, when it is changed for the first time: opening does not read anything of
     /// collections that nobody uses. Changes of several threads may do it at once; none of them goes on before it has.
     pub(crate) fn know_next_record(&self, collection: &Collection) -> Result<(), StorageError> {

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::catalog::rows::Meta;
-use crate::effect::Replay;
+use crate::fold::Replay;
 use crate::testing::{Calls, Machine, index, ns};
 use crate::{DuplicateKey, Namespace};
 use bson::{RawDocumentBuf, doc, rawdoc};

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::Index;
 use crate::recovery::tests::{Run, seed_or};
 use crate::storage::StorageOptions;
 use crate::testing::EqualCompiler;

@@ -1,0 +1,21 @@
+//! A change of the catalog on its way.
+
+use crate::catalog::rows::CollectionRow;
+use crate::{Collection, Namespace, View};
+use std::sync::Arc;
+
+/// A change of the catalog, ready to be applied and installed.
+pub(crate) enum Definition {
+    /// A collection comes, or its definition changes.
+    PutCollection {
+        row: CollectionRow,
+        collection: Box<Collection>,
+        former: Option<Arc<Collection>>,
+    },
+    /// A collection goes.
+    DropCollection(Arc<Collection>),
+    /// A view comes or changes.
+    PutView(View),
+    /// A view goes.
+    DropView(Namespace),
+}

@@ -1,0 +1,114 @@
+//! What lies between a write's evaluation and its publication, see `commit.rs`.
+
+use crate::Collection;
+use crate::catalog::collection::CollectionShared;
+use crate::effect::Effect;
+use crate::entry::ClusterTime;
+use engine::{Seq, TableId};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What the next entry's place and time follow from.
+#[derive(Default)]
+pub(crate) struct Order {
+    /// Log bytes since the last checkpoint.
+    pub(crate) log_bytes: u64,
+    /// Of the last entry.
+    pub(crate) cluster_time: ClusterTime,
+    /// The last entry that writes counts down.
+    pub(crate) counts_proposed: Seq,
+}
+
+impl Order {
+    /// Cluster time that others have seen is not given again.
+    pub(crate) fn saw_time(&mut self, time: ClusterTime) {
+        self.cluster_time = self.cluster_time.max(time);
+    }
+}
+
+/// What changes as entries take effect.
+#[derive(Default)]
+pub(crate) struct Applied {
+    /// Collections whose counts differ from those in the statistics table, each once.
+    pub(crate) changed_counts: Vec<(TableId, Arc<CollectionShared>)>,
+    /// What the statistics table lacks is told by the entries from behind this one on.
+    pub(crate) counted_at: Seq,
+}
+
+impl Applied {
+    /// The counts of a collection differ from those written down last. Free when that was known.
+    pub(crate) fn counts_changed(&mut self, collection: &Collection) {
+        let shared = &collection.shared;
+        // Only who applies looks at the flag.
+        if !shared.counts_changed.load(Ordering::Relaxed) {
+            shared.counts_changed.store(true, Ordering::Relaxed);
+            self.changed_counts.push((collection.table(), shared.clone()));
+        }
+    }
+}
+
+/// An effect at its place in the log.
+pub(crate) struct Proposed {
+    pub(crate) seq: Seq,
+    pub(crate) effect: Effect,
+}
+
+/// What lies between propose and apply.
+pub(crate) struct Pipeline {
+    pub(crate) order: Mutex<Order>,
+    pub(crate) applying: Mutex<Applied>,
+    /// In the order of the log. Locked for a moment only.
+    pub(crate) queue: Mutex<VecDeque<Proposed>>,
+    /// Entries up to here stay; the largest number where this server decides alone.
+    pub(crate) committed: AtomicU64,
+    /// The last one applied and published.
+    published: AtomicU64,
+    pub(crate) waiters: AtomicU32,
+    pub(crate) waiting: Mutex<()>,
+    pub(crate) advanced: Condvar,
+}
+
+impl Pipeline {
+    pub(crate) fn new() -> Self {
+        Self {
+            order: Mutex::default(),
+            applying: Mutex::default(),
+            queue: Mutex::default(),
+            committed: AtomicU64::new(u64::MAX),
+            published: AtomicU64::new(0),
+            waiters: AtomicU32::new(0),
+            waiting: Mutex::default(),
+            advanced: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn published(&self) -> Seq {
+        Seq(self.published.load(Ordering::Acquire))
+    }
+
+    /// Entries up to `seq` are applied and published. By who applies, and by recovery.
+    pub(crate) fn set_published(&self, seq: Seq) {
+        self.published.store(seq.0, Ordering::Release);
+    }
+
+    /// From here on entries stay when [`Storage::commit_to`] says so. When nobody uses the storage yet.
+    pub(crate) fn await_commits(&self) {
+        self.committed.store(self.published().0, Ordering::Release);
+    }
+
+    pub(crate) fn is_committed(&self, seq: Seq) -> bool {
+        seq.0 <= self.committed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn wake(&self) {
+        // Pairs with the count's rise in `wait_applied`: either the waiter sees what was published, or it is counted
+        // here.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            let _waiting = self.waiting.lock();
+            self.advanced.notify_all();
+        }
+    }
+}
