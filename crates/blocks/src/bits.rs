@@ -60,6 +60,18 @@ pub(crate) fn next(words: &[u64], from: usize, wanted: bool) -> usize {
     words.len() * 64
 }
 
+/// One past the last set bit before `to`, 0 for none.
+pub(crate) fn end_before(words: &[u64], to: usize) -> usize {
+    let (full, rest) = (to / 64, to % 64);
+    if rest > 0 {
+        let word = words[full] << (64 - rest);
+        if word != 0 {
+            return to - word.leading_zeros() as usize;
+        }
+    }
+    end(&words[..full])
+}
+
 /// One past the last set bit, 0 for none.
 pub(crate) fn end(words: &[u64]) -> usize {
     words
@@ -111,6 +123,8 @@ mod tests {
             }
             model[range].fill(wanted);
             assert!((0..256).all(|i| (words[i / 64] >> (i % 64) & 1 == 1) == model[i]));
+            let last = model[..b].iter().rposition(|bit| *bit);
+            assert_eq!(end_before(&words, b), last.map_or(0, |at| at + 1));
             assert_eq!(end(&words), model.iter().rposition(|bit| *bit).map_or(0, |at| at + 1));
             assert_eq!(count(&words) as usize, model.iter().filter(|bit| **bit).count());
         }

@@ -324,7 +324,7 @@ impl RunWriter {
     fn fail(&mut self, error: BlockError) -> BlockError {
         self.void_pending();
         if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {
-            space.leave_off(None);
+            space.resume_at(None);
             for run in [&mut self.run, &mut self.spare] {
                 release_run(space, run);
                 *run = 0..0;
@@ -351,7 +351,7 @@ impl Drop for RunWriter {
         self.void_pending();
         if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {
             if !self.run.is_empty() {
-                space.leave_off(Some(self.run.start));
+                space.resume_at(Some(self.run.start));
             }
             release_run(space, &mut self.run);
             release_run(space, &mut self.spare);

@@ -3,7 +3,8 @@
 //! [`Plan`] draws the engine's options and the shape of the work from a seed; [`event_at`] is what happens at one position, and
 //! depends on nothing but the plan, the position and the state before it, so that whoever knows how far an engine came knows
 //! what must be in it. [`Model`] keeps all versions. [`Run`] mixes events with snapshots, checkpoints, maintenance, reopenings,
-//! backups and crashes at a [`Place`], which is a simulated disk or a directory, and [`check`] compares.
+//! backups and crashes at a [`Place`], which is a simulated disk or a directory, and [`check`] compares. [`Hold`] works on any
+//! engine beside one snapshot that stays open.
 //!
 //! An engine's failure to do what it must is a panic here: this crate is a test.
 
@@ -11,6 +12,7 @@
 
 pub mod check;
 mod dice;
+mod hold;
 mod kill;
 mod model;
 mod place;
@@ -18,6 +20,7 @@ mod plan;
 mod run;
 
 pub use dice::Dice;
+pub use hold::{Held, Hold};
 pub use kill::{KillLoop, child};
 pub use model::Model;
 pub use place::{Place, copy_file};

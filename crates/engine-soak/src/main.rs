@@ -1,17 +1,22 @@
-//! `engine-soak`: random runs of the btree engine for as long as asked.
+//! `engine-soak`: random runs of engines for as long as asked.
 //!
 //! `run` draws plan after plan from a seed; each is a run on a simulated disk, one on the machine's, or a loop of processes that
-//! are killed. When one fails it prints the plan's seed, with which `--once` repeats it, and keeps the directory.
+//! are killed. When one fails it prints the plan's seed, with which `--once` repeats it, and keeps the directory. `hold` works on
+//! any engine beside one snapshot that stays open.
 
 #![allow(clippy::disallowed_macros, reason = "a tool that prints")]
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
-use engine_soak::{Dice, KillLoop, Place, Plan, Run, Weights, child};
+use engine::Engine;
+use engine_btree::{BtreeEngine, BtreeOptions};
+use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use engine_soak::{Dice, Hold, KillLoop, Place, Plan, Run, Weights, child};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Clock, FileSystem, Random, RealFs, SystemClock, SystemRandom};
+use vfs::{Clock, Env, FileSystem, Random, RealFs, SystemClock, SystemRandom};
 
 #[derive(Parser)]
 #[command(about = "Random runs of the btree engine against a model")]
@@ -43,6 +48,24 @@ enum Task {
         #[arg(long, default_value = "/tmp/engine-soak")]
         directory: PathBuf,
     },
+    /// Random batches and checkpoints beside one snapshot that is held open all the time.
+    Hold {
+        /// The engine.
+        #[arg(long)]
+        engine: EngineName,
+        /// Seconds to run.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Where the batches come from; random when absent.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// The engine's memory in MiB.
+        #[arg(long, default_value_t = 64)]
+        memory_mb: u64,
+        /// Where the engine's directory is made.
+        #[arg(long, default_value = "/tmp/engine-soak")]
+        directory: PathBuf,
+    },
     /// What a killed process does; started by `run`.
     #[command(hide = true)]
     Child {
@@ -51,6 +74,15 @@ enum Task {
         #[arg(long)]
         seed: u64,
     },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum EngineName {
+    Btree,
+    #[value(name = "inMemory")]
+    InMemory,
+    #[cfg(feature = "rocksdb")]
+    Rocksdb,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -66,6 +98,20 @@ enum Kind {
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Task::Child { directory, seed } => child(directory, seed),
+        Task::Hold {
+            engine,
+            seconds,
+            seed,
+            memory_mb,
+            directory,
+        } => {
+            let seed = seed.unwrap_or_else(|| SystemRandom::new().next_u64());
+            let root = directory.join(format!("hold-{engine:?}-{}-{seed}", std::process::id()).to_lowercase());
+            println!("{engine:?}, --seed {seed}, in {}", root.display());
+            hold(engine, seed, memory_mb << 20, Duration::from_secs(seconds), &root)?;
+            RealFs::new().remove_directory_all(&root)?;
+            Ok(())
+        }
         Task::Run {
             seconds,
             seed,
@@ -141,4 +187,54 @@ fn one_run(kind: Kind, seed: u64, steps: usize, root: PathBuf, clock: &SystemClo
     }
     run.finish()?;
     Ok(())
+}
+
+/// Prints a line a minute.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+fn hold(name: EngineName, seed: u64, memory_bytes: u64, time: Duration, root: &Path) -> Result<()> {
+    let env = Place::real(root.to_owned()).env();
+    let plan = Plan::wide(seed);
+    let engine = open(name, &env, root, memory_bytes)?;
+    let clock = SystemClock::new();
+    let start = clock.monotonic();
+    let mut hold = Hold::new(plan, engine, Dice::new(seed));
+    let mut reported = start;
+    while clock.monotonic() - start < time {
+        let held = hold.step()?;
+        if clock.monotonic() - reported >= REPORT_EVERY {
+            reported = clock.monotonic();
+            println!("{:?} s: {held:?}", (reported - start).as_secs());
+        }
+    }
+    let held = hold.finish()?;
+    println!("no failure: {held:?}");
+    Ok(())
+}
+
+fn open(name: EngineName, env: &Env, directory: &Path, memory_bytes: u64) -> Result<Arc<dyn Engine>> {
+    Ok(match name {
+        EngineName::Btree => {
+            let options = BtreeOptions {
+                cache_bytes: memory_bytes,
+                ..BtreeOptions::default()
+            };
+            Arc::new(BtreeEngine::open(env, directory, options)?)
+        }
+        EngineName::InMemory => {
+            let options = InMemoryOptions {
+                memory_bytes,
+                ..InMemoryOptions::default()
+            };
+            Arc::new(InMemoryEngine::open(env, directory, options)?)
+        }
+        #[cfg(feature = "rocksdb")]
+        EngineName::Rocksdb => {
+            let options = engine_rocksdb::RocksOptions {
+                cache_size_bytes: memory_bytes,
+                ..engine_rocksdb::RocksOptions::default()
+            };
+            Arc::new(engine_rocksdb::RocksEngine::open(env, directory, options)?)
+        }
+    })
 }

@@ -63,7 +63,17 @@ const LAYERS: &[(&str, &[&str])] = &[
             "codec",
         ],
     ),
-    ("engine-soak", &["engine", "engine-btree", "vfs", "codec"]),
+    (
+        "engine-soak",
+        &[
+            "engine",
+            "engine-btree",
+            "engine-inmemory",
+            "engine-rocksdb",
+            "vfs",
+            "codec",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,6 +1,8 @@
 //! The map of space against a naive model: for each sector, who needs it and until when.
 
-use super::*;
+use super::map::{HEAD_SECTORS, SpaceMap};
+use super::{Mark, Phase};
+use crate::store::Referenced;
 use vfs::{Random, SeededRandom, SystemRandom};
 
 /// What the model knows of a block: the first and the last checkpoint that refers to it.
@@ -66,7 +68,7 @@ impl Model {
                 self.space.release(end, (run.end - end) as u32, false);
             }
             if random.next_u64().is_multiple_of(3) {
-                self.space.leave_off(Some(end));
+                self.space.resume_at(Some(end));
             }
             run.start..end
         };
@@ -204,11 +206,11 @@ impl Model {
         for life in needed.chain(withheld) {
             busy += u64::from(life.sectors);
             for (number, range) in self.space.find(life.sector, life.sectors).expect("inside") {
-                assert!(bits::all(&self.space.segments[number].busy, range), "{life:?}");
+                assert!(self.space.segments()[number].is_busy(range), "{life:?}");
             }
         }
-        let total = self.space.segments.len() as u64 * u64::from(self.space.segment_sectors);
-        assert_eq!(total - self.space.free_sectors, busy, "nothing else is busy");
+        let total = self.space.segments().len() as u64 * u64::from(self.space.segment_sectors);
+        assert_eq!(total - self.space.sums().free_sectors, busy, "nothing else is busy");
     }
 }
 
@@ -283,7 +285,7 @@ fn a_block_lies_in_one_segment_or_fills_whole_ones() {
     }
     assert!(!space.occupy(120, 16), "over the edge");
     assert!(!space.free(120, 16, Referenced::No, Phase::Idle));
-    let end = space.segments.len() as u64 * 128;
+    let end = space.segments().len() as u64 * 128;
     assert_eq!(space.reserve_long(129), end, "nothing free in a row");
     space.mark(end, 129, Mark::Next);
     let beside = space.reserve(127, 127, Some(end + 129));
@@ -316,8 +318,7 @@ fn a_long_block_moves_only_down() {
         space.mark(sector, sectors, Mark::Next);
     }
     space.settle(false);
-    // As after opening, when nobody knows what lies where.
-    space.segments.iter_mut().for_each(|segment| segment.long = false);
+    space.forget_long();
     assert!(space.plan_evacuation(None, 2) > 0);
     assert!(
         rest.iter().all(|sector| !space.wants_move(*sector, 130)),
@@ -343,7 +344,7 @@ fn emptied_segments_are_handed_out_again() {
     }
     // Durable, so that their space comes back with the next checkpoint only.
     space.settle(false);
-    let segments = space.segments.len();
+    let segments = space.segments().len();
     for run in runs
         .iter()
         .skip(1)
@@ -370,7 +371,7 @@ fn emptied_segments_are_handed_out_again() {
     space.settle(false);
     assert!(!space.has_evacuation());
     space.trim();
-    assert!(space.segments.len() < segments);
+    assert!(space.segments().len() < segments);
     space.check_invariants();
 }
 
@@ -396,7 +397,7 @@ fn what_moves_finds_free_segments_before_the_end() {
     space.settle(false);
     space.plan_evacuation(None, 2);
     space.trim();
-    assert_eq!(space.segments.len(), 6);
+    assert_eq!(space.segments().len(), 6);
     space.check_invariants();
 }
 
@@ -405,20 +406,20 @@ fn what_moves_finds_free_segments_before_the_end() {
 fn a_new_writer_goes_on_where_the_last_one_ended() {
     let mut space = SpaceMap::new(128);
     let reserved = space.reserve(28, 128, None);
-    let left_off = reserved.start + 100;
-    space.release(left_off, (reserved.end - left_off) as u32, false);
-    space.leave_off(Some(left_off));
+    let resume_at = reserved.start + 100;
+    space.release(resume_at, (reserved.end - resume_at) as u32, false);
+    space.resume_at(Some(resume_at));
     let next = space.reserve(10, 128, None);
-    assert_eq!(next, left_off..reserved.end);
+    assert_eq!(next, resume_at..reserved.end);
     // Only once, and not where it is too short or taken.
     let other = space.reserve(10, 128, None);
     assert_eq!(other.start, 128);
     space.release(next.start, 12, false);
-    space.leave_off(Some(next.start));
+    space.resume_at(Some(next.start));
     assert_eq!(space.reserve(13, 13, None).start, 256, "too short");
-    space.leave_off(Some(130));
+    space.resume_at(Some(130));
     assert_eq!(space.reserve(13, 13, None).start, 256 + 13, "taken");
-    space.leave_off(Some(1 << 40));
+    space.resume_at(Some(1 << 40));
     assert_eq!(space.reserve(13, 13, None).start, 256 + 26, "beyond the end");
     space.check_invariants();
 }
