@@ -1,4 +1,5 @@
-//! Ranges of bits in slices of words. Bit `i` is bit `i % 64` of word `i / 64`; ranges are half open and inside the slice.
+//! Ranges of bits in slices of words. Bit `i` is bit `i % 64` of word `i / 64`; ranges are half open and inside the
+//! slice.
 
 use std::ops::Range;
 

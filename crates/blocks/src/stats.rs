@@ -55,8 +55,8 @@ pub(crate) fn add(counter: &AtomicU64, number: u64) {
 }
 
 impl BlockStore {
-    /// Memory that the maps of space take, in bytes: it rises with the length of the files, and with the segments something
-    /// happened to since the last checkpoint.
+    /// Memory that the maps of space take, in bytes: it rises with the length of the files, and with the segments
+    /// something happened to since the last checkpoint.
     pub fn map_memory_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.spaces.values().map(|space| space.memory_bytes() as u64).sum()

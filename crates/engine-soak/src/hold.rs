@@ -1,6 +1,7 @@
 //! Any engine under random batches and checkpoints while one snapshot is held open all the time.
 //!
-//! What the snapshot showed when it was taken is kept as a model of its own, so that the model of the newest state can forget.
+//! What the snapshot showed when it was taken is kept as a model of its own, so that the model of the newest state can
+//! forget.
 
 use crate::check;
 use crate::dice::Dice;

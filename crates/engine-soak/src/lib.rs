@@ -1,10 +1,10 @@
 //! Random runs of the btree engine against a model of every position that was ever written.
 //!
-//! [`Plan`] draws the engine's options and the shape of the work from a seed; [`event_at`] is what happens at one position, and
-//! depends on nothing but the plan, the position and the state before it, so that whoever knows how far an engine came knows
-//! what must be in it. [`Model`] keeps all versions. [`Run`] mixes events with snapshots, checkpoints, maintenance, reopenings,
-//! backups and crashes at a [`Place`], which is a simulated disk or a directory, and [`check`] compares. [`Hold`] works on any
-//! engine beside one snapshot that stays open.
+//! [`Plan`] draws the engine's options and the shape of the work from a seed; [`event_at`] is what happens at one
+//! position, and depends on nothing but the plan, the position and the state before it, so that whoever knows how far
+//! an engine came knows what must be in it. [`Model`] keeps all versions. [`Run`] mixes events with snapshots,
+//! checkpoints, maintenance, reopenings, backups and crashes at a [`Place`], which is a simulated disk or a directory,
+//! and [`check`] compares. [`Hold`] works on any engine beside one snapshot that stays open.
 //!
 //! An engine's failure to do what it must is a panic here: this crate is a test.
 

@@ -1,8 +1,8 @@
 //! `engine-soak`: random runs of engines for as long as asked.
 //!
-//! `run` draws plan after plan from a seed; each is a run on a simulated disk, one on the machine's, or a loop of processes that
-//! are killed. When one fails it prints the plan's seed, with which `--once` repeats it, and keeps the directory. `hold` works on
-//! any engine beside one snapshot that stays open.
+//! `run` draws plan after plan from a seed; each is a run on a simulated disk, one on the machine's, or a loop of
+//! processes that are killed. When one fails it prints the plan's seed, with which `--once` repeats it, and keeps the
+//! directory. `hold` works on any engine beside one snapshot that stays open.
 
 #![allow(clippy::disallowed_macros, reason = "a tool that prints")]
 

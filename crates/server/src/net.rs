@@ -5,8 +5,7 @@
 //! the kernel wakes serves the connection itself, so a parked connection's request costs one wake-up. This module knows
 //! framing (`wire`) and threads, but no command: those come in by [`Service`].
 //!
-//! Invariants: a connection is owned by one thread, or parked, never both; while the server runs, at least one thread
-//! waits on the epoll set, unless the system refuses new threads.
+//! Which thread has which connection is crate `crew`'s affair.
 
 mod connection;
 mod listener;

@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rcu", &[]),
     ("engine", &[]),
     ("pins", &["engine", "rcu"]),
+    ("crew", &["rcu"]),
     ("blocks", &["engine", "vfs", "codec"]),
     ("oplog", &["engine", "rcu", "vfs", "codec"]),
     ("engine-tests", &["engine", "vfs", "codec"]),
@@ -33,6 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "allocator",
             "commands",
+            "crew",
             "query",
             "storage",
             "oplog",

@@ -15,9 +15,9 @@ impl SpaceMap {
         self.has_evacuation() && self.evacuating().contains(&(number as u32))
     }
 
-    /// Whether a block shall move. One longer than a segment moves only to where the file gets shorter for it; elsewhere it
-    /// would lie as it lies now, with what its last segment has left, and would be moved for ever. Its segments are then not
-    /// emptied.
+    /// Whether a block shall move. One longer than a segment moves only to where the file gets shorter for it;
+    /// elsewhere it would lie as it lies now, with what its last segment has left, and would be moved for ever. Its
+    /// segments are then not emptied.
     pub fn wants_move(&mut self, sector: u64, sectors: u32) -> bool {
         if sectors <= self.segment_sectors || !self.has_evacuation() {
             return self.is_evacuating(sector);
@@ -60,7 +60,8 @@ impl SpaceMap {
         bits::runs(&words, true).collect()
     }
 
-    /// A segment has a block that cannot be moved: it is used again, and not chosen before an eighth of what is in it has gone.
+    /// A segment has a block that cannot be moved: it is used again, and not chosen before an eighth of what is in it
+    /// has gone.
     pub fn give_up_evacuation(&mut self, number: u32) {
         if (number as usize) < self.segments().len() {
             self.change(number as usize, |segment| {
@@ -70,8 +71,8 @@ impl SpaceMap {
         }
     }
 
-    /// Chooses anew which segments to empty: all that shortens the file, or what costs no more than `allowance` sectors to be
-    /// moved, with about `tail` segments at the end. Those sectors are the result.
+    /// Chooses anew which segments to empty: all that shortens the file, or what costs no more than `allowance` sectors
+    /// to be moved, with about `tail` segments at the end. Those sectors are the result.
     pub fn plan_evacuation(&mut self, allowance: Option<u64>, tail: usize) -> u64 {
         self.forget_evacuation();
         let Some(aim) = self.length_to_aim_at(allowance.is_none()) else {
@@ -131,8 +132,8 @@ impl SpaceMap {
     /// Marks as many of some segments, in their order, as there is room for what is in them, and returns that.
     fn empty(&mut self, chosen: &[usize], allowance: Option<u64>) -> u64 {
         let free = self.sums().free_sectors;
-        // Room for the blocks to be moved must be found in what stays. Nothing is handed out in these segments meanwhile:
-        // never so much that the file would grow for it.
+        // Room for the blocks to be moved must be found in what stays. Nothing is handed out in these segments
+        // meanwhile: never so much that the file would grow for it.
         let (budget, room) = match allowance {
             None => (free, free),
             Some(allowance) => ((free / 2).min(allowance), free / 2),
@@ -154,8 +155,8 @@ impl SpaceMap {
         moved
     }
 
-    /// Keeps the first free segments of those to be emptied for so many sectors that move, and a segment more: the holes elsewhere may
-    /// be too short for them, and they would go to the end of the file again and again.
+    /// Keeps the first free segments of those to be emptied for so many sectors that move, and a segment more: the
+    /// holes elsewhere may be too short for them, and they would go to the end of the file again and again.
     fn leave_room(&mut self, moved: u64) {
         let length = u64::from(self.segment_sectors);
         let mut room = if moved == 0 { 0 } else { moved + length };

@@ -1,9 +1,10 @@
 //! Finds a segment with room, at a cost that does not grow with the number of segments.
 //!
-//! Segments stand in classes by their longest hole, four to each power of two, and a word of bits tells which classes have
-//! members ("TLSF: a new dynamic memory allocator for real-time systems", Masmano and others, 2004). All members of a class above that
-//! of the length asked for will do; of its own class some will, and only a few are looked at. In a class they stand by
-//! their free sectors and by their numbers, so that the best of all is the best of the classes' firsts.
+//! Segments stand in classes by their longest hole, four to each power of two, and a word of bits tells which classes
+//! have members ("TLSF: a new dynamic memory allocator for real-time systems", Masmano and others, 2004). All members
+//! of a class above that of the length asked for will do; of its own class some will, and only a few are looked at. In
+//! a class they stand by their free sectors and by their numbers, so that the best of all is the best of the classes'
+//! firsts.
 //!
 //! Segments that are free as a whole stand in rows besides, for blocks that take several.
 //!
@@ -145,7 +146,8 @@ impl RoomIndex {
         &self.classes[class_of(min)]
     }
 
-    /// The emptiest segment that has a hole of `min` sectors, with the lowest number of several. `hole_of` is asked about few.
+    /// The emptiest segment that has a hole of `min` sectors, with the lowest number of several. `hole_of` is asked
+    /// about few.
     pub(super) fn emptiest(&self, min: u32, hole_of: impl Fn(u32) -> u32) -> Option<u32> {
         let mut own = self.own(min).by_free.iter().rev().take(TRIES);
         let own = own.find(|(_, number)| hole_of(number.0) >= min);

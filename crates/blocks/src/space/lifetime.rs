@@ -55,8 +55,8 @@ impl SpaceMap {
         self.release(sector, sectors, false);
     }
 
-    /// The running checkpoint's map on disk shall not have a block of its own, which stays in use. False when the sectors are
-    /// not those of such a block.
+    /// The running checkpoint's map on disk shall not have a block of its own, which stays in use. False when the
+    /// sectors are not those of such a block.
     pub fn exclude(&mut self, sector: u64, sectors: u32) -> bool {
         let Some(pieces) = self.find_where(sector, sectors, Segment::is_in_map) else {
             return false;
@@ -72,8 +72,8 @@ impl SpaceMap {
         self.find_where(sector, sectors, Segment::is_recorded).is_some()
     }
 
-    /// Gives back a block that was kept for the running checkpoint, which has come not to refer to it after all. False when it
-    /// was not kept.
+    /// Gives back a block that was kept for the running checkpoint, which has come not to refer to it after all. False
+    /// when it was not kept.
     pub fn forsake(&mut self, sector: u64, sectors: u32) -> bool {
         let Some(pieces) = self.find_where(sector, sectors, Segment::is_dropped) else {
             return false;
@@ -127,7 +127,8 @@ impl SpaceMap {
         self.change_touched(|segment| segment.settle(withhold));
     }
 
-    /// The running checkpoint will never be durable: its blocks belong to the next one, but for those that it alone referred to.
+    /// The running checkpoint will never be durable: its blocks belong to the next one, but for those that it alone
+    /// referred to.
     pub fn abandon(&mut self) {
         self.change_touched(Segment::abandon);
     }

@@ -1,8 +1,8 @@
 //! The segments of a volume, with their sums and the index of their room.
 //!
-//! Invariants, see `SpaceMap::check_invariants`: the index has each segment that may be handed out, as it is; the sums are the
-//! segments' sums; `touched` and `evacuating` name those that are. All changes of segments go through [`SpaceMap::change`],
-//! which keeps this.
+//! Invariants, see `SpaceMap::check_invariants`: the index has each segment that may be handed out, as it is; the sums
+//! are the segments' sums; `touched` and `evacuating` name those that are. All changes of segments go through
+//! [`SpaceMap::change`], which keeps this.
 
 use super::index::{Room, RoomIndex};
 use super::segment::Segment;
@@ -196,8 +196,8 @@ impl SpaceMap {
         }
     }
 
-    /// Gives back sectors that belong to no checkpoint: reserved ones, and the store's own when `withhold` is false or they
-    /// were never durable.
+    /// Gives back sectors that belong to no checkpoint: reserved ones, and the store's own when `withhold` is false or
+    /// they were never durable.
     pub fn release(&mut self, sector: u64, sectors: u32, withhold: bool) {
         for (number, range) in self.find(sector, sectors).into_iter().flatten() {
             self.change(number, |segment| {

@@ -12,9 +12,9 @@ impl SpaceMap {
         self.resume_at = sector;
     }
 
-    /// Reserves a run of `min` to `want` sectors, right after `after` if that is free, else where there is much room. Without `after`
-    /// a new writer goes on where the last one ended: what is left there is often too short to be chosen for itself, and would stay
-    /// free as long as the file grows.
+    /// Reserves a run of `min` to `want` sectors, right after `after` if that is free, else where there is much room.
+    /// Without `after` a new writer goes on where the last one ended: what is left there is often too short to be
+    /// chosen for itself, and would stay free as long as the file grows.
     pub fn reserve(&mut self, min: u32, want: u32, after: Option<u64>) -> Range<u64> {
         debug_assert!(0 < min && min <= want && want <= self.segment_sectors);
         let found = self.find_hole(min, want, after);

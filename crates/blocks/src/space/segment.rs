@@ -1,13 +1,13 @@
 //! What each sector of a segment is.
 //!
-//! There are two maps of bits: `busy`, the sectors that must not be handed out, and `map`, those that the checkpoint to become
-//! durable next refers to. While these are not the whole truth, [`Extra`] holds the rest; it exists for the segments something
-//! happened to since the last durable checkpoint.
+//! There are two maps of bits: `busy`, the sectors that must not be handed out, and `map`, those that the checkpoint to
+//! become durable next refers to. While these are not the whole truth, [`Extra`] holds the rest; it exists for the
+//! segments something happened to since the last durable checkpoint.
 //!
-//! Invariants, see [`Segment::check_invariants`]: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map` and
-//! `later` have nothing in common, so that no sector has two owners; `dropped` and `excluded` are parts of `map`; `free`, `live`
-//! and `hole_max` are what counting finds. Busy and in none of these are the volume's head, the store's own blocks, and what
-//! writers have reserved.
+//! Invariants, see [`Segment::check_invariants`]: `map`, `later`, `durable` and `withheld` are parts of `busy`; `map`
+//! and `later` have nothing in common, so that no sector has two owners; `dropped` and `excluded` are parts of `map`;
+//! `free`, `live` and `hole_max` are what counting finds. Busy and in none of these are the volume's head, the store's
+//! own blocks, and what writers have reserved.
 
 use crate::bits;
 use std::cmp::Reverse;
@@ -53,7 +53,8 @@ pub(super) struct Segment {
     /// A part of a block longer than a segment lies at its start. False after opening, as maps know no blocks, until
     /// [`super::SpaceMap::wants_move`] is asked about that block.
     pub(super) long: bool,
-    /// Sectors in `map` or `later` when it was found that not all of it can be moved; 0 when nobody knows of such a thing.
+    /// Sectors in `map` or `later` when it was found that not all of it can be moved; 0 when nobody knows of such a
+    /// thing.
     pub(super) stuck: u32,
 }
 
@@ -283,7 +284,8 @@ impl Segment {
         });
     }
 
-    /// The running checkpoint will never be durable: its blocks belong to the next one, but for those that it alone referred to.
+    /// The running checkpoint will never be durable: its blocks belong to the next one, but for those that it alone
+    /// referred to.
     pub(super) fn abandon(&mut self) {
         self.end_checkpoint(|busy, map, extra| {
             for word in 0..map.len() {

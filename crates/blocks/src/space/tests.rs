@@ -307,8 +307,8 @@ fn a_block_lies_in_one_segment_or_fills_whole_ones() {
     space.check_invariants();
 }
 
-/// A block that is longer than a segment leaves its last one sparse wherever it lies, so that moving it for that would never
-/// end.
+/// A block that is longer than a segment leaves its last one sparse wherever it lies, so that moving it for that would
+/// never end.
 #[test]
 fn a_long_block_moves_only_down() {
     let mut space = SpaceMap::new(128);
@@ -375,7 +375,8 @@ fn emptied_segments_are_handed_out_again() {
     space.check_invariants();
 }
 
-/// Holes in front that are too short for what moves: it goes to free segments as near as possible, not to new ones at the end.
+/// Holes in front that are too short for what moves: it goes to free segments as near as possible, not to new ones at
+/// the end.
 #[test]
 fn what_moves_finds_free_segments_before_the_end() {
     let mut space = SpaceMap::new(128);

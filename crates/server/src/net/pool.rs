@@ -1,33 +1,28 @@
-//! The threads that serve connections, and the epoll set where quiet connections are parked.
+//! The connections of a server: what a crew of threads does not know of sockets.
 //!
-//! Idle threads all wait on the set; an event is one-shot and wakes one of them, which takes the connection out of the
-//! parked ones and serves it. A thread that finds itself the last one waiting starts another before it serves, so that a
-//! slow operation never delays another connection. Threads that wait in vain for a while end.
+//! Quiet connections stand in an epoll set on which all idle threads wait; an event is one-shot and wakes one of them. Crate
+//! `crew` has the threads, and who owns which connection when.
 
 use super::Service;
 use super::connection::{Connection, Leave, Shared, Worker};
 use bson::doc;
 use commands::Peer;
 use commands::logger::{Component, Logger};
-use parking_lot::{Condvar, Mutex};
+use crew::{Crew, Event, Host};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use vfs::Clock;
+use wire::WireError;
 
-/// Virtual size of a thread's stack: room for documents nested to the limit; only touched pages take memory.
-const STACK_BYTES: usize = 2 * 1024 * 1024;
 /// A thread that waits longer than this for a connection ends.
 const THREAD_IDLE_S: i64 = 5;
-/// Threads that stay however long they wait.
-const THREADS_MIN: usize = 2;
-/// The event that wakes every thread at the end. Connections count from 1.
+/// The event that wakes every thread at the end. Connections count from [`Crew::KEY_MIN`].
 const WAKE: u64 = 0;
 
 /// Bounds of the pool.
@@ -41,23 +36,24 @@ pub struct Limits {
 
 /// Serves all connections of a server.
 pub struct Pool<S: Service> {
+    crew: Arc<Crew<Sockets<S>>>,
+    limits: Limits,
+}
+
+/// The crew's host.
+struct Sockets<S: Service> {
     service: Arc<S>,
     logger: Arc<Logger>,
     clock: Arc<dyn Clock>,
-    limits: Limits,
     epoll: OwnedFd,
     wake: OwnedFd,
-    parked: Mutex<HashMap<u64, Connection<S>>>,
-    active: Mutex<HashMap<u64, Arc<Shared<S>>>>,
-    /// Told when a connection has left `active`.
-    left: Condvar,
-    next_key: AtomicU64,
     open: AtomicUsize,
-    waiting: AtomicUsize,
-    threads: AtomicUsize,
-    /// All threads that may be alive.
-    handles: Mutex<Vec<JoinHandle<()>>>,
-    ending: AtomicBool,
+}
+
+/// Why a connection is over, beside the end of the server.
+enum Reason {
+    Closed,
+    Rejected(WireError),
 }
 
 impl<S: Service> Pool<S> {
@@ -71,27 +67,19 @@ impl<S: Service> Pool<S> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let pool = Arc::new(Self {
+        let crew = Crew::new(Sockets {
             service,
             logger,
             clock,
-            limits,
             epoll,
             wake,
-            parked: Mutex::default(),
-            active: Mutex::default(),
-            left: Condvar::new(),
-            next_key: AtomicU64::new(WAKE + 1),
             open: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            threads: AtomicUsize::new(0),
-            handles: Mutex::default(),
-            ending: AtomicBool::new(false),
-        });
-        for _ in 0..THREADS_MIN {
-            pool.start_thread()?;
-        }
-        Ok(pool)
+        })?;
+        Ok(Arc::new(Self { crew, limits }))
+    }
+
+    fn sockets(&self) -> &Sockets<S> {
+        self.crew.host()
     }
 
     /// Takes over an accepted connection, or closes it when there are too many.
@@ -100,23 +88,24 @@ impl<S: Service> Pool<S> {
             Peer::Tcp(address) => address.clone(),
             Peer::Unix(path) => path.clone(),
         };
-        let open = self.open.fetch_add(1, Ordering::Relaxed) + 1;
+        let sockets = self.sockets();
+        let open = sockets.open.fetch_add(1, Ordering::Relaxed) + 1;
         let is_full = stream.as_raw_fd() >= self.limits.descriptor_number_max || open > self.limits.connections_max;
-        if is_full || self.ending.load(Ordering::Relaxed) {
-            self.open.fetch_sub(1, Ordering::Relaxed);
+        if is_full || self.crew.has_ended() {
+            sockets.open.fetch_sub(1, Ordering::Relaxed);
             if is_full {
                 self.refused(&remote);
             }
             return;
         }
-        let client = self.service.connect(peer);
-        if !self.service.is_quiet() {
-            let number = self.service.number(&client);
+        let client = sockets.service.connect(peer);
+        if !sockets.service.is_quiet() {
+            let number = sockets.service.number(&client);
             let attributes = doc! { "remote": &remote, "connectionId": number, "connectionCount": open as i64 };
-            self.logger
+            sockets
+                .logger
                 .info(Component::Network, 22943, "listener", "Connection accepted", attributes);
         }
-        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(Shared {
             stream,
             client,
@@ -124,211 +113,70 @@ impl<S: Service> Pool<S> {
             progress: AtomicU64::new(0),
         });
         match Connection::new(shared.clone()) {
-            Ok(connection) => self.park(key, connection, Arm::Add),
-            Err(_) => self.ended(&shared, None),
+            Ok(connection) => self.crew.add(connection),
+            Err(_) => sockets.ended(&shared, None),
         }
     }
 
     /// Takes note of a connection that was closed because there are too many.
     pub(super) fn refused(&self, remote: &str) {
-        self.service.count_refused();
+        let sockets = self.sockets();
+        sockets.service.count_refused();
         let attributes = doc! { "remote": remote, "connectionCount": self.open() as i64 };
         let message = "Connection refused because there are too many open connections";
-        self.logger
+        sockets
+            .logger
             .error(Component::Network, 22942, "listener", message, attributes);
-    }
-
-    /// Puts a quiet connection into the set. It may be served again before this returns.
-    fn park(&self, key: u64, connection: Connection<S>, arm: Arm) {
-        let shared = connection.shared.clone();
-        {
-            let mut parked = self.parked.lock();
-            if self.ending.load(Ordering::SeqCst) {
-                drop(parked);
-                return self.ended(&shared, None);
-            }
-            parked.insert(key, connection);
-        }
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT;
-        let result = match arm {
-            Arm::Add => epoll::add(&self.epoll, &shared.stream, EventData::new_u64(key), flags),
-            Arm::Again => epoll::modify(&self.epoll, &shared.stream, EventData::new_u64(key), flags),
-        };
-        if result.is_err() && self.parked.lock().remove(&key).is_some() {
-            self.ended(&shared, None);
-        }
-    }
-
-    fn start_thread(self: &Arc<Self>) -> std::io::Result<()> {
-        let pool = self.clone();
-        self.threads.fetch_add(1, Ordering::SeqCst);
-        let started = std::thread::Builder::new()
-            .name("conn".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || pool.run_thread());
-        match started {
-            Ok(handle) => {
-                let mut handles = self.handles.lock();
-                handles.retain(|handle| !handle.is_finished());
-                handles.push(handle);
-                Ok(())
-            }
-            Err(error) => {
-                self.threads.fetch_sub(1, Ordering::SeqCst);
-                Err(error)
-            }
-        }
-    }
-
-    fn run_thread(self: &Arc<Self>) {
-        let mut worker = Worker::default();
-        let idle = Timespec {
-            tv_sec: THREAD_IDLE_S,
-            tv_nsec: 0,
-        };
-        loop {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            let mut events = Vec::with_capacity(1);
-            let result = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&idle));
-            let waiting = self.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
-            if self.ending.load(Ordering::SeqCst) {
-                break;
-            }
-            match (result, events.first()) {
-                (Ok(_), Some(event)) => {
-                    if waiting == 0 {
-                        self.start_relief();
-                    }
-                    let key = event.data.u64();
-                    let connection = self.parked.lock().remove(&key);
-                    if let Some(connection) = connection {
-                        self.serve(&mut worker, key, connection);
-                    }
-                }
-                (Ok(_), None) if waiting >= THREADS_MIN => break,
-                (Ok(_), None) | (Err(Errno::INTR), _) => {}
-                (Err(error), _) => {
-                    let attributes = doc! { "error": error.to_string() };
-                    self.logger.fatal(
-                        Component::Network,
-                        8410001,
-                        "conn",
-                        "Waiting for connections failed",
-                        attributes,
-                    );
-                    self.service.request_shutdown();
-                    break;
-                }
-            }
-        }
-        self.threads.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Starts a thread that waits while this one serves.
-    fn start_relief(self: &Arc<Self>) {
-        if let Err(error) = self.start_thread() {
-            let attributes =
-                doc! { "error": error.to_string(), "threads": self.threads.load(Ordering::Relaxed) as i64 };
-            self.logger.warning(
-                Component::Network,
-                8410002,
-                "conn",
-                "Cannot start a thread for connections",
-                attributes,
-            );
-        }
-    }
-
-    fn serve(&self, worker: &mut Worker, key: u64, mut connection: Connection<S>) {
-        let shared = connection.shared.clone();
-        self.active.lock().insert(key, shared.clone());
-        // The end of the server looks at `active` after it has set `ending`: one of both sees the other.
-        let leave = match self.ending.load(Ordering::SeqCst) {
-            true => Leave::Asked,
-            false => worker.serve(&*self.service, &*self.clock, &mut connection),
-        };
-        self.active.lock().remove(&key);
-        self.left.notify_all();
-        match leave {
-            Leave::Quiet => self.park(key, connection, Arm::Again),
-            Leave::Closed | Leave::Asked => self.ended(&shared, None),
-            Leave::Rejected(error) => self.ended(&shared, Some(error)),
-        }
-    }
-
-    fn ended(&self, shared: &Shared<S>, error: Option<wire::WireError>) {
-        self.service.disconnect(&shared.client);
-        // Closed for the other end now, even when the monitor holds the stream for a moment longer.
-        let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Both);
-        let open = self.open.fetch_sub(1, Ordering::Relaxed) - 1;
-        let number = self.service.number(&shared.client);
-        if let Some(error) = error {
-            let attributes = doc! { "remote": &shared.remote, "error": error.to_string() };
-            let context = format!("conn{number}");
-            self.logger.info(
-                Component::Network,
-                22988,
-                &context,
-                "Error receiving request from client. Ending connection from remote",
-                attributes,
-            );
-        }
-        if !self.service.is_quiet() {
-            let attributes = doc! { "remote": &shared.remote, "connectionId": number, "connectionCount": open as i64 };
-            self.logger.info(
-                Component::Network,
-                22944,
-                &format!("conn{number}"),
-                "Connection ended",
-                attributes,
-            );
-        }
     }
 
     /// Looks for clients that went away while their operation runs; to be called about once a second. `seen` is the
     /// caller's memory between calls: what was in progress the last time.
     pub fn find_gone(&self, seen: &mut HashMap<u64, u64>) {
-        let long: Vec<Arc<Shared<S>>> = {
-            let active = self.active.lock();
-            let busy = |shared: &Arc<Shared<S>>| Some(shared.progress.load(Ordering::Relaxed)).filter(|p| p % 2 == 1);
-            let long = active
+        let busy = |shared: &Arc<Shared<S>>| Some(shared.progress.load(Ordering::Relaxed)).filter(|p| p % 2 == 1);
+        let (long, now) = self.crew.look_at_active(|active| {
+            let was_seen = |(key, progress): (&u64, u64)| seen.get(key) == Some(&progress);
+            let long: Vec<Arc<Shared<S>>> = active
                 .iter()
-                .filter(|(key, shared)| busy(shared).is_some_and(|progress| seen.get(key) == Some(&progress)))
+                .filter(|(key, shared)| busy(shared).is_some_and(|progress| was_seen((key, progress))))
                 .map(|(_, shared)| shared.clone())
                 .collect();
-            *seen = active
-                .iter()
-                .filter_map(|(key, shared)| Some((*key, busy(shared)?)))
-                .collect();
-            long
-        };
+            let now = active.iter().filter_map(|(key, shared)| Some((*key, busy(shared)?)));
+            (long, now.collect())
+        });
+        *seen = now;
         for shared in long {
             let mut fds = [PollFd::new(&shared.stream, PollFlags::RDHUP)];
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             if rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
-                self.service.disconnect(&shared.client);
+                self.sockets().service.disconnect(&shared.client);
             }
         }
     }
 
     /// Connections open now.
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.sockets().open.load(Ordering::Relaxed)
     }
 
     /// Threads alive now.
     pub fn threads(&self) -> usize {
-        self.threads.load(Ordering::Relaxed)
+        self.crew.threads()
     }
 
     /// Connections that have a thread now.
     pub fn active(&self) -> usize {
-        self.active.lock().len()
+        self.crew.look_at_active(HashMap::len)
+    }
+
+    /// Who holds the connections, the pool included: its threads do.
+    #[cfg(test)]
+    pub(super) fn holders(&self) -> usize {
+        Arc::strong_count(&self.crew)
     }
 
     /// Bytes of unfinished requests that parked connections hold.
     pub fn parked_bytes(&self) -> usize {
-        self.parked.lock().values().map(Connection::pending_bytes).sum()
+        self.crew.sum_of_quiet(Connection::pending_bytes)
     }
 
     /// Closes all connections. Running requests get their reply first (the layer above has been told to interrupt them),
@@ -336,45 +184,108 @@ impl<S: Service> Pool<S> {
     /// ended, and with them whatever they held of the service. A storage engine must not be closed by a thread that is still
     /// alive when the process ends.
     pub fn end(&self, patience: Duration) -> usize {
-        self.ending.store(true, Ordering::SeqCst);
-        let parked: Vec<_> = self.parked.lock().drain().map(|(_, connection)| connection).collect();
-        for connection in parked {
-            self.ended(&connection.shared, None);
-        }
-        let mut active = self.active.lock();
-        for shared in active.values() {
-            let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Read);
-        }
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        while !active.is_empty() {
-            if self.left.wait_for(&mut active, patience).timed_out() {
-                break;
-            }
-        }
-        let left = active.len();
-        drop(active);
-        if left == 0 {
-            self.join();
-        }
-        left
+        self.crew.end(patience)
     }
+}
 
-    /// Waits for all threads. Who starts another ends after that is in the list.
-    fn join(&self) {
-        loop {
-            let handle = self.handles.lock().pop();
-            let Some(handle) = handle else { return };
-            // A thread that panicked has said so.
-            let _ = handle.join();
+impl<S: Service> Sockets<S> {
+    fn log_end(&self, shared: &Shared<S>, error: Option<WireError>, open: usize) {
+        let number = self.service.number(&shared.client);
+        let context = format!("conn{number}");
+        if let Some(error) = error {
+            let attributes = doc! { "remote": &shared.remote, "error": error.to_string() };
+            let message = "Error receiving request from client. Ending connection from remote";
+            self.logger
+                .info(Component::Network, 22988, &context, message, attributes);
+        }
+        if !self.service.is_quiet() {
+            let attributes = doc! { "remote": &shared.remote, "connectionId": number, "connectionCount": open as i64 };
+            self.logger
+                .info(Component::Network, 22944, &context, "Connection ended", attributes);
         }
     }
 }
 
-/// How a connection comes into the epoll set.
-#[derive(Clone, Copy)]
-enum Arm {
-    /// For the first time.
-    Add,
-    /// It is there already, its one shot used up.
-    Again,
+impl<S: Service> Host for Sockets<S> {
+    type Connection = Connection<S>;
+    type Shared = Shared<S>;
+    type Worker = Worker;
+    type Reason = Reason;
+
+    fn shared(&self, connection: &Connection<S>) -> Arc<Shared<S>> {
+        connection.shared.clone()
+    }
+
+    fn arm(&self, key: u64, shared: &Shared<S>, first: bool) -> std::io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT;
+        let key = EventData::new_u64(key);
+        let armed = match first {
+            true => epoll::add(&self.epoll, &shared.stream, key, flags),
+            false => epoll::modify(&self.epoll, &shared.stream, key, flags),
+        };
+        Ok(armed?)
+    }
+
+    fn wait(&self) -> Event {
+        let idle = Timespec {
+            tv_sec: THREAD_IDLE_S,
+            tv_nsec: 0,
+        };
+        let mut events = Vec::with_capacity(1);
+        let result = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&idle));
+        match (result, events.first()) {
+            (Ok(_), Some(event)) if event.data.u64() == WAKE => Event::Interrupted,
+            (Ok(_), Some(event)) => Event::Ready(event.data.u64()),
+            (Ok(_), None) => Event::Nothing,
+            (Err(Errno::INTR), _) => Event::Interrupted,
+            (Err(error), _) => {
+                let attributes = doc! { "error": error.to_string() };
+                let message = "Waiting for connections failed";
+                self.logger
+                    .fatal(Component::Network, 8410001, "conn", message, attributes);
+                self.service.request_shutdown();
+                Event::Failed
+            }
+        }
+    }
+
+    fn wake(&self) {
+        // Nobody reads it: it stays readable for all.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn serve(&self, worker: &mut Worker, connection: &mut Connection<S>) -> crew::Leave<Reason> {
+        match worker.serve(&*self.service, &*self.clock, connection) {
+            Leave::Quiet => crew::Leave::Quiet,
+            Leave::Closed | Leave::Asked => crew::Leave::Over(Reason::Closed),
+            Leave::Rejected(error) => crew::Leave::Over(Reason::Rejected(error)),
+        }
+    }
+
+    fn interrupt(&self, shared: &Shared<S>) {
+        let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Read);
+    }
+
+    fn ended(&self, shared: &Shared<S>, reason: Option<Reason>) {
+        self.service.disconnect(&shared.client);
+        // Closed for the other end now, even when the monitor holds the stream for a moment longer.
+        let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Both);
+        let open = self.open.fetch_sub(1, Ordering::Relaxed) - 1;
+        let error = match reason {
+            Some(Reason::Rejected(error)) => Some(error),
+            Some(Reason::Closed) | None => None,
+        };
+        self.log_end(shared, error, open);
+    }
+
+    fn no_thread(&self, error: &std::io::Error, threads: usize) {
+        let attributes = doc! { "error": error.to_string(), "threads": threads as i64 };
+        let message = "Cannot start a thread for connections";
+        self.logger
+            .warning(Component::Network, 8410002, "conn", message, attributes);
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
 }

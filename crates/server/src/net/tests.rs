@@ -484,7 +484,7 @@ fn the_end_closes_connections_after_their_replies() {
     assert!(busy.closed());
     assert_eq!(end.join().unwrap(), 0);
     assert_eq!(site.pool.threads(), 0);
-    assert_eq!(Arc::strong_count(&site.pool), 1, "no thread has it");
+    assert_eq!(site.pool.holders(), 1, "no thread has it");
 }
 
 /// A few hundred connections in bursts: all served, then few threads left waiting.
