@@ -7,6 +7,7 @@ mod damage;
 mod failure;
 mod layout;
 mod lifecycle;
+mod older;
 mod pin;
 mod support;
 mod tail;
