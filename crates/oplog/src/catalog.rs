@@ -1,8 +1,8 @@
 //! The segments of a directory: which there are, making one, recycling one.
 //!
 //! Knows nothing of frames. Invariants: the segments' numbers follow each other without a hole, on disk too, after any
-//! crash: segments come at the end and go at the front, one directory sync each. A file gets a segment's name only when its
-//! header is durable. `list` is never locked across I/O.
+//! crash: segments come at the end and go at the front, one directory sync each. A file gets a segment's name only when
+//! its header is durable. `list` is never locked across I/O.
 
 use crate::disk::{Disk, failure};
 use crate::format::{FRAMES_START, SegmentHeader, SegmentNumber, Stamp};
@@ -23,7 +23,8 @@ pub(crate) struct Segment {
     pub path: PathBuf,
     /// Some frames' first entries and offsets, rising, at least `MARK_INTERVAL_BYTES` apart.
     marks: Mutex<Vec<(Seq, u64)>>,
-    /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that locked.
+    /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that
+    /// locked.
     pub pins: AtomicUsize,
 }
 
@@ -138,7 +139,8 @@ impl Catalog {
         list.iter().rev().find(|segment| segment.header.first <= seq).cloned()
     }
 
-    /// The first entry that later segments hold: what that one has from there on is not the log's. `None` for the last one.
+    /// The first entry that later segments hold: what that one has from there on is not the log's. `None` for the last
+    /// one.
     pub fn end_of(&self, number: SegmentNumber) -> Option<Seq> {
         later_first(&self.list.lock(), number)
     }
@@ -217,9 +219,16 @@ impl Catalog {
         Some(pinned)
     }
 
-    /// Takes segments whose entries are all at or below `up_to` off the front, except pinned ones, those that `retention`
-    /// keeps, and the last one.
-    pub fn purge(&self, disk: &Disk, up_to: Seq, retention: Retention, now_ms: u64) -> Result<()> {
+    /// Takes segments whose entries are all at or below `up_to` off the front, except pinned ones, those that
+    /// `retention` keeps, the one that the position file names (and those behind it), and the last one.
+    pub fn purge(
+        &self,
+        disk: &Disk,
+        up_to: Seq,
+        named: Option<SegmentNumber>,
+        retention: Retention,
+        now_ms: u64,
+    ) -> Result<()> {
         self.retire_while(disk, |list| {
             let Some(front) = list.front() else { return false };
             let Some(end) = later_first(list, front.header.number) else {
@@ -230,7 +239,8 @@ impl Catalog {
             // What is in a segment was written before the next one was made.
             let newest_ms = list.get(1).map_or(now_ms, |next| next.header.made_ms);
             let kept = bytes < retention.bytes || now_ms.saturating_sub(newest_ms) < retention.time.as_millis() as u64;
-            end.0 - 1 <= up_to.0 && front.pins.load(Ordering::Acquire) == 0 && !kept
+            let is_named = named.is_some_and(|named| named <= front.header.number);
+            end.0 - 1 <= up_to.0 && !is_named && front.pins.load(Ordering::Acquire) == 0 && !kept
         })
     }
 
@@ -255,16 +265,16 @@ impl Catalog {
                 list.pop_front().expect("`more` saw one")
             };
             if let Err(error) = self.retire(disk, &segment) {
-                // The file is still there under its name: without it the numbers on disk would have a hole once the next
-                // one went.
+                // The file is still there under its name: without it the numbers on disk would have a hole once the
+                // next one went.
                 self.list.lock().push_front(segment);
                 return Err(error);
             }
         }
     }
 
-    /// Recycles or removes the file of a segment taken off the list. A reader that still holds the segment keeps the bytes
-    /// by its open file: such a file is never reused.
+    /// Recycles or removes the file of a segment taken off the list. A reader that still holds the segment keeps the
+    /// bytes by its open file: such a file is never reused.
     fn retire(&self, disk: &Disk, segment: &Arc<Segment>) -> Result<()> {
         let reusable = Arc::strong_count(segment) == 1
             && segment.header.file_bytes == self.segment_bytes

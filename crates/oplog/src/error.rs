@@ -147,6 +147,18 @@ pub enum LogError {
         /// The last entry of the log.
         last: Seq,
     },
+    /// The log has not got what it once had, though it reaches the engine's durable mark; or it is another one.
+    #[error(
+        "{directory}: the log ends at {last:?}, but it had reached {reached:?}: log files were lost, or replaced by older ones or by those of another log, and writes that were acknowledged since may have been only there"
+    )]
+    Older {
+        /// The log's directory.
+        directory: PathBuf,
+        /// An entry that was durable.
+        reached: Seq,
+        /// The last entry of the log.
+        last: Seq,
+    },
     /// The compressor named in the options cannot be made.
     #[error("{0}")]
     Compressor(#[source] CodecError),
@@ -230,9 +242,11 @@ impl LogError {
             | Self::Purged { .. }
             | Self::Truncated { .. } => ErrorKind::Invalid,
             Self::NoJournal | Self::Version { .. } | Self::Compressor(_) => ErrorKind::Unsupported,
-            Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::Gap { .. } | Self::Behind { .. } => {
-                ErrorKind::Corrupt
-            }
+            Self::Corrupt { .. }
+            | Self::MissingSegment { .. }
+            | Self::Gap { .. }
+            | Self::Behind { .. }
+            | Self::Older { .. } => ErrorKind::Corrupt,
             Self::OutOfSpace { .. } | Self::BufferFull { .. } => ErrorKind::OutOfSpace,
             Self::Io { .. } => ErrorKind::Io,
             Self::Failed(_) | Self::Closed | Self::Interrupted => ErrorKind::Closed,

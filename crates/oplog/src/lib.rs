@@ -25,6 +25,7 @@ mod limits;
 mod log;
 mod options;
 mod pin;
+mod position;
 mod read_ahead;
 mod reader;
 mod recovery;

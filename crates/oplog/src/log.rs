@@ -10,8 +10,9 @@
 use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::Catalog;
 use crate::disk::{Disk, SYNC_DIRECTORY};
-use crate::format::{ENTRY_LENGTH_BYTES, HARD_STATE_BYTES, HardState};
+use crate::format::{ENTRY_LENGTH_BYTES, HARD_STATE_BYTES, HardState, SegmentNumber};
 use crate::limits::{ENTRY_BYTES_MAX, flush_soon_bytes, group_bytes};
+use crate::position::PositionFile;
 use crate::reader::Extent;
 use crate::recovery::recover;
 use crate::stats::add;
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     pub disk: Disk,
     pub catalog: Catalog,
+    position: PositionFile,
     buffer: Mutex<Buffer>,
     writer: Mutex<Writer>,
     last: AtomicU64,
@@ -108,6 +110,9 @@ impl Log {
         options.check()?;
         let disk = Disk::new(env);
         let found = recover(&disk, &options, durable, env)?;
+        if options.mode == LogMode::On {
+            found.position.lock().note(&disk, &found.catalog, found.last)?;
+        }
         let mut terms = found.terms;
         terms.reach_back_to(found.last.next());
         let term = terms.last();
@@ -137,6 +142,7 @@ impl Log {
             clock: env.clock.clone(),
             disk,
             catalog: found.catalog,
+            position: found.position,
             buffer: Mutex::new(Buffer::new(found.last.next(), term, options.frame_bytes)),
             writer: Mutex::new(writer),
             last: AtomicU64::new(found.last.0),
@@ -265,6 +271,9 @@ impl Log {
         }
         let term = self.term_of(Seq(from.0 - 1))?;
         let durable = self.durable_seq();
+        // Until the marks have fallen nobody says more.
+        let mut position = shared.position.lock();
+        position.note(&shared.disk, &shared.catalog, durable.min(Seq(from.0 - 1)))?;
         let place = (&shared.disk, &shared.catalog);
         let bytes = match writer.truncate(from, term, durable, place, &shared.buffer) {
             Err(error @ LogError::OutOfSpace { .. }) => return Err(error),
@@ -286,6 +295,7 @@ impl Log {
         shared.buffered.fetch_sub(bytes, Ordering::Relaxed);
         let last = from.0 - 1;
         shared.durable.store(durable.0.min(last), Ordering::Release);
+        drop(position);
         shared.last.store(last, Ordering::Release);
         drop(writer);
         shared.waiters.wake_all();
@@ -464,9 +474,11 @@ impl Log {
         if shared.mode == LogMode::Off {
             return Ok(());
         }
+        let named = shared.note_position()?;
         let result = shared.catalog.purge(
             &shared.disk,
             up_to,
+            named,
             shared.retention,
             shared.clock.now_ms().max(0) as u64,
         );
@@ -538,7 +550,9 @@ impl Log {
         }
         self.stop_flusher();
         let result = shared.check_alive().and_then(|()| match shared.mode {
-            LogMode::On => shared.flush_to(self.last_seq(), None),
+            LogMode::On => shared
+                .flush_to(self.last_seq(), None)
+                .and_then(|()| shared.note_position().map(drop)),
             LogMode::Off => Ok(()),
         });
         shared.over.store(true, Ordering::Release);
@@ -568,6 +582,13 @@ impl Shared {
 
     pub fn first_seq(&self) -> Seq {
         self.catalog.first_seq().unwrap_or_else(|| self.durable_seq().next())
+    }
+
+    /// The mark first, under the lock: the segments are those that hold it, or later ones.
+    fn note_position(&self) -> Result<Option<SegmentNumber>> {
+        let mut position = self.position.lock();
+        let durable = self.durable_seq();
+        position.note(&self.disk, &self.catalog, durable)
     }
 
     /// An error after a failure.

@@ -23,20 +23,20 @@ pub enum LogMode {
     Off,
 }
 
-/// What an engine that is ahead of the log means: its durable mark lies behind the log's last entry. By the write-ahead rule
-/// this cannot come of a crash.
+/// What an engine that is ahead of the log means: its durable mark lies behind the log's last entry. By the write-ahead
+/// rule this cannot come of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineAhead {
     /// Segments were lost, removed, or replaced by older ones, and with them perhaps entries that the engine has not:
     /// [`Log::open`](crate::Log::open) refuses.
     Refuse,
-    /// The engine was closed with a last checkpoint or went on without a log, and has everything: the log begins anew behind
-    /// its mark.
+    /// The engine was closed with a last checkpoint or went on without a log, and has everything: the log begins anew
+    /// behind its mark.
     BeginBehind,
 }
 
-/// What [`Log::purge`](crate::Log::purge) leaves although the engine does not need it: history for members of a replica set that
-/// come back, change streams, restoring to a point in time.
+/// What [`Log::purge`](crate::Log::purge) leaves although the engine does not need it: history for members of a replica
+/// set that come back, change streams, restoring to a point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// At least so many bytes of segments behind what goes.
@@ -52,8 +52,8 @@ pub struct LogOptions {
     pub directory: PathBuf,
     /// Compressor of frames of 4 KiB and more.
     pub codec: Codec,
-    /// Length of a segment file: 64 to 128 MiB in production, see [`crate::SEGMENT_BYTES_MIN`]. A longer entry gets a longer
-    /// segment.
+    /// Length of a segment file: 64 to 128 MiB in production, see [`crate::SEGMENT_BYTES_MIN`]. A longer entry gets a
+    /// longer segment.
     pub segment_bytes: u64,
     /// A frame takes entries until it holds so many raw bytes; one longer entry makes a longer frame. At most 16 MiB.
     pub frame_bytes: usize,
@@ -65,8 +65,8 @@ pub struct LogOptions {
     pub engine_ahead: EngineAhead,
     /// `wait_for_room` waits while more bytes than this are not yet on disk.
     pub buffer_bytes_max: usize,
-    /// `append` refuses while more bytes than this are not yet on disk: the last resort against callers that never wait. Each
-    /// that has just waited may append an entry of any length, so it lies far above.
+    /// `append` refuses while more bytes than this are not yet on disk: the last resort against callers that never
+    /// wait. Each that has just waited may append an entry of any length, so it lies far above.
     pub buffer_bytes_refused: usize,
     /// What purging leaves.
     pub retention: Retention,
@@ -74,6 +74,8 @@ pub struct LogOptions {
     pub spare_segments_max: usize,
     /// Run the background flusher. Without it (simulation) entries reach the disk by `flush` and `wait_durable` only.
     pub background: bool,
+    /// A file outside the directory that says how far the log has come, so that an older copy of it is noticed.
+    pub position_file: Option<PathBuf>,
     /// Who is told when the log fails.
     pub on_failure: Option<FailureHandler>,
 }
@@ -94,6 +96,7 @@ impl LogOptions {
             retention: Retention::default(),
             spare_segments_max: 2,
             background: true,
+            position_file: None,
             on_failure: None,
         }
     }

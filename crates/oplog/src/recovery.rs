@@ -17,6 +17,7 @@ use crate::catalog::{Catalog, Segment, new_stamp, segment_name, segment_number};
 use crate::disk::{Disk, failure};
 use crate::format::{FRAME_HEADER_BYTES, FrameKind, HardState, SegmentHeader, SegmentNumber, VERSION};
 use crate::limits::SCAN_WINDOW_BYTES;
+use crate::position::PositionFile;
 use crate::scan::{Scanner, SegmentFile};
 use crate::terms::Terms;
 use crate::writer::{Tail, create_segment};
@@ -38,6 +39,7 @@ pub(crate) struct Recovered {
     /// The newest hard state.
     pub state: Option<HardState>,
     pub terms: Terms,
+    pub position: PositionFile,
 }
 
 /// What a walk over the segments found.
@@ -52,6 +54,7 @@ struct Walked {
 pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env) -> Result<Recovered> {
     let directory = options.directory.as_path();
     let writable = options.mode == LogMode::On;
+    let position = PositionFile::open(disk, options)?;
     let names = list_directory(disk, directory, writable)?;
     let mut numbers: Vec<_> = names.iter().filter_map(|name| segment_number(name)).collect();
     numbers.sort();
@@ -82,6 +85,11 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             last,
         });
     }
+    let engine_has_all = options.engine_ahead == EngineAhead::BeginBehind;
+    let is_void = position.check(directory, &segments, last, durable, engine_has_all)?;
+    if writable && (is_void || last < durable) {
+        position.lock().forget(disk)?;
+    }
     let end = match end {
         Some(scanner) if writable => Some(settle_tail(disk, scanner)?),
         end => end,
@@ -96,6 +104,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             last: durable,
             state,
             terms,
+            position,
         };
         if !writable {
             recovered.catalog.forget_all();
@@ -133,6 +142,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
         last,
         state,
         terms,
+        position,
     })
 }
 

@@ -1,10 +1,8 @@
 //! The data directory: who uses it, which engine wrote it, and where things lie in it.
 //!
-//! ```text
-//! tenond.lock     locked while a server runs, holds its process id and whether it keeps a log; empty after a clean end
-//! storage.bson    engine and layout, written once; see docs/formats/data-directory.md. Locked, too, while a server runs
-//! journal/        the log
-//! <engine>/       the engine's files
+//! ```text tenond.lock     locked while a server runs, holds its process id and whether it keeps a log; empty after a
+//! clean end storage.bson    engine and layout, written once; see docs/formats/data-directory.md. Locked, too, while a
+//! server runs journal/        the log <engine>/       the engine's files
 //! ```
 //!
 //! Invariant: nothing in the directory is changed before the lock is held and the metadata agrees.
@@ -37,7 +35,8 @@ pub struct Metadata {
 pub struct DataDirectory {
     path: PathBuf,
     lock: Box<dyn DirectoryLock>,
-    /// On the metadata: whoever removes the lock file of a running server, as if it were stale, does not let a second one in.
+    /// On the metadata: whoever removes the lock file of a running server, as if it were stale, does not let a second
+    /// one in.
     _metadata_lock: Box<dyn DirectoryLock>,
     /// The last server did not end cleanly.
     pub unclean: bool,
@@ -168,6 +167,11 @@ impl DataDirectory {
         self.path.join("journal")
     }
 
+    /// How far the log has come, beside it.
+    pub fn journal_position(&self) -> PathBuf {
+        self.path.join("journal.position")
+    }
+
     /// An engine's directory.
     pub fn engine(&self, name: &str) -> PathBuf {
         engine_path(&self.path, name)
@@ -257,7 +261,8 @@ pub fn process_id(path: &Path) -> Option<i32> {
     content.lines().next()?.trim().parse().ok()
 }
 
-/// True while a server holds the directory. A process id alone would not tell: after a crash it may be another program's.
+/// True while a server holds the directory. A process id alone would not tell: after a crash it may be another
+/// program's.
 pub fn in_use(fs: &dyn FileSystem, path: &Path) -> bool {
     [LOCK_FILE, METADATA_FILE].iter().any(|name| {
         let file = path.join(name);

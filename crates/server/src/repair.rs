@@ -125,7 +125,14 @@ fn open_storage(
     };
     match salvaged.filter(|report| report.is_damaged()) {
         None => match open(None) {
-            Err(error) if matches!(error.downcast_ref(), Some(LogError::Behind { .. })) => println!("{error}"),
+            Err(error)
+                if matches!(
+                    error.downcast_ref(),
+                    Some(LogError::Behind { .. } | LogError::Older { .. })
+                ) =>
+            {
+                println!("{error}");
+            }
             opened => return opened,
         },
         Some(report) if report.mark_is_known => match open(None) {

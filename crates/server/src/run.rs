@@ -396,7 +396,7 @@ fn open_storage(
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
     let log = Log::open(env, log, opened.durable_seq()).map_err(|error| match error {
-        LogError::Behind { .. } => anyhow!(
+        LogError::Behind { .. } | LogError::Older { .. } => anyhow!(
             "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
         ),
         other => other.into(),
@@ -439,6 +439,7 @@ pub(crate) fn storage_parts(
     directory: &DataDirectory,
 ) -> anyhow::Result<(LogOptions, StorageOptions)> {
     let mut log = LogOptions::new(directory.journal());
+    log.position_file = Some(directory.journal_position());
     log.codec = config.storage.journal_compressor.parse::<Codec>()?;
     log.commit_interval = Duration::from_millis(config.storage.commit_interval_ms);
     log.mode = if config.storage.journal {

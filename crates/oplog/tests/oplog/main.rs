@@ -9,5 +9,6 @@ mod layout;
 mod lifecycle;
 mod older;
 mod pin;
+mod position;
 mod support;
 mod tail;

@@ -1,7 +1,7 @@
 //! Logs of earlier formats, written by the programs of their time.
 //!
-//! `tests/fixtures/format-1` is a directory as version 1 left it when its process was killed, without the zeros at the segments'
-//! ends. It was written with segments of 8 KiB, snappy, and a sync after each fourth of the forty entries.
+//! `tests/fixtures/format-1` is a directory as version 1 left it when its process was killed, without the zeros at the
+//! segments' ends. It was written with segments of 8 KiB, snappy, and a sync after each fourth of the forty entries.
 
 use crate::support::{DIRECTORY, env, options, segments};
 use engine::Seq;
@@ -65,8 +65,8 @@ fn expect_entries(log: &Log, last: u64) {
     assert_eq!(due, last + 1);
 }
 
-/// It is read as it is; what is appended goes to segments of today's format, and once the engine has the old entries nothing of the
-/// old format is left.
+/// It is read as it is; what is appended goes to segments of today's format, and once the engine has the old entries
+/// nothing of the old format is left.
 #[test]
 fn a_log_of_format_1_opens_and_becomes_one_of_today() {
     let fs = format_1();

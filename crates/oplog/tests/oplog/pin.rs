@@ -24,7 +24,11 @@ fn copy(fs: &SimulatedFs, pinned: &PinnedLog, name: &str) -> LogOptions {
         let made = fs.open(&path, Access::CreateNew).unwrap();
         made.write_all_at(&read(fs, &file), 0).unwrap();
     }
-    LogOptions { directory, ..options() }
+    LogOptions {
+        directory,
+        position_file: None,
+        ..options()
+    }
 }
 
 #[test]
@@ -119,6 +123,7 @@ fn without_entries_after_the_mark_nothing_is_pinned_or_sealed() {
     let off = LogOptions {
         directory: Path::new(DIRECTORY).join("off"),
         mode: LogMode::Off,
+        position_file: None,
         ..options()
     };
     let log = Log::open(&env(&fs, 2), off, Seq::ZERO).unwrap();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs};
 
 pub const DIRECTORY: &str = "/data/oplog";
+pub const POSITION_FILE: &str = "/data/oplog.position";
 
 /// What a process started now on this machine gets. As in life, no two processes draw the same random numbers.
 pub fn env(fs: &SimulatedFs, seed: u64) -> Env {
@@ -22,6 +23,7 @@ pub fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 2 * oplog::SEGMENT_BYTES_MIN,
         background: false,
+        position_file: Some(POSITION_FILE.into()),
         ..LogOptions::new(DIRECTORY)
     }
 }
