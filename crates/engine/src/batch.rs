@@ -80,6 +80,11 @@ impl Batch {
         self.ops.is_empty()
     }
 
+    /// Forgets the operations behind the first `operations`.
+    pub fn truncate(&mut self, operations: usize) {
+        self.ops.truncate(operations);
+    }
+
     /// Forgets the operations and keeps the memory.
     pub fn clear(&mut self) {
         self.ops.clear();

@@ -1,8 +1,8 @@
 //! Holding writes back while files are copied (`fsync` with `lock: true`).
 //!
-//! The count of barriers changes only under the mutex `order`, so that when [`Storage::block_writes`] returns no commit is
-//! under way and none begins before the barrier is dropped. Units notice at their first change, where waiting heeds the
-//! operation's deadline; what is past that point waits at its commit.
+//! The count of barriers changes only under the mutex `order`, so that when [`Storage::block_writes`] returns no commit
+//! is under way and none begins before the barrier is dropped. Units notice at their first change, where waiting heeds
+//! the operation's deadline; what is past that point waits at its commit.
 
 use crate::pipeline::Order;
 use crate::storage::Storage;
@@ -21,16 +21,17 @@ pub struct WriteBarrier {
 }
 
 impl Storage {
-    /// Waits for what is under way, then holds all later ones back until the barrier is dropped.
-    pub fn block_writes(self: &Arc<Self>) -> WriteBarrier {
+    /// Holds all later writes back until the barrier is dropped, and waits for what is under way, as long as the
+    /// operation may.
+    pub fn block_writes(self: &Arc<Self>, op: &Operation) -> Result<WriteBarrier, StorageError> {
         let order = self.pipeline.order.lock();
         self.barriers.fetch_add(1, Ordering::AcqRel);
         drop(order);
-        // An error says that nothing is under way any more: the storage has stopped.
-        let _ = self.settle(&|| Ok(()));
-        WriteBarrier {
+        let barrier = WriteBarrier {
             storage: Arc::clone(self),
-        }
+        };
+        self.settle(&|| Ok(op.check_now()?))?;
+        Ok(barrier)
     }
 
     /// Waits while writes are held back, as long as the operation may.
@@ -77,7 +78,7 @@ mod tests {
         storage
             .create_collection(&machine.operation(), &ns("db.c"), &bson::rawdoc! {})
             .unwrap();
-        let barrier = storage.block_writes();
+        let barrier = storage.block_writes(&machine.operation()).unwrap();
         let before = storage.last_seq();
         let late = machine.operation();
         late.set_deadline_ms(1);

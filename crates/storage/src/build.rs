@@ -270,7 +270,9 @@ impl Storage {
             let mut unit = self.begin_write(op);
             match unit.gather_chunk(guard, build, ids.clone()) {
                 Ok(()) => {
-                    unit.entry.build_chunk(guard.table(), first, last, &build.tables);
+                    unit.changes
+                        .entry
+                        .build_chunk(guard.table(), first, last, &build.tables);
                     unit.commit()?;
                     return Ok(());
                 }
@@ -427,8 +429,10 @@ impl crate::WriteUnit<'_> {
                     .expect("positions come from the same guard");
                 writes.derive_one(position, index, id, None, Some(document))?;
             }
-            self.effect.settle(&mut self.evaluator, guard, id, &mut writes)?;
-            let rows = self.effect.put_index_rows(&mut writes);
+            self.changes
+                .effect
+                .settle(&mut self.evaluator, guard, id, &mut writes)?;
+            let rows = self.changes.effect.put_index_rows(&mut writes);
             self.note_index_rows(guard, rows, &mut writes);
         }
         writes.give_back();

@@ -60,14 +60,15 @@ impl WriteUnit<'_> {
             victim.writes.give_back();
         }
         self.effect_on(c).evict_from = evict_from;
-        self.touched[place].inserted.drain(..own);
+        self.changes.touched[place].inserted.drain(..own);
         Ok(())
     }
 
     fn victim(&mut self, c: &CollectionGuard, id: RecordId, document: Bytes) -> Result<Victim, StorageError> {
         let old = raw(c, id, &document)?;
         let mut writes = IndexWrites::take();
-        self.effect
+        self.changes
+            .effect
             .evaluate(&mut self.evaluator, c, id, Some(old), None, &mut writes)?;
         Ok(Victim { id, document, writes })
     }
@@ -103,7 +104,7 @@ impl Candidates {
             at: 0,
             next_stored: from,
             stored_left: true,
-            own: unit.touched[place].inserted.iter().copied().collect(),
+            own: unit.changes.touched[place].inserted.iter().copied().collect(),
             own_taken: 0,
         })
     }

@@ -54,9 +54,17 @@ impl Storage {
         let seq = self.append(&mut order, entry)?;
         let due = self.checkpoint_due(order.log_bytes);
         let pipeline = &self.pipeline;
-        if !pipeline.is_committed(seq) {
+        if self.pending.is_used() {
             self.pending.add(seq, effect.batch());
             pipeline.queue.lock().push_back(Proposed { seq, effect });
+            drop(order);
+            // Who said meanwhile that it stays did not find it in the queue.
+            if pipeline.is_committed(seq) {
+                self.apply_committed(&mut pipeline.applying.lock())?;
+            }
+            if due {
+                self.checkpointer.wake();
+            }
             return Ok(seq);
         }
         match pipeline.applying.try_lock() {

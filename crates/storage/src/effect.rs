@@ -31,7 +31,14 @@ pub(crate) trait Evaluation {
     const CHECKS_UNIQUE: bool;
 }
 
+/// What a unit's [`Effect`] was before a statement.
+pub(crate) struct EffectSavepoint {
+    operations: usize,
+    collections: Vec<CollectionEffect>,
+}
+
 /// What is done to one collection.
+#[derive(Clone)]
 pub(crate) struct CollectionEffect {
     pub(crate) collection: Arc<Collection>,
     pub(crate) count: i64,
@@ -74,6 +81,20 @@ impl Effect {
             self.collections.len() - 1
         });
         &mut self.collections[place]
+    }
+
+    /// What it is so far, for [`Effect::roll_back`].
+    pub(crate) fn savepoint(&self) -> EffectSavepoint {
+        EffectSavepoint {
+            operations: self.overlay.batch.ops().len(),
+            collections: self.collections.clone(),
+        }
+    }
+
+    /// Forgets what was gathered since.
+    pub(crate) fn roll_back(&mut self, to: EffectSavepoint) {
+        self.overlay.truncate(to.operations);
+        self.collections = to.collections;
     }
 
     /// Derives the index rows of a change, and leaves out what the state does not want. Changes nothing.

@@ -216,6 +216,15 @@ impl Part {
     }
 }
 
+/// Where an [`EntryWriter`] stood.
+pub(crate) struct EntrySavepoint {
+    full: usize,
+    buffer: usize,
+    documents: usize,
+    document_bytes: usize,
+    count: u32,
+}
+
 /// Gathers the operations of a unit into an entry, or a chain of entries.
 pub(crate) struct EntryWriter {
     /// Those that are full.
@@ -410,6 +419,31 @@ impl EntryWriter {
             buffer.extend_from_slice(&count.to_le_bytes());
             buffer.extend_from_slice(&bytes.to_le_bytes());
         }
+    }
+
+    /// Where the entry stands, for [`EntryWriter::roll_back`].
+    pub(crate) fn savepoint(&self) -> EntrySavepoint {
+        EntrySavepoint {
+            full: self.full.len(),
+            buffer: self.current.buffer.len(),
+            documents: self.current.documents.len(),
+            document_bytes: self.current.document_bytes,
+            count: self.current.count,
+        }
+    }
+
+    /// Forgets what was gathered since.
+    pub(crate) fn roll_back(&mut self, to: &EntrySavepoint) {
+        while self.full.len() > to.full {
+            self.current = self.full.pop().expect("it is longer");
+            self.current.buffer[FLAGS_OFFSET] &= !FLAG_PARTIAL;
+            self.full_bytes -= self.current.byte_len();
+            self.full_count -= self.current.count as usize;
+        }
+        let current = &mut self.current;
+        current.buffer.truncate(to.buffer);
+        current.documents.truncate(to.documents);
+        (current.document_bytes, current.count) = (to.document_bytes, to.count);
     }
 
     /// Operations gathered.

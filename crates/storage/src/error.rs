@@ -93,6 +93,12 @@ pub enum StorageError {
     /// [`crate::Operation`] (it will wait for that lock first) and evaluate again (112 when it ever reached a client).
     #[error("write conflict: a lock is held by another operation")]
     WouldWait,
+    /// Somebody has changed, or is changing, what a transaction wants to change on its older snapshot (112).
+    #[error("Write conflict: please retry the operation or the multi-document transaction.")]
+    WriteConflict,
+    /// A transaction may not do this (263).
+    #[error("{0}")]
+    NotInTransaction(String),
     /// The collection was dropped or renamed meanwhile (175 for cursors).
     #[error("collection {0} was dropped")]
     CollectionDropped(Namespace),

@@ -39,6 +39,7 @@ mod memory;
 mod namespace;
 mod operation;
 mod overlay;
+mod overlay_view;
 mod pending;
 mod pipeline;
 mod read;
@@ -47,6 +48,7 @@ mod recovery;
 mod stats;
 mod storage;
 mod table_options;
+mod transaction;
 mod ttl;
 mod validate;
 mod write;
@@ -77,5 +79,6 @@ pub use storage::{
     RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
+pub use transaction::Transaction;
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use write::WriteUnit;

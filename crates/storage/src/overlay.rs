@@ -38,6 +38,15 @@ fn is(op: &Op, table: TableId, key: &[u8]) -> bool {
 }
 
 impl Overlay {
+    /// Forgets what was gathered behind the first `operations`.
+    pub(crate) fn truncate(&mut self, operations: usize) {
+        if operations < self.batch.ops().len() {
+            self.batch.truncate(operations);
+            self.index.clear();
+            self.indexed = 0;
+        }
+    }
+
     /// What the batch does to a key: `None` nothing, `Some(None)` removes it.
     pub(crate) fn find(&mut self, table: TableId, key: &[u8]) -> Option<Option<&Bytes>> {
         let ops = self.batch.ops();

@@ -497,7 +497,7 @@ fn a_chain_of_entries_is_applied_as_one() {
     {
         let guard = storage.locked(&op, "c");
         let mut unit = storage.begin_write(&op);
-        unit.entry = EntryWriter::with_part_bytes(300);
+        unit.changes.entry = EntryWriter::with_part_bytes(300);
         for id in 0..10 {
             unit.insert(&guard, &big(id)).unwrap();
         }

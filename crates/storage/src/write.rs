@@ -12,9 +12,10 @@ use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::EntryWriter;
 use crate::index_keys::{IndexWrite, IndexWrites};
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
-use crate::locks::{LockKey, Taken, key_hash};
+use crate::locks::{Changed, LockKey, Taken, key_hash};
 use crate::overlay::Overlay;
 use crate::storage::Storage;
+use crate::transaction::{Home, Parts};
 use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
@@ -27,6 +28,14 @@ use std::sync::atomic::Ordering;
 /// See the module.
 pub struct WriteUnit<'a> {
     pub(crate) evaluator: Evaluator<'a>,
+    pub(crate) changes: Changes,
+    /// Of a statement of a transaction.
+    pub(crate) home: Option<Home<'a>>,
+}
+
+/// What a unit has gathered.
+#[derive(Default)]
+pub(crate) struct Changes {
     pub(crate) effect: Effect,
     pub(crate) entry: EntryWriter,
     pub(crate) touched: Vec<Touched>,
@@ -37,9 +46,17 @@ pub struct WriteUnit<'a> {
 pub(crate) struct Evaluator<'a> {
     storage: &'a Storage,
     op: &'a Operation,
-    owner: u64,
-    locks: Vec<LockKey>,
-    snapshot: Option<Arc<dyn Snapshot>>,
+    pub(crate) holding: Holding,
+    /// The unit sees this state and its own changes, and nobody may have changed since what it changes.
+    isolated_at: Option<Seq>,
+}
+
+/// What a unit holds until it ends.
+#[derive(Default)]
+pub(crate) struct Holding {
+    pub(crate) owner: u64,
+    pub(crate) locks: Vec<LockKey>,
+    pub(crate) snapshot: Option<Arc<dyn Snapshot>>,
     /// Bytes of index rows, and what of them is charged to the operation's memory: those of a few documents are not.
     row_bytes: u64,
     memory: Option<Charge>,
@@ -57,20 +74,41 @@ pub(crate) struct Touched {
 
 impl<'a> WriteUnit<'a> {
     pub(crate) fn new(storage: &'a Storage, op: &'a Operation) -> Self {
+        let holding = Holding {
+            owner: storage.owners.fetch_add(1, Ordering::Relaxed),
+            ..Holding::default()
+        };
         Self {
             evaluator: Evaluator {
                 storage,
                 op,
-                owner: storage.owners.fetch_add(1, Ordering::Relaxed),
-                locks: Vec::new(),
-                snapshot: None,
-                row_bytes: 0,
-                memory: None,
+                holding,
+                isolated_at: None,
             },
-            effect: Effect::default(),
-            entry: EntryWriter::default(),
-            touched: Vec::new(),
-            multikey: Vec::new(),
+            changes: Changes::default(),
+            home: None,
+        }
+    }
+
+    /// A statement that goes on with what a transaction holds.
+    pub(crate) fn of_transaction(storage: &'a Storage, op: &'a Operation, home: Home<'a>, parts: Parts) -> Self {
+        let mut unit = Self::of_parts(storage, op, parts);
+        unit.home = Some(home);
+        unit
+    }
+
+    /// All that a transaction holds.
+    pub(crate) fn of_parts(storage: &'a Storage, op: &'a Operation, parts: Parts) -> Self {
+        let isolated_at = parts.holding.snapshot.as_ref().map(|snapshot| snapshot.seq());
+        Self {
+            evaluator: Evaluator {
+                storage,
+                op,
+                holding: parts.holding,
+                isolated_at,
+            },
+            changes: parts.changes,
+            home: None,
         }
     }
 
@@ -85,7 +123,7 @@ impl<'a> WriteUnit<'a> {
             ));
         }
         let place = self.begin_change(c)?;
-        let locks_before = self.evaluator.locks.len();
+        let locks_before = self.evaluator.holding.locks.len();
         if c.is_capped().is_some() {
             self.evaluator.take_locks(&[LockKey {
                 table: c.table(),
@@ -95,15 +133,16 @@ impl<'a> WriteUnit<'a> {
         let id = c.shared.take_record_id();
         let mut writes = IndexWrites::take();
         let evaluated = self
+            .changes
             .effect
             .evaluate(&mut self.evaluator, c, id, None, Some(document), &mut writes);
         let result = evaluated.and_then(|()| {
             if let Some(limits) = c.is_capped() {
                 self.make_room_in_capped(c, place, limits, document.as_bytes().len())?;
-                self.touched[place].inserted.push_back(id);
+                self.changes.touched[place].inserted.push_back(id);
             }
             let stored = Bytes::copy_from_slice(document.as_bytes());
-            self.entry.insert(c.table(), id, stored.clone());
+            self.changes.entry.insert(c.table(), id, stored.clone());
             self.change(c, id, None, Some(stored), &mut writes);
             Ok(())
         });
@@ -133,15 +172,16 @@ impl<'a> WriteUnit<'a> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_document(new)?;
         self.begin_change(c)?;
-        let locks_before = self.evaluator.locks.len();
+        let locks_before = self.evaluator.holding.locks.len();
         let mut writes = IndexWrites::take();
         let result = self
+            .changes
             .effect
             .evaluate(&mut self.evaluator, c, id, Some(old), Some(new), &mut writes);
         match result {
             Ok(()) => {
                 let stored = Bytes::copy_from_slice(new.as_bytes());
-                self.entry.update(c.table(), id, old, &stored, None);
+                self.changes.entry.update(c.table(), id, old, &stored, None);
                 self.change(c, id, Some(old), Some(stored), &mut writes);
             }
             Err(_) => self.evaluator.release_from(locks_before),
@@ -157,6 +197,7 @@ impl<'a> WriteUnit<'a> {
         self.begin_change(c)?;
         let mut writes = IndexWrites::take();
         let result = self
+            .changes
             .effect
             .evaluate(&mut self.evaluator, c, id, Some(old), None, &mut writes);
         if result.is_ok() {
@@ -174,56 +215,76 @@ impl<'a> WriteUnit<'a> {
         old: &RawDocument,
         writes: &mut IndexWrites,
     ) {
-        self.entry.delete(c.table(), id, old, None);
+        self.changes.entry.delete(c.table(), id, old, None);
         self.change(c, id, Some(old), None, writes);
     }
 
     /// True without changes.
     pub fn is_empty(&self) -> bool {
-        self.entry.count() == 0
+        self.changes.entry.count() == 0
     }
 
     /// Changes gathered.
     pub fn operations(&self) -> usize {
-        self.entry.count()
+        self.changes.entry.count()
     }
 
     /// Bytes gathered: about what the log entry will have.
     pub fn bytes(&self) -> usize {
-        self.entry.byte_len()
+        self.changes.entry.byte_len()
     }
 
-    /// Takes the changes into the log and the engine, as one entry and one batch, visible as a whole on return. Gives the
+    /// Of a statement of a transaction: its changes are the transaction's from now on. Dropping the unit forgets them.
+    ///
+    /// Else takes the changes into the log and the engine, as one entry and one batch, visible as a whole on return. Gives the
     /// locks back, once the entry has its place in the log. Without changes it answers the newest published `Seq`.
     ///
     /// Errors: the log has no room ([`StorageError::OutOfSpace`]) or has stopped; nothing has happened then. An engine that
     /// fails after the log took the entry stops the storage: whether the entry survives is only known after a restart.
     pub fn commit(mut self) -> Result<Seq, StorageError> {
         let storage = self.evaluator.storage;
-        if self.entry.count() == 0 {
+        if self.home.is_some() {
+            self.end_statement(true);
+            return Ok(storage.last_seq());
+        }
+        if self.changes.entry.count() == 0 {
             return Ok(storage.last_seq());
         }
         self.finish();
         // What it pins could not be pruned by the engine while applying.
-        self.evaluator.snapshot = None;
-        let effect = std::mem::take(&mut self.effect);
-        let seq = storage.propose(&mut self.entry, |_| effect)?;
+        self.evaluator.holding.snapshot = None;
+        let effect = std::mem::take(&mut self.changes.effect);
+        let seq = storage.propose(&mut self.changes.entry, |_| effect)?;
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
         // Whoever changes the same rows next finds them pending. Capped collections count what is applied.
-        if !self.touched.iter().any(|touched| touched.guard.is_capped().is_some()) {
-            self.evaluator.release_from(0);
+        let is_capped = |touched: &Touched| touched.guard.is_capped().is_some();
+        if self.changes.touched.iter().any(is_capped) {
+            storage.wait_applied(self.evaluator.op, seq)?;
         }
+        self.evaluator.release_changed(seq);
         storage.wait_applied(self.evaluator.op, seq)?;
         Ok(seq)
     }
 
+    /// Gives what a statement of a transaction holds back to the transaction, what it has changed only to be kept.
+    pub(crate) fn end_statement(&mut self, is_kept: bool) {
+        let Some(home) = self.home.take() else { return };
+        let op = self.evaluator.op;
+        let (holding, changes) = (&mut self.evaluator.holding, &mut self.changes);
+        let parts = Parts {
+            holding: std::mem::take(holding),
+            changes: std::mem::take(changes),
+        };
+        home.take_back(op, parts, is_kept);
+    }
+
     /// Adds what belongs to the unit as a whole: array places met.
     fn finish(&mut self) {
-        for (index, places) in &self.multikey {
+        for (index, places) in &self.changes.multikey {
             for (field, part) in places.iter() {
                 let (field, part) = (field as u8, part as u8);
-                self.entry.set_multikey(index.table(), field, part);
-                self.effect.set_multikey(index, field, part);
+                self.changes.entry.set_multikey(index.table(), field, part);
+                self.changes.effect.set_multikey(index, field, part);
             }
         }
     }
@@ -237,13 +298,14 @@ impl<'a> WriteUnit<'a> {
         let Evaluator { storage, op, .. } = self.evaluator;
         op.check()?;
         if let Some(place) = self
+            .changes
             .touched
             .iter()
             .position(|touched| Arc::ptr_eq(&touched.guard.shared, &c.shared))
         {
             return Ok(place);
         }
-        if self.touched.is_empty() {
+        if self.changes.touched.is_empty() {
             storage.check_running()?;
             storage.wait_for_barrier(op)?;
             storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
@@ -252,12 +314,18 @@ impl<'a> WriteUnit<'a> {
                 op.check_now()?;
             }
         }
+        if self.home.is_some() && c.is_capped().is_some() {
+            return Err(StorageError::NotInTransaction(format!(
+                "Collection '{}' is a capped collection. Writes in transactions are not allowed on capped collections.",
+                c.namespace()
+            )));
+        }
         storage.know_next_record(c)?;
-        self.touched.push(Touched {
+        self.changes.touched.push(Touched {
             guard: c.clone(),
             inserted: VecDeque::new(),
         });
-        Ok(self.touched.len() - 1)
+        Ok(self.changes.touched.len() - 1)
     }
 
     fn check_document(&self, document: &RawDocument) -> Result<(), StorageError> {
@@ -273,7 +341,7 @@ impl<'a> WriteUnit<'a> {
 
     /// A unit's first change always has room.
     fn check_room(&self, bytes: usize) -> Result<(), StorageError> {
-        if !self.is_empty() && self.entry.byte_len() + bytes > UNIT_BYTES_MAX {
+        if !self.is_empty() && self.changes.entry.byte_len() + bytes > UNIT_BYTES_MAX {
             return Err(StorageError::UnitTooLarge {
                 bytes_max: UNIT_BYTES_MAX,
             });
@@ -282,7 +350,7 @@ impl<'a> WriteUnit<'a> {
     }
 
     fn has_locked(&self, c: &CollectionGuard, id: RecordId) -> bool {
-        self.evaluator.locks.contains(&LockKey {
+        self.evaluator.holding.locks.contains(&LockKey {
             table: c.table(),
             key: id.0,
         })
@@ -295,12 +363,13 @@ impl<'a> WriteUnit<'a> {
             key: id.0,
         }])?;
         self.evaluator.refresh_snapshot()?;
-        self.evaluator.row(&mut self.effect.overlay, c.table(), &id.to_key())
+        self.evaluator
+            .row(&mut self.changes.effect.overlay, c.table(), &id.to_key())
     }
 
     /// What the unit does to a collection so far.
     pub(crate) fn effect_on(&mut self, c: &CollectionGuard) -> &mut CollectionEffect {
-        self.effect.of(c.definition())
+        self.changes.effect.of(c.definition())
     }
 
     /// Takes an evaluated change of a record in. The entry has it already.
@@ -313,7 +382,7 @@ impl<'a> WriteUnit<'a> {
         writes: &mut IndexWrites,
     ) {
         let old_bytes = old.map(|old| old.as_bytes().len());
-        let (put, deleted) = self.effect.change(c.definition(), id, old_bytes, new, writes);
+        let (put, deleted) = self.changes.effect.change(c.definition(), id, old_bytes, new, writes);
         self.note_index_rows(c, (put, deleted), writes);
     }
 
@@ -335,11 +404,16 @@ impl<'a> WriteUnit<'a> {
             if !index.announce_multikey(&places) {
                 continue;
             }
-            match self.multikey.iter_mut().find(|(noted, _)| Arc::ptr_eq(noted, index)) {
+            match self
+                .changes
+                .multikey
+                .iter_mut()
+                .find(|(noted, _)| Arc::ptr_eq(noted, index))
+            {
                 Some((_, noted)) => {
                     noted.merge(&places);
                 }
-                None => self.multikey.push((index.clone(), places)),
+                None => self.changes.multikey.push((index.clone(), places)),
             }
         }
     }
@@ -348,7 +422,7 @@ impl<'a> WriteUnit<'a> {
 impl Evaluator<'_> {
     /// Takes all of the locks or none: waiting only while the unit holds none at all.
     pub(crate) fn take_locks(&mut self, keys: &[LockKey]) -> Result<(), StorageError> {
-        let before = self.locks.len();
+        let before = self.holding.locks.len();
         if before == 0 && self.op.has_awaited.load(Ordering::Relaxed) {
             self.op.has_awaited.store(false, Ordering::Relaxed);
             let awaited = self.op.awaited.lock().take();
@@ -358,12 +432,16 @@ impl Evaluator<'_> {
         }
         'again: loop {
             for &key in keys {
-                match self.storage.locks.try_take(key, self.owner) {
-                    Taken::New => self.locks.push(key),
+                match self.storage.locks.try_take(key, self.holding.owner) {
+                    Taken::New => self.holding.locks.push(key),
                     Taken::Already => {}
                     Taken::Busy => {
                         self.release_from(before);
                         self.storage.figures.conflicts.fetch_add(1, Ordering::Relaxed);
+                        if self.isolated_at.is_some() {
+                            self.op.counters().write_conflicts.add(1);
+                            return Err(StorageError::WriteConflict);
+                        }
                         if before == 0 {
                             self.storage.locks.wait_until_free(key, self.op)?;
                             self.op.check_now()?;
@@ -376,38 +454,68 @@ impl Evaluator<'_> {
                     }
                 }
             }
-            return Ok(());
+            return self.check_unchanged(keys, before);
         }
+    }
+
+    /// In a transaction: nobody may have changed what is locked since its snapshot.
+    fn check_unchanged(&mut self, keys: &[LockKey], locks_before: usize) -> Result<(), StorageError> {
+        let Some(at) = self.isolated_at else { return Ok(()) };
+        if keys.iter().any(|key| self.storage.locks.has_changed_since(*key, at)) {
+            self.release_from(locks_before);
+            self.op.counters().write_conflicts.add(1);
+            return Err(StorageError::WriteConflict);
+        }
+        Ok(())
     }
 
     /// Notes that the unit gathers so many bytes of index rows more.
     fn charge(&mut self, bytes: u64) -> Result<(), StorageError> {
-        self.row_bytes += bytes;
-        if self.row_bytes > UNCHARGED_ROW_BYTES {
+        self.holding.row_bytes += bytes;
+        if self.holding.row_bytes > UNCHARGED_ROW_BYTES {
             let op = self.op;
-            let memory = self.memory.get_or_insert_with(|| Charge::new(op.memory()));
-            memory.grow(self.row_bytes - memory.bytes())?;
+            let memory = self.holding.memory.get_or_insert_with(|| Charge::new(op.memory()));
+            memory.grow(self.holding.row_bytes - memory.bytes())?;
         }
         Ok(())
     }
 
     /// Gives back the locks taken since the unit held `kept`.
     fn release_from(&mut self, kept: usize) {
-        self.storage.locks.release(&self.locks[kept..], self.owner);
-        self.locks.truncate(kept);
+        let (locks, owner) = (&self.holding.locks[kept..], self.holding.owner);
+        self.storage.locks.release(locks, owner, None);
+        self.holding.locks.truncate(kept);
+    }
+
+    /// Gives all locks back: what they stand for was changed by the entry at `seq`.
+    fn release_changed(&mut self, seq: Seq) {
+        let published = self.storage.last_seq();
+        let changed = Some(Changed { seq, published });
+        self.storage
+            .locks
+            .release(&self.holding.locks, self.holding.owner, changed);
+        self.holding.locks.clear();
     }
 
     /// Makes the snapshot show everything that was published before now: call it after taking locks.
     pub(crate) fn refresh_snapshot(&mut self) -> Result<(), StorageError> {
+        if self.isolated_at.is_some() {
+            return Ok(());
+        }
         let newest = self.storage.last_seq();
-        if self.snapshot.as_ref().is_none_or(|snapshot| snapshot.seq() < newest) {
-            self.snapshot = Some(self.storage.engine.snapshot()?);
+        if self
+            .holding
+            .snapshot
+            .as_ref()
+            .is_none_or(|snapshot| snapshot.seq() < newest)
+        {
+            self.holding.snapshot = Some(self.storage.engine.snapshot()?);
         }
         Ok(())
     }
 
     pub(crate) fn snapshot(&self) -> &Arc<dyn Snapshot> {
-        self.snapshot.as_ref().expect("refreshed after the first lock")
+        self.holding.snapshot.as_ref().expect("refreshed after the first lock")
     }
 }
 
@@ -445,7 +553,8 @@ impl Evaluation for Evaluator<'_> {
         if let Some(own) = overlay.find(table, key) {
             return Ok(own.cloned());
         }
-        if self.storage.pending.is_used() {
+        // What is pending is behind the snapshot of a transaction, and its lock would not have been given.
+        if self.isolated_at.is_none() && self.storage.pending.is_used() {
             if let Some((seq, value)) = self.storage.pending.get(table, key) {
                 self.op.observe(seq);
                 return Ok(value);
@@ -488,9 +597,15 @@ impl Storage {
     }
 }
 
+impl Drop for WriteUnit<'_> {
+    fn drop(&mut self) {
+        self.end_statement(false);
+    }
+}
+
 impl Drop for Evaluator<'_> {
     fn drop(&mut self) {
-        self.storage.locks.release(&self.locks, self.owner);
+        self.release_from(0);
     }
 }
 

@@ -132,10 +132,10 @@ fn duplicates_are_reported_with_their_facts_and_change_nothing() {
     let guard = storage.locked(&op, "c");
     let mut unit = storage.begin_write(&op);
     unit.insert(&guard, &rawdoc! { "_id": 3, "u": "z" }).unwrap();
-    let (operations, bytes, locks) = (unit.operations(), unit.bytes(), unit.evaluator.locks.len());
+    let (operations, bytes, locks) = (unit.operations(), unit.bytes(), unit.evaluator.holding.locks.len());
     duplicate(unit.insert(&guard, &rawdoc! { "_id": 4, "u": "z" }));
     assert_eq!(
-        (unit.operations(), unit.bytes(), unit.evaluator.locks.len()),
+        (unit.operations(), unit.bytes(), unit.evaluator.holding.locks.len()),
         (operations, bytes, locks),
         "as before the call"
     );
@@ -258,7 +258,7 @@ fn prepared_batches_equal_replayed_ones() {
     }
     unit.finish();
     let (seq, mut bytes) = (storage.last_seq().next(), Vec::new());
-    let handed_over = unit.entry.hand_over(seq, Default::default(), |pieces| {
+    let handed_over = unit.changes.entry.hand_over(seq, Default::default(), |pieces| {
         bytes = pieces.concat();
         Ok::<_, ()>(seq)
     });
@@ -267,12 +267,12 @@ fn prepared_batches_equal_replayed_ones() {
     replayed
         .add_entry(&storage, seq, &bytes, &mut replay, &mut Meta::default())
         .unwrap();
-    assert_eq!(unit.effect.batch().ops().len(), replayed.batch().ops().len());
-    for (prepared, replayed) in unit.effect.batch().ops().iter().zip(replayed.batch().ops()) {
+    assert_eq!(unit.changes.effect.batch().ops().len(), replayed.batch().ops().len());
+    for (prepared, replayed) in unit.changes.effect.batch().ops().iter().zip(replayed.batch().ops()) {
         assert_eq!(prepared, replayed);
     }
     for c in [&guard, &capped] {
-        let (prepared, replayed) = (unit.effect.of(c.definition()), replayed.of(c.definition()));
+        let (prepared, replayed) = (unit.changes.effect.of(c.definition()), replayed.of(c.definition()));
         assert_eq!(
             (prepared.count, prepared.bytes, prepared.last_inserted),
             (replayed.count, replayed.bytes, replayed.last_inserted)

@@ -47,7 +47,7 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "The existing backup cursor must be closed before fsyncLock can succeed.",
         ));
     }
-    let barrier = lock.then(|| storage.block_writes());
+    let barrier = lock.then(|| storage.block_writes(&call.operation)).transpose()?;
     storage.checkpoint()?;
     if let Some(barrier) = barrier {
         let count = call.server.fsync_lock.push(barrier);

@@ -10,4 +10,4 @@ pub use collection::LockMode;
 pub(crate) use collection::{CollectionLock, Held};
 pub(crate) use stats::LockCounts;
 pub use stats::{LevelStats, LockStats, ModeStats};
-pub(crate) use table::{LockKey, LockTable, Taken, key_hash};
+pub(crate) use table::{Changed, LockKey, LockTable, Taken, key_hash};

@@ -7,15 +7,23 @@
 //! Nobody sleeps here while holding another lock of the table (the write path sees to it), so there is no deadlock to
 //! detect. A lock given back wakes its waiters, which then compete: passing locks by hand-over would cost a scheduler
 //! round trip per change of owner.
+//!
+//! While transactions are open the table also remembers which entry changed last what a lock stands for, as far as one
+//! of them may have a snapshot from before it: "the first who commits wins" (Berenson et al., *A Critique of ANSI SQL
+//! Isolation Levels*, 1995). Without open transactions nothing is remembered.
+//!
+//! Invariant: a transaction is registered before its snapshot is taken, and an entry is published before its locks are
+//! given back, or pending; so whoever gives locks back sees every transaction whose snapshot lacks the entry.
 
 use crate::limits::WAIT_SLICE;
 use crate::{Interrupted, Operation};
-use engine::TableId;
+use engine::{Seq, TableId};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread::Thread;
 
 /// What is locked.
@@ -63,28 +71,91 @@ struct Entries {
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Shard(Mutex<HashMap<LockKey, Entries>>);
+struct Shard(Mutex<Locks>);
+
+#[derive(Default)]
+struct Locks {
+    held: HashMap<LockKey, Entries>,
+    /// The last entry that changed what is not locked any more.
+    changed: HashMap<LockKey, Seq>,
+    /// At so many it is looked whether some are of no use any more.
+    changed_max: usize,
+}
+
+/// What a unit tells when it gives its locks back.
+#[derive(Clone, Copy)]
+pub(crate) struct Changed {
+    /// Its entry.
+    pub(crate) seq: Seq,
+    /// Entries up to here have been published.
+    pub(crate) published: Seq,
+}
+
+/// Remembered per shard before the first look.
+const CHANGED_MIN: usize = 64;
 
 /// See the module.
 pub(crate) struct LockTable {
-    shards: Vec<Shard>,
+    shards: Box<[Shard]>,
+    /// Snapshots of open transactions, and how many have each.
+    open: Mutex<BTreeMap<Seq, u32>>,
+    /// The oldest of them; the largest number without any.
+    oldest: AtomicU64,
 }
 
 impl LockTable {
     pub(crate) fn new() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            open: Mutex::default(),
+            oldest: AtomicU64::new(u64::MAX),
         }
     }
 
-    fn shard(&self, key: LockKey) -> &Mutex<HashMap<LockKey, Entries>> {
+    fn shard(&self, key: LockKey) -> &Mutex<Locks> {
         let mixed = (key.key ^ u64::from(key.table.0).rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &self.shards[(mixed >> 58) as usize].0
     }
 
+    /// A transaction begins, whose snapshot will have everything up to `published`.
+    pub(crate) fn open(&self, published: Seq) {
+        let mut open = self.open.lock();
+        *open.entry(published).or_default() += 1;
+        let oldest = open.first_key_value().map_or(u64::MAX, |(seq, _)| seq.0);
+        self.oldest.store(oldest, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// A transaction that was opened at `opened` has ended.
+    pub(crate) fn close(&self, opened: Seq, published: Seq) {
+        let mut open = self.open.lock();
+        if let Some(count) = open.get_mut(&opened) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&opened);
+            }
+        }
+        let oldest = open.first_key_value().map_or(u64::MAX, |(seq, _)| seq.0);
+        self.oldest.store(oldest, Ordering::SeqCst);
+        if open.is_empty() {
+            for shard in &self.shards {
+                shard.0.lock().forget(published.0);
+            }
+        }
+    }
+
+    /// Whether an entry behind `seq` has changed what a lock stands for. By the lock's owner.
+    pub(crate) fn has_changed_since(&self, key: LockKey, seq: Seq) -> bool {
+        self.shard(key)
+            .lock()
+            .changed
+            .get(&key)
+            .is_some_and(|changed| *changed > seq)
+    }
+
     /// Takes a lock if nobody else has it.
     pub(crate) fn try_take(&self, key: LockKey, owner: u64) -> Taken {
-        match self.shard(key).lock().entry(key) {
+        match self.shard(key).lock().held.entry(key) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Entries {
                     owner,
@@ -100,7 +171,7 @@ impl LockTable {
     /// Waits until nobody has the lock. Somebody may have taken it again on return.
     pub(crate) fn wait_until_free(&self, key: LockKey, op: &Operation) -> Result<(), Interrupted> {
         for _ in 0..YIELDS_BEFORE_SLEEP {
-            if !self.shard(key).lock().contains_key(&key) {
+            if !self.shard(key).lock().held.contains_key(&key) {
                 return Ok(());
             }
             std::thread::yield_now();
@@ -108,7 +179,7 @@ impl LockTable {
         let me = Arc::new(std::thread::current());
         let start = op.clock().monotonic();
         let result = loop {
-            match self.shard(key).lock().get_mut(&key) {
+            match self.shard(key).lock().held.get_mut(&key) {
                 None => break Ok(()),
                 Some(held) if !held.waiters.iter().any(|waiter| Arc::ptr_eq(waiter, &me)) => {
                     held.waiters.push_back(me.clone());
@@ -129,17 +200,27 @@ impl LockTable {
 
     /// Takes a waiter out of a queue it may still stand in.
     fn leave(&self, key: LockKey, me: &Arc<Thread>) {
-        if let Some(held) = self.shard(key).lock().get_mut(&key) {
+        if let Some(held) = self.shard(key).lock().held.get_mut(&key) {
             held.waiters.retain(|waiter| !Arc::ptr_eq(waiter, me));
         }
     }
 
-    /// Gives locks back and wakes who waits for them.
-    pub(crate) fn release(&self, keys: &[LockKey], owner: u64) {
+    /// Gives locks back and wakes who waits for them. `changed`: what they stand for has been.
+    pub(crate) fn release(&self, keys: &[LockKey], owner: u64, changed: Option<Changed>) {
+        let changed = changed.and_then(|changed| {
+            // Pairs with the one in `open`.
+            fence(Ordering::SeqCst);
+            let oldest = self.oldest.load(Ordering::SeqCst);
+            let needed_from = oldest.min(changed.published.0);
+            (changed.seq.0 > needed_from).then_some((changed.seq, needed_from))
+        });
         for &key in keys {
             let removed = {
                 let mut shard = self.shard(key).lock();
-                match shard.entry(key) {
+                if let Some((seq, needed_from)) = changed {
+                    shard.remember(key, seq, needed_from);
+                }
+                match shard.held.entry(key) {
                     Entry::Occupied(held) if held.get().owner == owner => Some(held.remove()),
                     _ => None,
                 }
@@ -151,9 +232,31 @@ impl LockTable {
         }
     }
 
+    /// Entries remembered.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().changed.len()).sum()
+    }
+
     /// Locks held, for tests and figures.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.0.lock().len()).sum()
+        self.shards.iter().map(|shard| shard.0.lock().held.len()).sum()
+    }
+}
+
+impl Locks {
+    fn remember(&mut self, key: LockKey, seq: Seq, needed_from: u64) {
+        let last = self.changed.entry(key).or_default();
+        *last = (*last).max(seq);
+        if self.changed.len() >= self.changed_max.max(CHANGED_MIN) {
+            self.forget(needed_from);
+        }
+    }
+
+    /// Forgets what every open transaction sees.
+    fn forget(&mut self, needed_from: u64) {
+        self.changed.retain(|_, seq| seq.0 > needed_from);
+        self.changed_max = 2 * self.changed.len();
     }
 }
 
@@ -179,9 +282,9 @@ mod tests {
         assert_eq!(table.try_take(KEY, 1), Taken::New);
         assert_eq!(table.try_take(KEY, 1), Taken::Already);
         assert_eq!(table.try_take(KEY, 2), Taken::Busy);
-        table.release(&[KEY], 2);
+        table.release(&[KEY], 2, None);
         assert_eq!(table.try_take(KEY, 2), Taken::Busy, "only the owner gives back");
-        table.release(&[KEY], 1);
+        table.release(&[KEY], 1, None);
         assert_eq!(table.try_take(KEY, 2), Taken::New);
         assert_eq!(table.len(), 1);
     }
@@ -193,7 +296,7 @@ mod tests {
         let op = operation();
         op.kill();
         assert_eq!(table.wait_until_free(KEY, &op), Err(Interrupted::Killed));
-        assert!(table.shard(KEY).lock()[&KEY].waiters.is_empty());
+        assert!(table.shard(KEY).lock().held[&KEY].waiters.is_empty());
     }
 
     #[test]
@@ -211,7 +314,7 @@ mod tests {
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         total.fetch_add(1, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        table.release(&[KEY], owner);
+                        table.release(&[KEY], owner, None);
                     }
                 });
             }

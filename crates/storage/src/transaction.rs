@@ -1,0 +1,133 @@
+//! Transactions of several statements: a unit's changes, locks and snapshot between two statements.
+//!
+//! A transaction sees the state of its beginning and its own changes ([`Transaction::view`]). Each statement works on
+//! it as a [`WriteUnit`] ([`Transaction::resume`]); a statement that fails takes its changes back. Whoever changes
+//! first wins: what somebody else has changed since the beginning, or is changing, is [`StorageError::WriteConflict`].
+//!
+//! It owns what it holds: it may wait for its next statement for as long as its owner lets it, and keeps its locks,
+//! those of its collections included, meanwhile. Dropping it takes everything back.
+
+use crate::effect::EffectSavepoint;
+use crate::entry::EntrySavepoint;
+use crate::overlay_view::{ChangedRows, OverlaySnapshot};
+use crate::storage::Storage;
+use crate::write::{Changes, Holding};
+use crate::{Operation, ReadView, StorageError, WriteUnit};
+use engine::Seq;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub struct Transaction {
+    storage: Arc<Storage>,
+    /// What it is registered by with those who give locks back.
+    opened: Seq,
+    parts: Parts,
+    /// Its changes so far in the order of keys.
+    rows: ChangedRows,
+}
+
+/// What a statement takes over, and gives back.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) holding: Holding,
+    pub(crate) changes: Changes,
+}
+
+/// Where a statement's unit gives back what it took over.
+pub(crate) struct Home<'a> {
+    parts: &'a mut Parts,
+    effect: EffectSavepoint,
+    entry: EntrySavepoint,
+    /// Collection locks that the transaction has lent to the operation.
+    locks_held: u32,
+}
+
+impl Home<'_> {
+    pub(crate) fn take_back(self, op: &Operation, mut parts: Parts, is_kept: bool) {
+        if !is_kept {
+            parts.changes.effect.roll_back(self.effect);
+            parts.changes.entry.roll_back(&self.entry);
+        }
+        op.locks_held.fetch_sub(self.locks_held, Ordering::Relaxed);
+        *self.parts = parts;
+    }
+}
+
+impl Storage {
+    /// Begins a transaction on the newest published state.
+    pub fn begin_transaction(self: &Arc<Self>) -> Result<Transaction, StorageError> {
+        let opened = self.last_seq();
+        // Before the snapshot: from here on what is changed behind it is remembered.
+        self.locks.open(opened);
+        let mut transaction = Transaction {
+            storage: self.clone(),
+            opened,
+            parts: Parts::default(),
+            rows: ChangedRows::default(),
+        };
+        transaction.parts.holding.owner = self.owners.fetch_add(1, Ordering::Relaxed);
+        transaction.parts.holding.snapshot = Some(self.engine.snapshot()?);
+        Ok(transaction)
+    }
+}
+
+impl Transaction {
+    /// A statement on behalf of an operation. [`WriteUnit::commit`] keeps its changes, dropping it takes them back.
+    pub fn resume<'a>(&'a mut self, op: &'a Operation) -> WriteUnit<'a> {
+        let parts = std::mem::take(&mut self.parts);
+        // Whoever holds a collection lock never queues behind a waiting exclusive one: that one waits for him.
+        let locks_held = parts.changes.touched.len() as u32;
+        op.locks_held.fetch_add(locks_held, Ordering::Relaxed);
+        let home = Home {
+            parts: &mut self.parts,
+            effect: parts.changes.effect.savepoint(),
+            entry: parts.changes.entry.savepoint(),
+            locks_held,
+        };
+        WriteUnit::of_transaction(&self.storage, op, home, parts)
+    }
+
+    /// The state of its beginning with its own changes. Later changes do not show in it.
+    pub fn view(&mut self) -> ReadView {
+        let snapshot = self.parts.holding.snapshot.clone();
+        let snapshot = snapshot.expect("it has one until it ends");
+        let rows = self.rows.of(&self.parts.changes.effect.overlay.batch);
+        match rows.is_empty() {
+            true => ReadView::new(snapshot),
+            false => ReadView::new(Arc::new(OverlaySnapshot::new(snapshot, rows))),
+        }
+    }
+
+    /// Whether it has changed nothing.
+    pub fn is_empty(&self) -> bool {
+        self.parts.changes.entry.count() == 0
+    }
+
+    /// Takes the changes into the log and the engine, as [`WriteUnit::commit`] does.
+    pub fn commit(mut self, op: &Operation) -> Result<Seq, StorageError> {
+        let storage = self.storage.clone();
+        if self.is_empty() {
+            return Ok(storage.last_seq());
+        }
+        storage.check_running()?;
+        storage.wait_for_barrier(op)?;
+        storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
+        while !storage.engine.throttle() {
+            op.check_now()?;
+        }
+        WriteUnit::of_parts(&storage, op, std::mem::take(&mut self.parts)).commit()
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        let Holding { locks, owner, .. } = &self.parts.holding;
+        self.storage.locks.release(locks, *owner, None);
+        self.storage.locks.close(self.opened, self.storage.last_seq());
+    }
+}
+
+#[cfg(test)]
+#[path = "transaction_tests.rs"]
+mod tests;
