@@ -1,32 +1,35 @@
 //! Putting batches into the trees.
 //!
-//! Writes are blind: a leaf whose rows are on disk takes them into its delta all the same, and a worker merges the buffered
-//! writes with the rows later, many at a time. One batch at a time (`Capabilities::concurrent_apply` is false), so that only
-//! background threads contend for a leaf.
+//! Writes are blind: a leaf whose rows are on disk takes them into its delta all the same, and a worker merges the
+//! buffered writes with the rows later, many at a time. One batch at a time (`Capabilities::concurrent_apply` is
+//! false), so that only background threads contend for a leaf.
 
-use crate::core::{Core, Rows};
-use crate::leaf::{Base, Leaf, LeafView, SEQ_MAX};
+use crate::cache::PageCache;
+use crate::catalog::Catalog;
+use crate::counters::Counters;
+use crate::foundation::Foundation;
+use crate::leaf::{Base, Leaf, LeafView};
 use crate::page::{KeyParts, LeafImage};
-use crate::restructure::Restructured;
+use crate::pages::{LoadRows, Pages};
+use crate::restructure::{Split, Structure};
 use crate::tables::Table;
-use crate::tree::{Child, Fence, Shape, Target, Tree};
-use crate::version::{Change, Value};
+use crate::tree::{Child, Fence, Target, Tree};
+use crate::version::{Change, SEQ_MAX, Value};
+use crate::write_back::WriteBack;
+use blocks::BlockAddr;
 use bytes::Bytes;
-use codec::Codec;
-use engine::{
-    Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, TableKind, TableSpec, VALUE_BYTES_MAX,
-};
+use engine::{Batch, EngineError, KEY_BYTES_MAX, KeyRange, Op, Result, Seq, TableId, VALUE_BYTES_MAX};
 use pins::Horizon;
 use rcu::Guard;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-/// Keys, and bytes of rows in leaves, buffered for a leaf that is not in memory before a worker merges them; versions have a bound, too,
-/// see `FOLD_VERSIONS`.
+/// Keys, and bytes of rows in leaves, buffered for a leaf that is not in memory before a worker merges them; versions
+/// have a bound, too, see `CONSOLIDATE_VERSIONS`.
 const BUFFER_ENTRIES: usize = 96;
 const BUFFER_LEAVES: usize = 8;
-/// Room that must be left in the arena of a leaf whose base is not in memory; below it the writer brings the base in itself.
+/// Room that must be left in the arena of a leaf whose base is not in memory; below it the writer brings the base in
+/// itself.
 const FULL_ENTRIES: usize = crate::delta::WRITES_MAX - 8;
 
 fn invalid(reason: String) -> EngineError {
@@ -45,7 +48,28 @@ enum Wrote {
     Full,
 }
 
-impl Core {
+/// See the module.
+pub(crate) struct Applier {
+    catalog: Arc<Catalog>,
+    pages: Arc<Pages>,
+    cache: Arc<PageCache>,
+    structure: Arc<Structure>,
+    write_back: Arc<WriteBack>,
+    counters: Arc<Counters>,
+}
+
+impl Applier {
+    pub(crate) fn new(base: &Foundation, structure: Arc<Structure>, write_back: Arc<WriteBack>) -> Self {
+        Self {
+            catalog: base.catalog.clone(),
+            pages: base.pages.clone(),
+            cache: base.cache.clone(),
+            structure,
+            write_back,
+            counters: base.counters.clone(),
+        }
+    }
+
     /// Applies a batch at `seq`. `horizon` tells what may be forgotten on the way.
     pub(crate) fn apply(&self, batch: &Batch, seq: Seq, horizon: &Horizon) -> Result<()> {
         self.counters.batches.add(1);
@@ -80,11 +104,11 @@ impl Core {
                 }
                 Op::CreateTable(table, spec) => {
                     last = None;
-                    self.create_table(*table, spec, seq)?;
+                    self.catalog.create_table(*table, spec, seq)?;
                 }
                 Op::DropTable(table) => {
                     last = None;
-                    self.drop_table(*table, seq);
+                    self.catalog.drop_table(*table, seq);
                 }
             }
         }
@@ -93,98 +117,9 @@ impl Core {
 
     fn table_to_write<'t>(&self, last: &'t mut Option<Arc<Table>>, id: TableId) -> Result<&'t Arc<Table>> {
         if last.as_ref().is_none_or(|table| table.id != id) {
-            let guard = rcu::pin();
-            let table = self.tables.get(id, &guard).filter(|table| table.dropped() == SEQ_MAX);
-            *last = Some(table.ok_or(EngineError::NoSuchTable(id))?.clone());
+            *last = Some(self.catalog.live(id)?);
         }
         Ok(last.as_ref().expect("it was just looked up"))
-    }
-
-    /// How a table of this specification is kept.
-    pub(crate) fn shape_in(&self, spec: &TableSpec, volume: blocks::VolumeId) -> Result<Shape> {
-        let codec = match &spec.compressor {
-            None if spec.kind == TableKind::Records => self.options.collection_compressor,
-            None => self.options.index_compressor,
-            Some(name) => name
-                .parse::<Codec>()
-                .map_err(|_| invalid(format!("unknown compressor {name:?}")))?,
-        };
-        Ok(Shape {
-            codec,
-            level: self.options.level(codec),
-            leaf_bytes: match spec.kind {
-                TableKind::Records => self.options.record_leaf_bytes,
-                TableKind::Index | TableKind::Small => self.options.index_leaf_bytes,
-            },
-            large_bytes_min: self.options.large_value_bytes,
-            volume,
-        })
-    }
-
-    fn create_table(&self, id: TableId, spec: &TableSpec, seq: Seq) -> Result<()> {
-        let guard = rcu::pin();
-        if let Some(table) = self.tables.get(id, &guard) {
-            if table.dropped() != SEQ_MAX {
-                return Err(invalid(format!("{id:?} was dropped; ids are not used twice")));
-            }
-            if table.kind != spec.kind {
-                return Err(invalid(format!("{id:?} exists and is of kind {:?}", table.kind)));
-            }
-            return Ok(());
-        }
-        let mut volumes = self.volumes.lock();
-        let volume = match self.own_volume(spec) {
-            Some(database) => self.store.volume(database)?,
-            None => blocks::VolumeId::MAIN,
-        };
-        let tree = Arc::new(Tree::new(id, self.shape_in(spec, volume)?, Child::Nothing));
-        self.tables.put(Arc::new(Table::new(spec, tree, seq)));
-        // From here on the table keeps its volume.
-        *volumes = None;
-        self.table_changed(id);
-        Ok(())
-    }
-
-    /// The name of the volume that a table has with others of its database.
-    fn own_volume<'s>(&self, spec: &'s TableSpec) -> Option<&'s str> {
-        let (database, _) = spec.name.split_once('.')?;
-        self.options.directory_per_db.then_some(database)
-    }
-
-    /// Makes the volume of a table that is to be created. Until it is, the volume is empty, and nobody removes it.
-    pub(crate) fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
-        self.check_running()?;
-        let Some(database) = self.own_volume(spec) else {
-            return Ok(());
-        };
-        let before = {
-            let mut volumes = self.volumes.lock();
-            if !self.store.has_volume(database) {
-                let path = self.directory.join(database);
-                self.env.fs.check_descriptors().map_err(|source| EngineError::Io {
-                    operation: "open another file in",
-                    path,
-                    source,
-                })?;
-            }
-            let volume = self.store.volume(database)?;
-            volumes.replace(volume).filter(|before| *before != volume)
-        };
-        // Whatever that was prepared for has not come to be.
-        if let Some(before) = before {
-            self.remove_volume_if_unused(before);
-        }
-        Ok(())
-    }
-
-    fn drop_table(&self, id: TableId, seq: Seq) {
-        let guard = rcu::pin();
-        if let Some(table) = self.tables.get(id, &guard)
-            && table.dropped() == SEQ_MAX
-        {
-            table.set_dropped(seq);
-            self.table_changed(id);
-        }
     }
 
     /// Writes a change of a key.
@@ -210,7 +145,7 @@ impl Core {
                     Wrote::Retired => {}
                     Wrote::Full => {
                         drop(guard);
-                        self.make_room(tree, &leaf, true)?;
+                        self.make_room_in(tree, &leaf, true)?;
                     }
                 }
                 *tree.last_leaf.lock() = None;
@@ -229,17 +164,18 @@ impl Core {
                         Wrote::Full => {
                             let leaf = leaf.clone();
                             drop(guard);
-                            self.make_room(tree, &leaf, at_end)?;
+                            self.make_room_in(tree, &leaf, at_end)?;
                         }
                     }
                     *tree.last_leaf.lock() = None;
                 }
-                Child::Stored { address, level } => {
+                Child::OnDisk { address, level } => {
                     let (address, level) = (*address, *level);
                     drop(guard);
-                    self.bring_in(tree, Target::At(key), address, level, Rows::NotYet)?;
+                    self.pages
+                        .bring_in(tree, Target::At(key), address, level, LoadRows::NotYet)?;
                 }
-                Child::Nothing => self.begin_tree(tree),
+                Child::Nothing => self.pages.begin_tree(tree),
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             }
         }
@@ -271,74 +207,86 @@ impl Core {
         let pushed = leaf.push(&mut state, key, change, seq, horizon, guard);
         leaf.warm_a_little();
         let newly_listed = !std::mem::replace(&mut state.listed, true);
-        let newly_in_ring = !std::mem::replace(&mut state.in_ring, true);
-        let stored_only = match view.base {
-            Base::Stored(address) => Some(address),
-            Base::Empty | Base::Image(_) => None,
-        };
-        let rows = Self::rows_at_most(view, &state);
+        let newly_in_clock = !std::mem::replace(&mut state.in_clock, true);
+        let is_on_disk = matches!(view.base, Base::OnDisk(_));
+        let rows = view.rows_at_most(&state);
         let target = tree.shape.leaf_bytes;
         // An append goes on until the leaf is full: each row is then merged once.
         let appending = at_end && rows < target;
-        let many_versions = state.versions >= state.fold_versions;
+        let many_versions = state.versions >= state.consolidate_versions;
         let grown = if appending {
             state.entries >= FULL_ENTRIES || many_versions
         } else {
-            state.entries >= state.fold_entries.min(FULL_ENTRIES)
-                || state.delta_rows >= state.fold_rows
+            state.entries >= state.consolidate_entries.min(FULL_ENTRIES)
+                || state.delta_rows >= state.consolidate_rows
                 || many_versions
         };
         let mut split = false;
-        if grown && stored_only.is_none() {
+        if grown && !is_on_disk {
             split = rows > target + target / 2 || (at_end && rows >= target) || state.entries >= FULL_ENTRIES;
             if !split {
-                let _ = self.fold_in_place(tree, leaf, &mut state, None, guard);
+                let _ = self
+                    .structure
+                    .consolidator()
+                    .consolidate_leaf(tree, leaf, &mut state, None, guard);
             }
         }
         let mut buffer_full = false;
-        if stored_only.is_some() {
+        if is_on_disk {
             // Each time a bound is passed: the worker that was told may find nothing to do, or others at work.
             let rows_max = BUFFER_LEAVES * target;
             buffer_full = (pushed.new_entry && state.entries == BUFFER_ENTRIES)
                 || (rows_before < rows_max && state.delta_rows >= rows_max)
                 || many_versions;
             if many_versions {
-                state.fold_versions = 2 * state.versions;
+                state.consolidate_versions = 2 * state.versions;
             }
         }
         drop(state);
-        self.account(tree, 0, pushed.bytes);
+        self.cache.account(tree, 0, pushed.bytes);
         if newly_listed {
-            self.list_dirty(tree, leaf.clone(), guard);
-            self.table_changed(tree.id);
+            self.catalog.list_dirty(tree, leaf.clone(), guard);
+            self.catalog.table_changed(tree.id);
         }
-        if newly_in_ring {
-            self.ring.push(tree.clone(), leaf.clone());
+        if newly_in_clock {
+            self.cache.clock_list().push(tree.clone(), leaf.clone());
         }
-        if stored_only.is_some() {
+        if is_on_disk {
             self.counters.blind_writes.add(1);
         }
         if split {
             self.split(tree, leaf, at_end);
             *tree.last_leaf.lock() = None;
         } else if buffer_full {
-            self.merge_soon(tree, leaf);
+            self.cache.merge_soon(tree, leaf);
         }
         Wrote::Done
     }
 
     /// A delta is full. The base has to be in memory to make it smaller.
-    pub(crate) fn make_room(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, at_end: bool) -> Result<()> {
-        if let Restructured::NotLoaded(address) = self.split(tree, leaf, at_end) {
-            self.bring_base_in(tree, leaf, address)?;
+    pub(crate) fn make_room_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, at_end: bool) -> Result<()> {
+        if let Some(address) = self.split(tree, leaf, at_end) {
+            self.pages.bring_base_in(tree, leaf, address)?;
             self.split(tree, leaf, at_end);
         }
         if !Leaf::has_room(&leaf.state.lock()) {
-            // Its image is on the way to disk, and nothing in it is published that could be folded: the thread that writes it needs
-            // a processor, perhaps this one.
+            // Its image is on the way to disk, and nothing in it is published that could be consolidated: the thread
+            // that writes it needs a processor, perhaps this one.
             rcu::yield_now();
         }
         Ok(())
+    }
+
+    /// Splits a leaf that has grown; the address of its rows when those are on disk.
+    fn split(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, at_end: bool) -> Option<BlockAddr> {
+        match self.structure.split(tree, leaf, at_end) {
+            Split::OnDisk(address) => return Some(address),
+            Split::Done(Some(image)) if at_end && tree.fill.wants(image.row_bytes(), tree.shape.leaf_bytes) => {
+                self.write_back.writer().sample_leaf(tree, &image);
+            }
+            Split::Done(_) | Split::NotNeeded | Split::Retired => {}
+        }
+        None
     }
 
     /// Removes the keys of a range: whole leaves by one mark, those at its ends key by key.
@@ -357,10 +305,11 @@ impl Core {
                     descent.low.map(Fence::to_vec),
                     descent.high.map(Fence::to_vec),
                 ),
-                Child::Stored { address, level } => {
+                Child::OnDisk { address, level } => {
                     let (address, level) = (*address, *level);
                     drop(guard);
-                    self.bring_in(tree, Target::At(&from), address, level, Rows::NotYet)?;
+                    self.pages
+                        .bring_in(tree, Target::At(&from), address, level, LoadRows::NotYet)?;
                     continue;
                 }
                 Child::Nothing => return Ok(()),
@@ -376,7 +325,7 @@ impl Core {
                 (Bound::Included(end) | Bound::Excluded(end), Some(high)) => high <= end,
             };
             if whole {
-                if !self.hide(tree, &leaf, seq, horizon, &guard) {
+                if !self.put_range_tombstone(tree, &leaf, seq, horizon, &guard) {
                     continue;
                 }
             } else {
@@ -385,7 +334,7 @@ impl Core {
                     KeysIn::Retired => continue,
                     KeysIn::OnDisk(address) => {
                         drop(guard);
-                        self.bring_base_in(tree, &leaf, address)?;
+                        self.pages.bring_base_in(tree, &leaf, address)?;
                         continue;
                     }
                 };
@@ -408,7 +357,14 @@ impl Core {
     }
 
     /// Makes a leaf empty from `seq` on, whatever its base holds. False when the leaf has left the tree.
-    fn hide(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, seq: Seq, horizon: &Horizon, guard: &Guard) -> bool {
+    fn put_range_tombstone(
+        &self,
+        tree: &Arc<Tree>,
+        leaf: &Arc<Leaf>,
+        seq: Seq,
+        horizon: &Horizon,
+        guard: &Guard,
+    ) -> bool {
         let mut state = leaf.state.lock();
         let view = leaf.view.load(guard);
         if view.retired {
@@ -424,24 +380,19 @@ impl Core {
             bytes += leaf.push(&mut state, &key, Change::Delete, seq, horizon, guard).bytes;
         }
         let view = leaf.view.load(guard);
-        if !matches!(view.base, Base::Empty) && view.hidden_from == SEQ_MAX {
-            let mut hidden = view.with_base(view.base.clone());
-            hidden.hidden_from = seq;
-            leaf.view.replace(hidden, guard);
+        if !matches!(view.base, Base::Empty) && view.range_tombstone == SEQ_MAX {
+            let mut with_tombstone = view.with_base(view.base.clone());
+            with_tombstone.range_tombstone = seq;
+            leaf.view.replace(with_tombstone, guard);
         }
         state.valid_to = state.valid_to.min(seq);
         state.newest = state.newest.max(seq);
         state.writing = state.writing.map(|valid_to| valid_to.min(seq));
         drop(state);
-        self.account(tree, 0, bytes);
-        self.list(tree, leaf);
-        self.keep_in_ring(tree, leaf);
+        self.cache.account(tree, 0, bytes);
+        self.catalog.list(tree, leaf);
+        self.cache.add_to_clock(tree, leaf);
         true
-    }
-
-    /// Has a worker merge the writes that were buffered for a leaf with its rows.
-    fn merge_soon(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) {
-        self.merge_queue.push(tree.clone(), leaf.clone());
     }
 }
 
@@ -449,7 +400,7 @@ impl Core {
 enum KeysIn {
     Known(Vec<Vec<u8>>),
     Retired,
-    OnDisk(blocks::BlockAddr),
+    OnDisk(BlockAddr),
 }
 
 /// The keys of a leaf in a range, whether they are there still or not.
@@ -459,7 +410,7 @@ fn keys_in(leaf: &Leaf, range: &KeyRange, guard: &Guard) -> KeysIn {
         return KeysIn::Retired;
     }
     let image: Option<&LeafImage> = match &view.base {
-        Base::Stored(address) => return KeysIn::OnDisk(*address),
+        Base::OnDisk(address) => return KeysIn::OnDisk(*address),
         Base::Empty => None,
         Base::Image(image) => Some(image),
     };
@@ -467,7 +418,7 @@ fn keys_in(leaf: &Leaf, range: &KeyRange, guard: &Guard) -> KeysIn {
 }
 
 fn keys_of(view: &LeafView, image: Option<&LeafImage>, range: &KeyRange) -> Vec<Vec<u8>> {
-    crate::fold::merged(view, image)
+    crate::consolidation::merged(view, image)
         .map(|merged| match (merged.entry, merged.row) {
             (Some(entry), _) => entry.key.to_vec(),
             (None, row) => {
@@ -477,11 +428,6 @@ fn keys_of(view: &LeafView, image: Option<&LeafImage>, range: &KeyRange) -> Vec<
         })
         .filter(|key| range.contains(key))
         .collect()
-}
-
-/// Whether a tree is that of a table nobody can see any more.
-pub(crate) fn is_dead(tree: &Tree) -> bool {
-    tree.dead.load(Ordering::Acquire)
 }
 
 #[cfg(test)]
@@ -504,7 +450,7 @@ mod tests {
 
     fn leaf_of(store: &Store, key: &[u8]) -> (Arc<Tree>, Arc<Leaf>) {
         let guard = rcu::pin();
-        let tree = store.core().tables.get(ROWS, &guard).expect("the table").tree.clone();
+        let tree = store.tree(ROWS);
         let leaf = tree.leaf_in_memory(key, &guard).expect("it was just used");
         (tree, leaf)
     }
@@ -517,9 +463,9 @@ mod tests {
         }
         store.checkpoint();
         let (tree, leaf) = leaf_of(&store, KEY);
-        store.core().drop_base(&tree, &leaf);
+        store.base().cache.drop_base(&tree, &leaf);
         assert!(
-            matches!(leaf.view.load(&rcu::pin()).base, Base::Stored(_)),
+            matches!(leaf.view.load(&rcu::pin()).base, Base::OnDisk(_)),
             "its rows are on disk"
         );
         store
@@ -547,7 +493,7 @@ mod tests {
                     versions(&store)
                 );
             }
-            assert!(store.core().budget.used(Use::Deltas) < 8 << 10);
+            assert!(store.base().cache.budget().used(Use::Deltas) < 8 << 10);
             assert!(open.is_none_or(|open| number(&open) == 7));
             assert_eq!(number(&store.engine.snapshot().expect("a snapshot")), 7 + WRITES as i64);
         }
@@ -564,7 +510,7 @@ mod tests {
                     open.push((number, store.engine.snapshot().expect("a snapshot")));
                 }
                 // Those of the snapshots, and what came since they were last looked for.
-                let bound = 2 * (open.len() + crate::leaf::FOLD_VERSIONS);
+                let bound = 2 * (open.len() + crate::leaf::CONSOLIDATE_VERSIONS);
                 assert!(
                     versions(&store) <= bound,
                     "{} with {} open",
@@ -572,7 +518,7 @@ mod tests {
                     open.len()
                 );
             }
-            let bytes = store.core().budget.used(Use::Deltas);
+            let bytes = store.base().cache.budget().used(Use::Deltas);
             assert!(bytes < 64 << 10, "{bytes} bytes, evicted: {evict}");
             for (seen, snapshot) in &open {
                 assert_eq!(number(snapshot), *seen as i64);
@@ -608,7 +554,7 @@ mod tests {
         }
         let rows = leaf_of(&store, KEY).1.state.lock().delta_rows;
         assert!(rows < rows_max, "{rows} bytes of rows are buffered");
-        assert!(store.core().counters.buffers_merged.get() > 0);
+        assert!(store.base().counters.buffers_merged.get() > 0);
     }
 
     /// Rows that come and go while a snapshot stays that has seen none of them.
@@ -624,7 +570,7 @@ mod tests {
                 }
             });
         }
-        let bytes = store.core().budget.used(Use::Deltas);
+        let bytes = store.base().cache.budget().used(Use::Deltas);
         assert!(bytes < 256 << 10, "{bytes} bytes for 100 rows");
         assert_eq!(open.get(ROWS, &5_u64.to_be_bytes()).expect("a read"), None);
         let newest = store.engine.snapshot().expect("a snapshot");

@@ -1,9 +1,9 @@
 //! What memory the engine takes, how much it may take, and how long writers wait when it takes too much.
 //!
-//! Owners report what they allocate and free, as the allocator rounds it ([`good_size`]). The last twentieth of the limit is
-//! a *reserve*: eviction keeps it free, and what reaches into it makes writers wait a little, in proportion. Readers do not
-//! wait for it. The limit gives way to memory that the process takes beside ([`Budget::give_way`]). Nothing here waits,
-//! evicts or reads a clock: it is arithmetic, for those who do.
+//! Owners report what they allocate and free, as the allocator rounds it ([`good_size`]). The last twentieth of the
+//! limit is a *reserve*: eviction keeps it free, and what reaches into it makes writers wait a little, in proportion.
+//! Readers do not wait for it. The limit gives way to memory that the process takes beside ([`Budget::give_way`]).
+//! Nothing here waits, evicts or reads a clock: it is arithmetic, for those who do.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) enum Use {
     /// Inner pages and what hangs at them.
     Inner,
     /// Compressed blocks of leaves that were read once.
-    Kept,
+    Blocks,
 }
 
 const USES: usize = 4;
@@ -27,8 +27,9 @@ const RESERVE_PART: u64 = 20;
 /// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
 const TIGHT_PART: u64 = 16;
 /// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent.
-const KEPT_PERCENT: u64 = 60;
-/// Inner pages up to one part in so many of the limit come before compressed blocks of leaves; others are pages like leaves.
+const BLOCKS_PERCENT: u64 = 60;
+/// Inner pages up to one part in so many of the limit come before compressed blocks of leaves; others are pages like
+/// leaves.
 const INNER_PART: u64 = 4;
 /// Longest wait of one call: what the engine's interface allows.
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
@@ -36,10 +37,11 @@ pub(crate) const DELAY_MAX: Duration = Duration::from_millis(5);
 const RATE_AT_START: u64 = 64 << 20;
 /// The limit never sinks by more than one part in so many of the largest one: what fills the rest is not pages.
 const SUNK_PART: u64 = 3;
-/// What was taken beside is forgotten by one part in so many with each look: it comes in bursts, and the next one needs room too.
+/// What was taken beside is forgotten by one part in so many with each look: it comes in bursts, and the next one needs
+/// room too.
 const FORGET_PART: u64 = 16;
-/// The limit moves by at most one part in so many of the largest one at a time, less than half of the reserve: writers do not
-/// come to a halt when it sinks.
+/// The limit moves by at most one part in so many of the largest one at a time, less than half of the reserve: writers
+/// do not come to a halt when it sinks.
 const LIMIT_STEP_PART: u64 = 64;
 /// Memory that could not be freed has grown noticeably by one part in so many of the limit.
 const NOTICEABLE_PART: u64 = 32;
@@ -54,8 +56,8 @@ pub(crate) struct Budget {
     beside: AtomicU64,
     /// The most of it that was unexpected, of late.
     unexpected: AtomicU64,
-    /// What eviction could not bring the sum below the last time, because open snapshots need it: trying again is of no use before
-    /// there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
+    /// What eviction could not bring the sum below the last time, because open snapshots need it: trying again is of no
+    /// use before there is noticeably more, or a snapshot has gone. 0 when there is no such bound.
     floor: AtomicU64,
     /// By [`Use`]. A sum may be below zero for a moment, when a free is counted before its allocation.
     used: [AtomicI64; USES],
@@ -86,8 +88,9 @@ impl Budget {
         self.limit_max
     }
 
-    /// Moves the limit a step towards what leaves room for what the heap takes beside what is counted here, as far as that
-    /// exceeds `expected`, now or a moment ago. It never goes below two thirds of the largest limit. One caller at a time.
+    /// Moves the limit a step towards what leaves room for what the heap takes beside what is counted here, as far as
+    /// that exceeds `expected`, now or a moment ago. It never goes below two thirds of the largest limit. One caller at
+    /// a time.
     pub(crate) fn give_way(&self, beside: u64, expected: u64) {
         self.beside.store(beside, Ordering::Relaxed);
         let before = self.unexpected.load(Ordering::Relaxed);
@@ -135,13 +138,13 @@ impl Budget {
         self.total() + self.limit() / TIGHT_PART > self.target()
     }
 
-    /// Bytes that compressed blocks of leaves may take: of what writes and a quarter for inner pages leave of the limit, their
-    /// share, or what pages do not take.
-    pub(crate) fn kept_limit(&self) -> u64 {
+    /// Bytes that compressed blocks of leaves may take: of what writes and a quarter for inner pages leave of the
+    /// limit, their share, or what pages do not take.
+    pub(crate) fn blocks_limit(&self) -> u64 {
         let inner = self.used(Use::Inner).min(self.limit() / INNER_PART);
         let pages = self.used(Use::Images) + self.used(Use::Inner) - inner;
         let rest = self.target().saturating_sub(self.used(Use::Deltas) + inner);
-        rest.saturating_sub(pages).max(rest / 100 * KEPT_PERCENT)
+        rest.saturating_sub(pages).max(rest / 100 * BLOCKS_PERCENT)
     }
 
     /// Bytes to evict so that the reserve is free.
@@ -199,9 +202,9 @@ impl Budget {
 
     /// How long the writer of `bytes` waits.
     ///
-    /// With `p` the part of the reserve that is gone to what eviction can hope to free, `bytes / rate * p / (1 - p)`: nothing up to the target; at half the
-    /// reserve one writer is as fast as the disk; any number of writers find a `p` below 1 at which all of them together are.
-    /// Beyond, or where that is longer, [`DELAY_MAX`].
+    /// With `p` the part of the reserve that is gone to what eviction can hope to free, `bytes / rate * p / (1 - p)`:
+    /// nothing up to the target; at half the reserve one writer is as fast as the disk; any number of writers find a
+    /// `p` below 1 at which all of them together are. Beyond, or where that is longer, [`DELAY_MAX`].
     pub(crate) fn delay_for(&self, bytes: u64) -> Option<Duration> {
         let gone = self.evictable_excess();
         if gone == 0 || bytes == 0 {
@@ -222,7 +225,8 @@ fn not_negative(sum: &AtomicI64) -> u64 {
     u64::try_from(sum.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-/// What the allocator (jemalloc) really hands out for `bytes`: steps of 16 bytes up to 128, then four sizes per doubling.
+/// What the allocator (jemalloc) really hands out for `bytes`: steps of 16 bytes up to 128, then four sizes per
+/// doubling.
 pub(crate) fn good_size(bytes: usize) -> usize {
     const STEP_SMALL: usize = 16;
     const SMALL_MAX: usize = 128;

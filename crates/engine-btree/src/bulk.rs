@@ -1,19 +1,26 @@
-//! Loading a fresh table from sorted rows: leaves built on the caller's thread, compressed and written by all workers, inner
-//! nodes on top of them at the end.
+//! Loading a fresh table from sorted rows: leaves built on the caller's thread, compressed and written by all workers,
+//! inner nodes on top of them at the end.
 //!
-//! No checkpoint that runs meanwhile may hold the blocks (after a crash they must be free), so each one's beginning hands
-//! them on to the next (`hand_on`), until the tree gets its root between two checkpoints.
+//! No checkpoint that runs meanwhile may hold the blocks (after a crash they must be free), so each one's beginning
+//! hands them on to the next (`hand_on`), until the tree gets its root between two checkpoints.
 
-use crate::core::Core;
+use crate::cache::PageCache;
+use crate::catalog::Catalog;
+use crate::checkpoint::Checkpointer;
+use crate::foundation::Foundation;
+use crate::leaf::Base;
+use crate::loads::LoadsInProgress;
 use crate::page::{
     KeyParts, LARGE_CHUNK_BYTES, LargeRef, LeafBuilder, LeafImage, NewValue, Separators, shortest_separator,
 };
-use crate::tree::{CHILDREN_MAX, Child, Inner, Tree, leaf_overhead};
-use crate::write_back::PageWriter;
-use blocks::{BlockAddr, Purpose, Referenced, VolumeId};
+use crate::restructure::Structure;
+use crate::tree::{CHILDREN_MAX, Child, Inner, Tree};
+use crate::workers::{Class, Workers};
+use crate::write_back::WriteBack;
+use blocks::{BlockAddr, BlockStore, Purpose, Referenced};
 use engine::{EngineError, KEY_BYTES_MAX, Result, Seq, TableId, VALUE_BYTES_MAX};
 use parking_lot::Mutex;
-use rcu::RwLock;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,31 +28,6 @@ use std::sync::atomic::Ordering;
 const ROUND_LEAVES: usize = 256;
 /// Leaves that one worker writes in a row.
 const UNIT_LEAVES: usize = 32;
-
-/// Blocks of loads that have not ended.
-#[derive(Default)]
-pub(crate) struct Loading {
-    /// Held for reading by whoever appends and notes a block, for writing by a checkpoint that begins.
-    line: RwLock<()>,
-    blocks: Mutex<Vec<(VolumeId, BlockAddr)>>,
-}
-
-impl Loading {
-    /// Draws a checkpoint's line with `begin`: what was loaded so far is for a later one.
-    pub(crate) fn hand_on<R>(&self, store: &blocks::BlockStore, begin: impl FnOnce() -> R) -> R {
-        let _line = self.line.write();
-        let begun = begin();
-        for (volume, address) in self.blocks.lock().iter() {
-            store.postpone(*volume, *address);
-        }
-        begun
-    }
-
-    /// The blocks of loads that have not ended.
-    pub(crate) fn blocks(&self) -> Vec<(VolumeId, BlockAddr)> {
-        self.blocks.lock().clone()
-    }
-}
 
 fn invalid(reason: String) -> EngineError {
     EngineError::Invalid {
@@ -60,7 +42,7 @@ struct BuiltLeaf {
 }
 
 struct Load<'c> {
-    core: &'c Core,
+    loader: &'c Loader,
     tree: Arc<Tree>,
     builder: LeafBuilder,
     /// Lowest key of the leaf being built; empty for the first.
@@ -77,31 +59,56 @@ struct Load<'c> {
     loaded_bytes: usize,
 }
 
-impl Core {
+/// See the module.
+pub(crate) struct Loader {
+    store: Arc<BlockStore>,
+    cache: Arc<PageCache>,
+    catalog: Arc<Catalog>,
+    structure: Arc<Structure>,
+    write_back: Arc<WriteBack>,
+    checkpointer: Arc<Checkpointer>,
+    workers: Arc<Workers>,
+    loads: Arc<LoadsInProgress>,
+}
+
+impl Loader {
+    pub(crate) fn new(
+        base: &Foundation,
+        structure: Arc<Structure>,
+        write_back: Arc<WriteBack>,
+        checkpointer: Arc<Checkpointer>,
+        loads: Arc<LoadsInProgress>,
+    ) -> Self {
+        Self {
+            store: base.store.clone(),
+            cache: base.cache.clone(),
+            catalog: base.catalog.clone(),
+            structure,
+            write_back,
+            checkpointer,
+            workers: base.workers.clone(),
+            loads,
+        }
+    }
+
     /// See [`engine::Engine::bulk_load`].
-    pub(crate) fn bulk_load(
+    pub(crate) fn load(
         &self,
         id: TableId,
         rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
         seq: Seq,
     ) -> Result<u64> {
-        let table = {
-            let guard = rcu::pin();
-            let table = self
-                .tables
-                .get(id, &guard)
-                .filter(|table| crate::directory::is_live(table));
-            table.cloned().ok_or(EngineError::NoSuchTable(id))?
-        };
+        let table = self.catalog.live(id)?;
         if seq < table.created {
             return Err(invalid(format!("{seq:?} lies below the table's creation")));
         }
-        if !is_fresh(&table.tree) {
+        let tree = &table.tree;
+        if !is_fresh(tree) {
             return Err(invalid(format!("{id:?} is not empty")));
         }
         let mut load = Load {
-            core: self,
-            tree: table.tree.clone(),
+            loader: self,
+            tree: tree.clone(),
             builder: LeafBuilder::new(),
             low: Vec::new(),
             last: Vec::new(),
@@ -112,39 +119,27 @@ impl Core {
             rows: 0,
             loaded_bytes: 0,
         };
-        let result = load.run(rows);
-        let ours: std::collections::HashSet<BlockAddr> = load.appended.lock().iter().copied().collect();
-        let volume = table.tree.shape.volume;
-        let forget = || {
-            self.loading
-                .blocks
-                .lock()
-                .retain(|(at, address)| *at != volume || !ours.contains(address));
-        };
-        match result.and_then(|()| load.inner_levels()) {
+        let result = load.run(rows).and_then(|()| load.inner_levels());
+        let ours: HashSet<BlockAddr> = load.appended.lock().iter().copied().collect();
+        match result {
             Ok(root) => {
                 // Between two checkpoints: the next one finds all of it.
-                let _between = self.checkpointing.lock();
+                let _between = self.checkpointer.hold();
                 let guard = rcu::pin();
-                let _structure = table.tree.structure.lock();
+                let _structure = tree.structure.lock();
                 if let Some(root) = root {
-                    if let Child::Leaf(old) = table.tree.root.load(&guard) {
-                        table.tree.last_leaf.lock().take();
-                        old.view.replace(crate::leaf::LeafView::retired(), &guard);
-                        self.account(&table.tree, -(leaf_overhead(old) as isize), 0);
-                    }
-                    table.tree.root.replace(root, &guard);
+                    self.structure.replace_fresh_root(tree, root, &guard);
                 }
-                forget();
-                self.table_changed(id);
+                self.loads.end(tree.shape.volume, &ours);
+                self.catalog.table_changed(id);
                 Ok(load.rows)
             }
             Err(error) => {
                 // No checkpoint begins in between, and takes blocks for its own that are about to go.
-                let _line = self.loading.line.read();
-                forget();
+                let _no_beginning = self.loads.hold_off_beginning();
+                self.loads.end(tree.shape.volume, &ours);
                 for address in &load.blocks {
-                    self.free_block(&table.tree, *address, Referenced::No);
+                    tree.free_block(&self.store, *address, Referenced::No);
                 }
                 Err(error)
             }
@@ -159,7 +154,7 @@ fn is_fresh(tree: &Tree) -> bool {
         Child::Leaf(leaf) => {
             let state = leaf.state.lock();
             let view = leaf.view.load(&guard);
-            state.stored.is_none() && matches!(view.base, crate::leaf::Base::Empty) && view.order.len() == 0
+            state.disk_image.is_none() && matches!(view.base, Base::Empty) && view.order.len() == 0
         }
         _ => false,
     }
@@ -181,9 +176,9 @@ impl Load<'_> {
             } else {
                 None
             };
-            let stored = large.as_ref().map_or(value.len(), Vec::len);
+            let value_bytes = large.as_ref().map_or(value.len(), Vec::len);
             let filled = self.builder.row_bytes();
-            if !self.builder.is_empty() && (filled >= full_at || filled + key.len() + stored > target) {
+            if !self.builder.is_empty() && (filled >= full_at || filled + key.len() + value_bytes > target) {
                 let low = shortest_separator(&self.last, &key);
                 self.finish_leaf(low)?;
                 full_at = self.tree.fill.full_at(target, self.loaded_bytes / self.rows as usize);
@@ -222,11 +217,11 @@ impl Load<'_> {
 
     fn store_large(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         self.tree.has_large.store(true, Ordering::Release);
-        let core = self.core;
-        let mut writer = PageWriter::new(core);
+        let loader = self.loader;
+        let mut writer = loader.write_back.writer();
         let mut addresses = Vec::new();
         for piece in value.chunks(LARGE_CHUNK_BYTES) {
-            addresses.push(append(core, &self.tree, &self.appended, || {
+            addresses.push(append(loader, &self.tree, &self.appended, || {
                 writer.append_piece(&self.tree, Purpose::Later, key, piece)
             })?);
         }
@@ -243,20 +238,22 @@ impl Load<'_> {
             .enumerate()
             .map(|(unit, leaves)| (unit * UNIT_LEAVES, leaves))
             .collect();
-        let (core, tree, appended) = (self.core, &self.tree, &self.appended);
-        let result = core.in_parallel(units, |(first, leaves)| {
-            let mut writer = PageWriter::new(core);
-            let mut written = Vec::with_capacity(leaves.len());
-            for (index, leaf) in leaves.iter().enumerate() {
-                let address = append(core, tree, appended, || {
-                    writer.append_leaf(tree, Purpose::Later, &leaf.image, &leaf.low)
-                })?;
-                written.push((first + index, address));
-            }
-            writer.flush()?;
-            done.lock().extend(written);
-            Ok(())
-        });
+        let (loader, tree, appended) = (self.loader, &self.tree, &self.appended);
+        let result = loader
+            .workers
+            .for_each(Class::Background, units, |(first, leaves)| -> Result<()> {
+                let mut writer = loader.write_back.writer();
+                let mut written = Vec::with_capacity(leaves.len());
+                for (index, leaf) in leaves.iter().enumerate() {
+                    let address = append(loader, tree, appended, || {
+                        writer.append_leaf(tree, Purpose::Later, &leaf.image, &leaf.low)
+                    })?;
+                    written.push((first + index, address));
+                }
+                writer.flush()?;
+                done.lock().extend(written);
+                Ok(())
+            });
         let mut done = done.into_inner();
         self.blocks.extend(done.iter().map(|(_, address)| *address));
         result?;
@@ -272,7 +269,7 @@ impl Load<'_> {
         let mut level = 0;
         let mut nodes: Vec<(Vec<u8>, Child)> = std::mem::take(&mut self.leaves)
             .into_iter()
-            .map(|(low, address)| (low, Child::Stored { address, level: 0 }))
+            .map(|(low, address)| (low, Child::OnDisk { address, level: 0 }))
             .collect();
         while nodes.len() > 1 {
             level += 1;
@@ -285,7 +282,9 @@ impl Load<'_> {
                     Separators::from_iter(group.iter().skip(1).map(|(low, _)| KeyParts::from(low.as_slice())));
                 let low = group[0].0.clone();
                 let inner = Inner::new(level, separators, group.into_iter().map(|(_, child)| child).collect());
-                self.core.account_inner(&self.tree, inner.memory_bytes() as isize);
+                self.loader
+                    .cache
+                    .account_inner(&self.tree, inner.memory_bytes() as isize);
                 above.push((low, Child::Inner(Arc::new(inner))));
             }
             nodes = above;
@@ -296,14 +295,14 @@ impl Load<'_> {
 
 /// Appends a block that no running checkpoint holds, by calling `append`, and notes it in `appended`.
 fn append(
-    core: &Core,
+    loader: &Loader,
     tree: &Tree,
     appended: &Mutex<Vec<BlockAddr>>,
     append: impl FnOnce() -> Result<BlockAddr>,
 ) -> Result<BlockAddr> {
-    let _line = core.loading.line.read();
+    let _no_beginning = loader.loads.hold_off_beginning();
     let address = append()?;
     appended.lock().push(address);
-    core.loading.blocks.lock().push((tree.shape.volume, address));
+    loader.loads.add(tree.shape.volume, address);
     Ok(address)
 }

@@ -1,9 +1,9 @@
 //! What was written to a leaf since its base was built: entries by key, each with a chain of versions.
 //!
-//! Entries lie in an arena that only grows ([`Arena`]); the sorted order over them is a small array of numbers ([`Order`]).
-//! Writing to a key that has an entry pushes onto its chain. A new key at the right end is appended in place; anywhere else
-//! the order is copied with the new number in it, and the leaf publishes the copy. Readers need no lock for any of that:
-//! a number is stored before the length that covers it, an entry before its number.
+//! Entries lie in an arena that only grows ([`Arena`]); the sorted order over them is a small array of numbers
+//! ([`Order`]). Writing to a key that has an entry pushes onto its chain. A new key at the right end is appended in
+//! place; anywhere else the order is copied with the new number in it, and the leaf publishes the copy. Readers need no
+//! lock for any of that: a number is stored before the length that covers it, an entry before its number.
 
 use crate::page::head_u64;
 use crate::version::Chain;
@@ -15,7 +15,7 @@ const FIRST_CHUNK: usize = 8;
 const CHUNKS: usize = 11;
 /// Most entries a delta can hold: undo for every row of a leaf of the shortest rows.
 const ENTRIES_MAX: usize = FIRST_CHUNK * ((1 << CHUNKS) - 1);
-/// Entries from which on a leaf takes no new key before it was folded or split.
+/// Entries from which on a leaf takes no new key before it was consolidated or split.
 pub(crate) const WRITES_MAX: usize = 504;
 
 /// A key that was written.

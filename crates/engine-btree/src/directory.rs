@@ -1,21 +1,20 @@
 //! The directory: a tree like any other whose rows are the tables.
 //!
-//! Key: the table's id, big-endian. Value (little-endian, `docs/formats/btree-directory.md`): format version, kind, state,
-//! flags, root's level, root's address, creation `Seq`, stored bytes, volume, compressor, name. Only checkpoints write it. A
-//! table that was dropped while a snapshot could still read it keeps a row in the state `dropped`, so that its blocks are
-//! found and given back after a crash.
+//! Key: the table's id, big-endian. Value (little-endian, `docs/formats/btree-directory.md`): format version, kind,
+//! state, flags, root's level, root's address, creation `Seq`, bytes on disk, volume, compressor, name. Only
+//! checkpoints write it. A table that was dropped while a snapshot could still read it keeps a row in the state
+//! `dropped`, so that its blocks are found and given back after a crash.
 
-use crate::checkpoint::RootAddress;
-use crate::core::Core;
-use crate::leaf::SEQ_MAX;
-use crate::snapshot::Walk;
+use crate::catalog::Catalog;
+use crate::pages::Pages;
 use crate::tables::Table;
 use crate::tree::{Child, Shape, Tree};
 use crate::version::{Change, Value};
+use crate::walk::Walk;
 use blocks::{BlockAddr, VolumeId};
 use bytes::Bytes;
 use codec::Codec;
-use engine::{Direction, EngineError, FillLimits, KeyRange, Result, Rows, Seq, TableId, TableKind, TableSpec};
+use engine::{Direction, FillLimits, KeyRange, Result, Rows, Seq, TableId, TableKind, TableSpec};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,14 +24,22 @@ const FORMAT_VERSION: u8 = 1;
 const STATE_LIVE: u8 = 0;
 const STATE_DROPPED: u8 = 1;
 const FLAG_HAS_LARGE: u8 = 1;
-/// Version, kind, state, flags, level, address, creation, stored bytes, volume, length of the compressor's name.
+/// Version, kind, state, flags, level, address, creation, bytes on disk, volume, length of the compressor's name.
 const FIXED_BYTES: usize = 5 + BlockAddr::ENCODED_BYTES + 8 + 8 + 4 + 1;
 /// In the place of a compressor's length: the specification named none.
 const NO_COMPRESSOR: u8 = 0xff;
 /// In the place of the root's level: no rows.
 const NO_ROOT: u8 = 0xff;
 
-type Row = (Vec<u8>, Change);
+/// Key and change of a table's row.
+pub(crate) type RowChange = (Vec<u8>, Change);
+
+/// Where a tree's root lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RootAddress {
+    pub(crate) address: BlockAddr,
+    pub(crate) level: u8,
+}
 
 /// The directory's own shape.
 pub(crate) fn shape() -> Shape {
@@ -45,7 +52,7 @@ pub(crate) fn shape() -> Shape {
     }
 }
 
-fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> Row {
+fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> RowChange {
     let tree = &table.tree;
     let mut value = Vec::with_capacity(FIXED_BYTES + table.name.len() + 8);
     let has_large = tree.has_large.load(Ordering::Acquire);
@@ -65,7 +72,7 @@ fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> Row {
         None => value.extend_from_slice(&[0; BlockAddr::ENCODED_BYTES]),
     }
     value.extend_from_slice(&table.created.0.to_le_bytes());
-    value.extend_from_slice(&tree.stored_bytes.load(Ordering::Relaxed).to_le_bytes());
+    value.extend_from_slice(&tree.disk_bytes.load(Ordering::Relaxed).to_le_bytes());
     value.extend_from_slice(&tree.shape.volume.0.to_le_bytes());
     match table.compressor() {
         None => value.push(NO_COMPRESSOR),
@@ -81,14 +88,18 @@ fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> Row {
     )
 }
 
-/// The row of a table, which lives at `cut` or was dropped and still has readers.
-pub(crate) fn row(table: &Table, root: Option<RootAddress>, cut: Seq) -> Row {
-    let state = if table.lives_at(cut) { STATE_LIVE } else { STATE_DROPPED };
+/// The row of a table, which lives at `position` or was dropped and still has readers.
+pub(crate) fn row(table: &Table, root: Option<RootAddress>, position: Seq) -> RowChange {
+    let state = if table.lives_at(position) {
+        STATE_LIVE
+    } else {
+        STATE_DROPPED
+    };
     encode(table, root, state)
 }
 
 /// No row any more.
-pub(crate) fn removed(id: TableId) -> Row {
+pub(crate) fn removed(id: TableId) -> RowChange {
     (id.0.to_be_bytes().to_vec(), Change::Delete)
 }
 
@@ -101,7 +112,7 @@ pub(crate) struct TableRow {
     pub(crate) created: Seq,
     pub(crate) volume: VolumeId,
     has_large: bool,
-    stored_bytes: u64,
+    disk_bytes: u64,
 }
 
 /// Takes a row apart; `None` for bytes that mean nothing.
@@ -131,7 +142,7 @@ pub(crate) fn decode(value: &[u8]) -> Option<TableRow> {
         _ => return None,
     };
     let created = Seq(u64::from_le_bytes(take(8).try_into().ok()?));
-    let stored_bytes = u64::from_le_bytes(take(8).try_into().ok()?);
+    let disk_bytes = u64::from_le_bytes(take(8).try_into().ok()?);
     let volume = VolumeId(u32::from_le_bytes(take(4).try_into().ok()?));
     let rest = &value[FIXED_BYTES..];
     let (compressor, name) = match take(1)[0] {
@@ -153,7 +164,7 @@ pub(crate) fn decode(value: &[u8]) -> Option<TableRow> {
         created,
         volume,
         has_large: fixed[3] & FLAG_HAS_LARGE != 0,
-        stored_bytes,
+        disk_bytes,
     })
 }
 
@@ -170,7 +181,7 @@ pub(crate) fn encode_root(root: Option<RootAddress>) -> Vec<u8> {
 pub(crate) fn decode_root(bytes: &[u8]) -> Option<Child> {
     match bytes {
         [FORMAT_VERSION, NO_ROOT] => Some(Child::Nothing),
-        [FORMAT_VERSION, level, address @ ..] if *level <= crate::page::LEVEL_MAX => Some(Child::Stored {
+        [FORMAT_VERSION, level, address @ ..] if *level <= crate::page::LEVEL_MAX => Some(Child::OnDisk {
             address: BlockAddr::decode(address)?,
             level: *level,
         }),
@@ -178,49 +189,38 @@ pub(crate) fn decode_root(bytes: &[u8]) -> Option<Child> {
     }
 }
 
-impl Core {
-    /// Reads the directory into the map of tables.
-    pub(crate) fn load_tables(&self, at: Seq) -> Result<()> {
-        let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
-        let mut rows = Rows::new();
-        let damaged = || EngineError::Corrupt {
-            path: self.directory.clone(),
-            offset: 0,
-            reason: "a row of the directory of tables that cannot be".to_owned(),
-        };
-        loop {
-            walk.fill(self, &self.directory_tree, at, &mut rows, FillLimits::default())?;
-            if rows.is_empty() {
-                return Ok(());
+/// Reads the directory as of `at` into the catalog.
+pub(crate) fn load_tables(catalog: &Catalog, pages: &Arc<Pages>, at: Seq) -> Result<()> {
+    let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
+    let mut rows = Rows::new();
+    let damaged = || pages.corrupt(None, "a row of the directory of tables that cannot be".to_owned());
+    loop {
+        walk.fill(pages, catalog.directory_tree(), at, &mut rows, FillLimits::default())?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        for index in 0..rows.len() {
+            let id = TableId(u32::from_be_bytes(rows.key(index).try_into().map_err(|_| damaged())?));
+            let row = decode(rows.value(index)).ok_or_else(damaged)?;
+            let root = row.root.map_or(Child::Nothing, |root| Child::OnDisk {
+                address: root.address,
+                level: root.level,
+            });
+            // The shape comes from the specification and today's options; where its blocks lie, from the row.
+            let tree = Tree::new(id, catalog.shape_in(&row.spec, row.volume)?, root);
+            tree.disk_bytes.store(row.disk_bytes, Ordering::Relaxed);
+            tree.has_large.store(row.has_large, Ordering::Relaxed);
+            let table = Arc::new(Table::new(&row.spec, Arc::new(tree), row.created));
+            if row.is_dropped {
+                // Nobody reads it: the next checkpoint gives its blocks back.
+                table.set_dropped(Seq::ZERO.max(at));
             }
-            for index in 0..rows.len() {
-                let id = TableId(u32::from_be_bytes(rows.key(index).try_into().map_err(|_| damaged())?));
-                let row = decode(rows.value(index)).ok_or_else(damaged)?;
-                let root = row.root.map_or(Child::Nothing, |root| Child::Stored {
-                    address: root.address,
-                    level: root.level,
-                });
-                // The shape comes from the specification and today's options; where its blocks lie, from the row.
-                let tree = Tree::new(id, self.shape_in(&row.spec, row.volume)?, root);
-                tree.stored_bytes.store(row.stored_bytes, Ordering::Relaxed);
-                tree.has_large.store(row.has_large, Ordering::Relaxed);
-                let table = Arc::new(Table::new(&row.spec, Arc::new(tree), row.created));
-                if row.is_dropped {
-                    // Nobody reads it: the next checkpoint gives its blocks back.
-                    table.set_dropped(Seq::ZERO.max(at));
-                }
-                self.tables.put(table);
-                if row.is_dropped {
-                    self.table_changed(id);
-                }
+            catalog.add(table);
+            if row.is_dropped {
+                catalog.table_changed(id);
             }
         }
     }
-}
-
-/// Whether a table counts for a reader now.
-pub(crate) fn is_live(table: &Table) -> bool {
-    table.dropped() == SEQ_MAX
 }
 
 #[cfg(test)]

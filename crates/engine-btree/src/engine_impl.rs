@@ -1,8 +1,8 @@
 //! The engine, as the rest of Tenon sees it.
 
-use crate::core::Core;
 use crate::directory::{self, DIRECTORY, decode_root};
 use crate::options::BtreeOptions;
+use crate::parts::Parts;
 use crate::snapshot::BtreeSnapshot;
 use crate::tree::{Child, Tree};
 use crate::workers::{Workers, WorkersError};
@@ -15,7 +15,6 @@ use pins::Horizon;
 use rcu::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use vfs::Env;
 
 /// Version of the files.
@@ -24,7 +23,7 @@ const FORMAT_VERSION: u32 = 1;
 /// The `btree` engine. See the crate's documentation.
 pub struct BtreeEngine {
     info: EngineInfo,
-    core: Arc<Core>,
+    parts: Parts,
     /// Held by `apply`.
     applied: Mutex<Applied>,
 }
@@ -73,19 +72,7 @@ impl BtreeEngine {
             cache_bytes: options.cache_bytes.max(BtreeOptions::CACHE_BYTES_MIN),
             ..options
         };
-        let core = Arc::new_cyclic(|me| {
-            Core::new(
-                me.clone(),
-                env.clone(),
-                directory.to_owned(),
-                options,
-                store,
-                workers,
-                directory_tree,
-                durable,
-            )
-        });
-        core.load_tables(durable)?;
+        let parts = Parts::new(env, directory, options, store, workers, directory_tree, durable)?;
         Ok(Self {
             info: EngineInfo {
                 name: "btree",
@@ -100,7 +87,7 @@ impl BtreeEngine {
                     compressors: &["none", "snappy", "lz4", "zlib", "zstd"],
                 },
             },
-            core,
+            parts,
             applied: Mutex::new(Applied {
                 last: durable,
                 horizon: Horizon::default(),
@@ -108,24 +95,33 @@ impl BtreeEngine {
         })
     }
 
+    #[inline]
+    fn check_running(&self) -> Result<()> {
+        self.parts.base.status.check_running()
+    }
+
     #[cfg(test)]
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
     }
 
-    /// Compares what is marked as used on disk with what the trees refer to: a sentence for each block that is lost, not
-    /// marked, or in two places. For tests: nobody may write, load, check or compact meanwhile, and every page is read.
+    /// Compares what is marked as used on disk with what the trees refer to: a sentence for each block that is lost,
+    /// not marked, or in two places. For tests: nobody may write, load, check or compact meanwhile, and every page is
+    /// read.
     pub fn check_space(&self) -> Result<Vec<String>> {
-        self.core.check_running()?;
-        self.core.check_space()
+        self.check_running()?;
+        crate::audit::check_space(&self.parts)
     }
 
-    /// Reads everything that the durable checkpoint refers to, from disk, as a start after a crash would: a sentence for each block
-    /// that is damaged, in two places, or not recorded as used, and for what is recorded as used in vain. For tests: every page
-    /// is read, and no checkpoint runs meanwhile.
+    /// Reads everything that the durable checkpoint refers to, from disk, as a start after a crash would: a sentence
+    /// for each block that is damaged, in two places, or not recorded as used, and for what is recorded as used in
+    /// vain. For tests: every page is read, and no checkpoint runs meanwhile.
     pub fn check_durable(&self) -> Result<Vec<String>> {
-        self.core.check_running()?;
-        self.core.check_durable()
+        self.check_running()?;
+        {
+            let _no_checkpoint = self.parts.checkpointer.hold();
+            crate::durable_audit::check_durable(&self.parts.base.store)
+        }
     }
 }
 
@@ -135,25 +131,26 @@ impl Engine for BtreeEngine {
     }
 
     fn tables(&self) -> Result<Vec<(TableId, TableSpec)>> {
-        self.core.check_running()?;
-        let at = self.core.pins.published();
-        let tables = self.core.tables.all();
+        self.check_running()?;
+        let at = self.parts.base.readers.published();
+        let tables = self.parts.base.catalog.all();
         let live = tables.iter().filter(|table| table.lives_at(at));
         Ok(live.map(|table| (table.id, table.spec())).collect())
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
-        self.core.check_running()?;
-        Ok(Arc::new(BtreeSnapshot::new(self.core.clone())))
+        self.check_running()?;
+        Ok(Arc::new(BtreeSnapshot::new(self.parts.read_side.clone())))
     }
 
     fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
-        self.core.prepare_table(spec)
+        self.check_running()?;
+        self.parts.base.catalog.prepare_table(spec)
     }
 
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {
         let mut applied = self.applied.lock();
-        self.core.check_running()?;
+        self.check_running()?;
         let Applied { last, horizon } = &mut *applied;
         let result = if seq <= *last {
             Err(EngineError::Invalid {
@@ -161,81 +158,81 @@ impl Engine for BtreeEngine {
                 reason: format!("{seq:?} does not rise above {last:?}"),
             })
         } else {
-            self.core.pins.refresh(horizon);
-            self.core.apply(batch, seq, horizon)
+            self.parts.base.readers.refresh(horizon);
+            self.parts.applier.apply(batch, seq, horizon)
         };
         if let Err(error) = &result {
-            self.core.stop(&format!("a batch failed: {error}"));
+            self.parts.base.status.stop(&format!("a batch failed: {error}"));
         }
         *last = seq.max(*last);
         drop(applied);
         result?;
-        self.core.note_batch(batch);
+        self.parts.note_batch(batch);
         Ok(())
     }
 
     fn set_history_percent(&self, percent: u32) {
-        self.core.history.set_percent(percent);
+        self.parts.base.readers.history().set_percent(percent);
     }
 
     fn throttle(&self) -> bool {
-        self.core.throttle()
+        self.parts.throttle.wait()
     }
 
     fn publish(&self, seq: Seq) {
-        self.core.pins.publish(seq);
+        self.parts.base.readers.publish(seq);
     }
 
     fn set_write_ahead(&self, log: WriteAhead) {
-        self.core.write_ahead.set(log);
+        self.parts.checkpointer.write_ahead().set(log);
     }
 
     fn durable_seq(&self) -> Seq {
-        Seq(self.core.durable.load(Ordering::Acquire))
+        self.parts.checkpointer.durable()
     }
 
     fn checkpoint(&self) -> Result<Seq> {
-        self.core.checkpoint(false)
+        self.parts.checkpoint(false)
     }
 
     fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64> {
-        self.core.check_running()?;
-        self.core.bulk_load(table, rows, seq)
+        self.check_running()?;
+        self.parts.loader.load(table, rows, seq)
     }
 
     fn table_stats(&self, table: TableId) -> Result<TableStats> {
-        self.core.check_running()?;
-        self.core.table_stats(table)
+        self.check_running()?;
+        self.parts.upkeep.table_stats(table)
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
-        self.core.report_stats(sink);
+        crate::stats::report(&self.parts.base, sink);
     }
 
     fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
-        self.core.check_running()?;
+        self.check_running()?;
         match task {
-            Maintenance::Verify(table) => self.core.verify(*table),
-            Maintenance::Compact(tables) => self.core.compact(tables.as_deref()),
+            Maintenance::Verify(table) => self.parts.upkeep.verify(*table),
+            Maintenance::Compact(tables) => self.parts.upkeep.compact(tables.as_deref()),
         }
     }
 
     fn backup(&self) -> Result<Box<dyn Backup>> {
-        self.core.check_running()?;
-        self.core.checkpoint(false)?;
-        Ok(Box::new(crate::backup::PinnedBackup::new(self.core.store.pin()?)))
+        self.check_running()?;
+        self.parts.checkpoint(false)?;
+        Ok(Box::new(crate::backup::PinnedBackup::new(self.parts.base.store.pin()?)))
     }
 
     fn close(&self, mode: CloseMode) -> Result<()> {
         let _applied = self.applied.lock();
-        self.core.check_running()?;
+        self.check_running()?;
         let result = match mode {
-            CloseMode::Checkpoint => self.core.checkpoint(false).map(|_| ()),
+            CloseMode::Checkpoint => self.parts.checkpoint(false).map(|_| ()),
             CloseMode::Abandon => Ok(()),
         };
-        self.core.close();
-        self.core.workers.close();
-        self.core.ring.clear();
+        self.parts.base.status.close();
+        self.parts.base.workers.close();
+        self.parts.base.cache.clock_list().clear();
         result
     }
 }

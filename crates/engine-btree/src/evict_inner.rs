@@ -1,25 +1,32 @@
 //! Eviction of inner nodes.
 //!
-//! An inner node can leave memory when none of its children is there. A hand goes round all tables, from the leaves' parents
-//! upwards, so that a node's children have been looked at before it; nodes that were gone through to a leaf on disk since it came by
-//! last are passed over, each getting colder. Which nodes there are the tree tells: nothing is registered, and a node that a split
-//! replaced is simply not met.
+//! An inner node can leave memory when none of its children is there. A hand goes round all tables, from the leaves'
+//! parents upwards, so that a node's children have been looked at before it; nodes that were gone through to a leaf on
+//! disk since it came by last are passed over, each getting colder. Which nodes there are the tree tells: nothing is
+//! registered, and a node that a split replaced is simply not met.
 //!
-//! A node that is on disk as it is gives its cell back to its address, under `structure`. A dirty one is written first, as long as
-//! no checkpoint runs (`checkpointing` is held meanwhile, so that none begins): its children are on disk, so its image is what
-//! the next checkpoint would write. While one runs, it writes them itself, and they can go then.
+//! A node that is on disk as it is gives its cell back to its address, under `structure`. A dirty one is written first,
+//! as long as no checkpoint runs (`checkpointing` is held meanwhile, so that none begins): its children are on disk, so
+//! its image is what the next checkpoint would write. While one runs, it writes them itself, and they can go then.
 //!
-//! Of a node that leaves, the running checkpoint needs no more than its address: that it has written the node is forgotten, and should
-//! the node come back and change, it is written once more.
+//! Of a node that leaves, the running checkpoint needs no more than its address: that it has written the node is
+//! forgotten, and should the node come back and change, it is written once more.
 
 use crate::budget::Use;
-use crate::core::Core;
+use crate::cache::PageCache;
+use crate::catalog::Catalog;
+use crate::checkpoint::Checkpointer;
+use crate::counters::Counters;
+use crate::foundation::Foundation;
 use crate::page::encode_inner;
+use crate::readers::Readers;
+use crate::running::RunningCheckpoint;
 use crate::tables::Table;
-use crate::tree::{Child, Inner, Target, Tree};
-use crate::write_back::PageWriter;
-use blocks::{BlockAddr, Referenced};
+use crate::tree::{Child, Fence, Inner, Target, Tree};
+use crate::write_back::WriteBack;
+use blocks::{BlockAddr, BlockStore, Referenced};
 use engine::{Result, TableId};
+use parking_lot::Mutex;
 use rcu::{Guard, Rcu};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +35,8 @@ use std::sync::atomic::Ordering;
 const STEP: usize = 64;
 const PASSED_MAX: usize = 256;
 const LOCKED_MAX: usize = 16;
-/// Inner nodes that take less than one part in so many of the limit stay; but not under the schedule checker, whose trees are small.
+/// Inner nodes that take less than one part in so many of the limit stay; but not under the schedule checker, whose
+/// trees are small.
 const SPARED_PART: u64 = if cfg!(feature = "shuttle") { u64::MAX } else { 64 };
 /// What one takes, about.
 const NODE_BYTES: u64 = 4 << 10;
@@ -37,7 +45,7 @@ pub(crate) const ROUNDS_MAX: usize = 5;
 
 /// Where the hand is: beyond this key of a level of a table.
 #[derive(Default)]
-pub(crate) struct Hand {
+struct Hand {
     table: Option<TableId>,
     level: u8,
     key: Option<Vec<u8>>,
@@ -58,7 +66,7 @@ struct Dirty {
 }
 
 /// A step of the hand.
-struct Step {
+struct EvictionStep {
     /// Nodes that may yet be looked at.
     looks: usize,
     freed: usize,
@@ -68,29 +76,58 @@ struct Step {
     writes: bool,
 }
 
-impl Core {
-    /// Inner nodes in memory, about.
-    pub(crate) fn inner_count(&self) -> usize {
-        (self.budget.used(Use::Inner) / NODE_BYTES) as usize
+/// See the module.
+pub(crate) struct InnerEviction {
+    store: Arc<BlockStore>,
+    cache: Arc<PageCache>,
+    catalog: Arc<Catalog>,
+    readers: Arc<Readers>,
+    write_back: Arc<WriteBack>,
+    checkpointer: Arc<Checkpointer>,
+    running: Arc<RunningCheckpoint>,
+    counters: Arc<Counters>,
+    /// Where it goes on.
+    hand: Mutex<Hand>,
+}
+
+impl InnerEviction {
+    pub(crate) fn new(base: &Foundation, write_back: Arc<WriteBack>, checkpointer: Arc<Checkpointer>) -> Self {
+        Self {
+            store: base.store.clone(),
+            cache: base.cache.clone(),
+            catalog: base.catalog.clone(),
+            readers: base.readers.clone(),
+            write_back,
+            checkpointer,
+            running: base.running.clone(),
+            counters: base.counters.clone(),
+            hand: Mutex::default(),
+        }
     }
 
-    /// One step: inner nodes without resident children leave memory. Returns the bytes they gave. One caller at a time gets any.
-    pub(crate) fn evict_inner(&self) -> Result<usize> {
-        if self.budget.used(Use::Inner) <= self.budget.limit() / SPARED_PART {
+    /// Inner nodes in memory, about.
+    pub(crate) fn count(&self) -> usize {
+        (self.cache.budget().used(Use::Inner) / NODE_BYTES) as usize
+    }
+
+    /// One step: inner nodes without resident children leave memory. Returns the bytes they gave. One caller at a time
+    /// gets any.
+    pub(crate) fn evict(&self) -> Result<usize> {
+        if self.cache.budget().used(Use::Inner) <= self.cache.budget().limit() / SPARED_PART {
             return Ok(0);
         }
-        let Some(mut hand) = self.inner_hand.try_lock() else {
+        let Some(mut hand) = self.hand.try_lock() else {
             return Ok(0);
         };
-        let between_checkpoints = self.checkpointing.try_lock();
-        let mut step = Step {
+        let between_checkpoints = self.checkpointer.try_hold();
+        let mut step = EvictionStep {
             looks: STEP,
             freed: 0,
             dirty: Vec::new(),
             writes: between_checkpoints.is_some(),
         };
         for _ in 0..PASSED_MAX {
-            let table = hand.table.and_then(|id| self.tables.get(id, &rcu::pin()).cloned());
+            let table = hand.table.and_then(|id| self.catalog.get(id, &rcu::pin()).cloned());
             let next = match &table {
                 Some(table) => self.pass(table, &hand, &mut step),
                 None => Next::Table,
@@ -104,7 +141,7 @@ impl Core {
                 Next::Level => (hand.level, hand.key) = (hand.level + 1, None),
                 Next::Table => {
                     *hand = Hand {
-                        table: self.tables.id_after(hand.table),
+                        table: self.catalog.id_after(hand.table),
                         level: 1,
                         key: None,
                     }
@@ -119,13 +156,14 @@ impl Core {
     }
 
     /// Looks at the resident children of the next node above the hand's level.
-    fn pass(&self, table: &Table, hand: &Hand, step: &mut Step) -> Next {
+    fn pass(&self, table: &Table, hand: &Hand, step: &mut EvictionStep) -> Next {
         let tree = &table.tree;
         let guard = rcu::pin();
         let _structure = tree.structure.lock();
-        let line = *self.line.lock();
-        // A checkpoint whose cut has not got the table finds its blocks from the root in memory (`exclude_others`).
-        if table.created > line.map_or(self.pins.published(), |line| line.cut) {
+        let position = self.running.get();
+        // A checkpoint whose position lies before the table finds its blocks from the root in memory
+        // (`exclude_others`).
+        if table.created > position.map_or(self.readers.published(), |position| position.seq) {
             return Next::Table;
         }
         let Child::Inner(root) = tree.root.load(&guard) else {
@@ -145,7 +183,7 @@ impl Core {
             let first = hand.key.as_deref().map_or(0, |key| parent.separators.child_for(key));
             let low = |index: usize| match index.checked_sub(1) {
                 Some(separator) => Some(parent.separators.get(separator).to_vec()),
-                None => descent.low.map(crate::tree::Fence::to_vec),
+                None => descent.low.map(Fence::to_vec),
             };
             let mut locked = 0;
             for index in first..parent.children.len() {
@@ -162,7 +200,7 @@ impl Core {
                 self.look_at_inner(tree, cell, inner, low(index), step, &guard);
             }
         }
-        match descent.high.map(crate::tree::Fence::to_vec) {
+        match descent.high.map(Fence::to_vec) {
             Some(high) => Next::At(high),
             None => Next::Level,
         }
@@ -175,11 +213,11 @@ impl Core {
         cell: &Rcu<Child>,
         inner: &Arc<Inner>,
         from: Option<Vec<u8>>,
-        step: &mut Step,
+        step: &mut EvictionStep,
         guard: &Guard,
     ) {
         step.looks = step.looks.saturating_sub(1);
-        let Some(children) = stored_children(inner, guard) else {
+        let Some(children) = children_on_disk(inner, guard) else {
             return;
         };
         if !inner.cool() {
@@ -206,8 +244,8 @@ impl Core {
     fn take_out(&self, tree: &Tree, cell: &Rcu<Child>, inner: &Inner, address: BlockAddr, guard: &Guard) -> usize {
         let bytes = inner.memory_bytes();
         let level = inner.level;
-        cell.replace_large(Child::Stored { address, level }, bytes, guard);
-        self.account_inner(tree, -(bytes as isize));
+        cell.replace_large(Child::OnDisk { address, level }, bytes, guard);
+        self.cache.account_inner(tree, -(bytes as isize));
         self.counters.inner_evicted.add(1);
         bytes
     }
@@ -217,7 +255,7 @@ impl Core {
         if nodes.is_empty() {
             return Ok(0);
         }
-        let mut writer = PageWriter::new(self);
+        let mut writer = self.write_back.writer();
         let mut raw = Vec::new();
         let written: Result<Vec<BlockAddr>> =
             nodes
@@ -240,14 +278,14 @@ impl Core {
             let target = node.from.as_deref().map_or(Target::First, Target::At);
             let descent = tree.descend(target, inner.level, &guard);
             let is_there = matches!(descent.child, Child::Inner(now) if Arc::ptr_eq(now, inner));
-            if !is_there || stored_children(inner, &guard).as_ref() != Some(&node.children) {
+            if !is_there || children_on_disk(inner, &guard).as_ref() != Some(&node.children) {
                 // It was replaced, or a child has come in or was written elsewhere.
-                self.free_block(tree, address, Referenced::No);
+                tree.free_block(&self.store, address, Referenced::No);
                 continue;
             }
             let old = inner.disk.lock().address.replace(address);
             if let Some(old) = old {
-                self.free_block(tree, old, Referenced::No);
+                tree.free_block(&self.store, old, Referenced::No);
             }
             // It may have been marked meanwhile by what changed and is as it was.
             inner.dirty.store(false, Ordering::Release);
@@ -258,10 +296,10 @@ impl Core {
 }
 
 /// Where the children of a node lie, when none is in memory. Under `structure`.
-fn stored_children(inner: &Inner, guard: &Guard) -> Option<Vec<BlockAddr>> {
+fn children_on_disk(inner: &Inner, guard: &Guard) -> Option<Vec<BlockAddr>> {
     let mut addresses = Vec::with_capacity(inner.children.len());
     for cell in &inner.children {
-        let Child::Stored { address, .. } = cell.load(guard) else {
+        let Child::OnDisk { address, .. } = cell.load(guard) else {
             return None;
         };
         addresses.push(*address);

@@ -1,10 +1,11 @@
 //! Where a leaf of appended rows ends.
 //!
-//! A block takes whole sectors; the last one is half empty on average, which is a thirtieth of a compressed leaf of 16 KiB. Where
-//! rows come in order, by appending or by a bulk load, a leaf may as well end some rows sooner, where its block fills its
-//! sectors. How long the block will be is estimated from the blocks before: the mean of their bytes for each byte of rows and its
-//! mean deviation, both smoothed exponentially, as TCP estimates its round-trip time (Jacobson 1988, *Congestion Avoidance and
-//! Control*, appendix A). What the allocator rounds a leaf in memory to counts, too, half as much.
+//! A block takes whole sectors; the last one is half empty on average, which is a thirtieth of a compressed leaf of 16
+//! KiB. Where rows come in order, by appending or by a bulk load, a leaf may as well end some rows sooner, where its
+//! block fills its sectors. How long the block will be is estimated from the blocks before: the mean of their bytes for
+//! each byte of rows and its mean deviation, both smoothed exponentially, as TCP estimates its round-trip time
+//! (Jacobson 1988, *Congestion Avoidance and Control*, appendix A). What the allocator rounds a leaf in memory to
+//! counts, too, half as much.
 
 use crate::budget::good_size;
 use blocks::SECTOR_BYTES;
@@ -50,8 +51,8 @@ impl Fill {
         }
     }
 
-    /// Takes in that a leaf of `row_bytes` became a block of `block_bytes`, not counting what its last sector has left. `target`
-    /// is the size of full leaves: smaller ones compress less.
+    /// Takes in that a leaf of `row_bytes` became a block of `block_bytes`, not counting what its last sector has left.
+    /// `target` is the size of full leaves: smaller ones compress less.
     pub(crate) fn note(&self, row_bytes: usize, block_bytes: usize, target: usize) {
         if row_bytes == 0 || row_bytes < lowest(target) {
             return;
@@ -78,8 +79,9 @@ impl Fill {
         self.samples.load(Ordering::Relaxed) < SAMPLES && row_bytes >= lowest(target)
     }
 
-    /// Row bytes with which a leaf is full, so that it takes little for its rows when these are of `each` bytes, on disk and in
-    /// memory, and has at most `target` bytes of them. Long rows, which leave no choice, fill it with `target` bytes and more.
+    /// Row bytes with which a leaf is full, so that it takes little for its rows when these are of `each` bytes, on
+    /// disk and in memory, and has at most `target` bytes of them. Long rows, which leave no choice, fill it with
+    /// `target` bytes and more.
     pub(crate) fn full_at(&self, target: usize, each: usize) -> usize {
         if each == 0 || each > target / SOONER_PART {
             return target;

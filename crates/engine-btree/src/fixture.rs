@@ -1,8 +1,10 @@
 //! What unit tests work on.
 
-use crate::core::Core;
 use crate::engine_impl::BtreeEngine;
+use crate::foundation::Foundation;
 use crate::options::BtreeOptions;
+use crate::parts::Parts;
+use crate::tree::Tree;
 use engine::{Batch, Engine, Seq, TableId, TableKind, TableSpec};
 use std::sync::Arc;
 use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
@@ -42,8 +44,17 @@ impl Store {
         self.write(|batch| batch.create_table(table, spec));
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        self.engine.core()
+    pub(crate) fn base(&self) -> &Foundation {
+        &self.parts().base
+    }
+
+    /// The tree of a table.
+    pub(crate) fn tree(&self, table: TableId) -> Arc<Tree> {
+        self.base().catalog.live(table).expect("the table").tree.clone()
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        self.engine.parts()
     }
 
     pub(crate) fn write(&mut self, fill: impl FnOnce(&mut Batch)) {

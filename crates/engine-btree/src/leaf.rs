@@ -1,17 +1,20 @@
 //! A leaf: an immutable base, what was written since (`delta`), and where its image lies on disk.
 //!
-//! Readers load the [`LeafView`] and need nothing else. Writers hold the leaf's lock, whose data ([`LeafState`]) readers never
-//! see. A leaf is *retired* when others took its place in the tree; whoever meets a retired one starts again from the root.
+//! Readers load the [`LeafView`] and need nothing else. Writers hold the leaf's lock, whose data ([`LeafState`])
+//! readers never see. A leaf is *retired* when others took its place in the tree; whoever meets a retired one starts
+//! again from the root.
 //!
 //! Invariants:
 //! - the state of the leaf's key range at any readable `Seq` is base and delta together, by the rules of `version`;
-//! - `stored`, if there is one, is the range's exact state at every `Seq` in `[valid_from, valid_to)`; the leaf is *clean* when
-//!   `valid_to` is the end of time;
-//! - a base that is only stored (`Base::Stored`) is that image.
+//! - `disk_image`, if there is one, is the range's exact state at every `Seq` in `[valid_from, valid_to)`; the leaf is
+//!   *clean* when `valid_to` is the end of time;
+//! - a base that is only on disk (`Base::OnDisk`) is that image.
 
+use crate::budget::good_size;
 use crate::delta::{Arena, Entry, Order, WRITES_MAX};
 use crate::page::{CellValue, LeafImage, head_u64};
-use crate::version::{Change, Ground, Sight, Taken, Value, change_bytes, sum};
+use crate::running::CheckpointPosition;
+use crate::version::{Change, Ground, NEWEST, SEQ_MAX, Sight, Taken, Value, change_bytes, sum};
 use blocks::BlockAddr;
 use bytes::Bytes;
 use engine::Seq;
@@ -20,19 +23,18 @@ use rcu::{Guard, Mutex, Rcu};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The end of time: no version is that new.
-pub(crate) const SEQ_MAX: Seq = Seq(u64::MAX);
-/// A reader here sees every version.
-pub(crate) const NEWEST: Seq = Seq(u64::MAX - 1);
-
-/// Values up to this length are copied when they are read: sharing the leaf's memory counts its users in a cache line that
-/// nobody else needs, and a value that somebody keeps would keep the leaf's rows.
+/// Values up to this length are copied when they are read: sharing the leaf's memory counts its users in a cache line
+/// that nobody else needs, and a value that somebody keeps would keep the leaf's rows.
 const COPIED_BYTES_MAX: usize = 1024;
 
-/// Versions that a push leaves in a chain, looking for those that nobody needs. What is left beyond them goes when the leaf is folded.
+/// Versions that a push leaves in a chain, looking for those that nobody needs. What is left beyond them goes when the
+/// leaf is consolidated.
 const PRUNED_PAST: usize = 16;
-/// Versions that a delta may gather before it is folded, beside what it kept then: two for each of as many entries.
-pub(crate) const FOLD_VERSIONS: usize = 2 * crate::restructure::FOLD_ENTRIES;
+/// Entries a delta may gather before it is consolidated.
+pub(crate) const CONSOLIDATE_ENTRIES: usize = 128;
+/// Versions that a delta may gather before it is consolidated, beside those it was left with: two for each of as many
+/// entries.
+pub(crate) const CONSOLIDATE_VERSIONS: usize = 2 * CONSOLIDATE_ENTRIES;
 
 /// What a leaf held when its delta began.
 #[derive(Clone)]
@@ -40,14 +42,14 @@ pub(crate) enum Base {
     Empty,
     Image(LeafImage),
     /// On disk only.
-    Stored(BlockAddr),
+    OnDisk(BlockAddr),
 }
 
 /// What readers see of a leaf.
 pub(crate) struct LeafView {
     pub(crate) base: Base,
     /// From this `Seq` on the base's rows are gone (a range delete); `SEQ_MAX` when they are not.
-    pub(crate) hidden_from: Seq,
+    pub(crate) range_tombstone: Seq,
     /// The entries; none were put as long as there is no arena, and `order` is full then.
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) order: Order,
@@ -60,47 +62,93 @@ pub(crate) struct Leaf {
     pub(crate) view: Rcu<LeafView>,
     /// For the replacement policy: rises when read, falls when the hand passes.
     pub(crate) warmth: AtomicU8,
-    /// A key that belongs here, and none that is written through a short cut lies below it; finds the leaf's place in the tree.
+    /// A key that belongs here, and none that is written through a short cut lies below it; finds the leaf's place in
+    /// the tree.
     pub(crate) low: Box<[u8]>,
     pub(crate) state: Mutex<LeafState>,
 }
 
 /// What writers know of a leaf.
 pub(crate) struct LeafState {
-    pub(crate) stored: Option<BlockAddr>,
+    pub(crate) disk_image: Option<BlockAddr>,
     pub(crate) valid_from: Seq,
     pub(crate) valid_to: Seq,
-    /// The base in memory, if there is one, is the stored image and nothing else.
-    pub(crate) base_is_stored: bool,
-    /// The image a running checkpoint uses instead of `stored`, and that checkpoint's number.
+    /// The base in memory, if there is one, is the image on disk and nothing else.
+    pub(crate) base_is_disk_image: bool,
+    /// The image a running checkpoint uses instead of `disk_image`, and that checkpoint's number.
     pub(crate) checkpoint: Option<(u64, Option<BlockAddr>)>,
     /// Entries in the arena.
     pub(crate) entries: usize,
     /// Heap bytes of entries and versions.
     pub(crate) delta_bytes: usize,
-    /// Key and value bytes in the delta: how much a fold may add to the base.
+    /// Key and value bytes in the delta: how much a consolidation may add to the base.
     pub(crate) delta_rows: usize,
     /// Versions in the delta.
     pub(crate) versions: usize,
     /// Undo in the delta, see `history`, which knows of the leaf when there is some.
     pub(crate) undo_bytes: usize,
     pub(crate) in_history: bool,
-    /// Fold when there are so many entries, or versions, or bytes of rows in the delta.
-    pub(crate) fold_entries: usize,
-    pub(crate) fold_versions: usize,
-    pub(crate) fold_rows: usize,
+    /// Consolidate when there are so many entries, or versions, or bytes of rows in the delta.
+    pub(crate) consolidate_entries: usize,
+    pub(crate) consolidate_versions: usize,
+    pub(crate) consolidate_rows: usize,
     /// The newest change in the base.
     pub(crate) base_newest: Seq,
     /// The newest change in the delta, or one that has been there.
     pub(crate) newest: Seq,
     /// Its image is on the way to disk: the oldest change which that does not have.
     pub(crate) writing: Option<Seq>,
-    /// Cells of large values that the stored image has and the base has not.
+    /// Cells of large values that the image on disk has and the base has not.
     pub(crate) dropped_large: Vec<Bytes>,
     /// In the tree's list of leaves to write.
     pub(crate) listed: bool,
-    /// In the replacement policy's ring.
-    pub(crate) in_ring: bool,
+    /// In the replacement policy's clock_list.
+    pub(crate) in_clock: bool,
+}
+
+impl LeafState {
+    /// Whether everything that was written is in the image on disk.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.disk_image.is_some() && self.valid_to == SEQ_MAX
+    }
+
+    /// Whether the image on disk is the leaf's state at `seq`.
+    pub(crate) fn has_state_at(&self, seq: Seq) -> bool {
+        self.disk_image.is_some() && self.valid_from <= seq && seq < self.valid_to
+    }
+
+    /// Whether the leaf has another image than its own for a checkpoint, or had none then.
+    pub(crate) fn is_noted_for(&self, position: CheckpointPosition) -> bool {
+        self.checkpoint.is_some_and(|(number, _)| number == position.number)
+    }
+
+    /// Where the running checkpoint finds the leaf's state at its position.
+    pub(crate) fn address_for(&self, position: CheckpointPosition) -> Option<BlockAddr> {
+        match self.checkpoint {
+            Some((number, address)) if number == position.number => address,
+            _ => self.disk_image.filter(|_| self.has_state_at(position.seq)),
+        }
+    }
+
+    /// The invariants between the fields, in debug builds. Under the leaf's lock.
+    pub(crate) fn check_invariants(&self, view: &LeafView) {
+        debug_assert!(
+            self.valid_from < self.valid_to || self.disk_image.is_none(),
+            "an image is the state somewhere"
+        );
+        debug_assert!(
+            self.undo_bytes == 0 || self.in_history,
+            "history knows every leaf with undo"
+        );
+        debug_assert!(
+            view.order.len() <= self.entries,
+            "an entry for each number in the order"
+        );
+        if let Base::OnDisk(address) = view.base {
+            debug_assert_eq!(self.disk_image, Some(address), "a base on disk is the leaf's image");
+            debug_assert!(self.base_is_disk_image, "a base on disk is the leaf's image");
+        }
+    }
 }
 
 /// What a read found.
@@ -117,11 +165,43 @@ impl LeafView {
     pub(crate) fn new(base: Base) -> Self {
         Self {
             base,
-            hidden_from: SEQ_MAX,
+            range_tombstone: SEQ_MAX,
             arena: None,
             order: Order::with_capacity(0),
             retired: false,
         }
+    }
+
+    /// The same with another base.
+    pub(crate) fn with_base(&self, base: Base) -> Self {
+        Self {
+            base,
+            range_tombstone: self.range_tombstone,
+            arena: self.arena.clone(),
+            order: self.order.copy(),
+            retired: false,
+        }
+    }
+
+    /// What a leaf that left the tree shows.
+    pub(crate) fn retired() -> Self {
+        let mut view = Self::new(Base::Empty);
+        view.retired = true;
+        view
+    }
+
+    /// Whether nothing was written since the base.
+    pub(crate) fn has_no_delta(&self) -> bool {
+        self.order.len() == 0 && self.range_tombstone == SEQ_MAX
+    }
+
+    /// Row bytes of the leaf, at most: updates count as if they were new rows.
+    pub(crate) fn rows_at_most(&self, state: &LeafState) -> usize {
+        let base = match &self.base {
+            Base::Image(image) => image.row_bytes(),
+            Base::Empty | Base::OnDisk(_) => 0,
+        };
+        base + state.delta_rows
     }
 
     /// The place of `key` in the order, or where it would go.
@@ -160,10 +240,10 @@ impl LeafView {
     #[inline]
     pub(crate) fn base_at(&self, at: Seq) -> Result<Option<&LeafImage>, BlockAddr> {
         match &self.base {
-            _ if at >= self.hidden_from => Ok(None),
+            _ if at >= self.range_tombstone => Ok(None),
             Base::Empty => Ok(None),
             Base::Image(image) => Ok(Some(image)),
-            Base::Stored(address) => Err(*address),
+            Base::OnDisk(address) => Err(*address),
         }
     }
 
@@ -173,7 +253,7 @@ impl LeafView {
             return false;
         };
         let is_there = |index| matches!(image.value(index), CellValue::Large(large) if large.cell() == cell);
-        self.hidden_from == SEQ_MAX && self.find(key).is_err() && image.find(key).is_ok_and(is_there)
+        self.range_tombstone == SEQ_MAX && self.find(key).is_err() && image.find(key).is_ok_and(is_there)
     }
 
     /// What a snapshot at `at` finds under `key`.
@@ -236,6 +316,14 @@ pub(crate) fn with_added(ground: Found, added: Option<i64>) -> Found {
     }
 }
 
+/// Heap bytes of a base.
+pub(crate) fn base_bytes(base: &Base) -> usize {
+    match base {
+        Base::Image(image) => image.memory_bytes(),
+        Base::Empty | Base::OnDisk(_) => 0,
+    }
+}
+
 /// What [`Leaf::push`] did to the leaf's size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pushed {
@@ -252,19 +340,19 @@ impl Leaf {
     }
 
     /// A leaf whose image is on disk.
-    pub(crate) fn stored(low: Box<[u8]>, address: BlockAddr) -> Self {
-        Self::with(low, Base::Stored(address), Some(address))
+    pub(crate) fn on_disk(low: Box<[u8]>, address: BlockAddr) -> Self {
+        Self::with(low, Base::OnDisk(address), Some(address))
     }
 
-    pub(crate) fn with(low: Box<[u8]>, base: Base, stored: Option<BlockAddr>) -> Self {
+    pub(crate) fn with(low: Box<[u8]>, base: Base, disk_image: Option<BlockAddr>) -> Self {
         Self {
             low,
             view: Rcu::new(LeafView::new(base)),
             state: Mutex::new(LeafState {
-                stored,
+                disk_image,
                 valid_from: Seq::ZERO,
                 valid_to: SEQ_MAX,
-                base_is_stored: stored.is_some(),
+                base_is_disk_image: disk_image.is_some(),
                 checkpoint: None,
                 entries: 0,
                 delta_bytes: 0,
@@ -272,18 +360,23 @@ impl Leaf {
                 versions: 0,
                 undo_bytes: 0,
                 in_history: false,
-                fold_entries: crate::restructure::FOLD_ENTRIES,
-                fold_versions: FOLD_VERSIONS,
-                fold_rows: 8 << 10,
+                consolidate_entries: CONSOLIDATE_ENTRIES,
+                consolidate_versions: CONSOLIDATE_VERSIONS,
+                consolidate_rows: 8 << 10,
                 base_newest: Seq::ZERO,
                 newest: Seq::ZERO,
                 writing: None,
                 dropped_large: Vec::new(),
                 listed: false,
-                in_ring: false,
+                in_clock: false,
             }),
             warmth: AtomicU8::new(1),
         }
+    }
+
+    /// Heap bytes of a leaf without its base and delta.
+    pub(crate) fn overhead_bytes(&self) -> usize {
+        good_size(size_of::<Self>() + 16) + good_size(size_of::<LeafView>()) + good_size(self.low.len()) + 256
     }
 
     /// Reading a leaf makes it stay longer.
@@ -309,8 +402,8 @@ impl Leaf {
         state.entries < WRITES_MAX
     }
 
-    /// Writes a change of a key; what nobody sees any more by `horizon` is forgotten. The caller holds the lock (`state`), has seen
-    /// that the view is not retired and that there is room.
+    /// Writes a change of a key; what nobody sees any more by `horizon` is forgotten. The caller holds the lock
+    /// (`state`), has seen that the view is not retired and that there is room.
     pub(crate) fn push(
         &self,
         state: &mut LeafState,
@@ -364,7 +457,7 @@ impl Leaf {
                     self.view.replace(
                         LeafView {
                             base: view.base.clone(),
-                            hidden_from: view.hidden_from,
+                            range_tombstone: view.range_tombstone,
                             arena: Some(arena),
                             order: view.order.with_inserted(place, number),
                             retired: false,

@@ -1,49 +1,73 @@
 //! The `btree` engine: ordered trees of immutable pages, kept in memory and written to checksummed blocks.
 //!
-//! How the pieces lie, from the bottom up: `page` is what a leaf or inner node looks like; `version` and `delta` are what was
-//! written since; `leaf` puts both together, `fold` merges them; `tree` is the structure above, `restructure` changes it;
-//! `core` holds what all share and brings pages in; `apply` writes, `snapshot` reads, `ahead` before it is asked; `write_back`, `checkpoint` and `bulk` write
-//! to disk, `relief` keeps memory within its bounds, `kept` has blocks that were read once, `relocate` empties parts of the files; `large_values` is the book of
-//! values outside leaves; `directory` is the table of tables; `maintain` checks and compacts, `salvage` rebuilds what damage
-//! has left.
+//! From the bottom up:
+//! - pages and trees: `page` is what a leaf or inner node looks like; `version` and `delta` are what was written since;
+//!   `leaf` puts both together, `consolidation` merges them; `tree` is the structure above;
+//! - what everything stands on (`foundation`): `cache` counts memory and knows what leaves it first, `readers` who
+//!   reads at which position, `catalog` the tables, `pages` brings pages in, `running` tells of the checkpoint that
+//!   runs;
+//! - changes: `consolidator` and `restructure` in memory, `write_back` to disk, `apply` for batches;
+//! - reads: `snapshot`, `walk`, and `read_ahead` before it is asked;
+//! - what runs in the background: `checkpoint`, `eviction`, `write_behind`, `history_limit`, `relocate`; and on demand:
+//!   `bulk`, `maintain`, `audit`; `salvage` rebuilds what damage has left;
+//! - `parts` puts all of that together, for `engine_impl`.
+//!
 //! `docs/engines/btree.md` tells the whole story.
 
-mod ahead;
 mod apply;
 mod audit;
 mod backup;
+mod block_cache;
+mod block_mover;
 mod budget;
 mod bulk;
+mod cache;
+mod catalog;
 mod checkpoint;
-mod core;
+mod clock_list;
+mod consolidation;
+mod consolidator;
+mod counters;
 mod delta;
 mod directory;
+mod durable_audit;
 mod engine_impl;
 mod evict_inner;
+mod eviction;
 mod fill;
 #[cfg(test)]
 mod fixture;
-mod fold;
+mod foundation;
 mod history;
-mod kept;
+mod history_limit;
+mod job;
 mod large_values;
 mod leaf;
+mod loads;
 mod maintain;
 mod options;
 mod page;
-mod relief;
+mod pages;
+mod parts;
+mod read_ahead;
+mod readers;
 mod relocate;
 mod restructure;
-mod ring;
+mod running;
 mod salvage;
 mod snapshot;
 mod stats;
+mod status;
+mod table_removal;
 mod tables;
+mod throttle;
 mod tree;
 mod version;
+mod walk;
 mod workers;
 mod write_back;
 mod write_behind;
+mod write_pace;
 
 pub use engine_impl::BtreeEngine;
 pub use options::{BtreeOptions, Heap, HeapBytes};

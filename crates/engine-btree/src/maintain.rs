@@ -1,15 +1,21 @@
 //! Verifying, compacting, and moving blocks together.
 
-use crate::core::Core;
+use crate::catalog::Catalog;
+use crate::checkpoint::Checkpointer;
+use crate::consolidator::Consolidator;
+use crate::foundation::Foundation;
 use crate::leaf::{Base, Leaf};
 use crate::page::LeafImage;
-use crate::snapshot::Walk;
+use crate::pages::{LoadRows, Pages};
+use crate::readers::Readers;
+use crate::relocate::Relocator;
+use crate::restructure::Structure;
+use crate::status::Status;
 use crate::tables::Table;
-use crate::tree::{Child, Target, Tree};
-use blocks::{BlockAddr, Near, Urgency};
-use engine::{
-    Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId, TableStats,
-};
+use crate::tree::{Child, Fence, Target, Tree};
+use crate::walk::Walk;
+use blocks::{BlockAddr, BlockStore, Near, Urgency};
+use engine::{Direction, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId, TableStats};
 use pins::Holder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,23 +23,44 @@ use std::sync::atomic::Ordering;
 /// Rounds of moving blocks to the front that one compaction takes at most.
 const COMPACT_ROUNDS_MAX: usize = 8;
 
-impl Core {
-    fn tables_of(&self, id: Option<TableId>) -> Result<Vec<Arc<Table>>> {
-        let live = |table: &Arc<Table>| crate::directory::is_live(table);
-        match id {
-            None => Ok(self.tables.all().into_iter().filter(live).collect()),
-            Some(id) => {
-                let guard = rcu::pin();
-                let table = self.tables.get(id, &guard).filter(|table| live(table));
-                Ok(vec![table.ok_or(EngineError::NoSuchTable(id))?.clone()])
-            }
+/// See the module.
+pub(crate) struct Upkeep {
+    store: Arc<BlockStore>,
+    catalog: Arc<Catalog>,
+    pages: Arc<Pages>,
+    readers: Arc<Readers>,
+    structure: Arc<Structure>,
+    consolidator: Arc<Consolidator>,
+    checkpointer: Arc<Checkpointer>,
+    relocator: Arc<Relocator>,
+    status: Arc<Status>,
+}
+
+impl Upkeep {
+    pub(crate) fn new(
+        base: &Foundation,
+        structure: Arc<Structure>,
+        consolidator: Arc<Consolidator>,
+        checkpointer: Arc<Checkpointer>,
+        relocator: Arc<Relocator>,
+    ) -> Self {
+        Self {
+            store: base.store.clone(),
+            catalog: base.catalog.clone(),
+            pages: base.pages.clone(),
+            readers: base.readers.clone(),
+            structure,
+            consolidator,
+            checkpointer,
+            relocator,
+            status: base.status.clone(),
         }
     }
 
     /// Reads everything: every block, the order of every key, every leaf's place.
     pub(crate) fn verify(&self, id: Option<TableId>) -> Result<MaintenanceReport> {
         let mut report = MaintenanceReport::default();
-        for table in self.tables_of(id)? {
+        for table in self.catalog.live_tables(id)? {
             self.verify_table(&table, &mut report)?;
         }
         Ok(report)
@@ -48,13 +75,13 @@ impl Core {
         let mut last: Option<Vec<u8>> = None;
         loop {
             // A view for each step: what is old is not kept for a verification, however long that takes.
-            let pin = self.pins.pin(Holder::Engine);
+            let pin = self.readers.pin(Holder::Engine);
             if !table.lives_at(pin.seq()) {
-                self.unpin(pin);
+                self.readers.unpin(pin);
                 return Ok(());
             }
-            let filled = walk.fill(self, &table.tree, pin.seq(), &mut rows, FillLimits::default());
-            self.unpin(pin);
+            let filled = walk.fill(&self.pages, &table.tree, pin.seq(), &mut rows, FillLimits::default());
+            self.readers.unpin(pin);
             match filled {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -83,32 +110,33 @@ impl Core {
                 last.get_or_insert_default().extend_from_slice(key);
             }
         }
-        self.verify_stored(table, report)
+        self.verify_images(table, report)
     }
 
-    /// Reads the images of leaves that were read from memory above, and checks that each holds keys of its own range only.
-    fn verify_stored(&self, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
+    /// Reads the images of leaves that were read from memory above, and checks that each holds keys of its own range
+    /// only.
+    fn verify_images(&self, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
         let tree = &table.tree;
         let mut from: Option<Vec<u8>> = None;
         loop {
             let target = from.as_deref().map_or(Target::First, Target::At);
-            let (stored, low, high) = {
+            let (image_at, low, high) = {
                 let guard = rcu::pin();
                 let _structure = tree.structure.lock();
                 let descent = tree.descend(target, 0, &guard);
-                let stored = match descent.child {
-                    Child::Leaf(leaf) => leaf.state.lock().stored,
-                    Child::Stored { address, level: 0 } => Some(*address),
+                let image_at = match descent.child {
+                    Child::Leaf(leaf) => leaf.state.lock().disk_image,
+                    Child::OnDisk { address, level: 0 } => Some(*address),
                     _ => None,
                 };
                 (
-                    stored,
-                    descent.low.map(crate::tree::Fence::to_vec),
-                    descent.high.map(crate::tree::Fence::to_vec),
+                    image_at,
+                    descent.low.map(Fence::to_vec),
+                    descent.high.map(Fence::to_vec),
                 )
             };
-            if let Some(address) = stored {
-                match self.read_leaf(tree, address, Near::Others) {
+            if let Some(address) = image_at {
+                match self.pages.read_leaf(tree, address, Near::Others) {
                     Ok(image) => {
                         if let Some(what) = outside(&image, low.as_deref(), high.as_deref()) {
                             report.problems.push(format!("{} ({:?}): {what}", table.name, table.id));
@@ -118,8 +146,8 @@ impl Core {
                         // It may have been written anew meanwhile, and its blocks used for something else.
                         let guard = rcu::pin();
                         let now = match tree.descend(target, 0, &guard).child {
-                            Child::Leaf(leaf) => leaf.state.lock().stored,
-                            Child::Stored { address, .. } => Some(*address),
+                            Child::Leaf(leaf) => leaf.state.lock().disk_image,
+                            Child::OnDisk { address, .. } => Some(*address),
                             Child::Inner(_) | Child::Nothing => None,
                         };
                         if now == Some(address) {
@@ -141,22 +169,18 @@ impl Core {
     fn end_of_damage(&self, tree: &Tree, key: Option<Vec<u8>>) -> Option<Vec<u8>> {
         let guard = rcu::pin();
         let target = key.as_deref().map_or(Target::First, Target::At);
-        tree.descend(target, 0, &guard).high.map(crate::tree::Fence::to_vec)
+        tree.descend(target, 0, &guard).high.map(Fence::to_vec)
     }
 
-    /// Gives space back: merges leaves that have become small, moves blocks to the front of the files, and cuts the files off.
+    /// Gives space back: merges leaves that have become small, moves blocks to the front of the files, and cuts the
+    /// files off.
     pub(crate) fn compact(&self, ids: Option<&[TableId]>) -> Result<MaintenanceReport> {
         let tables = match ids {
-            None => self.tables_of(None)?,
-            Some(ids) => {
-                let of_each: Result<Vec<_>> = ids.iter().map(|id| self.tables_of(Some(*id))).collect();
-                of_each?.concat()
-            }
+            None => self.catalog.live_tables(None)?,
+            Some(ids) => ids.iter().map(|id| self.catalog.live(*id)).collect::<Result<_>>()?,
         };
-        self.compactions.fetch_add(1, Ordering::AcqRel);
-        let result = self.compact_tables(&tables);
-        self.compactions.fetch_sub(1, Ordering::AcqRel);
-        result
+        let _compaction = self.relocator.begin_compaction();
+        self.compact_tables(&tables)
     }
 
     fn compact_tables(&self, tables: &[Arc<Table>]) -> Result<MaintenanceReport> {
@@ -165,17 +189,17 @@ impl Core {
         for table in tables {
             self.merge_small_leaves(&table.tree)?;
         }
-        self.checkpoint(true)?;
-        self.checkpoint(true)?;
+        self.checkpointer.checkpoint(true)?;
+        self.checkpointer.checkpoint(true)?;
         let (mut least, mut idle_rounds) = (file_bytes(), 0);
         for _ in 0..COMPACT_ROUNDS_MAX {
             if self.store.plan_relocation(Urgency::Compact) == 0 {
                 break;
             }
-            self.relocate(|| true)?;
+            self.relocator.relocate(|| true)?;
             // What was moved is free after the next checkpoint, and cut off with the one after.
-            self.checkpoint(true)?;
-            self.checkpoint(true)?;
+            self.checkpointer.checkpoint(true)?;
+            self.checkpointer.checkpoint(true)?;
             // Blocks that fit nowhere before the end take turns there: two rounds make the file as it was.
             idle_rounds = if file_bytes() < least { 0 } else { idle_rounds + 1 };
             least = least.min(file_bytes());
@@ -195,34 +219,35 @@ impl Core {
     fn merge_small_leaves(&self, tree: &Arc<Tree>) -> Result<()> {
         let mut from: Option<Vec<u8>> = None;
         loop {
-            self.check_running()?;
+            self.status.check_running()?;
             let target = from.as_deref().map_or(Target::First, Target::At);
             let step = {
                 let guard = rcu::pin();
                 let descent = tree.descend(target, 0, &guard);
-                let high = descent.high.map(crate::tree::Fence::to_vec);
+                let high = descent.high.map(Fence::to_vec);
                 match descent.child {
-                    Child::Leaf(leaf) => Step::Leaf(leaf.clone(), high),
-                    Child::Stored { address, level } => Step::Load(*address, *level),
+                    Child::Leaf(leaf) => NextLeaf::Leaf(leaf.clone(), high),
+                    Child::OnDisk { address, level } => NextLeaf::Load(*address, *level),
                     Child::Nothing => return Ok(()),
                     Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
                 }
             };
             match step {
-                Step::Load(address, level) => {
-                    self.bring_in(tree, target, address, level, crate::core::Rows::WantedInOrder)?;
+                NextLeaf::Load(address, level) => {
+                    self.pages
+                        .bring_in(tree, target, address, level, LoadRows::WantedInOrder)?;
                 }
-                Step::Leaf(leaf, None) => {
-                    self.shed_delta(tree, &leaf);
+                NextLeaf::Leaf(leaf, None) => {
+                    self.consolidator.shed_undo(tree, &leaf);
                     return Ok(());
                 }
-                Step::Leaf(leaf, Some(high)) => {
+                NextLeaf::Leaf(leaf, Some(high)) => {
                     let base = leaf.view.load(&rcu::pin()).base.clone();
-                    if let Base::Stored(address) = base {
-                        self.bring_base_in(tree, &leaf, address)?;
+                    if let Base::OnDisk(address) = base {
+                        self.pages.bring_base_in(tree, &leaf, address)?;
                         continue;
                     }
-                    self.shed_delta(tree, &leaf);
+                    self.consolidator.shed_undo(tree, &leaf);
                     if !self.merge_with_next(tree, &leaf, &high)? {
                         from = Some(high);
                     }
@@ -237,7 +262,7 @@ impl Core {
             let guard = rcu::pin();
             let state = leaf.state.lock();
             let view = leaf.view.load(&guard);
-            (!view.retired).then(|| Self::rows_at_most(view, &state))
+            (!view.retired).then(|| view.rows_at_most(&state))
         };
         let target = tree.shape.leaf_bytes;
         if small(leaf).is_none_or(|rows| rows > target / 2) {
@@ -248,16 +273,17 @@ impl Core {
             match tree.descend(Target::At(high), 0, &guard).child {
                 Child::Leaf(next) => {
                     let next = next.clone();
-                    let Base::Stored(address) = next.view.load(&guard).base.clone() else {
+                    let Base::OnDisk(address) = next.view.load(&guard).base.clone() else {
                         break next;
                     };
                     drop(guard);
-                    self.bring_base_in(tree, &next, address)?;
+                    self.pages.bring_base_in(tree, &next, address)?;
                 }
-                Child::Stored { address, level } => {
+                Child::OnDisk { address, level } => {
                     let (address, level) = (*address, *level);
                     drop(guard);
-                    self.bring_in(tree, Target::At(high), address, level, crate::core::Rows::WantedInOrder)?;
+                    self.pages
+                        .bring_in(tree, Target::At(high), address, level, LoadRows::WantedInOrder)?;
                 }
                 Child::Nothing => return Ok(false),
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
@@ -267,11 +293,11 @@ impl Core {
         if total.is_none_or(|total| total > target * 3 / 4) {
             return Ok(false);
         }
-        Ok(self.merge(tree, leaf, &next))
+        Ok(self.structure.merge(tree, leaf, &next))
     }
 }
 
-enum Step {
+enum NextLeaf {
     Leaf(Arc<Leaf>, Option<Vec<u8>>),
     Load(BlockAddr, u8),
 }
@@ -288,11 +314,11 @@ pub(crate) fn outside(image: &LeafImage, low: Option<&[u8]>, high: Option<&[u8]>
     None
 }
 
-impl Core {
+impl Upkeep {
     /// See [`engine::Engine::table_stats`].
     pub(crate) fn table_stats(&self, id: TableId) -> Result<TableStats> {
-        let table = self.tables_of(Some(id))?.remove(0);
-        let stored = table.tree.stored_bytes.load(Ordering::Relaxed);
+        let table = self.catalog.live(id)?;
+        let on_disk = table.tree.disk_bytes.load(Ordering::Relaxed);
         let stats = self.store.stats();
         let volume = stats
             .volumes
@@ -301,11 +327,11 @@ impl Core {
         // Free space is the volume's; a table's share of it goes by its size.
         let free = volume.map_or(0, |(_, volume)| {
             let used = volume.used_bytes.max(1);
-            (u128::from(volume.free_bytes) * u128::from(stored) / u128::from(used)) as u64
+            (u128::from(volume.free_bytes) * u128::from(on_disk) / u128::from(used)) as u64
         });
-        let free = free.min(stored);
+        let free = free.min(on_disk);
         Ok(TableStats {
-            storage_bytes: stored + free,
+            storage_bytes: on_disk + free,
             free_bytes: free,
             memory_bytes: table.tree.memory_bytes.load(Ordering::Relaxed),
         })

@@ -23,11 +23,11 @@ pub struct BtreeOptions {
     pub large_value_bytes: usize,
     /// One folder for each database.
     pub directory_per_db: bool,
-    /// Background threads; `None` takes as many as the machine's processors suggest. With 0 the work is done by whoever needs it
-    /// done, which tests use to repeat a run exactly.
+    /// Background threads; `None` takes as many as the machine's processors suggest. With 0 the work is done by whoever
+    /// needs it done, which tests use to repeat a run exactly.
     pub threads: Option<usize>,
-    /// The process's heap, whose bytes beside those of pages are the cache's to bear. `None` where nobody knows, and where several
-    /// engines share a process.
+    /// The process's heap, whose bytes beside those of pages are the cache's to bear. `None` where nobody knows, and
+    /// where several engines share a process.
     pub heap: Option<Heap>,
     /// Segment length of new files, in bytes.
     pub segment_bytes: u32,

@@ -1,14 +1,15 @@
 //! Salvage: what can still be read of a damaged store, put into a fresh one in its place.
 //!
-//! 1. `walk`: follow the newest whole superblock to the table of tables and down every tree; what cannot be read leaves a
-//!    gap, a range of keys. 2. `find`: one pass over all files for leaves of the gaps' owners, the newest first, none that
-//!    overlaps one taken before. 3. Load the rows into a fresh store beside the old one, with the old one's tables and mark, and
-//!    verify it. 4. `exchange`: put it in the old one's place, the old files aside.
+//! 1. `walk`: follow the newest whole superblock to the table of tables and down every tree; what cannot be read leaves
+//!    a gap, a range of keys. 2. `find`: one pass over all files for leaves of the gaps' owners, the newest first, none
+//!    that overlaps one taken before. 3. Load the rows into a fresh store beside the old one, with the old one's tables
+//!    and mark, and verify it. 4. `exchange`: put it in the old one's place, the old files aside.
 //!
-//! Nothing is written to the damaged files, and they are never removed. A large value of which a piece is gone loses its row.
+//! Nothing is written to the damaged files, and they are never removed. A large value of which a piece is gone loses
+//! its row.
 //!
-//! Invariant: rows outside of gaps are exactly the checkpoint's. Rows in gaps come from leaves of this store that held them once;
-//! they may be older or newer than the checkpoint, and the report says where.
+//! Invariant: rows outside of gaps are exactly the checkpoint's. Rows in gaps come from leaves of this store that held
+//! them once; they may be older or newer than the checkpoint, and the report says where.
 
 mod exchange;
 mod find;
@@ -20,17 +21,17 @@ mod walk;
 pub(crate) use exchange::finish as finish_exchange;
 pub use report::{LostRange, SalvageReport, TableSalvage};
 
-use crate::checkpoint::RootAddress;
+use crate::directory::RootAddress;
 use crate::directory::{self, DIRECTORY};
 use crate::tree::Child;
 use crate::{BtreeEngine, BtreeOptions};
 use blocks::{CheckpointRoot, SalvageReader, VolumeId};
 use engine::{Batch, CloseMode, Engine, EngineError, Maintenance, Result, Seq, TableId, TableSpec};
-use find::Found;
+use find::FoundLeaves;
 use std::collections::BTreeSet;
 use std::path::Path;
 use vfs::Env;
-use walk::{Gap, Rows, Tree};
+use walk::{Gap, SalvagedRows, SalvagedTree};
 
 /// Sentences of a failed check that an error quotes.
 const PROBLEMS_QUOTED: usize = 3;
@@ -38,20 +39,21 @@ const PROBLEMS_QUOTED: usize = 3;
 /// A table as its row says.
 struct OldTable {
     spec: TableSpec,
-    tree: Tree,
+    tree: SalvagedTree,
     created: Seq,
 }
 
 impl BtreeEngine {
-    /// Rebuilds what is readable of the store in `directory` into a fresh one and puts that in its place. The old files stay beside
-    /// it, see [`SalvageReport::kept`]. Nobody may have the store open. Needs room for a second store on the same file system, and
-    /// reads every block two or three times.
+    /// Rebuilds what is readable of the store in `directory` into a fresh one and puts that in its place. The old files
+    /// stay beside it, see [`SalvageReport::kept`]. Nobody may have the store open. Needs room for a second store on
+    /// the same file system, and reads every block two or three times.
     ///
-    /// The durable mark of the result is that of the checkpoint whose trees were followed. Where no superblock is whole it is
-    /// not known ([`SalvageReport::mark_is_known`]), and the log must not be replayed onto the result.
+    /// The durable mark of the result is that of the checkpoint whose trees were followed. Where no superblock is whole
+    /// it is not known ([`SalvageReport::mark_is_known`]), and the log must not be replayed onto the result.
     ///
-    /// A crash leaves the damaged store, or the result: [`BtreeEngine::open`] completes an exchange that was cut short. Errors:
-    /// `Invalid` when there is no store, `Io` and `OutOfSpace` when the fresh store cannot be written; damage is no error.
+    /// A crash leaves the damaged store, or the result: [`BtreeEngine::open`] completes an exchange that was cut short.
+    /// Errors: `Invalid` when there is no store, `Io` and `OutOfSpace` when the fresh store cannot be written; damage
+    /// is no error.
     pub fn salvage(env: &Env, directory: &Path, options: BtreeOptions) -> Result<SalvageReport> {
         exchange::finish(env, directory)?;
         let reader = SalvageReader::open(env, directory)?;
@@ -73,9 +75,9 @@ impl BtreeEngine {
             .collect();
         let known: BTreeSet<u32> = tables.iter().map(|table| table.tree.owner.0).collect();
         let found = if gaps.is_empty() && !report.directory_is_damaged() {
-            Found::default()
+            FoundLeaves::default()
         } else {
-            let found = Found::scan(&reader, &gaps);
+            let found = FoundLeaves::scan(&reader, &gaps);
             let unknown = found.owners.iter().filter(|(owner, _)| !known.contains(owner));
             report.ownerless = unknown.map(|(owner, seen)| (TableId(*owner), seen.leaves)).collect();
             found
@@ -95,22 +97,22 @@ impl BtreeEngine {
 /// The tables, by id, those that were dropped left out.
 fn read_directory(reader: &SalvageReader, root: Option<&CheckpointRoot>, report: &mut SalvageReport) -> Vec<OldTable> {
     let root = match root.map(|root| directory::decode_root(&root.root)) {
-        Some(Some(Child::Stored { address, level })) => walk::Root::At(RootAddress { address, level }),
+        Some(Some(Child::OnDisk { address, level })) => walk::Root::At(RootAddress { address, level }),
         Some(Some(_)) => walk::Root::NoRows,
         Some(None) | None => walk::Root::Unknown,
     };
-    let tree = Tree {
+    let tree = SalvagedTree {
         owner: DIRECTORY,
         volume: VolumeId::MAIN,
         root,
     };
     let gaps = walk::gaps(reader, &tree);
     let found = if gaps.is_empty() {
-        Found::default()
+        FoundLeaves::default()
     } else {
-        Found::scan(reader, &gaps)
+        FoundLeaves::scan(reader, &gaps)
     };
-    let mut rows = Rows::new(reader, &tree, &found);
+    let mut rows = SalvagedRows::new(reader, &tree, &found);
     let mut tables = Vec::new();
     while let Some((key, value)) = rows.next() {
         let id = key.try_into().map(u32::from_be_bytes).map(TableId);
@@ -124,7 +126,7 @@ fn read_directory(reader: &SalvageReader, root: Option<&CheckpointRoot>, report:
         let is_outdated = rows.replaced().is_some_and(|checkpoint| checkpoint < newest);
         if !row.is_dropped {
             tables.push(OldTable {
-                tree: Tree {
+                tree: SalvagedTree {
                     owner: id,
                     volume: row.volume,
                     root: match row.root {
@@ -149,7 +151,7 @@ fn load(
     options: BtreeOptions,
     reader: &SalvageReader,
     tables: &[OldTable],
-    found: &Found,
+    found: &FoundLeaves,
     report: &mut SalvageReport,
 ) -> Result<()> {
     let fresh = BtreeEngine::open(env, directory, options)?;
@@ -160,7 +162,7 @@ fn load(
         }
         fresh.apply(&batch, report.durable)?;
         for table in tables {
-            let mut rows = Rows::new(reader, &table.tree, found);
+            let mut rows = SalvagedRows::new(reader, &table.tree, found);
             let count = fresh.bulk_load(table.tree.owner, &mut rows, report.durable)?;
             report.tables.push(TableSalvage {
                 id: table.tree.owner,

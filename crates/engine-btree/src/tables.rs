@@ -1,7 +1,8 @@
 //! The tables of the engine, by id.
 //!
-//! A table lives from the `Seq` that made it to the one that dropped it; snapshots in between see it, whatever happened later.
-//! Looking one up takes no latch: ids fall into pages of 256 cells each, and the map of pages is replaced as a whole.
+//! A table lives from the `Seq` that made it to the one that dropped it; snapshots in between see it, whatever happened
+//! later. Looking one up takes no latch: ids fall into pages of 256 cells each, and the map of pages is replaced as a
+//! whole.
 
 use crate::tree::Tree;
 use engine::{Seq, TableId, TableKind, TableSpec};
@@ -93,22 +94,22 @@ impl Hasher for IdHasher {
     }
 }
 
-type Pages = HashMap<u32, Arc<Page>, BuildHasherDefault<IdHasher>>;
+type IdPages = HashMap<u32, Arc<IdPage>, BuildHasherDefault<IdHasher>>;
 
-struct Page {
+struct IdPage {
     cells: Box<[RcuOption<Arc<Table>>]>,
 }
 
 /// See the module.
 pub(crate) struct Tables {
-    pages: Rcu<Pages>,
+    pages: Rcu<IdPages>,
     writer: Mutex<()>,
 }
 
 impl Default for Tables {
     fn default() -> Self {
         Self {
-            pages: Rcu::new(Pages::default()),
+            pages: Rcu::new(IdPages::default()),
             writer: Mutex::new(()),
         }
     }
@@ -135,7 +136,7 @@ impl Tables {
         let cells: Box<[_]> = (0..1 << PAGE_BITS).map(|_| RcuOption::none()).collect();
         cells[cell].replace(Some(table), &guard);
         let mut pages = pages.clone();
-        pages.insert(page, Arc::new(Page { cells }));
+        pages.insert(page, Arc::new(IdPage { cells }));
         self.pages.replace(pages, &guard);
     }
 
@@ -164,7 +165,7 @@ impl Tables {
         }
     }
 
-    /// All tables, dropped ones that are still kept included, by id.
+    /// All tables, dropped ones that somebody may read included, by id.
     pub(crate) fn all(&self) -> Vec<Arc<Table>> {
         let guard = rcu::pin();
         let pages = self.pages.load(&guard);

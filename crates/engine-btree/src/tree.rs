@@ -1,8 +1,9 @@
 //! The tree over the leaves: inner nodes, the way down, and changes of structure.
 //!
-//! An inner node is immutable but for its child cells ([`Rcu`]): a child's cell is replaced when the child comes into memory,
-//! leaves it, or is split; a node whose number of children changes is replaced as a whole. Readers walk down without a
-//! latch. Whoever changes a cell holds the tree's `structure` lock, under which a walk sees the current structure.
+//! An inner node is immutable but for its child cells ([`Rcu`]): a child's cell is replaced when the child comes into
+//! memory, leaves it, or is split; a node whose number of children changes is replaced as a whole. Readers walk down
+//! without a latch. Whoever changes a cell holds the tree's `structure` lock, under which a walk sees the current
+//! structure.
 //!
 //! Lock order: `structure`, then one leaf's `state`. Neither is held across I/O.
 //!
@@ -12,9 +13,9 @@
 //! - above a dirty node every node is dirty.
 
 use crate::fill::Fill;
-use crate::leaf::{Base, Leaf};
+use crate::leaf::Leaf;
 use crate::page::Separators;
-use blocks::{BlockAddr, VolumeId};
+use blocks::{BlockAddr, BlockStore, Referenced, VolumeId};
 use codec::Codec;
 use engine::TableId;
 use rcu::{Guard, Mutex, Rcu};
@@ -39,7 +40,7 @@ pub(crate) enum Child {
     Leaf(Arc<Leaf>),
     Inner(Arc<Inner>),
     /// Not in memory; level 0 is a leaf.
-    Stored {
+    OnDisk {
         address: BlockAddr,
         level: u8,
     },
@@ -64,8 +65,8 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct InnerDisk {
     pub(crate) address: Option<BlockAddr>,
-    /// The running checkpoint's image, and its number. Taken back when the structure below changes before that checkpoint has the
-    /// root: see [`Tree::is_settled_for`].
+    /// The running checkpoint's image, and its number. Taken back when the structure below changes before that
+    /// checkpoint has the root: see [`Tree::is_settled_for`].
     pub(crate) checkpoint: Option<(u64, BlockAddr)>,
 }
 
@@ -101,8 +102,8 @@ impl Inner {
         }
     }
 
-    /// Makes it colder; true when it is cold, and nobody is about to go on from it: whoever makes room for a child would have to
-    /// read its parent again.
+    /// Makes it colder; true when it is cold, and nobody is about to go on from it: whoever makes room for a child
+    /// would have to read its parent again.
     pub(crate) fn cool(&self) -> bool {
         if self.users.load(Ordering::Acquire) > 0 {
             return false;
@@ -112,8 +113,8 @@ impl Inner {
         warmth == 0
     }
 
-    /// Where the node lies as the running checkpoint `number` has it: its image of this checkpoint, or, where nothing below has
-    /// changed, the one before.
+    /// Where the node lies as the running checkpoint `number` has it: its image of this checkpoint, or, where nothing
+    /// below has changed, the one before.
     pub(crate) fn address_for(&self, number: u64) -> Option<BlockAddr> {
         let disk = self.disk.lock();
         match disk.checkpoint {
@@ -123,8 +124,8 @@ impl Inner {
         }
     }
 
-    /// Notes where the node lies for the running checkpoint. That holds however leaves below change, as each keeps the image that
-    /// the checkpoint has; a change of the structure below takes it back.
+    /// Notes where the node lies for the running checkpoint. That holds however leaves below change, as each keeps the
+    /// image that the checkpoint has; a change of the structure below takes it back.
     pub(crate) fn set_address_for(&self, number: u64, address: BlockAddr) {
         self.disk.lock().checkpoint = Some((number, address));
     }
@@ -155,7 +156,7 @@ impl Drop for UsedInner {
     }
 }
 
-/// How a table is kept.
+/// What a table's pages are like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) codec: Codec,
@@ -199,20 +200,20 @@ pub(crate) struct Tree {
     /// How long the blocks of leaves get.
     pub(crate) fill: Fill,
     /// Bytes of blocks on disk, about.
-    pub(crate) stored_bytes: AtomicU64,
+    pub(crate) disk_bytes: AtomicU64,
     /// Heap bytes of leaves and inner nodes.
     pub(crate) memory_bytes: AtomicU64,
     /// Number of the last checkpoint that has taken the root's address.
     pub(crate) root_taken: AtomicU64,
-    /// Number of the last checkpoint that writes this tree, or has written it. Another leaves it as the one before had it, and
-    /// refers to all of that.
+    /// Number of the last checkpoint that writes this tree, or has written it. Another leaves it as the one before had
+    /// it, and refers to all of that.
     pub(crate) written_by: AtomicU64,
     /// Some leaf may hold cells of large values.
     pub(crate) has_large: AtomicBool,
     /// The table is gone for every reader: what is left in memory is of no use.
     pub(crate) dead: AtomicBool,
-    /// A checkpoint that has the leaves cannot get hold of the root, as each change of structure sends it back to the nodes above:
-    /// leaves are not split, merged or removed meanwhile, unless one has no room at all.
+    /// A checkpoint that has the leaves cannot get hold of the root, as each change of structure sends it back to the
+    /// nodes above: leaves are not split, merged or removed meanwhile, unless one has no room at all.
     pub(crate) is_still: AtomicBool,
 }
 
@@ -263,7 +264,7 @@ impl Tree {
             dirty: Mutex::new(DirtyLeaves::default()),
             last_leaf: Mutex::new(None),
             fill: Fill::default(),
-            stored_bytes: AtomicU64::new(0),
+            disk_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             root_taken: AtomicU64::new(0),
             written_by: AtomicU64::new(0),
@@ -273,8 +274,38 @@ impl Tree {
         }
     }
 
-    /// Puts a leaf into the list of those to write. Leaves that have left the tree since they were listed, by a split or because
-    /// they are on disk, go out of it on the way, some with each call: between two checkpoints they would otherwise pile up.
+    /// Heap bytes rise or fall.
+    pub(crate) fn account(&self, bytes: isize) {
+        if bytes >= 0 {
+            self.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        } else {
+            let fall = |sum: u64| Some(sum.saturating_add_signed(bytes as i64));
+            let _ = self
+                .memory_bytes
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fall);
+        }
+    }
+
+    /// Gives a block of the tree back.
+    pub(crate) fn free_block(&self, store: &BlockStore, address: BlockAddr, referenced: Referenced) {
+        let is_freed = store.free(self.shape.volume, address, referenced);
+        debug_assert!(
+            is_freed,
+            "{address:?} of {:?} is given back once, as long as it is in use",
+            self.id
+        );
+        let fall = |sum: u64| Some(sum.saturating_sub(address.bytes()));
+        let _ = self.disk_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fall);
+    }
+
+    /// Whether it is the tree of a table nobody can see any more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Puts a leaf into the list of those to write. Leaves that have left the tree since they were listed, by a split
+    /// or because they are on disk, go out of it on the way, some with each call: between two checkpoints they would
+    /// otherwise pile up.
     pub(crate) fn list_dirty(&self, leaf: Arc<Leaf>, guard: &Guard) {
         let mut gone: [Option<Arc<Leaf>>; DIRTY_LOOKS] = [const { None }; DIRTY_LOOKS];
         let mut dirty = self.dirty.lock();
@@ -287,7 +318,7 @@ impl Tree {
                 _ => *hand += 1,
             }
         }
-        // What goes, goes without the lock.
+        // Dropping a leaf may take long: not under the lock.
         drop(dirty);
         drop(gone);
     }
@@ -316,8 +347,9 @@ impl Tree {
         }
     }
 
-    /// Takes leaves that `is_clean` holds for out of the list, each once: one that has been listed anew meanwhile is in it twice. It has
-    /// been seen, with its lock, that they need not be there. Of a list that was taken meanwhile it takes none.
+    /// Takes leaves that `is_clean` holds for out of the list, each once: one that has been listed anew meanwhile is in
+    /// it twice. The caller has seen under each leaf's lock that it need not be there. Nothing happens when the list
+    /// was taken as a whole in between ([`Tree::take_dirty`]).
     pub(crate) fn unlist(&self, some: &SomeDirty, mut is_clean: HashSet<*const Leaf>) {
         let mut gone = Vec::with_capacity(is_clean.len());
         let mut dirty = self.dirty.lock();
@@ -331,7 +363,7 @@ impl Tree {
                 _ => place += 1,
             }
         }
-        // What goes, goes without the lock.
+        // Dropping a leaf may take long: not under the lock.
         drop(dirty);
         drop(gone);
     }
@@ -384,11 +416,11 @@ impl Tree {
         }
     }
 
-    /// Whether checkpoint `number` has the root's address, its own or the one before's. From then on its tree is what it is: what it
-    /// refers to is kept for it, and what is new is for the next. Until then its tree is the one in memory, with the leaves' images
-    /// at the cut: a change of structure gives back at once what it replaces, and every node above it is written again, so that
-    /// nothing it wrote before refers to that. Nothing in between: a node that a checkpoint has written may be replaced, and then
-    /// what lies below belongs to that checkpoint again.
+    /// Whether checkpoint `number` has the root's address, its own or the one before's. From then on its tree is what
+    /// it is: what it refers to stays for it, and what is new is for the next. Until then its tree is the one in
+    /// memory, with the leaves' images at its position: a change of structure gives back at once what it replaces, and
+    /// every node above it is written again, so that nothing it wrote before refers to that. Nothing in between: a node
+    /// that a checkpoint has written may be replaced, and then what lies below belongs to that checkpoint again.
     pub(crate) fn is_settled_for(&self, number: u64) -> bool {
         self.root_taken.load(Ordering::Acquire) == number || self.written_by.load(Ordering::Acquire) != number
     }
@@ -398,8 +430,9 @@ impl Tree {
         self.is_still.load(Ordering::Acquire)
     }
 
-    /// Puts other children in the place of the one at `key` on `level`; each but the first comes with its lowest key. Under
-    /// `structure`. Answers the change of inner nodes' heap bytes, and the blocks of inner nodes that are no more.
+    /// Puts other children in the place of the one at `key` on `level`; each but the first comes with its lowest key.
+    /// Under `structure`. Answers the change of inner nodes' heap bytes, and the blocks of inner nodes that are no
+    /// more.
     pub(crate) fn replace_child(
         &self,
         key: &[u8],
@@ -456,13 +489,13 @@ impl Tree {
         }
     }
 
-    /// Takes the child at `key` on `level` out; its keys fall to a neighbour. An inner node that loses its only child goes too.
-    /// `None` when the tree would lose its last leaf. Under `structure`.
+    /// Takes the child at `key` on `level` out; its keys fall to a neighbour. An inner node that loses its only child
+    /// goes too. `None` when the tree would lose its last leaf. Under `structure`.
     pub(crate) fn remove_child(&self, key: &[u8], level: u8, guard: &Guard) -> Option<Replaced> {
         let (parent, index) = self.descend(Target::At(key), level, guard).parent?;
         if parent.children.len() > 1 {
-            let kept = (0..parent.children.len()).filter(|&at| at != index);
-            let children = kept.map(|at| parent.children[at].load(guard).clone()).collect();
+            let others = (0..parent.children.len()).filter(|&at| at != index);
+            let children = others.map(|at| parent.children[at].load(guard).clone()).collect();
             return Some(self.replace_parent(key, parent, index.saturating_sub(1), children, guard));
         }
         let mut replaced = self.remove_child(key, parent.level, guard)?;
@@ -471,9 +504,9 @@ impl Tree {
         Some(replaced)
     }
 
-    /// Puts `merged` in the place of the child at `key` on `level` and of the one before it, in one step: a reader finds the
-    /// two or the one, never a leaf whose range has grown and whose rows have not. `None` when they are not under one
-    /// inner node. Under `structure`.
+    /// Puts `merged` in the place of the child at `key` on `level` and of the one before it, in one step: a reader
+    /// finds the two or the one, never a leaf whose range has grown and whose rows have not. `None` when they are not
+    /// under one inner node. Under `structure`.
     pub(crate) fn merge_with_previous(&self, key: &[u8], level: u8, merged: Child, guard: &Guard) -> Option<Replaced> {
         let (parent, index) = self.descend(Target::At(key), level, guard).parent?;
         let left = index.checked_sub(1)?;
@@ -561,20 +594,6 @@ fn split_inner(
     (first, more)
 }
 
-/// Heap bytes of a leaf without its base and delta.
-pub(crate) fn leaf_overhead(leaf: &Leaf) -> usize {
-    use crate::budget::good_size;
-    good_size(size_of::<Leaf>() + 16) + good_size(size_of::<crate::leaf::LeafView>()) + good_size(leaf.low.len()) + 256
-}
-
-/// Heap bytes of a base.
-pub(crate) fn base_bytes(base: &Base) -> usize {
-    match base {
-        Base::Image(image) => image.memory_bytes(),
-        Base::Empty | Base::Stored(_) => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -623,7 +642,7 @@ mod tests {
                         walk(cell.load(guard), Some(inner.level - 1), &low, lows, guard);
                     }
                 }
-                Child::Nothing | Child::Stored { .. } => panic!("every child is in memory"),
+                Child::Nothing | Child::OnDisk { .. } => panic!("every child is in memory"),
             }
         }
         let guard = rcu::pin();

@@ -2,11 +2,12 @@
 //!
 //! Invariants:
 //! - `seq` falls strictly along the chain;
-//! - a chain that ends without an absolute change ([`Change::Put`] or [`Change::Delete`]) goes on in the leaf's base, which then
-//!   holds nothing newer than the chain's last version;
+//! - a chain that ends without an absolute change ([`Change::Put`] or [`Change::Delete`]) goes on in the leaf's base,
+//!   which then holds nothing newer than the chain's last version;
 //! - the first version at or below a snapshot's `Seq`, or the base, is what that snapshot sees;
-//! - an addition in a chain ([`Change::Add`]) holds the sum of all since what it stands on, the nearest absolute change below it or
-//!   the base. So any version can leave a chain without a look at the others, but the absolute one that an addition stands on.
+//! - an addition in a chain ([`Change::Add`]) holds the sum of all since what it stands on, the nearest absolute change
+//!   below it or the base. So any version can leave a chain without a look at the others, but the absolute one that an
+//!   addition stands on.
 
 use crate::large_values::LargeOwner;
 use bytes::Bytes;
@@ -15,12 +16,17 @@ use pins::Horizon;
 use rcu::{Guard, RcuOption};
 use std::sync::Arc;
 
+/// The end of time: no version is that new.
+pub(crate) const SEQ_MAX: Seq = Seq(u64::MAX);
+/// A reader here sees every version.
+pub(crate) const NEWEST: Seq = Seq(u64::MAX - 1);
+
 /// A value, in memory or on disk.
 #[derive(Clone)]
 pub(crate) enum Value {
     /// The bytes.
     Inline(Bytes),
-    /// Where a large value lies, as a leaf's cell has it; with its owner while no stored leaf holds that cell.
+    /// Where a large value lies, as a leaf's cell has it; with its owner while no leaf on disk holds that cell.
     Large(Bytes, Option<Arc<LargeOwner>>),
 }
 
@@ -124,8 +130,8 @@ impl Chain {
         self.head.load(guard)
     }
 
-    /// Adds a version on top and answers what it took the place of. The caller holds the leaf's lock. `base` is the newest `Seq` of
-    /// the leaf's base.
+    /// Adds a version on top and answers what it took the place of. The caller holds the leaf's lock. `base` is the
+    /// newest `Seq` of the leaf's base.
     pub(crate) fn push(&self, seq: Seq, change: Change, base: Seq, guard: &Guard) -> Taken {
         let head = self.head.load(guard);
         debug_assert!(head.is_none_or(|head| head.seq <= seq), "versions come in order");
@@ -163,8 +169,8 @@ impl Chain {
         see_from(self.head.load(guard), at, guard)
     }
 
-    /// Puts another change in the place of the version at `seq`, if there is one, and answers the heap bytes that this saves.
-    /// Readers go on in what they have. The caller holds the leaf's lock.
+    /// Puts another change in the place of the version at `seq`, if there is one, and answers the heap bytes that this
+    /// saves. Readers go on in what they have. The caller holds the leaf's lock.
     pub(crate) fn replace_at(&self, seq: Seq, change: Change, guard: &Guard) -> usize {
         let mut cell = &self.head;
         while let Some(version) = cell.load(guard) {
@@ -183,9 +189,9 @@ impl Chain {
         0
     }
 
-    /// Forgets versions that nobody can see: all below an absolute one that the oldest position sees, and those between two
-    /// positions. Goes on past `kept_max` that are needed at most: a push that calls this costs no more than that, however long the
-    /// chain. Answers what went. The caller holds the leaf's lock; `base` as for [`Chain::push`].
+    /// Forgets versions that nobody can see: all below an absolute one that the oldest position sees, and those between
+    /// two positions. Goes on past `kept_max` that are needed at most: a push that calls this costs no more than that,
+    /// however long the chain. Answers what went. The caller holds the leaf's lock; `base` as for [`Chain::push`].
     pub(crate) fn prune(&self, horizon: &Horizon, kept_max: usize, base: Seq, guard: &Guard) -> Taken {
         let mut gone = Taken::default();
         let Some(mut newer) = self.head.load(guard) else {

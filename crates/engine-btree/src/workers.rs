@@ -1,12 +1,13 @@
 //! Background threads with a queue of jobs.
 //!
-//! There are two crews. The *lively* one runs at the usual priority and takes urgent jobs, for which somebody waits. The
-//! *quiet* one takes background jobs and runs at the lowest priority (nice 19). When the engine falls behind ([`Workers::set_pressure`]) the lively crew takes the
-//! background jobs over and the quiet one rests: a thread without privileges can lower its priority but not raise it, so
-//! it is the job that changes threads and not the thread its priority.
+//! There are two crews. The *lively* one runs at the usual priority and takes urgent jobs, for which somebody waits.
+//! The *quiet* one takes background jobs and runs at the lowest priority (nice 19). When the engine falls behind
+//! ([`Workers::set_pressure`]) the lively crew takes the background jobs over and the quiet one rests: a thread without
+//! privileges can lower its priority but not raise it, so it is the job that changes threads and not the thread its
+//! priority.
 //!
-//! With no threads nothing runs by itself: [`Workers::run_one`] steps the queue on the caller's thread, in an order that
-//! depends on nothing but what was submitted.
+//! With no threads nothing runs by itself: [`Workers::run_one`] steps the queue on the caller's thread, in an order
+//! that depends on nothing but what was submitted.
 //!
 //! A job that panics poisons the pool: queued jobs are dropped, later calls report the panic's message.
 //!
@@ -24,7 +25,7 @@ use std::thread::{self, JoinHandle};
 const FLUSHES_BEFORE_REST: usize = 32;
 
 /// What runs.
-type Job = Box<dyn FnOnce() + Send>;
+type Task = Box<dyn FnOnce() + Send>;
 
 /// Who waits for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +52,14 @@ pub(crate) enum WorkersError {
 
 /// See the module.
 pub(crate) struct Workers {
-    shared: Arc<Shared>,
+    shared: Arc<Pool>,
     /// Threads of each crew.
     crew_size: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct Pool {
+    state: Mutex<PoolState>,
     lively_wake: Condvar,
     quiet_wake: Condvar,
     /// Nothing is queued and nothing runs.
@@ -66,9 +67,9 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
-    urgent: VecDeque<Job>,
-    background: VecDeque<Job>,
+struct PoolState {
+    urgent: VecDeque<Task>,
+    background: VecDeque<Task>,
     running: usize,
     pressure: bool,
     is_closed: bool,
@@ -91,7 +92,7 @@ impl Workers {
     pub(crate) fn start(threads: Option<usize>) -> std::io::Result<Self> {
         let crew_size = threads.unwrap_or_else(Self::default_threads);
         let workers = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(Pool {
                 state: Mutex::default(),
                 lively_wake: Condvar::new(),
                 quiet_wake: Condvar::new(),
@@ -170,8 +171,8 @@ impl Workers {
         self.check().map(|()| true)
     }
 
-    /// Returns when nothing is queued and nothing runs. Without threads the caller runs what is queued. Not for jobs: one
-    /// would wait for itself.
+    /// Returns when nothing is queued and nothing runs. Without threads the caller runs what is queued. Not for jobs:
+    /// one would wait for itself.
     pub(crate) fn drain(&self) -> Result<(), WorkersError> {
         while self.crew_size == 0 && self.run_one()? {}
         let mut state = self.shared.state.lock();
@@ -184,9 +185,9 @@ impl Workers {
         }
     }
 
-    /// Calls `work` with each item, on the caller's thread and on as many as a crew has, at the priority of `class`; the
-    /// caller keeps its own. Returns when all are done. Items begin in order; after an error none begins, and the first
-    /// error is returned.
+    /// Calls `work` with each item, on the caller's thread and on as many as a crew has, at the priority of `class`;
+    /// the caller keeps its own. Returns when all are done. Items begin in order; after an error none begins, and the
+    /// first error is returned.
     pub(crate) fn for_each<T, E>(
         &self,
         class: Class,
@@ -259,7 +260,7 @@ impl Drop for Workers {
     }
 }
 
-impl State {
+impl PoolState {
     fn check(&self) -> Result<(), WorkersError> {
         match &self.poison {
             Some(message) => Err(WorkersError::Poisoned {
@@ -275,17 +276,17 @@ impl State {
     }
 
     /// Empties the queue.
-    fn clear(&mut self) -> (VecDeque<Job>, VecDeque<Job>) {
+    fn clear(&mut self) -> (VecDeque<Task>, VecDeque<Task>) {
         (std::mem::take(&mut self.urgent), std::mem::take(&mut self.background))
     }
 
-    fn take_any(&mut self) -> Option<Job> {
+    fn take_any(&mut self) -> Option<Task> {
         let job = self.urgent.pop_front().or_else(|| self.background.pop_front())?;
         self.running += 1;
         Some(job)
     }
 
-    fn take(&mut self, crew: Crew) -> Option<Job> {
+    fn take(&mut self, crew: Crew) -> Option<Task> {
         match (crew, self.pressure) {
             (Crew::Lively, true) => self.take_any(),
             (Crew::Lively, false) => {
@@ -303,7 +304,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl Pool {
     /// A thread's life.
     fn work(&self, crew: Crew) {
         let wake = match crew {
@@ -331,13 +332,13 @@ impl Shared {
     }
 
     /// Runs a job that `take` counted.
-    fn run(&self, job: Job) {
+    fn run(&self, job: Task) {
         let outcome = catch_unwind(AssertUnwindSafe(job));
         if let Err(panic) = outcome {
             self.poison(&*panic);
         }
-        // A thread that rests would keep what its job gave up, blocks of large values among it; and what is freed gives up
-        // more in turn.
+        // A thread that rests would keep what its job gave up, blocks of large values among it; and what is freed gives
+        // up more in turn.
         let mut freed = rcu::waiting().freed;
         for _ in 0..FLUSHES_BEFORE_REST {
             rcu::pin().flush();
@@ -382,8 +383,9 @@ impl Shared {
 #[cfg(target_os = "linux")]
 const QUIET_NICE: i32 = 19;
 
-/// Gives way to others from now on; for good. Not `SCHED_IDLE`: background jobs take latches of leaves and trees for moments, and
-/// whoever is about to commit waits for them. One that was preempted then must get a processor again soon, however busy they are.
+/// Gives way to others from now on; for good. Not `SCHED_IDLE`: background jobs take latches of leaves and trees for
+/// moments, and whoever is about to commit waits for them. One that was preempted then must get a processor again soon,
+/// however busy they are.
 fn become_quiet() {
     // On Linux a priority is a thread's. Where this is refused the thread stays as it is.
     #[cfg(target_os = "linux")]

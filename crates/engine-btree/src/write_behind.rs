@@ -1,29 +1,37 @@
-//! Continuous write-back: leaves that have been filled and left alone get to disk before a checkpoint comes, in the background.
+//! Continuous write-back: leaves that have been filled and left alone get to disk before a checkpoint comes, in the
+//! background.
 //!
-//! A leaf that changes again after it was written is written twice, so only those go that will hardly change: leaves that hold much
-//! which is not on disk (they have no image yet, or a quarter of their rows is new), and that nobody has changed while many others
-//! became dirty. A load of rows in order leaves hardly anything to its checkpoint that way; updates all over a table leave all of it, as
-//! there each leaf would be written many times.
+//! A leaf that changes again after it was written is written twice, so only those go that will hardly change: leaves
+//! that hold much which is not on disk (they have no image yet, or a quarter of their rows is new), and that nobody has
+//! changed while many others became dirty. A load of rows in order leaves hardly anything to its checkpoint that way;
+//! updates all over a table leave all of it, as there each leaf would be written many times.
 //!
-//! Quiet is what did not change in the last two *rounds*: a round is over when [`Core::dirty_round`] leaves have become dirty in it.
+//! Quiet is what did not change in the last two *rounds*: a round is over when [`WriteBehind::dirty_round`] leaves have
+//! become dirty in it.
 //!
-//! The work is spread over the time between two checkpoints: of the leaves that became dirty since the last one, no larger part is
-//! written than of that time has passed. A short burst of writes has the processors to itself.
+//! The work is spread over the time between two checkpoints: of the leaves that became dirty since the last one, no
+//! larger part is written than of that time has passed. A short burst of writes has the processors to itself.
 
-use crate::core::Core;
-use crate::leaf::{Base, Leaf, SEQ_MAX};
+use crate::cache::PageCache;
+use crate::catalog::Catalog;
+use crate::counters::Counters;
+use crate::foundation::Foundation;
+use crate::job::Job;
+use crate::leaf::{Base, Leaf};
+use crate::readers::Readers;
+use crate::running::RunningCheckpoint;
+use crate::status::Status;
 use crate::tables::Table;
 use crate::tree::Tree;
-use crate::workers::Class;
-use crate::write_back::{Need, PageWriter};
+use crate::workers::{Class, Workers};
+use crate::write_back::{Need, WriteBack};
 use engine::{Result, Seq};
-use parking_lot::Mutex as PlainMutex;
-use rcu::Guard;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Leaves written with one flush. Few, as for relocation: a checkpoint waits for them, and this runs when nobody else does.
+/// Leaves written with one flush. Few, as for relocation: a checkpoint waits for them, and this runs when nobody else
+/// does.
 const STEP: usize = 16;
 /// Listed leaves that are looked at in one go.
 const LOOKS: usize = 256;
@@ -34,103 +42,78 @@ const LEAF_BYTES: u64 = 16 << 10;
 const ROUND_MIN: u64 = 32;
 /// What is new in a leaf that has an image is at least a part in so many of it.
 const NEW_PART: usize = 4;
-/// What the time between two checkpoints is taken for: at first, and at least and at most whatever it was the last time.
-const CYCLE_AT_START: Duration = Duration::from_secs(60);
-const CYCLE_MIN: Duration = Duration::from_secs(5);
-const CYCLE_MAX: Duration = Duration::from_secs(600);
 
-/// What continuous write-back knows.
-#[derive(Default)]
+/// See the module.
 pub(crate) struct WriteBehind {
-    /// Leaves that became dirty in this round, and since the last checkpoint.
-    newly_dirty: AtomicU64,
-    dirtied: AtomicU64,
-    /// Leaves that were written behind since the last checkpoint.
-    written: AtomicU64,
-    cycle: PlainMutex<Cycle>,
-    /// A job is queued or runs.
-    running: AtomicBool,
+    catalog: Arc<Catalog>,
+    cache: Arc<PageCache>,
+    readers: Arc<Readers>,
+    running: Arc<RunningCheckpoint>,
+    write_back: Arc<WriteBack>,
+    workers: Arc<Workers>,
+    status: Arc<Status>,
+    counters: Arc<Counters>,
+    clock: Arc<dyn vfs::Clock>,
+    /// As configured, in bytes.
+    cache_bytes: u64,
+    job: Arc<Job>,
     /// The published positions at which this round and the one before began.
-    rounds: PlainMutex<[Seq; 2]>,
+    rounds: Mutex<[Seq; 2]>,
     /// Which of the changed tables comes next: one with a long list may take up a round alone.
     next_table: AtomicUsize,
 }
 
-/// From one checkpoint to the next.
-struct Cycle {
-    began: Duration,
-    length: Duration,
-}
-
-impl Default for Cycle {
-    fn default() -> Self {
-        Self {
-            began: Duration::ZERO,
-            length: CYCLE_AT_START,
-        }
-    }
-}
-
 impl WriteBehind {
-    /// A checkpoint has begun.
-    pub(crate) fn begin_cycle(&self, now: Duration) {
-        let mut cycle = self.cycle.lock();
-        if cycle.began > Duration::ZERO {
-            cycle.length = now.saturating_sub(cycle.began).clamp(CYCLE_MIN, CYCLE_MAX);
-        }
-        cycle.began = now;
-        self.dirtied.store(0, Ordering::Relaxed);
-        self.written.store(0, Ordering::Relaxed);
-    }
-
-    /// Leaves that may be written by now.
-    fn allowance(&self, now: Duration) -> u64 {
-        let mut cycle = self.cycle.lock();
-        if cycle.began == Duration::ZERO {
-            cycle.began = now;
-        }
-        let passed = now.saturating_sub(cycle.began).min(cycle.length);
-        let dirtied = u128::from(self.dirtied.load(Ordering::Relaxed));
-        let allowed = dirtied * passed.as_micros() / cycle.length.as_micros().max(1);
-        (allowed as u64).saturating_sub(self.written.load(Ordering::Relaxed))
-    }
-}
-
-impl Core {
-    /// Puts a leaf into its tree's list of those to write.
-    pub(crate) fn list_dirty(&self, tree: &Tree, leaf: Arc<Leaf>, guard: &Guard) {
-        tree.list_dirty(leaf, guard);
-        self.behind.newly_dirty.fetch_add(1, Ordering::Relaxed);
-        self.behind.dirtied.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn new(base: &Foundation, write_back: Arc<WriteBack>, cache_bytes: u64) -> Arc<Self> {
+        let behind = Arc::new(Self {
+            catalog: base.catalog.clone(),
+            cache: base.cache.clone(),
+            readers: base.readers.clone(),
+            running: base.running.clone(),
+            write_back,
+            workers: base.workers.clone(),
+            status: base.status.clone(),
+            counters: base.counters.clone(),
+            clock: base.clock.clone(),
+            cache_bytes,
+            job: Job::new(Class::Background),
+            rounds: Mutex::default(),
+            next_table: AtomicUsize::new(0),
+        });
+        let status = &behind.status;
+        behind
+            .job
+            .set_work(&behind, status, "write-back", Self::write_quiet_leaves);
+        behind
     }
 
     /// Leaves that become dirty in one round.
-    fn dirty_round(&self) -> u64 {
-        (self.options.cache_bytes / (ROUND_PART * LEAF_BYTES)).max(ROUND_MIN)
+    pub(crate) fn dirty_round(&self) -> u64 {
+        (self.cache_bytes / (ROUND_PART * LEAF_BYTES)).max(ROUND_MIN)
     }
 
     /// Has a background thread write quiet leaves when a round is over. With no threads the caller does the work.
-    pub(crate) fn write_behind_soon(&self) {
-        if self.behind.newly_dirty.load(Ordering::Relaxed) >= self.dirty_round() {
-            let job = Self::write_quiet_leaves;
-            self.run_soon(Class::Background, |core| &core.behind.running, "write-back", job);
+    pub(crate) fn write_soon(&self) {
+        if self.catalog.pace().newly_dirty() >= self.dirty_round() {
+            self.job.soon(&self.workers);
         }
     }
 
     fn write_quiet_leaves(&self) -> Result<()> {
-        self.behind.newly_dirty.store(0, Ordering::Relaxed);
+        self.catalog.pace().begin_round();
         let quiet_since = {
-            let mut rounds = self.behind.rounds.lock();
+            let mut rounds = self.rounds.lock();
             let [this, before] = *rounds;
-            *rounds = [self.pins.published(), this];
+            *rounds = [self.readers.published(), this];
             before
         };
         if self.must_rest() {
-            return self.check_running();
+            return self.status.check_running();
         }
-        // What a round costs goes by what became dirty in it: of a long list, and of many tables, the next rounds see the rest.
+        // What a round costs goes by what became dirty in it: of a long list, and of many tables, the next rounds see
+        // the rest.
         let mut looks = 4 * self.dirty_round() as usize;
-        let mut tables = self.changed.lock().len();
+        let mut tables = self.catalog.changed_count();
         while tables > 0
             && looks > 0
             && let Some(table) = self.next_changed_table()
@@ -141,7 +124,7 @@ impl Core {
             let mut left = tree.dirty.lock().leaves.len();
             while left > 0 && looks > 0 {
                 if self.must_rest() {
-                    return self.check_running();
+                    return self.status.check_running();
                 }
                 let some = tree.next_dirty(left.min(LOOKS));
                 left -= some.leaves.len().max(1);
@@ -158,24 +141,23 @@ impl Core {
     }
 
     fn next_changed_table(&self) -> Option<Arc<Table>> {
-        let changed = self.changed.lock();
-        let next = self.behind.next_table.fetch_add(1, Ordering::Relaxed);
-        let place = next.checked_rem(changed.len())?;
-        changed.get(place).cloned()
+        self.catalog
+            .changed_in_turn(self.next_table.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A checkpoint writes everything anyway, when memory is short the cold leaves go, and there is time. With no threads time says
-    /// nothing.
+    /// A checkpoint writes everything anyway, when memory is short the cold leaves go, and there is time. With no
+    /// threads time says nothing.
     fn must_rest(&self) -> bool {
-        (self.workers.threads() > 0 && self.behind.allowance(self.env.clock.monotonic()) < STEP as u64)
-            || self.line.lock().is_some()
-            || self.relieving.load(Ordering::Acquire)
+        let pace = self.catalog.pace();
+        (self.workers.threads() > 0 && pace.allowance(self.clock.monotonic()) < STEP as u64)
+            || self.running.get().is_some()
+            || self.cache.eviction().is_under_way()
             || self.workers.check().is_err()
-            || self.check_running().is_err()
+            || self.status.check_running().is_err()
     }
 
     fn write_behind_leaves(&self, tree: &Arc<Tree>, leaves: &[&Arc<Leaf>]) -> Result<()> {
-        let mut writer = PageWriter::new(self);
+        let mut writer = self.write_back.writer();
         for step in leaves.chunks(STEP) {
             if self.must_rest() {
                 return Ok(());
@@ -185,7 +167,7 @@ impl Core {
             }
             writer.flush()?;
             self.counters.written_behind.add(step.len() as u64);
-            self.behind.written.fetch_add(step.len() as u64, Ordering::Relaxed);
+            self.catalog.pace().note_written(step.len() as u64);
         }
         Ok(())
     }
@@ -194,10 +176,7 @@ impl Core {
 /// Whether there is nothing to write; then it is not listed any more.
 fn unlist_if_clean(leaf: &Leaf) -> bool {
     let mut state = leaf.state.lock();
-    let is_clean = state.stored.is_some()
-        && state.valid_to == SEQ_MAX
-        && state.writing.is_none()
-        && state.dropped_large.is_empty();
+    let is_clean = state.is_clean() && state.writing.is_none() && state.dropped_large.is_empty();
     state.listed &= !is_clean;
     is_clean
 }
@@ -208,15 +187,14 @@ fn is_quiet(tree: &Tree, leaf: &Leaf, since: Seq) -> bool {
     let state = leaf.state.lock();
     let view = leaf.view.load(&guard);
     let is_in_memory = matches!(view.base, Base::Image(_) | Base::Empty);
-    let is_dirty = state.stored.is_none() || state.valid_to != SEQ_MAX;
-    let has_much = state.stored.is_none() || state.delta_rows >= tree.shape.leaf_bytes / NEW_PART;
+    let is_dirty = !state.is_clean();
+    let has_much = state.disk_image.is_none() || state.delta_rows >= tree.shape.leaf_bytes / NEW_PART;
     let newest = state.newest.max(state.base_newest);
     !view.retired && is_in_memory && is_dirty && has_much && state.writing.is_none() && newest <= since
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
     use engine::TableId;
@@ -238,7 +216,7 @@ mod tests {
 
     /// Pages written behind, and all that were written.
     fn written(store: &Store) -> (u64, u64) {
-        let counters = &store.core().counters;
+        let counters = &store.base().counters;
         (counters.written_behind.get(), counters.pages_written.get())
     }
 
@@ -248,18 +226,12 @@ mod tests {
         (0..COUNT).for_each(|number| put(&mut store, number));
         let (behind, before) = written(&store);
         assert_eq!(behind, before, "nothing else has written");
-        let tree = store
-            .core()
-            .tables
-            .get(ROWS, &rcu::pin())
-            .expect("the table")
-            .tree
-            .clone();
+        let tree = store.tree(ROWS);
         let listed = tree.dirty.lock().leaves.len() as u64;
         store.checkpoint();
         let (_, all) = written(&store);
         // Those of the last two rounds and a bit, and what is above the leaves.
-        let rounds = 3 * store.core().dirty_round();
+        let rounds = 3 * store.parts().write_behind.dirty_round();
         assert!(listed <= rounds, "{listed} leaves are still listed");
         assert!(all - before <= rounds + 20, "{behind} of {all} before the checkpoint");
         assert!(behind > 2 * rounds);
@@ -281,32 +253,11 @@ mod tests {
             put(&mut store, random.next_u64() as u32 % changing);
             store.write(|batch| batch.put(LOADED, number.to_be_bytes().to_vec(), vec![number as u8; 200]));
         }
-        let listed = |table| {
-            let table = store.core().tables.get(table, &rcu::pin()).expect("the table").clone();
-            table.tree.dirty.lock().leaves.len() as u64
-        };
-        let round = store.core().dirty_round();
+        let listed = |table| store.tree(table).dirty.lock().leaves.len() as u64;
+        let round = store.parts().write_behind.dirty_round();
         assert!(listed(ROWS) > 4 * round, "{} leaves change", listed(ROWS));
         assert!(listed(LOADED) <= 4 * round, "{} leaves are left alone", listed(LOADED));
         assert!(written(&store).0 - before > 4 * round);
-    }
-
-    #[test]
-    fn no_more_is_written_than_time_has_passed() {
-        let seconds = Duration::from_secs;
-        let behind = WriteBehind::default();
-        behind.dirtied.store(600, Ordering::Relaxed);
-        let allowance = |at| behind.allowance(seconds(at));
-        assert_eq!((allowance(7), allowance(13), allowance(100)), (0, 60, 600));
-        behind.written.store(50, Ordering::Relaxed);
-        assert_eq!(allowance(13), 10);
-        behind.begin_cycle(seconds(27));
-        assert_eq!(allowance(40), 0, "nothing became dirty since");
-        behind.dirtied.store(600, Ordering::Relaxed);
-        assert_eq!(allowance(37), 300, "the one before took 20 seconds");
-        behind.begin_cycle(seconds(28));
-        behind.dirtied.store(600, Ordering::Relaxed);
-        assert_eq!(allowance(29), 120, "a checkpoint on demand");
     }
 
     #[test]

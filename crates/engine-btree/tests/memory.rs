@@ -298,8 +298,8 @@ fn leaves_that_are_read_once_stay_compressed() {
     assert!(again > 1000, "{again} reads found a kept block");
 }
 
-/// A table whose inner pages alone are several times the cache: they come and go like leaves, whether they changed or not, and
-/// what cannot go makes nobody wait.
+/// A table whose inner pages alone are several times the cache: they come and go like leaves, whether they changed or
+/// not, and what cannot go makes nobody wait.
 fn inner_pages_leave_memory() {
     const ROWS: u64 = 80_000;
     const CACHE: u64 = MIB;

@@ -1,9 +1,10 @@
-//! The whole engine under a schedule checker: writers, readers, checkpoints, compaction, loads and eviction in thousands of
-//! orders, each of which can be repeated.
+//! The whole engine under a schedule checker: writers, readers, checkpoints, compaction, loads and eviction in
+//! thousands of orders, each of which can be repeated.
 //!
-//! Every lock, every load of a cell and every look at the positions of snapshots is a point where the checker may switch.
-//! Locks of the block store are not: nothing of the engine runs under them. A reader's view must be the model's at its
-//! position, whatever runs beside it; a checkpoint, looked at in a copy of the disk as a crash would leave it, too.
+//! Every lock, every load of a cell and every look at the positions of snapshots is a point where the checker may
+//! switch. Locks of the block store are not: nothing of the engine runs under them. A reader's view must be the model's
+//! at its position, whatever runs beside it; a checkpoint, looked at in a copy of the disk as a crash would leave it,
+//! too.
 //!
 //! `TENON_SHUTTLE_SEED=n` repeats a run, `TENON_SHUTTLE_FACTOR=n` makes it n times as long.
 
@@ -29,8 +30,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Runs `test` with the numbers of many runs, in random schedules and such with few switches (PCT; Burckhardt and others,
-/// ASPLOS 2010).
+/// Runs `test` with the numbers of many runs, in random schedules and such with few switches (PCT; Burckhardt and
+/// others, ASPLOS 2010).
 fn check(name: &str, schedules: u64, test: fn(u64)) {
     let seed = number("TENON_SHUTTLE_SEED").unwrap_or_else(|| SystemRandom::new().next_u64());
     let schedules = (schedules * number("TENON_SHUTTLE_FACTOR").unwrap_or(1)) as usize;
@@ -168,8 +169,8 @@ impl World {
         check::engine_is_sound(&engine, "a copy of the disk").unwrap();
     }
 
-    /// Without tables, all memory that was counted for them is counted as free again, however their leaves came and went: no more
-    /// is left than in an engine that had one without rows.
+    /// Without tables, all memory that was counted for them is counted as free again, however their leaves came and
+    /// went: no more is left than in an engine that had one without rows.
     fn expect_nothing_accounted(&self) {
         let place = Place::simulated(self.plan.seed);
         let other = BtreeEngine::open(&place.env(), &place.directory(), self.plan.options.clone()).unwrap();
@@ -311,8 +312,8 @@ fn compaction_and_verification_beside_a_writer() {
     });
 }
 
-/// Half of them goes, so that compaction moves the others, whose positions do not change: a view must find the old place or the
-/// new one, and a checkpoint's copy of the disk must have what it refers to.
+/// Half of them goes, so that compaction moves the others, whose positions do not change: a view must find the old
+/// place or the new one, and a checkpoint's copy of the disk must have what it refers to.
 #[test]
 fn large_values_move_beside_readers_and_checkpoints() {
     static MOVED: AtomicU64 = AtomicU64::new(0);

@@ -23,12 +23,12 @@ fn table(kind: TableKind, compressor: Option<&str>, name: &str) -> Table {
         ..shape()
     };
     let tree = Tree::new(TableId(7), shape, Child::Nothing);
-    tree.stored_bytes.store(0x1112_1314, Ordering::Relaxed);
+    tree.disk_bytes.store(0x1112_1314, Ordering::Relaxed);
     tree.has_large.store(compressor.is_some(), Ordering::Relaxed);
     Table::new(&spec, Arc::new(tree), Seq(0x2122_2324_2526_2728))
 }
 
-fn value(row: Row) -> Bytes {
+fn value(row: RowChange) -> Bytes {
     match row.1 {
         Change::Put(Value::Inline(bytes)) => bytes,
         _ => unreachable!("a row is put inline"),

@@ -129,7 +129,8 @@ pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     same + a[same..].iter().zip(&b[same..]).take_while(|(x, y)| x == y).count()
 }
 
-/// The shortest `s` with `left_last < s <= right_first`: what parts two pages in their parent. `left_last < right_first`.
+/// The shortest `s` with `left_last < s <= right_first`: what parts two pages in their parent. `left_last <
+/// right_first`.
 pub(crate) fn shortest_separator(left_last: &[u8], right_first: &[u8]) -> Vec<u8> {
     debug_assert!(left_last < right_first, "pages in order");
     right_first[..common_prefix(left_last, right_first) + 1].to_vec()

@@ -1,7 +1,7 @@
 //! Separators of an inner page, in memory and as raw bytes (`docs/formats/btree-pages.md`).
 //!
-//! Child `i` holds the keys from separator `i - 1`, inclusive, to separator `i`, exclusive. Separators strictly rise and are
-//! never empty.
+//! Child `i` holds the keys from separator `i - 1`, inclusive, to separator `i`, exclusive. Separators strictly rise
+//! and are never empty.
 
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
 use super::leaf_format::{FORMAT_VERSION, check_order, read_version};

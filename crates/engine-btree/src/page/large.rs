@@ -1,7 +1,7 @@
 //! The cell of a value that lies outside its leaf, in blocks of its own.
 //!
-//! Layout: total length (4 bytes, little endian), then one block address for each [`LARGE_CHUNK_BYTES`] of it, begun ones
-//! included. Nothing else, so the total length tells the cell's length.
+//! Layout: total length (4 bytes, little endian), then one block address for each [`LARGE_CHUNK_BYTES`] of it, begun
+//! ones included. Nothing else, so the total length tells the cell's length.
 
 use super::bytes::read_u32;
 use blocks::BlockAddr;
@@ -40,7 +40,8 @@ impl<'a> LargeRef<'a> {
         Self { cell }
     }
 
-    /// The bytes of a cell, as [`LargeRef::from_cell`] takes them. One address for each chunk of a value that is not empty.
+    /// The bytes of a cell, as [`LargeRef::from_cell`] takes them. One address for each chunk of a value that is not
+    /// empty.
     pub(crate) fn encode(total_bytes: usize, addresses: &[BlockAddr]) -> Vec<u8> {
         assert_eq!(
             addresses.len(),

@@ -2,11 +2,12 @@
 //!
 //! `data` holds the prefix that all keys share, then the cells in key order. A cell is: one byte `suffix length * 2 +
 //! is-large` (`LONG_SUFFIX` in the upper seven bits: the length follows in four bytes), the key's suffix, the value.
-//! Beside them, in one piece of memory, lie a [`Head`] and the index: a [`Slot`] for each cell and one for the end of `data`.
-//! `prefix_head` has the prefix's first bytes: most searches then touch the head, a few lines of the index and the one cell.
+//! Beside them, in one piece of memory, lie a [`Head`] and the index: a [`Slot`] for each cell and one for the end of
+//! `data`. `prefix_head` has the prefix's first bytes: most searches then touch the head, a few lines of the index and
+//! the one cell.
 //!
-//! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset and
-//! length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
+//! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset
+//! and length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
 
 #[cfg(test)]
 use super::LeafBuilder;
@@ -27,8 +28,8 @@ pub(super) const LONG_SUFFIX: usize = 0x7f;
 /// allocate more.
 pub(crate) const LEAF_ROW_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Slots that are searched by looking at all of them: their lines come from memory at once, those of a binary search one
-/// after the other.
+/// Slots that are searched by looking at all of them: their lines come from memory at once, those of a binary search
+/// one after the other.
 const SCANNED_SLOTS: usize = 64;
 
 /// Memory that is fetched before a row is looked at: this many lines at most.
@@ -218,8 +219,8 @@ impl LeafImage {
         self.search(key, |_| ())
     }
 
-    /// The value of `key`. Its memory is asked for before it is sure that the row is the one: waiting for all of it at once takes
-    /// no longer than for its beginning.
+    /// The value of `key`. Its memory is asked for before it is sure that the row is the one: waiting for all of it at
+    /// once takes no longer than for its beginning.
     pub(crate) fn get(&self, key: &[u8]) -> Option<CellValue<'_>> {
         let fetch = |row| {
             let data = self.data();
@@ -341,6 +342,14 @@ impl LeafImage {
     /// Value of row `index`. Panics past the end.
     pub(crate) fn value(&self, index: usize) -> CellValue<'_> {
         self.row(index).1
+    }
+
+    /// Its large values.
+    pub(crate) fn large_values(&self) -> impl Iterator<Item = LargeRef<'_>> {
+        (0..self.len()).filter_map(|index| match self.value(index) {
+            CellValue::Large(large) => Some(large),
+            CellValue::Inline(_) => None,
+        })
     }
 
     /// Key and value of row `index`. Panics past the end.

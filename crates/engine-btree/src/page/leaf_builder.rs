@@ -1,7 +1,7 @@
 //! Makes leaf images from rows in rising order.
 //!
-//! The prefix common to all keys is known only when the last row is in; rows are therefore gathered whole and moved once.
-//! The buffers are kept from one image to the next.
+//! The prefix common to all keys is known only when the last row is in; rows are therefore gathered whole and moved
+//! once. The buffers are kept from one image to the next.
 
 use super::bytes::{common_prefix, head_u32};
 use super::leaf::{LEAF_ROW_BYTES_MAX, LONG_SUFFIX, Slot};

@@ -1,8 +1,9 @@
-//! The raw bytes of a leaf, `docs/formats/btree-pages.md`: a header, the common prefix, then each row as the difference to
-//! the key before it. What all rows have in common stands in the first one only: entries of an index have no values, and keys of
-//! records are of one length.
+//! The raw bytes of a leaf, `docs/formats/btree-pages.md`: a header, the common prefix, then each row as the difference
+//! to the key before it. What all rows have in common stands in the first one only: entries of an index have no values,
+//! and keys of records are of one length.
 //!
-//! One image has one encoding: whatever decodes, and is of the version that is written, encodes to the same bytes again.
+//! One image has one encoding: whatever decodes, and is of the version that is written, encodes to the same bytes
+//! again.
 
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
 use super::leaf::{LEAF_ROW_BYTES_MAX, Slot};
@@ -20,7 +21,8 @@ pub(super) const FORMAT_VERSION_MIN: u8 = 1;
 pub(super) const KIND_LEAF: u8 = 1;
 /// Version, kind, what rows have in common, a reserved byte, rows, bytes of all rows, bytes of the prefix.
 pub(super) const LEAF_HEADER_BYTES: usize = 16;
-/// A row behind the first, in a page of keys of one length and without values: a length of one byte, and a byte of the key.
+/// A row behind the first, in a page of keys of one length and without values: a length of one byte, and a byte of the
+/// key.
 pub(super) const ROW_BYTES_MIN: usize = 2;
 /// In the third byte: all keys are of one length.
 pub(super) const COMMON_KEY_LENGTH: u8 = 1;
@@ -72,8 +74,8 @@ impl LeafImage {
         })
     }
 
-    /// Puts `data` together in a buffer that is used again and again. Row by row into new memory would be slower: the processor
-    /// waits for each of its lines, and does not when all is copied at once.
+    /// Puts `data` together in a buffer that is used again and again. Row by row into new memory would be slower: the
+    /// processor waits for each of its lines, and does not when all is copied at once.
     fn decode_with(raw: &[u8], data: &mut Sink) -> Result<Self, PageDamage> {
         let mut reader = Reader::new(raw);
         let header = LeafHeader::read(&mut reader)?;
@@ -147,8 +149,8 @@ impl LeafImage {
         }
     }
 
-    /// The value of `key` in raw bytes, without an image of them. Looks at the rows up to the key's and not at those behind, so
-    /// that it finds less of what may be wrong than [`LeafImage::decode`].
+    /// The value of `key` in raw bytes, without an image of them. Looks at the rows up to the key's and not at those
+    /// behind, so that it finds less of what may be wrong than [`LeafImage::decode`].
     pub(crate) fn find_in<'r>(raw: &'r [u8], key: &[u8]) -> Result<Option<NewValue<'r>>, PageDamage> {
         let mut reader = Reader::new(raw);
         let header = LeafHeader::read(&mut reader)?;
@@ -198,8 +200,8 @@ impl LeafImage {
     }
 }
 
-/// A suffix that shares exactly `shared` bytes with the one before and goes on with `unshared` lies above it, and shares no
-/// more.
+/// A suffix that shares exactly `shared` bytes with the one before and goes on with `unshared` lies above it, and
+/// shares no more.
 #[inline(always)]
 pub(super) fn check_order(previous: &[u8], shared: usize, unshared: &[u8], is_first: bool) -> Result<(), &'static str> {
     let rises = match previous.get(shared) {

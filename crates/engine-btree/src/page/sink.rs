@@ -2,8 +2,8 @@
 
 use crate::budget::good_size;
 
-/// Pieces up to this length are appended as one block where source and buffer have room for it, and what lies past the piece
-/// is cut off again.
+/// Pieces up to this length are appended as one block where source and buffer have room for it, and what lies past the
+/// piece is cut off again.
 const BLOCK: usize = 32;
 /// A buffer larger than this is given back rather than kept for the next use.
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
@@ -109,8 +109,8 @@ impl Sink {
         self.bytes().into()
     }
 
-    /// The bytes, in memory of their length. An allocator may leave a shrunken block where it is, up to half of it unused:
-    /// so they are copied unless their size class is that of the buffer.
+    /// The bytes, in memory of their length. An allocator may leave a shrunken block where it is, up to half of it
+    /// unused: so they are copied unless their size class is that of the buffer.
     pub(super) fn into_boxed_slice(self) -> Box<[u8]> {
         if good_size(self.buffer.capacity()) > good_size(self.buffer.len()) {
             return self.bytes().into();

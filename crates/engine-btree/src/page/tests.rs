@@ -6,19 +6,19 @@ use blocks::BlockAddr;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-type Rows = BTreeMap<Vec<u8>, Row>;
+type ExpectedRows = BTreeMap<Vec<u8>, ExpectedRow>;
 
 #[derive(Clone, Debug, PartialEq)]
-enum Row {
+enum ExpectedRow {
     Inline(Vec<u8>),
     Large(Vec<u8>),
 }
 
-impl Row {
+impl ExpectedRow {
     fn as_new(&self) -> NewValue<'_> {
         match self {
-            Row::Inline(value) => NewValue::Inline(value),
-            Row::Large(cell) => NewValue::Large(LargeRef::from_cell(cell).expect("made by encode")),
+            ExpectedRow::Inline(value) => NewValue::Inline(value),
+            ExpectedRow::Large(cell) => NewValue::Large(LargeRef::from_cell(cell).expect("made by encode")),
         }
     }
 }
@@ -28,18 +28,18 @@ pub(super) fn address(number: u8) -> BlockAddr {
     BlockAddr::decode(&[number, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]).expect("twelve bytes")
 }
 
-fn image_of(rows: &Rows) -> LeafImage {
+fn image_of(rows: &ExpectedRows) -> LeafImage {
     let image = LeafImage::from_rows(rows.iter().map(|(key, row)| (key.as_slice(), row.as_new())));
     image.check_invariants();
     image
 }
 
-fn rows_of(image: &LeafImage) -> Rows {
+fn rows_of(image: &LeafImage) -> ExpectedRows {
     let row = |index| {
         let key = image.key(index).to_vec();
         match image.value(index) {
-            CellValue::Inline(place) => (key, Row::Inline(image.data().slice(place).to_vec())),
-            CellValue::Large(large) => (key, Row::Large(large.cell().to_vec())),
+            CellValue::Inline(place) => (key, ExpectedRow::Inline(image.data().slice(place).to_vec())),
+            CellValue::Large(large) => (key, ExpectedRow::Large(large.cell().to_vec())),
         }
     };
     (0..image.len()).map(row).collect()
@@ -61,18 +61,18 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn row() -> impl Strategy<Value = Row> {
+fn row() -> impl Strategy<Value = ExpectedRow> {
     prop_oneof![
-        4 => prop::collection::vec(any::<u8>(), 0..300).prop_map(Row::Inline),
+        4 => prop::collection::vec(any::<u8>(), 0..300).prop_map(ExpectedRow::Inline),
         1 => (1usize..engine::VALUE_BYTES_MAX).prop_map(|total| {
             let addresses = vec![address(7); total.div_ceil(LARGE_CHUNK_BYTES)];
-            Row::Large(LargeRef::encode(total, &addresses))
+            ExpectedRow::Large(LargeRef::encode(total, &addresses))
         }),
     ]
 }
 
 /// Sometimes with keys of one length, sometimes without values.
-fn rows() -> impl Strategy<Value = Rows> {
+fn rows() -> impl Strategy<Value = ExpectedRows> {
     (
         prop::collection::btree_map(key(), row(), 0..200),
         prop::collection::vec(any::<u8>(), 0..9),
@@ -83,7 +83,7 @@ fn rows() -> impl Strategy<Value = Rows> {
             rows.into_iter()
                 .map(|(mut key, row)| {
                     key.resize(key_length.unwrap_or(key.len()), 0);
-                    let row = if values { row } else { Row::Inline(Vec::new()) };
+                    let row = if values { row } else { ExpectedRow::Inline(Vec::new()) };
                     ([prefix.clone(), key].concat(), row)
                 })
                 .collect()
@@ -132,7 +132,7 @@ proptest! {
         let near: Vec<_> = rows.keys().flat_map(|key| [cut(key), extended(key), key.clone()]).collect();
         for probe in probes.into_iter().chain(near) {
             let found = LeafImage::find_in(&raw, &probe).expect("its own bytes");
-            prop_assert_eq!(found, rows.get(&probe).map(Row::as_new), "{:?}", probe);
+            prop_assert_eq!(found, rows.get(&probe).map(ExpectedRow::as_new), "{:?}", probe);
         }
     }
 
@@ -237,26 +237,26 @@ fn demand_page_or_error(raw: &[u8]) -> bool {
 }
 
 fn small_pages() -> Vec<Vec<u8>> {
-    let inline = |text: &str| Row::Inline(text.as_bytes().to_vec());
-    let large = Row::Large(LargeRef::encode(300_000, &[address(1), address(2)]));
+    let inline = |text: &str| ExpectedRow::Inline(text.as_bytes().to_vec());
+    let large = ExpectedRow::Large(LargeRef::encode(300_000, &[address(1), address(2)]));
     let long = [b"apple".as_slice(), &[b'x'; 140]].concat();
     let leaves = [
-        Rows::new(),
-        Rows::from([(b"only".to_vec(), inline("one"))]),
-        Rows::from([
+        ExpectedRows::new(),
+        ExpectedRows::from([(b"only".to_vec(), inline("one"))]),
+        ExpectedRows::from([
             (b"apple".to_vec(), inline("1")),
             (b"apples".to_vec(), inline("")),
             (long, large),
             (b"april".to_vec(), inline(&"v".repeat(90))),
         ]),
         // Of one length, without values, and both.
-        Rows::from([
+        ExpectedRows::from([
             (b"ab".to_vec(), inline("1")),
             (b"ac".to_vec(), inline("")),
             (b"ba".to_vec(), inline("3")),
         ]),
-        Rows::from([(b"a".to_vec(), inline("")), (b"ab".to_vec(), inline(""))]),
-        Rows::from([
+        ExpectedRows::from([(b"a".to_vec(), inline("")), (b"ab".to_vec(), inline(""))]),
+        ExpectedRows::from([
             (b"tea".to_vec(), inline("")),
             (b"ten".to_vec(), inline("")),
             (b"toe".to_vec(), inline("")),
@@ -295,7 +295,7 @@ fn patched_pages_are_pages_or_errors() {
 /// Headers, and how long the rows behind them are, of small leaves.
 #[test]
 fn what_rows_have_in_common_is_not_in_the_rows() {
-    let inline = |text: &str| Row::Inline(text.as_bytes().to_vec());
+    let inline = |text: &str| ExpectedRow::Inline(text.as_bytes().to_vec());
     let cases = [
         (vec![], 0, 0),
         (vec![("a", "")], 0, 3),
@@ -307,7 +307,7 @@ fn what_rows_have_in_common_is_not_in_the_rows() {
         (vec![("a", "v"), ("bb", "")], 0, 3 + 2 + 3 + 2),
     ];
     for (rows, flags, bytes) in cases {
-        let rows: Rows = rows
+        let rows: ExpectedRows = rows
             .iter()
             .map(|(key, value)| (key.as_bytes().to_vec(), inline(value)))
             .collect();
@@ -330,8 +330,8 @@ fn leaves_of_version_1_are_read() {
     raw.extend_from_slice(b"leaf");
     // The keys are of one length, and every row says so; the first two values are empty.
     raw.extend_from_slice(&[0, 1, 0, b'a', 0, 1, 0, b'b', 0, 1, 4, b'c', b'v', b'w']);
-    let row = |key: &str, value: &str| (key.as_bytes().to_vec(), Row::Inline(value.as_bytes().to_vec()));
-    let rows = Rows::from([row("leafa", ""), row("leafb", ""), row("leafc", "vw")]);
+    let row = |key: &str, value: &str| (key.as_bytes().to_vec(), ExpectedRow::Inline(value.as_bytes().to_vec()));
+    let rows = ExpectedRows::from([row("leafa", ""), row("leafb", ""), row("leafc", "vw")]);
     assert_eq!(rows_of(&LeafImage::decode(&raw).unwrap()), rows);
     for (key, row) in &rows {
         assert_eq!(LeafImage::find_in(&raw, key), Ok(Some(row.as_new())));
@@ -384,7 +384,9 @@ fn a_leaf_of_one_row_of_the_longest_key() {
 
 #[test]
 fn splits_leave_rows_on_both_sides() {
-    let rows: Rows = (0..10u8).map(|key| (vec![key], Row::Inline(vec![0; 99]))).collect();
+    let rows: ExpectedRows = (0..10u8)
+        .map(|key| (vec![key], ExpectedRow::Inline(vec![0; 99])))
+        .collect();
     let image = image_of(&rows);
     assert_eq!(image.split_point(0), 1);
     assert_eq!(image.split_point(500), 5);

@@ -1,14 +1,14 @@
 //! Putting a salvaged store in the damaged one's place.
 //!
-//! Beside the store's directory `<d>`: `<d>.salvage` is being filled; `<d>.salvaged` is whole and waits to take the place;
-//! `<d>.damaged`, `<d>.damaged-2` and so on are what was replaced.
+//! Beside the store's directory `<d>`: `<d>.salvage` is being filled; `<d>.salvaged` is whole and waits to take the
+//! place; `<d>.damaged`, `<d>.damaged-2` and so on are what was replaced.
 //!
 //! 1. `<d>.salvage` is renamed to `<d>.salvaged`: from here on the result counts.
 //! 2. `<d>` is renamed to a free `<d>.damaged`.
 //! 3. `<d>.salvaged` is renamed to `<d>`.
 //!
-//! Each is made durable before the next. After a crash behind 1, opening goes on with 2 and 3; before it, the damaged store is
-//! where it was.
+//! Each is made durable before the next. After a crash behind 1, opening goes on with 2 and 3; before it, the damaged
+//! store is where it was.
 
 use engine::{EngineError, Result};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
 //! Finding leaves for ranges of keys whose pages cannot be read.
 //!
-//! A block says whose it is, where it was written and for which checkpoint; a leaf's rows say which keys it held. Whether anything
-//! still refers to it they do not say; the block store's map of used sectors does, where it can be read. Below a lost inner page
-//! exactly the leaves that the map marks are wanted. In the place of a lost leaf, or without a map, the newest are taken first, and
-//! none that overlaps one that was taken: an older image of a leaf that was split or written anew overlaps its successors. What
-//! remains in doubt without a map: a leaf of another time that lies wholly between two others, and two images of one checkpoint, of
-//! which the one further back in the file is taken.
+//! A block says whose it is, where it was written and for which checkpoint; a leaf's rows say which keys it held.
+//! Whether anything still refers to it they do not say; the block store's map of used sectors does, where it can be
+//! read. Below a lost inner page exactly the leaves that the map marks are wanted. In the place of a lost leaf, or
+//! without a map, the newest are taken first, and none that overlaps one that was taken: an older image of a leaf that
+//! was split or written anew overlaps its successors. What remains in doubt without a map: a leaf of another time that
+//! lies wholly between two others, and two images of one checkpoint, of which the one further back in the file is
+//! taken.
 
 use super::walk::Gap;
 use crate::page::LeafImage;
@@ -25,7 +26,7 @@ pub(super) struct FoundLeaf {
 
 /// What a pass over all files found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FoundLeaves {
     /// By the gap's owner and lowest key; by rising keys.
     leaves: HashMap<(u32, Vec<u8>), Vec<FoundLeaf>>,
     /// What there is of each owner, of any time.
@@ -40,7 +41,7 @@ pub(super) struct Seen {
     pub(super) newest: u64,
 }
 
-impl Found {
+impl FoundLeaves {
     /// Reads all files for the leaves of gaps, which do not overlap.
     pub(super) fn scan(reader: &SalvageReader, gaps: &[Gap]) -> Self {
         let mut by_owner: HashMap<u32, Vec<(&Gap, Vec<FoundLeaf>)>> = HashMap::new();

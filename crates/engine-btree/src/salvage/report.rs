@@ -13,8 +13,8 @@ pub struct LostRange {
     pub high: Option<Vec<u8>>,
     /// Level of the page: 0 for a leaf.
     pub level: u8,
-    /// Leaves found elsewhere in the files that held rows of the range. Below an inner page they are, as a rule, the very leaves that
-    /// the page listed; in the place of a leaf they are of another time.
+    /// Leaves found elsewhere in the files that held rows of the range. Below an inner page they are, as a rule, the
+    /// very leaves that the page listed; in the place of a leaf they are of another time.
     pub leaves_found: u64,
     /// The oldest checkpoint that one of them was written for.
     pub oldest_checkpoint: Option<u64>,
@@ -68,8 +68,8 @@ pub struct SalvageReport {
     pub directory_ranges: Vec<LostRange>,
     /// Rows of the table of tables that mean nothing.
     pub bad_directory_rows: u64,
-    /// Ids without a table of which leaves were found, and how many: dropped tables, or tables whose row is lost. Only looked for when
-    /// pages could not be read.
+    /// Ids without a table of which leaves were found, and how many: dropped tables, or tables whose row is lost. Only
+    /// looked for when pages could not be read.
     pub ownerless: Vec<(TableId, u64)>,
     /// Where the old files lie now.
     pub kept: PathBuf,

@@ -208,7 +208,8 @@ fn an_undamaged_store_stays_as_it_is() {
     assert_eq!(again.kept, PathBuf::from("/data.damaged-2"));
 }
 
-/// After one checkpoint there are no older images: a leaf's rows are lost, those of others and all below inner pages are there.
+/// After one checkpoint there are no older images: a leaf's rows are lost, those of others and all below inner pages
+/// are there.
 #[test]
 fn every_damaged_block_costs_its_own_rows_only() {
     let built = Built::new(1);
@@ -255,7 +256,8 @@ fn every_damaged_block_costs_its_own_rows_only() {
     );
 }
 
-/// After many checkpoints the files hold old images, too: outside of gaps nothing changes, inside only what was written once.
+/// After many checkpoints the files hold old images, too: outside of gaps nothing changes, inside only what was written
+/// once.
 #[test]
 fn old_images_fill_gaps_and_nothing_else() {
     let built = Built::new(6);

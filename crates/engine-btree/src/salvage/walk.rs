@@ -1,11 +1,12 @@
 //! Walking the trees of a damaged store.
 //!
-//! The walk knows the range of keys of each page from the separators above it. A page that cannot be read, or is not what the
-//! page above says, is a gap; nothing else is skipped. It goes the same way twice: first to learn the gaps, then for the rows.
+//! The walk knows the range of keys of each page from the separators above it. A page that cannot be read, or is not
+//! what the page above says, is a gap; nothing else is skipped. It goes the same way twice: first to learn the gaps,
+//! then for the rows.
 
-use super::find::{Found, FoundLeaf};
+use super::find::{FoundLeaf, FoundLeaves};
 use super::report::LostRange;
-use crate::checkpoint::RootAddress;
+use crate::directory::RootAddress;
 use crate::page::{CellValue, LARGE_CHUNK_BYTES, LargeRef, LeafImage, decode_inner};
 use blocks::{BlockKind, SalvageReader, VolumeId};
 use engine::{KEY_BYTES_MAX, TableId, VALUE_BYTES_MAX};
@@ -23,7 +24,7 @@ pub(super) enum Root {
 
 /// A tree of the damaged store.
 #[derive(Clone, Debug)]
-pub(super) struct Tree {
+pub(super) struct SalvagedTree {
     pub(super) owner: TableId,
     pub(super) volume: VolumeId,
     pub(super) root: Root,
@@ -31,12 +32,12 @@ pub(super) struct Tree {
 
 /// Keys from `low`, inclusive, to `high`, exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct KeySpan {
     pub(super) low: Vec<u8>,
     pub(super) high: Option<Vec<u8>>,
 }
 
-impl Span {
+impl KeySpan {
     fn all() -> Self {
         Self {
             low: Vec::new(),
@@ -55,30 +56,30 @@ impl Span {
 #[derive(Clone, Debug)]
 pub(super) struct Gap {
     pub(super) owner: TableId,
-    pub(super) span: Span,
+    pub(super) span: KeySpan,
     /// The page's.
     pub(super) level: u8,
 }
 
-enum Piece {
-    Leaf(LeafImage, Span),
+enum WalkPiece {
+    Leaf(LeafImage, KeySpan),
     Gap(Gap),
 }
 
 /// The pieces of a tree in the order of their keys.
-struct Walk<'s> {
+struct SalvageWalk<'s> {
     reader: &'s SalvageReader,
     owner: TableId,
     volume: VolumeId,
     /// What is to be visited, the next one last.
-    left: Vec<(RootAddress, Span)>,
+    left: Vec<(RootAddress, KeySpan)>,
     is_unknown: bool,
 }
 
-impl<'s> Walk<'s> {
-    fn new(reader: &'s SalvageReader, tree: &Tree) -> Self {
+impl<'s> SalvageWalk<'s> {
+    fn new(reader: &'s SalvageReader, tree: &SalvagedTree) -> Self {
         let left = match tree.root {
-            Root::At(root) => vec![(root, Span::all())],
+            Root::At(root) => vec![(root, KeySpan::all())],
             Root::NoRows | Root::Unknown => Vec::new(),
         };
         Self {
@@ -91,7 +92,7 @@ impl<'s> Walk<'s> {
     }
 
     /// Puts a page's children on the list; false when it cannot be read.
-    fn enter(&mut self, at: RootAddress, span: &Span) -> bool {
+    fn enter(&mut self, at: RootAddress, span: &KeySpan) -> bool {
         let read = self
             .reader
             .read(self.volume, &at.address, self.owner.0, BlockKind::Inner);
@@ -110,7 +111,7 @@ impl<'s> Walk<'s> {
                 .unwrap_or_else(|| span.low.clone());
             if high.as_ref().is_none_or(|high| low < *high) {
                 let level = at.level - 1;
-                let child = Span {
+                let child = KeySpan {
                     low: low.clone(),
                     high: high.replace(low),
                 };
@@ -121,13 +122,13 @@ impl<'s> Walk<'s> {
     }
 }
 
-impl Iterator for Walk<'_> {
-    type Item = Piece;
+impl Iterator for SalvageWalk<'_> {
+    type Item = WalkPiece;
 
-    fn next(&mut self) -> Option<Piece> {
-        let gap = |owner, span, level| Some(Piece::Gap(Gap { owner, span, level }));
+    fn next(&mut self) -> Option<WalkPiece> {
+        let gap = |owner, span, level| Some(WalkPiece::Gap(Gap { owner, span, level }));
         if std::mem::take(&mut self.is_unknown) {
-            return gap(self.owner, Span::all(), 1);
+            return gap(self.owner, KeySpan::all(), 1);
         }
         loop {
             let (at, span) = self.left.pop()?;
@@ -141,7 +142,7 @@ impl Iterator for Walk<'_> {
                 .reader
                 .read(self.volume, &at.address, self.owner.0, BlockKind::Leaf);
             return match read.ok().and_then(|raw| LeafImage::decode(&raw).ok()) {
-                Some(image) => Some(Piece::Leaf(image, span)),
+                Some(image) => Some(WalkPiece::Leaf(image, span)),
                 None => gap(self.owner, span, 0),
             };
         }
@@ -149,21 +150,21 @@ impl Iterator for Walk<'_> {
 }
 
 /// What of a tree cannot be read, by rising keys.
-pub(super) fn gaps(reader: &SalvageReader, tree: &Tree) -> Vec<Gap> {
-    let gaps = Walk::new(reader, tree).filter_map(|piece| match piece {
-        Piece::Leaf(..) => None,
-        Piece::Gap(gap) => Some(gap),
+pub(super) fn gaps(reader: &SalvageReader, tree: &SalvagedTree) -> Vec<Gap> {
+    let gaps = SalvageWalk::new(reader, tree).filter_map(|piece| match piece {
+        WalkPiece::Leaf(..) => None,
+        WalkPiece::Gap(gap) => Some(gap),
     });
     gaps.collect()
 }
 
 /// The rows of a tree by rising keys, gaps filled with what was found for them.
-pub(super) struct Rows<'s> {
+pub(super) struct SalvagedRows<'s> {
     reader: &'s SalvageReader,
     owner: TableId,
     volume: VolumeId,
-    walk: Walk<'s>,
-    found: &'s Found,
+    walk: SalvageWalk<'s>,
+    found: &'s FoundLeaves,
     /// Leaves that fill the gap at hand, and what of them lies in it.
     filling: VecDeque<(FoundLeaf, Gap)>,
     /// The checkpoint of the leaf at hand, when it was found in place of a leaf that cannot be read.
@@ -175,13 +176,13 @@ pub(super) struct Rows<'s> {
     pub(super) values_lost: u64,
 }
 
-impl<'s> Rows<'s> {
-    pub(super) fn new(reader: &'s SalvageReader, tree: &Tree, found: &'s Found) -> Self {
+impl<'s> SalvagedRows<'s> {
+    pub(super) fn new(reader: &'s SalvageReader, tree: &SalvagedTree, found: &'s FoundLeaves) -> Self {
         Self {
             reader,
             owner: tree.owner,
             volume: tree.volume,
-            walk: Walk::new(reader, tree),
+            walk: SalvageWalk::new(reader, tree),
             found,
             filling: VecDeque::new(),
             replaced: None,
@@ -216,12 +217,12 @@ impl<'s> Rows<'s> {
         }
         match self.walk.next() {
             None => false,
-            Some(Piece::Leaf(image, span)) => {
+            Some(WalkPiece::Leaf(image, span)) => {
                 let rows = span.rows_of(&image);
                 self.leaf = Some((image, rows));
                 true
             }
-            Some(Piece::Gap(gap)) => {
+            Some(WalkPiece::Gap(gap)) => {
                 let leaves = self.found.leaves_of(&gap);
                 self.ranges.push(LostRange {
                     low: gap.span.low.clone(),
@@ -247,7 +248,7 @@ impl<'s> Rows<'s> {
     }
 }
 
-impl Iterator for Rows<'_> {
+impl Iterator for SalvagedRows<'_> {
     type Item = (Vec<u8>, Vec<u8>);
 
     fn next(&mut self) -> Option<Self::Item> {

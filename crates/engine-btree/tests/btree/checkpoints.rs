@@ -1,5 +1,5 @@
-//! Every checkpoint is read from disk as a start after a crash would, beside everything that changes trees: rows with long keys,
-//! whose trees are high, range deletes, tables that come and go, write-back, and a cache far too small.
+//! Every checkpoint is read from disk as a start after a crash would, beside everything that changes trees: rows with
+//! long keys, whose trees are high, range deletes, tables that come and go, write-back, and a cache far too small.
 //!
 //! `TENON_CHECKPOINTS=n` goes on for so many.
 

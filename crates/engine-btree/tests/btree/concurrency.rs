@@ -1,7 +1,7 @@
 //! Readers, checkpoints, compaction and write-back beside a writer, in caches far too small.
 //!
-//! Each batch writes one number to a row of two tables and moves an amount between two rows of a third, so that every snapshot
-//! must find the pairs equal and the sum constant.
+//! Each batch writes one number to a row of two tables and moves an amount between two rows of a third, so that every
+//! snapshot must find the pairs equal and the sum constant.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 

@@ -1,5 +1,5 @@
-//! Crashes at every moment: after opening again, all tables are exactly what the model has at the recovered position, every
-//! page is whole, and no space is lost or used twice.
+//! Crashes at every moment: after opening again, all tables are exactly what the model has at the recovered position,
+//! every page is whole, and no space is lost or used twice.
 //!
 //! `TENON_SEED=n` repeats a run.
 

@@ -1,10 +1,10 @@
-//! Crashes while blocks move: collections with indexes that are filled, thinned out, compacted and filled again, stopped at
-//! every k-th operation of the file system.
+//! Crashes while blocks move: collections with indexes that are filled, thinned out, compacted and filled again,
+//! stopped at every k-th operation of the file system.
 //!
-//! A collection is a table of records and two indexes over their values, written by one batch each time. Whatever comes back
-//! after a crash, the indexes hold exactly the records' values, everything is as it was at the recovered position, no page is
-//! damaged and no space is used twice; and the same work goes on from there. `TENON_SEED=n` repeats a run, with
-//! `TENON_OPERATION=n` that crash alone.
+//! A collection is a table of records and two indexes over their values, written by one batch each time. Whatever comes
+//! back after a crash, the indexes hold exactly the records' values, everything is as it was at the recovered position,
+//! no page is damaged and no space is used twice; and the same work goes on from there. `TENON_SEED=n` repeats a run,
+//! with `TENON_OPERATION=n` that crash alone.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 

@@ -1,5 +1,5 @@
-//! Random operations against a model of all versions: snapshots at many positions, read whole and by ranges both ways, during
-//! checkpoints, evictions, compaction, backups and reopenings.
+//! Random operations against a model of all versions: snapshots at many positions, read whole and by ranges both ways,
+//! during checkpoints, evictions, compaction, backups and reopenings.
 //!
 //! `TENON_SEED=n` repeats a run; `TENON_STEPS=n` makes it longer.
 

@@ -1,8 +1,8 @@
 //! A stream of bytes as everything that can happen to an engine: its options, what is done in which order, and when the
 //! machine crashes or its disk is full. For the fuzz target `btree_operations` and for the test `operations`.
 //!
-//! What is compared, by `engine-soak`: every view with the model's state at its position, both ways and by ranges, after
-//! crashes too; copies of the disk; backups; every page and all space.
+//! What is compared, by `engine-soak`: every view with the model's state at its position, both ways and by ranges,
+//! after crashes too; copies of the disk; backups; every page and all space.
 
 use engine_soak::{Dice, Place, Plan, Run, Weights};
 

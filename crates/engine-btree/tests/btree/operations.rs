@@ -1,4 +1,5 @@
-//! Random streams of operations, crashes and full disks: what the fuzz target `btree_operations` runs, some of it in every test.
+//! Random streams of operations, crashes and full disks: what the fuzz target `btree_operations` runs, some of it in
+//! every test.
 //!
 //! A failure prints the shortest stream that proptest found; `PROPTEST_CASES=n` makes a run longer, and `TENON_SEED=n`
 //! repeats one whole run.

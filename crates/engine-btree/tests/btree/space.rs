@@ -319,8 +319,8 @@ fn large_values_move_under_readers() {
     assert!(after == before);
 }
 
-/// A segment with a large value whose key is too long for a label is not emptied. It must be used again, and the others emptied
-/// none the less.
+/// A segment with a large value whose key is too long for a label is not emptied. It must be used again, and the others
+/// emptied none the less.
 #[test]
 fn large_values_of_long_keys_stay_where_they_are_and_hold_nothing_else_up() {
     let mut store = Store::new(0);
@@ -448,8 +448,8 @@ fn a_crash_leaves_nothing_of_a_table_that_came_after_the_cut() {
     store.sound("at the end");
 }
 
-/// Rows of 60 bytes of value take 62 or 63 of a page. Leaves of 4 KiB would have 60 of them in 7.4 sectors; ones that end sooner have
-/// 56 in 7.
+/// Rows of 60 bytes of value take 62 or 63 of a page. Leaves of 4 KiB would have 60 of them in 7.4 sectors; ones that
+/// end sooner have 56 in 7.
 #[test]
 fn leaves_of_rows_in_order_fill_their_sectors() {
     const COUNT: u64 = 20_000;

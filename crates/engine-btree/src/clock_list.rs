@@ -10,40 +10,41 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-type Place = (Arc<Tree>, Arc<Leaf>);
+/// A leaf and its tree.
+pub(crate) type ClockEntry = (Arc<Tree>, Arc<Leaf>);
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Ring {
-    places: Mutex<VecDeque<Place>>,
+pub(crate) struct ClockList {
+    entries: Mutex<VecDeque<ClockEntry>>,
 }
 
-impl Ring {
+impl ClockList {
     pub(crate) fn push(&self, tree: Arc<Tree>, leaf: Arc<Leaf>) {
-        self.places.lock().push_back((tree, leaf));
+        self.entries.lock().push_back((tree, leaf));
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.lock().len()
+        self.entries.lock().len()
     }
 
-    /// Takes up to `count` cold leaves out; the caller clears `in_ring` or puts them back. Warm ones are passed over, each
-    /// getting colder. Fewer come when `looks_max` leaves were looked at: whoever writes or reads may wait for this lock, and the
-    /// next call goes on where this one ends.
-    pub(crate) fn take_cold(&self, count: usize, looks_max: usize) -> Vec<Place> {
-        let mut places = self.places.lock();
+    /// Takes up to `count` cold leaves out; the caller clears `in_clock` or puts them back. Warm ones are passed over,
+    /// each getting colder. Fewer come when `looks_max` leaves were looked at: whoever writes or reads may wait for
+    /// this lock, and the next call goes on where this one ends.
+    pub(crate) fn take_cold(&self, count: usize, looks_max: usize) -> Vec<ClockEntry> {
+        let mut entries = self.entries.lock();
         let mut cold = Vec::with_capacity(count);
-        for _ in 0..places.len().min(looks_max) {
+        for _ in 0..entries.len().min(looks_max) {
             if cold.len() == count {
                 break;
             }
-            let Some(place) = places.pop_front() else { break };
-            let warmth = place.1.warmth.load(Ordering::Relaxed);
-            if warmth == 0 || place.0.dead.load(Ordering::Relaxed) {
-                cold.push(place);
+            let Some(entry) = entries.pop_front() else { break };
+            let warmth = entry.1.warmth.load(Ordering::Relaxed);
+            if warmth == 0 || entry.0.dead.load(Ordering::Relaxed) {
+                cold.push(entry);
             } else {
-                place.1.warmth.store(warmth - 1, Ordering::Relaxed);
-                places.push_back(place);
+                entry.1.warmth.store(warmth - 1, Ordering::Relaxed);
+                entries.push_back(entry);
             }
         }
         cold
@@ -51,7 +52,7 @@ impl Ring {
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        self.places.lock().clear();
+        self.entries.lock().clear();
     }
 }
 
@@ -72,8 +73,10 @@ mod tests {
         };
         let tree = Arc::new(Tree::new(engine::TableId(1), shape, Child::Nothing));
         let leaves: Vec<Arc<Leaf>> = (0..COUNT).map(|_| Arc::new(Leaf::empty(Box::default()))).collect();
-        let ring = Ring::default();
-        leaves.iter().for_each(|leaf| ring.push(tree.clone(), leaf.clone()));
+        let clock_list = ClockList::default();
+        leaves
+            .iter()
+            .for_each(|leaf| clock_list.push(tree.clone(), leaf.clone()));
         let cold = || {
             leaves
                 .iter()
@@ -81,10 +84,10 @@ mod tests {
                 .count()
         };
         // Leaves are warm when they come.
-        assert_eq!((ring.take_cold(1, 100).len(), cold()), (0, 100));
+        assert_eq!((clock_list.take_cold(1, 100).len(), cold()), (0, 100));
         // The hand goes on, and comes round.
-        assert_eq!((ring.take_cold(1, COUNT - 100).len(), cold()), (0, COUNT));
-        assert_eq!(ring.take_cold(50, 100).len(), 50);
-        assert_eq!(ring.len(), COUNT - 50);
+        assert_eq!((clock_list.take_cold(1, COUNT - 100).len(), cold()), (0, COUNT));
+        assert_eq!(clock_list.take_cold(50, 100).len(), 50);
+        assert_eq!(clock_list.len(), COUNT - 50);
     }
 }

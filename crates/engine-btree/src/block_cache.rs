@@ -1,13 +1,14 @@
 //! Blocks of leaves that were read once, compressed as they lie on disk, in case they are wanted again soon.
 //!
-//! When memory is short, the first point read of a leaf on disk takes its row from the block and leaves the block here. A
-//! read *soon after*, while the block is among the youngest quarter, takes its row from there, too, and the third of them brings the
-//! leaf into memory and takes the block out: one operation often reads a leaf twice. A later read makes the block the youngest. So leaves that are read now and then do
-//! not drive out those that are read often, and more of them have room, because they are compressed. That is the queue `A1` of *2Q*
-//! (Johnson and Shasha, 1994), with the pages themselves in it, in the order of their last use.
+//! When memory is short, the first point read of a leaf on disk takes its row from the block and leaves the block here.
+//! A read *soon after*, while the block is among the youngest quarter, takes its row from there, too, and the third of
+//! them brings the leaf into memory and takes the block out: one operation often reads a leaf twice. A later read makes
+//! the block the youngest. So leaves that are read now and then do not drive out those that are read often, and more of
+//! them have room, because they are compressed. That is the queue `A1` of *2Q* (Johnson and Shasha, 1994), with the
+//! pages themselves in it, in the order of their last use.
 //!
-//! A block is asked for by its address, whose checksum tells it from whatever lay there before or comes later: what is here
-//! needs no care when blocks are given back. Whoever opens one checks it as if it came from disk.
+//! A block is asked for by its address, whose checksum tells it from whatever lay there before or comes later: what is
+//! here needs no care when blocks are given back. Whoever opens one checks it as if it came from disk.
 
 use crate::budget::{good_size, good_size_below};
 use blocks::{BlockAddr, VolumeId};
@@ -16,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Which block.
-pub(crate) type Place = (VolumeId, BlockAddr);
+pub(crate) type BlockKey = (VolumeId, BlockAddr);
 
 /// Reads count as soon after while a block is among the youngest of so many parts.
 const YOUNG_PART: u64 = 4;
@@ -27,17 +28,17 @@ const ENTRY_BYTES: usize = 96 + 48;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Kept {
-    state: Mutex<State>,
+pub(crate) struct BlockCache {
+    state: Mutex<BlockQueue>,
 }
 
 /// Invariant: `bytes` is the sum of [`Pieces::weight`] of all blocks.
 #[derive(Default)]
-struct State {
-    blocks: HashMap<Place, Block>,
-    /// Numbers and places in the order in which blocks were last used. Of one that was taken out, or used again, the number stays
-    /// behind.
-    order: VecDeque<(u64, Place)>,
+struct BlockQueue {
+    blocks: HashMap<BlockKey, Block>,
+    /// Numbers and keys in the order in which blocks were last used. Of one that was taken out, or used again, the
+    /// number stays behind.
+    order: VecDeque<(u64, BlockKey)>,
     next: u64,
     bytes: usize,
 }
@@ -49,8 +50,8 @@ struct Block {
     bytes: Arc<Pieces>,
 }
 
-/// The bytes of a block in two pieces of memory, the first as long as the allocator's sizes allow: in one piece a seventh of
-/// what it takes would be lost to rounding.
+/// The bytes of a block in two pieces of memory, the first as long as the allocator's sizes allow: in one piece a
+/// seventh of what it takes would be lost to rounding.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Pieces([Box<[u8]>; 2]);
 
@@ -72,7 +73,7 @@ impl Pieces {
 
 /// What a read finds here.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum BlockLookup {
     /// Nothing.
     Unknown,
     /// A block that is read often: it is worth a page.
@@ -81,46 +82,46 @@ pub(crate) enum Look {
     Warm(Arc<Pieces>),
 }
 
-impl Kept {
+impl BlockCache {
     /// A point read asks for a block.
-    pub(crate) fn look(&self, place: &Place) -> Look {
+    pub(crate) fn look_up(&self, key: &BlockKey) -> BlockLookup {
         let mut state = self.state.lock();
-        let State { blocks, next, .. } = &mut *state;
+        let BlockQueue { blocks, next, .. } = &mut *state;
         let young = blocks.len() as u64 / YOUNG_PART;
-        let Some(block) = blocks.get_mut(place) else {
-            return Look::Unknown;
+        let Some(block) = blocks.get_mut(key) else {
+            return BlockLookup::Unknown;
         };
         let bytes = block.bytes.clone();
         if *next - block.number > young {
             block.number = *next;
             block.reads = 0;
-            state.queue(*place);
-            return Look::Warm(bytes);
+            state.queue(*key);
+            return BlockLookup::Warm(bytes);
         }
         block.reads = block.reads.saturating_add(1);
         if block.reads < HOT_READS {
-            Look::Warm(bytes)
+            BlockLookup::Warm(bytes)
         } else {
-            Look::Hot
+            BlockLookup::Hot
         }
     }
 
     /// Takes a block out, and with it its [`Pieces::weight`].
-    pub(crate) fn take(&self, place: &Place) -> Option<Arc<Pieces>> {
+    pub(crate) fn take(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
         let mut state = self.state.lock();
-        let block = state.blocks.remove(place)?;
+        let block = state.blocks.remove(key)?;
         state.bytes -= block.bytes.weight();
         Some(block.bytes)
     }
 
     /// Puts a block in; those that came first go until all take at most `limit` bytes. Returns the change of bytes.
-    pub(crate) fn put(&self, place: Place, bytes: Arc<Pieces>, limit: usize) -> isize {
+    pub(crate) fn put(&self, key: BlockKey, bytes: Arc<Pieces>, limit: usize) -> isize {
         let mut state = self.state.lock();
         let bytes_before = state.bytes;
         let number = state.next;
         state.bytes += bytes.weight();
         if let Some(before) = state.blocks.insert(
-            place,
+            key,
             Block {
                 number,
                 reads: 0,
@@ -129,7 +130,7 @@ impl Kept {
         ) {
             state.bytes -= before.bytes.weight();
         }
-        state.queue(place);
+        state.queue(key);
         let gone = state.shrink(limit);
         let change = state.bytes as isize - bytes_before as isize;
         drop(state);
@@ -149,17 +150,17 @@ impl Kept {
     }
 }
 
-impl State {
+impl BlockQueue {
     /// Puts a block that has the next number at the end of the queue.
-    fn queue(&mut self, place: Place) {
-        let State {
+    fn queue(&mut self, key: BlockKey) {
+        let BlockQueue {
             blocks, order, next, ..
         } = self;
-        order.push_back((*next, place));
+        order.push_back((*next, key));
         *next += 1;
         // Numbers that stayed behind must not pile up where nothing ever has to go.
         if order.len() > 2 * blocks.len() + 64 {
-            order.retain(|(number, place)| blocks.get(place).is_some_and(|block| block.number == *number));
+            order.retain(|(number, key)| blocks.get(key).is_some_and(|block| block.number == *number));
         }
     }
 
@@ -167,10 +168,10 @@ impl State {
     fn shrink(&mut self, limit: usize) -> Vec<Block> {
         let mut gone = Vec::new();
         while self.bytes > limit
-            && let Some((number, place)) = self.order.pop_front()
+            && let Some((number, key)) = self.order.pop_front()
         {
-            if self.blocks.get(&place).is_some_and(|block| block.number == number)
-                && let Some(block) = self.blocks.remove(&place)
+            if self.blocks.get(&key).is_some_and(|block| block.number == number)
+                && let Some(block) = self.blocks.remove(&key)
             {
                 self.bytes -= block.bytes.weight();
                 gone.push(block);
@@ -184,7 +185,7 @@ impl State {
 mod tests {
     use super::*;
 
-    fn place(number: u32) -> Place {
+    fn key_of(number: u32) -> BlockKey {
         let mut bytes = [0; BlockAddr::ENCODED_BYTES];
         bytes[..4].copy_from_slice(&number.to_le_bytes());
         bytes[6] = 1;
@@ -207,58 +208,61 @@ mod tests {
 
     #[test]
     fn the_first_go_first_and_the_bytes_are_exact() {
-        let kept = Kept::default();
+        let cache = BlockCache::default();
         let each = block(1000).weight();
         let mut bytes = 0;
         for number in 0..10 {
-            bytes += kept.put(place(number), block(1000), 4 * each);
+            bytes += cache.put(key_of(number), block(1000), 4 * each);
         }
-        let is_here = |number: &u32| kept.state.lock().blocks.contains_key(&place(*number));
+        let is_here = |number: &u32| cache.state.lock().blocks.contains_key(&key_of(*number));
         let here = |range: std::ops::Range<u32>| range.filter(is_here).collect::<Vec<_>>();
         assert_eq!((here(0..10), bytes), (vec![6, 7, 8, 9], 4 * each as isize));
-        assert_eq!(kept.take(&place(7)), Some(block(1000)));
-        assert_eq!(kept.take(&place(7)), None);
+        assert_eq!(cache.take(&key_of(7)), Some(block(1000)));
+        assert_eq!(cache.take(&key_of(7)), None);
         bytes -= each as isize;
         // Put in once more they are the last to go; one in the place of another counts once.
-        bytes += kept.put(place(7), block(1000), 4 * each);
-        bytes += kept.put(place(6), block(500), 4 * each);
-        bytes += kept.trim(2 * each);
+        bytes += cache.put(key_of(7), block(1000), 4 * each);
+        bytes += cache.put(key_of(6), block(500), 4 * each);
+        bytes += cache.trim(2 * each);
         assert_eq!(here(0..10), vec![6, 7]);
         assert_eq!(bytes, (each + block(500).weight()) as isize);
-        bytes += kept.trim(0);
+        bytes += cache.trim(0);
         assert_eq!((here(0..10), bytes), (vec![], 0));
     }
 
     #[test]
     fn what_is_read_again_soon_is_hot_and_what_is_read_later_stays_longer() {
-        let kept = Kept::default();
+        let cache = BlockCache::default();
         let limit = 100 * block(1000).weight();
-        let put = |number: u32| kept.put(place(number), block(1000), limit);
+        let put = |number: u32| cache.put(key_of(number), block(1000), limit);
         (0..100).for_each(|number| {
             put(number);
         });
-        let warm = || Look::Warm(block(1000));
-        assert_eq!(kept.look(&place(100)), Look::Unknown);
+        let warm = || BlockLookup::Warm(block(1000));
+        assert_eq!(cache.look_up(&key_of(100)), BlockLookup::Unknown);
         for young in [99, 75] {
             // 25 of 100 are young.
-            assert_eq!([(); 3].map(|()| kept.look(&place(young))), [warm(), warm(), Look::Hot]);
+            assert_eq!(
+                [(); 3].map(|()| cache.look_up(&key_of(young))),
+                [warm(), warm(), BlockLookup::Hot]
+            );
         }
         // These become young only with the first read.
         assert_eq!(
-            [(); 4].map(|()| kept.look(&place(74))),
-            [warm(), warm(), warm(), Look::Hot]
+            [(); 4].map(|()| cache.look_up(&key_of(74))),
+            [warm(), warm(), warm(), BlockLookup::Hot]
         );
-        assert_eq!(kept.look(&place(0)), warm());
+        assert_eq!(cache.look_up(&key_of(0)), warm());
         // The next to go is the one that was used longest ago.
         put(100);
-        assert_eq!(kept.look(&place(1)), Look::Unknown);
-        assert_eq!([(); 2].map(|()| kept.look(&place(0))), [warm(), warm()]);
+        assert_eq!(cache.look_up(&key_of(1)), BlockLookup::Unknown);
+        assert_eq!([(); 2].map(|()| cache.look_up(&key_of(0))), [warm(), warm()]);
         (101..173).for_each(|number| {
             put(number);
         });
-        assert_eq!(kept.look(&place(73)), Look::Unknown);
+        assert_eq!(cache.look_up(&key_of(73)), BlockLookup::Unknown);
         assert_eq!(
-            [(); 3].map(|()| kept.look(&place(0))),
+            [(); 3].map(|()| cache.look_up(&key_of(0))),
             [warm(), warm(), warm()],
             "there still, and read anew"
         );
@@ -266,18 +270,18 @@ mod tests {
 
     #[test]
     fn numbers_of_blocks_that_were_taken_out_do_not_pile_up() {
-        let kept = Kept::default();
+        let cache = BlockCache::default();
         for number in 0..10_000 {
-            kept.put(place(number), block(10), usize::MAX);
-            assert!(kept.take(&place(number)).is_some());
+            cache.put(key_of(number), block(10), usize::MAX);
+            assert!(cache.take(&key_of(number)).is_some());
         }
-        assert!(kept.state.lock().order.len() < 200);
+        assert!(cache.state.lock().order.len() < 200);
         (0..200).for_each(|number| {
-            kept.put(place(number), block(10), usize::MAX);
+            cache.put(key_of(number), block(10), usize::MAX);
         });
         for number in 0..10_000 {
-            assert_ne!(kept.look(&place(number % 200)), Look::Unknown);
+            assert_ne!(cache.look_up(&key_of(number % 200)), BlockLookup::Unknown);
         }
-        assert!(kept.state.lock().order.len() < 500);
+        assert!(cache.state.lock().order.len() < 500);
     }
 }

@@ -1,15 +1,14 @@
 //! Reading the durable checkpoint as a start after a crash would: from its root down, nothing taken from memory.
 //!
-//! What is checked: every block that something refers to is there (checksum, place, owner and kind, which are in the address
-//! and the block's header), lies in one place of one tree only, and is recorded as used; nothing else is recorded as used; and
-//! pages hold keys of their own range.
+//! What is checked: every block that something refers to is there (checksum, place, owner and kind, which are in the
+//! address and the block's header), lies in one place of one tree only, and is recorded as used; nothing else is
+//! recorded as used; and pages hold keys of their own range.
 
-use crate::core::Core;
 use crate::directory::{self, DIRECTORY, decode_root};
 use crate::maintain::outside;
 use crate::page::{CellValue, LeafImage, PageDamage, decode_inner};
 use crate::tree::Child;
-use blocks::{BlockAddr, BlockKind, Near, ReadScratch, VolumeId};
+use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, VolumeId};
 use engine::{EngineError, ErrorKind, Result, TableId};
 
 /// A debug build reads every checkpoint of a store with no more bytes of blocks than this.
@@ -18,7 +17,7 @@ const CHECKED_BYTES_MAX: u64 = 64 << 10;
 
 /// What was read of the durable checkpoint so far.
 struct DurableWalk<'c> {
-    core: &'c Core,
+    store: &'c BlockStore,
     scratch: ReadScratch,
     /// The table that is being read.
     table: String,
@@ -30,63 +29,55 @@ struct DurableWalk<'c> {
     problems: Vec<String>,
 }
 
-impl Core {
-    /// A sentence for each thing wrong with the durable checkpoint. Waits for one that runs, and keeps the next from running.
-    pub(crate) fn check_durable(&self) -> Result<Vec<String>> {
-        let _no_checkpoint = self.checkpointing.lock();
-        self.read_durable()
+/// A sentence for each thing wrong with the durable checkpoint. No checkpoint may run meanwhile.
+pub(crate) fn check_durable(store: &BlockStore) -> Result<Vec<String>> {
+    let Some(root) = store.durable_root() else {
+        return Ok(Vec::new());
+    };
+    let mut walk = DurableWalk {
+        store,
+        scratch: ReadScratch::default(),
+        table: "the directory of tables".to_owned(),
+        owner: DIRECTORY,
+        volume: VolumeId::MAIN,
+        rows: Vec::new(),
+        blocks: Vec::new(),
+        problems: Vec::new(),
+    };
+    match decode_root(&root.root) {
+        Some(Child::OnDisk { address, level }) => walk.page(address, level, None, None)?,
+        Some(_) => {}
+        None => walk.problems.push("a root that cannot be".to_owned()),
     }
-
-    /// As [`Core::check_durable`], while `checkpointing` is held.
-    fn read_durable(&self) -> Result<Vec<String>> {
-        let Some(root) = self.store.durable_root() else {
-            return Ok(Vec::new());
+    for (id, row) in std::mem::take(&mut walk.rows) {
+        let Some(row) = directory::decode(&row) else {
+            walk.problems.push(format!("the directory's row of {id:?} cannot be"));
+            continue;
         };
-        let mut walk = DurableWalk {
-            core: self,
-            scratch: ReadScratch::default(),
-            table: "the directory of tables".to_owned(),
-            owner: DIRECTORY,
-            volume: VolumeId::MAIN,
-            rows: Vec::new(),
-            blocks: Vec::new(),
-            problems: Vec::new(),
-        };
-        match decode_root(&root.root) {
-            Some(Child::Stored { address, level }) => walk.page(address, level, None, None)?,
-            Some(_) => {}
-            None => walk.problems.push("a root that cannot be".to_owned()),
+        (walk.owner, walk.volume) = (id, row.volume);
+        walk.table = format!("{} ({id:?})", row.spec.name);
+        if let Some(root) = row.root {
+            walk.page(root.address, root.level, None, None)?;
         }
-        for (id, row) in std::mem::take(&mut walk.rows) {
-            let Some(row) = directory::decode(&row) else {
-                walk.problems.push(format!("the directory's row of {id:?} cannot be"));
-                continue;
-            };
-            (walk.owner, walk.volume) = (id, row.volume);
-            walk.table = format!("{} ({id:?})", row.spec.name);
-            if let Some(root) = row.root {
-                walk.page(root.address, root.level, None, None)?;
-            }
-        }
-        let DurableWalk {
-            blocks, mut problems, ..
-        } = walk;
-        problems.extend(self.store.verify_durable(blocks.into_iter()));
-        problems
-            .iter_mut()
-            .for_each(|problem| *problem = format!("checkpoint {}: {problem}", root.number));
-        Ok(problems)
     }
+    let DurableWalk {
+        blocks, mut problems, ..
+    } = walk;
+    problems.extend(store.verify_durable(blocks.into_iter()));
+    problems
+        .iter_mut()
+        .for_each(|problem| *problem = format!("checkpoint {}: {problem}", root.number));
+    Ok(problems)
+}
 
-    /// Panics when the checkpoint that has just become durable is not whole, in a debug build and a small store. A file that
-    /// cannot be read tells nothing.
-    #[cfg(debug_assertions)]
-    pub(crate) fn assert_durable_is_whole(&self) {
-        if self.store.stats().total.used_bytes <= CHECKED_BYTES_MAX
-            && let Ok(problems) = self.read_durable()
-        {
-            assert!(problems.is_empty(), "{problems:#?}");
-        }
+/// Panics when the checkpoint that has just become durable is not whole, in a debug build and a small store. A file
+/// that cannot be read tells nothing.
+#[cfg(debug_assertions)]
+pub(crate) fn assert_durable_is_whole(store: &BlockStore) {
+    if store.stats().total.used_bytes <= CHECKED_BYTES_MAX
+        && let Ok(problems) = check_durable(store)
+    {
+        assert!(problems.is_empty(), "{problems:#?}");
     }
 }
 
@@ -101,7 +92,6 @@ impl DurableWalk<'_> {
         self.blocks.push((self.volume, address));
         let (owner, scratch) = (self.owner.0, &mut self.scratch);
         let read = self
-            .core
             .store
             .read_with(self.volume, &address, owner, kind, Near::Others, scratch, take);
         let what = match read.map_err(EngineError::from) {

@@ -1,6 +1,6 @@
 //! Merging a leaf's delta into its base: the work behind splits, write-back and checkpoints.
 //!
-//! A fold brings the base to one position, `through`, and keeps in the new delta only
+//! A consolidation brings the base to one position, `through`, and keeps in the new delta only
 //! 1. versions above it, which the published position has not reached,
 //! 2. for each key that changed while a snapshot was open below its newest change, what those snapshots see (undo), and
 //! 3. values too large for a leaf that have no blocks of their own yet.
@@ -10,9 +10,9 @@
 use crate::delta::{Arena, Entry, Order};
 use crate::fill::Fill;
 use crate::large_values::LargeOwner;
-use crate::leaf::{Base, LeafView, SEQ_MAX};
+use crate::leaf::{Base, LeafView};
 use crate::page::{CellValue, KeyParts, LargeRef, LeafBuilder, LeafImage, NewValue, shortest_separator};
-use crate::version::{Change, Ground, Value, Version, chain_of, change_bytes, see_from, sum};
+use crate::version::{Change, Ground, SEQ_MAX, Value, Version, chain_of, change_bytes, see_from, sum};
 use engine::Seq;
 use rcu::Guard;
 use std::cell::RefCell;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 /// Retained entries of one piece, at most about: half of what a delta holds.
 const RETAINED_MAX: usize = crate::delta::WRITES_MAX / 2;
 
-/// What a fold shall do.
-pub(crate) struct FoldPlan<'a> {
+/// What a consolidation shall do.
+pub(crate) struct ConsolidationPlan<'a> {
     /// The base's new position.
     pub(crate) through: Seq,
     /// Positions of open snapshots, rising.
@@ -36,9 +36,9 @@ pub(crate) struct FoldPlan<'a> {
     pub(crate) appending: Option<&'a Fill>,
 }
 
-/// A leaf that a fold made.
+/// A leaf that a consolidation made.
 pub(crate) struct Piece {
-    /// Lowest key; `None` for the first piece, which begins where the folded leaf did.
+    /// Lowest key; `None` for the first piece, which begins where the consolidated leaf did.
     pub(crate) low: Option<Vec<u8>>,
     pub(crate) image: LeafImage,
     pub(crate) retained: Vec<Entry>,
@@ -51,12 +51,12 @@ pub(crate) struct Piece {
     pub(crate) undo_bytes: usize,
     /// The oldest change that is not in the image.
     pub(crate) valid_to: Seq,
-    /// Owners of large values whose cells the image holds: adopt them when the image is stored.
+    /// Owners of large values whose cells the image holds: tell them before anybody sees it.
     pub(crate) owners: Vec<Arc<LargeOwner>>,
 }
 
-/// The result of a fold.
-pub(crate) struct Folded {
+/// The result of a consolidation.
+pub(crate) struct Consolidated {
     pub(crate) pieces: Vec<Piece>,
     /// The newest change that went into the images; `ZERO` when none did.
     pub(crate) newest: Seq,
@@ -107,7 +107,7 @@ pub(crate) fn base_value(image: &LeafImage, row: usize) -> Value {
 /// Row bytes of a leaf with its newest changes, written or not. The base must be in memory.
 pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) -> usize {
     let image = match &view.base {
-        Base::Image(image) if view.hidden_from == SEQ_MAX => Some(image),
+        Base::Image(image) if view.range_tombstone == SEQ_MAX => Some(image),
         _ => None,
     };
     let mut total = image.map_or(0, LeafImage::row_bytes);
@@ -130,21 +130,21 @@ pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) 
     total
 }
 
-/// What `at` sees of a key whose versions from `head` on it may see: its value and since when it is so (`ZERO`: since before the base),
-/// and the version.
+/// What `at` sees of a key whose versions from `head` on it may see: its value and since when it is so (`ZERO`: since
+/// before the base), and the version.
 fn state_at<'v>(
     head: Option<&'v Version>,
     below: Option<&Value>,
-    hidden_from: Seq,
+    range_tombstone: Seq,
     at: Seq,
     guard: &'v Guard,
-) -> State<'v> {
+) -> Visible<'v> {
     let sight = see_from(head, at, guard);
     let newest = sight.seen.map_or(Seq::ZERO, |version| version.seq);
     let (ground, since) = match sight.ground {
         Ground::Value(value) => (Some(value.clone()), newest),
         Ground::Gone => (None, newest),
-        Ground::Base if at >= hidden_from => (None, newest.max(hidden_from)),
+        Ground::Base if at >= range_tombstone => (None, newest.max(range_tombstone)),
         Ground::Base => (below.cloned(), newest),
     };
     let value = match sight.added {
@@ -157,7 +157,7 @@ fn state_at<'v>(
             Some(Value::Inline(sum(before, amount)))
         }
     };
-    State {
+    Visible {
         value,
         since,
         seen: sight.seen,
@@ -165,25 +165,25 @@ fn state_at<'v>(
 }
 
 /// See [`state_at`].
-struct State<'v> {
+struct Visible<'v> {
     value: Option<Value>,
     since: Seq,
     seen: Option<&'v Version>,
 }
 
 /// Since when a base's large value is not there any more.
-fn gone_since(entry: Option<&Entry>, cell: &[u8], hidden_from: Seq, guard: &Guard) -> Seq {
+fn gone_since(entry: Option<&Entry>, cell: &[u8], range_tombstone: Seq, guard: &Guard) -> Seq {
     let mut gone = SEQ_MAX;
     let mut next = entry.and_then(|entry| entry.chain.head(guard));
     while let Some(version) = next {
-        if matches!(&version.change, Change::Put(Value::Large(kept, _)) if kept == cell) {
+        if matches!(&version.change, Change::Put(Value::Large(here, _)) if here == cell) {
             // The base's own version, and undo below it.
             return gone;
         }
         gone = version.seq;
         next = version.older(guard);
     }
-    gone.min(hidden_from)
+    gone.min(range_tombstone)
 }
 
 /// The value in memory of its own.
@@ -203,18 +203,18 @@ fn new_value(value: &Value) -> NewValue<'_> {
     }
 }
 
-/// Folds a leaf. The base must be in memory.
-pub(crate) fn fold(view: &LeafView, plan: &FoldPlan<'_>, guard: &Guard) -> Folded {
-    BUILDER.with(|builder| Folder::new(view, plan, &mut builder.borrow_mut(), guard).run())
+/// Consolidates a leaf. The base must be in memory.
+pub(crate) fn consolidate(view: &LeafView, plan: &ConsolidationPlan<'_>, guard: &Guard) -> Consolidated {
+    BUILDER.with(|builder| Consolidation::new(view, plan, &mut builder.borrow_mut(), guard).run())
 }
 
-struct Folder<'a> {
+struct Consolidation<'a> {
     view: &'a LeafView,
     image: Option<&'a LeafImage>,
-    plan: &'a FoldPlan<'a>,
+    plan: &'a ConsolidationPlan<'a>,
     builder: &'a mut LeafBuilder,
     guard: &'a Guard,
-    result: Folded,
+    result: Consolidated,
     /// Start of the piece being built.
     low: Option<Vec<u8>>,
     retained: Vec<Entry>,
@@ -226,12 +226,17 @@ struct Folder<'a> {
     owners: Vec<Arc<LargeOwner>>,
 }
 
-impl<'a> Folder<'a> {
-    fn new(view: &'a LeafView, plan: &'a FoldPlan<'a>, builder: &'a mut LeafBuilder, guard: &'a Guard) -> Self {
+impl<'a> Consolidation<'a> {
+    fn new(
+        view: &'a LeafView,
+        plan: &'a ConsolidationPlan<'a>,
+        builder: &'a mut LeafBuilder,
+        guard: &'a Guard,
+    ) -> Self {
         let image = match &view.base {
             Base::Empty => None,
             Base::Image(image) => Some(image),
-            Base::Stored(_) => unreachable!("a fold needs the base in memory"),
+            Base::OnDisk(_) => unreachable!("a consolidation needs the base in memory"),
         };
         Self {
             view,
@@ -239,7 +244,7 @@ impl<'a> Folder<'a> {
             plan,
             builder,
             guard,
-            result: Folded {
+            result: Consolidated {
                 pieces: Vec::new(),
                 newest: Seq::ZERO,
                 dropped_large: Vec::new(),
@@ -276,11 +281,11 @@ impl<'a> Folder<'a> {
         }
     }
 
-    fn run(mut self) -> Folded {
+    fn run(mut self) -> Consolidated {
         let piece_bytes = self.piece_bytes();
         let view = self.view;
         let image = self.image;
-        let hidden = view.hidden_from <= self.plan.through;
+        let is_deleted = view.range_tombstone <= self.plan.through;
         let mut last: Option<Merged<'_>> = None;
         for merged in merged(view, image) {
             let full =
@@ -293,7 +298,7 @@ impl<'a> Folder<'a> {
                 self.finish_piece(Some(low));
             }
             match (merged.row, merged.entry) {
-                (Some(row), None) if !hidden => {
+                (Some(row), None) if !is_deleted => {
                     let image = image.expect("the row is its");
                     self.builder.push_from(image, row);
                 }
@@ -301,14 +306,14 @@ impl<'a> Folder<'a> {
             }
             last = Some(merged);
         }
-        if view.hidden_from > self.plan.through {
-            self.valid_to = self.valid_to.min(view.hidden_from);
+        if view.range_tombstone > self.plan.through {
+            self.valid_to = self.valid_to.min(view.range_tombstone);
             self.result
                 .pieces
                 .iter_mut()
-                .for_each(|piece| piece.valid_to = piece.valid_to.min(view.hidden_from));
+                .for_each(|piece| piece.valid_to = piece.valid_to.min(view.range_tombstone));
         } else {
-            self.result.newest = self.result.newest.max(view.hidden_from);
+            self.result.newest = self.result.newest.max(view.range_tombstone);
         }
         self.finish_piece(None);
         self.result
@@ -323,33 +328,34 @@ impl<'a> Folder<'a> {
     }
 
     fn take(&mut self, row: Option<usize>, entry: Option<&'a Entry>) {
-        let (through, hidden_from) = (self.plan.through, self.view.hidden_from);
+        let (through, range_tombstone) = (self.plan.through, self.view.range_tombstone);
         let image = self.image;
         let below = row.map(|row| base_value(image.expect("the row is its"), row));
         let head = entry.and_then(|entry| entry.chain.head(self.guard));
-        let State { value, since, seen } = state_at(head, below.as_ref(), hidden_from, through, self.guard);
+        let Visible { value, since, seen } = state_at(head, below.as_ref(), range_tombstone, through, self.guard);
         self.result.newest = self.result.newest.max(since);
-        let mut kept: Vec<(Seq, Change)> = Vec::new();
+        let mut retained: Vec<(Seq, Change)> = Vec::new();
         let mut next = head;
         while let Some(version) = next
             && version.seq > through
         {
-            kept.push((version.seq, version.change.clone()));
+            retained.push((version.seq, version.change.clone()));
             self.valid_to = self.valid_to.min(version.seq);
             next = version.older(self.guard);
         }
-        // Additions above `through` count from what they stood on; now they stand on what is below them here, or on the new base.
+        // Additions above `through` count from what they stood on; now they stand on what is below them here, or on the
+        // new base.
         if let Some(Change::Add(in_base)) = seen.map(|version| &version.change) {
-            for (_, change) in kept.iter_mut().rev() {
+            for (_, change) in retained.iter_mut().rev() {
                 let Change::Add(amount) = change else { break };
                 *amount = amount.wrapping_sub(*in_base);
             }
         }
-        let above = kept.len();
-        let homeless = matches!(&value, Some(Value::Inline(bytes)) if bytes.len() >= self.plan.large_bytes_min);
+        let above = retained.len();
+        let without_blocks = matches!(&value, Some(Value::Inline(bytes)) if bytes.len() >= self.plan.large_bytes_min);
         let undo = self.plan.readers.first().is_some_and(|&oldest| oldest < since);
-        if undo || homeless {
-            kept.push((since, value.clone().map_or(Change::Delete, Change::Put)));
+        if undo || without_blocks {
+            retained.push((since, value.clone().map_or(Change::Delete, Change::Put)));
         }
         if undo {
             let (mut seen_since, mut from) = (since, seen);
@@ -358,32 +364,32 @@ impl<'a> Folder<'a> {
                     continue;
                 }
                 // Nothing above what a newer reader sees is seen from here on.
-                let state = state_at(from, below.as_ref(), hidden_from, reader, self.guard);
+                let state = state_at(from, below.as_ref(), range_tombstone, reader, self.guard);
                 debug_assert!(state.since <= reader, "a reader sees nothing newer than itself");
                 // A value of the base shares its image, which would stay in memory as a whole for it.
                 let value = match state.seen {
                     None => state.value.map(unshared),
                     Some(_) => state.value,
                 };
-                kept.push((state.since, value.map_or(Change::Delete, Change::Put)));
+                retained.push((state.since, value.map_or(Change::Delete, Change::Put)));
                 (seen_since, from) = (state.since, state.seen);
             }
             // Without a row in the new base, nobody need be told that there was none before.
-            while value.is_none() && kept.len() > above && matches!(kept.last(), Some((_, Change::Delete))) {
-                kept.pop();
+            while value.is_none() && retained.len() > above && matches!(retained.last(), Some((_, Change::Delete))) {
+                retained.pop();
             }
         }
         if let Some(Value::Large(cell, None)) = &below
             && !matches!(&value, Some(Value::Large(now, _)) if now == cell)
         {
-            let gone = gone_since(entry, cell, hidden_from, self.guard);
+            let gone = gone_since(entry, cell, range_tombstone, self.guard);
             self.result.dropped_large.push((cell.clone(), gone));
         }
         let key = match (entry, row) {
             (Some(entry), _) => KeyParts::from(&*entry.key),
             (None, row) => image.expect("the row is its").key(row.expect("of base or delta")),
         };
-        if homeless {
+        if without_blocks {
             // The image does not hold it yet.
             self.valid_to = self.valid_to.min(since);
         } else if let Some(value) = &value {
@@ -392,23 +398,24 @@ impl<'a> Folder<'a> {
             }
             self.builder.push(key, new_value(value));
         }
-        if !kept.is_empty() {
+        if !retained.is_empty() {
             let key = key.to_vec();
             self.retained_bytes +=
-                Entry::bytes(&key) + kept.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
-            self.retained_versions += kept.len();
-            if undo && kept.len() > above {
-                let bytes = kept[above..].iter().map(|(_, change)| change_bytes(change));
+                Entry::bytes(&key) + retained.iter().map(|(_, change)| change_bytes(change)).sum::<usize>();
+            self.retained_versions += retained.len();
+            if undo && retained.len() > above {
+                let bytes = retained[above..].iter().map(|(_, change)| change_bytes(change));
                 self.undo_bytes += bytes.sum::<usize>() + if above == 0 { Entry::bytes(&key) } else { 0 };
             }
             self.retained_rows += key.len();
             // What versions above `through` have will be a row, too: a batch of many rows must not make one huge leaf.
-            for (_, change) in &kept[..above] {
+            for (_, change) in &retained[..above] {
                 if let Change::Put(value) = change {
                     self.retained_rows += value.bytes().min(self.plan.large_bytes_min);
                 }
             }
-            self.retained.push(Entry::new(key.into(), chain_of(kept.into_iter())));
+            self.retained
+                .push(Entry::new(key.into(), chain_of(retained.into_iter())));
         }
     }
 
@@ -427,8 +434,8 @@ impl<'a> Folder<'a> {
     }
 }
 
-/// The view of a leaf after a fold: the image as base, the retained entries as delta.
-pub(crate) fn view_of(base: Base, hidden_from: Seq, retained: Vec<Entry>) -> LeafView {
+/// The view of a leaf after a consolidation: the image as base, the retained entries as delta.
+pub(crate) fn view_of(base: Base, range_tombstone: Seq, retained: Vec<Entry>) -> LeafView {
     let order = Order::ascending(retained.len());
     let arena = (!retained.is_empty()).then(|| {
         let arena = Arena::default();
@@ -439,27 +446,28 @@ pub(crate) fn view_of(base: Base, hidden_from: Seq, retained: Vec<Entry>) -> Lea
     });
     LeafView {
         base,
-        hidden_from,
+        range_tombstone,
         arena,
         order,
         retired: false,
     }
 }
 
-/// The image of a leaf as of `at`, for a checkpoint whose cut the base has passed: a snapshot at `at` is open, so that the
-/// delta has all it takes. The base must be in memory, and no value in it at `at` may be homeless (see [`homeless`]).
+/// The image of a leaf as of `at`, for a checkpoint whose position the base has passed: a snapshot at `at` is open, so
+/// that the delta has all it takes. The base must be in memory, and no value in it at `at` may be without_blocks (see
+/// [`without_blocks`]).
 pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> LeafImage {
     let image = match &view.base {
         Base::Empty => None,
         Base::Image(image) => Some(image),
-        Base::Stored(_) => unreachable!("the base is in memory"),
+        Base::OnDisk(_) => unreachable!("the base is in memory"),
     };
     BUILDER.with(|builder| {
         let builder = &mut *builder.borrow_mut();
         for merged in merged(view, image) {
             let below = merged.row.map(|row| base_value(image.expect("the row is its"), row));
             let head = merged.entry.and_then(|entry| entry.chain.head(guard));
-            let value = state_at(head, below.as_ref(), view.hidden_from, at, guard).value;
+            let value = state_at(head, below.as_ref(), view.range_tombstone, at, guard).value;
             let key = match (merged.entry, merged.row) {
                 (Some(entry), _) => KeyParts::from(&*entry.key),
                 (None, row) => image.expect("the row is its").key(row.expect("of base or delta")),
@@ -472,9 +480,9 @@ pub(crate) fn image_at(view: &LeafView, at: Seq, guard: &Guard) -> LeafImage {
     })
 }
 
-/// Keys, positions and bytes of the large values in the delta that have no blocks yet and that `at` sees. What only older
-/// snapshots see stays in memory.
-pub(crate) fn homeless(
+/// Keys, positions and bytes of the large values in the delta that have no blocks yet and that `at` sees. What only
+/// older snapshots see stays in memory.
+pub(crate) fn without_blocks(
     view: &LeafView,
     at: Seq,
     large_bytes_min: usize,

@@ -1,15 +1,15 @@
-//! Reading ahead: a walk that meets leaves on disk has a worker load those that come next, while it looks at what it has. The
-//! system is told earlier where they lie, so that the disk is asked for large pieces and works while leaves are decompressed.
+//! Reading ahead: a walk that meets leaves on disk has a worker load those that come next, while it looks at what it
+//! has. The system is told earlier where they lie, so that the disk is asked for large pieces and works while leaves
+//! are decompressed.
 //!
-//! The nodes to load stand in a queue: leaves in the order of the walk, and before them an inner node that is not in memory and
-//! has the leaves behind those. The worker takes from the front; the walk, when it comes to a leaf that is being loaded, takes one
-//! from the back instead of waiting, so that two processors read, check and decompress. It fills the queue again while it passes
-//! leaves that are loaded: an idle worker costs a switch of threads. A node in the queue is in nobody's way: who needs it first loads
-//! it.
+//! The nodes to load stand in a queue: leaves in the order of the walk, and before them an inner node that is not in
+//! memory and has the leaves behind those. The worker takes from the front; the walk, when it comes to a leaf that is
+//! being loaded, takes one from the back instead of waiting, so that two processors read, check and decompress. It
+//! fills the queue again while it passes leaves that are loaded: an idle worker costs a switch of threads. A node in
+//! the queue is in nobody's way: who needs it first loads it.
 
-use crate::core::{Core, Rows, is_stored_at};
+use crate::pages::{LoadRows, Pages, is_on_disk_at};
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree};
-use crate::workers::Class;
 use blocks::BlockAddr;
 use engine::{Direction, KeyRange, Result};
 use parking_lot::{Condvar, Mutex};
@@ -23,12 +23,13 @@ const MISSES_MIN: usize = 2;
 const WINDOW_MAX: usize = 32;
 /// Leaves whose stretch of the file the system is told of at once.
 const TOLD_LEAVES: usize = 128;
-/// Leaves in memory that a walk passes before it looks whether the queue has enough; more when all that come are in memory.
+/// Leaves in memory that a walk passes before it looks whether the queue has enough; more when all that come are in
+/// memory.
 const PASSED_MAX: usize = 8;
 
 /// What one walk reads ahead.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     /// Leaves that it met on disk and, since it reads ahead, that it came to.
     walked: usize,
     /// Leaves in memory since the queue was looked at.
@@ -37,13 +38,14 @@ pub(crate) struct Ahead {
     passing: usize,
     /// The last leaf of those that the system was told of.
     told: Option<BlockAddr>,
-    shared: Option<Arc<Shared>>,
+    queue: Option<Arc<LoadQueue>>,
 }
 
-struct Shared {
-    core: Weak<Core>,
+/// What a walk and the worker that reads ahead for it share.
+struct LoadQueue {
+    pages: Weak<Pages>,
     tree: Arc<Tree>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     loaded: Condvar,
 }
 
@@ -56,7 +58,7 @@ struct Node {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     waiting: VecDeque<Node>,
     loading: Vec<BlockAddr>,
     /// Sectors that the worker is to tell the system of.
@@ -67,10 +69,10 @@ struct State {
     over: bool,
 }
 
-impl Drop for Ahead {
+impl Drop for ReadAhead {
     fn drop(&mut self) {
-        if let Some(shared) = &self.shared {
-            let mut state = shared.state.lock();
+        if let Some(queue) = &self.queue {
+            let mut state = queue.state.lock();
             state.over = true;
             state.waiting.clear();
         }
@@ -78,34 +80,27 @@ impl Drop for Ahead {
 }
 
 /// Ends the loading of a node, also where it ends in a panic: the walk waits for it.
-struct Loading<'s> {
-    shared: &'s Shared,
+struct NodeLoad<'s> {
+    queue: &'s LoadQueue,
     address: BlockAddr,
 }
 
-impl Drop for Loading<'_> {
+impl Drop for NodeLoad<'_> {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.queue.state.lock();
         state.loading.retain(|loading| *loading != self.address);
-        self.shared.loaded.notify_all();
+        self.queue.loaded.notify_all();
     }
 }
 
-impl Shared {
-    /// Loads one node that is noted as being loaded. The error, if any, comes again to whoever needs it.
-    fn load(&self, core: &Core, node: &Node) {
-        let _loading = Loading {
-            shared: self,
+impl LoadQueue {
+    /// Loads one node that is noted as being loaded.
+    fn load(&self, pages: &Pages, node: &Node) {
+        let _load = NodeLoad {
+            queue: self,
             address: node.address,
         };
-        let _ = core.bring_in(
-            &self.tree,
-            Target::At(&node.key),
-            node.address,
-            node.level,
-            Rows::WantedInOrder,
-        );
-        core.counters.prefetched.add(1);
+        pages.read_ahead(&self.tree, &node.key, node.address, node.level);
     }
 
     /// A worker's part.
@@ -126,12 +121,12 @@ impl Shared {
                 };
                 (untold, next)
             };
-            match self.core.upgrade() {
-                Some(core) if core.check_running().is_ok() => {
+            match self.pages.upgrade() {
+                Some(pages) if pages.check_running().is_ok() => {
                     for sectors in untold {
-                        core.store.expect_read(self.tree.shape.volume, sectors);
+                        pages.expect_read(&self.tree, sectors);
                     }
-                    self.load(&core, &node);
+                    self.load(&pages, &node);
                 }
                 _ => {
                     let mut state = self.state.lock();
@@ -146,42 +141,43 @@ impl Shared {
     }
 }
 
-impl Ahead {
+impl ReadAhead {
     /// The walk has come to a leaf in memory: now and then it sees to it that the worker has something to do.
     #[inline]
-    pub(crate) fn pass(&mut self, core: &Core, tree: &Arc<Tree>, place: Place<'_, '_>, guard: &Guard) {
-        if self.shared.is_some() {
+    pub(crate) fn pass(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
+        if self.queue.is_some() {
             self.passed += 1;
             if self.passed >= self.passing {
-                self.plan(core, tree, place, guard);
+                self.plan(pages, tree, position, guard);
             }
         }
     }
 
-    /// The walk has come to a leaf on disk, or has passed some in memory: puts those on disk that come after it into the queue.
-    pub(crate) fn plan(&mut self, core: &Core, tree: &Arc<Tree>, place: Place<'_, '_>, guard: &Guard) {
+    /// The walk has come to a leaf on disk, or has passed some in memory: puts those on disk that come after it into
+    /// the queue.
+    pub(crate) fn plan(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
         self.walked += 1 + std::mem::take(&mut self.passed);
         self.passing = PASSED_MAX;
         // A window of leaves takes at most an eighth of the cache.
-        let room = core.budget.limit() as usize / 8 / tree.shape.leaf_bytes.max(1);
+        let room = pages.cache().budget().limit() as usize / 8 / tree.shape.leaf_bytes.max(1);
         let window = WINDOW_MAX.min(self.walked).min(room);
-        if self.walked < MISSES_MIN || window == 0 || core.workers.threads() == 0 {
+        if self.walked < MISSES_MIN || window == 0 || !pages.cache().has_workers() {
             return;
         }
-        let shared = self.shared.get_or_insert_with(|| {
-            Arc::new(Shared {
-                core: core.me.clone(),
+        let queue = self.queue.get_or_insert_with(|| {
+            Arc::new(LoadQueue {
+                pages: Arc::downgrade(pages),
                 tree: tree.clone(),
                 state: Mutex::default(),
                 loaded: Condvar::new(),
             })
         });
-        if shared.state.lock().waiting.len() > window / 2 {
+        if queue.state.lock().waiting.len() > window / 2 {
             return;
         }
         // The longer the walk, the further ahead: a short one reads little in vain.
         let tell = TOLD_LEAVES.min(4 * window);
-        let Coming { leaves, inner } = Coming::after(tree, place, tell, window, guard);
+        let Coming { leaves, inner } = Coming::after(tree, position, tell, window, guard);
         if leaves.is_empty() && inner.is_none() {
             self.passing = (tell / 2).max(PASSED_MAX);
             return;
@@ -190,14 +186,14 @@ impl Ahead {
             .told
             .and_then(|told| leaves.iter().position(|leaf| leaf.address == told));
         let told = told.map_or(0, |last| last + 1);
-        let mut state = shared.state.lock();
+        let mut state = queue.state.lock();
         if told < tell.div_ceil(2) && told < leaves.len() {
             state
                 .untold
                 .extend(stretches(leaves[told..].iter().map(|leaf| leaf.address)));
             self.told = leaves.last().map(|leaf| leaf.address);
         }
-        let known = |state: &State, address: BlockAddr| {
+        let known = |state: &QueueState, address: BlockAddr| {
             state.loading.contains(&address) || state.waiting.iter().any(|waiting| waiting.address == address)
         };
         for leaf in leaves.into_iter().take_while(|leaf| leaf.is_near) {
@@ -213,40 +209,47 @@ impl Ahead {
             state.waiting.push_front(inner);
         }
         if !state.at_work && !state.waiting.is_empty() {
-            let job = shared.clone();
-            state.at_work = core.workers.submit(Class::Urgent, move || job.work()).is_ok();
+            let job = queue.clone();
+            state.at_work = pages.read_ahead_soon(move || job.work());
         }
     }
 
-    /// Brings the leaf in that the walk needs now, or lets it look again: it may be in memory meanwhile, or have failed to load.
-    pub(crate) fn bring_in(&self, core: &Core, tree: &Arc<Tree>, target: Target<'_>, address: BlockAddr) -> Result<()> {
-        let Some(shared) = &self.shared else {
-            return core.bring_in(tree, target, address, 0, Rows::Wanted);
+    /// Brings the leaf in that the walk needs now, or lets it look again: it may be in memory meanwhile, or have failed
+    /// to load.
+    pub(crate) fn bring_in(
+        &self,
+        pages: &Arc<Pages>,
+        tree: &Arc<Tree>,
+        target: Target<'_>,
+        address: BlockAddr,
+    ) -> Result<()> {
+        let Some(queue) = &self.queue else {
+            return pages.bring_in(tree, target, address, 0, LoadRows::Wanted);
         };
-        let mut state = shared.state.lock();
+        let mut state = queue.state.lock();
         if !state.loading.contains(&address) {
             state.waiting.retain(|waiting| waiting.address != address);
             drop(state);
-            if !is_stored_at(tree.descend(target, 0, &rcu::pin()).child, address) {
+            if !is_on_disk_at(tree.descend(target, 0, &rcu::pin()).child, address) {
                 return Ok(());
             }
-            return core.bring_in(tree, target, address, 0, Rows::WantedInOrder);
+            return pages.bring_in(tree, target, address, 0, LoadRows::WantedInOrder);
         }
         match state.waiting.pop_back() {
             Some(other) => {
                 state.loading.push(other.address);
                 drop(state);
-                shared.load(core, &other);
+                queue.load(pages, &other);
             }
-            None => shared.loaded.wait(&mut state),
+            None => queue.loaded.wait(&mut state),
         }
         Ok(())
     }
 }
 
-/// Where a walk is.
+/// Where a walk has come to.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'w, 'g> {
+pub(crate) struct WalkPosition<'w, 'g> {
     /// The way to its leaf.
     pub(crate) descent: &'w Descent<'g>,
     pub(crate) direction: Direction,
@@ -313,9 +316,9 @@ pub(crate) fn is_past(fence: &[u8], direction: Direction, range: &KeyRange) -> b
 
 impl<'g> Coming<'g> {
     /// Of the `count` leaves behind that of `descent`; the first `near` are near.
-    fn after(tree: &'g Tree, place: Place<'_, 'g>, count: usize, near: usize, guard: &'g Guard) -> Self {
-        let mut coming = Self::up_to(tree, place, count, near, guard);
-        let inside = |leaf: &ComingLeaf<'_>| !leaf.is_past(place.direction, place.range);
+    fn after(tree: &'g Tree, position: WalkPosition<'_, 'g>, count: usize, near: usize, guard: &'g Guard) -> Self {
+        let mut coming = Self::up_to(tree, position, count, near, guard);
+        let inside = |leaf: &ComingLeaf<'_>| !leaf.is_past(position.direction, position.range);
         if coming.leaves.last().is_some_and(|last| !inside(last)) {
             coming.leaves.truncate(coming.leaves.partition_point(inside));
             coming.inner = None;
@@ -324,12 +327,12 @@ impl<'g> Coming<'g> {
     }
 
     /// The same, whether the walk comes there or not.
-    fn up_to(tree: &'g Tree, place: Place<'_, 'g>, count: usize, near: usize, guard: &'g Guard) -> Self {
-        let Place {
+    fn up_to(tree: &'g Tree, position: WalkPosition<'_, 'g>, count: usize, near: usize, guard: &'g Guard) -> Self {
+        let WalkPosition {
             descent,
             direction,
             range,
-        } = place;
+        } = position;
         let mut coming = Self::default();
         let Some((mut parent, index)) = descent.parent else {
             return coming;
@@ -348,7 +351,7 @@ impl<'g> Coming<'g> {
                     Direction::Reverse => indexes.next_back(),
                 }
             {
-                if let Child::Stored { address, level: 0 } = parent.children[index].load(guard) {
+                if let Child::OnDisk { address, level: 0 } = parent.children[index].load(guard) {
                     coming.leaves.push(ComingLeaf {
                         parent,
                         low: above.low,
@@ -378,7 +381,7 @@ impl<'g> Coming<'g> {
             above = tree.descend(target, 1, guard);
             match above.child {
                 Child::Inner(next) => (parent, indexes) = (next, 0..next.children.len()),
-                Child::Stored { address, level } => {
+                Child::OnDisk { address, level } => {
                     coming.inner = Some(Node {
                         key: above.low.map_or_else(Vec::new, Fence::to_vec),
                         address: *address,
@@ -427,7 +430,7 @@ mod tests {
     /// The address of a leaf, or of the inner node above it.
     fn stored(leaf: usize, level: u8) -> Child {
         let address = block(100 * leaf as u32 + u32::from(level) + 1, 1);
-        Child::Stored { address, level }
+        Child::OnDisk { address, level }
     }
 
     fn low(leaf: usize) -> Vec<u8> {
@@ -466,12 +469,12 @@ mod tests {
     fn coming(tree: &Tree, leaf: usize, direction: Direction, range: &KeyRange) -> (Vec<usize>, usize, Option<usize>) {
         let guard = rcu::pin();
         let key = low(leaf);
-        let place = Place {
+        let position = WalkPosition {
             descent: &tree.descend(Target::At(&key), 0, &guard),
             direction,
             range,
         };
-        let coming = Coming::after(tree, place, 15, 5, &guard);
+        let coming = Coming::after(tree, position, 15, 5, &guard);
         let number = |address: BlockAddr| (address.sector() / 100) as usize;
         let leaves = coming.leaves.iter().map(|leaf| {
             let number = number(leaf.address);
@@ -561,23 +564,23 @@ mod tests {
 
     #[test]
     fn a_panic_ends_the_loading() {
-        let shared = Shared {
-            core: Weak::new(),
+        let queue = LoadQueue {
+            pages: Weak::new(),
             tree: Arc::new(tree(0)),
             state: Mutex::default(),
             loaded: Condvar::new(),
         };
         let [lost, other] = [block(1, 1), block(2, 1)];
-        shared.state.lock().loading = vec![lost, other];
+        queue.state.lock().loading = vec![lost, other];
         let load = || {
-            let _loading = Loading {
-                shared: &shared,
+            let _load = NodeLoad {
+                queue: &queue,
                 address: lost,
             };
             panic!("in the middle");
         };
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(load)).is_err());
-        assert_eq!(shared.state.lock().loading, [other]);
+        assert_eq!(queue.state.lock().loading, [other]);
     }
 
     #[test]

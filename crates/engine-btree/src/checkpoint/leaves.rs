@@ -1,0 +1,119 @@
+//! Step 2: every leaf whose image is not good for the checkpoint's position.
+
+use super::{Run, UNIT_PAGES};
+use crate::leaf::Leaf;
+use crate::tables::Table;
+use crate::tree::Tree;
+use crate::write_back::{Need, PageWriter, Written};
+use engine::Result;
+use std::sync::Arc;
+
+/// Leaves of one tree that one worker writes.
+type Unit<'t> = (&'t Arc<Tree>, Vec<Arc<Leaf>>);
+
+impl Run<'_> {
+    /// Writes the leaves of these tables that are listed as dirty.
+    pub(super) fn write_dirty_leaves(&self, tables: &[&Arc<Table>]) -> Result<()> {
+        let mut units: Vec<Unit<'_>> = Vec::new();
+        let mut all: Vec<Unit<'_>> = Vec::new();
+        for table in tables {
+            let mut leaves = table.tree.take_dirty();
+            for leaf in &leaves {
+                leaf.state.lock().listed = false;
+            }
+            leaves.sort_unstable_by(|a, b| a.low.cmp(&b.low));
+            all.push((&table.tree, leaves.clone()));
+            let mut leaves = leaves.into_iter().peekable();
+            while leaves.peek().is_some() {
+                units.push((&table.tree, leaves.by_ref().take(UNIT_PAGES).collect()));
+            }
+        }
+        // Small trees share a writer: a page each for thousands of tables makes few long runs.
+        let mut groups: Vec<Vec<Unit<'_>>> = Vec::new();
+        let mut room = 0;
+        for unit in units {
+            if room < unit.1.len() || groups.is_empty() {
+                groups.push(Vec::new());
+                room = UNIT_PAGES;
+            }
+            room = room.saturating_sub(unit.1.len());
+            groups.last_mut().expect("just pushed").push(unit);
+        }
+        let result = self.parts.in_parallel(groups, |group| {
+            let mut writer = self.parts.write_back.writer();
+            for (tree, leaves) in group {
+                for leaf in leaves {
+                    if writer.write(tree, &leaf, Need::Checkpoint)? == Written::Busy {
+                        mark_place(tree, &leaf);
+                    }
+                }
+            }
+            writer.flush()
+        });
+        // Whatever has changes beyond what is on disk stays listed.
+        for (tree, leaves) in all {
+            for leaf in leaves {
+                let state = leaf.state.lock();
+                let is_dirty = !state.is_clean();
+                let retired = leaf.view.load(&rcu::pin()).retired;
+                drop(state);
+                if is_dirty && !retired {
+                    self.parts.catalog.list(tree, &leaf);
+                }
+            }
+        }
+        result
+    }
+
+    /// Writes leaves of one tree on the caller's thread.
+    pub(super) fn write_leaves(&self, tree: &Arc<Tree>, leaves: Vec<Arc<Leaf>>, need: Need) -> Result<()> {
+        let mut writer = self.parts.write_back.writer();
+        let mut leaves = leaves.into_iter();
+        while let Some(leaf) = leaves.next() {
+            leaf.state.lock().listed = false;
+            let written = match writer.write(tree, &leaf, need) {
+                Ok(written) => written,
+                Err(error) => {
+                    // Those that were not reached stay listed.
+                    self.parts.catalog.list(tree, &leaf);
+                    tree.dirty.lock().leaves.extend(leaves);
+                    return Err(error);
+                }
+            };
+            if written == Written::Busy {
+                mark_place(tree, &leaf);
+            }
+            let state = leaf.state.lock();
+            let is_dirty = !state.is_clean();
+            drop(state);
+            if written != Written::Retired && is_dirty {
+                self.parts.catalog.list(tree, &leaf);
+            }
+        }
+        writer.flush()
+    }
+
+    /// Writes leaves that the checkpoint lacks, and flushes.
+    pub(super) fn write_for_checkpoint(
+        &self,
+        tree: &Arc<Tree>,
+        leaves: &[Arc<Leaf>],
+        writer: &mut PageWriter<'_>,
+    ) -> Result<()> {
+        for leaf in leaves {
+            if writer.write(tree, leaf, Need::Checkpoint)? == Written::Busy {
+                // Another worker publishes it in a moment.
+                rcu::yield_now();
+            }
+        }
+        writer.flush()
+    }
+}
+
+/// Somebody else is writing a leaf: the inner nodes above it are looked at, which waits until that is done. What gets
+/// to disk may not be what the checkpoint needs.
+fn mark_place(tree: &Tree, leaf: &Leaf) {
+    let guard = rcu::pin();
+    let _structure = tree.structure.lock();
+    tree.mark_path(&leaf.low, &guard);
+}

@@ -1,0 +1,49 @@
+//! Counters for the engine's statistics: nothing reads them to decide anything.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter that many threads raise.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// What has happened since the engine was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) batches: Counter,
+    pub(crate) operations: Counter,
+    pub(crate) gets: Counter,
+    pub(crate) pages_read: Counter,
+    pub(crate) read_again: Counter,
+    pub(crate) pages_written: Counter,
+    pub(crate) pages_evicted: Counter,
+    pub(crate) inner_evicted: Counter,
+    pub(crate) consolidations: Counter,
+    pub(crate) splits: Counter,
+    pub(crate) merges: Counter,
+    pub(crate) blind_writes: Counter,
+    pub(crate) buffers_merged: Counter,
+    pub(crate) checkpoints: Counter,
+    pub(crate) checkpoint_ms: Counter,
+    pub(crate) checkpoint_ms_last: Counter,
+    pub(crate) delays: Counter,
+    pub(crate) delay_us: Counter,
+    pub(crate) prefetched: Counter,
+    pub(crate) snapshots: Counter,
+    pub(crate) relocated: Counter,
+    pub(crate) written_behind: Counter,
+    pub(crate) snapshots_ended: Counter,
+}

@@ -1,0 +1,83 @@
+//! Recurring background work: each kind is queued, or runs, at most once at a time.
+//!
+//! A job is made before what it works on, so that whoever finds that there is something to do need not know who does
+//! it.
+
+use crate::status::Status;
+use crate::workers::{Class, Workers};
+use engine::{ErrorKind, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+type Work = Box<dyn Fn() + Send + Sync>;
+
+/// One kind of work.
+pub(crate) struct Job {
+    class: Class,
+    is_under_way: AtomicBool,
+    /// Set once, at opening.
+    work: OnceLock<Work>,
+}
+
+impl Job {
+    pub(crate) fn new(class: Class) -> Arc<Self> {
+        Arc::new(Self {
+            class,
+            is_under_way: AtomicBool::new(false),
+            work: OnceLock::new(),
+        })
+    }
+
+    /// Says what to do: call `work` with `owner` as long as that lives; a queued job must not keep a closed engine
+    /// alive. An error stops the engine unless the disk is full.
+    pub(crate) fn set_work<T: Send + Sync + 'static>(
+        &self,
+        owner: &Arc<T>,
+        status: &Arc<Status>,
+        what: &'static str,
+        work: fn(&T) -> Result<()>,
+    ) {
+        let (owner, status): (Weak<T>, _) = (Arc::downgrade(owner), status.clone());
+        let work: Work = Box::new(move || {
+            if let Some(owner) = owner.upgrade()
+                && let Err(error) = work(&owner)
+                && !matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Closed)
+            {
+                status.stop(&format!("{what} failed: {error}"));
+            }
+        });
+        assert!(self.work.set(work).is_ok(), "the work of a job is set once");
+    }
+
+    /// Has a worker do the work unless that is under way already; with no threads the caller does it.
+    pub(crate) fn soon(self: &Arc<Self>, workers: &Workers) {
+        if self.is_under_way.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if workers.threads() == 0 {
+            return self.run();
+        }
+        let job = self.clone();
+        if workers.submit(self.class, move || job.run()).is_err() {
+            self.is_under_way.store(false, Ordering::Release);
+        }
+    }
+
+    fn run(&self) {
+        if let Some(work) = self.work.get() {
+            work();
+        }
+        self.is_under_way.store(false, Ordering::Release);
+    }
+
+    /// Whether it is queued or runs.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_under_way.load(Ordering::Acquire)
+    }
+
+    /// Keeps it from running.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) {
+        self.is_under_way.store(true, Ordering::Release);
+    }
+}

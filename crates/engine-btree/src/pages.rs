@@ -1,0 +1,527 @@
+//! Reading pages: a key of a snapshot, a leaf's rows, a page on the way, from memory or from disk.
+//!
+//! Who has this can bring pages in and drop what is on disk as it is; it cannot write or give back a block. It makes
+//! room for what comes in, as far as that needs no disk.
+//!
+//! A block is read outside of all locks and without a pin. Its address holds its checksum, so that a reader notices
+//! when the block was given back meanwhile and its place used for something else; then it looks again.
+
+use crate::block_cache::{BlockLookup, Pieces};
+use crate::cache::PageCache;
+use crate::counters::Counters;
+use crate::leaf::{Base, Found, Leaf, LeafView, with_added};
+use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
+use crate::running::RunningCheckpoint;
+use crate::status::Status;
+use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
+use crate::workers::{Class, Workers};
+use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
+use bytes::Bytes;
+use engine::{EngineError, Result, Seq};
+use rcu::Guard;
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Leaves that the hand of the CLOCK passes for one that a client gives up: the hottest are cold after four rounds.
+const LOOKS_OF_CLIENT: usize = 64;
+/// Leaves that one call of [`Pages::make_room`] looks at, at most.
+const ROOM_STEPS_MAX: usize = 64;
+
+thread_local! {
+    static SCRATCH: RefCell<ReadScratch> = RefCell::new(ReadScratch::default());
+}
+
+/// See the module.
+pub(crate) struct Pages {
+    store: Arc<BlockStore>,
+    cache: Arc<PageCache>,
+    running: Arc<RunningCheckpoint>,
+    workers: Arc<Workers>,
+    status: Arc<Status>,
+    counters: Arc<Counters>,
+    /// The store's, for errors.
+    directory: PathBuf,
+}
+
+impl Pages {
+    pub(crate) fn new(
+        store: Arc<BlockStore>,
+        cache: Arc<PageCache>,
+        running: Arc<RunningCheckpoint>,
+        workers: Arc<Workers>,
+        status: Arc<Status>,
+        counters: Arc<Counters>,
+        directory: PathBuf,
+    ) -> Self {
+        Self {
+            store,
+            cache,
+            running,
+            workers,
+            status,
+            counters,
+            directory,
+        }
+    }
+
+    pub(crate) fn cache(&self) -> &PageCache {
+        &self.cache
+    }
+
+    /// Has a worker read ahead by calling `job`; false when there is none to do so.
+    pub(crate) fn read_ahead_soon(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        self.workers.submit(Class::Urgent, job).is_ok()
+    }
+
+    /// Brings a page in before anybody has asked for it. The error, if any, comes again to whoever needs it.
+    pub(crate) fn read_ahead(&self, tree: &Arc<Tree>, key: &[u8], address: BlockAddr, level: u8) {
+        let _ = self.bring_in(tree, Target::At(key), address, level, LoadRows::WantedInOrder);
+        self.counters.prefetched.add(1);
+    }
+
+    /// An error when the engine was closed or has failed.
+    #[inline]
+    pub(crate) fn check_running(&self) -> Result<()> {
+        self.status.check_running()
+    }
+
+    /// Tells the system which sectors of a tree's volume will be read soon.
+    pub(crate) fn expect_read(&self, tree: &Tree, sectors: std::ops::Range<u64>) {
+        self.store.expect_read(tree.shape.volume, sectors);
+    }
+
+    /// An error that says that a block, or what refers to it, cannot be right; `address` where that is known.
+    pub(crate) fn corrupt(&self, address: Option<BlockAddr>, reason: String) -> EngineError {
+        EngineError::Corrupt {
+            path: self.directory.clone(),
+            offset: address.map_or(0, |address| address.sector() * blocks::SECTOR_BYTES as u64),
+            reason,
+        }
+    }
+
+    fn damaged(&self, address: BlockAddr, damage: PageDamage) -> EngineError {
+        self.corrupt(Some(address), damage.to_string())
+    }
+
+    /// What `take` makes of a block's raw bytes. It must not read a block itself.
+    fn read_block<T>(
+        &self,
+        tree: &Tree,
+        address: BlockAddr,
+        kind: BlockKind,
+        near: Near,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        debug_assert!(
+            !rcu::is_pinned(),
+            "what was replaced cannot be freed while a pinned thread reads"
+        );
+        self.counters.pages_read.add(1);
+        let (volume, owner) = (tree.shape.volume, tree.id.0);
+        SCRATCH
+            .with_borrow_mut(|scratch| self.store.read_with(volume, &address, owner, kind, near, scratch, take))
+            .map_err(EngineError::from)
+    }
+
+    /// A leaf's image from disk.
+    pub(crate) fn read_leaf(&self, tree: &Tree, address: BlockAddr, near: Near) -> Result<LeafImage> {
+        self.read_block(tree, address, BlockKind::Leaf, near, LeafImage::decode)?
+            .map_err(|damage| self.damaged(address, damage))
+    }
+
+    /// A leaf's image, from its compressed block where that is in memory, or from disk.
+    fn load_leaf(&self, tree: &Tree, address: BlockAddr, near: Near) -> Result<LeafImage> {
+        let volume = tree.shape.volume;
+        if let Some(block) = self.cache.take_block(&(volume, address)) {
+            let (owner, kind) = (tree.id.0, BlockKind::Leaf);
+            let opened = SCRATCH.with_borrow_mut(|scratch| {
+                self.store
+                    .open_with(volume, &address, owner, kind, block.get(), scratch, LeafImage::decode)
+            });
+            if let Ok(Ok(image)) = opened {
+                self.counters.read_again.add(1);
+                return Ok(image);
+            }
+        }
+        self.read_leaf(tree, address, near)
+    }
+
+    /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block stays there
+    /// compressed. `None` when the leaf shall come into memory: there is room, it was read a moment ago, or something
+    /// is wrong with its block, which loading it will tell.
+    fn look_up_in_block(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
+        let block_key = (tree.shape.volume, address);
+        let (owner, kind) = (tree.id.0, BlockKind::Leaf);
+        let budget = self.cache.budget();
+        if !budget.is_tight() || address.bytes() > budget.blocks_limit() / 64 {
+            return None;
+        }
+        let look = |raw: &[u8]| {
+            LeafImage::find_in(raw, key).map(|value| match value {
+                None => Found::Nothing,
+                Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
+                Some(NewValue::Large(large)) => Found::Large(Bytes::copy_from_slice(large.cell())),
+            })
+        };
+        match self.cache.look_up_block(&block_key) {
+            BlockLookup::Hot => return None,
+            BlockLookup::Warm(block) => {
+                self.counters.read_again.add(1);
+                return SCRATCH.with_borrow_mut(|scratch| {
+                    let opened = self
+                        .store
+                        .open_with(block_key.0, &address, owner, kind, block.get(), scratch, look);
+                    opened.ok()?.ok()
+                });
+            }
+            BlockLookup::Unknown => {}
+        }
+        debug_assert!(
+            !rcu::is_pinned(),
+            "what was replaced cannot be freed while a pinned thread reads"
+        );
+        self.make_room(None);
+        self.counters.pages_read.add(1);
+        let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
+            let read = self
+                .store
+                .read_with(block_key.0, &address, owner, kind, Near::Nothing, scratch, look);
+            let block = scratch.last_block(&address)?;
+            Some((read.ok()?.ok()?, Pieces::new(block)))
+        })?;
+        self.cache.put_block(block_key, block);
+        Some(found)
+    }
+
+    /// An inner node from disk.
+    pub(crate) fn read_inner(&self, tree: &Tree, address: BlockAddr, level: u8) -> Result<Inner> {
+        let page = self
+            .read_block(tree, address, BlockKind::Inner, Near::Nothing, decode_inner)?
+            .map_err(|damage| self.damaged(address, damage))?;
+        if page.level != level {
+            return Err(self.corrupt(Some(address), "an inner page of another level".to_owned()));
+        }
+        let mut children = Vec::with_capacity(page.children.len());
+        for address in page.children {
+            children.push(Child::OnDisk {
+                address,
+                level: level - 1,
+            });
+        }
+        Ok(Inner::loaded(level, page.separators, children, address))
+    }
+
+    /// The bytes of a large value.
+    pub(crate) fn read_large(&self, tree: &Tree, cell: &[u8]) -> Result<Bytes> {
+        let damaged = |reason: &str| self.corrupt(None, reason.to_owned());
+        let large = LargeRef::from_cell(cell).ok_or_else(|| damaged("a cell of a large value that cannot be"))?;
+        let mut value = Vec::with_capacity(large.total_bytes());
+        for address in large.addresses() {
+            let expected = (large.total_bytes() - value.len()).min(LARGE_CHUNK_BYTES);
+            let found = self.read_block(tree, address, BlockKind::Large, Near::Nothing, |chunk| {
+                if chunk.len() == expected {
+                    value.extend_from_slice(chunk);
+                }
+                chunk.len()
+            })?;
+            if found != expected {
+                return Err(damaged("a piece of a large value of another length"));
+            }
+        }
+        Ok(value.into())
+    }
+
+    /// Brings a child that a way down met on disk into memory. A leaf comes with its rows when `rows` says so;
+    /// otherwise as a place to write to.
+    pub(crate) fn bring_in(
+        &self,
+        tree: &Arc<Tree>,
+        target: Target<'_>,
+        address: BlockAddr,
+        level: u8,
+        rows: LoadRows,
+    ) -> Result<()> {
+        let _parent = {
+            let guard = rcu::pin();
+            let parent = tree.descend(target, level, &guard).parent;
+            parent.map(|(inner, _)| UsedInner::new(inner.clone()))
+        };
+        // Room first: made afterwards, it could be this page that has to go before anybody has looked at it.
+        self.make_room(None);
+        let is_there = || {
+            let guard = rcu::pin();
+            let _structure = tree.structure.lock();
+            is_on_disk_at(tree.descend(target, level, &guard).child, address)
+        };
+        let (inner, image, bytes) = if level > 0 {
+            let Some(inner) = read_what_is_there(|| self.read_inner(tree, address, level), is_there)? else {
+                return Ok(());
+            };
+            let bytes = inner.memory_bytes();
+            (Some(Child::Inner(Arc::new(inner))), None, bytes)
+        } else if rows != LoadRows::NotYet {
+            let near = if rows == LoadRows::Wanted {
+                Near::Nothing
+            } else {
+                Near::Others
+            };
+            let Some(image) = read_what_is_there(|| self.load_leaf(tree, address, near), is_there)? else {
+                return Ok(());
+            };
+            let bytes = image.memory_bytes();
+            (None, Some(image), bytes)
+        } else {
+            (None, None, 0)
+        };
+        let guard = rcu::pin();
+        let structure = tree.structure.lock();
+        let descent = tree.descend(target, level, &guard);
+        if !is_on_disk_at(descent.child, address) {
+            return Ok(());
+        }
+        if let Some(inner) = inner {
+            descent.cell.replace(inner, &guard);
+            self.cache.account_inner(tree, bytes as isize);
+            return Ok(());
+        }
+        let leaf = Arc::new(new_leaf(&descent, address, image));
+        self.cache.account(tree, (bytes + leaf.overhead_bytes()) as isize, 0);
+        descent.cell.replace(Child::Leaf(leaf.clone()), &guard);
+        drop(structure);
+        drop(guard);
+        self.cache.add_to_clock(tree, &leaf);
+        Ok(())
+    }
+
+    /// Gives a tree that has none its first leaf.
+    pub(crate) fn begin_tree(&self, tree: &Tree) {
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        if matches!(tree.root.load(&guard), Child::Nothing) {
+            let leaf = Arc::new(Leaf::empty(Box::default()));
+            self.cache.account(tree, leaf.overhead_bytes() as isize, 0);
+            tree.root.replace(Child::Leaf(leaf), &guard);
+        }
+    }
+
+    /// Brings a leaf's rows into memory.
+    pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
+        self.make_room(Some(leaf));
+        let is_base = |view: &LeafView| !view.retired && matches!(view.base, Base::OnDisk(now) if now == address);
+        let is_there = || {
+            let _state = leaf.state.lock();
+            is_base(leaf.view.load(&rcu::pin()))
+        };
+        let Some(image) = read_what_is_there(|| self.load_leaf(tree, address, Near::Nothing), is_there)? else {
+            return Ok(());
+        };
+        let guard = rcu::pin();
+        let state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        if !is_base(view) {
+            return Ok(());
+        }
+        self.cache.account(tree, image.memory_bytes() as isize, 0);
+        leaf.view.replace(view.with_base(Base::Image(image)), &guard);
+        drop(state);
+        drop(guard);
+        self.cache.add_to_clock(tree, leaf);
+        Ok(())
+    }
+
+    /// Before a page comes in: has room made, and makes it here when there is none left at all. Of the leaf for whose
+    /// rows the room is, not even its place is given up: whoever wants them would go down to it again and again when
+    /// nothing else can go.
+    pub(crate) fn make_room(&self, wanted: Option<&Leaf>) {
+        let budget = self.cache.budget();
+        self.cache.evict_soon();
+        self.cache.keep_replaced_few();
+        if budget.total() <= budget.limit() || !self.cache.has_workers() {
+            return;
+        }
+        for _ in 0..ROOM_STEPS_MAX {
+            // Those that were not cold are colder now.
+            for (tree, leaf) in self.cache.clock_list().take_cold(1, LOOKS_OF_CLIENT) {
+                self.cache.drop_base(&tree, &leaf);
+                let is_wanted = wanted.is_some_and(|wanted| std::ptr::eq(wanted, &*leaf));
+                if is_wanted || !self.unlink(&tree, &leaf) {
+                    self.cache.clock_list().push(tree, leaf);
+                }
+            }
+            if budget.total() <= budget.limit() {
+                break;
+            }
+        }
+        let beyond = budget.total().saturating_sub(budget.limit());
+        if beyond > 0 {
+            self.cache.trim_blocks(beyond);
+        }
+        // Not some time: that is the memory the page needs.
+        self.cache.free_replaced_now();
+    }
+
+    /// Takes a leaf out of memory when nothing of it is there any more but the place. True when it need not be looked
+    /// at again.
+    pub(crate) fn unlink(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) -> bool {
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        let mut state = leaf.state.lock();
+        let view = leaf.view.load(&guard);
+        if view.retired {
+            state.in_clock = false;
+            return true;
+        }
+        let Base::OnDisk(address) = view.base else { return false };
+        let position = self.running.get();
+        let is_idle =
+            view.has_no_delta() && state.is_clean() && state.writing.is_none() && state.dropped_large.is_empty();
+        // A running checkpoint finds the image that it needs at the leaf; on disk only if that is this one.
+        let is_settled =
+            position.is_none_or(|position| state.valid_from <= position.seq && !state.is_noted_for(position));
+        if !is_idle || !is_settled {
+            return false;
+        }
+        let descent = tree.descend(Target::At(&leaf.low), 0, &guard);
+        let is_it = matches!(descent.child, Child::Leaf(there) if Arc::ptr_eq(there, leaf));
+        if !is_it {
+            return false;
+        }
+        descent.cell.replace(Child::OnDisk { address, level: 0 }, &guard);
+        leaf.view.replace(LeafView::retired(), &guard);
+        state.in_clock = false;
+        self.cache
+            .account(tree, -(leaf.overhead_bytes() as isize), -(state.delta_bytes as isize));
+        true
+    }
+}
+
+/// Whether a child is on disk, there.
+pub(crate) fn is_on_disk_at(child: &Child, address: BlockAddr) -> bool {
+    matches!(child, Child::OnDisk { address: now, .. } if *now == address)
+}
+
+/// Reads a block outside of locks. Its place may be given back meanwhile and used for something else, which the
+/// checksum in the address tells: that is damage only when the address is still in use. `None` when it is not. A second
+/// time, as the block may have gone and come back to the very same place.
+fn read_what_is_there<T>(read: impl Fn() -> Result<T>, is_there: impl Fn() -> bool) -> Result<Option<T>> {
+    match read() {
+        Ok(page) => Ok(Some(page)),
+        Err(_) if !is_there() => Ok(None),
+        Err(_) => match read() {
+            Err(error) if is_there() => Err(error),
+            Err(_) => Ok(None),
+            Ok(page) => Ok(Some(page)),
+        },
+    }
+}
+
+/// Whether a leaf that comes into memory brings its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadRows {
+    Wanted,
+    /// As those of its neighbours, one after the other.
+    WantedInOrder,
+    NotYet,
+}
+
+fn new_leaf(descent: &Descent<'_>, address: BlockAddr, image: Option<LeafImage>) -> Leaf {
+    let low = descent.low.map_or_else(Vec::new, Fence::to_vec).into_boxed_slice();
+    match image {
+        None => Leaf::on_disk(low, address),
+        Some(image) => Leaf::with(low, Base::Image(image), Some(address)),
+    }
+}
+
+/// What a look for a key in memory comes to.
+pub(crate) enum Lookup {
+    Known(Option<Bytes>),
+    Missing(Missing),
+}
+
+/// What has to be read for a key.
+pub(crate) enum Missing {
+    /// A leaf's rows; the number, if any, counts on top of what they have.
+    Base(Arc<Leaf>, BlockAddr, Option<i64>),
+    /// A page on the way, and its level.
+    Child(BlockAddr, u8),
+    /// The large value of a cell.
+    Large(Bytes),
+}
+
+/// The value of a key as of `at`, as far as it is in memory.
+#[inline]
+pub(crate) fn look_up(tree: &Tree, key: &[u8], at: Seq, guard: &Guard) -> Lookup {
+    loop {
+        let descent = tree.descend(Target::At(key), 0, guard);
+        match descent.child {
+            Child::Leaf(leaf) => {
+                let view = leaf.view.load(guard);
+                if view.retired {
+                    continue;
+                }
+                leaf.warm();
+                return match view.get(key, at, guard) {
+                    Found::Inline(bytes) => Lookup::Known(Some(bytes)),
+                    Found::Nothing => Lookup::Known(None),
+                    Found::Large(cell) => Lookup::Missing(Missing::Large(cell)),
+                    Found::NotLoaded(address, added) => Lookup::Missing(Missing::Base(leaf.clone(), address, added)),
+                };
+            }
+            Child::OnDisk { address, level } => {
+                if let Some((parent, _)) = descent.parent {
+                    parent.warm();
+                }
+                return Lookup::Missing(Missing::Child(*address, *level));
+            }
+            Child::Nothing => return Lookup::Known(None),
+            Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+        }
+    }
+}
+
+impl Pages {
+    /// The value of a key as of `at`, when it, or the way to it, is on disk. The caller has a snapshot there, which
+    /// keeps the blocks of large values, and is not pinned: nothing that was replaced could be freed while the disk is
+    /// read.
+    pub(crate) fn get_from_disk(
+        &self,
+        tree: &Arc<Tree>,
+        key: &[u8],
+        at: Seq,
+        mut missing: Missing,
+    ) -> Result<Option<Bytes>> {
+        loop {
+            match missing {
+                Missing::Large(cell) => return self.read_large(tree, &cell).map(Some),
+                Missing::Base(leaf, address, added) => {
+                    if let Some(found) = self.look_up_in_block(tree, address, key) {
+                        return self.value_of(tree, with_added(found, added));
+                    }
+                    self.bring_base_in(tree, &leaf, address)?;
+                }
+                Missing::Child(address, level) => {
+                    if level == 0
+                        && let Some(found) = self.look_up_in_block(tree, address, key)
+                    {
+                        return self.value_of(tree, found);
+                    }
+                    self.bring_in(tree, Target::At(key), address, level, LoadRows::Wanted)?;
+                }
+            }
+            match look_up(tree, key, at, &rcu::pin()) {
+                Lookup::Known(value) => return Ok(value),
+                Lookup::Missing(next) => missing = next,
+            }
+        }
+    }
+
+    fn value_of(&self, tree: &Tree, found: Found) -> Result<Option<Bytes>> {
+        match found {
+            Found::Inline(bytes) => Ok(Some(bytes)),
+            Found::Nothing => Ok(None),
+            Found::Large(cell) => self.read_large(tree, &cell).map(Some),
+            Found::NotLoaded(..) => unreachable!("the base was looked at"),
+        }
+    }
+}

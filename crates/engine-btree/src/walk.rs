@@ -1,0 +1,356 @@
+//! A walk over a range of a tree.
+//!
+//! It remembers the key it has come to, not a place in a leaf: each fill walks down again, which costs little beside
+//! the rows it yields and leaves every leaf free to change in between.
+
+use crate::leaf::{Base, Found, LeafView, found_in, with_added};
+use crate::page::{CellValue, LeafImage};
+use crate::pages::{LoadRows, Pages};
+use crate::read_ahead::{ReadAhead, WalkPosition, is_past};
+use crate::tree::{Child, Fence, Target, Tree};
+use crate::version::{Ground, Value};
+use bytes::Bytes;
+use engine::{Direction, FillLimits, KeyRange, Result, Rows, Seq};
+use rcu::Guard;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Where a walk over a range goes on.
+enum Position {
+    At(Bound<Vec<u8>>),
+    Ended,
+}
+
+/// A walk over a range of a tree in one direction.
+pub(crate) struct Walk {
+    range: KeyRange,
+    direction: Direction,
+    position: Position,
+    ahead: ReadAhead,
+}
+
+impl Walk {
+    pub(crate) fn new(range: KeyRange, direction: Direction) -> Self {
+        let start = match direction {
+            Direction::Forward => range.start.clone(),
+            Direction::Reverse => range.end.clone(),
+        };
+        Self {
+            range,
+            direction,
+            position: Position::At(start),
+            ahead: ReadAhead::default(),
+        }
+    }
+
+    /// Goes on at the first row at or after `key` in the direction, inside the range.
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        let start = match self.direction {
+            Direction::Forward => match &self.range.start {
+                Bound::Included(start) if start.as_slice() >= key => self.range.start.clone(),
+                Bound::Excluded(start) if start.as_slice() >= key => self.range.start.clone(),
+                _ => Bound::Included(key.to_vec()),
+            },
+            Direction::Reverse => match &self.range.end {
+                Bound::Included(end) if end.as_slice() <= key => self.range.end.clone(),
+                Bound::Excluded(end) if end.as_slice() <= key => self.range.end.clone(),
+                _ => Bound::Included(key.to_vec()),
+            },
+        };
+        self.position = Position::At(start);
+    }
+
+    /// The key that the walk has come to; `None` at its start without a bound.
+    pub(crate) fn position_key(&self) -> Option<Vec<u8>> {
+        match &self.position {
+            Position::At(Bound::Included(key) | Bound::Excluded(key)) => Some(key.clone()),
+            _ => None,
+        }
+    }
+
+    /// Clears `rows` and fills them up to the limits.
+    pub(crate) fn fill(
+        &mut self,
+        pages: &Arc<Pages>,
+        tree: &Arc<Tree>,
+        at: Seq,
+        rows: &mut Rows,
+        limits: FillLimits,
+    ) -> Result<()> {
+        rows.clear();
+        while let Position::At(bound) = &self.position {
+            let bound = bound.clone();
+            let target = match (self.direction, &bound) {
+                (Direction::Forward, Bound::Unbounded) => Target::First,
+                (Direction::Forward, Bound::Included(key) | Bound::Excluded(key)) => Target::At(key),
+                (Direction::Reverse, Bound::Unbounded) => Target::Last,
+                (Direction::Reverse, Bound::Included(key)) => Target::At(key),
+                (Direction::Reverse, Bound::Excluded(key)) => Target::Before(key),
+            };
+            let guard = rcu::pin();
+            let descent = tree.descend(target, 0, &guard);
+            let here = WalkPosition {
+                descent: &descent,
+                direction: self.direction,
+                range: &self.range,
+            };
+            let leaf = match descent.child {
+                Child::Leaf(leaf) => {
+                    self.ahead.pass(pages, tree, here, &guard);
+                    leaf
+                }
+                Child::OnDisk { address, level } => {
+                    let (address, level) = (*address, *level);
+                    if level == 0 {
+                        self.ahead.plan(pages, tree, here, &guard);
+                        drop(guard);
+                        self.ahead.bring_in(pages, tree, target, address)?;
+                    } else {
+                        drop(guard);
+                        pages.bring_in(tree, target, address, level, LoadRows::Wanted)?;
+                    }
+                    continue;
+                }
+                Child::Nothing => {
+                    self.position = Position::Ended;
+                    break;
+                }
+                Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
+            };
+            let view = leaf.view.load(&guard);
+            if view.retired {
+                continue;
+            }
+            if let Err(address) = view.base_at(at) {
+                let leaf = leaf.clone();
+                drop(guard);
+                pages.bring_base_in(tree, &leaf, address)?;
+                continue;
+            }
+            match self.take_rows(view, &bound, at, rows, limits, &guard) {
+                None => {
+                    let fence = match self.direction {
+                        Direction::Forward => descent.high,
+                        Direction::Reverse => descent.low,
+                    };
+                    self.position = match (fence.map(Fence::to_vec), self.direction) {
+                        (None, _) => Position::Ended,
+                        (Some(fence), direction) if is_past(&fence, direction, &self.range) => Position::Ended,
+                        (Some(high), Direction::Forward) => Position::At(Bound::Included(high)),
+                        (Some(low), Direction::Reverse) => Position::At(Bound::Excluded(low)),
+                    };
+                }
+                Some(Stop::Limits) => {
+                    let last = rows.key(rows.len() - 1).to_vec();
+                    self.position = Position::At(Bound::Excluded(last));
+                }
+                Some(Stop::Large(key, cell)) => {
+                    // The snapshot keeps the value's blocks.
+                    drop(guard);
+                    let value = pages.read_large(tree, &cell)?;
+                    rows.push_shared(&key, value);
+                    // What comes next is in this leaf still: the walk goes on here unless the limits are reached.
+                    self.position = Position::At(Bound::Excluded(key));
+                }
+            }
+            if limits.are_reached_by(rows) && !rows.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes rows of one leaf from `position` on.
+    fn take_rows(
+        &self,
+        view: &LeafView,
+        position: &Bound<Vec<u8>>,
+        at: Seq,
+        rows: &mut Rows,
+        limits: FillLimits,
+        guard: &Guard,
+    ) -> Option<Stop> {
+        let image = match &view.base {
+            Base::Image(image) if at < view.range_tombstone => Some(image),
+            _ => None,
+        };
+        let span = Span::new(view, image, self.direction, position, &self.range);
+        match (view.order.len(), image) {
+            (0, None) => None,
+            (0, Some(image)) => take_base(image, span.rows, self.direction, rows, limits),
+            _ => take_merged(view, image, span, self.direction, at, rows, limits, guard),
+        }
+    }
+}
+
+/// Why a walk took no more rows of a leaf.
+enum Stop {
+    Limits,
+    /// A large value comes next: its key and cell.
+    Large(Vec<u8>, Bytes),
+}
+
+/// The rows and entries of a leaf that a walk may yet take.
+struct Span {
+    rows: std::ops::Range<usize>,
+    entries: std::ops::Range<usize>,
+}
+
+impl Span {
+    fn new(
+        view: &LeafView,
+        image: Option<&LeafImage>,
+        direction: Direction,
+        position: &Bound<Vec<u8>>,
+        range: &KeyRange,
+    ) -> Self {
+        let (start, end) = match direction {
+            Direction::Forward => (position, &range.end),
+            Direction::Reverse => (&range.start, position),
+        };
+        // First place at or after (or after) a key.
+        let row = |key: &[u8], past: bool| {
+            image.map_or(0, |image| match image.find(key) {
+                Ok(index) => index + usize::from(past),
+                Err(index) => index,
+            })
+        };
+        let entry = |key: &[u8], past: bool| match view.find(key) {
+            Ok(index) => index + usize::from(past),
+            Err(index) => index,
+        };
+        let rows = image.map_or(0, LeafImage::len);
+        let entries = view.order.len();
+        let (row_start, entry_start) = match start {
+            Bound::Unbounded => (0, 0),
+            Bound::Included(key) => (row(key, false), entry(key, false)),
+            Bound::Excluded(key) => (row(key, true), entry(key, true)),
+        };
+        let (row_end, entry_end) = match end {
+            Bound::Unbounded => (rows, entries),
+            Bound::Included(key) => (row(key, true), entry(key, true)),
+            Bound::Excluded(key) => (row(key, false), entry(key, false)),
+        };
+        Self {
+            rows: row_start..row_end.max(row_start),
+            entries: entry_start..entry_end.max(entry_start),
+        }
+    }
+}
+
+/// Rows of a leaf without a delta.
+fn take_base(
+    image: &LeafImage,
+    span: std::ops::Range<usize>,
+    direction: Direction,
+    rows: &mut Rows,
+    limits: FillLimits,
+) -> Option<Stop> {
+    if span.is_empty() {
+        return None;
+    }
+    let page = rows.add_page(image.data());
+    let mut take = |index: usize| {
+        let (key, value) = image.row(index);
+        match value {
+            CellValue::Inline(range) => {
+                rows.push_of_page([key.prefix, key.suffix], page, range);
+                limits.are_reached_by(rows).then_some(Stop::Limits)
+            }
+            CellValue::Large(large) => Some(Stop::Large(key.to_vec(), image.data().slice_ref(large.cell()))),
+        }
+    };
+    let stop = match direction {
+        Direction::Forward => span.into_iter().find_map(&mut take),
+        Direction::Reverse => span.rev().find_map(&mut take),
+    };
+    stop
+}
+
+/// Rows of a leaf's base and delta together.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one step of `take_rows`, split off for its length"
+)]
+fn take_merged(
+    view: &LeafView,
+    image: Option<&LeafImage>,
+    span: Span,
+    direction: Direction,
+    at: Seq,
+    rows: &mut Rows,
+    limits: FillLimits,
+    guard: &Guard,
+) -> Option<Stop> {
+    let page = image.map(|image| rows.add_page(image.data()));
+    let (mut row, mut row_end) = (span.rows.start, span.rows.end);
+    let (mut entry, mut entry_end) = (span.entries.start, span.entries.end);
+    while row < row_end || entry < entry_end {
+        let (next_row, next_entry) = match direction {
+            Direction::Forward => (row, entry),
+            Direction::Reverse => (row_end.wrapping_sub(1), entry_end.wrapping_sub(1)),
+        };
+        // Which comes first in the direction: the base's row, the entry, or both as one.
+        let order = if row == row_end {
+            std::cmp::Ordering::Greater
+        } else if entry == entry_end {
+            std::cmp::Ordering::Less
+        } else {
+            let order = image
+                .expect("it has rows")
+                .key(next_row)
+                .cmp(&view.entry(next_entry).key);
+            if direction == Direction::Forward {
+                order
+            } else {
+                order.reverse()
+            }
+        };
+        let has_row = order.is_le();
+        let has_entry = order.is_ge();
+        match direction {
+            Direction::Forward => {
+                row += usize::from(has_row);
+                entry += usize::from(has_entry);
+            }
+            Direction::Reverse => {
+                row_end -= usize::from(has_row);
+                entry_end -= usize::from(has_entry);
+            }
+        }
+        if !has_entry {
+            let image = image.expect("it has rows");
+            let (key, value) = image.row(next_row);
+            match value {
+                CellValue::Inline(range) => {
+                    rows.push_of_page([key.prefix, key.suffix], page.expect("with the image"), range)
+                }
+                CellValue::Large(large) => {
+                    return Some(Stop::Large(key.to_vec(), image.data().slice_ref(large.cell())));
+                }
+            }
+        } else {
+            let entry = view.entry(next_entry);
+            let sight = entry.chain.see(at, guard);
+            let ground = match sight.ground {
+                Ground::Gone => Found::Nothing,
+                Ground::Value(Value::Inline(bytes)) => Found::Inline(bytes.clone()),
+                Ground::Value(Value::Large(cell, _)) => Found::Large(cell.clone()),
+                Ground::Base if has_row => found_in(image.expect("it has rows"), next_row),
+                Ground::Base => Found::Nothing,
+            };
+            match with_added(ground, sight.added) {
+                Found::Nothing => continue,
+                Found::Inline(bytes) => rows.push_shared(&entry.key, bytes),
+                Found::Large(cell) => {
+                    return Some(Stop::Large(entry.key.to_vec(), cell));
+                }
+                Found::NotLoaded(..) => unreachable!("the base was looked at"),
+            }
+        }
+        if limits.are_reached_by(rows) {
+            return Some(Stop::Limits);
+        }
+    }
+    None
+}
