@@ -121,10 +121,18 @@ impl Loader {
         };
         let result = load.run(rows).and_then(|()| load.inner_levels());
         let ours: HashSet<BlockAddr> = load.appended.lock().iter().copied().collect();
+        // Between two checkpoints: the next one finds all of it.
+        let between = self.checkpointer.hold();
+        // One may have given the table's blocks back meanwhile, and looks for no more.
+        let result = result.and_then(|root| {
+            if tree.is_dead() {
+                Err(EngineError::NoSuchTable(id))
+            } else {
+                Ok(root)
+            }
+        });
         match result {
             Ok(root) => {
-                // Between two checkpoints: the next one finds all of it.
-                let _between = self.checkpointer.hold();
                 let guard = rcu::pin();
                 let _structure = tree.structure.lock();
                 if let Some(root) = root {
@@ -135,6 +143,7 @@ impl Loader {
                 Ok(load.rows)
             }
             Err(error) => {
+                drop(between);
                 // No checkpoint begins in between, and takes blocks for its own that are about to go.
                 let _no_beginning = self.loads.hold_off_beginning();
                 self.loads.end(tree.shape.volume, &ours);

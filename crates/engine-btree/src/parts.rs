@@ -44,6 +44,8 @@ pub(crate) struct Parts {
     _evictor: Arc<Evictor>,
     #[cfg(test)]
     pub(crate) mover: Arc<BlockMover>,
+    #[cfg(test)]
+    pub(crate) structure: Arc<Structure>,
 }
 
 impl Parts {
@@ -91,7 +93,7 @@ impl Parts {
             loads,
             upkeep: Upkeep::new(
                 &base,
-                structure,
+                structure.clone(),
                 consolidator.clone(),
                 checkpointer.clone(),
                 relocator.clone(),
@@ -104,6 +106,8 @@ impl Parts {
             base,
             #[cfg(test)]
             mover,
+            #[cfg(test)]
+            structure,
         })
     }
 

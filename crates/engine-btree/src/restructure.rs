@@ -150,7 +150,8 @@ impl Structure {
         let _structure = tree.structure.lock();
         let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
-        if view.retired {
+        // Of a table that has just gone nobody may find anything again, though the leaf does not know it yet.
+        if view.retired || tree.is_dead() {
             return Split::Retired;
         }
         if let Base::OnDisk(address) = view.base {
@@ -239,7 +240,7 @@ impl Structure {
             && view.order.len() == 0
             && state.writing.is_none()
             && state.dropped_large.is_empty();
-        if !is_empty || tree.is_still() || matches!(tree.root.load(&guard), Child::Leaf(_)) {
+        if !is_empty || tree.is_still() || tree.is_dead() || matches!(tree.root.load(&guard), Child::Leaf(_)) {
             return false;
         }
         let change = || tree.remove_child(&leaf.low, 0, &guard);
@@ -253,7 +254,7 @@ impl Structure {
     pub(crate) fn merge(&self, tree: &Arc<Tree>, left: &Arc<Leaf>, right: &Arc<Leaf>) -> bool {
         let guard = rcu::pin();
         let _structure = tree.structure.lock();
-        if tree.is_still() {
+        if tree.is_still() || tree.is_dead() {
             return false;
         }
         let mut going = vec![(left, left.state.lock()), (right, right.state.lock())];
@@ -366,4 +367,45 @@ fn children_of(leaves: &[Arc<Leaf>]) -> Children {
     let child = |leaf: &Arc<Leaf>| Child::Leaf(leaf.clone());
     let more = leaves[1..].iter().map(|leaf| (leaf.low.to_vec(), child(leaf)));
     (child(&leaves[0]), more.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{ROWS, Store};
+    use crate::options::BtreeOptions;
+
+    /// A worker was about to split a leaf when the table's root was taken out: the leaves that it made were the root of
+    /// a tree that nobody frees any more.
+    #[test]
+    fn a_leaf_of_a_table_that_has_gone_is_not_split() {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(0),
+            record_leaf_bytes: 64 << 10,
+            ..BtreeOptions::default()
+        });
+        for number in 0..100_u8 {
+            store.write(|batch| batch.put(ROWS, vec![number], vec![number; 500]));
+        }
+        let structure = &store.parts().structure;
+        let tree = store.tree(ROWS);
+        let small = Arc::new(Tree::new(
+            ROWS,
+            crate::tree::Shape {
+                leaf_bytes: 1000,
+                ..tree.shape
+            },
+            tree.root.load(&rcu::pin()).clone(),
+        ));
+        let leaf = small.leaf_in_memory(&[], &rcu::pin()).expect("the root");
+        small.dead.store(true, Ordering::Release);
+        small.root.replace(Child::Nothing, &rcu::pin());
+        assert!(matches!(structure.split(&small, &leaf, false), Split::Retired));
+        assert!(matches!(small.root.load(&rcu::pin()), Child::Nothing));
+        assert!(!structure.remove_if_empty(&small, &leaf));
+        // As long as it is there it is split.
+        small.dead.store(false, Ordering::Release);
+        small.root.replace(Child::Leaf(leaf.clone()), &rcu::pin());
+        assert!(matches!(structure.split(&small, &leaf, false), Split::Done(_)));
+    }
 }

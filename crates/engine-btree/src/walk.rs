@@ -260,11 +260,10 @@ fn take_base(
             CellValue::Large(large) => Some(Stop::Large(key.to_vec(), image.data().slice_ref(large.cell()))),
         }
     };
-    let stop = match direction {
+    match direction {
         Direction::Forward => span.into_iter().find_map(&mut take),
         Direction::Reverse => span.rev().find_map(&mut take),
-    };
-    stop
+    }
 }
 
 /// Rows of a leaf's base and delta together.
