@@ -1,9 +1,9 @@
 //! How one index serves a conjunction: which predicate bounds which field, what the bounds leave to be checked, and
 //! whether the scan comes in a wanted order.
 //!
-//! The rules for fields that hold arrays: two predicates on one such field may be satisfied by different elements, so only
-//! one of them bounds a scan; two fields below one array may take their values from different elements, so both are bound
-//! only when one `$elemMatch` on that very array holds both predicates.
+//! The rules for fields that hold arrays: two predicates on one such field may be satisfied by different elements, so
+//! only one of them bounds a scan; two fields below one array may take their values from different elements, so both
+//! are bound only when one `$elemMatch` on that very array holds both predicates.
 
 use super::encode::{everything, is_everything};
 use super::index_bounds::IndexBounds;
@@ -61,8 +61,11 @@ impl Access {
             })
             .collect();
         if index.sparse() && unbounded == Unbounded::Refuse {
+            // On the way to a dotted path there may be an array without documents: the path then leads nowhere, which
+            // "not null" is true of.
+            let says_of_all = |leaf: &Leaf| !leaf.scalar_only || !leaf.path.contains('.');
             let excludes_missing = |(_, leaf): &(usize, &Leaf)| {
-                !leaf.matches_missing && pattern.iter().any(|field| field.path() == leaf.path)
+                !leaf.matches_missing && says_of_all(leaf) && pattern.iter().any(|field| field.path() == leaf.path)
             };
             if !leaves.iter().any(excludes_missing) {
                 return None;

@@ -114,7 +114,7 @@ fn split(matcher: &Matcher, stage: &StageSpec) -> Option<(Vec<MatchExpr>, Vec<Ma
         } => changed.clone(),
         StageSpec::Unwind(unwind) => unwind
             .index()
-            .map(ToString::to_string)
+            .map(|path| replaced(&path.to_string()))
             .into_iter()
             .chain([unwind.path().to_string()])
             .collect(),

@@ -3,4 +3,5 @@
 mod cases;
 mod fixture;
 mod generate;
+mod paths;
 mod property;

@@ -431,6 +431,15 @@ fn a_match_stays_behind_what_changes_its_fields() {
             [] as [Document; 0]
         );
     }
+    // So does what stands in the way of the place of an element.
+    let stages = [
+        doc! {"$unwind": {"path": "$c", "includeArrayIndex": "a.x"}},
+        doc! {"$match": {"a.b": {"$ne": 1}}},
+    ];
+    let mut pipeline = parse(&stages).unwrap();
+    pipeline.optimize();
+    let found = drain(pipeline, &[doc! {"a": [{"b": 1}], "c": [7]}], &Memory::default()).unwrap();
+    assert_eq!(found, [doc! {"a": {"x": 0_i64}, "c": 7}]);
     // A scalar on the way becomes a document: {a: [1]} has a field a.b then, and no a.c.
     let stages = [doc! {"$addFields": {"a.b": 1}}, doc! {"$match": {"a.c": Bson::Null}}];
     let mut pipeline = parse(&stages).unwrap();
