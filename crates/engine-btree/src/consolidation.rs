@@ -113,6 +113,11 @@ pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) 
     let mut total = image.map_or(0, LeafImage::row_bytes);
     for at in 0..view.order.len() {
         let entry = view.entry(at);
+        let newest = entry.chain.head(guard).map(|version| &version.change);
+        if matches!(newest, Some(Change::AsBase)) {
+            // Its row is counted.
+            continue;
+        }
         let below = image.and_then(|image| image.find(&entry.key).ok().map(|row| image.row(row)));
         if let Some((key, value)) = below {
             let value = match value {
@@ -121,10 +126,10 @@ pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) 
             };
             total = total.saturating_sub(key.len() + value);
         }
-        total += match entry.chain.head(guard).map(|version| &version.change) {
+        total += match newest {
             Some(Change::Put(value)) => entry.key.len() + value.bytes().min(large_bytes_min),
             Some(Change::Add(_)) => entry.key.len() + size_of::<i64>(),
-            Some(Change::Delete) | None => 0,
+            Some(Change::Delete | Change::AsBase) | None => 0,
         };
     }
     total
@@ -161,6 +166,7 @@ fn state_at<'v>(
         value,
         since,
         seen: sight.seen,
+        is_base_row: sight.added.is_none() && matches!(sight.ground, Ground::Base),
     }
 }
 
@@ -169,6 +175,8 @@ struct Visible<'v> {
     value: Option<Value>,
     since: Seq,
     seen: Option<&'v Version>,
+    /// The value is the base's row, and shares its image.
+    is_base_row: bool,
 }
 
 /// Since when a base's large value is not there any more.
@@ -176,7 +184,12 @@ fn gone_since(entry: Option<&Entry>, cell: &[u8], range_tombstone: Seq, guard: &
     let mut gone = SEQ_MAX;
     let mut next = entry.and_then(|entry| entry.chain.head(guard));
     while let Some(version) = next {
-        if matches!(&version.change, Change::Put(Value::Large(here, _)) if here == cell) {
+        let is_base = match &version.change {
+            Change::AsBase => true,
+            Change::Put(Value::Large(here, _)) => here == cell,
+            _ => false,
+        };
+        if is_base {
             // The base's own version, and undo below it.
             return gone;
         }
@@ -332,7 +345,7 @@ impl<'a> Consolidation<'a> {
         let image = self.image;
         let below = row.map(|row| base_value(image.expect("the row is its"), row));
         let head = entry.and_then(|entry| entry.chain.head(self.guard));
-        let Visible { value, since, seen } = state_at(head, below.as_ref(), range_tombstone, through, self.guard);
+        let Visible { value, since, seen, .. } = state_at(head, below.as_ref(), range_tombstone, through, self.guard);
         self.result.newest = self.result.newest.max(since);
         let mut retained: Vec<(Seq, Change)> = Vec::new();
         let mut next = head;
@@ -355,7 +368,13 @@ impl<'a> Consolidation<'a> {
         let without_blocks = matches!(&value, Some(Value::Inline(bytes)) if bytes.len() >= self.plan.large_bytes_min);
         let undo = self.plan.readers.first().is_some_and(|&oldest| oldest < since);
         if undo || without_blocks {
-            retained.push((since, value.clone().map_or(Change::Delete, Change::Put)));
+            let newest = match &value {
+                None => Change::Delete,
+                Some(value) if without_blocks => Change::Put(value.clone()),
+                // The new base has it: a second copy would be history that nobody needs.
+                Some(_) => Change::AsBase,
+            };
+            retained.push((since, newest));
         }
         if undo {
             let (mut seen_since, mut from) = (since, seen);
@@ -367,9 +386,9 @@ impl<'a> Consolidation<'a> {
                 let state = state_at(from, below.as_ref(), range_tombstone, reader, self.guard);
                 debug_assert!(state.since <= reader, "a reader sees nothing newer than itself");
                 // A value of the base shares its image, which would stay in memory as a whole for it.
-                let value = match state.seen {
-                    None => state.value.map(unshared),
-                    Some(_) => state.value,
+                let value = match state.is_base_row {
+                    true => state.value.map(unshared),
+                    false => state.value,
                 };
                 retained.push((state.since, value.map_or(Change::Delete, Change::Put)));
                 (seen_since, from) = (state.since, state.seen);

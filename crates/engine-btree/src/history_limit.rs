@@ -141,6 +141,40 @@ mod tests {
         assert!(store.base().readers.history().take_leaves().is_empty());
     }
 
+    /// What newer snapshots see is in the leaf's base, and in the delta only that it is.
+    #[test]
+    fn a_row_that_comes_or_changes_beside_a_snapshot_is_in_memory_once() {
+        const VALUE_BYTES: u64 = 2000;
+        let mut store = store();
+        let write_all = |store: &mut Store, value: u8| {
+            for number in 0..COUNT {
+                let row = vec![value; VALUE_BYTES as usize];
+                store.write(|batch| batch.put(ROWS, number.to_be_bytes().to_vec(), row));
+            }
+        };
+        let consolidated = |store: &Store| {
+            store.parts().checkpoint(true).expect("a checkpoint");
+            store.base().readers.history().bytes()
+        };
+        let before = store.engine.snapshot().expect("a snapshot");
+        write_all(&mut store, 1);
+        let bytes = consolidated(&store);
+        let rows = u64::from(COUNT) * VALUE_BYTES;
+        assert!((1..rows / 4).contains(&bytes), "{bytes} for {rows} of rows that came");
+        let between = store.engine.snapshot().expect("a snapshot");
+        write_all(&mut store, 2);
+        let bytes = consolidated(&store);
+        assert!(
+            (rows..rows + rows / 2).contains(&bytes),
+            "{bytes} for {rows} of rows that changed"
+        );
+        let newest = store.engine.snapshot().expect("a snapshot");
+        assert_eq!(
+            [&before, &between, &newest].map(first),
+            [Ok(None), Ok(Some(1)), Ok(Some(2))]
+        );
+    }
+
     #[test]
     fn beyond_its_bound_the_oldest_snapshots_end() {
         let mut store = store();

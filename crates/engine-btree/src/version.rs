@@ -2,8 +2,10 @@
 //!
 //! Invariants:
 //! - `seq` falls strictly along the chain;
-//! - a chain that ends without an absolute change ([`Change::Put`] or [`Change::Delete`]) goes on in the leaf's base,
-//!   which then holds nothing newer than the chain's last version;
+//! - a chain that ends without an absolute change ([`Change::Put`], [`Change::Delete`] or [`Change::AsBase`]) goes on
+//!   in the leaf's base, which then holds nothing newer than the chain's last version;
+//! - [`Change::AsBase`] is no newer than the published position, so that no batch writes at its `Seq` again, and the
+//!   base has a row for the key as long as it stands in the chain;
 //! - the first version at or below a snapshot's `Seq`, or the base, is what that snapshot sees;
 //! - an addition in a chain ([`Change::Add`]) holds the sum of all since what it stands on, the nearest absolute change
 //!   below it or the base. So any version can leave a chain without a look at the others, but the absolute one that an
@@ -46,6 +48,9 @@ pub(crate) enum Change {
     Delete,
     /// Adds to what it stands on, see [`engine::Op::Add`] and the module.
     Add(i64),
+    /// From here on the key is as the leaf's base has it: what the versions below say is for older snapshots. Only a
+    /// consolidation writes this, together with that base.
+    AsBase,
 }
 
 /// A version in a chain.
@@ -136,6 +141,13 @@ impl Chain {
         let head = self.head.load(guard);
         debug_assert!(head.is_none_or(|head| head.seq <= seq), "versions come in order");
         let in_batch = head.filter(|head| head.seq == seq);
+        debug_assert!(
+            !matches!(
+                (&change, in_batch.map(|head| &head.change)),
+                (Change::Add(_), Some(Change::AsBase))
+            ),
+            "a batch comes after what is in a base"
+        );
         // A batch that writes a key twice: the later change wins, additions add up.
         let change = match (change, in_batch.or(head).map(|head| &head.change)) {
             (Change::Add(amount), Some(Change::Add(before))) => Change::Add(before.wrapping_add(amount)),
@@ -239,7 +251,7 @@ pub(crate) fn see_from<'g>(mut next: Option<&'g Version>, at: Seq, guard: &'g Gu
     };
     let added = match seen.change {
         Change::Add(sum) => Some(sum),
-        Change::Put(_) | Change::Delete => None,
+        Change::Put(_) | Change::Delete | Change::AsBase => None,
     };
     let mut under = Some(seen);
     let ground = loop {
@@ -247,7 +259,7 @@ pub(crate) fn see_from<'g>(mut next: Option<&'g Version>, at: Seq, guard: &'g Gu
             Some((_, Change::Put(value))) => break Ground::Value(value),
             Some((_, Change::Delete)) => break Ground::Gone,
             Some((version, Change::Add(_))) => under = version.older.load(guard),
-            None => break Ground::Base,
+            Some((_, Change::AsBase)) | None => break Ground::Base,
         }
     };
     Sight {
@@ -261,7 +273,7 @@ pub(crate) fn see_from<'g>(mut next: Option<&'g Version>, at: Seq, guard: &'g Gu
 pub(crate) fn change_bytes(change: &Change) -> usize {
     let value = match change {
         Change::Put(value) => crate::budget::good_size(value.bytes()),
-        Change::Delete | Change::Add(_) => 0,
+        Change::Delete | Change::Add(_) | Change::AsBase => 0,
     };
     value + crate::budget::good_size(size_of::<Version>())
 }
