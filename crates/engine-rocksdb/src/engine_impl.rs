@@ -1,15 +1,15 @@
 //! The engine: batches in, views out, and the durable mark.
 //!
-//! A view must stand exactly at a `Seq`, but RocksDB shows a batch the moment it is written. So before a batch is written
-//! the view of the position before it is taken, and it is what readers get until the batch's own position is announced.
-//! A view that nobody changed anything after is shared by all readers.
+//! A view must stand exactly at a `Seq`, but RocksDB shows a batch the moment it is written. Each batch has the mark in it, so
+//! a view that is taken while one is written reads there where it stands. One is taken only when somebody reads, and shared by
+//! all readers until the next batch is there; only a batch that changes which tables there are has the view before it taken.
 //!
 //! The log is durable before what it led to. RocksDB makes a memtable durable when it likes, so it is not left to it when a
 //! memtable ends: [`RocksEngine::end_memtable`] does that, when `apply` finds it full or a checkpoint wants it, with the log
 //! flushed to the last batch before. RocksDB's own bound lies far above (`options.rs`). What flushes at a moment of its own
 //! choice (a compaction of a range, a backup's checkpoint) runs under [`LogFirst`].
 //!
-//! Invariants: while a batch is being written `Current::view` is there. Everything in a memtable that has ended is in the
+//! Invariants: while a batch that changes the tables is being written `Current::view` is there. Everything in a memtable that has ended is in the
 //! durable log.
 
 use crate::backup;
@@ -19,7 +19,9 @@ use crate::layout::{
     FORMAT_VERSION, MARK_KEY, PREFIX_BYTES, TABLE_PREFIX, VERSION_KEY, check_table, decode_table, encode_spec, put_key,
     stored_range, table_key,
 };
+use crate::mark::{corrupt, read_mark};
 use crate::options::{self, Built, RocksOptions};
+use crate::pressure::Pressure;
 use crate::registry::Registry;
 use crate::stats;
 use crate::view::RocksSnapshot;
@@ -56,6 +58,7 @@ pub struct RocksEngine {
     writer: Mutex<Writer>,
     current: Mutex<Current>,
     write_ahead: WriteAheadRule,
+    pressure: Pressure,
     /// How many [`LogFirst`]s there are; changes with `writer` locked.
     log_first: AtomicUsize,
     /// It answers no more: after this failure, or because it was closed.
@@ -98,16 +101,28 @@ struct Dropped {
 struct Current {
     seq: Seq,
     registry: Arc<Registry>,
-    /// The view at `seq`, once somebody asked for it.
+    /// The view at `seq`, or at the end of the batch that is being written, once somebody asked for it.
     view: Option<Arc<RocksSnapshot>>,
+    /// A batch that ends here is being written, and changes no table: RocksDB may show it or not.
+    writing: Option<Seq>,
 }
 
 impl Current {
-    fn view(&mut self, db: &Arc<DB>) -> Arc<RocksSnapshot> {
-        let view = self
-            .view
-            .get_or_insert_with(|| Arc::new(RocksSnapshot::new(db, self.seq, Arc::clone(&self.registry))));
-        Arc::clone(view)
+    fn view(&mut self, db: &Arc<DB>, counters: &Counters) -> Result<Arc<RocksSnapshot>> {
+        if let Some(view) = &self.view {
+            return Ok(Arc::clone(view));
+        }
+        counters.views.fetch_add(1, Relaxed);
+        let mut view = RocksSnapshot::new(db, self.seq, Arc::clone(&self.registry));
+        if let Some(seq) = self.writing
+            && view.read_mark()? == seq
+        {
+            // The whole batch is in it, as no part of one ever is.
+            view = view.at_later(seq);
+        }
+        let view = Arc::new(view);
+        self.view = Some(Arc::clone(&view));
+        Ok(view)
     }
 }
 
@@ -116,6 +131,10 @@ struct Counters {
     batches: AtomicU64,
     operations: AtomicU64,
     checkpoints: AtomicU64,
+    /// Snapshots that RocksDB has taken.
+    views: AtomicU64,
+    /// Bytes of batches.
+    bytes: AtomicU64,
     /// Names files and directories that are in the making.
     names: AtomicU64,
     /// The durable mark as last read.
@@ -155,7 +174,9 @@ impl RocksEngine {
                 seq: mark,
                 registry,
                 view: None,
+                writing: None,
             }),
+            pressure: Pressure::default(),
             write_ahead: WriteAheadRule::default(),
             log_first: AtomicUsize::new(0),
             closed: OnceLock::new(),
@@ -192,19 +213,30 @@ impl RocksEngine {
         // A full disk ends the compaction or backup that wanted the log first, not the engine: the entry has its place in
         // the log, and the batch must follow it.
         let memtable_bytes = batch.size_in_bytes() + batch.len() * MEMTABLE_ROW_BYTES;
-        // The view of the position before, for readers while RocksDB writes.
-        drop(self.current.lock().view(&self.db));
-        self.db
-            .write_opt(batch, &self.write_options)
-            .map_err(rocks_error("apply"))?;
+        {
+            let mut current = self.current.lock();
+            if registry.is_some() {
+                // The view of the position before, for readers while RocksDB writes: with the tables of that position.
+                current.view(&self.db, &self.counters)?;
+            } else {
+                current.writing = Some(seq);
+            }
+        }
+        let written = self.db.write_opt(batch, &self.write_options);
+        let mut current = self.current.lock();
+        current.writing = None;
+        if let Err(error) = written {
+            return Err(rocks_error("apply")(error));
+        }
         writer.mark = seq;
         writer.memtable_bytes += memtable_bytes;
-        let mut current = self.current.lock();
+        self.counters.bytes.fetch_add(memtable_bytes as u64, Relaxed);
         current.seq = current.seq.max(seq);
         if let Some(registry) = registry {
             current.registry = Arc::new(registry);
         }
-        let outdated = current.view.take();
+        // One that was taken meanwhile and has the batch stays good.
+        let outdated = current.view.take_if(|view| view.seq() < seq);
         drop(current);
         drop(outdated);
         Ok(())
@@ -403,7 +435,7 @@ impl RocksEngine {
 
     /// Reads every row with its checksums, past the cache.
     fn verify(&self, table: Option<TableId>) -> Result<MaintenanceReport> {
-        let view = self.current.lock().view(&self.db);
+        let view = self.current.lock().view(&self.db, &self.counters)?;
         let tables: Vec<TableId> = match table {
             Some(table) => vec![table],
             None => view.registry().iter().map(|table| table.0).collect(),
@@ -468,7 +500,7 @@ impl Engine for RocksEngine {
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         self.check_open()?;
-        Ok(self.current.lock().view(&self.db))
+        Ok(self.current.lock().view(&self.db, &self.counters)?)
     }
 
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {
@@ -484,11 +516,20 @@ impl Engine for RocksEngine {
     /// Takes no notice: what old snapshots see stays in files, which grow.
     fn set_history_percent(&self, _percent: u32) {}
 
+    /// What RocksDB would have a writer wait inside the write, it waits here, with no lock held.
+    fn throttle(&self) -> bool {
+        let written = self.counters.bytes.load(Relaxed);
+        self.pressure.wait(&self.db, &*self.env.clock, written)
+    }
+
     fn publish(&self, seq: Seq) {
         let mut current = self.current.lock();
         if seq > current.seq {
             current.seq = seq;
-            current.view = current.view.as_ref().map(|view| Arc::new(view.at_later(seq)));
+            // One that has the batch being written stands later already.
+            if let Some(view) = current.view.as_ref().filter(|view| view.seq() < seq) {
+                current.view = Some(Arc::new(view.at_later(seq)));
+            }
         }
     }
 
@@ -549,6 +590,8 @@ impl Engine for RocksEngine {
         number("apply.operations", self.counters.operations.load(Relaxed));
         number("checkpoint.count", self.counters.checkpoints.load(Relaxed));
         number("checkpoint.durable_seq", self.read_durable().0);
+        number("snapshots.taken", self.counters.views.load(Relaxed));
+        number("write.waited_us", self.pressure.waited_us());
         number("tables.dropped_pending", self.writer.lock().dropped.len() as u64);
         number("cache.usage", self.built.cache.get_usage() as u64);
     }
@@ -631,16 +674,6 @@ fn check_version(db: &DB, write_options: &WriteOptions) -> Result<()> {
     })
 }
 
-fn read_mark(db: &DB, options: &ReadOptions) -> Result<Seq> {
-    match db.get_opt(MARK_KEY, options).map_err(rocks_error("read the mark"))? {
-        None => Ok(Seq::ZERO),
-        Some(mark) => match mark[..].try_into() {
-            Ok(mark) => Ok(Seq(u64::from_le_bytes(mark))),
-            Err(_) => Err(corrupt(db, format!("the durable mark has {} bytes, not 8", mark.len()))),
-        },
-    }
-}
-
 fn read_registry(db: &DB) -> Result<Registry> {
     let mut registry = Registry::default();
     let mut iterator = db.raw_iterator();
@@ -656,14 +689,6 @@ fn read_registry(db: &DB) -> Result<Registry> {
     }
     iterator.status().map_err(rocks_error("open"))?;
     Ok(registry)
-}
-
-fn corrupt(db: &DB, reason: String) -> EngineError {
-    EngineError::Corrupt {
-        path: db.path().to_owned(),
-        offset: 0,
-        reason,
-    }
 }
 
 fn table_of(op: &Op) -> TableId {

@@ -20,6 +20,8 @@ pub struct RocksOptions {
     pub bottommost_compression: Option<String>,
     /// Background threads for flushes and compactions.
     pub background_jobs_max: u32,
+    /// Table files that are kept open; `None`: all there are.
+    pub open_files_max: Option<u32>,
     /// RocksDB's own options, `name=value;name=value`, applied last. Those that the engine depends on are refused.
     pub config_string: String,
 }
@@ -31,6 +33,7 @@ impl Default for RocksOptions {
             compression: "snappy".into(),
             bottommost_compression: None,
             background_jobs_max: 2,
+            open_files_max: None,
             config_string: String::new(),
         }
     }
@@ -149,6 +152,8 @@ fn set_shape(options: &mut Options, choice: &RocksOptions, memtable_bytes: usize
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_level_zero_slowdown_writes_trigger(32);
     options.set_level_zero_stop_writes_trigger(64);
+    let open_files_max = choice.open_files_max.and_then(|files| i32::try_from(files).ok());
+    options.set_max_open_files(open_files_max.unwrap_or(-1));
     options.set_max_background_jobs(choice.background_jobs_max.max(2) as i32);
     options.set_bytes_per_sync(MIB);
     // A part of RocksDB's own bound, of which an eighth is used.

@@ -4,6 +4,7 @@ use crate::cursor::RocksCursor;
 use crate::error::rocks_error;
 use crate::estimate::RocksRange;
 use crate::layout::{PREFIX_BYTES, put_key, stored_key, stored_range};
+use crate::mark::read_mark;
 use crate::registry::Registry;
 use bytes::Bytes;
 use engine::{Cursor, Direction, Estimate, KeyRange, Result, Seq, Snapshot, TableId, estimate_by_sampling};
@@ -57,6 +58,11 @@ impl RocksSnapshot {
             seq,
             registry: Arc::clone(&self.registry),
         }
+    }
+
+    /// The mark in it: where the last batch that it shows ends.
+    pub(crate) fn read_mark(&self) -> Result<Seq> {
+        read_mark(self.pin.borrow_owner(), &self.pin.borrow_dependent().options)
     }
 
     pub(crate) fn registry(&self) -> &Registry {

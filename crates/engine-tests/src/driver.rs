@@ -141,8 +141,8 @@ impl Dice {
     }
 }
 
-/// The seeds a random test runs with: the one asked for, or `count` of them from the machine. Each is printed when its run
-/// begins, so that a failure can be replayed.
+/// The seeds a random test runs with: the one asked for, or `count` of them from the machine. Each is printed when its
+/// run begins, so that a failure can be replayed.
 pub(crate) fn for_seeds(test: &str, count: usize, run: impl Fn(u64)) {
     let asked = std::env::var("TENON_KIT_SEED")
         .ok()

@@ -1,7 +1,7 @@
 //! Disks that crash, fail, fill up and lie. For engines that do their input and output through `vfs`.
 //!
-//! The workload writes the same rows as `durability`, so that the state at any mark is known; every test ends by comparing
-//! with it.
+//! The workload writes the same rows as `durability`, so that the state at any mark is known; every test ends by
+//! comparing with it.
 
 use crate::driver::{Dice, Driver, expect_kind, for_seeds};
 use crate::durability::{expect_fold, write_up_to};

@@ -1,8 +1,9 @@
 //! The conformance kit every storage engine passes.
 //!
 //! An engine's crate writes a [`Fixture`] - how to get an empty place, open an engine on it, and crash it - and calls
-//! [`run_all`] from a test. One file per theme; one function per rule of the engine API; `CHECKLIST.md` beside the sources
-//! maps the list of behaviours to them. The kit knows no engine: where engines may differ it asks their `Capabilities`.
+//! [`run_all`] from a test. One file per theme; one function per rule of the engine API; `CHECKLIST.md` beside the
+//! sources maps the list of behaviours to them. The kit knows no engine: where engines may differ it asks their
+//! `Capabilities`.
 //!
 //! `TENON_KIT_ONLY=text` runs the tests whose names contain the text; `TENON_KIT_SEED=n` replays the random ones.
 
@@ -26,8 +27,10 @@ mod real_site;
 mod resources;
 mod snapshots;
 mod space;
+mod suite;
 mod write_ahead;
 
-pub use fixture::{Fixture, Site, run_all};
+pub use fixture::{Fixture, Site};
 pub use measure::measure;
 pub use real_site::RealSite;
+pub use suite::run_all;

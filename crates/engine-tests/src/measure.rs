@@ -1,10 +1,10 @@
 //! A small measurement of one engine by itself: one thread, rows of 1.1 KB, the calls the server makes most.
 //!
-//! What is measured is the calling thread's processor time: other work on the machine disturbs it little, and an engine's
-//! background threads are not in it.
+//! What is measured is the calling thread's processor time: other work on the machine disturbs it little, and an
+//! engine's background threads are not in it.
 //!
-//! For comparing two states of the code on one machine, not for comparing engines with each other on yours: that is what
-//! `tenon bench` is for.
+//! For comparing two states of the code on one machine, not for comparing engines with each other on yours: that is
+//! what `tenon bench` is for.
 
 use crate::driver::{Dice, OTHER, TABLE, key, spec};
 use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Maintenance, Rows, Seq, TableKind};

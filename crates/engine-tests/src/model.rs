@@ -1,8 +1,8 @@
 //! Random operations against an oracle: a map of rows for every position that was ever written.
 //!
 //! One run mixes writes to several tables, snapshots kept open, scans both ways, drops, checkpoints, maintenance, clean
-//! reopenings and crashes. After a crash the state must be the oracle's at exactly the recovered durable mark; the run goes
-//! on from there, as a replay would.
+//! reopenings and crashes. After a crash the state must be the oracle's at exactly the recovered durable mark; the run
+//! goes on from there, as a replay would.
 
 use crate::driver::{Dice, Driver, drain, for_seeds, key, open_cursor, spec};
 use crate::fixture::{Fixture, Site, tests};

@@ -1,8 +1,8 @@
 //! A site in a temporary directory of the machine's file system.
 //!
-//! A crash is emulated: the directory is copied as it stands while the engine still runs, and the copy is what is opened
-//! next. So whatever the engine holds in its own memory is lost; what it handed to the operating system is kept, synced or
-//! not. (Losing unsynced bytes as well takes the simulated file system, see `faults`.)
+//! A crash is emulated: the directory is copied as it stands while the engine still runs, and the copy is what is
+//! opened next. So whatever the engine holds in its own memory is lost; what it handed to the operating system is kept,
+//! synced or not. (Losing unsynced bytes as well takes the simulated file system, see `faults`.)
 
 #![allow(
     clippy::disallowed_methods,

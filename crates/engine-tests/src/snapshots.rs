@@ -111,7 +111,8 @@ fn a_snapshot_outlives_the_callers_handle_of_the_engine(fixture: &dyn Fixture) {
     assert_eq!(snapshot.get(TABLE, b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// With nothing allowed for history an engine ends snapshots that hold some, or keeps them whole; none ever shows anything else.
+/// With nothing allowed for history an engine ends snapshots that hold some, or keeps them whole; none ever shows
+/// anything else.
 fn a_snapshot_that_holds_too_much_is_ended_or_lasts(fixture: &dyn Fixture) {
     const ROWS: u64 = 500;
     const ROUNDS_MAX: u8 = 200;

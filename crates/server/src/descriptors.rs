@@ -7,6 +7,10 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// RocksDB takes no lower bound.
+#[cfg(any(test, feature = "rocksdb"))]
+const TABLE_FILES_MIN: u32 = 20;
+
 /// The limit of open files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptors {
@@ -36,6 +40,12 @@ impl Descriptors {
         u32::try_from(most).map_or(configured, |most| most.min(configured))
     }
 
+    /// Table files that RocksDB may keep open: half of what connections leave. It opens what it needs again.
+    #[cfg(any(test, feature = "rocksdb"))]
+    pub fn table_files_max(self) -> u32 {
+        u32::try_from(self.limit / 10).unwrap_or(u32::MAX).max(TABLE_FILES_MIN)
+    }
+
     /// A connection whose descriptor has this number or a higher one is refused.
     pub fn connection_number_max(self) -> i32 {
         let most = self.limit - self.limit / 10;
@@ -52,10 +62,13 @@ mod tests {
         let few = Descriptors { limit: 200 };
         assert_eq!((few.connections_max(65_536), few.connection_number_max()), (160, 180));
         assert_eq!(few.connections_max(100), 100);
+        assert_eq!(few.table_files_max(), 20);
         let many = Descriptors { limit: u64::MAX };
         assert_eq!(
             (many.connections_max(65_536), many.connection_number_max()),
             (65_536, i32::MAX)
         );
+        assert_eq!(many.table_files_max(), u32::MAX);
+        assert_eq!(Descriptors { limit: 4000 }.table_files_max(), 400);
     }
 }

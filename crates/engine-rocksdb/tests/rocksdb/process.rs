@@ -11,7 +11,7 @@ const TABLE: TableId = TableId(3);
 /// Names the directory to the child, and makes it one.
 const CHILD: &str = "TENON_ROCKSDB_KILLED_WRITER";
 
-fn open(directory: &Path) -> engine::Result<RocksEngine> {
+pub(crate) fn open(directory: &Path) -> engine::Result<RocksEngine> {
     let env = vfs::Env {
         fs: Arc::new(vfs::RealFs),
         clock: Arc::new(vfs::SystemClock::new()),

@@ -1,6 +1,7 @@
 //! Opens the rocksdb engine with the options users gave.
 
 use crate::config::StorageConfig;
+use crate::descriptors::Descriptors;
 use crate::memory;
 use engine::{Engine, EngineError};
 use engine_rocksdb::{RocksEngine, RocksOptions};
@@ -19,6 +20,7 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
             .rocksdb_cache_bytes
             .filter(|bytes| *bytes > 0)
             .unwrap_or_else(|| default_cache_bytes(memory::bytes(&*env.fs))),
+        open_files_max: Some(Descriptors::raise().table_files_max()),
         ..RocksOptions::default()
     };
     if let Some(compression) = &storage.rocksdb_compression {
