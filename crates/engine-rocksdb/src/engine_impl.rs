@@ -1,16 +1,17 @@
 //! The engine: batches in, views out, and the durable mark.
 //!
-//! A view must stand exactly at a `Seq`, but RocksDB shows a batch the moment it is written. Each batch has the mark in it, so
-//! a view that is taken while one is written reads there where it stands. One is taken only when somebody reads, and shared by
-//! all readers until the next batch is there; only a batch that changes which tables there are has the view before it taken.
+//! A view must stand exactly at a `Seq`, but RocksDB shows a batch the moment it is written. Each batch has the mark in
+//! it, so a view that is taken while one is written reads there where it stands. One is taken only when somebody reads,
+//! and shared by all readers until the next batch is there; only a batch that changes which tables there are has the
+//! view before it taken.
 //!
-//! The log is durable before what it led to. RocksDB makes a memtable durable when it likes, so it is not left to it when a
-//! memtable ends: [`RocksEngine::end_memtable`] does that, when `apply` finds it full or a checkpoint wants it, with the log
-//! flushed to the last batch before. RocksDB's own bound lies far above (`options.rs`). What flushes at a moment of its own
-//! choice (a compaction of a range, a backup's checkpoint) runs under [`LogFirst`].
+//! The log is durable before what it led to. RocksDB makes a memtable durable when it likes, so it is not left to it
+//! when a memtable ends: [`RocksEngine::end_memtable`] does that, when `apply` finds it full or a checkpoint wants it,
+//! with the log flushed to the last batch before. RocksDB's own bound lies far above (`options.rs`). What flushes at a
+//! moment of its own choice (a compaction of a range, a backup's checkpoint) runs under [`LogFirst`].
 //!
-//! Invariants: while a batch that changes the tables is being written `Current::view` is there. Everything in a memtable that has ended is in the
-//! durable log.
+//! Invariants: while a batch that changes the tables is being written `Current::view` is there. Everything in a
+//! memtable that has ended is in the durable log.
 
 use crate::backup;
 use crate::bulk::{self, BulkFiles};
@@ -78,8 +79,8 @@ struct Writer {
     dropped: Vec<Dropped>,
 }
 
-/// While it lives the log is durable up to each batch before RocksDB gets it: whatever memtable RocksDB ends, and whenever,
-/// the log is not behind it. Writers wait for a sync of the log each, so it is for rare and short things.
+/// While it lives the log is durable up to each batch before RocksDB gets it: whatever memtable RocksDB ends, and
+/// whenever, the log is not behind it. Writers wait for a sync of the log each, so it is for rare and short things.
 struct LogFirst<'e>(&'e RocksEngine);
 
 impl Drop for LogFirst<'_> {
@@ -142,8 +143,8 @@ struct Counters {
 }
 
 impl RocksEngine {
-    /// Opens the engine on `directory`, which must exist and belong to this process alone. A directory of RocksDB's that is
-    /// not Tenon's, one of another format version, and bad options are `Invalid`.
+    /// Opens the engine on `directory`, which must exist and belong to this process alone. A directory of RocksDB's
+    /// that is not Tenon's, one of another format version, and bad options are `Invalid`.
     pub fn open(env: &Env, directory: &Path, choice: RocksOptions) -> Result<Self> {
         let built = options::build(&choice)?;
         backup::remove_leftovers(env, directory)?;
@@ -210,8 +211,8 @@ impl RocksEngine {
         {
             return Err(error);
         }
-        // A full disk ends the compaction or backup that wanted the log first, not the engine: the entry has its place in
-        // the log, and the batch must follow it.
+        // A full disk ends the compaction or backup that wanted the log first, not the engine: the entry has its place
+        // in the log, and the batch must follow it.
         let memtable_bytes = batch.size_in_bytes() + batch.len() * MEMTABLE_ROW_BYTES;
         {
             let mut current = self.current.lock();
@@ -306,7 +307,8 @@ impl RocksEngine {
         Ok(seq)
     }
 
-    /// Ends the memtable: RocksDB writes it in the background from now on. The log is durable up to its last batch first.
+    /// Ends the memtable: RocksDB writes it in the background from now on. The log is durable up to its last batch
+    /// first.
     fn end_memtable(&self, writer: &mut Writer) -> Result<()> {
         self.write_ahead.wait_for_log(writer.mark)?;
         self.flush_memtables(false)?;
@@ -314,7 +316,8 @@ impl RocksEngine {
         Ok(())
     }
 
-    /// Before a batch: ends a full memtable. A log whose disk is full keeps it, for as long as RocksDB does not end it itself.
+    /// Before a batch: ends a full memtable. A log whose disk is full keeps it, for as long as RocksDB does not end it
+    /// itself.
     fn end_full_memtable(&self, writer: &mut Writer) -> Result<()> {
         if writer.memtable_bytes < self.built.memtable_bytes {
             return Ok(());
@@ -380,8 +383,8 @@ impl RocksEngine {
         Seq(self.counters.durable.fetch_max(found, Relaxed).max(found))
     }
 
-    /// Removes the files of dropped tables whose drop is durable and that no snapshot sees. Files that hold rows of other
-    /// tables too stay, and compaction clears them.
+    /// Removes the files of dropped tables whose drop is durable and that no snapshot sees. Files that hold rows of
+    /// other tables too stay, and compaction clears them.
     fn reclaim_dropped(&self) -> Result<()> {
         let durable = self.read_durable();
         let mut writer = self.writer.lock();
@@ -559,7 +562,8 @@ impl Engine for RocksEngine {
         let mut files = BulkFiles::new(&self.env, self.db.path(), self.next_name());
         files.write(&self.built.options, table, rows)?;
         if files.rows > 0 {
-            // The table's creation must not come after its rows on disk; and taking the files in then waits for no flush.
+            // The table's creation must not come after its rows on disk; and taking the files in then waits for no
+            // flush.
             let mark = self.writer.lock().mark;
             self.flush(mark)?;
             files.ingest(&self.db)?;

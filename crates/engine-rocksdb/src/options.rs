@@ -75,10 +75,11 @@ const REFUSED: &[&str] = &[
     "write_buffer_manager",
 ];
 
-/// RocksDB ends a memtable by itself at so many times the size at which the engine does: never, as long as the engine counts
-/// bytes only roughly as RocksDB does. The engine may end one only with the log durable, see `engine_impl.rs`.
+/// RocksDB ends a memtable by itself at so many times the size at which the engine does: never, as long as the engine
+/// counts bytes only roughly as RocksDB does. The engine may end one only with the log durable, see `engine_impl.rs`.
 const OWN_BOUND: usize = 8;
-/// Of that, what may be used when the engine cannot end a memtable: the rest is for errors of the count and for one batch.
+/// Of that, what may be used when the engine cannot end a memtable: the rest is for errors of the count and for one
+/// batch.
 const KEPT_BOUND: usize = 4;
 /// Memory is taken by so many bytes; RocksDB would make it an eighth of its own bound.
 const ARENA_BLOCK_BYTES: usize = MIB as usize;

@@ -1,7 +1,7 @@
 //! When writers have to wait for flushes and compactions.
 //!
-//! RocksDB lets them wait inside the write, where the caller has locks. It tells by properties that it would, and how fast they may
-//! be; looking takes its mutex, so that is done now and then only.
+//! RocksDB lets them wait inside the write, where the caller has locks. It tells by properties that it would, and how
+//! fast they may be; looking takes its mutex, so that is done now and then only.
 
 use crate::stats::property;
 use parking_lot::Mutex;

@@ -69,8 +69,8 @@ fn nobody_reads_and_no_view_is_taken() {
     assert_eq!(views_taken(&engine), before + 1, "readers share one");
 }
 
-/// Readers beside a writer: a view that is taken while a batch is written shows all of it under its position, or nothing of it
-/// under the one before. The writer goes on until each reader has seen it at work often enough.
+/// Readers beside a writer: a view that is taken while a batch is written shows all of it under its position, or
+/// nothing of it under the one before. The writer goes on until each reader has seen it at work often enough.
 #[test]
 fn a_view_shows_exactly_its_position() {
     const POSITIONS_SEEN: u64 = 400;
