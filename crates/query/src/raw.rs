@@ -7,10 +7,12 @@
 //! Invariant of [`Element`]: type byte, name, zero byte and value lie in that order within the document it came from.
 
 use bson::oid::ObjectId;
+use bson::raw::RawIter;
 use bson::spec::ElementType;
 use bson::{DateTime, Decimal128, RawBinaryRef, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
-use crate::value::scan::{Malformed, value_size};
+pub use crate::value::scan::Malformed;
+use crate::value::scan::value_size;
 
 /// Type bytes that are asked for by name.
 pub mod kind {
@@ -104,11 +106,18 @@ impl<'a> Element<'a> {
         matches!(self.kind(), 0x01 | 0x10 | 0x12 | 0x13)
     }
 
-    /// The decoded value. Text that is not UTF-8 is malformed.
+    /// The decoded value. Text that is not UTF-8 is malformed. For many of a document's elements, see [`Values`].
     #[inline]
     pub fn value(self) -> Result<RawBsonRef<'a>, Malformed> {
+        Values::of(self.document).value(self)
+    }
+
+    /// The decoded value; `None` for the types that only `bson`'s own iterator can make a reference of: array, regex,
+    /// DBPointer, code with scope, the old binary subtype.
+    #[inline]
+    fn plain_value(self) -> Result<Option<RawBsonRef<'a>>, Malformed> {
         let bytes = self.value_bytes();
-        Ok(match self.kind() {
+        Ok(Some(match self.kind() {
             0x01 => RawBsonRef::Double(f64::from_le_bytes(fixed(bytes)?)),
             0x02 => RawBsonRef::String(text_str(bytes)?),
             0x03 => RawBsonRef::Document(RawDocument::from_bytes(bytes).map_err(|_| Malformed)?),
@@ -136,24 +145,25 @@ impl<'a> Element<'a> {
             0x13 => RawBsonRef::Decimal128(Decimal128::from_bytes(fixed(bytes)?)),
             0x7F => RawBsonRef::MaxKey,
             0xFF => RawBsonRef::MinKey,
-            _ => return self.value_by_bson(),
-        })
-    }
-
-    /// The types that only `bson`'s own iterator can make a reference of: array, regex, DBPointer, code with scope.
-    fn value_by_bson(self) -> Result<RawBsonRef<'a>, Malformed> {
-        for element in self.document.iter_elements() {
-            let element = element.map_err(|_| Malformed)?;
-            if std::ptr::eq(element.key().as_str().as_ptr(), self.name().as_ptr()) {
-                return element.value().map_err(|_| Malformed);
-            }
-        }
-        Err(Malformed)
+            _ => return Ok(None),
+        }))
     }
 
     /// The decoded value, owned.
     pub fn to_owned_value(self) -> Result<RawBson, Malformed> {
-        self.value().map(RawBson::from)
+        if let Some(value) = self.plain_value()? {
+            return Ok(value.into());
+        }
+        // In a document of its own, so that its neighbours are not walked over.
+        let mut alone = Vec::with_capacity(self.value_bytes().len() + 7);
+        let frame = Frame::begin(&mut alone);
+        append(&mut alone, self.kind(), b"", self.value_bytes());
+        frame.finish(&mut alone);
+        let alone = RawDocument::from_bytes(&alone).map_err(|_| Malformed)?;
+        match alone.iter().next() {
+            Some(Ok((_, value))) => Ok(value.into()),
+            _ => Err(Malformed),
+        }
     }
 
     /// The element as [`crate::value`] takes it.
@@ -169,6 +179,43 @@ impl<'a> Element<'a> {
 impl std::fmt::Debug for Element<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {:?}", self.name_lossy(), self.value())
+    }
+}
+
+/// Decodes the values of a document's elements, in the document's order, each at most once.
+///
+/// Where [`Element::value`] finds an array by walking the document from its start, this goes on behind the last one: to
+/// decode all arrays of a document is not quadratic.
+pub struct Values<'a> {
+    rest: RawIter<'a>,
+}
+
+impl<'a> Values<'a> {
+    /// Of the elements of `document`.
+    #[inline]
+    pub fn of(document: &'a RawDocument) -> Self {
+        Self {
+            rest: document.iter_elements(),
+        }
+    }
+
+    /// As [`Element::value`].
+    #[inline]
+    pub fn value(&mut self, element: Element<'a>) -> Result<RawBsonRef<'a>, Malformed> {
+        match element.plain_value()? {
+            Some(value) => Ok(value),
+            None => self.by_bson(element),
+        }
+    }
+
+    fn by_bson(&mut self, wanted: Element<'a>) -> Result<RawBsonRef<'a>, Malformed> {
+        for element in self.rest.by_ref() {
+            let element = element.map_err(|_| Malformed)?;
+            if std::ptr::eq(element.key().as_str().as_ptr(), wanted.name().as_ptr()) {
+                return element.value().map_err(|_| Malformed);
+            }
+        }
+        Err(Malformed)
     }
 }
 
@@ -272,7 +319,18 @@ pub fn find<'a>(document: &'a RawDocument, name: &[u8]) -> Result<Option<Element
 /// The length of the name of the element at the start of `rest`, which is not empty.
 #[inline]
 fn name_length(rest: &[u8]) -> Option<usize> {
-    rest[1..].iter().position(|byte| *byte == 0)
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let name = &rest[1..];
+    // Most names end within eight bytes: the lowest high bit of `zeros` is that of the first zero byte.
+    if let Some(head) = name.first_chunk::<8>() {
+        let word = u64::from_le_bytes(*head);
+        let zeros = word.wrapping_sub(LOW) & !word & HIGH;
+        if zeros != 0 {
+            return Some(zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    name.iter().position(|byte| *byte == 0)
 }
 
 /// A document or array being written at the end of a buffer. [`Frame::finish`] must be called, or the frame is unusable.
@@ -371,6 +429,15 @@ impl Constant {
             kind: bytes[4],
             bytes: bytes[6..bytes.len() - 1].into(),
         }
+    }
+
+    /// Keeps a copy of an element's value. Its bytes are there already: cheaper than [`Constant::new`].
+    pub fn of(element: Element<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            value: element.to_owned_value()?,
+            kind: element.kind(),
+            bytes: element.value_bytes().into(),
+        })
     }
 
     /// The value.

@@ -19,6 +19,41 @@ fn elements_are_the_documents_bytes() {
     }
 }
 
+/// An array was found by walking its document from the start, which for all arrays of a document is quadratic.
+#[test]
+fn values_of_all_types_are_decoded_in_order() {
+    let mut document = doc! {"_id": 1};
+    for (number, value) in Bson::Array(vec![
+        Bson::Array(vec![1.into()]),
+        Bson::RegularExpression(bson::Regex {
+            pattern: bson::raw::CString::try_from("a").unwrap(),
+            options: bson::raw::CString::try_from("i").unwrap(),
+        }),
+        Bson::Int32(7),
+        Bson::Document(doc! {"x": [2]}),
+        Bson::Array(Vec::new()),
+    ])
+    .as_array()
+    .unwrap()
+    .iter()
+    .enumerate()
+    {
+        document.insert(format!("field {number}"), value.clone());
+    }
+    let document = RawDocumentBuf::try_from(&document).unwrap();
+    let mut values = Values::of(&document);
+    let mut decoded = 0;
+    for (element, expected) in Elements::new(&document).zip(document.iter()) {
+        let (element, expected) = (element.unwrap(), expected.unwrap().1);
+        assert_eq!(values.value(element).unwrap(), expected);
+        assert_eq!(element.to_owned_value().unwrap(), RawBson::from(expected));
+        let constant = Constant::of(element).unwrap();
+        assert_eq!((constant.value(), constant.bytes()), (expected, element.value_bytes()));
+        decoded += 1;
+    }
+    assert_eq!(decoded, 6);
+}
+
 #[test]
 fn frames_nest() {
     let mut out = Vec::new();

@@ -163,7 +163,7 @@ impl Parser<'_> {
 }
 
 fn constant(argument: Element<'_>) -> Result<Constant, QueryError> {
-    Ok(Constant::new(argument.value()?))
+    Ok(Constant::of(argument)?)
 }
 
 fn numeric(argument: Element<'_>, verb: &str) -> Result<Number, QueryError> {
