@@ -142,7 +142,7 @@ impl Server {
     /// A number for a new operation.
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
         let id = self.next_operation.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Operation::new(Arc::clone(&self.env.clock), id).within(&self.memory))
+        Arc::new(Operation::within(Arc::clone(&self.env.clock), id, &self.memory))
     }
 
     /// A timestamp later than every one before: seconds since the epoch and a counter within the second.

@@ -94,6 +94,12 @@ impl<'d> Elements<'d> {
     }
 }
 
+/// Type, name and value of a document's first element; `None` when it has none or is damaged.
+pub(crate) fn first_element(document: &[u8]) -> Option<&[u8]> {
+    let first = Elements::of(document).and_then(|mut elements| elements.next());
+    first.ok().flatten().map(|element| element.whole)
+}
+
 /// How many of the bytes a value of this type takes; `None` when that cannot be told.
 fn value_bytes(kind: u8, bytes: &[u8]) -> Option<usize> {
     let length = || {

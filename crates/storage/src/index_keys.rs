@@ -3,6 +3,7 @@
 //! The one place that knows what index rows look like; the write path, replay and index builds all come here, which is why
 //! they agree. Reads nothing: what it needs of the old state is the old document.
 
+use crate::diff;
 use crate::read::RECORD_ID_BYTES;
 use crate::{Collection, Index, MemoryExceeded, RecordId, StorageError};
 use bson::RawDocument;
@@ -186,8 +187,8 @@ impl IndexWrites {
 
 /// True when both documents begin with the same `_id`, type included.
 fn same_id(old: &RawDocument, new: &RawDocument) -> bool {
-    match (old.iter().next(), new.iter().next()) {
-        (Some(Ok(old)), Some(Ok(new))) => old.0.as_str() == "_id" && old == new,
+    match (diff::first_element(old.as_bytes()), diff::first_element(new.as_bytes())) {
+        (Some(old), Some(new)) => old == new && old[1..].starts_with(b"_id\0"),
         _ => false,
     }
 }

@@ -92,6 +92,15 @@ impl Operation {
 
     /// As [`Operation::new`], ended by a flag that exists already.
     pub fn with_kill_flag(clock: Arc<dyn Clock>, id: u32, killed: Arc<KillFlag>) -> Self {
+        Self::build(clock, id, killed, &MemoryBudget::unlimited())
+    }
+
+    /// An operation without a deadline that charges what it gathers in memory to a budget.
+    pub fn within(clock: Arc<dyn Clock>, id: u32, budget: &Arc<MemoryBudget>) -> Self {
+        Self::build(clock, id, Arc::default(), budget)
+    }
+
+    fn build(clock: Arc<dyn Clock>, id: u32, killed: Arc<KillFlag>, budget: &Arc<MemoryBudget>) -> Self {
         Self {
             id,
             started_ms: clock.now_ms(),
@@ -100,18 +109,12 @@ impl Operation {
             killed,
             checks: AtomicU32::new(0),
             counters: OperationCounters::default(),
-            memory: MemoryAccount::new(&MemoryBudget::unlimited()),
+            memory: MemoryAccount::new(budget),
             locks_held: Arc::default(),
             awaited: Mutex::new(None),
             has_awaited: AtomicBool::new(false),
             observed: AtomicU64::new(0),
         }
-    }
-
-    /// The same operation with what it gathers in memory charged to a budget.
-    pub fn within(mut self, budget: &Arc<MemoryBudget>) -> Self {
-        self.memory = MemoryAccount::new(budget);
-        self
     }
 
     /// What it has gathered in memory.

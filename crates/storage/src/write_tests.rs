@@ -601,7 +601,7 @@ fn index_keys_of_one_write_are_bounded() {
         RawDocumentBuf::try_from(&doc! { "_id": id, "n": (from..from + 5000).collect::<Vec<_>>() }).unwrap()
     };
     let budget = crate::MemoryBudget::new(u64::MAX, 1 << 20);
-    let op = machine.operation().within(&budget);
+    let op = Operation::within(machine.clock.clone(), 1, &budget);
     let before = storage.last_seq();
     match storage.put(&op, "c", document(1, 0)) {
         Err(StorageError::MemoryExceeded(crate::MemoryExceeded::Operation { bytes, bytes_max })) => {

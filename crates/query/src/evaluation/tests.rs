@@ -231,7 +231,7 @@ fn what_stages_gather_is_bounded_for_all_operations_together() {
     ] {
         let budget = MemoryBudget::new(1 << 20, 1 << 20);
         let operations: Vec<_> = (0..4)
-            .map(|id| Operation::new(Arc::new(LookedAt::default()), id).within(&budget))
+            .map(|id| Operation::within(Arc::new(LookedAt::default()), id, &budget))
             .collect();
         let evaluations: Vec<_> = operations.iter().map(EvaluationContext::new).collect();
         let next = |top: &mut Box<dyn Stage>, which: usize| {
@@ -263,7 +263,7 @@ fn what_stages_gather_is_bounded_for_all_operations_together() {
 #[test]
 fn values_of_an_expression_are_charged_to_the_operation() {
     let budget = MemoryBudget::new(u64::MAX, 8 << 20);
-    let operation = Arc::new(Operation::new(Arc::new(LookedAt::default()), 1).within(&budget));
+    let operation = Arc::new(Operation::within(Arc::new(LookedAt::default()), 1, &budget));
     let range = raw(doc! {"": {"$size": {"$map": {"input": {"$range": [0, "$n"]}, "in": "$$this"}}}});
     let (_, expression) = range.iter().next().unwrap().unwrap();
     let expression = Expression::parse(expression, &expressions()).unwrap();
