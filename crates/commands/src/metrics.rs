@@ -1,8 +1,10 @@
 //! Counters for `serverStatus` and `top`. All are cheap to bump from many threads; none is ever reset.
 
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,7 +15,10 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds to it.
     pub fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
+        // Most operations have nothing to add to most counters, and an atomic addition is dear.
+        if amount > 0 {
+            self.0.fetch_add(amount, Ordering::Relaxed);
+        }
     }
 
     /// Its value.
@@ -108,8 +113,8 @@ pub struct TopEntry {
 
 /// Time spent per namespace. Sharded by name so that connections seldom meet.
 pub struct Top {
-    hasher: RandomState,
-    shards: [Mutex<HashMap<String, TopEntry>>; SHARDS],
+    hasher: DefaultHashBuilder,
+    shards: [Mutex<HashTable<(String, TopEntry)>>; SHARDS],
 }
 
 const SHARDS: usize = 16;
@@ -117,28 +122,34 @@ const SHARDS: usize = 16;
 impl Default for Top {
     fn default() -> Self {
         Self {
-            hasher: RandomState::new(),
-            shards: std::array::from_fn(|_| Mutex::new(HashMap::new())),
+            hasher: DefaultHashBuilder::default(),
+            shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
 }
 
 impl Top {
-    fn shard(&self, namespace: &str) -> &Mutex<HashMap<String, TopEntry>> {
-        &self.shards[self.hasher.hash_one(namespace) as usize % SHARDS]
+    fn hash(&self, namespace: &str) -> u64 {
+        self.hasher.hash_one(namespace)
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<HashTable<(String, TopEntry)>> {
+        // The tables use the lowest and the highest bits.
+        &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
     /// Counts an operation that took `time`. `exists` is asked when the namespace is new here: one that is not in the catalog
     /// gets no entry, or commands on names that were never made or are gone would fill the memory.
     pub fn record(&self, namespace: &str, kind: OperationKind, time: Duration, exists: impl FnOnce() -> bool) {
-        let mut shard = self.shard(namespace).lock();
-        if !shard.contains_key(namespace) {
-            if !exists() {
-                return;
-            }
-            shard.insert(namespace.to_owned(), TopEntry::default());
-        }
-        let Some(entry) = shard.get_mut(namespace) else { return };
+        let hash = self.hash(namespace);
+        let mut shard = self.shard(hash).lock();
+        let place = shard.entry(hash, |(name, _)| name == namespace, |(name, _)| self.hash(name));
+        let mut place = match place {
+            Entry::Occupied(place) => place,
+            Entry::Vacant(_) if !exists() => return,
+            Entry::Vacant(place) => place.insert((namespace.to_owned(), TopEntry::default())),
+        };
+        let (_, entry) = place.get_mut();
         entry.total.add(time);
         if kind.writes() {
             entry.write_lock.add(time);
@@ -158,18 +169,24 @@ impl Top {
 
     /// Forgets a dropped namespace.
     pub fn forget(&self, namespace: &str) {
-        self.shard(namespace).lock().remove(namespace);
+        let hash = self.hash(namespace);
+        if let Ok(place) = self.shard(hash).lock().find_entry(hash, |(name, _)| name == namespace) {
+            place.remove();
+        }
     }
 
     /// A copy of one namespace's figures.
     pub fn get(&self, namespace: &str) -> TopEntry {
-        self.shard(namespace).lock().get(namespace).copied().unwrap_or_default()
+        let hash = self.hash(namespace);
+        let shard = self.shard(hash).lock();
+        let found = shard.find(hash, |(name, _)| name == namespace);
+        found.map(|(_, entry)| *entry).unwrap_or_default()
     }
 
     /// Forgets every namespace that is not to be kept.
     pub fn retain(&self, keep: impl Fn(&str) -> bool) {
         for shard in &self.shards {
-            shard.lock().retain(|name, _| keep(name));
+            shard.lock().retain(|(name, _)| keep(name));
         }
     }
 
@@ -177,7 +194,7 @@ impl Top {
     pub fn all(&self) -> BTreeMap<String, TopEntry> {
         let mut all = BTreeMap::new();
         for shard in &self.shards {
-            all.extend(shard.lock().iter().map(|(name, entry)| (name.clone(), *entry)));
+            all.extend(shard.lock().iter().cloned());
         }
         all
     }
