@@ -2,6 +2,7 @@
 
 use crate::error::{CommandError, Result};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
+use query::raw::{Elements, Values};
 use wire::ErrorCode;
 
 /// Fields every command may carry and that are handled once, before the command runs.
@@ -140,10 +141,12 @@ impl<'a> Arguments<'a> {
         document: &'v RawDocument,
         mut handle: impl FnMut(&'v str, RawBsonRef<'v>) -> Result<bool>,
     ) -> Result<()> {
-        for element in document {
-            let (name, value) = element?;
-            if !take(name.as_str(), value, &mut handle)? {
-                return Err(unknown_field(self.command, name.as_str()));
+        let mut values = Values::of(document);
+        for element in Elements::new(document) {
+            let element = element?;
+            let name = element.name_str()?;
+            if !take(name, values.value(element)?, &mut handle)? {
+                return Err(unknown_field(self.command, name));
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use crate::metrics::Counter;
 use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
 use query::exec::PlanExecutor;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -50,7 +51,7 @@ pub struct OpenCursor {
     /// The command that made it.
     pub originating: RawDocumentBuf,
     /// One line about the plan.
-    pub plan_summary: String,
+    pub plan_summary: Cow<'static, str>,
     /// Wall time of creation, milliseconds since the epoch.
     pub created_ms: i64,
     /// Documents returned so far.
@@ -309,7 +310,7 @@ mod tests {
             await_data: false,
             max_time_ms: 0,
             originating: RawDocumentBuf::new(),
-            plan_summary: String::new(),
+            plan_summary: Cow::Borrowed(""),
             created_ms: 0,
             returned: 0,
             last_used: Duration::ZERO,

@@ -15,6 +15,7 @@ use crate::settings::Settings;
 use crate::table::COMMANDS;
 use bson::raw::RawDocument;
 use bson::{Bson, Document, doc};
+use query::raw::Elements;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -54,8 +55,8 @@ impl Server {
     /// Runs one request and appends exactly one BSON document to `reply`. Never panics on the request's content.
     pub fn handle(self: &Arc<Self>, client: &Arc<Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome {
         let mut reply = Reply::begin(reply);
-        let name = match request.body.into_iter().next() {
-            Some(Ok((name, _))) => name.as_str(),
+        let name = match Elements::new(request.body).next() {
+            Some(Ok(first)) => first.name_str().unwrap_or(""),
             _ => "",
         };
         let Some((command, place)) = self.commands.find(name) else {
@@ -230,7 +231,7 @@ impl Call<'_> {
         }
         attributes.insert("command", command_for_log(invocation.body));
         if !report.plan_summary.is_empty() {
-            attributes.insert("planSummary", &report.plan_summary);
+            attributes.insert("planSummary", &*report.plan_summary);
         }
         if let Some(id) = report.cursor_id {
             attributes.insert("cursorid", id);

@@ -3,6 +3,7 @@
 use bson::raw::RawBsonRef;
 use bson::{Document, doc};
 use query::QueryError;
+use query::raw::Malformed;
 use storage::{DuplicateKey, Interrupted, StorageError};
 use wire::ErrorCode;
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
@@ -70,6 +71,13 @@ impl std::fmt::Display for CommandError {
 impl From<bson::error::Error> for CommandError {
     fn from(error: bson::error::Error) -> Self {
         Self::new(ErrorCode::InvalidBSON, error.to_string())
+    }
+}
+
+/// Requests are validated when they come in: only documents from elsewhere can be malformed.
+impl From<Malformed> for CommandError {
+    fn from(_: Malformed) -> Self {
+        Self::new(ErrorCode::InvalidBSON, "invalid BSON")
     }
 }
 

@@ -12,6 +12,8 @@ use engine::Seq;
 use query::EvaluationContext;
 use query::exec::ExecContext;
 use query::expression::ExpressionContext;
+use query::raw::{Elements, Values};
+use std::borrow::Cow;
 use std::sync::Arc;
 use storage::{Namespace, Operation};
 use wire::ErrorCode;
@@ -31,7 +33,7 @@ pub struct Report {
     /// The collection it worked on.
     pub namespace: Option<Namespace>,
     /// One line about the plan.
-    pub plan_summary: String,
+    pub plan_summary: Cow<'static, str>,
     /// Documents returned.
     pub n_returned: Option<u64>,
     /// Documents written, by sort: inserted, matched, modified, deleted, upserted.
@@ -104,11 +106,15 @@ impl<'i> Generic<'i> {
             database: request.legacy_database.unwrap_or(""),
             ..Self::default()
         };
-        for element in request.body {
-            let (name, value) = element?;
-            take(name.as_str(), value, &mut |name, value| {
-                generic.take(name, value, arguments, journal).map(|()| true)
-            })?;
+        let mut values = Values::of(request.body);
+        for element in Elements::new(request.body) {
+            let element = element?;
+            let name = element.name_str()?;
+            if is_generic(name) {
+                take(name, values.value(element)?, &mut |name, value| {
+                    generic.take(name, value, arguments, journal).map(|()| true)
+                })?;
+            }
         }
         if generic.database.is_empty() {
             return Err(CommandError::new(
@@ -316,8 +322,8 @@ impl<'i> Invocation<'i> {
 
     /// The value of the command's first field.
     pub fn target(&self) -> Result<RawBsonRef<'i>> {
-        match self.body.into_iter().next() {
-            Some(element) => Ok(element?.1),
+        match Elements::new(self.body).next() {
+            Some(element) => Ok(element?.value()?),
             None => Err(CommandError::bad_value("empty command")),
         }
     }
@@ -348,13 +354,14 @@ impl<'i> Invocation<'i> {
 
     /// The command's own fields, after the first: `handle` answers false for a name it does not know.
     pub fn for_each_field(&self, mut handle: impl FnMut(&'i str, RawBsonRef<'i>) -> Result<bool>) -> Result<()> {
-        for (position, element) in self.body.into_iter().enumerate() {
-            let (name, value) = element?;
-            let name = name.as_str();
-            if position == 0 || is_generic(name) {
+        let mut values = Values::of(self.body);
+        for element in Elements::new(self.body).skip(1) {
+            let element = element?;
+            let name = element.name_str()?;
+            if is_generic(name) {
                 continue;
             }
-            if !take(name, value, &mut handle)? {
+            if !take(name, values.value(element)?, &mut handle)? {
                 return Err(unknown_field(self.command.name, name));
             }
         }
@@ -432,7 +439,7 @@ impl<'i> Invocation<'i> {
     }
 
     /// Shows the plan in `currentOp` and the log.
-    pub fn set_plan_summary(&mut self, summary: String) {
+    pub fn set_plan_summary(&mut self, summary: Cow<'static, str>) {
         let namespace = self.report.namespace.as_ref().map_or(self.database, Namespace::as_str);
         self.client.describe(namespace, &summary);
         self.report.plan_summary = summary;

@@ -12,6 +12,7 @@ use crate::reply::Reply;
 use bson::raw::{RawArray, RawBsonRef};
 use query::plan::AggregateRequest;
 use query::plan::Verbosity;
+use storage::Namespace;
 use wire::ErrorCode;
 
 /// `aggregate`.
@@ -128,10 +129,10 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
-    let namespace = parsed.request.ns.as_ref().map_or_else(
-        || format!("{}.$cmd.aggregate", call.database),
-        |ns| ns.as_str().to_owned(),
-    );
+    let namespace = match &parsed.request.ns {
+        Some(namespace) => namespace.clone(),
+        None => Namespace::of_command(call.database, "aggregate")?,
+    };
     let batch = parsed.batch.unwrap_or(FIRST_BATCH_DEFAULT);
     if let Some(options) = backup_cursor::requested(&parsed.request)? {
         return backup_cursor::reply_with_backup(call, reply, &parsed.request, options, (namespace, batch));
@@ -146,5 +147,5 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         tailable: false,
         await_data: false,
     };
-    reply_with_plan(call, reply, Box::new(executor), request)
+    reply_with_plan(call, reply, executor, request)
 }

@@ -13,9 +13,10 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, doc};
 use query::plan::AggregateRequest;
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
-use storage::StorageBackup;
+use storage::{Namespace, StorageBackup};
 use vfs::Access;
 use wire::ErrorCode;
 
@@ -39,7 +40,7 @@ pub fn reply_with_backup(
     reply: &mut Reply<'_>,
     request: &AggregateRequest<'_>,
     options: RawBsonRef<'_>,
-    (namespace, batch): (String, u64),
+    (namespace, batch): (Namespace, u64),
 ) -> Result<()> {
     let RawBsonRef::Document(options) = options else {
         return Err(CommandError::new(
@@ -68,7 +69,7 @@ pub fn reply_with_backup(
     let id = call.server.cursors.new_id();
     call.server.cursors.add(OpenCursor {
         id,
-        namespace: namespace.clone(),
+        namespace: namespace.as_str().to_owned(),
         source: CursorSource::Backup(rest, backup),
         session: call.session,
         no_timeout: false,
@@ -76,13 +77,13 @@ pub fn reply_with_backup(
         await_data: false,
         max_time_ms: 0,
         originating: call.body.to_owned(),
-        plan_summary: String::new(),
+        plan_summary: Cow::Borrowed(""),
         created_ms: call.server.env.clock.now_ms(),
         returned,
         last_used: Duration::ZERO,
     });
     reply.int64("id", id);
-    reply.string("ns", &namespace);
+    reply.string("ns", namespace.as_str());
     reply.close();
     call.report.n_returned = Some(returned);
     call.report.cursor_id = Some(id);

@@ -59,7 +59,7 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
                 "type": "idleCursor",
                 "host": host(call),
                 "ns": &cursor.namespace,
-                "planSummary": &cursor.plan_summary,
+                "planSummary": &*cursor.plan_summary,
                 "cursor": {
                     "cursorId": cursor.id,
                     "createdDate": DateTime::from_millis(cursor.created_ms),

@@ -10,6 +10,7 @@ use crate::reply::Reply;
 use bson::raw::{RawBsonRef, RawDocument};
 use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
 use std::time::Duration;
+use storage::Namespace;
 use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_INTERNAL_BYTES_MAX};
 
@@ -84,7 +85,7 @@ impl DocumentSink for BatchSink<'_, '_> {
 /// How a command wants its cursor.
 pub struct CursorRequest {
     /// What the cursor belongs to: `db.collection` or `db.$cmd.aggregate`.
-    pub namespace: String,
+    pub namespace: Namespace,
     /// Documents of the first batch.
     pub batch: u64,
     /// No cursor is kept.
@@ -101,7 +102,7 @@ pub struct CursorRequest {
 pub fn reply_with_plan(
     call: &mut Invocation<'_>,
     reply: &mut Reply<'_>,
-    mut executor: Box<PlanExecutor>,
+    mut executor: PlanExecutor,
     request: CursorRequest,
 ) -> Result<()> {
     reply.open_document("cursor");
@@ -123,8 +124,8 @@ pub fn reply_with_plan(
         let plan_summary = call.report.plan_summary.clone();
         call.server.cursors.add(OpenCursor {
             id,
-            namespace: request.namespace.clone(),
-            source: CursorSource::Plan(executor),
+            namespace: request.namespace.as_str().to_owned(),
+            source: CursorSource::Plan(Box::new(executor)),
             session: call.session,
             no_timeout: request.no_timeout,
             tailable: request.tailable,
@@ -147,7 +148,7 @@ pub fn reply_with_plan(
         call.report.cursor_exhausted = true;
     }
     reply.int64("id", id);
-    reply.string("ns", &request.namespace);
+    reply.string("ns", request.namespace.as_str());
     reply.close();
     Ok(())
 }
@@ -178,7 +179,7 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let collection = collection.ok_or_else(|| crate::arguments::missing_field("getMore", "collection"))?;
     let namespace = format!("{}.{collection}", call.database);
     if !collection.starts_with("$cmd.") {
-        call.report.namespace = storage::Namespace::new(call.database, collection).ok();
+        call.report.namespace = Namespace::new(call.database, collection).ok();
     }
     let mut cursor = call
         .server

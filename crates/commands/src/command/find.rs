@@ -123,14 +123,14 @@ fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let executor = query::find(&call.context(), &find.request)?;
     call.set_plan_summary(executor.plan_summary());
     let request = CursorRequest {
-        namespace: find.request.ns.as_str().to_owned(),
+        namespace: find.request.ns.clone(),
         batch: find.batch.unwrap_or(FIRST_BATCH_DEFAULT),
         single_batch: find.single_batch,
         no_timeout: find.no_timeout,
         tailable: find.request.tailable,
         await_data: find.request.await_data,
     };
-    reply_with_plan(call, reply, Box::new(executor), request)
+    reply_with_plan(call, reply, executor, request)
 }
 
 /// Parses the fields of `count`.

@@ -9,6 +9,7 @@ use crate::reply::Reply;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::ElementType;
+use query::raw::{self, Element, Elements, Frame, nesting_depth};
 use std::borrow::Cow;
 use storage::{CollectionGuard, LockMode, Namespace, StorageError, WriteUnit};
 use wire::ErrorCode;
@@ -201,14 +202,14 @@ pub fn prepare<'d>(
     let mut id = None;
     let mut id_first = false;
     let mut empty_timestamp = false;
-    for (position, element) in document.iter_elements().enumerate() {
+    for (position, element) in Elements::new(document).enumerate() {
         let element = element?;
-        if element.key().as_str() == "_id" && id.is_none() {
+        if id.is_none() && element.name() == b"_id" {
             check_id(element.value()?)?;
             id_first = position == 0;
-            id = Some(element.value()?);
-        } else if element.element_type() == ElementType::Timestamp && !keep_empty_timestamps {
-            empty_timestamp |= is_empty_timestamp(element.value()?);
+            id = Some(element);
+        } else {
+            empty_timestamp |= !keep_empty_timestamps && is_empty_timestamp(element);
         }
     }
     check_size(document.as_bytes().len())?;
@@ -217,33 +218,36 @@ pub fn prepare<'d>(
         return Ok(Cow::Borrowed(document.as_bytes()));
     }
     let mut bytes = Vec::with_capacity(document.as_bytes().len() + 17);
-    let mut out = Reply::begin(&mut bytes);
+    let frame = Frame::begin(&mut bytes);
     match id {
-        Some(id) => out.raw_value("_id", id),
-        None => out.value("_id", &bson::Bson::ObjectId(ObjectId::new())),
+        Some(id) => bytes.extend_from_slice(id.whole()),
+        None => raw::append(
+            &mut bytes,
+            ElementType::ObjectId as u8,
+            b"_id",
+            &ObjectId::new().bytes(),
+        ),
     }
     let mut id_seen = false;
-    for element in document.iter_elements() {
+    for element in Elements::new(document) {
         let element = element?;
-        let name = element.key().as_str();
-        if name == "_id" && !id_seen {
+        if element.name() == b"_id" && !id_seen {
             id_seen = true;
-            continue;
-        }
-        let value = element.value()?;
-        if !keep_empty_timestamps && is_empty_timestamp(value) {
-            out.value(name, &bson::Bson::Timestamp(call.server.next_timestamp()));
+        } else if !keep_empty_timestamps && is_empty_timestamp(element) {
+            let now = call.server.next_timestamp();
+            let value = (u64::from(now.time) << 32 | u64::from(now.increment)).to_le_bytes();
+            raw::append(&mut bytes, element.kind(), element.name(), &value);
         } else {
-            out.raw_value(name, value);
+            bytes.extend_from_slice(element.whole());
         }
     }
-    out.finish();
+    frame.finish(&mut bytes);
     check_size(bytes.len())?;
     Ok(Cow::Owned(bytes))
 }
 
-fn is_empty_timestamp(value: RawBsonRef<'_>) -> bool {
-    matches!(value, RawBsonRef::Timestamp(timestamp) if timestamp.time == 0 && timestamp.increment == 0)
+fn is_empty_timestamp(element: Element<'_>) -> bool {
+    element.kind() == ElementType::Timestamp as u8 && element.value_bytes() == [0; 8]
 }
 
 fn check_size(bytes: usize) -> Result<()> {
@@ -281,31 +285,12 @@ pub fn check_id(id: RawBsonRef<'_>) -> Result<()> {
     }
 }
 
-/// Walks nested documents without recursion, and only those: flat documents cost one pass.
 fn check_nesting(document: &RawDocument) -> Result<()> {
-    let mut open = vec![document.iter_elements()];
-    while let Some(elements) = open.last_mut() {
-        match elements.next() {
-            None => drop(open.pop()),
-            Some(element) => {
-                let element = element?;
-                let inner = match element.element_type() {
-                    ElementType::EmbeddedDocument | ElementType::Array => element.value()?,
-                    _ => continue,
-                };
-                if open.len() >= NESTING_MAX {
-                    return Err(CommandError::new(
-                        ErrorCode::Overflow,
-                        format!("cannot insert document because it exceeds {NESTING_MAX} levels of nesting"),
-                    ));
-                }
-                match inner {
-                    RawBsonRef::Document(inner) => open.push(inner.iter_elements()),
-                    RawBsonRef::Array(inner) => open.push(RawDocument::from_bytes(inner.as_bytes())?.iter_elements()),
-                    _ => {}
-                }
-            }
-        }
+    if nesting_depth(document)? > NESTING_MAX {
+        return Err(CommandError::new(
+            ErrorCode::Overflow,
+            format!("cannot insert document because it exceeds {NESTING_MAX} levels of nesting"),
+        ));
     }
     Ok(())
 }

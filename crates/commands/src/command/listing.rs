@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::reply::Reply;
 use bson::raw::{RawDocument, RawDocumentBuf};
+use std::borrow::Cow;
 use std::time::Duration;
 use wire::limits::DOCUMENT_BYTES_MAX;
 
@@ -53,7 +54,7 @@ pub fn reply_with_cursor(
             await_data: false,
             max_time_ms: call.max_time_ms,
             originating: call.body.to_owned(),
-            plan_summary: String::new(),
+            plan_summary: Cow::Borrowed(""),
             created_ms: call.server.env.clock.now_ms(),
             returned: returned as u64,
             last_used: Duration::ZERO,

@@ -342,7 +342,7 @@ impl WriteTargets {
 
     /// The next record; `None` at the end, or when the collection is another one now.
     pub fn next(&mut self, call: &Invocation<'_>) -> Result<Option<Target>> {
-        let Some((id, _)) = self.plan.next_record(&call.context())? else {
+        let Some(id) = self.plan.next_record(&call.context())? else {
             return Ok(None);
         };
         let namespace = self.plan.namespace();

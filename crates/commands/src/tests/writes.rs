@@ -110,6 +110,26 @@ fn empty_timestamps_stay_when_asked_for() {
     assert_eq!(stored(4), Some(empty));
 }
 
+#[test]
+fn inserts_put_the_id_first_and_fill_in_timestamps() {
+    let bench = three();
+    let (empty, code) = (
+        Timestamp { time: 0, increment: 0 },
+        Bson::JavaScriptCode("x".to_owned()),
+    );
+    let sent = doc! { "l": [1, { "t": empty }], "t": empty, "_id": 9, "c": code.clone(), "n": { "t": empty } };
+    bench.insert("c", &[sent, doc! { "a": [] }]);
+    let stored = bench.find("c", doc! { "_id": 9 }).remove(0);
+    assert!(stored.get_timestamp("t").is_ok_and(|filled| filled != empty));
+    let expected = doc! {
+        "_id": 9, "l": [1, { "t": empty }], "t": stored.get("t"), "c": code, "n": { "t": empty },
+    };
+    assert_eq!(stored.to_string(), expected.to_string(), "the order is part of it");
+    let made = bench.find("c", doc! { "a": [] }).remove(0);
+    assert_eq!(made.keys().collect::<Vec<_>>(), ["_id", "a"]);
+    assert!(made.get_object_id("_id").is_ok());
+}
+
 fn nested(levels: usize) -> Document {
     (1..levels).fold(Document::new(), |inner, _| doc! { "a": inner })
 }

@@ -13,16 +13,15 @@ use crate::QueryError;
 use crate::matcher::Matcher;
 use crate::plan::planner::Candidate;
 use crate::plan::query::Query;
-use bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{CappedWaiter, Collection, CollectionGuard, LockMode, Namespace, RecordId};
+use storage::{CappedWaiter, Collection, CollectionGuard, LockMode, Namespace, ReadView, RecordId};
 use wire::ErrorCode;
 
 /// Records that [`PlanExecutor::next_record`] reads ahead, at most; it starts with one, as most writes want no more.
 const RECORDS_AHEAD_MAX: usize = 64;
-const RECORDS_AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// See the module.
 pub struct PlanExecutor {
@@ -50,7 +49,7 @@ pub(crate) struct Planned {
     pub(crate) rejected: Vec<Candidate>,
     /// Shape and work of a plan that the cache is to hear of.
     pub(crate) cached: Option<(u64, u64)>,
-    ahead: VecDeque<(RecordId, Bytes)>,
+    ahead: VecDeque<RecordId>,
     ahead_max: usize,
     /// Keys and documents already counted in an operation's figures.
     counted: (u64, u64),
@@ -224,7 +223,9 @@ impl PlanExecutor {
         let ran = match &mut self.body {
             Body::Nothing => Ran::Exhausted,
             Body::Id(lookup) => {
-                if let Some((_, document)) = run_lookup(lookup, &self.ns, *context, self.locked.take())? {
+                if let Some(found) = run_lookup(lookup, &self.ns, *context, self.locked.take())?
+                    && let Some(document) = found.view.record(&found.guard, found.id)?
+                {
                     push(&document)?;
                 }
                 Ran::Exhausted
@@ -246,20 +247,21 @@ impl PlanExecutor {
 
     /// The next record that matches, for writers: they lock the record and check it again with [`PlanExecutor::filter`].
     /// Records are read ahead a few at a time; each is given once.
-    pub fn next_record(&mut self, context: &ExecContext<'_>) -> Result<Option<(RecordId, Bytes)>, QueryError> {
+    pub fn next_record(&mut self, context: &ExecContext<'_>) -> Result<Option<RecordId>, QueryError> {
         match &mut self.body {
-            Body::Id(lookup) => run_lookup(lookup, &self.ns, *context, self.locked.take()),
+            Body::Id(lookup) => Ok(run_lookup(lookup, &self.ns, *context, self.locked.take())?.map(|found| found.id)),
             Body::Plan(planned) => {
                 if planned.ahead.is_empty() && !self.ended {
                     let mut ahead = VecDeque::new();
-                    let (rows_max, mut bytes) = (planned.ahead_max, 0);
+                    let rows_max = planned.ahead_max;
                     planned.ahead_max = (rows_max * 4).min(RECORDS_AHEAD_MAX);
                     let ran = planned.run(*context, self.locked.take(), &mut |row: Row<'_>| {
-                        let document = row.document.to_bytes();
-                        bytes += document.len();
-                        ahead.push_back((row.id, document));
-                        let full = ahead.len() >= rows_max || bytes >= RECORDS_AHEAD_BYTES_MAX;
-                        Ok(if full { Flow::Stop } else { Flow::Continue })
+                        ahead.push_back(row.id);
+                        Ok(if ahead.len() >= rows_max {
+                            Flow::Stop
+                        } else {
+                            Flow::Continue
+                        })
                     })?;
                     planned.ahead = ahead;
                     self.ended = ran == Ran::Exhausted;
@@ -322,12 +324,12 @@ impl PlanExecutor {
     }
 
     /// The plan in a few words, as log lines and `currentOp` show it: `IXSCAN { a: 1 }`.
-    pub fn plan_summary(&self) -> String {
+    pub fn plan_summary(&self) -> Cow<'static, str> {
         match &self.body {
-            Body::Nothing => "EOF".to_owned(),
-            Body::Id(_) => "IDHACK".to_owned(),
-            Body::Plan(planned) => super::summary::summary(&planned.stage),
-            Body::Pipeline(pipeline) => pipeline.plan_summary(),
+            Body::Nothing => Cow::Borrowed("EOF"),
+            Body::Id(_) => Cow::Borrowed("IDHACK"),
+            Body::Plan(planned) => Cow::Owned(super::summary::summary(&planned.stage)),
+            Body::Pipeline(pipeline) => Cow::Owned(pipeline.plan_summary()),
         }
     }
 
@@ -352,12 +354,20 @@ fn tail_position(stage: &Stage) -> RecordId {
     }
 }
 
+/// What a look-up by `_id` has found, and where its document is read from when that is wanted: writers do so under a
+/// lock.
+struct Found {
+    id: RecordId,
+    guard: CollectionGuard,
+    view: ReadView,
+}
+
 fn run_lookup(
     lookup: &mut IdLookup,
     ns: &Namespace,
     context: ExecContext<'_>,
     locked: Option<CollectionGuard>,
-) -> Result<Option<(RecordId, Bytes)>, QueryError> {
+) -> Result<Option<Found>, QueryError> {
     if lookup.done {
         return Ok(None);
     }
@@ -378,5 +388,5 @@ fn run_lookup(
     };
     lookup.docs_examined += 1;
     counters.docs_examined.add(1);
-    Ok(view.record(&guard, id)?.map(|document| (id, document)))
+    Ok(Some(Found { id, guard, view }))
 }

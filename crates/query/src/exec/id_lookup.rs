@@ -1,6 +1,7 @@
 //! IDHACK: one document by its `_id`, with two look-ups and nothing in between.
 
 use crate::plan::request::FindRequest;
+use crate::raw::Elements;
 use bson::raw::RawBsonRef;
 
 /// A look-up by `_id`.
@@ -40,11 +41,12 @@ pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> 
     if !plain {
         return None;
     }
-    let mut fields = request.filter.iter();
-    let (name, value) = fields.next()?.ok()?;
-    if name.as_str() != "_id" || fields.next().is_some() {
+    let mut fields = Elements::new(request.filter);
+    let field = fields.next()?.ok()?;
+    if field.name() != b"_id" || fields.next().is_some() {
         return None;
     }
+    let value = field.value().ok()?;
     match value {
         RawBsonRef::Document(document) => {
             let operator = document.iter().next()?.ok()?.0.as_str().starts_with('$');
