@@ -19,9 +19,11 @@ pub(crate) enum Use {
     Inner,
     /// Compressed blocks of leaves that were read once.
     Blocks,
+    /// The maps of space in the files. Nothing evicts them.
+    Maps,
 }
 
-const USES: usize = 4;
+const USES: usize = 5;
 /// The reserve is one part in so many of the limit.
 const RESERVE_PART: u64 = 20;
 /// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
@@ -114,6 +116,11 @@ impl Budget {
         self.used[purpose as usize].fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
+    /// Reports what a purpose takes in all: one that nobody adds to.
+    pub(crate) fn set(&self, purpose: Use, bytes: u64) {
+        self.used[purpose as usize].store(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
     /// Bytes in use for one purpose.
     pub(crate) fn used(&self, purpose: Use) -> u64 {
         not_negative(&self.used[purpose as usize])
@@ -143,7 +150,8 @@ impl Budget {
     pub(crate) fn blocks_limit(&self) -> u64 {
         let inner = self.used(Use::Inner).min(self.limit() / INNER_PART);
         let pages = self.used(Use::Images) + self.used(Use::Inner) - inner;
-        let rest = self.target().saturating_sub(self.used(Use::Deltas) + inner);
+        let fixed = self.used(Use::Deltas) + self.used(Use::Maps) + inner;
+        let rest = self.target().saturating_sub(fixed);
         rest.saturating_sub(pages).max(rest / 100 * BLOCKS_PERCENT)
     }
 

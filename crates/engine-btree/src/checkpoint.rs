@@ -16,6 +16,7 @@ mod leaves;
 
 use crate::apply::Applier;
 use crate::block_mover::BlockMover;
+use crate::budget::Use;
 use crate::cache::PageCache;
 use crate::catalog::Catalog;
 use crate::counters::Counters;
@@ -275,6 +276,7 @@ impl Run<'_> {
         parts
             .store
             .commit_checkpoint(self.position.seq.0, &directory::encode_root(root))?;
+        parts.cache.budget().set(Use::Maps, parts.store.map_memory_bytes());
         freed.into_iter().for_each(|table| parts.catalog.forget(table));
         parts.store.plan_relocation(blocks::Urgency::Background);
         Ok(())

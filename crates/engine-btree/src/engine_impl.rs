@@ -1,5 +1,6 @@
 //! The engine, as the rest of Tenon sees it.
 
+use crate::budget::Use;
 use crate::directory::{self, DIRECTORY, decode_root};
 use crate::options::BtreeOptions;
 use crate::parts::Parts;
@@ -72,7 +73,9 @@ impl BtreeEngine {
             cache_bytes: options.cache_bytes.max(BtreeOptions::CACHE_BYTES_MIN),
             ..options
         };
+        let map_bytes = store.map_memory_bytes();
         let parts = Parts::new(env, directory, options, store, workers, directory_tree, durable)?;
+        parts.base.cache.budget().set(Use::Maps, map_bytes);
         Ok(Self {
             info: EngineInfo {
                 name: "btree",
