@@ -101,6 +101,7 @@ impl PageCache {
         }
     }
 
+    #[inline]
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -125,6 +126,7 @@ impl PageCache {
     }
 
     /// Heap bytes of a tree's leaves rise or fall, by images and by deltas.
+    #[inline]
     pub(crate) fn account(&self, tree: &Tree, images: isize, deltas: isize) {
         self.budget.add(Use::Images, images);
         self.budget.add(Use::Deltas, deltas);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
+    #[inline]
     pub(crate) fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }

@@ -35,11 +35,13 @@ impl Readers {
     }
 
     /// Takes the published position.
+    #[inline]
     pub(crate) fn pin(&self, holder: Holder) -> Pin {
         self.pins.pin(holder)
     }
 
     /// Gives a position back.
+    #[inline]
     pub(crate) fn unpin(&self, pin: Pin) {
         let (seq, holder) = (pin.seq(), pin.holder());
         self.pins.unpin(pin);
@@ -61,10 +63,12 @@ impl Readers {
         self.pins.expire_oldest()
     }
 
+    #[inline]
     pub(crate) fn publish(&self, seq: Seq) {
         self.pins.publish(seq);
     }
 
+    #[inline]
     pub(crate) fn published(&self) -> Seq {
         self.pins.published()
     }
@@ -85,6 +89,7 @@ impl Readers {
     }
 
     /// As [`Readers::update`], where that is cheap or worth it.
+    #[inline]
     pub(crate) fn refresh(&self, horizon: &mut Horizon) {
         self.pins.refresh(horizon);
     }

@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::foundation::Foundation;
 use crate::pages::{Lookup, Pages, look_up};
 use crate::readers::Readers;
+use crate::status::Status;
 use crate::tables::Table;
 use crate::tree::Tree;
 use crate::walk::Walk;
@@ -21,6 +22,7 @@ pub(crate) struct ReadSide {
     catalog: Arc<Catalog>,
     pages: Arc<Pages>,
     readers: Arc<Readers>,
+    status: Arc<Status>,
     counters: Arc<Counters>,
 }
 
@@ -30,6 +32,7 @@ impl ReadSide {
             catalog: base.catalog.clone(),
             pages: base.pages.clone(),
             readers: base.readers.clone(),
+            status: base.status.clone(),
             counters: base.counters.clone(),
         })
     }
@@ -105,19 +108,19 @@ impl Snapshot for BtreeSnapshot {
     }
 
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
-        self.side.pages.check_running()?;
+        self.side.status.check_running()?;
         self.side.counters.gets.add(1);
         self.checked(self.look_up(table, key))
     }
 
     fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        self.side.pages.check_running()?;
+        self.side.status.check_running()?;
         let table = self.checked(self.table(table))?;
         Ok(Box::new(BtreeCursor::new(self, table.tree.clone(), range, direction)))
     }
 
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate> {
-        self.side.pages.check_running()?;
+        self.side.status.check_running()?;
         let table = self.checked(self.table(table))?;
         let mut sampled = Sampled {
             pages: &self.side.pages,
@@ -190,13 +193,13 @@ impl BtreeCursor {
 
 impl Cursor for BtreeCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.snapshot.side.pages.check_running()?;
+        self.snapshot.side.status.check_running()?;
         self.walk.seek(key);
         self.snapshot.checked(Ok(()))
     }
 
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
-        self.snapshot.side.pages.check_running()?;
+        self.snapshot.side.status.check_running()?;
         let side = self.snapshot.side.clone();
         let filled = self.walk.fill(&side.pages, &self.tree, self.snapshot.seq, rows, limits);
         let filled = self.snapshot.checked(filled.map(|()| !rows.is_empty()));

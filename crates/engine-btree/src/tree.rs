@@ -275,6 +275,7 @@ impl Tree {
     }
 
     /// Heap bytes rise or fall.
+    #[inline]
     pub(crate) fn account(&self, bytes: isize) {
         if bytes >= 0 {
             self.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
