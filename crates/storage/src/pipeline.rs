@@ -93,7 +93,7 @@ impl Pipeline {
         self.published.store(seq.0, Ordering::Release);
     }
 
-    /// From here on entries stay when [`Storage::commit_to`] says so. When nobody uses the storage yet.
+    /// From here on entries stay when [`crate::Storage::commit_to`] says so. When nobody uses the storage yet.
     pub(crate) fn await_commits(&self) {
         self.committed.store(self.published().0, Ordering::Release);
     }
