@@ -5,26 +5,9 @@ use engine::Seq;
 use oplog::Log;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vfs::{Random, SeededRandom};
+use vfs::SeededRandom;
 
 const COUNTERS: u64 = 3;
-
-fn seed() -> u64 {
-    let given = std::env::var("TENON_COMMIT_SEED").ok();
-    let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
-        let mut bytes = [0; 8];
-        vfs::SystemRandom::new().fill(&mut bytes);
-        u64::from_le_bytes(bytes)
-    });
-    println!("TENON_COMMIT_SEED={seed}");
-    seed
-}
-
-fn pick(random: &SeededRandom, below: u64) -> u64 {
-    let mut bytes = [0; 8];
-    random.fill(&mut bytes);
-    u64::from_le_bytes(bytes) % below
-}
 
 /// Adds 1 to a counter.
 fn count(storage: &Arc<Storage>, op: &crate::Operation, id: RecordId) -> Result<(), StorageError> {
@@ -185,7 +168,7 @@ fn busy_hour(seed: u64, rounds: u64, commits_all: bool) -> Outcome {
 
 #[test]
 fn writers_build_on_what_is_not_committed_yet_and_nothing_is_lost() {
-    let seed = seed();
+    let seed = seed_of("TENON_COMMIT_SEED");
     let Outcome {
         machine,
         storage,
@@ -224,7 +207,7 @@ fn writers_build_on_what_is_not_committed_yet_and_nothing_is_lost() {
 /// A server that loses the others' trust loses what was not decided, and only that.
 #[test]
 fn what_was_answered_outlives_a_tail_that_is_cut_off() {
-    let seed = seed();
+    let seed = seed_of("TENON_COMMIT_SEED");
     let outcome = busy_hour(seed, 150, false);
     let (machine, storage) = (outcome.machine, outcome.storage);
     let committed = storage.last_seq();

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use engine::{Batch, Cursor, Direction, Estimate, FillLimits, KeyRange, Op, Result, Rows, Seq, Snapshot, TableId};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::Arc;
@@ -170,12 +171,12 @@ impl Cursor for MergedCursor {
         let KeyRange { start, end } = self.range.clone();
         self.left = match self.direction {
             Direction::Forward => KeyRange {
-                start: later(start, Included(key)),
+                start: tighter(start, Included(key), Ordering::Greater),
                 end,
             },
             Direction::Reverse => KeyRange {
                 start,
-                end: earlier(end, Included(key)),
+                end: tighter(end, Included(key), Ordering::Less),
             },
         };
         Ok(())
@@ -216,30 +217,15 @@ fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// The bound of two that lets less in from below.
-fn later(a: Bound<Vec<u8>>, b: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
+/// The bound of two that lets less in: from below the one whose key is `Greater`, from above the one whose key is `Less`.
+fn tighter(a: Bound<Vec<u8>>, b: Bound<Vec<u8>>, tighter: Ordering) -> Bound<Vec<u8>> {
     match (&a, &b) {
         (Unbounded, _) => b,
         (_, Unbounded) => a,
         (Included(x) | Excluded(x), Included(y) | Excluded(y)) => match x.cmp(y) {
-            std::cmp::Ordering::Less => b,
-            std::cmp::Ordering::Greater => a,
-            std::cmp::Ordering::Equal if matches!(a, Excluded(_)) => a,
-            std::cmp::Ordering::Equal => b,
-        },
-    }
-}
-
-/// The bound of two that lets less in from above.
-fn earlier(a: Bound<Vec<u8>>, b: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
-    match (&a, &b) {
-        (Unbounded, _) => b,
-        (_, Unbounded) => a,
-        (Included(x) | Excluded(x), Included(y) | Excluded(y)) => match x.cmp(y) {
-            std::cmp::Ordering::Less => a,
-            std::cmp::Ordering::Greater => b,
-            std::cmp::Ordering::Equal if matches!(a, Excluded(_)) => a,
-            std::cmp::Ordering::Equal => b,
+            Ordering::Equal if matches!(a, Excluded(_)) => a,
+            order if order == tighter => a,
+            _ => b,
         },
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs};
 
 /// `{p: true}` and the like: the fields of the filter have to be equal.
 struct Equal(RawDocumentBuf);
@@ -110,6 +110,25 @@ impl Machine {
     pub(crate) fn operation(&self) -> Operation {
         Operation::new(self.clock.clone(), 1)
     }
+}
+
+/// The seed that the variable gives, or any; printed, so that a failure can be repeated.
+pub(crate) fn seed_of(variable: &str) -> u64 {
+    let given = std::env::var(variable).ok();
+    let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        let mut bytes = [0; 8];
+        vfs::SystemRandom::new().fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    });
+    println!("{variable}={seed}");
+    seed
+}
+
+/// A number below `below`.
+pub(crate) fn pick(random: &SeededRandom, below: u64) -> u64 {
+    let mut bytes = [0; 8];
+    random.fill(&mut bytes);
+    u64::from_le_bytes(bytes) % below
 }
 
 pub(crate) fn ns(name: &str) -> Namespace {

@@ -8,24 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vfs::{Random, SeededRandom};
-
-fn seed() -> u64 {
-    let given = std::env::var("TENON_TRANSACTION_SEED").ok();
-    let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
-        let mut bytes = [0; 8];
-        vfs::SystemRandom::new().fill(&mut bytes);
-        u64::from_le_bytes(bytes)
-    });
-    println!("TENON_TRANSACTION_SEED={seed}");
-    seed
-}
-
-fn pick(random: &SeededRandom, below: u64) -> u64 {
-    let mut bytes = [0; 8];
-    random.fill(&mut bytes);
-    u64::from_le_bytes(bytes) % below
-}
+use vfs::SeededRandom;
 
 fn insert(
     transaction: &mut Transaction,
@@ -283,7 +266,7 @@ fn a_transaction_lets_its_own_statements_pass_a_waiting_definition() {
 /// wait.
 #[test]
 fn no_update_is_lost_between_transactions_and_others() {
-    let seed = seed();
+    let seed = seed_of("TENON_TRANSACTION_SEED");
     for decides_alone in [true, false] {
         let machine = Machine::new(seed);
         let storage = machine
@@ -373,7 +356,7 @@ fn key(n: u64) -> Vec<u8> {
 /// What a snapshot with changes on it answers is what a map with the same changes does.
 #[test]
 fn a_merged_cursor_reads_as_if_the_changes_were_applied() {
-    let seed = seed();
+    let seed = seed_of("TENON_TRANSACTION_SEED");
     for round in 0..60 {
         let random = SeededRandom::new(seed.wrapping_add(round));
         let machine = Machine::new(1);
