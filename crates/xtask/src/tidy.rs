@@ -51,7 +51,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("report", &["vfs"]),
     ("bench", &["report", "vfs", "wire"]),
     ("stress", &["bench", "report", "vfs", "wire"]),
-    ("tenon", &["bench", "stress", "report", "vfs", "wire"]),
+    ("extjson", &["wire"]),
+    ("dump", &["bench", "extjson", "wire"]),
+    (
+        "tenon",
+        &["bench", "stress", "dump", "extjson", "report", "vfs", "wire"],
+    ),
     (
         "engine-bench",
         &[

@@ -1,0 +1,231 @@
+//! Dumping: a list of what there is, then threads that take one collection each, with a connection of their own.
+
+use crate::archive::{Announced, ArchiveWriter, Checksum};
+use crate::client::Client;
+use crate::directory::{Output, file_stem};
+use crate::error::{Doing, DumpError, Result};
+use crate::metadata::{CollectionKind, Metadata};
+use crate::namespace::{Filter, Namespace};
+use bench::interrupt::Interrupt;
+use bson::RawDocumentBuf;
+use indicatif::ProgressBar;
+use parking_lot::Mutex;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Documents of a segment of an archive are gathered up to so many bytes.
+const SEGMENT_BYTES: usize = 4 << 20;
+/// Collections of this prefix are a server's own, but for the functions of `system.js`.
+const OWN_PREFIX: &str = "system.";
+
+/// What to dump, from where to where.
+#[derive(Clone, Debug)]
+pub struct DumpOptions {
+    /// The server.
+    pub address: SocketAddr,
+    /// Which collections.
+    pub filter: Filter,
+    /// Which documents of them.
+    pub query: Option<RawDocumentBuf>,
+    /// The folder, or with `archive` the file, and standard output without one.
+    pub path: Option<PathBuf>,
+    /// One stream instead of a folder.
+    pub archive: bool,
+    /// Compresses files or the stream.
+    pub gzip: bool,
+    /// So many collections at once, at least one.
+    pub parallel: usize,
+    /// Ends it early, with an error.
+    pub interrupt: Interrupt,
+    /// Counts bytes of documents.
+    pub progress: ProgressBar,
+}
+
+/// What was dumped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dumped {
+    /// Collections and views.
+    pub collections: u64,
+    /// Documents of them.
+    pub documents: u64,
+    /// Bytes of the documents, before compression.
+    pub bytes: u64,
+}
+
+struct Job {
+    namespace: Namespace,
+    metadata: Metadata,
+    size_bytes: u64,
+}
+
+impl Job {
+    fn metadata_json(&self) -> Result<String> {
+        self.metadata.to_json(&self.namespace.to_string())
+    }
+}
+
+/// Dumps. The documents of one collection are as its cursor saw them; nothing holds collections together in time.
+pub fn dump(options: &DumpOptions) -> Result<Dumped> {
+    let mut client = Client::open(options.address, &options.interrupt)?;
+    let jobs = jobs(&mut client, &options.filter)?;
+    options.progress.set_length(jobs.iter().map(|job| job.size_bytes).sum());
+    let archive = if options.archive {
+        let announced = jobs
+            .iter()
+            .map(|job| {
+                Ok(Announced {
+                    namespace: job.namespace.clone(),
+                    metadata: job.metadata_json()?,
+                    size_bytes: i64::try_from(job.size_bytes).unwrap_or(i64::MAX),
+                    kind: job.metadata.kind.name(),
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let output = Output::create(options.path.as_deref(), options.gzip)?;
+        let version = client.version()?;
+        Some(Mutex::new(ArchiveWriter::begin(
+            output,
+            options.parallel,
+            &version,
+            &announced,
+        )?))
+    } else {
+        None
+    };
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Dumped> {
+        let mut client = Client::open(options.address, &options.interrupt)?;
+        let mut dumped = Dumped::default();
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = dump_collection(&mut client, options, job, archive.as_ref(), &mut dumped) {
+                // The other threads stop after the collection that they are at.
+                next.store(jobs.len(), Ordering::Relaxed);
+                return Err(error.of(&job.namespace));
+            }
+        }
+        Ok(dumped)
+    };
+    let results: Vec<Result<Dumped>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.parallel.clamp(1, jobs.len().max(1)))
+            .map(|_| scope.spawn(work))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("the threads of a dump do not panic"))
+            .collect()
+    });
+    let mut total = Dumped::default();
+    for result in results {
+        let dumped = result?;
+        total.collections += dumped.collections;
+        total.documents += dumped.documents;
+        total.bytes += dumped.bytes;
+    }
+    if let Some(archive) = archive {
+        let output = archive.into_inner().finish();
+        output.finish().doing(|| "writing the archive".to_owned())?;
+    }
+    Ok(total)
+}
+
+/// What the server has of what is meant. A collection that was asked for by name must be there.
+fn jobs(client: &mut Client, filter: &Filter) -> Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    for database in client.databases(filter.database.as_deref())? {
+        for entry in client.collections(&database)? {
+            let namespace = Namespace::new(database.as_str(), entry.get_str("name").unwrap_or_default());
+            let is_own = namespace.collection.starts_with(OWN_PREFIX) && namespace.collection != "system.js";
+            if is_own || !filter.takes(&namespace) {
+                continue;
+            }
+            let mut metadata = Metadata::of_listed(&entry);
+            let size_bytes = match metadata.kind {
+                CollectionKind::TimeSeries => {
+                    return Err(DumpError::Choice(format!(
+                        "{namespace} is a time-series collection, which is not supported: leave it out by --nsExclude"
+                    )));
+                }
+                CollectionKind::View => 0,
+                CollectionKind::Collection => {
+                    metadata.indexes = client.indexes(&namespace).map_err(|error| error.of(&namespace))?;
+                    client.size_bytes(&namespace)?
+                }
+            };
+            jobs.push(Job {
+                namespace,
+                metadata,
+                size_bytes,
+            });
+        }
+    }
+    if let (true, Some(database), Some(collection)) = (jobs.is_empty(), &filter.database, &filter.collection) {
+        return Err(DumpError::Choice(format!(
+            "there is no collection {database}.{collection}"
+        )));
+    }
+    // The largest first, so that no thread is left alone with it at the end.
+    jobs.sort_by(|a, b| (b.size_bytes, &a.namespace).cmp(&(a.size_bytes, &b.namespace)));
+    Ok(jobs)
+}
+
+fn dump_collection(
+    client: &mut Client,
+    options: &DumpOptions,
+    job: &Job,
+    archive: Option<&Mutex<ArchiveWriter<Output>>>,
+    dumped: &mut Dumped,
+) -> Result<()> {
+    dumped.collections += 1;
+    let is_view = job.metadata.kind == CollectionKind::View;
+    let mut find = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
+        client.find(&job.namespace, options.query.as_deref(), &mut |document| {
+            let bytes = document.as_bytes();
+            dumped.documents += 1;
+            dumped.bytes += bytes.len() as u64;
+            options.progress.inc(bytes.len() as u64);
+            each(bytes)
+        })
+    };
+    if let Some(archive) = archive {
+        if is_view {
+            return Ok(());
+        }
+        let mut checksum = Checksum::default();
+        let mut segment = Vec::new();
+        find(&mut |bytes| {
+            segment.extend_from_slice(bytes);
+            if segment.len() < SEGMENT_BYTES {
+                return Ok(());
+            }
+            checksum.add(&segment);
+            archive.lock().segment(&job.namespace, &segment)?;
+            segment.clear();
+            Ok(())
+        })?;
+        checksum.add(&segment);
+        let mut writer = archive.lock();
+        if !segment.is_empty() {
+            writer.segment(&job.namespace, &segment)?;
+        }
+        return writer.end(&job.namespace, checksum.value());
+    }
+    let root = options.path.clone().unwrap_or_else(|| PathBuf::from("dump"));
+    let folder = root.join(&job.namespace.database);
+    std::fs::create_dir_all(&folder).doing(|| format!("creating the folder {}", folder.display()))?;
+    let stem = file_stem(&job.namespace.collection);
+    let ending = if options.gzip { ".gz" } else { "" };
+    if !is_view {
+        let path = folder.join(format!("{stem}.bson{ending}"));
+        let doing = || format!("writing {}", path.display());
+        let mut output = Output::create(Some(&path), options.gzip)?;
+        find(&mut |bytes| output.write_all(bytes).doing(doing))?;
+        output.finish().doing(doing)?;
+    }
+    let path = folder.join(format!("{stem}.metadata.json{ending}"));
+    let doing = || format!("writing {}", path.display());
+    let mut output = Output::create(Some(&path), options.gzip)?;
+    output.write_all(job.metadata_json()?.as_bytes()).doing(doing)?;
+    output.finish().doing(doing)
+}

@@ -1,0 +1,84 @@
+//! What can go wrong, by what the caller does about it.
+
+use crate::namespace::Namespace;
+use std::io;
+
+/// See the variants.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// The operating system refused something.
+    #[error("{action}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The connection broke, or the server refused a command.
+    #[error(transparent)]
+    Server(#[from] bench::Error),
+    /// As [`DumpError::Server`], while a collection was being worked on.
+    #[error("{namespace}")]
+    Collection {
+        /// Which one.
+        namespace: Namespace,
+        /// What happened.
+        source: Box<DumpError>,
+    },
+    /// A file or a stream is not what it should be.
+    #[error("{subject}: {fault}")]
+    Format {
+        /// The file, or "archive".
+        subject: String,
+        /// What is wrong, with the place.
+        fault: String,
+    },
+    /// A document that is none, in a file or an archive.
+    #[error("{subject}: byte {offset}")]
+    Bson {
+        /// The file, or "archive".
+        subject: String,
+        /// Where the document begins.
+        offset: u64,
+        /// What is wrong.
+        source: wire::BsonError,
+    },
+    /// Metadata that cannot be written or read.
+    #[error("metadata of {subject}")]
+    Metadata {
+        /// The collection or file.
+        subject: String,
+        /// What is wrong.
+        source: extjson::JsonError,
+    },
+    /// The user's choice is not possible.
+    #[error("{0}")]
+    Choice(String),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, DumpError>;
+
+impl DumpError {
+    /// The same error, with the collection that it is about.
+    pub(crate) fn of(self, namespace: &Namespace) -> Self {
+        Self::Collection {
+            namespace: namespace.clone(),
+            source: Box::new(self),
+        }
+    }
+}
+
+/// Says what was tried when the operating system refused it.
+pub(crate) trait Doing<T> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| DumpError::Io {
+            action: action(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! Dumps of databases and their restoration, in mongodump's directory and archive formats (`docs/formats/dump.md`).
+//!
+//! [`dump`] and [`restore`] talk to a server over the wire protocol only, so that either side can be a MongoDB.
+//! Documents pass through as bytes; nothing but metadata is decoded. What is read from files is not trusted.
+
+#![allow(clippy::disallowed_methods, reason = "a client program: files are the machine's own")]
+
+pub mod archive;
+mod client;
+mod crc64;
+mod directory;
+mod dump;
+mod error;
+mod metadata;
+mod namespace;
+mod restore;
+
+pub use client::parse_uri;
+pub use directory::{bson_file, file_stem, open_file};
+pub use dump::{DumpOptions, Dumped, dump};
+pub use error::DumpError;
+pub use metadata::{CollectionKind, Metadata};
+pub use namespace::{Filter, Namespace, Pattern, Rename};
+pub use restore::{RestoreOptions, Restored, restore};

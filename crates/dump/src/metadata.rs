@@ -1,0 +1,178 @@
+//! What a dump tells of a collection besides its documents: options, indexes, kind, identity.
+
+use crate::error::{DumpError, Result};
+use bson::spec::BinarySubtype;
+use bson::{Bson, Document, doc};
+use extjson::{JsonForm, parse, write};
+
+/// What a namespace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectionKind {
+    /// Documents.
+    Collection,
+    /// A pipeline over another one.
+    View,
+    /// Measurements in buckets, which are neither dumped nor restored.
+    TimeSeries,
+}
+
+impl CollectionKind {
+    pub(crate) fn parse(text: &str) -> Self {
+        match text {
+            "view" => Self::View,
+            "timeseries" => Self::TimeSeries,
+            _ => Self::Collection,
+        }
+    }
+
+    /// As `listCollections` and the formats call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Collection => "collection",
+            Self::View => "view",
+            Self::TimeSeries => "timeseries",
+        }
+    }
+}
+
+/// One `metadata.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metadata {
+    /// Options of `create`.
+    pub options: Document,
+    /// As `listIndexes` gives them, the one on `_id` included.
+    pub indexes: Vec<Document>,
+    /// The collection's identity, 32 hexadecimal digits.
+    pub uuid: Option<String>,
+    /// The whole name, which a file's name may have shortened.
+    pub collection: Option<String>,
+    /// What it is.
+    pub kind: CollectionKind,
+}
+
+impl Metadata {
+    /// From an entry of `listCollections`, without indexes.
+    pub(crate) fn of_listed(entry: &Document) -> Self {
+        let uuid = entry.get_document("info").ok().and_then(|info| info.get("uuid"));
+        Self {
+            options: entry.get_document("options").cloned().unwrap_or_default(),
+            indexes: Vec::new(),
+            uuid: match uuid {
+                Some(Bson::Binary(binary)) if binary.subtype == BinarySubtype::Uuid => {
+                    Some(binary.bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+                }
+                _ => None,
+            },
+            collection: entry.get_str("name").ok().map(str::to_owned),
+            kind: CollectionKind::parse(entry.get_str("type").unwrap_or_default()),
+        }
+    }
+
+    /// Canonical Extended JSON, in one line.
+    pub fn to_json(&self, subject: &str) -> Result<String> {
+        let failed = |source| DumpError::Metadata {
+            subject: subject.to_owned(),
+            source,
+        };
+        let indexes: Vec<Bson> = self.indexes.iter().cloned().map(Bson::Document).collect();
+        let mut document = doc! { "options": self.options.clone(), "indexes": indexes };
+        if let Some(uuid) = &self.uuid {
+            document.insert("uuid", uuid);
+        }
+        if let Some(collection) = &self.collection {
+            document.insert("collectionName", collection);
+        }
+        document.insert("type", self.kind.name());
+        let bytes = document.to_vec().map_err(|error| DumpError::Format {
+            subject: subject.to_owned(),
+            fault: error.to_string(),
+        })?;
+        let mut out = String::new();
+        write(&bytes, JsonForm::Canonical, &mut out).map_err(failed)?;
+        Ok(out)
+    }
+
+    /// Reads what [`Metadata::to_json`] writes. Fields that are missing are empty; unknown ones are left out.
+    pub fn from_json(text: &str, subject: &str) -> Result<Self> {
+        let malformed = |fault: String| DumpError::Format {
+            subject: subject.to_owned(),
+            fault,
+        };
+        let raw = parse(text).map_err(|source| DumpError::Metadata {
+            subject: subject.to_owned(),
+            source,
+        })?;
+        let document = Document::try_from(raw).map_err(|error| malformed(error.to_string()))?;
+        let options = match document.get("options") {
+            Some(Bson::Document(options)) => options.clone(),
+            None | Some(Bson::Null) => Document::new(),
+            Some(_) => return Err(malformed("options is no document".to_owned())),
+        };
+        let listed = match document.get("indexes") {
+            Some(Bson::Array(indexes)) => indexes.as_slice(),
+            None | Some(Bson::Null) => &[],
+            Some(_) => return Err(malformed("indexes is no array".to_owned())),
+        };
+        let indexes = listed
+            .iter()
+            .map(|index| match index {
+                Bson::Document(index) => Ok(index.clone()),
+                _ => Err(malformed("an index is no document".to_owned())),
+            })
+            .collect::<Result<_>>()?;
+        let text = |name: &str| {
+            let text = document.get_str(name).ok().filter(|text| !text.is_empty());
+            text.map(str::to_owned)
+        };
+        // Dumps of old versions have no type; their views have the option alone.
+        let kind = match text("type") {
+            Some(kind) => CollectionKind::parse(&kind),
+            None if options.contains_key("viewOn") => CollectionKind::View,
+            None => CollectionKind::Collection,
+        };
+        Ok(Self {
+            options,
+            indexes,
+            uuid: text("uuid"),
+            collection: text("collectionName"),
+            kind,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn metadata_comes_back_with_every_type_and_the_order_of_keys() {
+        let metadata = Metadata {
+            options: doc! { "capped": true, "size": 4096i64, "z": 1, "a": 2.0 },
+            indexes: vec![
+                doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" },
+                doc! { "v": 2, "key": { "z": -1.0, "a": 1i64 }, "name": "x", "partialFilterExpression": { "b": { "$gt": 5 } } },
+            ],
+            uuid: Some("00112233445566778899aabbccddeeff".to_owned()),
+            collection: Some("c".to_owned()),
+            kind: CollectionKind::Collection,
+        };
+        let text = metadata.to_json("d.c").unwrap();
+        assert!(
+            text.starts_with(r#"{"options":{"capped":true,"size":{"$numberLong":"4096"},"#),
+            "{text}"
+        );
+        assert_eq!(Metadata::from_json(&text, "d.c").unwrap(), metadata);
+    }
+
+    #[test]
+    fn bad_metadata_is_an_error() {
+        for text in ["", "[]", r#"{"indexes":1}"#, r#"{"indexes":[1]}"#, r#"{"options":"x"}"#] {
+            assert!(Metadata::from_json(text, "f").is_err(), "{text}");
+        }
+        assert_eq!(
+            Metadata::from_json(r#"{"options":{"viewOn":"a"}}"#, "f").unwrap().kind,
+            CollectionKind::View
+        );
+    }
+}
