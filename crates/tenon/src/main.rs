@@ -1,4 +1,4 @@
-//! `tenon`: measures servers. See `--help`, and `docs/bench.md`.
+//! `tenon`: dumps, restores and measures servers. See `--help`, `docs/dump.md` and `docs/bench.md`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -7,6 +7,7 @@
 
 mod bench_command;
 mod compare;
+mod dump;
 mod output;
 mod show;
 mod stress;
@@ -15,7 +16,11 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "tenon", version, about = "Measures document database servers")]
+#[command(
+    name = "tenon",
+    version,
+    about = "Dumps, restores and measures document database servers"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -28,12 +33,18 @@ enum Command {
     Bench(bench_command::BenchCommand),
     /// Write and read under every durability, and see what is lost or torn
     Stress(stress::StressArguments),
+    Dump(dump::DumpCommand),
+    Restore(dump::RestoreCommand),
+    Bson(dump::BsonCommand),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(command) => command.run(),
         Command::Stress(arguments) => stress::run(&arguments),
+        Command::Dump(command) => command.run(),
+        Command::Restore(command) => command.run(),
+        Command::Bson(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");

@@ -1,4 +1,5 @@
-//! The server from outside: the program as a process, and the repair of damaged directories.
+//! The server from outside: the program as a process, the repair of damaged directories, dumps.
 
+mod dump;
 mod process;
 mod repair;

@@ -10,7 +10,7 @@ use wire::{Form, Header, Message, MsgFlags, OpCode};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tenond");
 
-struct Tenond {
+pub(crate) struct Tenond {
     child: Child,
     output: BufReader<ChildStdout>,
     lines: Vec<String>,
@@ -31,7 +31,7 @@ fn output(db_path: &Path, more: &[&str]) -> Output {
 }
 
 impl Tenond {
-    fn start(db_path: &Path, more: &[&str]) -> Self {
+    pub(crate) fn start(db_path: &Path, more: &[&str]) -> Self {
         let mut child = command(db_path, more).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut server = Self {
@@ -64,7 +64,11 @@ impl Tenond {
         }
     }
 
-    fn connect(&self) -> Connection {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
         Connection(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
     }
 
@@ -93,7 +97,7 @@ impl Drop for Tenond {
     }
 }
 
-struct Connection(TcpStream);
+pub(crate) struct Connection(TcpStream);
 
 impl Connection {
     fn send(&mut self, header: Header, body: &[u8]) {
@@ -124,7 +128,7 @@ impl Connection {
         msg.body.try_into().unwrap()
     }
 
-    fn ok(&mut self, command: Document) -> Document {
+    pub(crate) fn ok(&mut self, command: Document) -> Document {
         let reply = self.run(command);
         assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
         reply

@@ -1,0 +1,300 @@
+//! `tenon dump`, `tenon restore` and `tenon bson`: arguments with the names of mongodump, mongorestore and bsondump.
+
+use ::dump::{DumpOptions, Filter, Pattern, Rename, RestoreOptions};
+use anyhow::{Context as _, Result, bail};
+use bench::interrupt::Interrupt;
+use bson::RawDocumentBuf;
+use clap::{Args, ValueEnum};
+use extjson::JsonForm;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{BufWriter, IsTerminal as _, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What `--archive` without a file stands for.
+const STREAM: &str = "-";
+
+/// The server, and which of its collections.
+#[derive(Args, Debug)]
+struct SelectionArgs {
+    /// The server: mongodb://HOST[:PORT][/DATABASE]
+    #[arg(
+        long,
+        value_name = "URI",
+        default_value = "mongodb://127.0.0.1:27017",
+        help_heading = "Server"
+    )]
+    uri: String,
+    /// Only this database
+    #[arg(long, short, value_name = "NAME", help_heading = "Collections")]
+    db: Option<String>,
+    /// Only this collection of --db
+    #[arg(long, short, value_name = "NAME", requires = "db", help_heading = "Collections")]
+    collection: Option<String>,
+    /// Only what this pattern matches, such as 'shop.*'; may be repeated
+    #[arg(long = "nsInclude", value_name = "PATTERN", help_heading = "Collections")]
+    ns_include: Vec<String>,
+    /// Nothing that this pattern matches; may be repeated
+    #[arg(long = "nsExclude", value_name = "PATTERN", help_heading = "Collections")]
+    ns_exclude: Vec<String>,
+    /// One stream instead of a folder: a file, or standard input or output without one
+    #[arg(
+        long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = STREAM,
+        help_heading = "Files"
+    )]
+    archive: Option<PathBuf>,
+    /// Compressed by gzip
+    #[arg(long, help_heading = "Files")]
+    gzip: bool,
+    /// So many collections at once
+    #[arg(
+        long = "numParallelCollections",
+        short = 'j',
+        value_name = "N",
+        default_value_t = 4,
+        help_heading = "Behaviour"
+    )]
+    num_parallel_collections: u8,
+    /// Prints nothing but errors
+    #[arg(long, help_heading = "Behaviour")]
+    quiet: bool,
+}
+
+impl SelectionArgs {
+    fn server(&self) -> Result<(SocketAddr, Filter)> {
+        let (address, database) = ::dump::parse_uri(&self.uri)?;
+        if let (Some(named), Some(option)) = (&database, &self.db)
+            && named != option
+        {
+            bail!("--uri names the database {named}, and --db {option}");
+        }
+        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
+        let filter = Filter {
+            database: self.db.clone().or(database),
+            collection: self.collection.clone(),
+            include: patterns(&self.ns_include),
+            exclude: patterns(&self.ns_exclude),
+        };
+        Ok((address, filter))
+    }
+
+    fn path(&self, folder: Option<&PathBuf>) -> Result<Option<PathBuf>> {
+        match (&self.archive, folder) {
+            (Some(_), Some(folder)) => bail!("--archive and the folder {} exclude each other", folder.display()),
+            (Some(file), None) => Ok(Some(file.clone()).filter(|file| file.as_os_str() != STREAM)),
+            (None, folder) => Ok(folder.cloned()),
+        }
+    }
+
+    fn progress(&self) -> ProgressBar {
+        if self.quiet || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {bytes_per_sec} {eta}");
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+    }
+
+    fn tell(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+}
+
+/// Dump databases in mongodump's formats
+#[derive(Args, Debug)]
+pub struct DumpCommand {
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// The folder, made when it is not there; default: dump
+    #[arg(long, short, value_name = "FOLDER", help_heading = "Files")]
+    out: Option<PathBuf>,
+    /// Only documents that this filter finds, in Extended JSON
+    #[arg(
+        long,
+        short,
+        value_name = "JSON",
+        requires = "collection",
+        help_heading = "Collections"
+    )]
+    query: Option<String>,
+    /// Not supported: there is no log of operations to read yet
+    #[arg(long, help_heading = "Behaviour")]
+    oplog: bool,
+}
+
+impl DumpCommand {
+    /// Dumps, and says how much.
+    pub fn run(&self) -> Result<ExitCode> {
+        if self.oplog {
+            bail!("--oplog is not supported: it needs the collection local.oplog.rs");
+        }
+        let (address, filter) = self.selection.server()?;
+        let query: Option<RawDocumentBuf> = match &self.query {
+            Some(text) => Some(extjson::parse(text).context("--query")?),
+            None => None,
+        };
+        let interrupt = Interrupt::new();
+        interrupt.install()?;
+        let progress = self.selection.progress();
+        let dumped = ::dump::dump(&DumpOptions {
+            address,
+            filter,
+            query,
+            path: self.selection.path(self.out.as_ref())?,
+            archive: self.selection.archive.is_some(),
+            gzip: self.selection.gzip,
+            parallel: usize::from(self.selection.num_parallel_collections),
+            interrupt,
+            progress: progress.clone(),
+        })?;
+        progress.finish_and_clear();
+        self.selection.tell(&format!(
+            "{} documents of {} collections dumped, {} bytes",
+            dumped.documents, dumped.collections, dumped.bytes
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Restore dumps of mongodump or of tenon dump
+#[derive(Args, Debug)]
+pub struct RestoreCommand {
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// The folder of the dump, the folder of --db, or one file of documents; default: dump
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// The folder of the dump, as an option
+    #[arg(long, value_name = "FOLDER", conflicts_with = "path", help_heading = "Files")]
+    dir: Option<PathBuf>,
+    /// Other names for what this pattern matches; as often as --nsTo
+    #[arg(long = "nsFrom", value_name = "PATTERN", help_heading = "Collections")]
+    ns_from: Vec<String>,
+    /// The other names; $x$ and * stand for what they stand for in --nsFrom
+    #[arg(long = "nsTo", value_name = "PATTERN", help_heading = "Collections")]
+    ns_to: Vec<String>,
+    /// Removes each collection before it is restored
+    #[arg(long, help_heading = "Behaviour")]
+    drop: bool,
+    /// Makes no indexes
+    #[arg(long = "noIndexRestore", help_heading = "Behaviour")]
+    no_index_restore: bool,
+    /// Makes collections without their options
+    #[arg(long = "noOptionsRestore", help_heading = "Behaviour")]
+    no_options_restore: bool,
+    /// Ends at the first document that the server refuses
+    #[arg(long = "stopOnError", help_heading = "Behaviour")]
+    stop_on_error: bool,
+    /// Not supported: there is no log of operations to write yet
+    #[arg(long = "oplogReplay", help_heading = "Behaviour")]
+    oplog_replay: bool,
+}
+
+impl RestoreCommand {
+    /// Restores, and says how much. Documents that the server refuses make it fail at the end.
+    pub fn run(&self) -> Result<ExitCode> {
+        if self.oplog_replay {
+            bail!("--oplogReplay is not supported: it needs the collection local.oplog.rs");
+        }
+        if self.ns_from.len() != self.ns_to.len() {
+            bail!("--nsFrom and --nsTo must be given equally often");
+        }
+        let renames = self
+            .ns_from
+            .iter()
+            .zip(&self.ns_to)
+            .map(|(from, to)| Rename::new(from, to))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (address, filter) = self.selection.server()?;
+        let interrupt = Interrupt::new();
+        interrupt.install()?;
+        let progress = self.selection.progress();
+        let restored = ::dump::restore(&RestoreOptions {
+            address,
+            filter,
+            renames,
+            path: self.selection.path(self.path.as_ref().or(self.dir.as_ref()))?,
+            archive: self.selection.archive.is_some(),
+            gzip: self.selection.gzip,
+            drop: self.drop,
+            no_indexes: self.no_index_restore,
+            no_options: self.no_options_restore,
+            stop_on_error: self.stop_on_error,
+            parallel: usize::from(self.selection.num_parallel_collections),
+            interrupt,
+            progress: progress.clone(),
+        })?;
+        progress.finish_and_clear();
+        for failure in &restored.failures {
+            eprintln!("{failure}");
+        }
+        self.selection.tell(&format!(
+            "{} documents of {} collections restored, {} failed",
+            restored.documents, restored.collections, restored.failed
+        ));
+        Ok(if restored.failed == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+/// How documents are printed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum JsonChoice {
+    /// Every type by name
+    Canonical,
+    /// Numbers and dates as people write them
+    Relaxed,
+}
+
+/// Print the documents of a BSON file as Extended JSON, one a line
+#[derive(Args, Debug)]
+pub struct BsonCommand {
+    /// The file; default: standard input
+    file: Option<PathBuf>,
+    /// The form of numbers and dates
+    #[arg(long = "jsonFormat", value_enum, default_value = "canonical")]
+    json_format: JsonChoice,
+    /// The file is compressed by gzip
+    #[arg(long)]
+    gzip: bool,
+}
+
+impl BsonCommand {
+    /// Prints what can be read before the first fault.
+    pub fn run(&self) -> Result<ExitCode> {
+        let form = match self.json_format {
+            JsonChoice::Canonical => JsonForm::Canonical,
+            JsonChoice::Relaxed => JsonForm::Relaxed,
+        };
+        let subject = self
+            .file
+            .as_ref()
+            .map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
+        let mut input = ::dump::open_file(self.file.as_deref(), self.gzip)?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut line = String::new();
+        let mut broken = None;
+        let read = ::dump::bson_file(&mut *input, &subject, &mut |document| {
+            line.clear();
+            // Documents of `bson_file` are valid, which is all that writing asks for.
+            let _ = extjson::write(document.as_bytes(), form, &mut line);
+            line.push('\n');
+            if broken.is_none() {
+                broken = out.write_all(line.as_bytes()).err();
+            }
+            Ok(())
+        });
+        if let Some(error) = broken {
+            return Err(error).context("writing");
+        }
+        out.flush().context("writing")?;
+        read?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
