@@ -217,7 +217,8 @@ fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// The bound of two that lets less in: from below the one whose key is `Greater`, from above the one whose key is `Less`.
+/// The bound of two that lets less in: from below the one whose key is `Greater`, from above the one whose key is
+/// `Less`.
 fn tighter(a: Bound<Vec<u8>>, b: Bound<Vec<u8>>, tighter: Ordering) -> Bound<Vec<u8>> {
     match (&a, &b) {
         (Unbounded, _) => b,
