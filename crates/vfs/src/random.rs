@@ -15,6 +15,10 @@ pub trait Random: Send + Sync {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
         }
     }
+
+    /// Fills `buffer` with what nobody can foresee: salts, nonces, keys. The other methods are only as good as a dice,
+    /// each number of theirs gives away all that follow.
+    fn fill_secret(&self, buffer: &mut [u8]);
 }
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) over a shared counter.
@@ -39,6 +43,11 @@ impl Random for SeededRandom {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
+
+    /// Foreseeable, as everything that is seeded.
+    fn fill_secret(&self, buffer: &mut [u8]) {
+        self.fill(buffer);
+    }
 }
 
 /// A [`SeededRandom`] seeded by the operating system.
@@ -60,5 +69,17 @@ impl Default for SystemRandom {
 impl Random for SystemRandom {
     fn next_u64(&self) -> u64 {
         self.0.next_u64()
+    }
+
+    fn fill_secret(&self, buffer: &mut [u8]) {
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            // A signal may end the call early; no other error is possible for such flags and a buffer of ours.
+            let bytes = match rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()) {
+                Err(rustix::io::Errno::INTR) => 0,
+                result => result.expect("the kernel has a random number generator"),
+            };
+            rest = &mut rest[bytes..];
+        }
     }
 }
