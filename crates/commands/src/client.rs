@@ -2,6 +2,7 @@
 //!
 //! Invariant: `current.running` is true only between [`Client::begin`] and the drop of its guard.
 
+use crate::authentication::Authentication;
 use crate::cursors::SessionId;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
@@ -45,6 +46,7 @@ pub struct Client {
     id: u32,
     peer: Peer,
     metadata: Mutex<Option<RawDocumentBuf>>,
+    pub(crate) authentication: Mutex<Authentication>,
     current: Mutex<Current>,
 }
 
@@ -67,6 +69,7 @@ impl Client {
             id,
             peer,
             metadata: Mutex::new(None),
+            authentication: Mutex::new(Authentication::default()),
             current: Mutex::new(Current::default()),
         }
     }

@@ -4,6 +4,8 @@ use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use std::borrow::Cow;
 
 /// A command.
 pub struct Command {
@@ -21,6 +23,8 @@ pub struct Command {
     pub secondary_ok: bool,
     /// Part of Stable API version 1.
     pub api_version_1: bool,
+    /// Fields whose values are shown to nobody: neither log lines nor `currentOp` have them.
+    pub secret: &'static [&'static str],
     /// What `top`, `opcounters` and `opLatencies` count it as.
     pub kind: OperationKind,
     /// Does it; appends fields to the reply.
@@ -43,6 +47,7 @@ impl Command {
             without_auth: false,
             secondary_ok: false,
             api_version_1: false,
+            secret: &[],
             kind,
             run,
         }
@@ -72,10 +77,37 @@ impl Command {
         self
     }
 
+    /// The values of these fields are shown to nobody.
+    pub const fn secret(mut self, fields: &'static [&'static str]) -> Self {
+        self.secret = fields;
+        self
+    }
+
     /// In Stable API version 1.
     pub const fn api_version_1(mut self) -> Self {
         self.api_version_1 = true;
         self
+    }
+}
+
+impl Command {
+    /// A call as it may be shown.
+    pub fn shown<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
+        if self.secret.is_empty() {
+            return Cow::Borrowed(body);
+        }
+        let mut bytes = Vec::with_capacity(body.as_bytes().len());
+        let mut shown = Reply::begin(&mut bytes);
+        for (name, value) in body.into_iter().flatten() {
+            let name = name.as_str();
+            if self.secret.contains(&name) {
+                shown.string(name, "xxx");
+            } else {
+                shown.raw_value(name, value);
+            }
+        }
+        shown.finish();
+        RawDocumentBuf::from_bytes(bytes).map_or(Cow::Owned(RawDocumentBuf::new()), Cow::Owned)
     }
 }
 

@@ -141,7 +141,7 @@ impl Call<'_> {
             Arc::clone(&operation),
             self.command.name,
             generic.database,
-            self.request.body,
+            &self.command.shown(self.request.body),
             started,
             generic.session,
         );
@@ -229,7 +229,7 @@ impl Call<'_> {
         if let Some(name) = self.client.application_name() {
             attributes.insert("appName", name);
         }
-        attributes.insert("command", command_for_log(invocation.body));
+        attributes.insert("command", command_for_log(&self.command.shown(invocation.body)));
         if !report.plan_summary.is_empty() {
             attributes.insert("planSummary", &*report.plan_summary);
         }

@@ -4,6 +4,7 @@
 //! knows nothing of sockets, threads or message framing.
 
 mod arguments;
+mod authentication;
 mod client;
 mod command;
 mod cursors;

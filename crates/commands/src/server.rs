@@ -46,6 +46,10 @@ pub struct Server {
     next_operation: AtomicU32,
     last_timestamp: AtomicU64,
     shutting_down: AtomicBool,
+    /// Held while users are changed: what is read of one is still so when it is written.
+    pub(crate) user_changes: Mutex<()>,
+    /// What users who do not exist are made up from.
+    pub(crate) pretence: [u8; 32],
     /// Nested `fsync` locks, see the command.
     pub fsync_lock: FsyncLock,
 }
@@ -61,6 +65,8 @@ impl Server {
     ) -> Arc<Self> {
         let parameters = Parameters::new(settings.slow_ms, settings.quiet);
         let started = (env.clock.now_ms(), env.clock.monotonic());
+        let mut pretence = [0; 32];
+        env.random.fill_secret(&mut pretence);
         let server = Self {
             cursors: Cursors::new(env.clone()),
             env,
@@ -78,6 +84,8 @@ impl Server {
             next_operation: AtomicU32::new(1),
             last_timestamp: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
+            user_changes: Mutex::new(()),
+            pretence,
             fsync_lock: FsyncLock::default(),
         };
         Arc::new(server)

@@ -1,7 +1,7 @@
 //! `buildInfo`, `ping`, `whatsmyuri`, `listCommands`, `connectionStatus`: small facts that every client asks for.
 
 use crate::definition::Command;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
@@ -117,7 +117,17 @@ fn connection_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result
         }
         Ok(name == "showPrivileges")
     })?;
-    let mut info: Document = doc! { "authenticatedUsers": [], "authenticatedUserRoles": [] };
+    let (mut users, mut roles) = (Vec::new(), Vec::new());
+    if let Some((user, mut document)) = super::authenticate::current_user(call)? {
+        users.push(Bson::Document(doc! { "user": user.user, "db": user.database }));
+        if let Some(Bson::Array(held)) = document.remove("roles") {
+            roles = held;
+        }
+    }
+    if show_privileges && !users.is_empty() {
+        return Err(CommandError::not_implemented("connectionStatus.showPrivileges"));
+    }
+    let mut info: Document = doc! { "authenticatedUsers": users, "authenticatedUserRoles": roles };
     if show_privileges {
         info.insert("authenticatedUserPrivileges", Bson::Array(Vec::new()));
     }

@@ -1,5 +1,6 @@
 //! `hello` and its older names: what kind of server this is and what it can do.
 
+use super::authenticate;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -19,7 +20,8 @@ pub const HELLO: Command = Command::new(
 )
 .without_auth()
 .secondary_ok()
-.api_version_1();
+.api_version_1()
+.secret(&["speculativeAuthenticate"]);
 
 /// `isMaster`, the legacy name.
 pub const IS_MASTER: Command = Command::new(
@@ -30,7 +32,8 @@ pub const IS_MASTER: Command = Command::new(
 )
 .aliases(&["ismaster"])
 .without_auth()
-.secondary_ok();
+.secondary_ok()
+.secret(&["speculativeAuthenticate"]);
 
 /// Longest `client` metadata document, see the handshake specification.
 const METADATA_BYTES_MAX: usize = 512;
@@ -42,11 +45,16 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
     let arguments = call.arguments();
     let mut hello_ok = false;
     let mut compression = Vec::new();
+    let (mut user, mut speculative) = (None, None);
     for element in call.body {
         let (name, value) = element?;
         match (name.as_str(), value) {
             ("helloOk", value) => hello_ok = arguments.boolean("helloOk", value)?,
             ("client", value) => keep_metadata(call, arguments.document("client", value)?)?,
+            ("saslSupportedMechs", value) => user = Some(arguments.string("saslSupportedMechs", value)?),
+            ("speculativeAuthenticate", value) => {
+                speculative = Some(arguments.document("speculativeAuthenticate", value)?);
+            }
             ("compression", RawBsonRef::Array(offered)) => {
                 for name in offered.into_iter().flatten() {
                     if let RawBsonRef::String(name) = name
@@ -78,6 +86,16 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             reply.string(&index.to_string(), name);
         }
         reply.close();
+    }
+    if let Some(user) = user {
+        reply.open_array("saslSupportedMechs");
+        for (index, name) in authenticate::supported(call, user)?.into_iter().enumerate() {
+            reply.string(&index.to_string(), name);
+        }
+        reply.close();
+    }
+    if let Some(request) = speculative {
+        authenticate::speculate(call, request, reply);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The commands, one file per command or family.
 
 mod aggregate;
+mod authenticate;
 mod backup_cursor;
 mod build_info;
 mod bulk_write;
@@ -28,6 +29,8 @@ mod sessions;
 mod shutdown;
 mod top;
 mod update;
+mod user_store;
+mod users;
 mod views;
 mod wired_tiger;
 mod write_result;
@@ -37,6 +40,7 @@ use crate::definition::Command;
 /// Every command, sorted by name.
 pub const ALL: &[&Command] = &[
     &aggregate::AGGREGATE,
+    &authenticate::AUTHENTICATE,
     &build_info::BUILD_INFO,
     &bulk_write::BULK_WRITE,
     &indexes::COLL_MOD,
@@ -46,14 +50,17 @@ pub const ALL: &[&Command] = &[
     &find::COUNT,
     &collections::CREATE,
     &indexes::CREATE_INDEXES,
+    &users::CREATE_USER,
     &current_op::CURRENT_OP,
     &maintenance::DATA_SIZE,
     &databases::DB_STATS,
     &delete::DELETE,
     &find::DISTINCT,
     &collections::DROP,
+    &users::DROP_ALL_USERS_FROM_DATABASE,
     &databases::DROP_DATABASE,
     &indexes::DROP_INDEXES,
+    &users::DROP_USER,
     &sessions::END_SESSIONS,
     &explain::EXPLAIN,
     &find::FIND,
@@ -64,6 +71,7 @@ pub const ALL: &[&Command] = &[
     &parameters::GET_LOG,
     &cursor_commands::GET_MORE,
     &parameters::GET_PARAMETER,
+    &users::GRANT_ROLES_TO_USER,
     &hello::HELLO,
     &host_info::HOST_INFO,
     &insert::INSERT,
@@ -77,17 +85,23 @@ pub const ALL: &[&Command] = &[
     &databases::LIST_DATABASES,
     &indexes::LIST_INDEXES,
     &parameters::LOG_ROTATE,
+    &authenticate::LOGOUT,
     &build_info::PING,
     &sessions::REFRESH_SESSIONS,
     &collections::RENAME_COLLECTION,
     &replication::REPL_SET_GET_CONFIG,
     &replication::REPL_SET_GET_STATUS,
+    &users::REVOKE_ROLES_FROM_USER,
+    &authenticate::SASL_CONTINUE,
+    &authenticate::SASL_START,
     &server_status::SERVER_STATUS,
     &parameters::SET_PARAMETER,
     &shutdown::SHUTDOWN,
     &sessions::START_SESSION,
     &top::TOP,
     &update::UPDATE,
+    &users::UPDATE_USER,
+    &users::USERS_INFO,
     &maintenance::VALIDATE,
     &build_info::WHATSMYURI,
 ];

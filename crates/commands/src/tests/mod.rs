@@ -3,6 +3,7 @@
 mod administration;
 mod reads;
 mod tables;
+mod users;
 mod writes;
 
 use crate::logger::Logger;

@@ -10,9 +10,16 @@ use bson::{Bson, Document, doc};
 fn plain(name: &str) -> Document {
     match name {
         "aggregate" => doc! { "aggregate": "c", "pipeline": [], "cursor": {} },
+        "authenticate" => doc! { "authenticate": 1, "mechanism": "MONGODB-X509" },
         "bulkWrite" => {
             doc! { "bulkWrite": 1, "ops": [{ "insert": 0, "document": {} }], "nsInfo": [{ "ns": "test.c" }] }
         }
+        "createUser" => doc! { "createUser": "amy", "pwd": "x", "roles": [] },
+        "dropUser" => doc! { "dropUser": "amy" },
+        "grantRolesToUser" | "revokeRolesFromUser" => doc! { name: "amy", "roles": [] },
+        "saslContinue" => doc! { "saslContinue": 1, "conversationId": 1, "payload": "" },
+        "saslStart" => doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": "" },
+        "updateUser" => doc! { "updateUser": "amy", "pwd": "x" },
         "createIndexes" => doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] },
         "dataSize" => doc! { "dataSize": "test.c" },
         "delete" => doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 1 }] },

@@ -1,0 +1,327 @@
+//! `saslStart`, `saslContinue`, `authenticate`, `logout`, and what `hello` has of them.
+//!
+//! A client that names a user who does not exist, or one without credentials for the mechanism, goes through the same
+//! messages and is refused at the same one as a client with a wrong password. One connection is one user: whoever proves
+//! to be another afterwards is only that one.
+
+use super::user_store;
+use crate::arguments::{Arguments, missing_field, wrong_type};
+use crate::authentication::{Conversation, Identity, Step};
+use crate::definition::Command;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::logger::Component;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use auth::{ClientFirst, Credentials, Mechanism, Verdict};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+use wire::ErrorCode;
+
+/// `saslStart`.
+pub const SASL_START: Command = Command::new(
+    "saslStart",
+    "Begins to prove who the client is.",
+    OperationKind::Command,
+    |call, reply| {
+        let (database, body) = (call.database, call.body);
+        let turn = start(call, "saslStart", database, body, crate::arguments::is_generic)?;
+        turn.write(reply);
+        Ok(())
+    },
+)
+.without_auth()
+.secondary_ok()
+.secret(&["payload"]);
+/// `saslContinue`.
+pub const SASL_CONTINUE: Command = Command::new(
+    "saslContinue",
+    "Goes on with saslStart.",
+    OperationKind::Command,
+    sasl_continue,
+)
+.without_auth()
+.secondary_ok()
+.secret(&["payload"]);
+/// `authenticate`.
+pub const AUTHENTICATE: Command = Command::new(
+    "authenticate",
+    "Authenticates by certificate: not without TLS.",
+    OperationKind::Command,
+    |call, _| {
+        let arguments = call.arguments();
+        let mut mechanism = None;
+        call.for_each_field(|name, value| {
+            match name {
+                "mechanism" => mechanism = Some(arguments.string(name, value)?),
+                // Of mechanisms that were.
+                "user" | "db" | "nonce" | "key" => {}
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        let mechanism = mechanism.ok_or_else(|| missing_field("authenticate", "mechanism"))?;
+        Err(match mechanism {
+            "MONGODB-X509" => CommandError::new(
+                ErrorCode::AuthenticationFailed,
+                "SSL support is required for the MONGODB-X509 mechanism.",
+            ),
+            other => CommandError::bad_value(format!("Unsupported mechanism '{other}'")),
+        })
+    },
+)
+.without_auth()
+.secondary_ok()
+.secret(&["key", "nonce"]);
+/// `logout`.
+pub const LOGOUT: Command = Command::new(
+    "logout",
+    "Forgets who the connection has proven to be.",
+    OperationKind::Command,
+    |call, _| {
+        call.for_each_field(|_, _| Ok(false))?;
+        let mut state = call.client.authentication.lock();
+        state.user.take_if(|user| user.database == call.database);
+        Ok(())
+    },
+)
+.without_auth()
+.secondary_ok();
+
+/// What the server says in a conversation.
+struct Turn {
+    conversation: i32,
+    done: bool,
+    payload: String,
+}
+
+impl Turn {
+    fn write(self, reply: &mut Reply<'_>) {
+        reply.append_all(&self.document());
+    }
+
+    fn document(self) -> Document {
+        let payload = Binary {
+            subtype: BinarySubtype::Generic,
+            bytes: self.payload.into_bytes(),
+        };
+        doc! { "conversationId": self.conversation, "done": self.done, "payload": payload }
+    }
+}
+
+/// The fields of `saslStart`, also inside `hello`; `known` tells what may stand beside them.
+fn start(
+    call: &mut Invocation<'_>,
+    command: &'static str,
+    database: &str,
+    body: &RawDocument,
+    known: fn(&str) -> bool,
+) -> Result<Turn> {
+    let arguments = Arguments::of(command);
+    let (mut mechanism, mut payload, mut skip_empty_exchange) = (None, None, false);
+    arguments.each(body, |name, value| {
+        match name {
+            "saslStart" | "autoAuthorize" => {}
+            "mechanism" => mechanism = Some(arguments.string(name, value)?),
+            "payload" => payload = Some(bytes(command, value)?),
+            "options" => {
+                for element in arguments.document(name, value)? {
+                    let (name, value) = element?;
+                    if name.as_str() == "skipEmptyExchange" {
+                        skip_empty_exchange = arguments.boolean("options.skipEmptyExchange", value)?;
+                    }
+                }
+            }
+            other => return Ok(known(other)),
+        }
+        Ok(true)
+    })?;
+    let name = mechanism.ok_or_else(|| missing_field(command, "mechanism"))?;
+    let payload = payload.ok_or_else(|| missing_field(command, "payload"))?;
+    call.client.authentication.lock().conversation = None;
+    let Ok(mechanism) = name.parse::<Mechanism>() else {
+        return Err(CommandError::new(
+            ErrorCode::MechanismUnavailable,
+            format!("Received authentication for mechanism {name} which is unknown or not enabled"),
+        ));
+    };
+    let first = ClientFirst::parse(&payload).map_err(|error| {
+        log(call, mechanism, database, "", Some(&error.to_string()));
+        failed()
+    })?;
+    let user = first.user().to_owned();
+    let document = user_store::find_one(call, database, &user)?;
+    let id = user_store::id(database, &user);
+    // Made up for all, so that what takes time does so for all.
+    let pretended = Credentials::pretended(mechanism, &id, &call.server.pretence);
+    let kept = document
+        .as_ref()
+        .and_then(|document| user_store::credentials(document, mechanism));
+    let claimed = user_store::identity(database, &user, document.as_ref().unwrap_or(&Document::new()));
+    let mut random = [0; 24];
+    call.server.env.random.fill_secret(&mut random);
+    let (message, exchange) = first.answer(kept.unwrap_or(pretended), &random);
+    let mut state = call.client.authentication.lock();
+    state.conversations = state.conversations.wrapping_add(1);
+    state.conversation = Some(Conversation {
+        mechanism,
+        claimed,
+        skip_empty_exchange,
+        step: Step::Proof(Box::new(exchange)),
+    });
+    Ok(Turn {
+        conversation: state.conversations,
+        done: false,
+        payload: message,
+    })
+}
+
+fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let (mut number, mut payload) = (None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "conversationId" => number = Some(arguments.integer(name, value)?),
+            "payload" => payload = Some(bytes("saslContinue", value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let number = number.ok_or_else(|| missing_field("saslContinue", "conversationId"))?;
+    let payload = payload.ok_or_else(|| missing_field("saslContinue", "payload"))?;
+    // A conversation has one try: it is taken out, and put back only when it goes on.
+    let (current, conversation) = {
+        let mut state = call.client.authentication.lock();
+        (state.conversations, state.conversation.take())
+    };
+    let protocol = |message: &str| CommandError::new(ErrorCode::ProtocolError, message);
+    let Conversation {
+        mechanism,
+        claimed,
+        skip_empty_exchange,
+        step,
+    } = conversation.ok_or_else(|| protocol("No SASL session state found"))?;
+    if number != i64::from(current) {
+        return Err(protocol("sasl: Mismatched conversation id"));
+    }
+    let message = match step {
+        Step::Empty if payload.is_empty() => String::new(),
+        Step::Empty => return Err(protocol("the last message of a SCRAM conversation is empty")),
+        Step::Proof(exchange) => {
+            let refused = match exchange.finish(&payload) {
+                Ok(Verdict::Proven(message)) => Ok(message),
+                Ok(Verdict::Refused) => Err("the proof is wrong, or there is no such user".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            let message = refused.map_err(|reason| {
+                log(call, mechanism, &claimed.database, &claimed.user, Some(&reason));
+                failed()
+            })?;
+            if !skip_empty_exchange {
+                call.client.authentication.lock().conversation = Some(Conversation {
+                    mechanism,
+                    claimed,
+                    skip_empty_exchange,
+                    step: Step::Empty,
+                });
+                Turn {
+                    conversation: current,
+                    done: false,
+                    payload: message,
+                }
+                .write(reply);
+                return Ok(());
+            }
+            message
+        }
+    };
+    log(call, mechanism, &claimed.database, &claimed.user, None);
+    call.client.authentication.lock().user = Some(claimed);
+    Turn {
+        conversation: current,
+        done: true,
+        payload: message,
+    }
+    .write(reply);
+    Ok(())
+}
+
+/// `speculativeAuthenticate` of `hello`: the first step of `saslStart`. What does not work is as if it had not been
+/// asked for; the client tries again in the usual way and is told why.
+pub fn speculate(call: &mut Invocation<'_>, request: &RawDocument, reply: &mut Reply<'_>) {
+    let Ok(Some(RawBsonRef::String(database))) = request.get("db") else {
+        return;
+    };
+    if let Ok(turn) = start(call, "hello.speculativeAuthenticate", database, request, |name| {
+        name == "db"
+    }) {
+        reply.value("speculativeAuthenticate", &Bson::Document(turn.document()));
+    }
+}
+
+/// `saslSupportedMechs` of `hello`: the mechanisms of `database.user`; all of them for a user who does not exist.
+///
+/// # Errors
+/// `BadValue` for a name without a database.
+pub fn supported(call: &mut Invocation<'_>, name: &str) -> Result<Vec<&'static str>> {
+    let (database, user) = name
+        .split_once('.')
+        .ok_or_else(|| CommandError::bad_value("UserName must contain a '.' separated database.user pair"))?;
+    let mechanisms = match user_store::find_one(call, database, user)? {
+        Some(document) => user_store::mechanisms(&document),
+        None => Mechanism::ALL.to_vec(),
+    };
+    Ok(mechanisms.into_iter().map(Mechanism::name).collect())
+}
+
+/// Whom the connection has proven to be, and the user's document as it is now. A user who was dropped, or dropped and
+/// made again, since is nobody.
+pub fn current_user(call: &mut Invocation<'_>) -> Result<Option<(Identity, Document)>> {
+    let Some(known) = call.client.authentication.lock().user.clone() else {
+        return Ok(None);
+    };
+    let document = user_store::find_one(call, &known.database, &known.user)?;
+    Ok(document
+        .filter(|document| user_store::identity(&known.database, &known.user, document) == known)
+        .map(|document| (known, document)))
+}
+
+/// The one thing that a client learns.
+fn failed() -> CommandError {
+    CommandError::new(ErrorCode::AuthenticationFailed, "Authentication failed.")
+}
+
+/// An attempt, with the reason when it failed.
+fn log(call: &Invocation<'_>, mechanism: Mechanism, database: &str, user: &str, failure: Option<&str>) {
+    let mut attributes = doc! {
+        "client": call.client.peer().as_str(),
+        "mechanism": mechanism.name(),
+        "user": user,
+        "db": database,
+    };
+    let context = format!("conn{}", call.client.id());
+    let (id, message) = match failure {
+        None => (5_286_306, "Successfully authenticated"),
+        Some(reason) => {
+            attributes.insert("error", reason);
+            (5_286_307, "Failed to authenticate")
+        }
+    };
+    call.server
+        .logger
+        .info(Component::Access, id, &context, message, attributes);
+}
+
+/// Binary data, or base64 of it.
+fn bytes(command: &str, value: RawBsonRef<'_>) -> Result<Vec<u8>> {
+    match value {
+        RawBsonRef::Binary(binary) => Ok(binary.bytes.to_vec()),
+        RawBsonRef::String(text) => STANDARD
+            .decode(text)
+            .map_err(|_| CommandError::new(ErrorCode::FailedToParse, "the payload is not base64")),
+        other => Err(wrong_type(command, "payload", other, "types '[string, binData]'")),
+    }
+}

@@ -1,0 +1,149 @@
+//! `admin.system.users`: the documents of users, as MongoDB's tools read them.
+
+use super::insert::insert_documents;
+use super::update::{Images, Statement, WriteTargets};
+use super::write_result::WriteErrors;
+use crate::authentication::Identity;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use auth::{Credentials, Mechanism};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::spec::BinarySubtype;
+use bson::{Document, doc};
+use storage::Namespace;
+
+/// The documents that match; none when there is no such collection.
+pub fn find(call: &mut Invocation<'_>, filter: &Document) -> Result<Vec<Document>> {
+    let filter = RawDocumentBuf::try_from(filter)?;
+    let mut statement = Statement::new(None);
+    statement.filter = &filter;
+    let mut found = Vec::new();
+    let Some(mut targets) = WriteTargets::find(call, &users()?, &statement)? else {
+        return Ok(found);
+    };
+    while let Some(target) = targets.next(call)? {
+        let bytes = call.server.storage.read()?.record(&target.guard, target.id)?;
+        if let Some(bytes) = bytes {
+            found.push(Document::try_from(RawDocument::from_bytes(&bytes)?)?);
+        }
+    }
+    Ok(found)
+}
+
+/// One user.
+pub fn find_one(call: &mut Invocation<'_>, database: &str, user: &str) -> Result<Option<Document>> {
+    Ok(find(call, &key(database, user))?.pop())
+}
+
+/// Adds a user, and the version of the documents' layout before the first one.
+///
+/// # Errors
+/// `Location51003` when there is such a user.
+pub fn insert(call: &mut Invocation<'_>, document: &Document) -> Result<()> {
+    let version = Namespace::new("admin", "system.version")?;
+    let mut schema = Statement::new(None);
+    let filter = RawDocumentBuf::try_from(&doc! { "_id": "authSchema" })?;
+    let change = RawDocumentBuf::try_from(&doc! { "$setOnInsert": { "currentVersion": 5 } })?;
+    schema.filter = &filter;
+    schema.change = RawBsonRef::Document(&change);
+    schema.upsert = true;
+    super::update::run(call, &version, &schema, Images::None)?;
+    let raw = RawDocumentBuf::try_from(document)?;
+    let mut errors = WriteErrors::new();
+    insert_documents(call, &users()?, &[&raw], true, true, &mut errors)?;
+    match errors.each().next().map(|(_, error)| error) {
+        None => Ok(()),
+        Some(error) if error.code == wire::ErrorCode::DuplicateKey => {
+            let name = |field| document.get_str(field).unwrap_or_default();
+            Err(CommandError::new(
+                wire::ErrorCode(51003),
+                format!("User \"{}@{}\" already exists", name("user"), name("db")),
+            ))
+        }
+        Some(error) => Err(error),
+    }
+}
+
+/// Puts `document` in the place of the user of the same `_id`.
+pub fn replace(call: &mut Invocation<'_>, document: &Document) -> Result<()> {
+    let filter = RawDocumentBuf::try_from(&doc! { "_id": document.get("_id").cloned() })?;
+    let change = RawDocumentBuf::try_from(document)?;
+    let mut statement = Statement::new(None);
+    statement.filter = &filter;
+    statement.change = RawBsonRef::Document(&change);
+    super::update::run(call, &users()?, &statement, Images::None).map(drop)
+}
+
+/// Removes all users that match; answers how many there were.
+pub fn remove(call: &mut Invocation<'_>, filter: &Document) -> Result<u64> {
+    let filter = RawDocumentBuf::try_from(filter)?;
+    let mut statement = Statement::new(None);
+    statement.filter = &filter;
+    statement.multi = true;
+    let mut removed = 0;
+    super::delete::run(call, &users()?, &statement, &mut removed)?;
+    Ok(removed)
+}
+
+/// The filter for one user. Not by `_id` alone: clients may name a database `a.b`, whose user `c` is not the `b.c` of `a`.
+pub fn key(database: &str, user: &str) -> Document {
+    doc! { "_id": id(database, user), "user": user, "db": database }
+}
+
+/// The `_id` of a user. Database names hold no dot, so that no two users share one.
+pub fn id(database: &str, user: &str) -> String {
+    format!("{database}.{user}")
+}
+
+/// Who a document is about.
+pub fn identity(database: &str, user: &str, document: &Document) -> Identity {
+    let id = match document.get("userId") {
+        Some(bson::Bson::Binary(binary)) if binary.subtype == BinarySubtype::Uuid => {
+            binary.bytes.as_slice().try_into().ok()
+        }
+        _ => None,
+    };
+    Identity {
+        user: user.to_owned(),
+        database: database.to_owned(),
+        id,
+    }
+}
+
+/// The mechanisms a user has credentials for.
+pub fn mechanisms(document: &Document) -> Vec<Mechanism> {
+    let credentials = document.get_document("credentials");
+    let has = |mechanism: &Mechanism| {
+        credentials
+            .as_ref()
+            .is_ok_and(|kept| kept.contains_key(mechanism.name()))
+    };
+    Mechanism::ALL.into_iter().filter(has).collect()
+}
+
+/// The credentials for one mechanism; `None` without, or when they cannot be read.
+pub fn credentials(document: &Document, mechanism: Mechanism) -> Option<Credentials> {
+    let kept = document
+        .get_document("credentials")
+        .ok()?
+        .get_document(mechanism.name())
+        .ok()?;
+    let iterations = kept
+        .get_i32("iterationCount")
+        .map(i64::from)
+        .or_else(|_| kept.get_i64("iterationCount"))
+        .ok()?;
+    let text = |field| kept.get_str(field).ok();
+    Credentials::from_stored(
+        mechanism,
+        iterations,
+        text("salt")?,
+        text("storedKey")?,
+        text("serverKey")?,
+    )
+    .ok()
+}
+
+fn users() -> Result<Namespace> {
+    Ok(Namespace::new("admin", "system.users")?)
+}

@@ -1,0 +1,404 @@
+//! `createUser`, `updateUser`, `dropUser`, `dropAllUsersFromDatabase`, `grantRolesToUser`, `revokeRolesFromUser`,
+//! `usersInfo`.
+
+use super::user_store;
+use crate::arguments::{Arguments, missing_field, wrong_type};
+use crate::definition::Command;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use auth::{Credentials, Mechanism};
+use bson::raw::{RawArray, RawBsonRef};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+use wire::ErrorCode;
+
+/// `createUser`.
+pub const CREATE_USER: Command =
+    Command::new("createUser", "Makes a user.", OperationKind::Command, create).secret(&["pwd"]);
+/// `updateUser`.
+pub const UPDATE_USER: Command = Command::new(
+    "updateUser",
+    "Changes a user's password, roles or data.",
+    OperationKind::Command,
+    update,
+)
+.secret(&["pwd"]);
+/// `dropUser`.
+pub const DROP_USER: Command = Command::new("dropUser", "Removes a user.", OperationKind::Command, |call, _| {
+    let name = target(call)?;
+    call.for_each_field(|_, _| Ok(false))?;
+    let _changing = call.server.user_changes.lock();
+    match user_store::remove(call, &user_store::key(call.database, name))? {
+        0 => Err(not_found(call.database, name)),
+        _ => Ok(()),
+    }
+});
+/// `dropAllUsersFromDatabase`.
+pub const DROP_ALL_USERS_FROM_DATABASE: Command = Command::new(
+    "dropAllUsersFromDatabase",
+    "Removes all users of a database.",
+    OperationKind::Command,
+    |call, reply| {
+        call.for_each_field(|_, _| Ok(false))?;
+        let _changing = call.server.user_changes.lock();
+        let removed = user_store::remove(call, &doc! { "db": call.database })?;
+        reply.count("n", removed as i64);
+        Ok(())
+    },
+);
+/// `grantRolesToUser`.
+pub const GRANT_ROLES_TO_USER: Command = Command::new(
+    "grantRolesToUser",
+    "Gives roles to a user.",
+    OperationKind::Command,
+    |call, _| {
+        change_roles(call, |held, given| {
+            let new: Vec<_> = given.into_iter().filter(|role| !held.contains(role)).collect();
+            held.extend(new);
+        })
+    },
+);
+/// `revokeRolesFromUser`.
+pub const REVOKE_ROLES_FROM_USER: Command = Command::new(
+    "revokeRolesFromUser",
+    "Takes roles from a user.",
+    OperationKind::Command,
+    |call, _| change_roles(call, |held, taken| held.retain(|role| !taken.contains(role))),
+);
+/// `usersInfo`.
+pub const USERS_INFO: Command =
+    Command::new("usersInfo", "Describes users.", OperationKind::Command, info).secondary_ok();
+
+/// The fields of `createUser` and `updateUser`.
+#[derive(Default)]
+struct Request {
+    password: Option<String>,
+    custom_data: Option<Document>,
+    roles: Option<Vec<Bson>>,
+    mechanisms: Option<Vec<Mechanism>>,
+    digested_by_client: bool,
+}
+
+impl Request {
+    fn parse(call: &Invocation<'_>) -> Result<Self> {
+        let arguments = call.arguments();
+        let mut request = Self::default();
+        call.for_each_field(|name, value| {
+            match name {
+                "pwd" => request.password = Some(arguments.string(name, value)?.to_owned()),
+                "customData" => request.custom_data = Some(Document::try_from(arguments.document(name, value)?)?),
+                "roles" => request.roles = Some(roles(call.database, arguments, arguments.array(name, value)?)?),
+                "mechanisms" => request.mechanisms = Some(mechanisms(arguments.array(name, value)?)?),
+                "digestPassword" => request.digested_by_client = !arguments.boolean(name, value)?,
+                "authenticationRestrictions" => {
+                    // Kept and not obeyed, they would be a lock that does not lock.
+                    if arguments.array(name, value)?.into_iter().next().is_some() {
+                        return Err(CommandError::not_implemented(format!("{}.{name}", arguments.command)));
+                    }
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(request)
+    }
+
+    /// Credentials for the password, for the mechanisms that are asked for or else for all that can be.
+    fn credentials(&self, call: &Invocation<'_>, user: &str, password: &str) -> Result<Document> {
+        if password.is_empty() {
+            return Err(CommandError::bad_value("Password cannot be empty"));
+        }
+        let wanted = match &self.mechanisms {
+            Some(mechanisms) => mechanisms.clone(),
+            None if self.digested_by_client => vec![Mechanism::ScramSha1],
+            None => Mechanism::ALL.to_vec(),
+        };
+        let mut all = Document::new();
+        for mechanism in wanted {
+            let mut salt = vec![0; mechanism.salt_bytes()];
+            call.server.env.random.fill_secret(&mut salt);
+            let credentials = match (mechanism, self.digested_by_client) {
+                (Mechanism::ScramSha256, true) => {
+                    return Err(CommandError::bad_value(
+                        "Use of SCRAM-SHA-256 requires undigested passwords",
+                    ));
+                }
+                (Mechanism::ScramSha1, true) => {
+                    Credentials::of_secret(mechanism, password, &salt, mechanism.iterations())
+                }
+                (_, false) => Credentials::of_password(mechanism, user, password, &salt)
+                    .map_err(|error| CommandError::bad_value(error.to_string()))?,
+            };
+            let (iterations, [salt, stored_key, server_key]) = credentials.to_stored();
+            let kept = doc! {
+                "iterationCount": iterations as i32,
+                "salt": salt,
+                "storedKey": stored_key,
+                "serverKey": server_key,
+            };
+            all.insert(mechanism.name(), kept);
+        }
+        Ok(all)
+    }
+}
+
+fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let user = target(call)?;
+    if user.is_empty() {
+        return Err(CommandError::bad_value(
+            "User document needs 'user' field to be non-empty",
+        ));
+    }
+    let database = call.database;
+    storage::Namespace::new(database, "system.users")?;
+    match database {
+        "local" => return Err(CommandError::bad_value("Cannot create users in the local database")),
+        // Those prove themselves elsewhere: by certificate, by a directory service.
+        "$external" => return Err(CommandError::not_implemented("createUser on $external")),
+        _ => {}
+    }
+    let request = Request::parse(call)?;
+    let Some(password) = &request.password else {
+        return Err(CommandError::bad_value(
+            "Must provide a 'pwd' field for all user documents, except those with '$external' as the user's source db",
+        ));
+    };
+    let credentials = request.credentials(call, user, password)?;
+    let mut id = [0; 16];
+    call.server.env.random.fill_secret(&mut id);
+    // Version 4, variant 1 of RFC 9562.
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    let mut document = doc! {
+        "_id": user_store::id(database, user),
+        "userId": Binary { subtype: BinarySubtype::Uuid, bytes: id.to_vec() },
+        "user": user,
+        "db": database,
+        "credentials": credentials,
+        "roles": request.roles.ok_or_else(|| missing_field("createUser", "roles"))?,
+    };
+    if let Some(data) = request.custom_data {
+        document.insert("customData", data);
+    }
+    let _changing = call.server.user_changes.lock();
+    user_store::insert(call, &document)
+}
+
+fn update(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let user = target(call)?;
+    let request = Request::parse(call)?;
+    let _changing = call.server.user_changes.lock();
+    let mut document = existing(call, user)?;
+    match (&request.password, &request.mechanisms) {
+        (Some(password), _) => drop(document.insert("credentials", request.credentials(call, user, password)?)),
+        (None, Some(kept)) => {
+            // Without the password there is nothing to make new credentials of.
+            let held = user_store::mechanisms(&document);
+            if !kept.iter().all(|mechanism| held.contains(mechanism)) {
+                return Err(CommandError::bad_value(
+                    "mechanisms field must be a subset of previously set mechanisms",
+                ));
+            }
+            if let Ok(credentials) = document.get_document_mut("credentials") {
+                for mechanism in held.iter().filter(|mechanism| !kept.contains(mechanism)) {
+                    credentials.remove(mechanism.name());
+                }
+            }
+        }
+        (None, None) if request.roles.is_none() && request.custom_data.is_none() => {
+            return Err(CommandError::bad_value(
+                "Must specify at least one field to update in updateUser",
+            ));
+        }
+        (None, None) => {}
+    }
+    if let Some(roles) = request.roles {
+        document.insert("roles", roles);
+    }
+    if let Some(data) = request.custom_data {
+        document.insert("customData", data);
+    }
+    user_store::replace(call, &document)
+}
+
+fn change_roles(call: &mut Invocation<'_>, change: fn(&mut Vec<Bson>, Vec<Bson>)) -> Result<()> {
+    let user = target(call)?;
+    let arguments = call.arguments();
+    let mut named = None;
+    call.for_each_field(|name, value| {
+        if name == "roles" {
+            named = Some(roles(call.database, arguments, arguments.array(name, value)?)?);
+        }
+        Ok(name == "roles")
+    })?;
+    let named = named.ok_or_else(|| missing_field(arguments.command, "roles"))?;
+    let _changing = call.server.user_changes.lock();
+    let mut document = existing(call, user)?;
+    let mut held = document.get_array("roles").cloned().unwrap_or_default();
+    change(&mut held, named);
+    document.insert("roles", held);
+    user_store::replace(call, &document)
+}
+
+fn info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let (mut credentials, mut custom_data, mut filter) = (false, true, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "showCredentials" => credentials = arguments.boolean(name, value)?,
+            "showCustomData" => custom_data = arguments.boolean(name, value)?,
+            // No user has any: they are refused.
+            "showAuthenticationRestrictions" => drop(arguments.boolean(name, value)?),
+            "showPrivileges" if arguments.boolean(name, value)? => {
+                return Err(CommandError::not_implemented("usersInfo.showPrivileges"));
+            }
+            "showPrivileges" => {}
+            "filter" => filter = Some(Document::try_from(arguments.document(name, value)?)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let mut wanted = doc! { "$and": [selection(call.database, call.target()?)?] };
+    if let (Some(filter), Ok(conditions)) = (filter, wanted.get_array_mut("$and")) {
+        conditions.push(Bson::Document(filter));
+    }
+    let mut users = user_store::find(call, &wanted)?;
+    users.sort_by(|a, b| {
+        a.get_str("_id")
+            .unwrap_or_default()
+            .cmp(b.get_str("_id").unwrap_or_default())
+    });
+    let shown = users.into_iter().map(|mut user| {
+        let names = user_store::mechanisms(&user)
+            .into_iter()
+            .map(|mechanism| Bson::from(mechanism.name()));
+        user.insert("mechanisms", names.collect::<Vec<_>>());
+        if !credentials {
+            user.remove("credentials");
+        }
+        if !custom_data {
+            user.remove("customData");
+        }
+        Bson::Document(user)
+    });
+    reply.value("users", &Bson::Array(shown.collect()));
+    Ok(())
+}
+
+/// The filter for what `usersInfo` names: 1, a user, a list of users, or all of the server.
+fn selection(database: &str, target: RawBsonRef<'_>) -> Result<Document> {
+    let one = |value: RawBsonRef<'_>| match value {
+        RawBsonRef::String(user) => Ok(user_store::key(database, user)),
+        RawBsonRef::Document(document) => {
+            let (user, database) = pair(Arguments::of("usersInfo"), document, "user")?;
+            Ok(user_store::key(database, user))
+        }
+        other => Err(wrong_type("usersInfo", "usersInfo", other, "types '[string, object]'")),
+    };
+    match target {
+        RawBsonRef::Array(array) => {
+            let mut named = Vec::new();
+            for value in array {
+                named.push(one(value?)?);
+            }
+            // An empty `$or` is an error, and nobody has no name.
+            Ok(if named.is_empty() {
+                doc! { "_id": { "$in": [] } }
+            } else {
+                doc! { "$or": named }
+            })
+        }
+        RawBsonRef::Document(document) if document.get("forAllDBs")?.is_some() => Ok(doc! {}),
+        RawBsonRef::String(_) | RawBsonRef::Document(_) => one(target),
+        number if crate::arguments::number_as_i64(number) == Some(1) => Ok(doc! { "db": database }),
+        _ => Err(CommandError::bad_value(
+            "User and role names must be either strings or objects",
+        )),
+    }
+}
+
+/// Roles as users hold them: `{ role, db }`, each once.
+///
+/// # Errors
+/// `RoleNotFound` for a role that does not exist.
+fn roles(database: &str, arguments: Arguments<'_>, array: &RawArray) -> Result<Vec<Bson>> {
+    let mut roles = Vec::new();
+    for value in array {
+        let (role, database) = match value? {
+            RawBsonRef::String(role) => (role, database),
+            RawBsonRef::Document(document) => pair(arguments, document, "role")?,
+            other => {
+                return Err(wrong_type(
+                    arguments.command,
+                    "roles",
+                    other,
+                    "types '[string, object]'",
+                ));
+            }
+        };
+        if !auth::roles::is_builtin(database, role) {
+            return Err(CommandError::new(
+                ErrorCode::RoleNotFound,
+                format!("Could not find role: {role}@{database}"),
+            ));
+        }
+        let role = Bson::Document(doc! { "role": role, "db": database });
+        if !roles.contains(&role) {
+            roles.push(role);
+        }
+    }
+    Ok(roles)
+}
+
+/// `{ user, db }` or `{ role, db }`.
+fn pair<'v>(
+    arguments: Arguments<'_>,
+    document: &'v bson::raw::RawDocument,
+    noun: &'static str,
+) -> Result<(&'v str, &'v str)> {
+    let (mut name, mut database) = (None, None);
+    arguments.each(document, |field, value| {
+        match field {
+            "db" => database = Some(arguments.string(field, value)?),
+            _ if field == noun => name = Some(arguments.string(field, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let name = name.ok_or_else(|| missing_field(arguments.command, noun))?;
+    Ok((name, database.ok_or_else(|| missing_field(arguments.command, "db"))?))
+}
+
+fn mechanisms(array: &RawArray) -> Result<Vec<Mechanism>> {
+    let mut mechanisms = Vec::new();
+    for value in array {
+        let mechanism = match value? {
+            RawBsonRef::String(name) => name
+                .parse()
+                .map_err(|()| CommandError::bad_value(format!("Unknown auth mechanism '{name}'")))?,
+            other => return Err(wrong_type("createUser", "mechanisms", other, "type 'string'")),
+        };
+        if !mechanisms.contains(&mechanism) {
+            mechanisms.push(mechanism);
+        }
+    }
+    if mechanisms.is_empty() {
+        return Err(CommandError::bad_value("mechanisms field must not be empty"));
+    }
+    Ok(mechanisms)
+}
+
+/// The user that the first field names.
+fn target<'i>(call: &Invocation<'i>) -> Result<&'i str> {
+    call.arguments().string(call.command.name, call.target()?)
+}
+
+fn existing(call: &mut Invocation<'_>, user: &str) -> Result<Document> {
+    user_store::find_one(call, call.database, user)?.ok_or_else(|| not_found(call.database, user))
+}
+
+fn not_found(database: &str, user: &str) -> CommandError {
+    CommandError::new(ErrorCode::UserNotFound, format!("User '{user}@{database}' not found"))
+}
