@@ -71,8 +71,8 @@ impl Credentials {
         }
     }
 
-    /// What a user who does not exist is shown: the same name gets the same salt as long as `secret` is the same, and no
-    /// proof is right for it.
+    /// What a user who does not exist is shown: the same name gets the same salt as long as `secret` is the same, and
+    /// no proof is right for it.
     pub fn pretended(mechanism: Mechanism, name: &str, secret: &[u8]) -> Self {
         let mut salt = mechanism.hmac(secret, name.as_bytes());
         salt.truncate(mechanism.salt_bytes());

@@ -2,7 +2,8 @@
 //!
 //! 1. client first: `n,,n=USER,r=NONCE` → [`ClientFirst::parse`];
 //! 2. server first: `r=NONCE+OURS,s=SALT,i=ITERATIONS` ← [`ClientFirst::answer`], which the caller sends;
-//! 3. client final: `c=BIWS,r=NONCE,p=PROOF` → [`Exchange::finish`], whose [`Verdict`] is either the server final `v=SIGNATURE` or no.
+//! 3. client final: `c=BIWS,r=NONCE,p=PROOF` → [`Exchange::finish`], whose [`Verdict`] is either the server final
+//!    `v=SIGNATURE` or no.
 //!
 //! Channel binding is not offered. A client that insists on it (`p=`) is refused; one that says it would have liked to
 //! (`y`) is told the truth by the `c` it must repeat.

@@ -111,8 +111,8 @@ impl Command {
     }
 }
 
-/// All commands of a server, sorted by name. The one value of it is [`crate::table::COMMANDS`]; commands reach it through
-/// [`Server::commands`](crate::Server), because the table is made of them.
+/// All commands of a server, sorted by name. The one value of it is [`crate::table::COMMANDS`]; commands reach it
+/// through [`Server::commands`](crate::Server), because the table is made of them.
 pub struct CommandTable {
     commands: &'static [&'static Command],
 }

@@ -285,8 +285,9 @@ impl Call<'_> {
     }
 }
 
-/// `j: true`: the reply waits until the log is on disk beyond the call's newest write. A wait that is ended (`maxTimeMS`,
-/// `killOp`, shutdown) takes nothing back: the reply tells what was done, and of the wait in `writeConcernError`.
+/// `j: true`: the reply waits until the log is on disk beyond the call's newest write. A wait that is ended
+/// (`maxTimeMS`, `killOp`, shutdown) takes nothing back: the reply tells what was done, and of the wait in
+/// `writeConcernError`.
 fn wait_for_log(invocation: &Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let journaled = invocation.write_concern.journaled;
     let Some(seq) = invocation.report.last_write.filter(|_| journaled) else {

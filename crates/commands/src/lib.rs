@@ -1,7 +1,7 @@
 //! One file per database command, in one table.
 //!
-//! The server hands a parsed request and a buffer to [`Server::handle`]; exactly one reply document is appended. This crate
-//! knows nothing of sockets, threads or message framing.
+//! The server hands a parsed request and a buffer to [`Server::handle`]; exactly one reply document is appended. This
+//! crate knows nothing of sockets, threads or message framing.
 
 mod arguments;
 mod authentication;

@@ -25,9 +25,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("engine-rocksdb", &["engine", "vfs", "codec"]),
     ("storage", &["oplog", "engine", "vfs", "codec", "keys"]),
     ("query", &["storage", "oplog", "engine", "vfs", "keys", "wire"]),
+    ("auth", &[]),
     (
         "commands",
-        &["query", "storage", "oplog", "engine", "vfs", "keys", "wire"],
+        &["auth", "query", "storage", "oplog", "engine", "vfs", "keys", "wire"],
     ),
     (
         "server",

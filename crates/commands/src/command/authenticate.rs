@@ -1,8 +1,8 @@
 //! `saslStart`, `saslContinue`, `authenticate`, `logout`, and what `hello` has of them.
 //!
 //! A client that names a user who does not exist, or one without credentials for the mechanism, goes through the same
-//! messages and is refused at the same one as a client with a wrong password. One connection is one user: whoever proves
-//! to be another afterwards is only that one.
+//! messages and is refused at the same one as a client with a wrong password. One connection is one user: whoever
+//! proves to be another afterwards is only that one.
 
 use super::user_store;
 use crate::arguments::{Arguments, missing_field, wrong_type};

@@ -85,7 +85,8 @@ pub fn remove(call: &mut Invocation<'_>, filter: &Document) -> Result<u64> {
     Ok(removed)
 }
 
-/// The filter for one user. Not by `_id` alone: clients may name a database `a.b`, whose user `c` is not the `b.c` of `a`.
+/// The filter for one user. Not by `_id` alone: clients may name a database `a.b`, whose user `c` is not the `b.c` of
+/// `a`.
 pub fn key(database: &str, user: &str) -> Document {
     doc! { "_id": id(database, user), "user": user, "db": database }
 }
