@@ -262,6 +262,10 @@ impl Catalog {
 
     /// Has the file of a volume go when no table is in it.
     pub(crate) fn remove_volume_if_unused(&self, volume: VolumeId) {
+        // The main one stays. Asking all tables for each that goes would be quadratic where many go.
+        if volume == VolumeId::MAIN {
+            return;
+        }
         let volumes = self.volumes.lock();
         let is_used = |other: &Arc<Table>| other.tree.shape.volume == volume && !other.tree.is_dead();
         if *volumes != Some(volume) && !self.tables.all().iter().any(is_used) {
