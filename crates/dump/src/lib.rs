@@ -1,6 +1,6 @@
 //! Dumps of databases and their restoration, in mongodump's directory and archive formats (`docs/formats/dump.md`).
 //!
-//! [`dump`] and [`restore`] talk to a server over the wire protocol only, so that either side can be a MongoDB.
+//! [`dump()`] and [`restore()`] talk to a server over the wire protocol only, so that either side can be a MongoDB.
 //! Documents pass through as bytes; nothing but metadata is decoded. What is read from files is not trusted.
 
 #![allow(clippy::disallowed_methods, reason = "a client program: files are the machine's own")]

@@ -18,7 +18,7 @@ const STREAM: &str = "-";
 /// The server, and which of its collections.
 #[derive(Args, Debug)]
 struct SelectionArgs {
-    /// The server: mongodb://HOST[:PORT][/DATABASE]
+    /// The server: `mongodb://HOST[:PORT][/DATABASE]`
     #[arg(
         long,
         value_name = "URI",
