@@ -18,7 +18,7 @@ xtask() { cargo run --quiet -p xtask -- "$@"; }
 # Crates that the schedule checker runs: their feature `shuttle` puts its locks and threads in the place of the real ones.
 schedules() {
     local crate arguments=()
-    for crate in rcu pins crew oplog engine-btree; do arguments+=(-p "$crate" --features "$crate/shuttle"); done
+    for crate in rcu pins crew locks oplog engine-btree; do arguments+=(-p "$crate" --features "$crate/shuttle"); done
     xtask test "${arguments[@]}" --test schedules
 }
 

@@ -34,7 +34,6 @@ mod error;
 mod fold;
 mod index_keys;
 pub mod limits;
-mod locks;
 mod memory;
 mod namespace;
 mod operation;

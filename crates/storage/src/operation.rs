@@ -4,9 +4,9 @@
 //! another thread; the counters are only written by the thread that runs the operation.
 
 use crate::LockMode;
-use crate::locks::LockKey;
 use crate::memory::{MemoryAccount, MemoryBudget};
 use engine::Seq;
+use locks::{LockKey, Waiter};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -210,6 +210,26 @@ impl Operation {
     /// The figures it has collected.
     pub fn counters(&self) -> &OperationCounters {
         &self.counters
+    }
+}
+
+impl Waiter for Operation {
+    type Interrupted = Interrupted;
+
+    fn check(&self) -> Result<(), Interrupted> {
+        self.check_now()
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn locks_held(&self) -> &Arc<AtomicU32> {
+        &self.locks_held
+    }
+
+    fn waited_for_document(&self, time: Duration) {
+        self.counters.document_wait_us.add(time.as_micros() as u64);
     }
 }
 

@@ -5,10 +5,10 @@
 //! Small batches are searched from the end instead; a single insert never builds the index.
 
 use crate::StorageError;
-use crate::locks::key_hash;
 use bytes::Bytes;
 use engine::{Batch, Op, Snapshot, TableId};
 use hashbrown::HashTable;
+use locks::key_hash;
 
 /// Below this many operations a search from the end is cheaper than hashing.
 const INDEX_FROM: usize = 16;

@@ -6,7 +6,6 @@
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
-use crate::locks::{Held, LockCounts, LockTable};
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
 use crate::stats::Figures;
@@ -16,6 +15,7 @@ use crate::{
 };
 use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq, TableId};
+use locks::{Held, LockCounts, LockTable};
 use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
 use std::ops::Deref;

@@ -6,10 +6,10 @@
 
 use crate::capped::{CAPPED_SIZE_STEP, CappedTail};
 use crate::catalog::index::{truthy, whole_number};
-use crate::locks::CollectionLock;
 use crate::{CappedLimits, CappedWaiter, Index, Namespace, RecordId};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
+use locks::CollectionLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 

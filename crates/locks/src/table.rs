@@ -15,26 +15,28 @@
 //! Invariant: a transaction is registered before its snapshot is taken, and an entry is published before its locks are
 //! given back, or pending; so whoever gives locks back sees every transaction whose snapshot lacks the entry.
 
-use crate::limits::WAIT_SLICE;
-use crate::{Interrupted, Operation};
+use crate::Waiter;
+use crate::waiter::WAIT_SLICE;
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use parking_lot::Mutex;
+use rcu::thread::{self, Thread};
+use rcu::{Mutex, schedule_point};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::thread::Thread;
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct LockKey {
-    pub(crate) table: TableId,
-    pub(crate) key: u64,
+pub struct LockKey {
+    /// Of the document, or of the index of the unique key.
+    pub table: TableId,
+    /// The record id, or [`key_hash`].
+    pub key: u64,
 }
 
 /// The number by which a unique key is locked.
-pub(crate) fn key_hash(key: &[u8]) -> u64 {
+pub fn key_hash(key: &[u8]) -> u64 {
     // FNV-1a over 8-byte words with a final mix: collisions only cost a wait.
     const PRIME: u64 = 0x0000_0100_0000_01B3;
     let mut hash = 0xCBF2_9CE4_8422_2325 ^ key.len() as u64;
@@ -51,7 +53,7 @@ pub(crate) fn key_hash(key: &[u8]) -> u64 {
 
 /// The answer of [`LockTable::try_take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub enum Taken {
     /// It is the owner's now.
     New,
     /// It was the owner's before.
@@ -60,9 +62,11 @@ pub(crate) enum Taken {
     Busy,
 }
 
-const SHARDS: usize = 64;
+/// Bits of a key's mixed number that choose its shard. The schedule checker would spend its time on many.
+const SHARD_BITS: u32 = if cfg!(feature = "shuttle") { 1 } else { 6 };
+const SHARDS: usize = 1 << SHARD_BITS;
 /// Tries before sleeping: most locks are free again within the time of a few system calls.
-const YIELDS_BEFORE_SLEEP: usize = 4;
+const YIELDS_BEFORE_SLEEP: usize = if cfg!(feature = "shuttle") { 1 } else { 4 };
 
 struct Entries {
     owner: u64,
@@ -84,18 +88,18 @@ struct Locks {
 
 /// What a unit tells when it gives its locks back.
 #[derive(Clone, Copy)]
-pub(crate) struct Changed {
+pub struct Changed {
     /// Its entry.
-    pub(crate) seq: Seq,
+    pub seq: Seq,
     /// Entries up to here have been published.
-    pub(crate) published: Seq,
+    pub published: Seq,
 }
 
 /// Remembered per shard before the first look.
 const CHANGED_MIN: usize = 64;
 
 /// See the module.
-pub(crate) struct LockTable {
+pub struct LockTable {
     shards: Box<[Shard]>,
     /// Snapshots of open transactions, and how many have each.
     open: Mutex<BTreeMap<Seq, u32>>,
@@ -103,31 +107,39 @@ pub(crate) struct LockTable {
     oldest: AtomicU64,
 }
 
-impl LockTable {
-    pub(crate) fn new() -> Self {
+impl Default for LockTable {
+    fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             open: Mutex::default(),
             oldest: AtomicU64::new(u64::MAX),
         }
     }
+}
+
+impl LockTable {
+    /// Nothing is locked.
+    pub fn new() -> Self {
+        Self::default()
+    }
 
     fn shard(&self, key: LockKey) -> &Mutex<Locks> {
         let mixed = (key.key ^ u64::from(key.table.0).rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.shards[(mixed >> 58) as usize].0
+        &self.shards[(mixed >> (u64::BITS - SHARD_BITS)) as usize].0
     }
 
     /// A transaction begins, whose snapshot will have everything up to `published`.
-    pub(crate) fn open(&self, published: Seq) {
+    pub fn open(&self, published: Seq) {
         let mut open = self.open.lock();
         *open.entry(published).or_default() += 1;
         let oldest = open.first_key_value().map_or(u64::MAX, |(seq, _)| seq.0);
+        schedule_point();
         self.oldest.store(oldest, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// A transaction that was opened at `opened` has ended.
-    pub(crate) fn close(&self, opened: Seq, published: Seq) {
+    pub fn close(&self, opened: Seq, published: Seq) {
         let mut open = self.open.lock();
         if let Some(count) = open.get_mut(&opened) {
             *count -= 1;
@@ -136,6 +148,7 @@ impl LockTable {
             }
         }
         let oldest = open.first_key_value().map_or(u64::MAX, |(seq, _)| seq.0);
+        schedule_point();
         self.oldest.store(oldest, Ordering::SeqCst);
         if open.is_empty() {
             for shard in &self.shards {
@@ -145,7 +158,7 @@ impl LockTable {
     }
 
     /// Whether an entry behind `seq` has changed what a lock stands for. By the lock's owner.
-    pub(crate) fn has_changed_since(&self, key: LockKey, seq: Seq) -> bool {
+    pub fn has_changed_since(&self, key: LockKey, seq: Seq) -> bool {
         self.shard(key)
             .lock()
             .changed
@@ -154,7 +167,7 @@ impl LockTable {
     }
 
     /// Takes a lock if nobody else has it.
-    pub(crate) fn try_take(&self, key: LockKey, owner: u64) -> Taken {
+    pub fn try_take(&self, key: LockKey, owner: u64) -> Taken {
         match self.shard(key).lock().held.entry(key) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Entries {
@@ -169,15 +182,15 @@ impl LockTable {
     }
 
     /// Waits until nobody has the lock. Somebody may have taken it again on return.
-    pub(crate) fn wait_until_free(&self, key: LockKey, op: &Operation) -> Result<(), Interrupted> {
+    pub fn wait_until_free<W: Waiter>(&self, key: LockKey, waiter: &W) -> Result<(), W::Interrupted> {
         for _ in 0..YIELDS_BEFORE_SLEEP {
             if !self.shard(key).lock().held.contains_key(&key) {
                 return Ok(());
             }
-            std::thread::yield_now();
+            rcu::yield_now();
         }
-        let me = Arc::new(std::thread::current());
-        let start = op.clock().monotonic();
+        let me = Arc::new(thread::current());
+        let start = waiter.now();
         let result = loop {
             match self.shard(key).lock().held.get_mut(&key) {
                 None => break Ok(()),
@@ -186,15 +199,13 @@ impl LockTable {
                 }
                 Some(_) => {}
             }
-            std::thread::park_timeout(WAIT_SLICE);
-            if let Err(interrupted) = op.check_now() {
+            thread::park_timeout(WAIT_SLICE);
+            if let Err(interrupted) = waiter.check() {
                 break Err(interrupted);
             }
         };
         self.leave(key, &me);
-        op.counters()
-            .document_wait_us
-            .add(op.clock().monotonic().saturating_sub(start).as_micros() as u64);
+        waiter.waited_for_document(waiter.now().saturating_sub(start));
         result
     }
 
@@ -206,10 +217,11 @@ impl LockTable {
     }
 
     /// Gives locks back and wakes who waits for them. `changed`: what they stand for has been.
-    pub(crate) fn release(&self, keys: &[LockKey], owner: u64, changed: Option<Changed>) {
+    pub fn release(&self, keys: &[LockKey], owner: u64, changed: Option<Changed>) {
         let changed = changed.and_then(|changed| {
             // Pairs with the one in `open`.
             fence(Ordering::SeqCst);
+            schedule_point();
             let oldest = self.oldest.load(Ordering::SeqCst);
             let needed_from = oldest.min(changed.published.0);
             (changed.seq.0 > needed_from).then_some((changed.seq, needed_from))
@@ -233,13 +245,13 @@ impl LockTable {
     }
 
     /// Entries remembered.
-    #[cfg(test)]
-    pub(crate) fn remembered(&self) -> usize {
+    pub fn remembered(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().changed.len()).sum()
     }
 
-    /// Locks held, for tests and figures.
-    pub(crate) fn len(&self) -> usize {
+    /// Number of locks held.
+    #[expect(clippy::len_without_is_empty, reason = "a figure, not a container")]
+    pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().held.len()).sum()
     }
 }
@@ -260,21 +272,17 @@ impl Locks {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::test_waiter::Client;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use vfs::SystemClock;
 
     const KEY: LockKey = LockKey {
         table: TableId(16),
         key: 5,
     };
-
-    fn operation() -> Operation {
-        Operation::new(Arc::new(SystemClock::new()), 1)
-    }
 
     #[test]
     fn one_owner_at_a_time() {
@@ -293,20 +301,20 @@ mod tests {
     fn a_killed_waiter_leaves() {
         let table = LockTable::new();
         table.try_take(KEY, 1);
-        let op = operation();
+        let op = Client::default();
         op.kill();
-        assert_eq!(table.wait_until_free(KEY, &op), Err(Interrupted::Killed));
+        assert_eq!(table.wait_until_free(KEY, &op), Err(()));
         assert!(table.shard(KEY).lock().held[&KEY].waiters.is_empty());
     }
 
     #[test]
     fn a_hot_lock_excludes() {
         let (table, inside, total) = (LockTable::new(), AtomicU64::new(0), AtomicU64::new(0));
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for owner in 1..=8u64 {
                 let (table, inside, total) = (&table, &inside, &total);
                 scope.spawn(move || {
-                    let op = operation();
+                    let op = Client::default();
                     for _ in 0..200 {
                         while table.try_take(KEY, owner) != Taken::New {
                             table.wait_until_free(KEY, &op).unwrap();

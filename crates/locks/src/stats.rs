@@ -3,7 +3,7 @@
 //! Only collection locks are counted as they happen, in stripes so that threads do not share a cache line. The levels
 //! above follow from them: intent modes on `Global` and `Database` conflict with nothing that Tenon takes there.
 
-use super::LockMode;
+use crate::LockMode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct Stripe {
 
 /// The counters.
 #[derive(Default)]
-pub(crate) struct LockCounts {
+pub struct LockCounts {
     stripes: [Stripe; STRIPES],
     waits: [AtomicU64; 4],
     wait_us: [AtomicU64; 4],
@@ -26,7 +26,7 @@ pub(crate) struct LockCounts {
 
 impl LockCounts {
     /// One acquisition by the operation numbered `operation`.
-    pub(crate) fn acquired(&self, operation: u32, mode: LockMode, waited: Option<Duration>) {
+    pub fn acquired(&self, operation: u32, mode: LockMode, waited: Option<Duration>) {
         self.stripes[operation as usize % STRIPES].acquired[mode as usize].fetch_add(1, Ordering::Relaxed);
         if let Some(waited) = waited {
             self.waits[mode as usize].fetch_add(1, Ordering::Relaxed);
@@ -35,11 +35,12 @@ impl LockCounts {
     }
 
     /// A data-definition operation had its turn: shown as an exclusive database lock.
-    pub(crate) fn definition(&self) {
+    pub fn definition(&self) {
         self.definitions.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn snapshot(&self) -> LockStats {
+    /// The figures now.
+    pub fn snapshot(&self) -> LockStats {
         let mut collection = LevelStats::default();
         for (mode, stats) in collection.modes.iter_mut().enumerate() {
             stats.acquire_count = self

@@ -8,9 +8,9 @@
 //! A waiting S or X keeps new holders out, so that it is not starved, except operations that hold a collection lock
 //! already: those must never wait for somebody who waits (no cycle can form).
 
-use crate::limits::WAIT_SLICE;
-use crate::{Interrupted, Operation};
-use parking_lot::{Condvar, Mutex};
+use crate::Waiter;
+use crate::waiter::WAIT_SLICE;
+use rcu::{Condvar, Mutex, schedule_point};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -68,7 +68,7 @@ struct Waiting {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct CollectionLock {
+pub struct CollectionLock {
     word: AtomicU64,
     waiting: Mutex<Waiting>,
     released: Condvar,
@@ -77,8 +77,10 @@ pub(crate) struct CollectionLock {
 impl CollectionLock {
     fn try_take(&self, mode: LockMode, pass_pending: bool) -> bool {
         let conflicts = mode.conflicts() | if pass_pending { 0 } else { PENDING };
+        schedule_point();
         let mut word = self.word.load(Ordering::Relaxed);
         while word & conflicts == 0 {
+            schedule_point();
             match self
                 .word
                 .compare_exchange_weak(word, word + mode.unit(), Ordering::Acquire, Ordering::Relaxed)
@@ -91,12 +93,12 @@ impl CollectionLock {
     }
 
     /// Whether somebody sleeps until it is given back.
-    #[cfg(test)]
-    pub(crate) fn is_waited_for(&self) -> bool {
+    pub fn is_waited_for(&self) -> bool {
         self.word.load(Ordering::Relaxed) & SLEEPERS != 0
     }
 
     fn release(&self, mode: LockMode) {
+        schedule_point();
         let before = self.word.fetch_sub(mode.unit(), Ordering::Release);
         if before & SLEEPERS != 0 {
             let _waiting = self.waiting.lock();
@@ -105,20 +107,21 @@ impl CollectionLock {
     }
 
     /// Waits until the lock is taken, or the operation has to end. Returns the time waited.
-    fn wait(&self, op: &Operation, mode: LockMode, pass_pending: bool) -> Result<Duration, Interrupted> {
-        let start = op.clock().monotonic();
+    fn wait<W: Waiter>(&self, waiter: &W, mode: LockMode, pass_pending: bool) -> Result<Duration, W::Interrupted> {
+        let start = waiter.now();
         let exclusive = matches!(mode, LockMode::Shared | LockMode::Exclusive);
         let mut waiting = self.waiting.lock();
         waiting.sleepers += 1;
         waiting.pending += u32::from(exclusive);
+        schedule_point();
         self.word
             .fetch_or(SLEEPERS | if exclusive { PENDING } else { 0 }, Ordering::Relaxed);
         let result = loop {
             if self.try_take(mode, pass_pending || exclusive) {
                 break Ok(());
             }
-            self.released.wait_for(&mut waiting, WAIT_SLICE);
-            if let Err(interrupted) = op.check_now() {
+            waiting = self.released.wait_for(waiting, WAIT_SLICE);
+            if let Err(interrupted) = waiter.check() {
                 break Err(interrupted);
             }
         };
@@ -133,53 +136,54 @@ impl CollectionLock {
             // Those held back by the pending bit may pass now.
             self.released.notify_all();
         }
-        result.map(|()| op.clock().monotonic().saturating_sub(start))
+        result.map(|()| waiter.now().saturating_sub(start))
     }
 }
 
 /// A collection lock held; given back on drop.
-pub(crate) struct Held {
+pub struct Held {
     lock: Arc<CollectionLock>,
     mode: LockMode,
-    held_by_operation: Arc<AtomicU32>,
+    held_by_waiter: Arc<AtomicU32>,
 }
 
 impl Held {
     /// Takes the lock, waiting as long as the operation may. The second value is the time waited, `None` when not at all.
-    pub(crate) fn take(
+    pub fn take<W: Waiter>(
         lock: &Arc<CollectionLock>,
-        op: &Operation,
+        waiter: &W,
         mode: LockMode,
-    ) -> Result<(Held, Option<Duration>), Interrupted> {
-        let pass_pending = op.locks_held.load(Ordering::Relaxed) > 0;
+    ) -> Result<(Held, Option<Duration>), W::Interrupted> {
+        let pass_pending = waiter.locks_held().load(Ordering::Relaxed) > 0;
         let waited = match lock.try_take(mode, pass_pending) {
             true => None,
-            false => Some(lock.wait(op, mode, pass_pending)?),
+            false => Some(lock.wait(waiter, mode, pass_pending)?),
         };
-        op.locks_held.fetch_add(1, Ordering::Relaxed);
+        waiter.locks_held().fetch_add(1, Ordering::Relaxed);
         Ok((
             Held {
                 lock: lock.clone(),
                 mode,
-                held_by_operation: op.locks_held.clone(),
+                held_by_waiter: waiter.locks_held().clone(),
             },
             waited,
         ))
     }
 
     /// Takes the lock only when nobody is in the way.
-    pub(crate) fn try_take(lock: &Arc<CollectionLock>, op: &Operation, mode: LockMode) -> Option<Held> {
+    pub fn try_take<W: Waiter>(lock: &Arc<CollectionLock>, waiter: &W, mode: LockMode) -> Option<Held> {
         lock.try_take(mode, true).then(|| {
-            op.locks_held.fetch_add(1, Ordering::Relaxed);
+            waiter.locks_held().fetch_add(1, Ordering::Relaxed);
             Held {
                 lock: lock.clone(),
                 mode,
-                held_by_operation: op.locks_held.clone(),
+                held_by_waiter: waiter.locks_held().clone(),
             }
         })
     }
 
-    pub(crate) fn mode(&self) -> LockMode {
+    /// The mode it is held in.
+    pub fn mode(&self) -> LockMode {
         self.mode
     }
 }
@@ -187,20 +191,16 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.lock.release(self.mode);
-        self.held_by_operation.fetch_sub(1, Ordering::Relaxed);
+        self.held_by_waiter.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::test_waiter::Client;
     use std::sync::atomic::AtomicUsize;
-    use vfs::SystemClock;
-
-    fn operation() -> Operation {
-        Operation::new(Arc::new(SystemClock::new()), 1)
-    }
 
     #[test]
     fn compatibility_matrix() {
@@ -214,7 +214,7 @@ mod tests {
         ];
         for (i, held) in modes.iter().enumerate() {
             for (j, wanted) in modes.iter().enumerate() {
-                let (lock, op) = (Arc::new(CollectionLock::default()), operation());
+                let (lock, op) = (Arc::new(CollectionLock::default()), Client::default());
                 let _first = Held::try_take(&lock, &op, *held).unwrap();
                 assert_eq!(
                     Held::try_take(&lock, &op, *wanted).is_some(),
@@ -227,11 +227,11 @@ mod tests {
 
     #[test]
     fn a_waiting_exclusive_keeps_newcomers_out_but_not_holders() {
-        let (lock, holder) = (Arc::new(CollectionLock::default()), operation());
+        let (lock, holder) = (Arc::new(CollectionLock::default()), Client::default());
         let first = Held::take(&lock, &holder, LockMode::IntentShared).unwrap().0;
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                Held::take(&lock, &operation(), LockMode::Exclusive)
+                Held::take(&lock, &Client::default(), LockMode::Exclusive)
                     .unwrap()
                     .1
                     .is_some()
@@ -239,7 +239,7 @@ mod tests {
             while lock.word.load(Ordering::Relaxed) & PENDING == 0 {
                 std::thread::yield_now();
             }
-            let newcomer = operation();
+            let newcomer = Client::default();
             newcomer.kill();
             assert!(
                 Held::take(&lock, &newcomer, LockMode::IntentShared).is_err(),
@@ -261,7 +261,7 @@ mod tests {
             for thread in 0..4 {
                 let (lock, inside) = (&lock, &inside);
                 scope.spawn(move || {
-                    let op = operation();
+                    let op = Client::default();
                     for round in 0..500 {
                         let exclusive = (round + thread) % 5 == 0;
                         let mode = if exclusive {

@@ -1,0 +1,41 @@
+//! A waiter for tests.
+
+use crate::Waiter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Waits until it is killed.
+#[derive(Default)]
+pub(crate) struct Client {
+    held: Arc<AtomicU32>,
+    killed: AtomicBool,
+}
+
+impl Client {
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Waiter for Client {
+    type Interrupted = ();
+
+    fn check(&self) -> Result<(), ()> {
+        if self.killed.load(Ordering::Relaxed) {
+            Err(())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn locks_held(&self) -> &Arc<AtomicU32> {
+        &self.held
+    }
+
+    fn waited_for_document(&self, _: Duration) {}
+}

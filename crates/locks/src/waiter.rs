@@ -1,0 +1,26 @@
+//! Who waits for a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// How often a waiter looks whether it has to end.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(10);
+
+/// An operation, as locks know it.
+pub trait Waiter {
+    /// Why it had to end.
+    type Interrupted;
+
+    /// Whether it may go on waiting.
+    fn check(&self) -> Result<(), Self::Interrupted>;
+
+    /// A time that never goes back.
+    fn now(&self) -> Duration;
+
+    /// Collection locks it holds. Who holds one never queues behind a waiting exclusive lock.
+    fn locks_held(&self) -> &Arc<AtomicU32>;
+
+    /// So long it waited for a document or a unique key, whatever came of it.
+    fn waited_for_document(&self, time: Duration);
+}
