@@ -1,7 +1,7 @@
 //! The lock of one collection with the modes IS, IX, S and X.
 //!
-//! All of it is one word: counts of the three shared modes, a bit for X and two bits that say somebody waits. Taking and
-//! giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a condition variable;
+//! All of it is one word: counts of the three shared modes, a bit for X and two bits that say somebody waits. Taking
+//! and giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a condition variable;
 //! they set the bits under its mutex before they look a last time, and who gives back looks at the bits, so that no
 //! wake-up is lost.
 //!
@@ -148,7 +148,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes the lock, waiting as long as the operation may. The second value is the time waited, `None` when not at all.
+    /// Takes the lock, waiting as long as the waiter may. The second value is the time waited, `None` when not at all.
     pub fn take<W: Waiter>(
         lock: &Arc<CollectionLock>,
         waiter: &W,

@@ -1,4 +1,5 @@
-//! Locks under the schedule checker: who waits is woken, also when others give up, and nobody has what another one has.
+//! Locks under the schedule checker: who waits is woken, also when others give up, and nobody has what another one
+//! has.
 //!
 //! A wait ends by a wake-up only: the checker knows no time, so one that is lost is a deadlock, which it reports.
 //! `TENON_SHUTTLE_SEED=n` repeats a run, `TENON_SHUTTLE_FACTOR=n` makes it n times as long.
