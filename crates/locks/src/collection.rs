@@ -1,9 +1,9 @@
 //! The lock of one collection with the modes IS, IX, S and X.
 //!
 //! All of it is one word: counts of the three shared modes, a bit for X and two bits that say somebody waits. Taking
-//! and giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a condition variable;
-//! they set the bits under its mutex before they look a last time, and who gives back looks at the bits, so that no
-//! wake-up is lost.
+//! and giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a condition
+//! variable; they set the bits under its mutex before they look a last time, and who gives back looks at the bits, so
+//! that no wake-up is lost.
 //!
 //! A waiting S or X keeps new holders out, so that it is not starved, except operations that hold a collection lock
 //! already: those must never wait for somebody who waits (no cycle can form).
