@@ -7,7 +7,7 @@
 //!
 //! A document larger than the whole cap is accepted: everything else goes.
 
-use crate::index_keys::IndexWrites;
+use crate::index_keys::{IndexWrites, Versions};
 use crate::limits::CAPPED_EVICT_DOCUMENTS_MAX;
 use crate::read::ReadView;
 use crate::write::WriteUnit;
@@ -69,7 +69,7 @@ impl WriteUnit<'_> {
         let mut writes = IndexWrites::take();
         self.changes
             .effect
-            .evaluate(&mut self.evaluator, c, id, Some(old), None, &mut writes)?;
+            .evaluate(&mut self.evaluator, c, id, Versions::deleted(old), &mut writes)?;
         Ok(Victim { id, document, writes })
     }
 }

@@ -10,7 +10,7 @@
 //! 3. Only for indexes with a bucket that is not empty: the documents and the index again, and every row that falls into such
 //!    a bucket is looked up in the other, so that what is wrong can be named.
 
-use crate::index_keys::{IndexWrites, row_owner};
+use crate::index_keys::{IndexWrites, Versions, row_owner};
 use crate::limits::NESTING_DEPTH_MAX;
 use crate::validate::{IndexReport, ValidateReport, unless_damaged};
 use crate::{Collection, Index, Operation, ReadView, RecordBatch, RecordId, StorageError};
@@ -146,7 +146,7 @@ fn read_documents(
                 return Ok(());
             }
         };
-        if let Err(error) = writes.derive(collection, id, None, Some(document)) {
+        if let Err(error) = writes.derive(collection, id, Versions::inserted(document)) {
             report.error(format!("{id:?}: {error}"));
             return Ok(());
         }
@@ -234,7 +234,7 @@ fn name_missing(
         let Ok(document) = check_document(bytes) else {
             return Ok(());
         };
-        if writes.derive(collection, id, None, Some(document)).is_err() {
+        if writes.derive(collection, id, Versions::inserted(document)).is_err() {
             return Ok(());
         }
         for write in &writes.writes {

@@ -13,8 +13,13 @@
 //!    its own order, so a changed order costs bytes and is never wrong.
 //! 2. A section lists its fields in the order in which the old version has them, and [`apply`] takes them in that order
 //!    while it walks the old version once. A name must therefore not occur earlier in the same document.
+//! 3. Bytes that both versions begin or end with are compared as such: of the elements among them only the names in
+//!    front of the first change are looked at. What lies behind the last change is not walked, here or by [`apply`].
 //!
 //! Bytes are compared, not values: `1` and `1.0` differ, and so do two NaNs of other bits.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Deeper differences replace the whole value instead.
 const DEPTH_MAX: usize = 100;
@@ -70,14 +75,12 @@ impl<'d> Elements<'d> {
         }
     }
 
+    #[inline(always)]
     fn next(&mut self) -> Result<Option<Element<'d>>, Misfit> {
         let Some((&kind, after_kind)) = self.rest.split_first() else {
             return Ok(None);
         };
-        let name_bytes = after_kind
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or(Misfit("a field's name does not end"))?;
+        let name_bytes = name_bytes(after_kind).ok_or(Misfit("a field's name does not end"))?;
         let (name, after_name) = (&after_kind[..name_bytes], &after_kind[name_bytes + 1..]);
         let length = value_bytes(kind, after_name).ok_or(Misfit("a value's type or length is wrong"))?;
         let value = after_name
@@ -94,6 +97,22 @@ impl<'d> Elements<'d> {
     }
 }
 
+/// How many bytes stand before the first zero.
+#[inline]
+fn name_bytes(bytes: &[u8]) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // Most names end within eight bytes: the lowest high bit of `zeros` is that of the first zero byte.
+    if let Some(head) = bytes.first_chunk::<8>() {
+        let word = u64::from_le_bytes(*head);
+        let zeros = word.wrapping_sub(LOW) & !word & HIGH;
+        if zeros != 0 {
+            return Some(zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    bytes.iter().position(|&byte| byte == 0)
+}
+
 /// Type, name and value of a document's first element; `None` when it has none or is damaged.
 pub(crate) fn first_element(document: &[u8]) -> Option<&[u8]> {
     let first = Elements::of(document).and_then(|mut elements| elements.next());
@@ -101,6 +120,7 @@ pub(crate) fn first_element(document: &[u8]) -> Option<&[u8]> {
 }
 
 /// How many of the bytes a value of this type takes; `None` when that cannot be told.
+#[inline]
 fn value_bytes(kind: u8, bytes: &[u8]) -> Option<usize> {
     let length = || {
         let length = bytes.first_chunk::<4>()?;
@@ -143,6 +163,14 @@ fn begin_element(out: &mut Vec<u8>, kind: u8, name: &[&[u8]]) {
     out.push(0);
 }
 
+/// Puts the difference of two versions of a document into `out`, which is emptied first. False, and `out` empty, when
+/// the new version takes fewer bytes than its key and the difference, or when the form cannot say it.
+pub(crate) fn between(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
+    out.clear();
+    let key_bytes = first_element(new).map_or(new.len(), |first| first.len() + 5);
+    diff(old, new, new.len().saturating_sub(key_bytes), out)
+}
+
 /// Appends the difference of two documents to `out`. False, and `out` as it was, when it has not less than `limit` bytes
 /// or the form cannot say it.
 pub(crate) fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
@@ -154,13 +182,70 @@ pub(crate) fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> b
     done
 }
 
+/// Moves both behind the elements that lie wholly within the bytes they have in common from here on.
+fn skip_common<'d>(old: &mut Elements<'d>, new: &mut Elements<'d>, mut each: impl FnMut(&Element<'d>)) -> Option<()> {
+    let start = old.rest.len();
+    let left_min = start - common_prefix(old.rest, new.rest);
+    loop {
+        let mut ahead = *old;
+        match ahead.next().ok()? {
+            Some(element) if ahead.rest.len() >= left_min => each(&element),
+            _ => break,
+        }
+        *old = ahead;
+    }
+    new.rest = &new.rest[start - old.rest.len()..];
+    Some(())
+}
+
+/// Bytes compared at a time.
+const STRIDE: usize = 32;
+
+fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    let mut equal = 0;
+    while let (Some(a), Some(b)) = (
+        one[equal..].first_chunk::<STRIDE>(),
+        other[equal..].first_chunk::<STRIDE>(),
+    ) && a == b
+    {
+        equal += STRIDE;
+    }
+    let rest = one[equal..].iter().zip(&other[equal..]);
+    equal + rest.take_while(|(one, other)| one == other).count()
+}
+
+fn common_suffix(one: &[u8], other: &[u8]) -> usize {
+    let (mut one_left, mut other_left) = (one, other);
+    while let (Some((a, b)), Some((c, d))) = (
+        one_left.split_last_chunk::<STRIDE>(),
+        other_left.split_last_chunk::<STRIDE>(),
+    ) && b == d
+    {
+        (one_left, other_left) = (a, c);
+    }
+    let rest = one_left.iter().rev().zip(other_left.iter().rev());
+    one.len() - one_left.len() + rest.take_while(|(one, other)| one == other).count()
+}
+
 /// `None`: it cannot be said. The lists are in the old version's order.
 fn document_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Option<()> {
     let (mut old, mut new) = (Elements::of(old).ok()?, Elements::of(new).ok()?);
-    let (mut deleted, mut set): (Vec<&[u8]>, Vec<&[u8]>) = (Vec::new(), Vec::new());
+    let start = begin_document(out);
+    // Its section stands before that of the fields that are set.
+    let mut deleted: Vec<&[u8]> = Vec::new();
+    let mut section_of_set = None;
     let (mut inside, mut names) = (Vec::new(), Names::before(old));
+    skip_common(&mut old, &mut new, |_| {})?;
+    let tail = common_suffix(old.rest, new.rest);
     let mut upcoming = new.next().ok()?;
     loop {
+        // Bytes of the new version from the element that is looked at on.
+        let new_left = new.rest.len() + upcoming.map_or(0, |is| is.whole.len());
+        if old.rest.len() == new_left && new_left <= tail {
+            upcoming = None;
+            new.rest = &[];
+            break;
+        }
         let here = old;
         let Some(was) = old.next().ok()? else { break };
         match upcoming {
@@ -168,7 +253,11 @@ fn document_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Opt
                 if is.whole != was.whole {
                     names.is_first(was.name, here).then_some(())?;
                     if !value_diff(&was, &is, &[b"s", is.name], &mut inside, depth) {
-                        set.push(is.whole);
+                        section_of_set.get_or_insert_with(|| {
+                            begin_element(out, DOCUMENT, &[b"u"]);
+                            begin_document(out)
+                        });
+                        out.extend_from_slice(is.whole);
                     }
                 }
                 upcoming = new.next().ok()?;
@@ -179,21 +268,19 @@ fn document_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Opt
             }
         }
     }
-    let start = begin_document(out);
-    if !deleted.is_empty() {
-        begin_element(out, DOCUMENT, &[b"d"]);
-        let section = begin_document(out);
-        for name in deleted {
-            begin_element(out, BOOLEAN, &[name]);
-            out.push(0);
-        }
+    if let Some(section) = section_of_set {
         end_document(out, section);
     }
-    if !set.is_empty() {
-        begin_element(out, DOCUMENT, &[b"u"]);
-        let section = begin_document(out);
-        set.iter().for_each(|element| out.extend_from_slice(element));
-        end_document(out, section);
+    if !deleted.is_empty() {
+        let mut before = Vec::new();
+        begin_element(&mut before, DOCUMENT, &[b"d"]);
+        let section = begin_document(&mut before);
+        for name in deleted {
+            begin_element(&mut before, BOOLEAN, &[name]);
+            before.push(0);
+        }
+        end_document(&mut before, section);
+        out.splice(start + 4..start + 4, before);
     }
     if let Some(first) = upcoming {
         begin_element(out, DOCUMENT, &[b"i"]);
@@ -215,31 +302,143 @@ fn document_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Opt
 struct Names<'d> {
     passed: Vec<u32>,
     walk: Elements<'d>,
+    asked: usize,
+    /// The same as `passed`, up to `looked_up`, once it has been asked often.
+    known: HashSet<u32, BuildHasherDefault<SameHash>>,
+    looked_up: usize,
 }
+
+/// Questions answered by looking through the list.
+const ASKED_LIST_MAX: usize = 32;
 
 impl<'d> Names<'d> {
     fn before(start: Elements<'d>) -> Self {
         Self {
             passed: Vec::new(),
             walk: start,
+            asked: 0,
+            known: HashSet::default(),
+            looked_up: 0,
         }
     }
 
     fn is_first(&mut self, name: &[u8], here: Elements<'d>) -> bool {
+        self.asked += 1;
+        if self.asked == 1 {
+            return self.is_first_without_list(hash(name), here);
+        }
         while self.walk.rest.len() > here.rest.len() {
             let Ok(Some(element)) = self.walk.next() else {
                 return false;
             };
             self.passed.push(hash(element.name));
         }
-        !self.passed.contains(&hash(name))
+        let hash = hash(name);
+        if self.asked <= ASKED_LIST_MAX {
+            return !self.passed.contains(&hash);
+        }
+        self.known.extend(&self.passed[self.looked_up..]);
+        self.looked_up = self.passed.len();
+        !self.known.contains(&hash)
+    }
+
+    /// Most documents that change do so in one place.
+    fn is_first_without_list(&self, wanted: u32, here: Elements<'d>) -> bool {
+        let mut walk = self.walk;
+        while walk.rest.len() > here.rest.len() {
+            match walk.next() {
+                Ok(Some(element)) if hash(element.name) != wanted => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+/// What is hashed is a hash.
+#[derive(Default)]
+struct SameHash(u64);
+
+impl Hasher for SameHash {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed")
+    }
+
+    fn write_u32(&mut self, hash: u32) {
+        self.0 = u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
 fn hash(name: &[u8]) -> u32 {
-    name.iter().fold(0x811C_9DC5, |hash, &byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |hash: u64, word: u64| {
+        let product = (hash ^ word).wrapping_mul(FACTOR);
+        product ^ product >> 29
+    };
+    let mut words = name.chunks_exact(8);
+    let mut hash = name.len() as u64;
+    for word in words.by_ref() {
+        hash = mix(hash, u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    }
+    let rest = words.remainder();
+    let last = match (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
+        (Some(first), Some(last)) => u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32,
+        _ => rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    };
+    (mix(hash, last) >> 16) as u32
+}
+
+/// False when the difference says nothing of a path, given as its parts: what the path leads to is then the same in
+/// both versions, and so is what lies on the way to it. Of arrays on the way it tells no more than that they differ.
+pub(crate) fn touches<'p>(diff: &[u8], path: impl Iterator<Item = &'p [u8]>) -> bool {
+    let mut inside = diff;
+    for part in path {
+        match about(inside, part) {
+            Ok(About::Nothing) => return false,
+            Ok(About::Inside(difference)) => inside = difference,
+            Ok(About::Value) | Err(_) => return true,
+        }
+    }
+    true
+}
+
+/// What a difference says of a field.
+enum About<'d> {
+    Nothing,
+    /// It is deleted, set, or appended, or it is an array that differs inside.
+    Value,
+    /// It is a document that differs by this.
+    Inside(&'d [u8]),
+}
+
+fn about<'d>(diff: &'d [u8], name: &[u8]) -> Result<About<'d>, Misfit> {
+    let mut sections = Elements::of(diff)?;
+    while let Some(section) = sections.next()? {
+        if let [b's', field @ ..] = section.name {
+            if field == name {
+                let is_array = Elements::of(section.value)?
+                    .next()?
+                    .is_some_and(|first| first.kind == BOOLEAN);
+                return Ok(if is_array {
+                    About::Value
+                } else {
+                    About::Inside(section.value)
+                });
+            }
+            continue;
+        }
+        let mut fields = Elements::of(section.value)?;
+        while let Some(field) = fields.next()? {
+            if field.name == name {
+                return Ok(About::Value);
+            }
+        }
+    }
+    Ok(About::Nothing)
 }
 
 /// Appends an element with the difference inside a document or an array, if there is one and it is shorter than the value.
@@ -269,7 +468,12 @@ fn array_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Option
     // The length stands before the elements, and is known after them.
     let at_length = out.len();
     let mut index = 0u32;
+    skip_common(&mut old, &mut new, |_| index += 1)?;
+    let tail = common_suffix(old.rest, new.rest);
     loop {
+        if old.rest.len() == new.rest.len() && new.rest.len() <= tail {
+            break;
+        }
         let (was, is) = (old.next().ok()?, new.next().ok()?);
         let mut digits = [0; 10];
         let digits = decimal(index, &mut digits);
@@ -376,6 +580,9 @@ fn apply_document(diff: &[u8], old: &[u8], out: &mut Vec<u8>, depth: usize) -> R
     // What stays is copied in runs: from here up to the field looked at.
     let mut run = fields.rest;
     loop {
+        if deleted.upcoming.is_none() && set.upcoming.is_none() && inside.upcoming.is_none() {
+            break;
+        }
         let here = fields.rest;
         let Some(was) = fields.next()? else { break };
         let is_deleted = deleted.take(b"", was.name)?.is_some();
@@ -431,6 +638,10 @@ fn apply_array(diff: &[u8], old: &[u8], out: &mut Vec<u8>, depth: usize) -> Resu
     let start = begin_document(out);
     let (mut elements, mut index) = (Elements::of(old)?, 0u32);
     while index < length {
+        if changes.upcoming.is_none() && length == u32::MAX {
+            out.extend_from_slice(elements.rest);
+            break;
+        }
         let was = elements.next()?;
         let mut digits = [0; 10];
         let digits = decimal(index, &mut digits);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use bson::{Document, RawDocument, RawDocumentBuf, doc, rawdoc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
 use vfs::{Random, SeededRandom};
 
 const KINDS: [u8; 21] = [
@@ -299,4 +299,44 @@ fn a_key_is_the_first_field() {
     assert_eq!(key, rawdoc! { "_id": "x" }.as_bytes());
     assert!(append_key(rawdoc! { "a": 1, "_id": 1 }.as_bytes(), &mut key).is_none());
     assert!(append_key(rawdoc! {}.as_bytes(), &mut key).is_none());
+}
+
+#[test]
+fn many_changed_fields_are_said_and_a_name_that_repeats_is_not() {
+    let fields = |value: i32, step: usize| -> Document {
+        (0..200)
+            .filter(|n| step == 0 || n % step != 1)
+            .map(|n| (format!("field{n}"), Bson::Int32(if n % 2 == 0 { value } else { 7 })))
+            .collect()
+    };
+    let changed = difference(fields(1, 0), fields(2, 0)).unwrap();
+    assert_eq!(changed.get_document("u").unwrap().len(), 100);
+    let thinned = difference(fields(1, 0), fields(2, 3)).unwrap();
+    assert_eq!(thinned.get_document("d").unwrap().len(), 67);
+    let (mut old, mut new) = (fields(1, 0), fields(2, 0));
+    let repeated = |document: &mut Document, value| {
+        let mut raw = RawDocumentBuf::try_from(&*document).unwrap();
+        raw.append(bson::raw::cstr!("field3"), value);
+        raw
+    };
+    let (old, new) = (repeated(&mut old, 1), repeated(&mut new, 2));
+    assert!(!diff(old.as_bytes(), new.as_bytes(), usize::MAX, &mut Vec::new()));
+}
+
+#[test]
+fn what_a_difference_touches() {
+    let old = doc! { "a": 1, "n": { "x": 1, "y": { "z": "x".repeat(50) } }, "l": [{ "q": 1 }, "x".repeat(50)], "k": 1 };
+    let mut new = old.clone();
+    new.get_document_mut("n").unwrap().insert("x", 2);
+    *new.get_array_mut("l").unwrap().get_mut(0).unwrap() = Bson::Int32(3);
+    new.remove("k");
+    new.insert("m", 1);
+    let said = RawDocumentBuf::try_from(&difference(old, new).unwrap()).unwrap();
+    let touches = |path: &str| touches(said.as_bytes(), path.as_bytes().split(|&byte| byte == b'.'));
+    for path in ["n", "n.x", "n.x.q", "l", "l.q", "l.0", "l.1.q", "k", "k.x", "m", "m.x"] {
+        assert!(touches(path), "{path}");
+    }
+    for path in ["a", "a.x", "n.y", "n.y.z", "n.q", "x", "u", "sn", "d"] {
+        assert!(!touches(path), "{path}");
+    }
 }

@@ -7,10 +7,9 @@
 use crate::catalog::rows::{self, CATALOG, STATISTICS};
 use crate::definition::Definition;
 use crate::error::duplicate_key;
-use crate::index_keys::{IndexWrites, owner};
+use crate::index_keys::{IndexWrites, Versions, owner};
 use crate::overlay::Overlay;
 use crate::{Collection, Index, RecordId, StorageError};
-use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Batch, Seq, TableId};
 use keys::MultikeyPaths;
@@ -103,12 +102,11 @@ impl Effect {
         evaluation: &mut E,
         collection: &Collection,
         id: RecordId,
-        old: Option<&RawDocument>,
-        new: Option<&RawDocument>,
+        versions: Versions<'_>,
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
         writes.bytes_max = evaluation.row_bytes_left();
-        writes.derive(collection, id, old, new)?;
+        writes.derive(collection, id, versions)?;
         self.settle(evaluation, collection, id, writes)
     }
 

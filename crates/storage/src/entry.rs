@@ -270,6 +270,8 @@ impl EntryWriter {
 
     fn begin_header(&mut self, flags: u8) {
         let mut header = [0; HEADER_BYTES];
+        // Most entries have one operation, and are shorter.
+        self.current.buffer.reserve(BUFFER_BYTES_MIN);
         (header[0], header[FLAGS_OFFSET]) = (ENTRY_VERSION, flags);
         self.current.buffer.extend_from_slice(&header);
     }
@@ -318,31 +320,29 @@ impl EntryWriter {
         self.document(document);
     }
 
-    /// A new version: the difference, where that is shorter than the whole.
+    /// A new version: the difference from the old one, where there is one, else the whole. See [`diff::between`].
     pub(crate) fn update(
         &mut self,
         table: TableId,
         id: RecordId,
-        old: &RawDocument,
+        old_bytes: usize,
         new: &Bytes,
+        difference: Option<&[u8]>,
         pre_image: Option<Bytes>,
     ) {
-        let grown = i32::try_from(new.len() as i64 - old.as_bytes().len() as i64).expect("documents are below 2 GiB");
+        let grown = i32::try_from(new.len() as i64 - old_bytes as i64).expect("documents are below 2 GiB");
         let pre_image_bytes = pre_image.as_ref().map_or(0, Bytes::len);
         let buffer = self.record(TAG_UPDATE, table, id, new.len() + pre_image_bytes);
         let tag_at = buffer.len() - 13;
         buffer.extend_from_slice(&grown.to_le_bytes());
         buffer.push(if pre_image.is_some() { FLAG_PRE_IMAGE } else { 0 });
-        let new_at = buffer.len();
-        let differs = diff::append_key(new, buffer).is_some_and(|()| {
-            let key_bytes = buffer.len() - new_at;
-            let limit = new.len().saturating_sub(key_bytes);
-            diff::diff(old.as_bytes(), new, limit, buffer)
-        });
-        if !differs {
-            buffer.truncate(new_at);
-            buffer[tag_at] = TAG_REPLACE;
-            self.document(new.clone());
+        let difference = difference.filter(|_| diff::append_key(new, buffer).is_some());
+        match difference {
+            Some(difference) => buffer.extend_from_slice(difference),
+            None => {
+                buffer[tag_at] = TAG_REPLACE;
+                self.document(new.clone());
+            }
         }
         if let Some(pre_image) = pre_image {
             self.document(pre_image);
@@ -483,6 +483,8 @@ impl EntryWriter {
         last
     }
 }
+
+const BUFFER_BYTES_MIN: usize = 256;
 
 const EMPTY_DOCUMENT: [u8; 5] = [5, 0, 0, 0, 0];
 

@@ -37,8 +37,13 @@ fn sample() -> Vec<u8> {
     });
     entry.statement(3);
     entry.insert(TableId(16), RecordId(1), stored(&small));
-    entry.update(TableId(16), RecordId(2), &old, &stored(&small), None);
-    entry.update(TableId(16), RecordId(2), &old, &stored(&new), Some(stored(&small)));
+    let old_bytes = old.as_bytes().len();
+    let mut difference = Vec::new();
+    assert!(!diff::between(old.as_bytes(), small.as_bytes(), &mut difference));
+    entry.update(TableId(16), RecordId(2), old_bytes, &stored(&small), None, None);
+    assert!(diff::between(old.as_bytes(), new.as_bytes(), &mut difference));
+    let (new, pre_image) = (stored(&new), Some(stored(&small)));
+    entry.update(TableId(16), RecordId(2), old_bytes, &new, Some(&difference), pre_image);
     entry.delete(TableId(16), RecordId(3), &small, None);
     entry.delete(TableId(16), RecordId(3), &small, Some(stored(&small)));
     entry.set_multikey(TableId(18), 1, 2);
@@ -290,15 +295,12 @@ fn an_update_of_one_field_is_small() {
     };
     let (old, new) = (fields(&"v".repeat(100)), fields(&"w".repeat(100)));
     let mut entry = EntryWriter::default();
-    entry.update(
-        TableId(16),
-        RecordId(1),
-        &old,
-        &Bytes::copy_from_slice(new.as_bytes()),
-        None,
-    );
+    let (old, new) = (old.as_bytes(), Bytes::copy_from_slice(new.as_bytes()));
+    let mut difference = Vec::new();
+    assert!(diff::between(old, &new, &mut difference));
+    entry.update(TableId(16), RecordId(1), old.len(), &new, Some(&difference), None);
     let bytes = entry.byte_len();
-    assert!(new.as_bytes().len() > 1100 && bytes <= 250, "{bytes} bytes");
+    assert!(new.len() > 1100 && bytes <= 250, "{bytes} bytes");
 }
 
 #[test]

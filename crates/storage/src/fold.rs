@@ -8,7 +8,7 @@ use crate::definition::Definition;
 use crate::diff;
 use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::{ClusterTime, EntryHeader, EntryOp, EntryReader, NewVersion};
-use crate::index_keys::IndexWrites;
+use crate::index_keys::{IndexWrites, Versions};
 use crate::limits::FORGOTTEN_NAMES_MAX;
 use crate::overlay::Overlay;
 use crate::pipeline::Applied;
@@ -140,7 +140,7 @@ impl Effect {
                 let collection = storage.catalog.collection_of(table).ok_or_else(|| unknown(table))?;
                 self.old_version(replay, &collection, id, false)?;
                 let new = Bytes::copy_from_slice(document.as_bytes());
-                return self.replay_change(replay, &collection, id, None, Some(new), writes);
+                return self.replay_change(replay, &collection, id, (None, Some(new), None), writes);
             }
             EntryOp::Update {
                 table, id, grown, new, ..
@@ -148,11 +148,13 @@ impl Effect {
                 let collection = storage.catalog.collection_of(table).ok_or_else(|| unknown(table))?;
                 let old = self.old_version(replay, &collection, id, true)?;
                 let old = old.expect("an old version was demanded");
-                let new = match new {
-                    NewVersion::Whole(document) => Bytes::copy_from_slice(document.as_bytes()),
-                    NewVersion::Difference { diff, .. } => diff::apply(diff.as_bytes(), &old)
-                        .map_err(|error| misfit(format!("{id:?}: {}", error.0)))?
-                        .into(),
+                let (new, difference) = match new {
+                    NewVersion::Whole(document) => (Bytes::copy_from_slice(document.as_bytes()), None),
+                    NewVersion::Difference { diff, .. } => {
+                        let new = diff::apply(diff.as_bytes(), &old)
+                            .map_err(|error| misfit(format!("{id:?}: {}", error.0)))?;
+                        (new.into(), Some(diff.as_bytes()))
+                    }
                 };
                 let found = new.len() as i64 - old.len() as i64;
                 if let Some(grown) = grown
@@ -160,7 +162,7 @@ impl Effect {
                 {
                     return Err(misfit(format!("{id:?} grows by {found} bytes, the entry says {grown}")));
                 }
-                return self.replay_change(replay, &collection, id, Some(&old), Some(new), writes);
+                return self.replay_change(replay, &collection, id, (Some(&old), Some(new), difference), writes);
             }
             EntryOp::Delete {
                 table, id, old: said, ..
@@ -174,7 +176,7 @@ impl Effect {
                     let found = old.len();
                     return Err(misfit(format!("{id:?} has {found} bytes, the entry says {bytes}")));
                 }
-                return self.replay_change(replay, &collection, id, Some(&old), None, writes);
+                return self.replay_change(replay, &collection, id, (Some(&old), None, None), writes);
             }
             EntryOp::SetMultikey {
                 index_table,
@@ -244,8 +246,7 @@ impl Effect {
         replay: &mut Replay,
         collection: &Arc<Collection>,
         id: RecordId,
-        old: Option<&Bytes>,
-        new: Option<Bytes>,
+        (old, new, difference): (Option<&Bytes>, Option<Bytes>, Option<&[u8]>),
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
         let document = |bytes| {
@@ -255,9 +256,12 @@ impl Effect {
                 reason: error.to_string(),
             })
         };
-        let old_document = old.map(|old| document(old)).transpose()?;
-        let new_document = new.as_deref().map(document).transpose()?;
-        self.evaluate(replay, collection, id, old_document, new_document, writes)?;
+        let versions = Versions {
+            old: old.map(|old| document(old)).transpose()?,
+            new: new.as_deref().map(document).transpose()?,
+            difference,
+        };
+        self.evaluate(replay, collection, id, versions, writes)?;
         self.change(collection, id, old.map(Bytes::len), new, writes);
         Ok(())
     }

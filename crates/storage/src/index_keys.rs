@@ -27,6 +27,53 @@ pub(crate) struct IndexWrite {
     pub(crate) value: Option<Bytes>,
 }
 
+/// A record's versions before and after a change.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Versions<'d> {
+    pub(crate) old: Option<&'d RawDocument>,
+    pub(crate) new: Option<&'d RawDocument>,
+    /// Of an update, where it is known: how they differ, see `diff.rs`. Indexes on whose paths they do not differ keep
+    /// their rows.
+    pub(crate) difference: Option<&'d [u8]>,
+}
+
+impl<'d> Versions<'d> {
+    pub(crate) fn inserted(new: &'d RawDocument) -> Self {
+        Self {
+            new: Some(new),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn deleted(old: &'d RawDocument) -> Self {
+        Self {
+            old: Some(old),
+            ..Self::default()
+        }
+    }
+
+    /// Whether both give the same keys, as far as that can be told without them.
+    fn surely_agree_in(&self, index: &Index) -> bool {
+        let (Some(old), Some(new), Some(difference)) = (self.old, self.new, self.difference) else {
+            return false;
+        };
+        if index.is_id() {
+            return same_id(old, new);
+        }
+        // Who builds an index takes what he meets, whenever that came to be.
+        index.ready()
+            && difference.len() <= SEARCHED_DIFFERENCE_BYTES_MAX
+            && index.pattern().fields().iter().all(|field| {
+                let mut parts = field.path().as_bytes().split(|&byte| byte == b'.');
+                !diff::touches(difference, &mut parts)
+            })
+            && index.covers(old) == index.covers(new)
+    }
+}
+
+/// Every path of every index is looked for in a difference of so many bytes.
+const SEARCHED_DIFFERENCE_BYTES_MAX: usize = 8 << 10;
+
 /// The rows one change writes, and the array fields it shows. Reused between changes.
 pub(crate) struct IndexWrites {
     pub(crate) writes: Vec<IndexWrite>,
@@ -39,6 +86,8 @@ pub(crate) struct IndexWrites {
     new: KeySet,
     /// A document of many keys was met: the memory it took is not kept.
     is_large: bool,
+    /// Room for a difference.
+    pub(crate) difference: Vec<u8>,
     /// Keys and values of the rows that follow in `parts`, one behind the other.
     arena: Vec<u8>,
     parts: Vec<Part>,
@@ -54,6 +103,7 @@ impl Default for IndexWrites {
             old: KeySet::new(),
             new: KeySet::new(),
             is_large: false,
+            difference: Vec::new(),
             arena: Vec::new(),
             parts: Vec::new(),
         }
@@ -87,7 +137,7 @@ impl IndexWrites {
     /// Keeps the memory for the next use on this thread.
     pub(crate) fn give_back(mut self: Box<Self>) {
         self.clear();
-        if !self.is_large {
+        if !self.is_large && self.difference.capacity() <= SHARED_BYTES {
             self.bytes_max = u64::MAX;
             SPARE.with_borrow_mut(|spare| *spare = Some(self));
         }
@@ -106,17 +156,21 @@ impl IndexWrites {
         self.bytes = 0;
     }
 
-    /// Replaces the contents by what a change of record `id` from `old` to `new` does to the maintained indexes.
-    /// The only errors come from `new` (and from `old` when it is not what was stored).
+    /// Replaces the contents by what a change of record `id` does to the maintained indexes. The only errors come from
+    /// the new version (and from the old one when it is not what was stored).
     pub(crate) fn derive(
         &mut self,
         collection: &Collection,
         id: RecordId,
-        old: Option<&RawDocument>,
-        new: Option<&RawDocument>,
+        versions: Versions<'_>,
     ) -> Result<(), StorageError> {
         self.clear();
+        let Versions { old, new, .. } = versions;
         for (position, index) in collection.maintained().enumerate() {
+            if versions.surely_agree_in(index) {
+                debug_assert!(writes_nothing(index, id, old, new), "{} keeps its rows", index.name());
+                continue;
+            }
             self.derive_one(position, index, id, old, new)?;
         }
         Ok(())
@@ -131,11 +185,6 @@ impl IndexWrites {
         old: Option<&RawDocument>,
         new: Option<&RawDocument>,
     ) -> Result<(), StorageError> {
-        if let (Some(old), Some(new), true) = (old, new, index.is_id())
-            && same_id(old, new)
-        {
-            return Ok(());
-        }
         let old = extract(index, old, &mut self.old)?;
         let new = extract(index, new, &mut self.new)?;
         if let Some(new) = new
@@ -183,6 +232,13 @@ impl IndexWrites {
             }
         }
     }
+}
+
+/// Whether the keys of both versions are the same, by their keys; true when one of them has none it could have.
+fn writes_nothing(index: &Index, id: RecordId, old: Option<&RawDocument>, new: Option<&RawDocument>) -> bool {
+    let mut writes = IndexWrites::default();
+    let derived = writes.derive_one(0, index, id, old, new);
+    derived.is_err() || writes.writes.is_empty()
 }
 
 /// True when both documents begin with the same `_id`, type included.
@@ -314,3 +370,7 @@ pub(crate) fn row_owner(index: &Index, key: &[u8], value: &[u8]) -> Option<Recor
             .and_then(|id| RecordId::from_key(id))
     }
 }
+
+#[cfg(test)]
+#[path = "index_keys_tests.rs"]
+mod tests;

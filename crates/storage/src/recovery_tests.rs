@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::testing::{Calls, Machine, index, ns};
-use crate::{IndexSpec, LockMode, Operation, RecordId};
+use crate::{IndexSpec, LockMode, Operation, RecordId, index_keys::Versions};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -803,7 +803,7 @@ fn machine_index_row(row: &CollectionRow, id: RecordId, document: &RawDocument) 
         .build(None, &BTreeMap::new(), &crate::testing::EqualCompiler, 0)
         .unwrap();
     let mut writes = crate::index_keys::IndexWrites::take();
-    writes.derive(&collection, id, None, Some(document)).unwrap();
+    writes.derive(&collection, id, Versions::inserted(document)).unwrap();
     let write = writes.writes.pop().unwrap();
     (write.key, write.value.unwrap())
 }

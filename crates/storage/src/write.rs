@@ -8,9 +8,10 @@
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
 
+use crate::diff;
 use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::EntryWriter;
-use crate::index_keys::{IndexWrite, IndexWrites};
+use crate::index_keys::{IndexWrite, IndexWrites, Versions};
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::overlay::Overlay;
 use crate::storage::Storage;
@@ -133,10 +134,10 @@ impl<'a> WriteUnit<'a> {
         }
         let id = c.shared.take_record_id();
         let mut writes = IndexWrites::take();
-        let evaluated = self
-            .changes
-            .effect
-            .evaluate(&mut self.evaluator, c, id, None, Some(document), &mut writes);
+        let evaluated =
+            self.changes
+                .effect
+                .evaluate(&mut self.evaluator, c, id, Versions::inserted(document), &mut writes);
         let result = evaluated.and_then(|()| {
             if let Some(limits) = c.is_capped() {
                 self.make_room_in_capped(c, place, limits, document.as_bytes().len())?;
@@ -175,18 +176,29 @@ impl<'a> WriteUnit<'a> {
         self.begin_change(c)?;
         let locks_before = self.evaluator.holding.locks.len();
         let mut writes = IndexWrites::take();
+        let mut difference = std::mem::take(&mut writes.difference);
+        let differs = diff::between(old.as_bytes(), new.as_bytes(), &mut difference);
+        let versions = Versions {
+            old: Some(old),
+            new: Some(new),
+            difference: differs.then_some(&*difference),
+        };
         let result = self
             .changes
             .effect
-            .evaluate(&mut self.evaluator, c, id, Some(old), Some(new), &mut writes);
+            .evaluate(&mut self.evaluator, c, id, versions, &mut writes);
         match result {
             Ok(()) => {
                 let stored = Bytes::copy_from_slice(new.as_bytes());
-                self.changes.entry.update(c.table(), id, old, &stored, None);
+                let old_bytes = old.as_bytes().len();
+                self.changes
+                    .entry
+                    .update(c.table(), id, old_bytes, &stored, versions.difference, None);
                 self.change(c, id, Some(old), Some(stored), &mut writes);
             }
             Err(_) => self.evaluator.release_from(locks_before),
         }
+        writes.difference = difference;
         writes.give_back();
         result
     }
@@ -200,7 +212,7 @@ impl<'a> WriteUnit<'a> {
         let result = self
             .changes
             .effect
-            .evaluate(&mut self.evaluator, c, id, Some(old), None, &mut writes);
+            .evaluate(&mut self.evaluator, c, id, Versions::deleted(old), &mut writes);
         if result.is_ok() {
             self.log_delete(c, id, old, &mut writes);
         }

@@ -1,0 +1,151 @@
+//! Rows of indexes that an update does not touch are not derived, and would have been the same.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::testing::{Calls, Machine, index, ns, pick, seed_of};
+use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
+use engine::{Direction, FillLimits, KeyRange, Rows};
+use vfs::SeededRandom;
+
+const NAMES: [&str; 4] = ["a", "b", "0", "1"];
+
+fn value(random: &SeededRandom, depth: u64) -> Bson {
+    match pick(random, 6 + 4 * u64::from(depth < 3)) {
+        0 => Bson::Null,
+        1 => Bson::Double(1.0),
+        2 | 3 => Bson::Int32(pick(random, 3) as i32),
+        4 => Bson::String("x".repeat(pick(random, 60) as usize)),
+        5 => Bson::Int64(1),
+        6 => (0..pick(random, 4)).map(|_| value(random, depth + 1)).collect(),
+        _ => Bson::Document(document(random, depth + 1)),
+    }
+}
+
+fn document(random: &SeededRandom, depth: u64) -> Document {
+    (0..pick(random, 5))
+        .map(|_| (NAMES[pick(random, 4) as usize].to_owned(), value(random, depth)))
+        .collect()
+}
+
+/// Changes one place, at any depth.
+fn change(random: &SeededRandom, place: &mut Bson) {
+    match place {
+        Bson::Document(inner) if pick(random, 5) > 0 => {
+            let name = NAMES[pick(random, 4) as usize];
+            match inner.get_mut(name) {
+                Some(_) if pick(random, 5) == 0 => drop(inner.remove(name)),
+                Some(value) => change(random, value),
+                None => drop(inner.insert(name, value(random, 2))),
+            }
+        }
+        Bson::Array(elements) if !elements.is_empty() && pick(random, 5) > 0 => match pick(random, 4) {
+            0 => drop(elements.pop()),
+            1 => elements.push(value(random, 2)),
+            _ => {
+                let at = pick(random, elements.len() as u64) as usize;
+                change(random, &mut elements[at]);
+            }
+        },
+        other => *other = value(random, 1),
+    }
+}
+
+fn raw(document: &Document) -> RawDocumentBuf {
+    RawDocumentBuf::try_from(document).unwrap()
+}
+
+#[test]
+fn indexes_that_a_difference_does_not_touch_keep_their_rows() {
+    let random = SeededRandom::new(seed_of("TENON_SEED"));
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let partial = rawdoc! { "partialFilterExpression": { "b": 1 } };
+    let specs = [
+        index("a", rawdoc! { "a": 1 }, rawdoc! {}),
+        index("ab", rawdoc! { "a.b": 1 }, rawdoc! {}),
+        index("a0b", rawdoc! { "a.0.b": -1 }, rawdoc! {}),
+        index("a0", rawdoc! { "a.0": 1 }, rawdoc! { "sparse": true }),
+        index("ba", rawdoc! { "b.a.a": 1, "1.0": 1 }, rawdoc! {}),
+        index("p", rawdoc! { "a.1": 1 }, partial),
+    ];
+    storage.create_indexes(&op, &ns("c"), &specs).unwrap();
+    let guard = storage.locked(&op, "c");
+    let (mut kept, mut written, mut difference) = (0, 0, Vec::new());
+    for n in 0..6_000 {
+        let mut before = doc! { "_id": n, "pad": "y".repeat(200) };
+        before.extend(document(&random, 0));
+        let mut after = before.clone();
+        for _ in 0..=pick(&random, 2) {
+            let mut inner = Bson::Document(after.clone());
+            change(&random, &mut inner);
+            if let Bson::Document(changed) = inner
+                && changed.get("_id") == before.get("_id")
+            {
+                after = changed;
+            }
+        }
+        let (old, new) = (raw(&before), raw(&after));
+        if !diff::between(old.as_bytes(), new.as_bytes(), &mut difference) {
+            continue;
+        }
+        let versions = Versions {
+            old: Some(&old),
+            new: Some(&new),
+            difference: Some(&difference),
+        };
+        for index in guard.maintained() {
+            let (mut one, id) = (IndexWrites::default(), RecordId(7));
+            // Documents that could not be stored.
+            if one.derive_one(0, index, id, None, Some(&old)).is_err()
+                || one.derive_one(0, index, id, None, Some(&new)).is_err()
+            {
+                continue;
+            }
+            one.clear();
+            one.derive_one(0, index, id, Some(&old), Some(&new)).unwrap();
+            written += usize::from(!one.writes.is_empty());
+            if versions.surely_agree_in(index) {
+                assert!(one.writes.is_empty(), "{} of {before} and {after}", index.name());
+                kept += 1;
+            }
+        }
+    }
+    assert!(kept > 5_000 && written > 500, "{kept} kept, {written} written");
+}
+
+/// A document enters a partial index by a change of a field that is in the filter only.
+#[test]
+fn a_changed_field_of_a_partial_filter_makes_rows() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let partial = rawdoc! { "partialFilterExpression": { "p": true } };
+    storage
+        .create_indexes(&op, &ns("c"), &[index("a", rawdoc! { "a": 1 }, partial)])
+        .unwrap();
+    let pad = "x".repeat(100);
+    let id = storage
+        .put(&op, "c", rawdoc! { "_id": 1, "a": 1, "pad": &*pad })
+        .unwrap();
+    let rows = || {
+        let guard = storage.locked(&op, "c");
+        let table = guard.maintained().nth(1).unwrap().table();
+        let snapshot = storage.engine().snapshot().unwrap();
+        let mut cursor = snapshot.cursor(table, KeyRange::all(), Direction::Forward).unwrap();
+        let mut rows = Rows::new();
+        cursor.fill(&mut rows, FillLimits::default()).unwrap();
+        rows.len()
+    };
+    for (belongs, expected) in [(true, 1), (false, 0)] {
+        let guard = storage.locked(&op, "c");
+        let mut unit = storage.begin_write(&op);
+        let old = unit.lock_record(&guard, id).unwrap().unwrap();
+        let new = rawdoc! { "_id": 1, "a": 1, "pad": &*pad, "p": belongs };
+        unit.update(&guard, id, RawDocument::from_bytes::<[u8]>(&old).unwrap(), &new)
+            .unwrap();
+        unit.commit().unwrap();
+        drop(guard);
+        assert_eq!(rows(), expected);
+        storage.assert_valid(&op, "c");
+    }
+}
