@@ -213,12 +213,12 @@ impl Applier {
         let target = tree.shape.leaf_bytes;
         // An append goes on until the leaf is full: each row is then merged once.
         let appending = at_end && rows < target;
-        let many_versions = state.versions >= state.consolidate_versions;
+        let many_versions = state.versions >= state.consolidate_at.versions();
         let grown = if appending {
             state.entries >= FULL_ENTRIES || many_versions
         } else {
-            state.entries >= state.consolidate_entries.min(FULL_ENTRIES)
-                || state.delta_rows >= state.consolidate_rows
+            state.entries >= state.consolidate_at.entries().min(FULL_ENTRIES)
+                || state.delta_rows >= state.consolidate_at.rows()
                 || many_versions
         };
         let mut split = false;
@@ -239,7 +239,8 @@ impl Applier {
                 || (rows_before < rows_max && state.delta_rows >= rows_max)
                 || many_versions;
             if many_versions {
-                state.consolidate_versions = 2 * state.versions;
+                let versions = 2 * state.versions;
+                state.consolidate_at.set_versions(versions);
             }
         }
         drop(state);

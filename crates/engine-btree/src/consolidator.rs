@@ -10,7 +10,9 @@ use crate::consolidation::{Consolidated, ConsolidationPlan, Piece, consolidate, 
 use crate::counters::Counters;
 use crate::foundation::Foundation;
 use crate::large_values::LargeValues;
-use crate::leaf::{Base, CONSOLIDATE_ENTRIES, CONSOLIDATE_VERSIONS, Leaf, LeafState, LeafView, base_bytes};
+use crate::leaf::{
+    Base, CONSOLIDATE_ENTRIES, CONSOLIDATE_VERSIONS, ConsolidateAt, Leaf, LeafState, LeafView, base_bytes,
+};
 use crate::page::LeafImage;
 use crate::readers::Readers;
 use crate::tree::Tree;
@@ -178,9 +180,11 @@ impl Consolidator {
         state.delta_rows = piece.retained_rows;
         state.versions = piece.retained_versions;
         self.readers.history().note_undo(tree, leaf, state, piece.undo_bytes);
-        state.consolidate_entries = state.entries + CONSOLIDATE_ENTRIES;
-        state.consolidate_versions = consolidate_versions(state.versions);
-        state.consolidate_rows = state.delta_rows + tree.shape.leaf_bytes / 2;
+        state.consolidate_at = ConsolidateAt::new(
+            state.entries + CONSOLIDATE_ENTRIES,
+            consolidate_versions(state.versions),
+            state.delta_rows + tree.shape.leaf_bytes / 2,
+        );
         // Before anybody sees the base: a checkpoint asks the values, not the leaf, who has them
         // (`LargeValues::is_in_base`).
         piece.owners.iter().for_each(|owner| owner.now_in_base());

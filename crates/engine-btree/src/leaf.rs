@@ -56,6 +56,48 @@ pub(crate) struct LeafView {
     pub(crate) retired: bool,
 }
 
+/// A leaf is consolidated when its delta has so many entries, or versions, or bytes of rows. In 32 bits, see
+/// [`LEAF_BYTES_MAX`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConsolidateAt {
+    entries: u32,
+    versions: u32,
+    rows: u32,
+}
+
+impl ConsolidateAt {
+    pub(crate) fn new(entries: usize, versions: usize, rows: usize) -> Self {
+        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        Self {
+            entries: narrow(entries),
+            versions: narrow(versions),
+            rows: narrow(rows),
+        }
+    }
+
+    pub(crate) fn entries(self) -> usize {
+        self.entries as usize
+    }
+
+    pub(crate) fn versions(self) -> usize {
+        self.versions as usize
+    }
+
+    pub(crate) fn rows(self) -> usize {
+        self.rows as usize
+    }
+
+    pub(crate) fn set_versions(&mut self, versions: usize) {
+        *self = Self::new(self.entries(), versions, self.rows());
+    }
+}
+
+/// A leaf and the counts of its `Arc` take no more, hence 224 of the allocator's bytes. The next size is 256: the first
+/// lines of leaves, which each read needs, would then share a quarter of a cache's sets, and cached reads at random take
+/// a sixth longer.
+const LEAF_BYTES_MAX: usize = 224;
+const _: () = assert!(size_of::<Leaf>() + 2 * size_of::<usize>() <= LEAF_BYTES_MAX || cfg!(feature = "shuttle"));
+
 /// A leaf of a tree. What readers need comes first, in one cache line.
 #[repr(C)]
 pub(crate) struct Leaf {
@@ -88,10 +130,7 @@ pub(crate) struct LeafState {
     /// Undo in the delta, see `history`, which knows of the leaf when there is some.
     pub(crate) undo_bytes: usize,
     pub(crate) in_history: bool,
-    /// Consolidate when there are so many entries, or versions, or bytes of rows in the delta.
-    pub(crate) consolidate_entries: usize,
-    pub(crate) consolidate_versions: usize,
-    pub(crate) consolidate_rows: usize,
+    pub(crate) consolidate_at: ConsolidateAt,
     /// The newest change in the base.
     pub(crate) base_newest: Seq,
     /// The newest change in the delta, or one that has been there.
@@ -360,9 +399,7 @@ impl Leaf {
                 versions: 0,
                 undo_bytes: 0,
                 in_history: false,
-                consolidate_entries: CONSOLIDATE_ENTRIES,
-                consolidate_versions: CONSOLIDATE_VERSIONS,
-                consolidate_rows: 8 << 10,
+                consolidate_at: ConsolidateAt::new(CONSOLIDATE_ENTRIES, CONSOLIDATE_VERSIONS, 8 << 10),
                 base_newest: Seq::ZERO,
                 newest: Seq::ZERO,
                 writing: None,
