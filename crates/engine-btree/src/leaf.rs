@@ -92,9 +92,9 @@ impl ConsolidateAt {
     }
 }
 
-/// A leaf and the counts of its `Arc` take no more, hence 224 of the allocator's bytes. The next size is 256: the first
-/// lines of leaves, which each read needs, would then share a quarter of a cache's sets, and cached reads at random take
-/// a sixth longer.
+/// A leaf and the counts of its `Arc` take no more, hence 224 bytes of the allocator. The next size is 256: the first
+/// lines of leaves, which each read needs, would then share a quarter of a cache's sets, and cached reads at random
+/// take a sixth longer.
 const LEAF_BYTES_MAX: usize = 224;
 const _: () = assert!(size_of::<Leaf>() + 2 * size_of::<usize>() <= LEAF_BYTES_MAX || cfg!(feature = "shuttle"));
 
