@@ -64,13 +64,22 @@ struct Parser<'c> {
     in_element: bool,
 }
 
-/// Whether a document is a list of operators: its first name begins with a dollar and is not a DBRef's.
+/// Whether a document is a list of operators: its first name begins with a dollar, and it is no DBRef, which has both
+/// `$ref` and `$id`.
 fn is_operators(document: &RawDocument) -> bool {
-    Elements::new(document).next().is_some_and(|first| {
-        first.is_ok_and(|first| {
-            first.name().first() == Some(&b'$') && !matches!(first.name(), b"$ref" | b"$id" | b"$db")
-        })
-    })
+    let has = |name: &[u8]| matches!(raw::find(document, name), Ok(Some(_)));
+    begins_with_dollar(document) && !(has(b"$ref") && has(b"$id"))
+}
+
+fn begins_with_dollar(document: &RawDocument) -> bool {
+    Elements::new(document)
+        .next()
+        .is_some_and(|first| first.is_ok_and(|first| first.name().first() == Some(&b'$')))
+}
+
+/// Names of the fields of a DBRef, on which filters may look although they begin with a dollar.
+pub(super) fn is_reference_field(name: &[u8]) -> bool {
+    matches!(name, b"$ref" | b"$id" | b"$db")
 }
 
 fn check_depth(depth: usize) -> Result<(), QueryError> {
@@ -114,6 +123,7 @@ impl Parser<'_> {
             }),
             "$expr" => self.expr(value),
             "$comment" => Ok(MatchExpr::AlwaysTrue),
+            name if is_reference_field(name.as_bytes()) => Ok(MatchExpr::on(Path::new(name)?, equality(value)?)),
             "$alwaysTrue" | "$alwaysFalse" => {
                 if integral(value) != Some(1) {
                     return Err(QueryError::failed_to_parse(format!(
@@ -255,7 +265,9 @@ impl Parser<'_> {
         let first_is_logical = Elements::new(filter)
             .next()
             .is_some_and(|first| first.is_ok_and(|e| logical(e.name())));
-        if is_operators(filter) && !first_is_logical {
+        // A part of a DBRef is enough: `{$id: 1}` looks into elements.
+        let is_reference = Elements::new(filter).any(|e| e.is_ok_and(|e| is_reference_field(e.name())));
+        if begins_with_dollar(filter) && !is_reference && !first_is_logical {
             return Ok(Test::ElemMatchValue(inner.operators(filter, depth + 1)?));
         }
         Ok(Test::ElemMatchObject(Box::new(inner.document(filter, depth + 1)?)))
@@ -348,11 +360,7 @@ fn on_path(path: &Path, tests: Vec<ValueTest>) -> impl Iterator<Item = MatchExpr
 fn implicit(value: RawBsonRef<'_>) -> Result<Test, QueryError> {
     match value {
         RawBsonRef::RegularExpression(regex) => Ok(Test::Regex(RegexTest::from_value(regex)?)),
-        RawBsonRef::Undefined => Err(QueryError::bad_value("cannot compare to undefined")),
-        value => Ok(Test::Compare {
-            op: CompareOp::Eq,
-            value: Constant::new(value),
-        }),
+        value => equality(value),
     }
 }
 
@@ -367,6 +375,17 @@ fn compare(op: CompareOp, value: RawBsonRef<'_>) -> Result<ValueTest, QueryError
             op,
             value: Constant::new(value),
         })),
+    }
+}
+
+/// Equality with a value that is taken as it is.
+fn equality(value: RawBsonRef<'_>) -> Result<Test, QueryError> {
+    match value {
+        RawBsonRef::Undefined => Err(QueryError::bad_value("cannot compare to undefined")),
+        value => Ok(Test::Compare {
+            op: CompareOp::Eq,
+            value: Constant::new(value),
+        }),
     }
 }
 

@@ -3,6 +3,7 @@
 use bson::RawDocumentBuf;
 
 use super::number;
+use super::parse::is_reference_field;
 use super::tree::{MatchExpr, Test, ValueTest};
 use crate::raw::{self, Constant, Frame, kind};
 
@@ -24,7 +25,7 @@ fn write_expr(expr: &MatchExpr, out: &mut Vec<u8>) {
         MatchExpr::Or(parts) => write_list(b"$or", parts, out),
         MatchExpr::Nor(parts) => write_list(b"$nor", parts, out),
         MatchExpr::Not(part) => match &**part {
-            MatchExpr::Path { path, test } => {
+            MatchExpr::Path { path, test } if !is_reference_field(path.text().as_bytes()) => {
                 let field = Frame::begin_field(out, kind::DOCUMENT, path.text().as_bytes());
                 let not = Frame::begin_field(out, kind::DOCUMENT, b"$not");
                 write_test(test, out);
@@ -33,6 +34,11 @@ fn write_expr(expr: &MatchExpr, out: &mut Vec<u8>) {
             }
             other => write_list(b"$nor", std::slice::from_ref(other), out),
         },
+        // What stands there is the value, never operators.
+        MatchExpr::Path {
+            path,
+            test: Test::Compare { value, .. },
+        } if is_reference_field(path.text().as_bytes()) => append_constant(out, path.text().as_bytes(), value),
         MatchExpr::Path { path, test } => {
             let field = Frame::begin_field(out, kind::DOCUMENT, path.text().as_bytes());
             write_test(test, out);

@@ -542,6 +542,32 @@ fn element_match() {
 }
 
 #[test]
+fn fields_of_references() {
+    let reference = doc! {"$ref": "c", "$id": 7, "$db": "d"};
+    let there = doc! {"a": [reference.clone(), {"$ref": "x", "$id": 8}]};
+    let other = [doc! {"a": [{"$id": 9}]}];
+    check(
+        doc! {"a": {"$elemMatch": {"$id": 7}}},
+        std::slice::from_ref(&there),
+        &other,
+    );
+    check(
+        doc! {"a": {"$elemMatch": {"$ref": "c", "$id": 7}}},
+        std::slice::from_ref(&there),
+        &other,
+    );
+    check(
+        doc! {"a": {"$elemMatch": {"$ref": "x", "$db": "d"}}},
+        &[],
+        std::slice::from_ref(&there),
+    );
+    check(doc! {"a": reference.clone()}, std::slice::from_ref(&there), &[]);
+    check(doc! {"a": {"$in": [reference]}}, &[there], &[]);
+    check(doc! {"$id": 7}, &[doc! {"$id": 7}], &[doc! {"a": {"$id": 7}}]);
+    fails(doc! {"a": {"$id": 7}}, ErrorCode::BadValue, "unknown operator: $id");
+}
+
+#[test]
 fn all() {
     check(
         doc! {"a": {"$all": [1, 2]}},

@@ -10,7 +10,7 @@ use bson::RawDocument;
 use wire::ErrorCode;
 
 use super::ArrayFilter;
-use super::leaf::{Change, Surroundings};
+use super::leaf::{Change, Leaf, Surroundings};
 use super::tree::{Branch, ElementStep, Node};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
@@ -141,30 +141,37 @@ impl<'a> Application<'a> {
         QueryError::bad_value(format!("Cannot apply array updates to non-array element {description}"))
     }
 
-    /// Fails (28) when one of the named children would have to be created in a value that has no such fields.
+    /// Fails (28) when one of the named children lies in a value that has no such fields, and would have to be created
+    /// or belongs to an operator that takes no such path.
     fn check_viable(
         &self,
         branch: &Branch,
         element: Element<'_>,
         is_concerned: impl Fn(Option<u32>) -> bool,
     ) -> Result<(), QueryError> {
-        let creates = |node: &Node| node.any_leaf(&|leaf| leaf.creates(&self.around));
-        match branch
-            .fields
-            .iter()
-            .find(|field| is_concerned(field.index) && creates(&field.node))
-        {
-            None => Ok(()),
-            Some(field) => {
+        for field in branch.fields.iter().filter(|field| is_concerned(field.index)) {
+            let message = if field.node.any_leaf(&|leaf| leaf.creates(&self.around)) {
                 let description = raw::describe_element(element);
-                let message = format!("Cannot create field '{}' in element {{{description}}}", field.name);
-                Err(QueryError::new(ErrorCode::PathNotViable, message))
-            }
+                format!("Cannot create field '{}' in element {{{description}}}", field.name)
+            } else if let Some(below) = field.node.names_to_leaf(&Leaf::needs_viable_path) {
+                let description = raw::describe_element(element);
+                let taken = self.path_text();
+                let names = [&[&*field.name], &*below].concat().join(".");
+                format!(
+                    "Cannot use the part ({}) of ({taken}.{names}) to traverse the element ({{{description}}})",
+                    field.name
+                )
+            } else {
+                continue;
+            };
+            return Err(QueryError::new(ErrorCode::PathNotViable, message));
         }
+        Ok(())
     }
 
     /// Writes the changed array; false when nothing changed.
     fn array(&mut self, branch: &Branch, array: Element<'_>, out: &mut Vec<u8>) -> Result<bool, QueryError> {
+        self.check_viable(branch, array, |index| index.is_none())?;
         if branch.nodes().any(|node| node.any_leaf(&|leaf| leaf.is_rename())) {
             return Err(QueryError::bad_value(format!(
                 "The source and destination fields of $rename cannot be array elements, '{}' in doc with {} has an \
@@ -173,7 +180,6 @@ impl<'a> Application<'a> {
                 self.around.id()
             )));
         }
-        self.check_viable(branch, array, |index| index.is_none())?;
         let document = array.frame()?;
         let bytes = document.as_bytes();
         let frame = Frame::begin(out);

@@ -116,6 +116,11 @@ impl Leaf {
         }
     }
 
+    /// Whether it makes no field, but insists that one could be where its path leads; `$unset` does not.
+    pub(super) fn needs_viable_path(&self) -> bool {
+        matches!(self, Leaf::Pop(_) | Leaf::Pull(_) | Leaf::RenameFrom)
+    }
+
     /// Whether it is half of a `$rename`.
     pub(super) fn is_rename(&self) -> bool {
         matches!(self, Leaf::RenameFrom | Leaf::RenameTo(_))

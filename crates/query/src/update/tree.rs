@@ -88,9 +88,6 @@ impl UpdatePath {
                         QueryError::bad_value(message)
                     })?),
                 })
-            } else if part.starts_with('$') {
-                let message = format!("The dollar ($) prefixed field '{part}' in '{text}' is not allowed for storage.");
-                return Err(QueryError::new(ErrorCode::DollarPrefixedFieldName, message));
             } else {
                 Step::Field(part.into())
             };
@@ -243,6 +240,18 @@ impl Node {
             }
         }
         Ok(Node::Branch(both))
+    }
+
+    /// The names that lead from it to the first leaf that fulfils `test`; none when it is that leaf. Depth is that of a path.
+    pub(super) fn names_to_leaf(&self, test: &dyn Fn(&Leaf) -> bool) -> Option<Vec<&str>> {
+        match self {
+            Node::Leaf(leaf) => test(leaf).then(Vec::new),
+            Node::Branch(branch) => branch.fields.iter().find_map(|field| {
+                let mut names = field.node.names_to_leaf(test)?;
+                names.insert(0, &field.name);
+                Some(names)
+            }),
+        }
     }
 
     /// Whether a leaf at or below it fulfils `test`. Depth is that of a path.
