@@ -78,6 +78,6 @@ pub use storage::{
     RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
-pub use transaction::Transaction;
+pub use transaction::{Statement, Transaction};
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use write::WriteUnit;

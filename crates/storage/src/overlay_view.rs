@@ -14,7 +14,7 @@ type Table = BTreeMap<Bytes, Option<Bytes>>;
 /// Rows that are changed, by table and in order; `None` where a row goes.
 pub(crate) type Changed = BTreeMap<TableId, Arc<Table>>;
 
-/// Follows a batch that grows. Between two statements: what a statement takes back it has never seen.
+/// Follows a batch that grows, and shrinks when a statement takes back what has been shown.
 #[derive(Default)]
 pub(crate) struct ChangedRows {
     rows: Arc<Changed>,
@@ -25,7 +25,7 @@ impl ChangedRows {
     /// The rows that a batch changes. Only puts and removals of keys: transactions make no others.
     pub(crate) fn of(&mut self, batch: &Batch) -> Arc<Changed> {
         let ops = batch.ops();
-        debug_assert!(self.operations <= ops.len(), "what was shown has been kept");
+        debug_assert!(self.operations <= ops.len(), "told of what was taken back");
         if self.operations < ops.len() {
             // Views that are still open keep what they have.
             let rows = Arc::make_mut(&mut self.rows);
@@ -40,6 +40,13 @@ impl ChangedRows {
             self.operations = ops.len();
         }
         self.rows.clone()
+    }
+
+    /// The batch has been cut to so many operations. What they changed is found again when it is asked for.
+    pub(crate) fn forget_behind(&mut self, operations: usize) {
+        if operations < self.operations {
+            *self = Self::default();
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Transactions of several statements: a unit's changes, locks and snapshot between two statements.
 //!
 //! A transaction sees the state of its beginning and its own changes ([`Transaction::view`]). Each statement works on
-//! it as a [`WriteUnit`] ([`Transaction::resume`]); a statement that fails takes its changes back. Whoever changes
-//! first wins: what somebody else has changed since the beginning, or is changing, is [`StorageError::WriteConflict`].
+//! it as a [`WriteUnit`] ([`Transaction::resume`]), or as several of them in turn ([`Transaction::statement`]); one
+//! that fails takes all of its changes back. Whoever changes first wins: what somebody else has changed since the
+//! beginning, or is changing, is [`StorageError::WriteConflict`].
 //!
 //! It owns what it holds: it may wait for its next statement for as long as its owner lets it, and keeps its locks,
 //! those of its collections included, meanwhile. Dropping it takes everything back.
@@ -27,7 +28,34 @@ pub struct Transaction {
     rows: ChangedRows,
 }
 
-/// What a statement takes over, and gives back.
+/// A statement that works in several units, as one of many documents does. What its units commit is the transaction's
+/// when [`Statement::keep`] ends it; dropping it takes the changes of all of them back.
+pub struct Statement<'t> {
+    transaction: &'t mut Transaction,
+    before: Option<Savepoint>,
+}
+
+/// What a transaction's changes were at some point.
+struct Savepoint {
+    effect: EffectSavepoint,
+    entry: EntrySavepoint,
+}
+
+impl Savepoint {
+    fn of(changes: &Changes) -> Self {
+        Self {
+            effect: changes.effect.savepoint(),
+            entry: changes.entry.savepoint(),
+        }
+    }
+
+    fn roll_back(self, changes: &mut Changes) {
+        changes.effect.roll_back(self.effect);
+        changes.entry.roll_back(&self.entry);
+    }
+}
+
+/// What a unit of a statement takes over, and gives back.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) holding: Holding,
@@ -37,8 +65,7 @@ pub(crate) struct Parts {
 /// Where a statement's unit gives back what it took over.
 pub(crate) struct Home<'a> {
     parts: &'a mut Parts,
-    effect: EffectSavepoint,
-    entry: EntrySavepoint,
+    before: Savepoint,
     /// Collection locks that the transaction has lent to the operation.
     locks_held: u32,
 }
@@ -46,8 +73,7 @@ pub(crate) struct Home<'a> {
 impl Home<'_> {
     pub(crate) fn take_back(self, op: &Operation, mut parts: Parts, is_kept: bool) {
         if !is_kept {
-            parts.changes.effect.roll_back(self.effect);
-            parts.changes.entry.roll_back(&self.entry);
+            self.before.roll_back(&mut parts.changes);
         }
         op.locks_held.fetch_sub(self.locks_held, Ordering::Relaxed);
         *self.parts = parts;
@@ -73,7 +99,16 @@ impl Storage {
 }
 
 impl Transaction {
-    /// A statement on behalf of an operation. [`WriteUnit::commit`] keeps its changes, dropping it takes them back.
+    /// A statement of several units.
+    pub fn statement(&mut self) -> Statement<'_> {
+        Statement {
+            before: Some(Savepoint::of(&self.parts.changes)),
+            transaction: self,
+        }
+    }
+
+    /// A statement of one unit, on behalf of an operation. [`WriteUnit::commit`] keeps its changes, dropping it takes
+    /// them back.
     pub fn resume<'a>(&'a mut self, op: &'a Operation) -> WriteUnit<'a> {
         let parts = std::mem::take(&mut self.parts);
         // Whoever holds a collection lock never queues behind a waiting exclusive one: that one waits for him.
@@ -81,8 +116,7 @@ impl Transaction {
         op.locks_held.fetch_add(locks_held, Ordering::Relaxed);
         let home = Home {
             parts: &mut self.parts,
-            effect: parts.changes.effect.savepoint(),
-            entry: parts.changes.entry.savepoint(),
+            before: Savepoint::of(&parts.changes),
             locks_held,
         };
         WriteUnit::of_transaction(&self.storage, op, home, parts)
@@ -117,6 +151,33 @@ impl Transaction {
             op.check_now()?;
         }
         WriteUnit::of_parts(&storage, op, std::mem::take(&mut self.parts)).commit()
+    }
+}
+
+impl Statement<'_> {
+    /// Its next unit. [`WriteUnit::commit`] hands the unit's changes to the statement, dropping it takes them back.
+    pub fn unit<'a>(&'a mut self, op: &'a Operation) -> WriteUnit<'a> {
+        self.transaction.resume(op)
+    }
+
+    /// As [`Transaction::view`], the statement's own changes so far included.
+    pub fn view(&mut self) -> ReadView {
+        self.transaction.view()
+    }
+
+    /// Leaves the changes to the transaction.
+    pub fn keep(mut self) {
+        self.before = None;
+    }
+}
+
+impl Drop for Statement<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            let Transaction { parts, rows, .. } = &mut *self.transaction;
+            before.roll_back(&mut parts.changes);
+            rows.forget_behind(parts.changes.effect.batch().ops().len());
+        }
     }
 }
 

@@ -468,3 +468,52 @@ fn compare(random: &SeededRandom, view: &Arc<OverlaySnapshot>, model: &BTreeMap<
         .collect();
     assert_eq!(found, expected, "{range:?} {direction:?}");
 }
+
+/// A statement of many documents works in several units. When one of them fails and others are in, it takes all of them
+/// back, what a view has shown in between included, and nothing of the statements before.
+#[test]
+fn a_statement_of_several_units_is_kept_or_taken_back_as_a_whole() {
+    let machine = Machine::new(1);
+    let (storage, ids) = three(&machine);
+    let op = machine.operation();
+    let mut transaction = storage.begin_transaction().unwrap();
+    insert(&mut transaction, &storage, &op, &rawdoc! { "_id": 3, "n": 3 }).unwrap();
+    for is_kept in [false, true] {
+        let guard = storage.locked(&op, "c");
+        let mut statement = transaction.statement();
+        for first in [100, 200] {
+            let mut unit = statement.unit(&op);
+            for n in first..first + 20 {
+                unit.insert(&guard, &rawdoc! { "_id": n, "n": n }).unwrap();
+            }
+            unit.commit().unwrap();
+        }
+        let mut unit = statement.unit(&op);
+        let old = unit.lock_record(&guard, ids[0]).unwrap().unwrap();
+        unit.delete(&guard, ids[0], RawDocument::from_bytes(old.as_ref()).unwrap())
+            .unwrap();
+        unit.commit().unwrap();
+        assert_eq!(numbers(&statement.view(), &storage).len(), 43);
+        let mut unit = statement.unit(&op);
+        unit.insert(&guard, &rawdoc! { "_id": 300, "n": 300 }).unwrap();
+        let failed = unit.insert(&guard, &rawdoc! { "_id": 301, "n": 110 });
+        assert!(matches!(failed, Err(StorageError::DuplicateKey(_))), "{failed:?}");
+        drop(unit);
+        if is_kept {
+            statement.keep();
+        } else {
+            drop(statement);
+            assert_eq!(numbers(&transaction.view(), &storage), [0, 1, 2, 3]);
+        }
+    }
+    assert_eq!(numbers(&transaction.view(), &storage).len(), 43);
+    transaction.commit(&op).unwrap();
+    storage.assert_valid(&op, "c");
+    let before = storage.all("c");
+    assert_eq!(before.len(), 43);
+    storage.log().flush().unwrap();
+    drop(storage);
+    machine.fs.crash();
+    machine.fs.restart();
+    assert_eq!(machine.open().unwrap().all("c"), before, "the entry says the same");
+}
