@@ -33,10 +33,11 @@ impl Batch {
         Self::default()
     }
 
-    /// Makes room for so many operations more: many at once do not make it grow by doubling.
+    /// Makes room for so many operations more: many at once do not make it grow by doubling, and neither do the few
+    /// that follow them.
     pub fn reserve(&mut self, operations: usize) {
         if operations > 1024 {
-            self.ops.reserve_exact(operations);
+            self.ops.reserve_exact(operations + operations / 16);
         }
     }
 

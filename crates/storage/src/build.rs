@@ -12,7 +12,7 @@
 //! tables, where writing a row again changes nothing.
 //!
 //! A unique index that is being built may hide a duplicate the walk has not met. Its rows are therefore removed only when
-//! they lead to the record that gives the key up (`IndexWrite::check_owner`).
+//! they lead to the record that gives the key up (`IndexRow::check_owner`).
 
 use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};

@@ -10,7 +10,8 @@
 //! 3. Only for indexes with a bucket that is not empty: the documents and the index again, and every row that falls into such
 //!    a bucket is looked up in the other, so that what is wrong can be named.
 
-use crate::index_keys::{IndexWrites, Versions, row_owner};
+use crate::index_keys::{IndexWrites, Versions};
+use crate::index_rows::row_owner;
 use crate::limits::NESTING_DEPTH_MAX;
 use crate::validate::{IndexReport, ValidateReport, unless_damaged};
 use crate::{Collection, Index, Operation, ReadView, RecordBatch, RecordId, StorageError};
@@ -150,8 +151,8 @@ fn read_documents(
             report.error(format!("{id:?}: {error}"));
             return Ok(());
         }
-        for write in &writes.writes {
-            tallies[write.position].expect(&write.key, write.value.as_deref().unwrap_or_default());
+        for row in writes.rows.iter() {
+            tallies[row.position].expect(row.key, row.value.unwrap_or_default());
         }
         for (position, places) in &writes.multikey {
             let index = indexes[*position];
@@ -237,16 +238,15 @@ fn name_missing(
         if writes.derive(collection, id, Versions::inserted(document)).is_err() {
             return Ok(());
         }
-        for write in &writes.writes {
-            let value = write.value.as_deref();
-            let (index, tally) = (indexes[write.position], &mut tallies[write.position]);
-            if !wanted[write.position] || !tally.is_suspect(&write.key, value.unwrap_or_default()) {
+        for row in writes.rows.iter() {
+            let (index, tally) = (indexes[row.position], &mut tallies[row.position]);
+            if !wanted[row.position] || !tally.is_suspect(row.key, row.value.unwrap_or_default()) {
                 continue;
             }
-            if view.snapshot().get(write.table, &write.key)?.as_deref() != value {
+            if view.snapshot().get(row.table, row.key)?.as_deref() != row.value {
                 tally.problems += 1;
                 report.missing_entries += 1;
-                let (name, key) = (index.name(), &write.key);
+                let (name, key) = (index.name(), row.key);
                 report.error(format!("index {name}: no row for {id:?}, key {key:02x?}"));
             }
         }
@@ -296,7 +296,7 @@ fn is_yielded(
     };
     writes.clear();
     let derived = writes.derive_one(0, index, id, None, Some(document));
-    Ok(derived.is_ok() && writes.writes.iter().any(|write| write.key == key))
+    Ok(derived.is_ok() && writes.rows.iter().any(|row| row.key == key))
 }
 
 /// Walks a document to its last element, without recursion.

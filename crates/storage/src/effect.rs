@@ -7,7 +7,8 @@
 use crate::catalog::rows::{self, CATALOG, STATISTICS};
 use crate::definition::Definition;
 use crate::error::duplicate_key;
-use crate::index_keys::{IndexWrites, Versions, owner};
+use crate::index_keys::{IndexWrites, Versions};
+use crate::index_rows::owner;
 use crate::overlay::Overlay;
 use crate::{Collection, Index, RecordId, StorageError};
 use bytes::Bytes;
@@ -105,13 +106,13 @@ impl Effect {
         versions: Versions<'_>,
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
-        writes.bytes_max = evaluation.row_bytes_left();
+        writes.rows.bytes_max = evaluation.row_bytes_left();
         writes.derive(collection, id, versions)?;
         self.settle(evaluation, collection, id, writes)
     }
 
     /// Checks that nobody else has the unique keys of `writes`, and takes out removals of rows of other records (see
-    /// `IndexWrite::check_owner`).
+    /// `IndexRow::check_owner`).
     pub(crate) fn settle<E: Evaluation>(
         &mut self,
         evaluation: &mut E,
@@ -120,21 +121,21 @@ impl Effect {
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
         evaluation.lock_unique(writes)?;
-        let mut place = 0;
-        while let Some(write) = writes.writes.get(place) {
-            let takes_key = E::CHECKS_UNIQUE && write.unique && write.value.is_some();
-            if takes_key || write.check_owner {
-                let found = evaluation.row(&mut self.overlay, write.table, &write.key)?;
+        let mut of_others = Vec::new();
+        for row in writes.rows.iter() {
+            let takes_key = E::CHECKS_UNIQUE && row.unique && row.value.is_some();
+            if takes_key || row.check_owner {
+                let found = evaluation.row(&mut self.overlay, row.table, row.key)?;
                 let holder = found.as_deref().and_then(owner);
-                if write.check_owner && holder != Some(id) {
-                    writes.writes.remove(place);
-                    continue;
-                }
-                if write.value.is_some() && holder.is_some_and(|holder| holder != id) {
-                    return Err(duplicate_key(collection, write));
+                if row.check_owner && holder != Some(id) {
+                    of_others.push(row.place());
+                } else if row.value.is_some() && holder.is_some_and(|holder| holder != id) {
+                    return Err(duplicate_key(collection, &row));
                 }
             }
-            place += 1;
+        }
+        for place in of_others {
+            writes.rows.leave_out(place);
         }
         Ok(())
     }
@@ -164,21 +165,7 @@ impl Effect {
 
     /// Moves index rows into the batch; how many are put and how many deleted.
     pub(crate) fn put_index_rows(&mut self, writes: &mut IndexWrites) -> (u64, u64) {
-        let (mut put, mut deleted) = (0, 0);
-        self.overlay.batch.reserve(writes.writes.len());
-        for write in writes.writes.drain(..) {
-            match write.value {
-                Some(value) => {
-                    put += 1;
-                    self.overlay.batch.put(write.table, write.key, value);
-                }
-                None => {
-                    deleted += 1;
-                    self.overlay.batch.delete(write.table, write.key);
-                }
-            }
-        }
-        (put, deleted)
+        writes.rows.move_into(&mut self.overlay.batch)
     }
 
     /// An index's path has met an array.

@@ -1,6 +1,6 @@
 //! What can go wrong, with the facts a reply needs. The numbers of MongoDB's codes stand in `commands`, in one table.
 
-use crate::index_keys::IndexWrite;
+use crate::index_rows::IndexRow;
 use crate::{Collection, Interrupted, MemoryExceeded, Namespace, RecordId};
 use bson::{Bson, Document, RawDocumentBuf};
 use engine::{EngineError, ErrorKind, Seq};
@@ -201,17 +201,16 @@ impl From<EngineError> for StorageError {
 }
 
 /// The error for a row that another record has in a unique index.
-pub(crate) fn duplicate_key(collection: &Collection, write: &IndexWrite) -> StorageError {
+pub(crate) fn duplicate_key(collection: &Collection, row: &IndexRow<'_>) -> StorageError {
     let index = collection
         .maintained()
-        .nth(write.position)
+        .nth(row.position)
         .expect("positions come from the same collection");
-    let bits = write
+    let bits = row
         .value
-        .as_deref()
         .and_then(|value| value.get(crate::read::RECORD_ID_BYTES..))
         .unwrap_or_default();
-    let values = keys::key::decode_key(&write.key, bits, index.pattern().ordering()).unwrap_or_default();
+    let values = keys::key::decode_key(row.key, bits, index.pattern().ordering()).unwrap_or_default();
     let fields = index.pattern().fields().iter().zip(values);
     let key_value: Document = fields
         .map(|(field, value)| (field.path().to_owned(), value.unwrap_or(Bson::Null)))

@@ -4,28 +4,13 @@
 //! they agree. Reads nothing: what it needs of the old state is the old document.
 
 use crate::diff;
+use crate::index_rows::{IndexRows, RowsOf};
 use crate::read::RECORD_ID_BYTES;
-use crate::{Collection, Index, MemoryExceeded, RecordId, StorageError};
+use crate::{Collection, Index, RecordId, StorageError};
 use bson::RawDocument;
-use bytes::Bytes;
-use engine::{KEY_BYTES_MAX, TableId, VALUE_BYTES_MAX};
+use engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use keys::{ExtractError, KeySet, MultikeyPaths};
 use std::cell::RefCell;
-
-/// A row to write into an index.
-pub(crate) struct IndexWrite {
-    pub(crate) table: TableId,
-    /// Place of the index among [`Collection::maintained`].
-    pub(crate) position: usize,
-    /// No other record may have the key.
-    pub(crate) unique: bool,
-    /// While a unique index is being built, a key may lead to another record than the one that gives it up (the build has
-    /// not met the duplicate yet): then the row must stay.
-    pub(crate) check_owner: bool,
-    pub(crate) key: Bytes,
-    /// `None` removes the row.
-    pub(crate) value: Option<Bytes>,
-}
 
 /// A record's versions before and after a change.
 #[derive(Clone, Copy, Default)]
@@ -54,12 +39,15 @@ impl<'d> Versions<'d> {
 
     /// Whether both give the same keys, as far as that can be told without them.
     fn surely_agree_in(&self, index: &Index) -> bool {
-        let (Some(old), Some(new), Some(difference)) = (self.old, self.new, self.difference) else {
+        let (Some(old), Some(new)) = (self.old, self.new) else {
             return false;
         };
         if index.is_id() {
             return same_id(old, new);
         }
+        let Some(difference) = self.difference else {
+            return false;
+        };
         // Who builds an index takes what he meets, whenever that came to be.
         index.ready()
             && difference.len() <= SEARCHED_DIFFERENCE_BYTES_MAX
@@ -75,54 +63,23 @@ impl<'d> Versions<'d> {
 const SEARCHED_DIFFERENCE_BYTES_MAX: usize = 8 << 10;
 
 /// The rows one change writes, and the array fields it shows. Reused between changes.
+#[derive(Default)]
 pub(crate) struct IndexWrites {
-    pub(crate) writes: Vec<IndexWrite>,
+    pub(crate) rows: IndexRows,
     /// Place of the index among [`Collection::maintained`], and where its paths met arrays.
     pub(crate) multikey: Vec<(usize, MultikeyPaths)>,
-    /// Bytes of memory that the rows may take.
-    pub(crate) bytes_max: u64,
-    bytes: u64,
     old: KeySet,
     new: KeySet,
     /// A document of many keys was met: the memory it took is not kept.
     is_large: bool,
     /// Room for a difference.
     pub(crate) difference: Vec<u8>,
-    /// Keys and values of the rows that follow in `parts`, one behind the other.
-    arena: Vec<u8>,
-    parts: Vec<Part>,
 }
 
-impl Default for IndexWrites {
-    fn default() -> Self {
-        Self {
-            writes: Vec::new(),
-            multikey: Vec::new(),
-            bytes_max: u64::MAX,
-            bytes: 0,
-            old: KeySet::new(),
-            new: KeySet::new(),
-            is_large: false,
-            difference: Vec::new(),
-            arena: Vec::new(),
-            parts: Vec::new(),
-        }
-    }
-}
-
-/// A row whose bytes lie in the arena: the key up to `key_end`, the value up to `end`.
-struct Part {
-    key_end: usize,
-    end: usize,
-    is_put: bool,
-}
-
-/// Bytes of rows that share one piece of memory. As long as one of the rows is kept somewhere, so are the others' bytes.
-const SHARED_BYTES: usize = 32 << 10;
-/// Rows from which on they share memory: fewer have each their own, as nearly all documents' have.
-const SHARED_FROM: usize = 8;
 /// Keys of one document from which on the memory for them is not kept for the next one.
 const KEPT_KEYS_MAX: usize = 4096;
+/// Bytes of a difference from which on its memory is not kept.
+const KEPT_DIFFERENCE_BYTES_MAX: usize = 32 << 10;
 
 thread_local! {
     static SPARE: RefCell<Option<Box<IndexWrites>>> = const { RefCell::new(None) };
@@ -137,23 +94,15 @@ impl IndexWrites {
     /// Keeps the memory for the next use on this thread.
     pub(crate) fn give_back(mut self: Box<Self>) {
         self.clear();
-        if !self.is_large && self.difference.capacity() <= SHARED_BYTES {
-            self.bytes_max = u64::MAX;
+        if !self.is_large && self.difference.capacity() <= KEPT_DIFFERENCE_BYTES_MAX {
+            self.rows.bytes_max = u64::MAX;
             SPARE.with_borrow_mut(|spare| *spare = Some(self));
         }
     }
 
-    /// Bytes of memory that the rows take, in here or in a batch.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     pub(crate) fn clear(&mut self) {
-        self.writes.clear();
+        self.rows.clear();
         self.multikey.clear();
-        self.arena.clear();
-        self.parts.clear();
-        self.bytes = 0;
     }
 
     /// Replaces the contents by what a change of record `id` does to the maintained indexes. The only errors come from
@@ -172,6 +121,10 @@ impl IndexWrites {
                 continue;
             }
             self.derive_one(position, index, id, old, new)?;
+        }
+        if self.is_large {
+            // The rows have what is needed of the keys.
+            (self.old, self.new) = (KeySet::new(), KeySet::new());
         }
         Ok(())
     }
@@ -192,27 +145,20 @@ impl IndexWrites {
         {
             self.multikey.push((position, new.multikey().clone()));
         }
-        let row = Row { index, position, id };
+        let of = RowsOf { index, position, id };
+        let rows = &mut self.rows;
         let keys = old.map_or(0, KeySet::len).max(new.map_or(0, KeySet::len));
         self.is_large |= keys > KEPT_KEYS_MAX;
-        let mut out = RowSink {
-            row,
-            writes: &mut self.writes,
-            arena: &mut self.arena,
-            parts: &mut self.parts,
-            bytes: &mut self.bytes,
-            bytes_max: self.bytes_max,
-        };
         if old.is_none() || new.is_none() {
             // All of them are written.
-            out.writes.reserve_exact(keys);
+            rows.reserve(keys);
         }
         let mut old = old.into_iter().flat_map(KeySet::iter).peekable();
         let mut new = new.into_iter().flat_map(KeySet::iter).peekable();
         loop {
             let order = match (old.peek(), new.peek()) {
                 (None, None) => {
-                    out.flush();
+                    rows.close(of);
                     return Ok(());
                 }
                 (Some(_), None) => std::cmp::Ordering::Less,
@@ -222,11 +168,11 @@ impl IndexWrites {
             let gone = if order.is_le() { old.next() } else { None };
             let come = if order.is_ge() { new.next() } else { None };
             match (gone, come) {
-                (Some(gone), None) => out.push(gone.key, None)?,
+                (Some(gone), None) => rows.push(of, gone.key, None)?,
                 (Some(gone), Some(come)) if gone.types == come.types => {}
                 (_, Some(come)) => {
                     check_length(index, come.key.len(), come.types.len())?;
-                    out.push(come.key, Some(come.types))?;
+                    rows.push(of, come.key, Some(come.types))?;
                 }
                 (None, None) => {}
             }
@@ -238,7 +184,7 @@ impl IndexWrites {
 fn writes_nothing(index: &Index, id: RecordId, old: Option<&RawDocument>, new: Option<&RawDocument>) -> bool {
     let mut writes = IndexWrites::default();
     let derived = writes.derive_one(0, index, id, old, new);
-    derived.is_err() || writes.writes.is_empty()
+    derived.is_err() || writes.rows.is_empty()
 }
 
 /// True when both documents begin with the same `_id`, type included.
@@ -276,98 +222,6 @@ fn extract<'k>(
             Err(StorageError::CannotIndexParallelArrays(error.to_string()))
         }
         Err(other) => Err(StorageError::CannotMakeKey(other.to_string())),
-    }
-}
-
-struct Row<'i> {
-    index: &'i Index,
-    position: usize,
-    id: RecordId,
-}
-
-/// Where the rows of one index go.
-struct RowSink<'w, 'i> {
-    row: Row<'i>,
-    writes: &'w mut Vec<IndexWrite>,
-    arena: &'w mut Vec<u8>,
-    parts: &'w mut Vec<Part>,
-    bytes: &'w mut u64,
-    bytes_max: u64,
-}
-
-impl RowSink<'_, '_> {
-    /// Adds a row; without type bits it is one to remove.
-    fn push(&mut self, key: &[u8], types: Option<&[u8]>) -> Result<(), StorageError> {
-        let id = self.row.id.to_key();
-        let unique = self.row.index.unique();
-        let start = self.arena.len();
-        self.arena.extend_from_slice(key);
-        if !unique {
-            self.arena.extend_from_slice(&id);
-        }
-        let key_end = self.arena.len();
-        if let Some(types) = types {
-            if unique {
-                self.arena.extend_from_slice(&id);
-            }
-            self.arena.extend_from_slice(types);
-        }
-        let end = self.arena.len();
-        self.parts.push(Part {
-            key_end,
-            end,
-            is_put: types.is_some(),
-        });
-        *self.bytes += (end - start + size_of::<IndexWrite>()) as u64;
-        if *self.bytes > self.bytes_max {
-            return Err(StorageError::MemoryExceeded(MemoryExceeded::Operation {
-                bytes: *self.bytes,
-                bytes_max: self.bytes_max,
-            }));
-        }
-        if end >= SHARED_BYTES {
-            self.flush();
-        }
-        Ok(())
-    }
-
-    /// Makes rows of what lies in the arena.
-    fn flush(&mut self) {
-        let shared = (self.parts.len() >= SHARED_FROM).then(|| Bytes::copy_from_slice(self.arena));
-        let bytes = |from: usize, to: usize| match &shared {
-            _ if from == to => Bytes::new(),
-            Some(shared) => shared.slice(from..to),
-            None => Bytes::copy_from_slice(&self.arena[from..to]),
-        };
-        let index = self.row.index;
-        let mut start = 0;
-        for Part { key_end, end, is_put } in self.parts.drain(..) {
-            self.writes.push(IndexWrite {
-                table: index.table(),
-                position: self.row.position,
-                unique: index.unique(),
-                check_owner: !is_put && index.unique() && !index.ready(),
-                key: bytes(start, key_end),
-                value: is_put.then(|| bytes(key_end, end)),
-            });
-            start = end;
-        }
-        self.arena.clear();
-    }
-}
-
-/// The record a unique index's row value names.
-pub(crate) fn owner(value: &[u8]) -> Option<RecordId> {
-    value.get(..RECORD_ID_BYTES).and_then(RecordId::from_key)
-}
-
-/// The record an index row leads to, by its value in a unique index, by the end of its key in others.
-pub(crate) fn row_owner(index: &Index, key: &[u8], value: &[u8]) -> Option<RecordId> {
-    if index.unique() {
-        owner(value)
-    } else {
-        key.last_chunk::<RECORD_ID_BYTES>()
-            .and_then(|id| RecordId::from_key(id))
     }
 }
 

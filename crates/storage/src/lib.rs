@@ -33,6 +33,7 @@ mod entry;
 mod error;
 mod fold;
 mod index_keys;
+mod index_rows;
 pub mod limits;
 mod memory;
 mod namespace;

@@ -804,8 +804,8 @@ fn machine_index_row(row: &CollectionRow, id: RecordId, document: &RawDocument) 
         .unwrap();
     let mut writes = crate::index_keys::IndexWrites::take();
     writes.derive(&collection, id, Versions::inserted(document)).unwrap();
-    let write = writes.writes.pop().unwrap();
-    (write.key, write.value.unwrap())
+    let row = writes.rows.iter().last().unwrap();
+    (row.key.to_vec().into(), row.value.unwrap().to_vec().into())
 }
 
 /// Without a log the counts after a crash are those written down last; `validate` puts them right.

@@ -12,7 +12,7 @@ use crate::effect::EffectSavepoint;
 use crate::entry::EntrySavepoint;
 use crate::overlay_view::{ChangedRows, OverlaySnapshot};
 use crate::storage::Storage;
-use crate::write::{Changes, Holding};
+use crate::write::{Changes, Extent, Holding};
 use crate::{Operation, ReadView, StorageError, WriteUnit};
 use engine::Seq;
 use std::sync::Arc;
@@ -39,19 +39,23 @@ pub struct Statement<'t> {
 struct Savepoint {
     effect: EffectSavepoint,
     entry: EntrySavepoint,
+    holding: Extent,
 }
 
 impl Savepoint {
-    fn of(changes: &Changes) -> Self {
+    fn of(parts: &Parts) -> Self {
         Self {
-            effect: changes.effect.savepoint(),
-            entry: changes.entry.savepoint(),
+            effect: parts.changes.effect.savepoint(),
+            entry: parts.changes.entry.savepoint(),
+            holding: parts.holding.extent(),
         }
     }
 
-    fn roll_back(self, changes: &mut Changes) {
-        changes.effect.roll_back(self.effect);
-        changes.entry.roll_back(&self.entry);
+    /// Locks stay until the transaction ends.
+    fn roll_back(self, parts: &mut Parts) {
+        parts.changes.effect.roll_back(self.effect);
+        parts.changes.entry.roll_back(&self.entry);
+        parts.holding.forget_rows(self.holding);
     }
 }
 
@@ -73,7 +77,7 @@ pub(crate) struct Home<'a> {
 impl Home<'_> {
     pub(crate) fn take_back(self, op: &Operation, mut parts: Parts, is_kept: bool) {
         if !is_kept {
-            self.before.roll_back(&mut parts.changes);
+            self.before.roll_back(&mut parts);
         }
         op.locks_held.fetch_sub(self.locks_held, Ordering::Relaxed);
         *self.parts = parts;
@@ -102,7 +106,7 @@ impl Transaction {
     /// A statement of several units.
     pub fn statement(&mut self) -> Statement<'_> {
         Statement {
-            before: Some(Savepoint::of(&self.parts.changes)),
+            before: Some(Savepoint::of(&self.parts)),
             transaction: self,
         }
     }
@@ -116,7 +120,7 @@ impl Transaction {
         op.locks_held.fetch_add(locks_held, Ordering::Relaxed);
         let home = Home {
             parts: &mut self.parts,
-            before: Savepoint::of(&parts.changes),
+            before: Savepoint::of(&parts),
             locks_held,
         };
         WriteUnit::of_transaction(&self.storage, op, home, parts)
@@ -175,7 +179,7 @@ impl Drop for Statement<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
             let Transaction { parts, rows, .. } = &mut *self.transaction;
-            before.roll_back(&mut parts.changes);
+            before.roll_back(parts);
             rows.forget_behind(parts.changes.effect.batch().ops().len());
         }
     }

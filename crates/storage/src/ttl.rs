@@ -190,7 +190,7 @@ fn delete_if_expired(
     })?;
     let mut writes = IndexWrites::take();
     writes.derive_one(0, index, id, None, Some(document))?;
-    let still = writes.writes.iter().any(|write| expired.contains(&write.key));
+    let still = writes.rows.iter().any(|row| expired.contains(row.key));
     writes.give_back();
     if still {
         unit.delete(guard, id, document)?;

@@ -11,7 +11,8 @@
 use crate::diff;
 use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::EntryWriter;
-use crate::index_keys::{IndexWrite, IndexWrites, Versions};
+use crate::index_keys::{IndexWrites, Versions};
+use crate::index_rows::IndexRow;
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::overlay::Overlay;
 use crate::storage::Storage;
@@ -61,6 +62,30 @@ pub(crate) struct Holding {
     /// Bytes of index rows, and what of them is charged to the operation's memory: those of a few documents are not.
     row_bytes: u64,
     memory: Option<Charge>,
+}
+
+/// How much of [`Holding`] there is.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    locks: usize,
+    row_bytes: u64,
+}
+
+impl Holding {
+    pub(crate) fn extent(&self) -> Extent {
+        Extent {
+            locks: self.locks.len(),
+            row_bytes: self.row_bytes,
+        }
+    }
+
+    /// The rows gathered since are gone.
+    pub(crate) fn forget_rows(&mut self, since: Extent) {
+        self.row_bytes = since.row_bytes;
+        if let Some(memory) = &mut self.memory {
+            memory.shrink(memory.bytes().saturating_sub(since.row_bytes));
+        }
+    }
 }
 
 /// Bytes of index rows that a unit gathers before they are charged.
@@ -125,7 +150,7 @@ impl<'a> WriteUnit<'a> {
             ));
         }
         let place = self.begin_change(c)?;
-        let locks_before = self.evaluator.holding.locks.len();
+        let before = self.evaluator.holding.extent();
         if c.is_capped().is_some() {
             self.evaluator.take_locks(&[LockKey {
                 table: c.table(),
@@ -150,7 +175,7 @@ impl<'a> WriteUnit<'a> {
         });
         writes.give_back();
         if result.is_err() {
-            self.evaluator.release_from(locks_before);
+            self.evaluator.fall_back(before);
         }
         result.map(|()| id)
     }
@@ -174,7 +199,7 @@ impl<'a> WriteUnit<'a> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_document(new)?;
         self.begin_change(c)?;
-        let locks_before = self.evaluator.holding.locks.len();
+        let before = self.evaluator.holding.extent();
         let mut writes = IndexWrites::take();
         let mut difference = std::mem::take(&mut writes.difference);
         let differs = diff::between(old.as_bytes(), new.as_bytes(), &mut difference);
@@ -196,7 +221,7 @@ impl<'a> WriteUnit<'a> {
                     .update(c.table(), id, old_bytes, &stored, versions.difference, None);
                 self.change(c, id, Some(old), Some(stored), &mut writes);
             }
-            Err(_) => self.evaluator.release_from(locks_before),
+            Err(_) => self.evaluator.fall_back(before),
         }
         writes.difference = difference;
         writes.give_back();
@@ -208,13 +233,15 @@ impl<'a> WriteUnit<'a> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_room(0)?;
         self.begin_change(c)?;
+        let before = self.evaluator.holding.extent();
         let mut writes = IndexWrites::take();
         let result = self
             .changes
             .effect
             .evaluate(&mut self.evaluator, c, id, Versions::deleted(old), &mut writes);
-        if result.is_ok() {
-            self.log_delete(c, id, old, &mut writes);
+        match result {
+            Ok(()) => self.log_delete(c, id, old, &mut writes),
+            Err(_) => self.evaluator.fall_back(before),
         }
         writes.give_back();
         result
@@ -488,9 +515,15 @@ impl Evaluator<'_> {
         if self.holding.row_bytes > UNCHARGED_ROW_BYTES {
             let op = self.op;
             let memory = self.holding.memory.get_or_insert_with(|| Charge::new(op.memory()));
-            memory.grow(self.holding.row_bytes - memory.bytes())?;
+            memory.grow(self.holding.row_bytes.saturating_sub(memory.bytes()))?;
         }
         Ok(())
+    }
+
+    /// Gives back what a change that failed has taken.
+    fn fall_back(&mut self, to: Extent) {
+        self.release_from(to.locks);
+        self.holding.forget_rows(to);
     }
 
     /// Gives back the locks taken since the unit held `kept`.
@@ -540,26 +573,26 @@ impl Evaluation for Evaluator<'_> {
     }
 
     fn lock_unique(&mut self, writes: &IndexWrites) -> Result<(), StorageError> {
-        self.charge(writes.bytes())?;
-        let taken = |write: &&IndexWrite| write.unique && write.value.is_some();
-        let lock = |write: &IndexWrite| LockKey {
-            table: write.table,
-            key: key_hash(&write.key),
+        self.charge(writes.rows.bytes())?;
+        if !writes.rows.has_unique() {
+            return Ok(());
+        }
+        let taken = |row: &IndexRow<'_>| row.unique && row.value.is_some();
+        let lock = |row: IndexRow<'_>| LockKey {
+            table: row.table,
+            key: key_hash(row.key),
         };
-        let mut unique = writes.writes.iter().filter(taken);
+        let mut unique = writes.rows.iter().filter(taken);
         match (unique.next(), unique.next()) {
             (None, _) => {}
             (Some(only), None) => self.take_locks(&[lock(only)])?,
             _ => {
-                let mut locks: Vec<_> = writes.writes.iter().filter(taken).map(lock).collect();
+                let mut locks: Vec<_> = writes.rows.iter().filter(taken).map(lock).collect();
                 locks.sort_unstable();
                 self.take_locks(&locks)?;
             }
         }
-        if writes.writes.iter().any(|write| write.unique) {
-            self.refresh_snapshot()?;
-        }
-        Ok(())
+        self.refresh_snapshot()
     }
 
     fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {

@@ -577,6 +577,34 @@ fn a_lock_taken_later_shows_what_was_committed_meanwhile() {
     storage.assert_valid(&op, "c");
 }
 
+/// A unit of which documents are refused, as an unordered insert of duplicates, has only the rows of those it took.
+#[test]
+fn changes_that_fail_give_the_memory_of_their_rows_back() {
+    let machine = Machine::new(1);
+    let (storage, free) = (machine.open().unwrap(), machine.operation());
+    let indexes = [
+        index("n", rawdoc! { "n": 1 }, rawdoc! {}),
+        index("u", rawdoc! { "u": 1 }, rawdoc! { "unique": true }),
+    ];
+    storage.create_indexes(&free, &ns("c"), &indexes).unwrap();
+    storage.put(&free, "c", rawdoc! { "_id": 1, "u": 1 }).unwrap();
+    let document = |id: i32, u: i32| {
+        RawDocumentBuf::try_from(&doc! { "_id": id, "u": u, "n": (0..1000).collect::<Vec<_>>() }).unwrap()
+    };
+    let budget = crate::MemoryBudget::new(u64::MAX, 1 << 20);
+    let op = Operation::within(machine.clock.clone(), 1, &budget);
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    unit.insert(&guard, &document(2, 2)).unwrap();
+    for id in 3..60 {
+        duplicate(unit.insert(&guard, &document(id, 1)));
+    }
+    unit.insert(&guard, &document(60, 60)).unwrap();
+    unit.commit().unwrap();
+    drop(guard);
+    assert_eq!((op.memory().used(), storage.all("c").len()), (0, 3));
+}
+
 #[test]
 fn index_keys_of_one_write_are_bounded() {
     // An array of a million elements under six indexes took 2.4 GB, and nothing said no.

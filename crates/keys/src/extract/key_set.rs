@@ -16,8 +16,9 @@ pub struct KeySet {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: usize,
-    types_at: usize,
-    end: usize,
+    /// Lengths of what stands there. Documents are below 2 GiB, and so are their keys.
+    key_bytes: u32,
+    types_bytes: u32,
 }
 
 /// A key as it goes into an index.
@@ -72,10 +73,11 @@ impl KeySet {
         let types_at = self.arena.len();
         self.arena.extend_from_slice(self.types.as_bytes());
         self.types.clear();
+        let length = |from: usize, to: usize| u32::try_from(to - from).expect("a key is below 4 GiB");
         self.entries.push(Entry {
             start,
-            types_at,
-            end: self.arena.len(),
+            key_bytes: length(start, types_at),
+            types_bytes: length(types_at, self.arena.len()),
         });
     }
 
@@ -91,9 +93,10 @@ impl KeySet {
 
 impl Entry {
     fn of<'a>(&self, arena: &'a [u8]) -> ExtractedKey<'a> {
+        let (key, rest) = arena[self.start..].split_at(self.key_bytes as usize);
         ExtractedKey {
-            key: &arena[self.start..self.types_at],
-            types: &arena[self.types_at..self.end],
+            key,
+            types: &rest[..self.types_bytes as usize],
         }
     }
 }

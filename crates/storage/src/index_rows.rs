@@ -1,0 +1,286 @@
+//! Rows that are to be written into indexes, in little memory until a batch takes them.
+//!
+//! One document may have millions of them. Keys and values lie one behind the other, and of each row only where they
+//! end is kept beside them. Rows of one index that follow each other are a run; what they have in common is kept once.
+//!
+//! Invariant: `parts` are those of the runs, in their order; offsets count from the beginning of the run's bytes.
+
+use crate::read::RECORD_ID_BYTES;
+use crate::{Index, MemoryExceeded, RecordId, StorageError};
+use bytes::Bytes;
+use engine::{Batch, Op, TableId};
+
+/// A row to write into an index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexRow<'r> {
+    pub(crate) table: TableId,
+    /// Place of the index among [`crate::Collection::maintained`].
+    pub(crate) position: usize,
+    /// No other record may have the key.
+    pub(crate) unique: bool,
+    /// While a unique index is being built, a key may lead to another record than the one that gives it up (the build
+    /// has not met the duplicate yet): then the row must stay.
+    pub(crate) check_owner: bool,
+    pub(crate) key: &'r [u8],
+    /// `None` removes the row.
+    pub(crate) value: Option<&'r [u8]>,
+    /// For [`IndexRows::leave_out`].
+    place: usize,
+}
+
+impl IndexRow<'_> {
+    pub(crate) fn place(&self) -> usize {
+        self.place
+    }
+}
+
+/// Bytes of rows that share one piece of memory. As long as one of the rows is kept somewhere, so are the others'.
+const SHARED_BYTES: usize = 32 << 10;
+/// Rows from which on they share memory: fewer have each their own, as nearly all documents' have.
+const SHARED_FROM: usize = 8;
+/// Rows of one index beside which the memory of a growing list counts.
+const MANY: usize = 1024;
+/// What a row takes beside its key and value, here and in a batch at once.
+const ROW_BYTES: usize = size_of::<Part>() + size_of::<Op>();
+
+/// A row: its key ends at `key_end`, its value at `end`.
+struct Part {
+    key_end: u32,
+    end: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Put,
+    Remove,
+    LeftOut,
+}
+
+/// Rows of one index.
+struct Run {
+    table: TableId,
+    position: usize,
+    unique: bool,
+    removal_checks_owner: bool,
+    bytes: RunBytes,
+    /// Where its parts end.
+    parts_end: usize,
+}
+
+enum RunBytes {
+    /// In the arena, from here on.
+    Arena(usize),
+    Shared(Bytes),
+}
+
+/// See the module. Reused between changes.
+pub(crate) struct IndexRows {
+    runs: Vec<Run>,
+    parts: Vec<Part>,
+    arena: Vec<u8>,
+    /// Where the run that is being gathered begins, in the arena and among the parts.
+    open: (usize, usize),
+    bytes: u64,
+    /// Bytes of memory that the rows may take.
+    pub(crate) bytes_max: u64,
+}
+
+impl Default for IndexRows {
+    fn default() -> Self {
+        Self {
+            runs: Vec::new(),
+            parts: Vec::new(),
+            arena: Vec::new(),
+            open: (0, 0),
+            bytes: 0,
+            bytes_max: u64::MAX,
+        }
+    }
+}
+
+/// Whose rows are gathered.
+#[derive(Clone, Copy)]
+pub(crate) struct RowsOf<'i> {
+    pub(crate) index: &'i Index,
+    /// See [`IndexRow::position`].
+    pub(crate) position: usize,
+    pub(crate) id: RecordId,
+}
+
+impl IndexRows {
+    pub(crate) fn clear(&mut self) {
+        self.runs.clear();
+        self.parts.clear();
+        self.arena.clear();
+        self.open = (0, 0);
+        self.bytes = 0;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Bytes of memory that the rows take at most, while they go from here into a batch.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// So many rows of one index follow.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        if rows > MANY {
+            self.parts.reserve_exact(rows);
+        }
+    }
+
+    /// Adds a row; without type bits it is one to remove. The last one of an index is followed by [`IndexRows::close`].
+    pub(crate) fn push(&mut self, of: RowsOf<'_>, key: &[u8], types: Option<&[u8]>) -> Result<(), StorageError> {
+        let id = of.id.to_key();
+        let unique = of.index.unique();
+        let start = self.arena.len();
+        self.arena.extend_from_slice(key);
+        if !unique {
+            self.arena.extend_from_slice(&id);
+        }
+        let key_end = self.arena.len();
+        if let Some(types) = types {
+            if unique {
+                self.arena.extend_from_slice(&id);
+            }
+            self.arena.extend_from_slice(types);
+        }
+        let end = self.arena.len();
+        let in_run = |at: usize| u32::try_from(at - self.open.0).expect("a run is closed long before 4 GiB");
+        self.parts.push(Part {
+            key_end: in_run(key_end),
+            end: in_run(end),
+            what: if types.is_some() { What::Put } else { What::Remove },
+        });
+        self.bytes += (end - start + ROW_BYTES) as u64;
+        if self.bytes > self.bytes_max {
+            return Err(StorageError::MemoryExceeded(MemoryExceeded::Operation {
+                bytes: self.bytes,
+                bytes_max: self.bytes_max,
+            }));
+        }
+        if end - self.open.0 >= SHARED_BYTES {
+            self.close(of);
+        }
+        Ok(())
+    }
+
+    /// Makes a run of the rows that were added.
+    pub(crate) fn close(&mut self, of: RowsOf<'_>) {
+        let (start, parts_start) = self.open;
+        let parts_end = self.parts.len();
+        if parts_start == parts_end {
+            return;
+        }
+        let bytes = if parts_end - parts_start >= SHARED_FROM {
+            let shared = Bytes::copy_from_slice(&self.arena[start..]);
+            self.arena.truncate(start);
+            RunBytes::Shared(shared)
+        } else {
+            RunBytes::Arena(start)
+        };
+        self.runs.push(Run {
+            table: of.index.table(),
+            position: of.position,
+            unique: of.index.unique(),
+            removal_checks_owner: of.index.unique() && !of.index.ready(),
+            bytes,
+            parts_end,
+        });
+        self.open = (self.arena.len(), parts_end);
+    }
+
+    /// The rows of all runs.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = IndexRow<'_>> {
+        let mut parts_start = 0;
+        self.runs.iter().flat_map(move |run| {
+            let places = parts_start..run.parts_end;
+            parts_start = run.parts_end;
+            let bytes = match &run.bytes {
+                RunBytes::Arena(start) => &self.arena[*start..],
+                RunBytes::Shared(bytes) => bytes,
+            };
+            let mut start = 0;
+            places.filter_map(move |place| {
+                let part = &self.parts[place];
+                let (key_end, end) = (part.key_end as usize, part.end as usize);
+                let (key, value) = (&bytes[start..key_end], &bytes[key_end..end]);
+                start = end;
+                (part.what != What::LeftOut).then_some(IndexRow {
+                    table: run.table,
+                    position: run.position,
+                    unique: run.unique,
+                    check_owner: run.removal_checks_owner && part.what == What::Remove,
+                    key,
+                    value: (part.what == What::Put).then_some(value),
+                    place,
+                })
+            })
+        })
+    }
+
+    /// Whether one of the rows is in a unique index.
+    pub(crate) fn has_unique(&self) -> bool {
+        self.runs.iter().any(|run| run.unique)
+    }
+
+    /// Takes a row out.
+    pub(crate) fn leave_out(&mut self, place: usize) {
+        self.parts[place].what = What::LeftOut;
+    }
+
+    /// Moves the rows into a batch; how many are put and how many deleted.
+    pub(crate) fn move_into(&mut self, batch: &mut Batch) -> (u64, u64) {
+        let (mut put, mut deleted) = (0, 0);
+        batch.reserve(self.parts.len());
+        let mut parts = self.parts.drain(..);
+        let mut parts_start = 0;
+        for run in self.runs.drain(..) {
+            let bytes = |from: usize, to: usize| match &run.bytes {
+                _ if from == to => Bytes::new(),
+                RunBytes::Shared(shared) => shared.slice(from..to),
+                RunBytes::Arena(start) => Bytes::copy_from_slice(&self.arena[start + from..start + to]),
+            };
+            let mut start = 0;
+            for part in parts.by_ref().take(run.parts_end - parts_start) {
+                let (key_end, end) = (part.key_end as usize, part.end as usize);
+                match part.what {
+                    What::Put => {
+                        put += 1;
+                        batch.put(run.table, bytes(start, key_end), bytes(key_end, end));
+                    }
+                    What::Remove => {
+                        deleted += 1;
+                        batch.delete(run.table, bytes(start, key_end));
+                    }
+                    What::LeftOut => {}
+                }
+                start = end;
+            }
+            parts_start = run.parts_end;
+        }
+        drop(parts);
+        self.arena.clear();
+        self.open = (0, 0);
+        (put, deleted)
+    }
+}
+
+/// The record a unique index's row value names.
+pub(crate) fn owner(value: &[u8]) -> Option<RecordId> {
+    value.get(..RECORD_ID_BYTES).and_then(RecordId::from_key)
+}
+
+/// The record an index row leads to, by its value in a unique index, by the end of its key in others.
+pub(crate) fn row_owner(index: &Index, key: &[u8], value: &[u8]) -> Option<RecordId> {
+    if index.unique() {
+        owner(value)
+    } else {
+        key.last_chunk::<RECORD_ID_BYTES>()
+            .and_then(|id| RecordId::from_key(id))
+    }
+}
