@@ -59,6 +59,7 @@ pub(crate) struct Current {
     pub session: Option<SessionId>,
     pub command: &'static str,
     pub namespace: String,
+    /// The command, or the beginning of a long one.
     pub body: Vec<u8>,
     pub plan_summary: String,
 }
@@ -125,9 +126,8 @@ impl Client {
         current.plan_summary.clear();
         current.body.clear();
         let bytes = body.as_bytes();
-        if bytes.len() <= CURRENT_BODY_BYTES_MAX {
-            current.body.extend_from_slice(bytes);
-        }
+        let kept = bytes.len().min(CURRENT_BODY_BYTES_MAX);
+        current.body.extend_from_slice(&bytes[..kept]);
     }
 
     /// Names the collection and the plan of the running operation, for `currentOp`.
@@ -156,7 +156,7 @@ impl Client {
     }
 }
 
-/// A running command longer than this is shown by `currentOp` without its body.
+/// Of a running command longer than this `currentOp` shows the beginning.
 const CURRENT_BODY_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

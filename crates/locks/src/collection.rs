@@ -109,6 +109,7 @@ impl CollectionLock {
     /// Waits until the lock is taken, or the operation has to end. Returns the time waited.
     fn wait<W: Waiter>(&self, waiter: &W, mode: LockMode, pass_pending: bool) -> Result<Duration, W::Interrupted> {
         let start = waiter.now();
+        waiter.begins_to_wait(mode);
         let exclusive = matches!(mode, LockMode::Shared | LockMode::Exclusive);
         let mut waiting = self.waiting.lock();
         waiting.sleepers += 1;
@@ -125,6 +126,7 @@ impl CollectionLock {
                 break Err(interrupted);
             }
         };
+        waiter.ends_to_wait();
         waiting.sleepers -= 1;
         waiting.pending -= u32::from(exclusive);
         if waiting.pending == 0 {

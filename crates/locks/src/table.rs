@@ -15,8 +15,8 @@
 //! Invariant: a transaction is registered before its snapshot is taken, and an entry is published before its locks are
 //! given back, or pending; so whoever gives locks back sees every transaction whose snapshot lacks the entry.
 
-use crate::Waiter;
 use crate::waiter::WAIT_SLICE;
+use crate::{LockMode, Waiter};
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -191,6 +191,7 @@ impl LockTable {
         }
         let me = Arc::new(thread::current());
         let start = waiter.now();
+        waiter.begins_to_wait(LockMode::IntentExclusive);
         let result = loop {
             match self.shard(key).lock().held.get_mut(&key) {
                 None => break Ok(()),
@@ -205,6 +206,7 @@ impl LockTable {
             }
         };
         self.leave(key, &me);
+        waiter.ends_to_wait();
         waiter.waited_for_document(waiter.now().saturating_sub(start));
         result
     }

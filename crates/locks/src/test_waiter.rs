@@ -1,6 +1,6 @@
 //! A waiter for tests.
 
-use crate::Waiter;
+use crate::{LockMode, Waiter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -36,6 +36,10 @@ impl Waiter for Client {
     fn locks_held(&self) -> &Arc<AtomicU32> {
         &self.held
     }
+
+    fn begins_to_wait(&self, _: LockMode) {}
+
+    fn ends_to_wait(&self) {}
 
     fn waited_for_document(&self, _: Duration) {}
 }

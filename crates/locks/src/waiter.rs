@@ -1,5 +1,6 @@
 //! Who waits for a lock.
 
+use crate::LockMode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -20,6 +21,12 @@ pub trait Waiter {
 
     /// Collection locks it holds. Who holds one never queues behind a waiting exclusive lock.
     fn locks_held(&self) -> &Arc<AtomicU32>;
+
+    /// It begins to wait for a lock in that mode.
+    fn begins_to_wait(&self, mode: LockMode);
+
+    /// It has the lock, or gave up.
+    fn ends_to_wait(&self);
 
     /// So long it waited for a document or a unique key, whatever came of it.
     fn waited_for_document(&self, time: Duration);

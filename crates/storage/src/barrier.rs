@@ -6,7 +6,8 @@
 
 use crate::pipeline::Order;
 use crate::storage::Storage;
-use crate::{Operation, StorageError};
+use crate::{LockMode, Operation, StorageError};
+use locks::Waiter;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,6 +40,13 @@ impl Storage {
         if self.barriers.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
+        op.begins_to_wait(LockMode::IntentExclusive);
+        let ended = self.wait_behind_barrier(op);
+        op.ends_to_wait();
+        ended
+    }
+
+    fn wait_behind_barrier(&self, op: &Operation) -> Result<(), StorageError> {
         let mut order = self.pipeline.order.lock();
         while self.barriers.load(Ordering::Acquire) > 0 {
             op.check_now()?;

@@ -16,7 +16,7 @@ use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operati
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
-use locks::Held;
+use locks::{Held, Waiter};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -79,13 +79,26 @@ impl Storage {
     }
 
     fn next_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+        op.check_now()?;
+        self.check_running()?;
+        if let Some(turn) = self.definitions.try_lock() {
+            self.lock_counts.definition();
+            return Ok(turn);
+        }
+        op.begins_to_wait(LockMode::Exclusive);
+        let turn = self.wait_for_turn(op);
+        op.ends_to_wait();
+        turn
+    }
+
+    fn wait_for_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         loop {
-            op.check_now()?;
-            self.check_running()?;
             if let Some(turn) = self.definitions.try_lock_for(WAIT_SLICE) {
                 self.lock_counts.definition();
                 return Ok(turn);
             }
+            op.check_now()?;
+            self.check_running()?;
         }
     }
 

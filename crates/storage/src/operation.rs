@@ -61,6 +61,13 @@ impl KillFlag {
 /// Calls of [`Operation::check`] between two looks at the clock.
 const CHECKS_PER_CLOCK_READ: u32 = 64;
 const NO_DEADLINE: i64 = i64::MAX;
+/// The modes of locks, in their order.
+const MODES: [LockMode; 4] = [
+    LockMode::IntentShared,
+    LockMode::IntentExclusive,
+    LockMode::Shared,
+    LockMode::Exclusive,
+];
 
 /// See the module. One per client request; `getMore` makes a new one.
 pub struct Operation {
@@ -82,6 +89,8 @@ pub struct Operation {
     pub(crate) has_awaited: AtomicBool,
     /// The last entry of which it has seen something before it took effect.
     observed: AtomicU64,
+    /// The mode of the lock it waits for, from 1; 0 when it does not wait.
+    waiting: AtomicU8,
 }
 
 impl Operation {
@@ -114,7 +123,14 @@ impl Operation {
             awaited: Mutex::new(None),
             has_awaited: AtomicBool::new(false),
             observed: AtomicU64::new(0),
+            waiting: AtomicU8::new(0),
         }
+    }
+
+    /// The mode in which it waits for a lock, if it does now.
+    pub fn waiting_for_lock(&self) -> Option<LockMode> {
+        let position = usize::from(self.waiting.load(Ordering::Relaxed));
+        position.checked_sub(1).and_then(|mode| MODES.get(mode)).copied()
     }
 
     /// What it has gathered in memory.
@@ -226,6 +242,14 @@ impl Waiter for Operation {
 
     fn locks_held(&self) -> &Arc<AtomicU32> {
         &self.locks_held
+    }
+
+    fn begins_to_wait(&self, mode: LockMode) {
+        self.waiting.store(mode as u8 + 1, Ordering::Relaxed);
+    }
+
+    fn ends_to_wait(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
     }
 
     fn waited_for_document(&self, time: Duration) {

@@ -2,6 +2,7 @@
 
 use super::filter::Filter;
 use crate::Client;
+use crate::client::Current;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -104,7 +105,8 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
     let now = call.server.env.clock.monotonic();
     client.with_current(|current, operation| {
         let running = now.saturating_sub(current.started);
-        let kind = match call.server.commands.find(current.command).map(|(command, _)| command.kind) {
+        let kind = call.server.commands.find(current.command).map(|(command, _)| command.kind);
+        let op = match kind {
             Some(OperationKind::Query) => "query",
             Some(OperationKind::GetMore) => "getmore",
             Some(OperationKind::Insert) => "insert",
@@ -113,18 +115,19 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
             _ => "command",
         };
         let command = RawDocument::from_bytes(&current.body).ok().and_then(|body| Document::try_from(body).ok());
+        let waiting = operation.waiting_for_lock().is_some();
         document.extend(doc! {
             "active": true,
             "currentOpTime": DateTime::from_millis(call.server.env.clock.now_ms()).try_to_rfc3339_string().unwrap_or_default(),
             "opid": operation.id as i32,
             "secs_running": running.as_secs() as i64,
             "microsecs_running": running.as_micros() as i64,
-            "op": kind,
-            "ns": &current.namespace,
-            "command": command.unwrap_or_else(|| doc! { "$truncated": current.command }),
+            "op": op,
+            "ns": namespace(current, kind),
+            "command": command.unwrap_or_else(|| doc! { "$truncated": beginning(&current.body) }),
             "numYields": operation.counters().yields.get() as i32,
             "locks": locks_document(operation.counters()),
-            "waitingForLock": false,
+            "waitingForLock": waiting,
             "killPending": operation.kill_handle().get().is_some(),
         });
         if !current.plan_summary.is_empty() {
@@ -132,6 +135,40 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
         }
     })?;
     Some(document)
+}
+
+/// What the operation works on: a collection, or the place that stands for commands on a whole database.
+fn namespace(current: &Current, kind: Option<OperationKind>) -> String {
+    let known = &current.namespace;
+    let on_collection = !matches!(kind, None | Some(OperationKind::Command | OperationKind::GetMore));
+    let fields = first_fields(&current.body).unwrap_or_default();
+    let target = fields.iter().next().and_then(|field| field.ok()?.1.as_str());
+    match (current.command, target) {
+        _ if known.contains('.') => known.clone(),
+        (_, Some(collection)) if on_collection => format!("{known}.{collection}"),
+        ("aggregate", _) => format!("{known}.$cmd.aggregate"),
+        _ => format!("{known}.$cmd"),
+    }
+}
+
+/// The fields of a command as text, as far as its first bytes have them whole.
+fn beginning(bytes: &[u8]) -> String {
+    let mut text = String::from("{ ");
+    let fields = first_fields(bytes).unwrap_or_default();
+    for (name, value) in fields.iter().map_while(|element| element.ok()) {
+        text.push_str(&format!("{name}: {}, ", keys::describe::describe_whole(value)));
+    }
+    text.push_str("...");
+    text
+}
+
+/// The beginning of a document as one that ends in what was cut.
+fn first_fields(bytes: &[u8]) -> Option<RawDocumentBuf> {
+    let mut cut = bytes.to_vec();
+    cut.push(0);
+    let length = (cut.len() as u32).to_le_bytes();
+    cut.get_mut(..length.len())?.copy_from_slice(&length);
+    RawDocumentBuf::from_bytes(cut).ok()
 }
 
 fn current(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::reply::Reply;
 use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, doc};
 use engine::StatValue;
-use storage::LevelStats;
+use storage::{LevelStats, LockMode};
 
 /// `serverStatus`.
 pub const SERVER_STATUS: Command = Command::new(
@@ -180,13 +180,27 @@ fn extra_info(call: &Invocation<'_>) -> Result<Bson> {
 
 fn global_lock(call: &Invocation<'_>) -> Result<Bson> {
     let Activity { reading, writing, .. } = activity(call);
+    let (readers, writers) = waiting(call);
     let uptime = call.server.env.clock.monotonic().saturating_sub(call.server.started.1);
     Ok(doc! {
         "totalTime": uptime.as_micros() as i64,
-        "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
+        "currentQueue": { "total": readers + writers, "readers": readers, "writers": writers },
         "activeClients": { "total": reading + writing, "readers": reading, "writers": writing },
     }
     .into())
+}
+
+/// Operations that wait for a lock, or for writes to be let on: those that read, and those that write.
+fn waiting(call: &Invocation<'_>) -> (i32, i32) {
+    let (mut readers, mut writers) = (0, 0);
+    for client in call.server.connected() {
+        client.with_current(|_, operation| match operation.waiting_for_lock() {
+            Some(LockMode::IntentShared | LockMode::Shared) => readers += 1,
+            Some(LockMode::IntentExclusive | LockMode::Exclusive) => writers += 1,
+            None => {}
+        });
+    }
+    (readers, writers)
 }
 
 fn lock_level(level: &LevelStats) -> Document {
