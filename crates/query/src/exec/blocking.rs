@@ -16,7 +16,7 @@ use storage::{Index, RecordId};
 use wire::ErrorCode;
 
 /// Documents, keys and their bookkeeping that one sort may hold.
-pub(crate) const SORT_BYTES_MAX: u64 = 100 << 20;
+pub const SORT_BYTES_MAX: u64 = 100 << 20;
 /// Bookkeeping of one row, about.
 const ROW_OVERHEAD_BYTES: u64 = 96;
 

@@ -5,11 +5,14 @@ use super::count::{is_metadata_count, plan_count, trimmed};
 use super::describe::{Detail, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
-use super::find::{Memory, find_with};
+use super::find::{Memory, expression_context, find_with};
 use super::stage::Flow;
 use crate::QueryError;
+use crate::plan::hashes::{QueryHashes, pipeline_shape, query_shape};
 use crate::plan::planner::Planner;
+use crate::plan::query::Query;
 use crate::plan::request::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::time::Duration;
 use storage::{LockMode, Namespace, StorageError};
@@ -38,7 +41,12 @@ pub fn explain(
                 super::aggregate::explain(context, &over, verbosity)?
             }
         },
-        ExplainRequest::Aggregate(request) => super::aggregate::explain(context, request, verbosity)?,
+        ExplainRequest::Aggregate(request) => {
+            let mut document = super::aggregate::explain(context, request, verbosity)?;
+            let pipeline = RawBsonRef::Array(request.pipeline);
+            document.insert("queryShapeHash", pipeline_shape(request.ns.as_ref(), pipeline));
+            document
+        }
         ExplainRequest::Count(request) => explain_count(context, request, verbosity)?,
         ExplainRequest::Distinct(request) => explain_distinct(context, request, verbosity)?,
         ExplainRequest::Write(records, kind) => explain_find(context, records, Wrapper::Write(*kind), verbosity)?,
@@ -101,7 +109,13 @@ fn explain_find(
     let mut executor = find_with(&context, request, Memory::Ignore)?;
     executor.release();
     match &mut executor.body {
-        Body::Plan(planned) => explain_planned(context, planned, wrapper, verbosity),
+        Body::Plan(planned) => {
+            let mut document = explain_planned(context, planned, wrapper, verbosity)?;
+            if matches!(wrapper, Wrapper::None) {
+                document.insert("queryShapeHash", query_shape(&request.ns, "find", &planned.query));
+            }
+            Ok(document)
+        }
         Body::Pipeline(_) => Err(QueryError::new(
             ErrorCode::CommandNotSupportedOnView,
             format!("{} is a view, not a collection", request.ns),
@@ -109,7 +123,7 @@ fn explain_find(
         Body::Nothing => Ok(explain_fixed(
             request,
             &executor,
-            "EOF",
+            FixedQuery::of(&context, request)?,
             wrapper,
             (0, Duration::ZERO),
             verbosity,
@@ -121,8 +135,26 @@ fn explain_find(
                 executor.next_documents(&context, &mut rows)?;
             }
             let ran = (rows.len() as u64, context.op.clock().monotonic().saturating_sub(start));
-            Ok(explain_fixed(request, &executor, "IDHACK", wrapper, ran, verbosity))
+            let query = FixedQuery::of(&context, request)?;
+            Ok(explain_fixed(request, &executor, query, wrapper, ran, verbosity))
         }
+    }
+}
+
+/// The hashes of a query whose plan was found without parsing it.
+struct FixedQuery {
+    hashes: QueryHashes,
+    shape: String,
+}
+
+impl FixedQuery {
+    fn of(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<Self, QueryError> {
+        let query = Query::parse(request, &expression_context(context, request.variables)?)?;
+        let collection = context.storage.catalog().collection(&request.ns);
+        Ok(Self {
+            hashes: QueryHashes::of(&query, collection.as_deref()),
+            shape: query_shape(&request.ns, "find", &query),
+        })
     }
 }
 
@@ -130,17 +162,30 @@ fn explain_find(
 fn explain_fixed(
     request: &FindRequest<'_>,
     executor: &PlanExecutor,
-    stage: &str,
+    FixedQuery { hashes, shape }: FixedQuery,
     wrapper: Wrapper,
     (rows, time): (u64, Duration),
     verbosity: Verbosity,
 ) -> Document {
-    let plan = match stage {
-        "IDHACK" => doc! { "stage": stage, "keyPattern": { "_id": 1 }, "indexName": "_id_" },
-        _ => doc! { "stage": stage },
+    let is_lookup = matches!(executor.body, Body::Id(_));
+    let plan = match wrapper {
+        _ if !is_lookup => doc! { "stage": "EOF" },
+        Wrapper::None => {
+            doc! { "isCached": false, "stage": "EXPRESS_IXSCAN", "keyPattern": "{ _id: 1 }", "indexName": "_id_" }
+        }
+        _ => doc! { "stage": "IDHACK", "keyPattern": { "_id": 1 }, "indexName": "_id_" },
     };
     let filter = to_document(request.filter);
-    let mut document = planner_section(&request.ns, filter, wrapper.wrap(plan.clone(), None), Vec::new());
+    let mut document = planner_section(
+        &request.ns,
+        filter,
+        Some(hashes),
+        wrapper.wrap(plan.clone(), None),
+        Vec::new(),
+    );
+    if matches!(wrapper, Wrapper::None) {
+        document.insert("queryShapeHash", shape);
+    }
     if verbosity > Verbosity::QueryPlanner {
         let (keys, docs) = executor.examined();
         let mut stages = plan;
@@ -158,22 +203,31 @@ fn explain_fixed(
     document
 }
 
-fn planner_section(ns: &Namespace, parsed: Document, winning: Document, rejected: Vec<Bson>) -> Document {
-    doc! {
-        "explainVersion": "1",
-        "queryPlanner": {
-            "namespace": ns.as_str(),
-            "parsedQuery": parsed,
-            "indexFilterSet": false,
-            "optimizationTimeMillis": 0,
-            "maxIndexedOrSolutionsReached": false,
-            "maxIndexedAndSolutionsReached": false,
-            "maxScansToExplodeReached": false,
-            "prunedSimilarIndexes": false,
-            "winningPlan": winning,
-            "rejectedPlans": rejected,
-        },
+fn planner_section(
+    ns: &Namespace,
+    parsed: Document,
+    hashes: Option<QueryHashes>,
+    winning: Document,
+    rejected: Vec<Bson>,
+) -> Document {
+    let mut section = doc! {
+        "namespace": ns.as_str(),
+        "parsedQuery": parsed,
+        "indexFilterSet": false,
+    };
+    if let Some(QueryHashes { shape, key }) = hashes {
+        section.extend(doc! { "queryHash": &shape, "planCacheShapeHash": shape, "planCacheKey": key });
     }
+    section.extend(doc! {
+        "optimizationTimeMillis": 0,
+        "maxIndexedOrSolutionsReached": false,
+        "maxIndexedAndSolutionsReached": false,
+        "maxScansToExplodeReached": false,
+        "prunedSimilarIndexes": false,
+        "winningPlan": winning,
+        "rejectedPlans": rejected,
+    });
+    doc! { "explainVersion": "1", "queryPlanner": section }
 }
 
 fn stats_section(returned: Bson, time: Duration, (keys, docs): (u64, u64), stages: Document) -> Document {
@@ -225,7 +279,8 @@ fn explain_planned(
         .as_ref()
         .map_or_else(Document::new, |filter| to_document(&filter.to_document()));
     let winning = wrapper.wrap(describe(&planned.stage, Detail::Plan), None);
-    let mut document = planner_section(collection.namespace(), parsed, winning, rejected);
+    let hashes = QueryHashes::of(&query, Some(&collection));
+    let mut document = planner_section(collection.namespace(), parsed, Some(hashes), winning, rejected);
     if verbosity == Verbosity::QueryPlanner {
         return Ok(document);
     }
@@ -286,7 +341,7 @@ fn explain_count(
             );
             stage
         };
-        let mut document = planner_section(&request.ns, Document::new(), counted(None), Vec::new());
+        let mut document = planner_section(&request.ns, Document::new(), None, counted(None), Vec::new());
         if verbosity > Verbosity::QueryPlanner {
             document.insert(
                 "executionStats",
@@ -311,7 +366,12 @@ fn explain_distinct(
         .storage
         .collection(context.op, &request.ns, LockMode::IntentShared)?;
     match plan_distinct(context, guard.as_ref(), request, Memory::Ignore)? {
-        Some(mut planned) => explain_planned(context, &mut planned, Wrapper::None, verbosity),
+        Some(mut planned) => {
+            let mut document = explain_planned(context, &mut planned, Wrapper::None, verbosity)?;
+            let command = format!("distinct {}", request.key);
+            document.insert("queryShapeHash", query_shape(&request.ns, &command, &planned.query));
+            Ok(document)
+        }
         None => Ok(missing(&request.ns, request.filter, verbosity)),
     }
 }
@@ -319,7 +379,7 @@ fn explain_distinct(
 /// The explanation of a read of a collection that does not exist.
 pub(crate) fn missing(ns: &Namespace, filter: &bson::RawDocument, verbosity: Verbosity) -> Document {
     let eof = doc! { "stage": "EOF" };
-    let mut document = planner_section(ns, to_document(filter), eof.clone(), Vec::new());
+    let mut document = planner_section(ns, to_document(filter), None, eof.clone(), Vec::new());
     if verbosity > Verbosity::QueryPlanner {
         document.insert(
             "executionStats",

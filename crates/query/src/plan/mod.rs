@@ -7,6 +7,7 @@ pub(crate) mod access;
 pub(crate) mod cache;
 pub(crate) mod convert;
 pub(crate) mod encode;
+pub(crate) mod hashes;
 pub(crate) mod implication;
 pub(crate) mod index_bounds;
 pub(crate) mod interval;

@@ -168,7 +168,7 @@ fn plans_have_the_expected_stages() {
     };
     let cases: [(RawDocumentBuf, Option<RawDocumentBuf>, &str); 9] = [
         (rawdoc! {}, None, "COLLSCAN"),
-        (rawdoc! { "_id": 4 }, None, "IDHACK"),
+        (rawdoc! { "_id": 4 }, None, "EXPRESS_IXSCAN"),
         (rawdoc! { "b": 3 }, None, "COLLSCAN"),
         (rawdoc! { "a": 3 }, None, "FETCH/IXSCAN"),
         (rawdoc! { "b": 3 }, Some(rawdoc! { "b": 1 }), "SORT/COLLSCAN"),

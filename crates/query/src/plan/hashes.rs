@@ -1,0 +1,191 @@
+//! The hashes of a query that `explain` shows, by which tools put queries of one shape together.
+//!
+//! A shape is written as text, hashed with SHA-256: the same query has the same hashes in every process and version. Values
+//! are left out; names, operators and what an expression reads stay. Conditions that are all to hold, or one of which is to
+//! hold, are in the order of their texts, so that it does not matter how the client wrote them.
+
+use super::query::{Order, Query};
+use crate::matcher::{MatchExpr, Test, ValueTest};
+use crate::raw;
+use bson::RawDocument;
+use bson::raw::RawBsonRef;
+use engine::Direction;
+use keys::FieldOrder;
+use sha2::{Digest, Sha256};
+use storage::{Collection, Namespace};
+
+/// Hashes as hexadecimal digits.
+pub(crate) struct QueryHashes {
+    /// `queryHash` and `planCacheShapeHash`: filter, sort and projection.
+    pub(crate) shape: String,
+    /// `planCacheKey`: the same with the indexes there are.
+    pub(crate) key: String,
+}
+
+impl QueryHashes {
+    /// The hashes of a query on a collection, if there is one.
+    pub(crate) fn of(query: &Query, collection: Option<&Collection>) -> Self {
+        let shape = text(query);
+        let mut key = shape.clone();
+        for index in collection.into_iter().flat_map(|collection| collection.indexes()) {
+            if !index.hidden() {
+                key.push_str(&raw::describe(RawBsonRef::Document(index.key())));
+                key.push_str(&format!("{}{}", index.sparse(), index.partial_filter().is_some()));
+            }
+        }
+        Self {
+            shape: hexadecimal(&shape, 4),
+            key: hexadecimal(&key, 4),
+        }
+    }
+}
+
+/// `queryShapeHash` of a read that is one query.
+pub(crate) fn query_shape(ns: &Namespace, command: &str, query: &Query) -> String {
+    let (limit, skip) = (query.limit.is_some(), query.skip > 0);
+    let shape = format!("{command} {} {} {limit} {skip}", ns.as_str(), text(query));
+    hexadecimal(&shape, 32)
+}
+
+/// `queryShapeHash` of a pipeline.
+pub(crate) fn pipeline_shape(ns: Option<&Namespace>, pipeline: RawBsonRef<'_>) -> String {
+    let ns = ns.map_or("", Namespace::as_str);
+    hexadecimal(&format!("aggregate {ns} {}", value_text(pipeline)), 32)
+}
+
+fn hexadecimal(text: &str, bytes: usize) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(bytes).map(|byte| format!("{byte:02X}")).collect()
+}
+
+fn text(query: &Query) -> String {
+    let filter = query
+        .filter
+        .as_ref()
+        .map_or_else(String::new, |filter| filter_text(filter.root()));
+    let sort: Vec<String> = match &query.order {
+        Order::None => Vec::new(),
+        Order::Natural(Direction::Forward) => vec!["$natural".to_owned()],
+        Order::Natural(Direction::Reverse) => vec!["-$natural".to_owned()],
+        Order::Fields(fields) => fields
+            .iter()
+            .map(|field| match field.order {
+                FieldOrder::Ascending => field.path.clone(),
+                FieldOrder::Descending => format!("-{}", field.path),
+            })
+            .collect(),
+    };
+    let projection = query
+        .projection
+        .as_ref()
+        .map_or_else(String::new, |projection| document_text(projection.source()));
+    format!("({filter})({})({projection})", sort.join(","))
+}
+
+/// Recursion is bounded by the depth that filters may have.
+fn filter_text(expr: &MatchExpr) -> String {
+    let list = |name: &str, parts: &[MatchExpr]| {
+        let mut parts: Vec<String> = parts.iter().map(filter_text).collect();
+        parts.sort_unstable();
+        format!("{name}[{}]", parts.join(","))
+    };
+    match expr {
+        MatchExpr::AlwaysTrue => "true".to_owned(),
+        MatchExpr::AlwaysFalse => "false".to_owned(),
+        MatchExpr::And(parts) => list("and", parts),
+        MatchExpr::Or(parts) => list("or", parts),
+        MatchExpr::Nor(parts) => list("nor", parts),
+        MatchExpr::Not(part) => format!("not[{}]", filter_text(part)),
+        MatchExpr::Path { path, test } => format!("{}:{}", path.text(), test_text(test)),
+        MatchExpr::Expr(predicate) => format!("expr[{}]", value_text(predicate.source.value())),
+    }
+}
+
+fn test_text(test: &Test) -> String {
+    match test {
+        Test::Compare { op, .. } => op.name().to_owned(),
+        Test::In(_) => "$in".to_owned(),
+        Test::Regex(_) => "$regex".to_owned(),
+        Test::Exists => "$exists".to_owned(),
+        Test::Type(_) => "$type".to_owned(),
+        Test::Size(_) => "$size".to_owned(),
+        Test::Mod { .. } => "$mod".to_owned(),
+        Test::Bits(bits) => bits.op.name().to_owned(),
+        Test::ElemMatchObject(filter) => format!("$elemMatch[{}]", filter_text(filter)),
+        Test::ElemMatchValue(tests) => format!("$elemMatch({})", tests_text(tests)),
+    }
+}
+
+fn tests_text(tests: &[ValueTest]) -> String {
+    let mut texts: Vec<String> = tests
+        .iter()
+        .map(|test| match test {
+            ValueTest::Is(test) => test_text(test),
+            ValueTest::Not(tests) => format!("not({})", tests_text(tests)),
+        })
+        .collect();
+    texts.sort_unstable();
+    texts.join(",")
+}
+
+/// A specification: names and paths as they are, of other values the type. Depth is that of a document of a client.
+fn value_text(value: RawBsonRef<'_>) -> String {
+    match value {
+        RawBsonRef::Document(document) => document_text(document),
+        RawBsonRef::Array(array) => {
+            let parts: Vec<String> = array.into_iter().flatten().map(value_text).collect();
+            format!("[{}]", parts.join(","))
+        }
+        RawBsonRef::String(text) if text.starts_with('$') => text.to_owned(),
+        other => format!("?{}", raw::type_name(other.element_type())),
+    }
+}
+
+fn document_text(document: &RawDocument) -> String {
+    let fields = document.iter().flatten();
+    let parts: Vec<String> = fields
+        .map(|(name, value)| format!("{name}:{}", value_text(value)))
+        .collect();
+    format!("{{{}}}", parts.join(","))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::matcher::tests::{context, raw_of};
+    use crate::plan::request::FindRequest;
+    use bson::{Document, doc};
+
+    fn shape(filter: Document, sort: Option<Document>) -> String {
+        let (filter, sort) = (raw_of(&filter), sort.map(|sort| raw_of(&sort)));
+        let mut request = FindRequest::new(Namespace::parse("d.c").unwrap(), &filter);
+        request.sort = sort.as_deref();
+        QueryHashes::of(&Query::parse(&request, &context()).unwrap(), None).shape
+    }
+
+    #[test]
+    fn values_do_not_matter_and_all_else_does() {
+        let first = shape(doc! { "a": 1, "b": { "$in": [1, 2] } }, None);
+        assert_eq!(first.len(), 8);
+        assert_eq!(first, shape(doc! { "b": { "$in": [5] }, "a": { "$eq": "x" } }, None));
+        let others = [
+            shape(doc! { "a": 1 }, None),
+            shape(doc! { "a": { "$gt": 1 }, "b": { "$in": [1] } }, None),
+            shape(doc! { "a": 1, "b": { "$in": [1] } }, Some(doc! { "a": 1 })),
+            shape(doc! { "a": 1, "b": { "$in": [1] } }, Some(doc! { "a": -1 })),
+            shape(doc! { "$expr": { "$eq": ["$a", 1] } }, None),
+            shape(doc! { "$expr": { "$eq": ["$b", 1] } }, None),
+        ];
+        for (i, other) in others.iter().enumerate() {
+            assert_ne!(&first, other, "{i}");
+            assert!(!others[i + 1..].contains(other), "{i}");
+        }
+        assert_eq!(others[4], shape(doc! { "$expr": { "$eq": ["$a", 7] } }, None));
+    }
+
+    #[test]
+    fn hashes_stay_the_same_for_ever() {
+        assert_eq!(shape(doc! { "a": 1 }, None), "EBC54F15");
+    }
+}
