@@ -1,6 +1,8 @@
 """Administrative commands, with the fields and types that clients and tools read."""
 
 import json
+import threading
+import time
 import uuid
 
 import pytest
@@ -106,6 +108,16 @@ def test_explain(db):
     assert (stats["nReturned"], stats["totalKeysExamined"], stats["totalDocsExamined"]) == (10, 10, 10)
     assert explained["queryPlanner"]["namespace"] == f"{db.name}.c"
     assert explained["serverInfo"]["version"].startswith("8.0.")
+    planner = explained["queryPlanner"]
+    assert planner["queryHash"] == planner["planCacheShapeHash"] and len(planner["planCacheKey"]) == 8
+    assert len(explained["queryShapeHash"]) == 64
+    again = db.command("explain", {"find": "c", "filter": {"a": {"$lt": 99}}}, verbosity="queryPlanner")
+    assert again["queryShapeHash"] == explained["queryShapeHash"]
+    assert again["queryPlanner"]["planCacheKey"] == planner["planCacheKey"]
+    by_id = db.command("explain", {"find": "c", "filter": {"_id": 1}}, verbosity="executionStats")
+    stage = by_id["executionStats"]["executionStages"]
+    assert (stage["stage"], stage["keyPattern"], stage["docsExamined"]) == ("EXPRESS_IXSCAN", "{ _id: 1 }", 1)
+    assert by_id["queryPlanner"]["planCacheShapeHash"] != planner["planCacheShapeHash"]
     for command in [
         {"count": "c", "query": {"a": 1}},
         {"distinct": "c", "key": "a"},
@@ -186,6 +198,39 @@ def test_fsync_lock_holds_writes_back(db, server):
         assert admin.command("fsyncUnlock")["lockCount"] == 0
     db.c.insert_one({"_id": 2})
     assert sorted(d["_id"] for d in db.c.find()) == [0, 2]
+
+
+def test_operations_that_wait_are_shown(db, server):
+    db.c.insert_one({"_id": 0})
+    admin = server.client().admin
+    queue = admin.command("serverStatus")["globalLock"]["currentQueue"]
+    assert queue == {"total": 0, "readers": 0, "writers": 0}
+    admin.command("fsync", lock=True)
+    done = []
+    long = "x" * 10_000
+
+    def write():
+        server.client()[db.name].command("insert", "c", documents=[{"_id": 1}], comment=long)
+        done.append(True)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(1000):
+            queue = admin.command("serverStatus")["globalLock"]["currentQueue"]
+            if queue["writers"]:
+                break
+            time.sleep(0.02)
+        assert queue == {"total": 1, "readers": 0, "writers": 1} and not done
+        [shown] = admin.command("currentOp", op="insert")["inprog"]
+        assert shown["waitingForLock"] is True and shown["ns"] == f"{db.name}.c"
+        assert shown["command"]["$truncated"].startswith('{ insert: "c"')
+    finally:
+        admin.command("fsyncUnlock")
+        writer.join()
+    assert done == [True]
+    [own] = admin.command("aggregate", 1, pipeline=[{"$currentOp": {}}, {"$match": {"op": "command"}}], cursor={})["cursor"]["firstBatch"]
+    assert own["ns"] == "admin.$cmd.aggregate" and own["waitingForLock"] is False
 
 
 def test_what_is_not_there_says_so(client, db):

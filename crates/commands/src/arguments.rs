@@ -182,7 +182,7 @@ impl<'a> Arguments<'a> {
         let number = self.integer(field, value)?;
         if number < 0 {
             return Err(CommandError::new(
-                ErrorCode(51024),
+                ErrorCode::BadValue,
                 format!("BSON field '{field}' value must be >= 0, actual value '{number}'"),
             ));
         }

@@ -210,7 +210,12 @@ pub(crate) fn session_id(lsid: &RawDocument) -> Result<SessionId> {
 
 fn max_time_ms(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<u64> {
     let number = arguments.integer("maxTimeMS", value)?;
-    if matches!(value, RawBsonRef::Double(v) if v.fract() != 0.0) {
+    let is_whole = match value {
+        RawBsonRef::Double(v) => v.fract() == 0.0,
+        RawBsonRef::Decimal128(v) => v.to_string().parse::<f64>().is_ok_and(|v| v.fract() == 0.0),
+        _ => true,
+    };
+    if !is_whole {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
             "maxTimeMS has non-integral value",
@@ -228,6 +233,7 @@ fn max_time_ms(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<u64> {
 fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> {
     let arguments = Arguments::of("writeConcern");
     let mut concern = WriteConcern::default();
+    let (mut journaled, mut synced) = (false, false);
     arguments.each(document, |name, value| {
         match name {
             "w" => match value {
@@ -240,7 +246,7 @@ fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> 
                 number => match number_as_i64(number) {
                     Some(0) => concern.unacknowledged = true,
                     Some(1) => {}
-                    Some(n) if n > 1 => {
+                    Some(n) if (2..=50).contains(&n) => {
                         return Err(CommandError::bad_value(
                             "cannot use 'w' > 1 when a host is not replicated",
                         ));
@@ -260,23 +266,44 @@ fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> 
                 },
             },
             "j" | "fsync" => {
-                if arguments.boolean(name, value)? {
-                    if !journal {
-                        return Err(CommandError::bad_value(
-                            "cannot use 'j' option when a host does not have journaling enabled",
-                        ));
-                    }
-                    concern.journaled = true;
-                }
+                let on = arguments.boolean(name, value)?;
+                *(if name == "j" { &mut journaled } else { &mut synced }) = on;
             }
             "wtimeout" => drop(arguments.integer(name, value)?),
-            "provenance" => drop(arguments.string(name, value)?),
+            "provenance" => check_provenance(arguments, value)?,
             "getLastError" => {}
             _ => return Ok(false),
         }
         Ok(true)
     })?;
+    if journaled && synced {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "fsync and j options cannot be used together",
+        ));
+    }
+    if journaled || synced {
+        if !journal {
+            return Err(CommandError::bad_value(
+                "cannot use 'j' option when a host does not have journaling enabled",
+            ));
+        }
+        concern.journaled = true;
+    }
     Ok(concern)
+}
+
+/// Who decided on a concern; between servers only it makes a difference.
+fn check_provenance(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<()> {
+    match arguments.string("provenance", value)? {
+        "clientSupplied" | "implicitDefault" | "customDefault" | "getLastErrorDefaults" | "internalWriteDefault" => {
+            Ok(())
+        }
+        other => Err(CommandError::bad_value(format!(
+            "Enumeration value '{other}' for field '{}.provenance' is not a valid value.",
+            arguments.command
+        ))),
+    }
 }
 
 fn check_read_concern(document: &RawDocument) -> Result<()> {
@@ -307,7 +334,7 @@ fn check_read_concern(document: &RawDocument) -> Result<()> {
                 RawBsonRef::Timestamp(_) => return Err(needs_replica_set(format!("readConcern.{name}"))),
                 other => return Err(wrong_type(arguments.command, name, other, "type 'timestamp'")),
             },
-            "provenance" => drop(arguments.string(name, value)?),
+            "provenance" => check_provenance(arguments, value)?,
             _ => return Ok(false),
         }
         Ok(true)

@@ -66,6 +66,17 @@ impl<'b> Reply<'b> {
         self.buffer.extend_from_slice(&value.to_le_bytes());
     }
 
+    /// A 64-bit integer that is known only when what follows it is written; answers where [`Reply::fill_int64`] finds it.
+    pub fn reserve_int64(&mut self, name: &str) -> usize {
+        self.int64(name, 0);
+        self.buffer.len() - size_of::<i64>()
+    }
+
+    /// Fills in what was left open.
+    pub fn fill_int64(&mut self, at: usize, value: i64) {
+        self.buffer[at..at + size_of::<i64>()].copy_from_slice(&value.to_le_bytes());
+    }
+
     /// 32 bits where the value fits, else 64.
     pub fn count(&mut self, name: &str, value: i64) {
         match i32::try_from(value) {

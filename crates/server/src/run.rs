@@ -232,6 +232,16 @@ impl Running {
         settings.connections_max = connections_max;
         let clock = env.clock.clone();
         let server = commands::Server::new(env, storage, logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
+        if let Err(reason) = server.keep_version() {
+            // A full disk must not keep a server from answering reads.
+            logger.warning(
+                Component::Storage,
+                8410004,
+                "initandlisten",
+                "The version could not be written to admin.system.version",
+                doc! { "error": reason },
+            );
+        }
         let stop = move || {
             let _ = events.send(Event::Stop("shutdown command".to_owned()));
         };

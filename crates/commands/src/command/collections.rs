@@ -207,25 +207,14 @@ fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
 
 /// `mongorestore` sends the `_id` index, its namespace included; it must be the usual one.
 fn check_id_index(index: &RawDocument) -> Result<()> {
-    match index.get("key")? {
-        Some(RawBsonRef::Document(key)) => {
-            let mut fields = key.into_iter();
-            match (fields.next().transpose()?, fields.next()) {
-                (Some((name, value)), None)
-                    if name.as_str() == "_id" && crate::arguments::number_as_i64(value) == Some(1) =>
-                {
-                    Ok(())
-                }
-                _ => Err(CommandError::bad_value(
-                    "The field 'key' for an _id index must be {_id: 1}",
-                )),
-            }
-        }
-        _ => Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "the 'idIndex' specification needs a 'key' document",
-        )),
+    let spec = super::indexes::parse_spec(index, false)?;
+    if spec.name != "_id_" {
+        return Err(CommandError::bad_value(format!(
+            "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+            keys::describe::describe_whole(RawBsonRef::Document(&spec.key))
+        )));
     }
+    Ok(())
 }
 
 fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {

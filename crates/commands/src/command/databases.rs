@@ -7,6 +7,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use bson::{Document, doc};
+use std::collections::BTreeSet;
 use storage::{CollectionStats, Storage};
 use wire::ErrorCode;
 
@@ -47,11 +48,11 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut total = 0;
     reply.open_array("databases");
     let mut index = 0;
-    for name in storage.catalog().databases() {
+    for name in names(storage) {
         let mut entry = doc! { "name": &name };
         if !name_only || filter.looks_beyond_name() {
             let sizes = sum(storage, &name)?;
-            entry.insert("sizeOnDisk", sizes.storage_bytes + sizes.index_bytes);
+            entry.insert("sizeOnDisk", sizes.disk_bytes);
             entry.insert("empty", sizes.objects == 0 && sizes.collections == 0);
         }
         if !filter.matches(&entry, &evaluation)? {
@@ -73,8 +74,21 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The databases' names in order. Those of the server itself are always there.
+fn names(storage: &Storage) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = storage.catalog().databases().into_iter().collect();
+    names.extend(["admin", "config", "local"].map(str::to_owned));
+    names
+}
+
 fn drop_database(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
+    if call.arguments().integer("dropDatabase", call.target()?)? != 1 {
+        return Err(CommandError::new(
+            ErrorCode(5_255_100),
+            "Have to pass 1 as 'drop' parameter",
+        ));
+    }
     if matches!(call.database, "admin" | "config" | "local") {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,
@@ -101,6 +115,8 @@ struct Sizes {
     indexes: i64,
     index_bytes: i64,
     index_free_bytes: i64,
+    /// Bytes in files. What no checkpoint has written yet is in the log, as it was inserted.
+    disk_bytes: i64,
 }
 
 fn sum(storage: &Storage, database: &str) -> Result<Sizes> {
@@ -117,7 +133,12 @@ fn sum(storage: &Storage, database: &str) -> Result<Sizes> {
         sizes.storage_bytes += stats.storage_bytes as i64;
         sizes.free_bytes += stats.free_bytes as i64;
         sizes.indexes += stats.indexes.len() as i64;
+        sizes.disk_bytes += match stats.storage_bytes {
+            0 => stats.data_bytes as i64,
+            written => written as i64,
+        };
         for index in &stats.indexes {
+            sizes.disk_bytes += index.storage_bytes as i64;
             sizes.index_bytes += index.storage_bytes as i64;
             sizes.index_free_bytes += index.free_bytes as i64;
         }

@@ -132,7 +132,9 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
             }
             "expireAfterSeconds" => {
                 let seconds = match value {
-                    RawBsonRef::Double(seconds) if seconds.is_nan() => EXPIRE_SECONDS_MAX,
+                    RawBsonRef::Double(seconds) if seconds.is_nan() => {
+                        return Err(cannot("TTL index 'expireAfterSeconds' option must not be NaN".into()));
+                    }
                     other => number_as_i64(other).ok_or_else(|| {
                         crate::arguments::wrong_type("createIndexes.indexes", "expireAfterSeconds", other, "a number")
                     })?,
@@ -162,8 +164,13 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
             "collation" => {
                 super::collections::check_collation(arguments.document("collation", value)?)?;
             }
-            // Old clients and restored dumps send these; they mean nothing any more.
-            "background" | "ns" | "dropDups" => {}
+            // It means nothing any more, but is shown as it was given.
+            "background" => {
+                arguments.boolean("background", value)?;
+                options.insert("background", Bson::try_from(value)?);
+            }
+            // Old clients and restored dumps send these.
+            "ns" | "dropDups" => {}
             "storageEngine" => {
                 let engines = arguments.document("storageEngine", value)?;
                 super::collections::check_storage_engine(engines)?;
@@ -216,17 +223,9 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
         }
     };
     check_key(key)?;
-    let is_id = Document::try_from(key)?.keys().eq(["_id"]);
+    let is_id = is_id_key(key);
     if is_id {
-        if let Some(option) = ["sparse", "hidden", "expireAfterSeconds", "partialFilterExpression"]
-            .iter()
-            .find(|option| options.contains_key(**option))
-        {
-            return Err(CommandError::new(
-                ErrorCode::InvalidIndexSpecificationOption,
-                format!("The field '{option}' is not valid for an _id index specification"),
-            ));
-        }
+        check_id_spec(document, key, ignore_unknown)?;
     } else if name == "_id_" {
         return Err(CommandError::bad_value(
             "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}",
@@ -244,12 +243,55 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
     }
     let mut spec = doc! { "v": 2, "key": Document::try_from(key)?, "name": if is_id { "_id_" } else { name.as_str() } };
     spec.extend(options);
-    if is_id {
-        spec.remove("unique");
-    }
     let mut spec = IndexSpec::from_document(&RawDocumentBuf::try_from(&spec)?)?;
     spec.unique |= is_id;
     Ok(spec)
+}
+
+/// `{_id: 1}` and `{_id: -1}`, of which the second is refused.
+fn is_id_key(key: &RawDocument) -> bool {
+    let mut fields = key.into_iter().flatten();
+    let is_id = fields.next().is_some_and(|(name, value)| {
+        name.as_str() == "_id"
+            && matches!(number_as_i64(value), Some(1 | -1))
+            && !matches!(value, RawBsonRef::Boolean(_))
+    });
+    is_id && fields.next().is_none()
+}
+
+/// The `_id` index has no options.
+fn check_id_spec(document: &RawDocument, key: &RawDocument, ignore_unknown: bool) -> Result<()> {
+    const KNOWN: [&str; 9] = [
+        "unique",
+        "sparse",
+        "hidden",
+        "background",
+        "expireAfterSeconds",
+        "partialFilterExpression",
+        "storageEngine",
+        "dropDups",
+        "prepareUnique",
+    ];
+    for (field, _) in document.into_iter().flatten() {
+        let field = field.as_str();
+        let is_plain = matches!(field, "v" | "key" | "name" | "ns" | "collation");
+        if !is_plain && !(ignore_unknown && !KNOWN.contains(&field)) {
+            return Err(CommandError::new(
+                ErrorCode::InvalidIndexSpecificationOption,
+                format!(
+                    "The field '{field}' is not valid for an _id index specification. Specification: {}",
+                    shown(document)
+                ),
+            ));
+        }
+    }
+    if key.get("_id")?.and_then(number_as_i64) != Some(1) {
+        return Err(CommandError::bad_value(format!(
+            "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+            shown(key)
+        )));
+    }
+    Ok(())
 }
 
 fn shown(document: &RawDocument) -> String {
@@ -452,18 +494,16 @@ fn view_change(
     view_on: Option<String>,
     pipeline: Option<bson::raw::RawArrayBuf>,
 ) -> Result<ViewChange> {
-    if call.server.storage.catalog().view(namespace).is_none() {
+    let catalog = call.server.storage.catalog();
+    let Some(view) = catalog.view(namespace) else {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
             "ns is not a view: viewOn and pipeline cannot be given",
         ));
-    }
-    let (Some(view_on), Some(pipeline)) = (view_on, pipeline) else {
-        return Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "Must specify both 'viewOn' and 'pipeline' when modifying a view",
-        ));
     };
+    // What is not given stays as it is.
+    let view_on = view_on.unwrap_or_else(|| view.view_on().to_owned());
+    let pipeline = pipeline.unwrap_or_else(|| view.pipeline().to_owned());
     query::check_view(
         &call.context(),
         namespace,

@@ -38,15 +38,19 @@ pub fn reply_with_cursor(
 ) -> Result<()> {
     let mut rest = documents.into_iter();
     reply.open_document("cursor");
+    // The number stands in front of the batch, which decides whether there is a cursor.
+    let id_at = reply.reserve_int64("id");
+    reply.string("ns", &namespace);
     reply.open_array("firstBatch");
     let returned = fill(reply, &mut rest, batch);
     reply.close();
-    let mut id = 0;
+    reply.close();
     if rest.len() > 0 {
-        id = call.server.cursors.new_id();
+        let id = call.server.cursors.new_id();
+        reply.fill_int64(id_at, id);
         call.server.cursors.add(OpenCursor {
             id,
-            namespace: namespace.clone(),
+            namespace,
             source: CursorSource::Documents(rest),
             session: call.session,
             no_timeout: false,
@@ -60,9 +64,6 @@ pub fn reply_with_cursor(
             last_used: Duration::ZERO,
         });
     }
-    reply.int64("id", id);
-    reply.string("ns", &namespace);
-    reply.close();
     call.report.n_returned = Some(returned as u64);
     Ok(())
 }

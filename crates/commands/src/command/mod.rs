@@ -11,6 +11,7 @@ mod cursor_commands;
 mod databases;
 mod delete;
 mod explain;
+mod feature_version;
 mod filter;
 mod find;
 mod find_and_modify;

@@ -1,13 +1,15 @@
 //! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logRotate`.
 
+use super::feature_version;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::{Component, Logger, Ring};
 use crate::metrics::OperationKind;
 use crate::parameters::Parameters;
-use crate::reply::Reply;
+use crate::reply::{Reply, narrowed};
 use crate::server::Server;
+use auth::Mechanism;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::sync::Arc;
@@ -52,11 +54,16 @@ pub const LOG_ROTATE: Command = Command::new(
 
 /// Facts of this server, which cannot be set, and what the logger keeps.
 fn fixed(server: &Server, name: &str) -> Option<Bson> {
-    let settings = &server.settings;
-    let [major, minor, _] = settings.emulated_version;
     Some(match name {
-        "featureCompatibilityVersion" => Bson::Document(doc! { "version": format!("{major}.{minor}") }),
-        "authenticationMechanisms" => Bson::Array(Vec::new()),
+        feature_version::NAME => Bson::Document(doc! { "version": feature_version::text(server) }),
+        "authenticationMechanisms" => {
+            let names = [Mechanism::ScramSha1, Mechanism::ScramSha256].map(|mechanism| mechanism.name().into());
+            Bson::Array(names.into())
+        }
+        "enableTestCommands" => Bson::Boolean(false),
+        "internalQueryMaxBlockingSortMemoryUsageBytes" => narrowed(query::exec::SORT_BYTES_MAX as i64),
+        "maxBSONDepth" => Bson::Int32(query::update::DEPTH_MAX as i32),
+        "tlsMode" => Bson::String("disabled".to_owned()),
         "requireApiVersion" => Bson::Boolean(false),
         "authSchemaVersion" => Bson::Int32(5),
         "logComponentVerbosity" => Bson::Document(verbosity_document(&server.logger)),
@@ -65,13 +72,17 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
     })
 }
 
-pub(crate) const FIXED: [&str; 6] = [
-    "featureCompatibilityVersion",
-    "authenticationMechanisms",
-    "requireApiVersion",
+pub(crate) const FIXED: [&str; 10] = [
     "authSchemaVersion",
+    "authenticationMechanisms",
+    "enableTestCommands",
+    feature_version::NAME,
+    "internalQueryMaxBlockingSortMemoryUsageBytes",
     "logComponentVerbosity",
     "logLevel",
+    "maxBSONDepth",
+    "requireApiVersion",
+    "tlsMode",
 ];
 
 fn read(call: &Invocation<'_>, name: &str) -> Option<Bson> {

@@ -1,6 +1,6 @@
 //! Definitions, sessions, parameters, figures.
 
-use super::{Bench, code, succeeded};
+use super::{Bench, code, first_batch, succeeded};
 use crate::Peer;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
@@ -159,9 +159,9 @@ fn parameters_of_the_log_take_effect() {
         Some(3)
     );
     assert!(started.server.is_quiet());
-    for unread in ["notablescan", "enableTestCommands"] {
+    for (unread, refusal) in [("notablescan", 72), ("enableTestCommands", 20)] {
         assert!(Bench::with_parameters(&[(unread, "true")]).is_err());
-        assert_eq!(code(&bench.admin(doc! { "setParameter": 1, unread: true })), 72);
+        assert_eq!(code(&bench.admin(doc! { "setParameter": 1, unread: true })), refusal);
     }
 }
 
@@ -213,4 +213,147 @@ fn the_stable_api_is_kept_to() {
     assert_eq!(code(&with(ping.clone(), doc! { "apiVersion": "nonsense" })), 322);
     assert_eq!(code(&with(ping.clone(), doc! { "apiStrict": true })), 322);
     assert_eq!(code(&with(ping, doc! { "apiVersion": 1 })), 14);
+}
+
+#[test]
+fn the_version_is_a_document_and_databases_of_the_server_are_listed() {
+    let bench = Bench::new();
+    bench.server.keep_version().unwrap();
+    let before = bench.server.storage.last_seq();
+    bench.server.keep_version().unwrap();
+    assert_eq!(
+        bench.server.storage.last_seq(),
+        before,
+        "nothing changes, nothing is written"
+    );
+    let versions = first_batch(&succeeded(bench.admin(doc! { "find": "system.version" })));
+    assert_eq!(
+        versions,
+        [doc! { "_id": "featureCompatibilityVersion", "version": "8.0" }]
+    );
+    succeeded(bench.run(doc! { "insert": "c", "documents": [{ "_id": 1 }] }));
+    let listed = succeeded(bench.admin(doc! { "listDatabases": 1 }));
+    let databases: Vec<_> = listed
+        .get_array("databases")
+        .unwrap()
+        .iter()
+        .flat_map(Bson::as_document)
+        .collect();
+    let names: Vec<_> = databases
+        .iter()
+        .map(|database| database.get_str("name").unwrap())
+        .collect();
+    assert_eq!(names, ["admin", "config", "local", "test"]);
+    assert!(databases[3].get_i64("sizeOnDisk").unwrap() > 0);
+    assert!(databases[1].get_bool("empty").unwrap() && !databases[3].get_bool("empty").unwrap());
+}
+
+#[test]
+fn a_view_is_changed_in_part() {
+    let bench = Bench::new();
+    succeeded(bench.run(doc! { "create": "v", "viewOn": "a", "pipeline": [{ "$match": { "x": 1 } }] }));
+    succeeded(bench.run(doc! { "collMod": "v", "viewOn": "b" }));
+    succeeded(bench.run(doc! { "collMod": "v", "pipeline": [] }));
+    let views = first_batch(&succeeded(
+        bench.run(doc! { "listCollections": 1, "filter": { "name": "v" } }),
+    ));
+    assert_eq!(
+        views[0].get_document("options").unwrap(),
+        &doc! { "viewOn": "b", "pipeline": [] }
+    );
+    succeeded(bench.run(doc! { "create": "c" }));
+    assert_eq!(bench.code(doc! { "collMod": "c", "viewOn": "b" }), 72);
+}
+
+#[test]
+fn specifications_of_indexes() {
+    let bench = Bench::new();
+    let index = |spec: Document| doc! { "createIndexes": "c", "indexes": [spec] };
+    for option in ["unique", "sparse", "hidden", "background"] {
+        let mut spec = doc! { "key": { "_id": 1 }, "name": "_id_" };
+        spec.insert(option, true);
+        assert_eq!(bench.code(index(spec)), 197, "{option}");
+    }
+    assert_eq!(bench.code(index(doc! { "key": { "_id": -1 }, "name": "x" })), 2);
+    succeeded(bench.run(index(doc! { "key": { "_id": 1 }, "name": "x" })));
+    succeeded(bench.run(index(doc! { "key": { "a": 1 }, "name": "a_1" })));
+    assert_eq!(
+        bench.code(index(doc! { "key": { "a": 1 }, "name": "a_1", "hidden": true })),
+        85
+    );
+    assert_eq!(
+        bench.code(index(
+            doc! { "key": { "t": 1 }, "name": "t", "expireAfterSeconds": f64::NAN }
+        )),
+        67
+    );
+    succeeded(bench.run(index(doc! { "key": { "b": 1 }, "name": "b", "background": true })));
+    let reply = succeeded(bench.run(doc! { "listIndexes": "c" }));
+    let cursor: Vec<_> = reply.get_document("cursor").unwrap().keys().cloned().collect();
+    assert_eq!(cursor, ["id", "ns", "firstBatch"]);
+    let last = first_batch(&reply).pop().unwrap();
+    assert_eq!(
+        last,
+        doc! { "v": 2, "key": { "b": 1 }, "name": "b", "background": true }
+    );
+    let listed = succeeded(bench.run(doc! { "listIndexes": "c", "cursor": { "batchSize": 1 } }));
+    let id = listed.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let more = succeeded(bench.run(doc! { "getMore": id, "collection": "c" }));
+    assert_eq!(
+        more.get_document("cursor")
+            .unwrap()
+            .get_array("nextBatch")
+            .unwrap()
+            .len(),
+        2
+    );
+    for id_index in [
+        doc! { "key": { "_id": 1 } },
+        doc! { "key": { "_id": 1 }, "name": "_id_", "x": 1 },
+    ] {
+        let code = bench.code(doc! { "create": "d", "idIndex": id_index });
+        assert!([9, 197].contains(&code), "{code}");
+    }
+    succeeded(bench.run(doc! { "create": "d", "idIndex": { "key": { "_id": 1 }, "name": "_id_", "ns": "test.d" } }));
+}
+
+#[test]
+fn generic_arguments_are_checked() {
+    let bench = Bench::new();
+    for (concern, code) in [
+        (doc! { "w": 51 }, 9),
+        (doc! { "w": 2 }, 2),
+        (doc! { "j": true, "fsync": true }, 9),
+        (doc! { "provenance": "nobody" }, 2),
+    ] {
+        let insert = doc! { "insert": "c", "documents": [{}], "writeConcern": concern };
+        assert_eq!(bench.code(insert.clone()), code, "{insert}");
+    }
+    assert_eq!(
+        bench.code(doc! { "find": "c", "readConcern": { "provenance": "nobody" } }),
+        2
+    );
+    let fraction: bson::Decimal128 = "1.5".parse().unwrap();
+    assert_eq!(bench.code(doc! { "find": "c", "maxTimeMS": fraction }), 9);
+    assert_eq!(bench.code(doc! { "dropDatabase": "x" }), 14);
+    assert_eq!(bench.code(doc! { "dropDatabase": 2 }), 5_255_100);
+}
+
+#[test]
+fn parameters_that_are_facts() {
+    let bench = Bench::new();
+    let all = succeeded(bench.admin(doc! { "getParameter": "*" }));
+    assert!(!all.get_bool("enableTestCommands").unwrap());
+    let mechanisms = all.get_array("authenticationMechanisms").unwrap();
+    assert_eq!(mechanisms, &["SCRAM-SHA-1".into(), "SCRAM-SHA-256".into()]);
+    for name in [
+        "maxBSONDepth",
+        "tlsMode",
+        "internalQueryMaxBlockingSortMemoryUsageBytes",
+    ] {
+        assert!(all.contains_key(name), "{name}");
+        let mut set = doc! { "setParameter": 1 };
+        set.insert(name, 1);
+        assert_eq!(code(&bench.admin(set)), 20);
+    }
 }

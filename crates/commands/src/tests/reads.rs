@@ -35,7 +35,7 @@ fn numbers_below_zero_are_refused_with_their_code() {
         doc! { "count": "c", "skip": -1 },
         doc! { "aggregate": "c", "pipeline": [], "cursor": { "batchSize": -1 } },
     ] {
-        assert_eq!(bench.code(command.clone()), 51024, "{command}");
+        assert_eq!(bench.code(command.clone()), 2, "{command}");
     }
 }
 

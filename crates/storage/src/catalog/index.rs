@@ -154,6 +154,7 @@ impl IndexSpec {
             && self.sparse == other.sparse
             && self.partial_filter == other.partial_filter
             && self.expire_after_seconds == other.expire_after_seconds
+            && self.hidden == other.hidden
             && extra(self) == extra(other)
     }
 }

@@ -1,0 +1,55 @@
+//! `admin.system.version`: the document by which tools learn which version's features there are.
+
+use super::update;
+use crate::error::Result;
+use crate::invocation::{Invocation, Report, WriteConcern};
+use crate::server::Server;
+use crate::{Client, Peer};
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::{doc, rawdoc};
+use std::sync::Arc;
+use storage::Namespace;
+
+/// The `_id` of the document, and the name of the parameter that tells the same.
+pub(crate) const NAME: &str = "featureCompatibilityVersion";
+
+/// The version as tools compare it: `8.0`.
+pub(crate) fn text(server: &Server) -> String {
+    let [major, minor, _] = server.settings.emulated_version;
+    format!("{major}.{minor}")
+}
+
+impl Server {
+    /// Keeps the version announced in `admin.system.version`. To be called once, before there are clients.
+    pub fn keep_version(self: &Arc<Self>) -> std::result::Result<(), String> {
+        self.write_version().map_err(|error| error.message)
+    }
+
+    fn write_version(self: &Arc<Self>) -> Result<()> {
+        let client = Arc::new(Client::new(0, Peer::Unix(String::new())));
+        let body = rawdoc! { "update": "system.version" };
+        let mut call = Invocation {
+            server: self,
+            client: &client,
+            operation: self.new_operation(),
+            command: &update::UPDATE,
+            body: &body,
+            sequences: &[],
+            database: "admin",
+            session: None,
+            write_concern: WriteConcern::default(),
+            max_time_ms: 0,
+            api_strict: false,
+            exhaust_allowed: false,
+            report: Report::default(),
+        };
+        let filter = RawDocumentBuf::try_from(&doc! { "_id": NAME })?;
+        let change = RawDocumentBuf::try_from(&doc! { "$set": { "version": text(self) } })?;
+        let mut statement = update::Statement::new(None);
+        statement.filter = &filter;
+        statement.change = RawBsonRef::Document(&change);
+        statement.upsert = true;
+        let namespace = Namespace::new("admin", "system.version")?;
+        update::run(&mut call, &namespace, &statement, update::Images::None).map(drop)
+    }
+}
