@@ -229,7 +229,7 @@ def test_operations_that_wait_are_shown(db, server):
         admin.command("fsyncUnlock")
         writer.join()
     assert done == [True]
-    [own] = admin.command("aggregate", 1, pipeline=[{"$currentOp": {}}, {"$match": {"op": "command"}}], cursor={})["cursor"]["firstBatch"]
+    [own] = admin.command("aggregate", 1, pipeline=[{"$currentOp": {}}, {"$match": {"command.aggregate": 1}}], cursor={})["cursor"]["firstBatch"]
     assert own["ns"] == "admin.$cmd.aggregate" and own["waitingForLock"] is False
 
 
