@@ -275,7 +275,8 @@ fn check_id_spec(document: &RawDocument, key: &RawDocument, ignore_unknown: bool
     for (field, _) in document.into_iter().flatten() {
         let field = field.as_str();
         let is_plain = matches!(field, "v" | "key" | "name" | "ns" | "collation");
-        if !is_plain && !(ignore_unknown && !KNOWN.contains(&field)) {
+        let is_passed_over = ignore_unknown && !KNOWN.contains(&field);
+        if !is_plain && !is_passed_over {
             return Err(CommandError::new(
                 ErrorCode::InvalidIndexSpecificationOption,
                 format!(
