@@ -7,11 +7,13 @@
 //! Invariant: `path` names the components from the root to where the walk is. Recursion is bounded by the tree's depth.
 
 use bson::RawDocument;
+use std::collections::HashMap;
+use std::hash::Hash;
 use wire::ErrorCode;
 
 use super::ArrayFilter;
 use super::leaf::{Change, Leaf, Surroundings};
-use super::tree::{Branch, ElementStep, Node};
+use super::tree::{Branch, ElementStep, Field, Node};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
 
@@ -52,11 +54,11 @@ impl<'a> Application<'a> {
         let mut changed = false;
         let mut copied = 4;
         let mut met = Met::new(branch.fields.len());
+        let places = Places::by(branch, |field| Some(field.name.as_bytes()));
         for element in Elements::new(document) {
             let element = element?;
             let name = element.name();
-            let child = branch.fields.iter().position(|field| field.name.as_bytes() == name);
-            let Some(child) = child.filter(|child| met.insert(*child)) else {
+            let Some(child) = places.find(name).filter(|child| met.insert(*child)) else {
                 continue;
             };
             out.extend_from_slice(&bytes[copied..element.start()]);
@@ -186,11 +188,13 @@ impl<'a> Application<'a> {
         let mut changed = false;
         let mut copied = 4;
         let mut length = 0;
+        let places = Places::by(branch, |field| field.index);
         for item in Elements::new(document) {
             let item = item?;
             let index = length;
             length += 1;
-            let Some(node) = self.node_for(branch, item, index)? else {
+            let named = places.find(index).map(|place| &branch.fields[place].node);
+            let Some(node) = self.node_for(branch, named, item, index)? else {
                 continue;
             };
             out.extend_from_slice(&bytes[copied..item.start()]);
@@ -240,10 +244,11 @@ impl<'a> Application<'a> {
         Ok(length > old)
     }
 
-    /// What is to be done with one element of an array.
+    /// What is to be done with one element of an array; `named` is the node of its position.
     fn node_for<'b>(
         &self,
         branch: &'b Branch,
+        named: Option<&'b Node>,
         item: Element<'_>,
         index: u32,
     ) -> Result<Option<Chosen<'b>>, QueryError> {
@@ -258,8 +263,8 @@ impl<'a> Application<'a> {
             });
             Ok(())
         };
-        if let Some(field) = branch.fields.iter().find(|field| field.index == Some(index)) {
-            add(&field.node)?;
+        if let Some(node) = named {
+            add(node)?;
         }
         for (step, node) in &branch.elements {
             self.around.evaluation.step()?;
@@ -331,6 +336,37 @@ impl Chosen<'_> {
         match self {
             Chosen::One(node) => node,
             Chosen::Merged(node) => node,
+        }
+    }
+}
+
+/// Where a branch has the children that are looked for, one for each element of a document or an array.
+///
+/// The tree's order is none to search by: `9` stands before `10` as a position, `10` before `1a` and that before `9` as
+/// names.
+enum Places<'b, K, F> {
+    /// Few are looked through.
+    Few(&'b [Field], F),
+    Many(HashMap<K, usize>),
+}
+
+/// Children that are looked through.
+const FEW: usize = 8;
+
+impl<'b, K: Copy + Eq + Hash, F: Fn(&'b Field) -> Option<K>> Places<'b, K, F> {
+    fn by(branch: &'b Branch, key: F) -> Self {
+        let fields = &branch.fields;
+        if fields.len() <= FEW {
+            return Self::Few(fields, key);
+        }
+        let places = fields.iter().enumerate();
+        Self::Many(places.filter_map(|(place, field)| Some((key(field)?, place))).collect())
+    }
+
+    fn find(&self, wanted: K) -> Option<usize> {
+        match self {
+            Self::Few(fields, key) => fields.iter().position(|field| key(field) == Some(wanted)),
+            Self::Many(places) => places.get(&wanted).copied(),
         }
     }
 }

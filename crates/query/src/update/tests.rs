@@ -6,6 +6,7 @@ use bson::{Bson, DateTime, RawDocumentBuf, bson, doc};
 use super::*;
 use crate::matcher::tests::{context, raw_of};
 
+mod many;
 mod paths;
 mod random;
 
