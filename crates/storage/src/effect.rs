@@ -24,6 +24,9 @@ pub(crate) trait Evaluation {
     /// A row in its newest version, those of `overlay` included.
     fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
 
+    /// Whether the operation may go on.
+    fn check(&self) -> Result<(), StorageError>;
+
     /// Bytes of memory that index rows may take.
     fn row_bytes_left(&self) -> u64;
 
@@ -107,7 +110,7 @@ impl Effect {
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
         writes.rows.bytes_max = evaluation.row_bytes_left();
-        writes.derive(collection, id, versions)?;
+        writes.derive_checked(collection, id, versions, &|| evaluation.check())?;
         self.settle(evaluation, collection, id, writes)
     }
 

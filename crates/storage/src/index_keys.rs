@@ -6,7 +6,7 @@
 use crate::diff;
 use crate::index_rows::{IndexRows, RowsOf};
 use crate::read::RECORD_ID_BYTES;
-use crate::{Collection, Index, RecordId, StorageError};
+use crate::{Collection, Index, MemoryExceeded, RecordId, StorageError};
 use bson::RawDocument;
 use engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use keys::{ExtractError, KeySet, MultikeyPaths};
@@ -113,6 +113,17 @@ impl IndexWrites {
         id: RecordId,
         versions: Versions<'_>,
     ) -> Result<(), StorageError> {
+        self.derive_checked(collection, id, versions, &|| Ok(()))
+    }
+
+    /// As [`IndexWrites::derive`]; a document of many keys asks `check` now and then whether to go on.
+    pub(crate) fn derive_checked(
+        &mut self,
+        collection: &Collection,
+        id: RecordId,
+        versions: Versions<'_>,
+        check: &Check<'_>,
+    ) -> Result<(), StorageError> {
         self.clear();
         let Versions { old, new, .. } = versions;
         for (position, index) in collection.maintained().enumerate() {
@@ -120,7 +131,7 @@ impl IndexWrites {
                 debug_assert!(writes_nothing(index, id, old, new), "{} keeps its rows", index.name());
                 continue;
             }
-            self.derive_one(position, index, id, old, new)?;
+            self.derive_watched(position, index, id, (old, new), check)?;
         }
         if self.is_large {
             // The rows have what is needed of the keys.
@@ -138,8 +149,25 @@ impl IndexWrites {
         old: Option<&RawDocument>,
         new: Option<&RawDocument>,
     ) -> Result<(), StorageError> {
-        let old = extract(index, old, &mut self.old)?;
-        let new = extract(index, new, &mut self.new)?;
+        self.derive_watched(position, index, id, (old, new), &|| Ok(()))
+    }
+
+    fn derive_watched(
+        &mut self,
+        position: usize,
+        index: &Index,
+        id: RecordId,
+        (old, new): (Option<&RawDocument>, Option<&RawDocument>),
+        check: &Check<'_>,
+    ) -> Result<(), StorageError> {
+        let mut room = Room {
+            taken: self.rows.bytes(),
+            bytes_max: self.rows.bytes_max,
+            check,
+        };
+        let old = extract(index, old, &mut self.old, &room)?;
+        room.taken += old.map_or(0, |old| old.bytes() as u64);
+        let new = extract(index, new, &mut self.new, &room)?;
         if let Some(new) = new
             && !new.multikey().is_empty()
         {
@@ -207,16 +235,51 @@ fn check_length(index: &Index, key_bytes: usize, types_bytes: usize) -> Result<(
     Ok(())
 }
 
+/// Whether an operation may go on.
+type Check<'c> = dyn Fn() -> Result<(), StorageError> + 'c;
+
+/// What the keys of one document in one index may take.
+struct Room<'c> {
+    /// Bytes that rows and keys of the same change have already.
+    taken: u64,
+    bytes_max: u64,
+    check: &'c Check<'c>,
+}
+
+impl Room<'_> {
+    /// Fails when so many bytes of keys, and the rows that are made of them, have no room, or nobody waits for them.
+    fn refuse(&self, key_bytes: u64) -> Result<(), StorageError> {
+        let bytes = self.taken.saturating_add(2 * key_bytes);
+        if bytes > self.bytes_max {
+            return Err(StorageError::MemoryExceeded(MemoryExceeded::Operation {
+                bytes,
+                bytes_max: self.bytes_max,
+            }));
+        }
+        (self.check)()
+    }
+}
+
 /// The keys of a document; `None` without a document, or when it does not belong into the index.
 fn extract<'k>(
     index: &Index,
     document: Option<&RawDocument>,
     keys: &'k mut KeySet,
+    room: &Room<'_>,
 ) -> Result<Option<&'k KeySet>, StorageError> {
     let Some(document) = document.filter(|document| index.covers(document)) else {
         return Ok(None);
     };
-    match index.extractor().extract(document, keys) {
+    let mut refused = None;
+    let mut watch = |bytes: usize| {
+        refused = room.refuse(bytes as u64).err();
+        refused.is_none()
+    };
+    let extracted = index.extractor().extract_watched(document, keys, &mut watch);
+    if let Some(refused) = refused {
+        return Err(refused);
+    }
+    match extracted {
         Ok(()) => Ok(Some(keys)),
         Err(error @ ExtractError::ParallelArrays { .. }) => {
             Err(StorageError::CannotIndexParallelArrays(error.to_string()))

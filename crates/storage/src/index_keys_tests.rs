@@ -149,3 +149,44 @@ fn a_changed_field_of_a_partial_filter_makes_rows() {
         storage.assert_valid(&op, "c");
     }
 }
+
+/// Half a million keys were built before anybody asked whether they may be, or whether somebody still waits for them.
+#[test]
+fn keys_are_not_built_without_room_or_for_nobody() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let indexes = [
+        index("one", rawdoc! { "n": 1 }, rawdoc! {}),
+        index("two", rawdoc! { "s": 1, "n": 1 }, rawdoc! {}),
+    ];
+    storage.create_indexes(&op, &ns("c"), &indexes).unwrap();
+    let guard = storage.locked(&op, "c");
+    let document = raw(&doc! { "_id": 1, "s": "x".repeat(100), "n": (0..50_000).collect::<Vec<_>>() });
+    for index in guard.maintained().filter(|index| !index.is_id()) {
+        let derive = |writes: &mut IndexWrites, check: &Check<'_>| {
+            writes.derive_watched(0, index, RecordId(1), (None, Some(&document)), check)
+        };
+        let mut writes = IndexWrites::default();
+        derive(&mut writes, &|| Ok(())).unwrap();
+        let whole = writes.new.bytes();
+        let mut writes = IndexWrites::default();
+        writes.rows.bytes_max = 300 << 10;
+        let refused = derive(&mut writes, &|| Ok(()));
+        assert!(matches!(refused, Err(StorageError::MemoryExceeded(_))), "{refused:?}");
+        assert!(
+            writes.new.bytes() < whole / 3 && writes.rows.is_empty(),
+            "{}",
+            index.name()
+        );
+        let asked = std::cell::Cell::new(0);
+        let ended = derive(&mut IndexWrites::default(), &|| {
+            asked.set(asked.get() + 1);
+            match asked.get() {
+                3 => Err(crate::Interrupted::Killed.into()),
+                _ => Ok(()),
+            }
+        });
+        assert!(matches!(ended, Err(StorageError::Interrupted(_))), "{ended:?}");
+        assert_eq!(asked.get(), 3);
+    }
+}

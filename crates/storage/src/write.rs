@@ -568,6 +568,10 @@ impl Evaluator<'_> {
 impl Evaluation for Evaluator<'_> {
     const CHECKS_UNIQUE: bool = true;
 
+    fn check(&self) -> Result<(), StorageError> {
+        Ok(self.op.check_now()?)
+    }
+
     fn row_bytes_left(&self) -> u64 {
         self.op.memory().left()
     }

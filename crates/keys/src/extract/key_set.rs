@@ -2,6 +2,7 @@
 //!
 //! Invariants after an extraction: keys rise strictly; each key's type bits lie right behind it in the arena.
 
+use super::{ExtractError, WATCHED_BYTES, Watch};
 use crate::key::TypeBits;
 
 /// The keys taken out of a document. Reusing one keeps its memory.
@@ -11,6 +12,8 @@ pub struct KeySet {
     pub(super) types: TypeBits,
     entries: Vec<Entry>,
     pub(super) multikey: MultikeyPaths,
+    /// Bytes that were there when somebody last looked.
+    looked_at: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +64,23 @@ impl KeySet {
         &self.multikey
     }
 
+    /// Bytes of memory that the keys take.
+    pub fn bytes(&self) -> usize {
+        self.arena.len() + self.entries.len() * size_of::<Entry>()
+    }
+
+    /// Asks `watch` whether to go on when there is much that it has not heard of.
+    pub(super) fn look(&mut self, watch: &mut Watch<'_>) -> Result<(), ExtractError> {
+        let bytes = self.bytes();
+        if bytes - self.looked_at < WATCHED_BYTES {
+            return Ok(());
+        }
+        self.looked_at = bytes;
+        if watch(bytes) { Ok(()) } else { Err(ExtractError::Ended) }
+    }
+
     pub(super) fn clear(&mut self) {
+        self.looked_at = 0;
         self.arena.clear();
         self.types.clear();
         self.entries.clear();

@@ -48,6 +48,9 @@ pub enum ExtractError {
         /// The index's path.
         path: String,
     },
+    /// Whoever watches the extraction ended it.
+    #[error("the extraction of keys was ended")]
+    Ended,
     /// The document is not BSON.
     #[error("the document is not valid BSON, found while extracting '{path}'")]
     Malformed {
@@ -55,6 +58,12 @@ pub enum ExtractError {
         path: String,
     },
 }
+
+/// Hears now and then how many bytes a document's keys take so far; answers false to end their extraction.
+pub type Watch<'w> = dyn FnMut(usize) -> bool + 'w;
+
+/// Bytes of keys between two looks of a [`Watch`].
+const WATCHED_BYTES: usize = 64 << 10;
 
 /// Takes the keys of one index out of documents.
 #[derive(Clone)]
@@ -92,34 +101,56 @@ impl KeyExtractor {
     /// Puts the keys of `document` into `out`, which is emptied first; after an error its content means nothing.
     /// Cost: one pass over the document's fields per path, no allocation but what `out` grows by.
     pub fn extract(&self, document: &RawDocument, out: &mut KeySet) -> Result<(), ExtractError> {
+        self.extract_watched(document, out, &mut |_| true)
+    }
+
+    /// As [`KeyExtractor::extract`], as long as `watch` lets it.
+    pub fn extract_watched(
+        &self,
+        document: &RawDocument,
+        out: &mut KeySet,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ExtractError> {
         out.clear();
         if let [field] = self.pattern.fields()
             && let [part] = field.parts()
         {
-            return self.extract_top_level(part, document, out);
+            return self.extract_top_level(part, document, out, watch);
         }
         // Slots are copied for every array element, so there are not more than needed.
         match self.pattern.fields().len() {
-            1 => self.extract_by_slots::<1>(document, out),
-            2..=4 => self.extract_by_slots::<4>(document, out),
-            _ => self.extract_by_slots::<FIELDS_MAX>(document, out),
+            1 => self.extract_by_slots::<1>(document, out, watch),
+            2..=4 => self.extract_by_slots::<4>(document, out, watch),
+            _ => self.extract_by_slots::<FIELDS_MAX>(document, out, watch),
         }
     }
 
-    fn extract_by_slots<const N: usize>(&self, document: &RawDocument, out: &mut KeySet) -> Result<(), ExtractError> {
+    fn extract_by_slots<const N: usize>(
+        &self,
+        document: &RawDocument,
+        out: &mut KeySet,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ExtractError> {
         self.expand(
             [Slot::Open {
                 document: document.as_bytes(),
                 part: 0,
             }; N],
             out,
+            watch,
         )?;
         out.sort();
         Ok(())
     }
 
     /// The commonest index by far: one field, not dotted. The same as the general way, without its slots.
-    fn extract_top_level(&self, part: &PathPart, document: &RawDocument, out: &mut KeySet) -> Result<(), ExtractError> {
+    fn extract_top_level(
+        &self,
+        part: &PathPart,
+        document: &RawDocument,
+        out: &mut KeySet,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ExtractError> {
         let value = Elements::of(document).find(&part.name).map_err(|_| self.malformed(0))?;
         let Some(Value::Array(array)) = value else {
             if value.is_some() || !self.sparse {
@@ -134,6 +165,7 @@ impl KeyExtractor {
             let start = out.arena.len();
             self.push_field(0, Some(element.value), out);
             out.finish_key(start);
+            out.look(watch)?;
         }
         if out.is_empty() {
             self.push_field(0, Some(Value::Undefined), out);
@@ -162,7 +194,12 @@ impl KeyExtractor {
     }
 
     /// Steps 1 to 5 of the module's algorithm. Recursion ends with the paths, each level uses up a part of one.
-    fn expand<const N: usize>(&self, mut slots: [Slot<'_>; N], out: &mut KeySet) -> Result<(), ExtractError> {
+    fn expand<const N: usize>(
+        &self,
+        mut slots: [Slot<'_>; N],
+        out: &mut KeySet,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ExtractError> {
         let count = self.pattern.fields().len();
         let mut shared: Option<(&[u8], usize)> = None;
         for (index, slot) in slots[..count].iter_mut().enumerate() {
@@ -178,11 +215,11 @@ impl KeyExtractor {
         }
         let Some((array, _)) = shared else {
             self.push_key(&slots[..count], out);
-            return Ok(());
+            return out.look(watch);
         };
         let spread = self.enter_array(array, &mut slots, out)?;
         if spread == 0 {
-            return self.expand(slots, out);
+            return self.expand(slots, out, watch);
         }
         let mut elements = Elements::new(array);
         let mut empty = true;
@@ -191,10 +228,10 @@ impl KeyExtractor {
             .map_err(|_| self.malformed(spread.trailing_zeros() as usize))?
         {
             empty = false;
-            self.expand(self.with_element(slots, spread, Some(element.value)), out)?;
+            self.expand(self.with_element(slots, spread, Some(element.value)), out, watch)?;
         }
         if empty {
-            self.expand(self.with_element(slots, spread, None), out)?;
+            self.expand(self.with_element(slots, spread, None), out, watch)?;
         }
         Ok(())
     }
