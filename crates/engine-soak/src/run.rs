@@ -124,9 +124,11 @@ impl Run {
 
     /// Compares everything, at the end of a run.
     pub fn finish(&mut self) -> Result<()> {
-        for view in std::mem::take(&mut self.views) {
-            check::view_is_the_model(&view, &self.model, "a view at the end")?;
+        for view in self.views.clone() {
+            let outcome = check::view_is_the_model(&view, &self.model, "a view at the end");
+            self.unless_ended(&view, outcome)?;
         }
+        self.views.clear();
         let engine = self.engine.clone().expect("it is open");
         check::engine_is_the_model(&*engine, &self.model, self.published, "at the end")?;
         check::engine_is_sound(&engine, "at the end")
@@ -151,10 +153,12 @@ impl Run {
             Ok(())
         } else if is(weights.read) {
             let view = self.some_view()?;
-            check::ranges_are_the_model(&view, &self.model, self.plan.keys, &self.dice, "a view")
+            let outcome = check::ranges_are_the_model(&view, &self.model, self.plan.keys, &self.dice, "a view");
+            self.unless_ended(&view, outcome)
         } else if is(weights.read_all) {
             let view = self.some_view()?;
-            check::view_is_the_model(&view, &self.model, "a view")
+            let outcome = check::view_is_the_model(&view, &self.model, "a view");
+            self.unless_ended(&view, outcome)
         } else if is(weights.drop_view) {
             if !self.views.is_empty() {
                 self.views
@@ -188,6 +192,18 @@ impl Run {
         match self.dice.below(self.views.len() as u64 + 1) as usize {
             0 => self.engine().snapshot(),
             number => Ok(self.views[number - 1].clone()),
+        }
+    }
+
+    /// What was found in a view, unless the engine has ended it: it keeps a bounded history. It never ends the newest.
+    fn unless_ended(&mut self, view: &Arc<dyn Snapshot>, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::SnapshotTooOld && view.seq() < self.published => {
+                self.views.retain(|other| other.seq() > view.seq());
+                self.forget();
+                Ok(())
+            }
+            other => other,
         }
     }
 

@@ -97,7 +97,9 @@ impl Run<'_> {
                 return Ok(None);
             }
             if let Child::Leaf(leaf) = &root {
+                // Its base may have to be read: neither under the latch nor while what others replace has to wait.
                 drop(structure);
+                drop(guard);
                 self.write_for_checkpoint(tree, std::slice::from_ref(leaf), &mut writer)?;
             }
         }
