@@ -1,16 +1,17 @@
 //! Numbers: `$add` to `$trunc`, trigonometry, bits.
 //!
-//! Null or missing operands give null; anything else that is no number is an error. Promotion is [`Number`]'s; what has no
-//! decimal form of its own (exponentials, logarithms, trigonometry) goes through doubles and keeps 15 digits for decimals.
+//! Null or missing operands give null; anything else that is no number is an error. Promotion is [`Number`]'s; of decimals all
+//! functions are computed to 34 digits (`value::decimal_functions`).
 
 use keys::Decimal;
-use keys::decimal::Rounding;
+use keys::decimal::{DIGITS_MAX, Rounding};
 use wire::ErrorCode;
 
 use super::operator::{Apply, Arity, Computed, Operator, failure};
 use crate::error::QueryError;
 use crate::value::Value;
-use crate::value::number::{Number, as_integer, exact_i64_of_f64};
+use crate::value::decimal_functions as decimals;
+use crate::value::number::{Number, Sum, as_integer, decimal_of_all_digits, exact_i64_of_f64};
 
 const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
     Operator {
@@ -61,30 +62,42 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     unary("$sqrt", sqrt),
     binary("$pow", pow),
-    unary("$exp", |name, value| by_double(name, value, f64::exp)),
-    unary("$ln", |name, value| logarithm(name, value, 28766, f64::ln)),
-    unary("$log10", |name, value| logarithm(name, value, 28761, f64::log10)),
-    binary("$log", log),
-    unary("$sin", |name, value| finite_angle(name, value, f64::sin)),
-    unary("$cos", |name, value| finite_angle(name, value, f64::cos)),
-    unary("$tan", |name, value| finite_angle(name, value, f64::tan)),
-    unary("$asin", |name, value| bounded(name, value, -1.0, 1.0, f64::asin)),
-    unary("$acos", |name, value| bounded(name, value, -1.0, 1.0, f64::acos)),
-    unary("$atan", |name, value| by_double(name, value, f64::atan)),
-    binary("$atan2", atan2),
-    unary("$sinh", |name, value| by_double(name, value, f64::sinh)),
-    unary("$cosh", |name, value| by_double(name, value, f64::cosh)),
-    unary("$tanh", |name, value| by_double(name, value, f64::tanh)),
-    unary("$asinh", |name, value| by_double(name, value, f64::asinh)),
-    unary("$acosh", |name, value| {
-        bounded(name, value, 1.0, f64::INFINITY, f64::acosh)
+    unary("$exp", |name, value| function(name, value, f64::exp, decimals::exp)),
+    unary("$ln", |name, value| {
+        logarithm(name, value, 28766, f64::ln, decimals::ln)
     }),
-    unary("$atanh", |name, value| bounded(name, value, -1.0, 1.0, f64::atanh)),
+    unary("$log10", |name, value| {
+        logarithm(name, value, 28761, f64::log10, decimals::log10)
+    }),
+    binary("$log", log),
+    unary("$sin", |name, value| finite_angle(name, value, f64::sin, decimals::sin)),
+    unary("$cos", |name, value| finite_angle(name, value, f64::cos, decimals::cos)),
+    unary("$tan", |name, value| finite_angle(name, value, f64::tan, decimals::tan)),
+    unary("$asin", |name, value| {
+        bounded(name, value, -1.0, 1.0, f64::asin, decimals::asin)
+    }),
+    unary("$acos", |name, value| {
+        bounded(name, value, -1.0, 1.0, f64::acos, decimals::acos)
+    }),
+    unary("$atan", |name, value| function(name, value, f64::atan, decimals::atan)),
+    binary("$atan2", atan2),
+    unary("$sinh", |name, value| function(name, value, f64::sinh, decimals::sinh)),
+    unary("$cosh", |name, value| function(name, value, f64::cosh, decimals::cosh)),
+    unary("$tanh", |name, value| function(name, value, f64::tanh, decimals::tanh)),
+    unary("$asinh", |name, value| {
+        function(name, value, f64::asinh, decimals::asinh)
+    }),
+    unary("$acosh", |name, value| {
+        bounded(name, value, 1.0, f64::INFINITY, f64::acosh, decimals::acosh)
+    }),
+    unary("$atanh", |name, value| {
+        bounded(name, value, -1.0, 1.0, f64::atanh, decimals::atanh)
+    }),
     unary("$degreesToRadians", |name, value| {
-        by_double(name, value, f64::to_radians)
+        function(name, value, f64::to_radians, decimals::to_radians)
     }),
     unary("$radiansToDegrees", |name, value| {
-        by_double(name, value, f64::to_degrees)
+        function(name, value, f64::to_degrees, decimals::to_degrees)
     }),
     many("$bitAnd", Arity::Any, |name, values| {
         bits(name, values, -1, |a, b| a & b)
@@ -101,7 +114,7 @@ fn mismatch<T>(message: String) -> Result<T, QueryError> {
 }
 
 fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let mut total = Number::Int32(0);
+    let mut total = Sum::default();
     let mut date = false;
     for operand in &operands {
         let number = match operand {
@@ -121,12 +134,12 @@ fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
                 }
             },
         };
-        total = total.plus(number);
+        total.add(number);
     }
     if date {
-        date_of(total, "$add")
+        date_of(total.total(), "$add")
     } else {
-        Ok(total.value())
+        Ok(total.total().value())
     }
 }
 
@@ -302,7 +315,7 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
     };
     Ok(match number {
         Number::Double(n) => Value::Double(round_double(n, place, rounding)),
-        Number::Decimal(n) => Number::Decimal(n.round(place, rounding)).value(),
+        Number::Decimal(n) => Number::Decimal(padded(n.round(place, rounding), place)).value(),
         integer if place >= 0 => integer.value(),
         integer => {
             let n = as_integer(integer).unwrap_or(0);
@@ -321,6 +334,31 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
             }
         }
     })
+}
+
+/// With all decimal places down to `place`, as far as there is room for them.
+fn padded(number: Decimal, place: i32) -> Decimal {
+    let Decimal::Finite {
+        negative,
+        coefficient,
+        exponent,
+    } = number
+    else {
+        return number;
+    };
+    let zeros = u32::try_from(exponent + place).unwrap_or(0);
+    let most = 10_u128.pow(DIGITS_MAX);
+    let padded = 10_u128
+        .checked_pow(zeros)
+        .and_then(|power| coefficient.checked_mul(power));
+    match padded {
+        Some(coefficient) if coefficient < most => Decimal::Finite {
+            negative,
+            coefficient,
+            exponent: exponent - zeros as i32,
+        },
+        _ => number,
+    }
 }
 
 fn round_integer(n: i64, digits: u32, rounding: Rounding) -> i128 {
@@ -349,15 +387,8 @@ fn round_double(n: f64, place: i32, rounding: Rounding) -> f64 {
             n.trunc()
         };
     }
-    let rounded = exact_decimal(n).round(place, rounding).to_f64();
+    let rounded = decimal_of_all_digits(n).round(place, rounding).to_f64();
     if rounded == 0.0 { rounded.copysign(n) } else { rounded }
-}
-
-/// The double with 34 significant digits.
-fn exact_decimal(n: f64) -> Decimal {
-    let text = format!("{n:.33e}");
-    text.parse::<bson::Decimal128>()
-        .map_or_else(|_| Decimal::from_f64(n), Decimal::from)
 }
 
 fn sqrt<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
@@ -368,27 +399,9 @@ fn sqrt<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
         return failure(28714, "$sqrt's argument must be greater than or equal to 0");
     }
     Ok(match number {
-        Number::Decimal(n) => Number::Decimal(decimal_sqrt(n)).value(),
+        Number::Decimal(n) => Number::Decimal(decimals::sqrt(n)).value(),
         other => Value::Double(other.to_f64().sqrt()),
     })
-}
-
-/// Newton's iteration from the double's root; the digits double each time.
-fn decimal_sqrt(n: Decimal) -> Decimal {
-    let guess = n.to_f64().sqrt();
-    if n.is_zero() || n.is_nan() || !guess.is_finite() || guess == 0.0 {
-        return if n.is_nan() || n.is_zero() {
-            n
-        } else {
-            Decimal::from_f64(guess)
-        };
-    }
-    let two = Decimal::from(2_i64);
-    let mut root = Decimal::from_f64(guess);
-    for _ in 0..3 {
-        root = (root + n / root) / two;
-    }
-    root
 }
 
 fn pow<'a>(name: &'static str, base: Value<'a>, exponent: Value<'a>) -> Computed<'a> {
@@ -452,27 +465,32 @@ fn decimal_pow(base: Decimal, exponent: Decimal) -> Decimal {
             }
             if n < 0 { Decimal::from(1_i64) / result } else { result }
         }
-        _ => Decimal::from_f64(base.to_f64().powf(exponent.to_f64())),
+        _ => decimals::pow(base, exponent),
     }
 }
 
-/// A function of doubles; a decimal operand gives a decimal.
-fn by_double<'a>(name: &str, value: Value<'a>, function: fn(f64) -> f64) -> Computed<'a> {
+/// A function of doubles, and of decimals.
+fn function<'a>(name: &str, value: Value<'a>, double: fn(f64) -> f64, decimal: decimals::Function) -> Computed<'a> {
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
-    Ok(apply_double(number, function))
+    Ok(apply(number, double, decimal))
 }
 
-fn apply_double<'a>(number: Number, function: fn(f64) -> f64) -> Value<'a> {
-    let result = function(number.to_f64());
+fn apply<'a>(number: Number, double: fn(f64) -> f64, decimal: decimals::Function) -> Value<'a> {
     match number {
-        Number::Decimal(_) => Number::Decimal(Decimal::from_f64(result)).value(),
-        _ => Value::Double(result),
+        Number::Decimal(number) => Number::Decimal(decimal(number)).value(),
+        number => Value::Double(double(number.to_f64())),
     }
 }
 
-fn logarithm<'a>(name: &'static str, value: Value<'a>, code: i32, function: fn(f64) -> f64) -> Computed<'a> {
+fn logarithm<'a>(
+    name: &'static str,
+    value: Value<'a>,
+    code: i32,
+    double: fn(f64) -> f64,
+    decimal: decimals::Function,
+) -> Computed<'a> {
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
@@ -482,7 +500,7 @@ fn logarithm<'a>(name: &'static str, value: Value<'a>, code: i32, function: fn(f
             format!("{name}'s argument must be a positive number, but is {}", value.render()),
         );
     }
-    Ok(apply_double(number, function))
+    Ok(apply(number, double, decimal))
 }
 
 fn log<'a>(name: &'static str, value: Value<'a>, base: Value<'a>) -> Computed<'a> {
@@ -517,14 +535,20 @@ fn log<'a>(name: &'static str, value: Value<'a>, base: Value<'a>) -> Computed<'a
             ),
         );
     }
-    let result = number.to_f64().ln() / base_double.ln();
     Ok(match (number, b) {
-        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(Decimal::from_f64(result)).value(),
-        _ => Value::Double(result),
+        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
+            Number::Decimal(decimals::log(number.to_decimal(), b.to_decimal())).value()
+        }
+        _ => Value::Double(number.to_f64().ln() / base_double.ln()),
     })
 }
 
-fn finite_angle<'a>(name: &'static str, value: Value<'a>, function: fn(f64) -> f64) -> Computed<'a> {
+fn finite_angle<'a>(
+    name: &'static str,
+    value: Value<'a>,
+    double: fn(f64) -> f64,
+    decimal: decimals::Function,
+) -> Computed<'a> {
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
@@ -534,10 +558,17 @@ fn finite_angle<'a>(name: &'static str, value: Value<'a>, function: fn(f64) -> f
             format!("cannot apply {name} to {}, value must be in (-inf,inf)", value.render()),
         );
     }
-    Ok(apply_double(number, function))
+    Ok(apply(number, double, decimal))
 }
 
-fn bounded<'a>(name: &'static str, value: Value<'a>, low: f64, high: f64, function: fn(f64) -> f64) -> Computed<'a> {
+fn bounded<'a>(
+    name: &'static str,
+    value: Value<'a>,
+    low: f64,
+    high: f64,
+    double: fn(f64) -> f64,
+    decimal: decimals::Function,
+) -> Computed<'a> {
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
@@ -551,7 +582,7 @@ fn bounded<'a>(name: &'static str, value: Value<'a>, low: f64, high: f64, functi
             ),
         );
     }
-    Ok(apply_double(number, function))
+    Ok(apply(number, double, decimal))
 }
 
 fn atan2<'a>(name: &'static str, y: Value<'a>, x: Value<'a>) -> Computed<'a> {
@@ -565,10 +596,11 @@ fn atan2<'a>(name: &'static str, y: Value<'a>, x: Value<'a>) -> Computed<'a> {
             format!("{name} only supports numeric types, not {}", wrong.type_name()),
         );
     };
-    let angle = a.to_f64().atan2(b.to_f64());
     Ok(match (a, b) {
-        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(Decimal::from_f64(angle)).value(),
-        _ => Value::Double(angle),
+        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
+            Number::Decimal(decimals::atan2(a.to_decimal(), b.to_decimal())).value()
+        }
+        _ => Value::Double(a.to_f64().atan2(b.to_f64())),
     })
 }
 

@@ -281,6 +281,12 @@ fn parse_double(text: &str) -> Option<f64> {
     if word || digits { text.parse().ok() } else { None }
 }
 
+/// Whether there is something before the exponent: the parser of decimals takes nothing for zero.
+fn has_coefficient(text: &str) -> bool {
+    let coefficient = text.split(['e', 'E']).next().unwrap_or_default();
+    coefficient.bytes().any(|byte| byte.is_ascii_alphanumeric())
+}
+
 fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
     Some(match value {
         Value::Boolean(on) => Ok(Value::Double(f64::from(u8::from(*on)))),
@@ -314,8 +320,8 @@ fn to_decimal<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
         Value::Boolean(on) => decimal(i64::from(*on)),
         Value::Date(ms) => decimal(*ms),
         Value::String(text) => match text.parse::<Decimal128>() {
-            Ok(decimal) => Ok(Value::Decimal(decimal)),
-            Err(_) => not_a_number(text),
+            Ok(decimal) if has_coefficient(text) => Ok(Value::Decimal(decimal)),
+            _ => not_a_number(text),
         },
         other => Ok(Value::Decimal(Number::of(other)?.to_decimal().into())),
     })

@@ -7,6 +7,7 @@
 //! - `Missing` is not BSON: it stands for a field that is not there, and writing it writes nothing.
 
 mod convert;
+pub mod decimal_functions;
 mod document;
 mod edit;
 pub mod number;

@@ -167,6 +167,23 @@ pub fn exact_i64_of_f64(n: f64) -> Option<i64> {
     (n.trunc() == n && (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&n)).then_some(n as i64)
 }
 
+/// The integer, to 34 digits.
+fn decimal_of_i128(n: i128) -> Decimal {
+    const HALF: i64 = 1_000_000_000_000_000_000;
+    match (i64::try_from(n), i64::try_from(n / i128::from(HALF))) {
+        (Ok(n), _) => Decimal::from(n),
+        (Err(_), Ok(high)) => Decimal::from(high) * Decimal::from(HALF) + Decimal::from((n % i128::from(HALF)) as i64),
+        (Err(_), Err(_)) => Decimal::from_f64(n as f64),
+    }
+}
+
+/// The double's own value with 34 significant digits, where [`Number::to_decimal`] gives 15.
+pub fn decimal_of_all_digits(n: f64) -> Decimal {
+    let text = format!("{n:.33e}");
+    text.parse::<Decimal128>()
+        .map_or_else(|_| Decimal::from_f64(n), Decimal::from)
+}
+
 /// A running sum: the state behind `$sum` and `$avg`. Partial sums merge.
 #[derive(Clone, Debug)]
 pub struct Sum {
@@ -254,18 +271,15 @@ impl Sum {
         total.double + total.compensation
     }
 
+    /// With all digits of what was summed as integers and doubles.
     fn total_decimal(&self) -> Decimal {
-        let integers = match i64::try_from(self.integers) {
-            Ok(n) => Decimal::from(n),
-            Err(_) => Decimal::from_f64(self.integers as f64),
-        };
-        let doubles = self.double + self.compensation;
-        let total = self.decimal + integers;
-        if doubles == 0.0 {
-            total
-        } else {
-            total + Decimal::from_f64(doubles)
+        let mut total = self.decimal + decimal_of_i128(self.integers);
+        for part in [self.double, self.compensation] {
+            if part != 0.0 {
+                total = total + decimal_of_all_digits(part);
+            }
         }
+        total
     }
 
     /// The sum in the widest type seen; int32 when nothing was added.

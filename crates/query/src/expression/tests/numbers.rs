@@ -148,3 +148,42 @@ fn accumulators_as_expressions() {
     gives(doc! {"$sum": [1e100, 1.0, -1e100]}, 1.0);
     gives(doc! {"$sum": [i64::MAX, 1, -1]}, i64::MAX);
 }
+
+#[test]
+fn decimals_keep_all_their_digits() {
+    gives(doc! {"$exp": dec("1")}, dec("2.718281828459045235360287471352662"));
+    gives(doc! {"$ln": dec("10")}, dec("2.302585092994045684017991454684364"));
+    gives(
+        doc! {"$ln": dec("1E-6143")},
+        dec("-14144.78022626242263692252150612605"),
+    );
+    gives(doc! {"$log10": dec("1000")}, dec("3"));
+    gives(doc! {"$log": [dec("8"), 2]}, dec("3"));
+    gives(
+        doc! {"$pow": [dec("2"), dec("0.5")]},
+        dec("1.414213562373095048801688724209698"),
+    );
+    gives(doc! {"$sqrt": dec("10")}, dec("3.162277660168379331998893544432719"));
+    gives(doc! {"$sqrt": dec("4")}, dec("2"));
+    gives(doc! {"$sin": dec("0.5")}, dec("0.4794255386042030002732879352155714"));
+    gives(
+        doc! {"$atan2": [dec("1"), 1.0]},
+        dec("0.7853981633974483096156608458198757"),
+    );
+    gives(doc! {"$trunc": [dec("1.1"), 2]}, dec("1.10"));
+    gives(doc! {"$round": [dec("2.5"), 3]}, dec("2.500"));
+    gives(doc! {"$trunc": [dec("12"), -1]}, dec("1E+1"));
+    gives(
+        doc! {"$add": [0.1, dec("0.2")]},
+        dec("0.3000000000000000055511151231257827"),
+    );
+    gives(doc! {"$add": [i64::MAX, 1, dec("0")]}, dec("9223372036854775808"));
+    gives(
+        doc! {"$avg": [0.1, dec("0.2")]},
+        dec("0.1500000000000000027755575615628914"),
+    );
+    fails(doc! {"$toDecimal": ""}, 241);
+    fails(doc! {"$toDecimal": "e5"}, 241);
+    fails(doc! {"$toDecimal": "-."}, 241);
+    gives(doc! {"$toDecimal": "-Infinity"}, dec("-Infinity"));
+}
