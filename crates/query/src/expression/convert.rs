@@ -1,5 +1,7 @@
 //! Types: `$convert` and its short forms, `$type`, sizes, and the text of a value.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bson::Decimal128;
 use bson::oid::ObjectId;
 use keys::Decimal;
@@ -163,13 +165,22 @@ fn convert<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option
     let mut arguments = arguments.into_iter();
     let mut next = || arguments.next().flatten();
     let (input, to, on_error, on_null) = (next().unwrap_or(Value::Missing), next(), next(), next());
+    let (format, base, byte_order) = (next(), next(), next());
+    for (name, given) in [("base", base), ("byteOrder", byte_order)] {
+        if given.is_some_and(|given| !given.is_nullish()) {
+            return failure(
+                ErrorCode::NotImplemented.0,
+                format!("$convert's '{name}' is not implemented"),
+            );
+        }
+    }
     let to = to.unwrap_or(Value::Missing);
     if input.is_nullish() {
         return Ok(on_null.unwrap_or(Value::Null));
     }
-    let kind = match &to {
-        Value::Document(_) => to.get_field("type")?,
-        _ => to,
+    let (kind, subtype) = match &to {
+        Value::Document(_) => (to.get_field("type")?, to.get_field("subtype")?),
+        _ => (to, Value::Missing),
     };
     let target = match &kind {
         nullish if nullish.is_nullish() => return Ok(Value::Null),
@@ -198,10 +209,127 @@ fn convert<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option
             }
         },
     };
-    match (convert_to(&input, target), on_error) {
+    let converted = match (&input, target) {
+        (Value::Binary(..), Target::String) | (Value::String(_), Target::BinData) => {
+            Format::of(format.as_ref(), target).and_then(|format| format.convert(&input, &subtype))
+        }
+        _ => convert_to(&input, target),
+    };
+    match (converted, on_error) {
         (Err(_), Some(instead)) => Ok(instead),
         (result, _) => result,
     }
+}
+
+/// How `$convert` writes bytes as text, or reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// UUIDs as such, all else in base64.
+    Auto,
+    Base64,
+    Base64Url,
+    Hex,
+    Utf8,
+    Uuid,
+}
+
+impl Format {
+    fn of(given: Option<&Value<'_>>, target: Target) -> Result<Self, QueryError> {
+        match given {
+            Some(Value::String(name)) => Ok(match &**name {
+                "auto" => Self::Auto,
+                "base64" => Self::Base64,
+                "base64url" => Self::Base64Url,
+                "hex" => Self::Hex,
+                "utf8" => Self::Utf8,
+                "uuid" => Self::Uuid,
+                other => return failure(4341125, format!("Invalid 'format' argument for $convert: {other}")),
+            }),
+            Some(other) if !other.is_nullish() => failure(
+                4341114,
+                format!(
+                    "$convert requires that 'format' be a string, found: {}",
+                    other.type_name()
+                ),
+            ),
+            _ => failure(
+                4341115,
+                format!(
+                    "Format must be specified when converting from or to binData: to {}",
+                    target.name()
+                ),
+            ),
+        }
+    }
+
+    /// Bytes as text, or text as bytes of the wanted subtype, 0 without.
+    fn convert<'a>(self, value: &Value<'a>, subtype: &Value<'_>) -> Computed<'a> {
+        match value {
+            Value::Binary(subtype, bytes) => self.text(*subtype, bytes).map(Value::string),
+            value => {
+                let text = value.as_str().unwrap_or_default();
+                let subtype = match Number::of(subtype).and_then(Number::to_exact_i64) {
+                    Some(number) => match u8::try_from(number) {
+                        Ok(subtype @ (0..=8 | 128..)) => subtype,
+                        _ => return failure(4341107, format!("In $convert, {number} is no subtype of binData")),
+                    },
+                    None if subtype.is_nullish() => 0,
+                    None => return failure(4341108, "$convert's 'to.subtype' must be a number"),
+                };
+                let bytes = self.bytes(subtype, text)?;
+                Ok(Value::Binary(subtype, Blob::Shared(bytes.into())))
+            }
+        }
+    }
+
+    fn text(self, subtype: u8, bytes: &[u8]) -> Result<String, QueryError> {
+        let is_uuid = subtype == UUID_SUBTYPE && bytes.len() == 16;
+        match self {
+            Self::Uuid | Self::Auto if is_uuid => Ok(uuid_text(bytes)),
+            Self::Uuid => unconvertible(format!("Only UUIDs are written with the format 'uuid' {NO_HANDLER}")),
+            Self::Auto | Self::Base64 => Ok(STANDARD.encode(bytes)),
+            Self::Base64Url => Ok(URL_SAFE_NO_PAD.encode(bytes)),
+            Self::Hex => Ok(bytes.iter().map(|byte| format!("{byte:02X}")).collect()),
+            Self::Utf8 => match std::str::from_utf8(bytes) {
+                Ok(text) => Ok(text.to_owned()),
+                Err(_) => unconvertible(format!("BinData is not valid UTF-8 {NO_HANDLER}")),
+            },
+        }
+    }
+
+    fn bytes(self, subtype: u8, text: &str) -> Result<Vec<u8>, QueryError> {
+        let bytes = match self {
+            Self::Uuid | Self::Auto if subtype == UUID_SUBTYPE => parse_uuid(text),
+            Self::Uuid => return unconvertible(format!("The format 'uuid' is for subtype 4 of binData {NO_HANDLER}")),
+            _ if subtype == UUID_SUBTYPE => {
+                return unconvertible(format!(
+                    "Subtype 4 of binData is read with the format 'uuid' {NO_HANDLER}"
+                ));
+            }
+            Self::Auto | Self::Base64 => STANDARD.decode(text).ok(),
+            Self::Base64Url => URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok(),
+            Self::Hex => hex_bytes(text),
+            Self::Utf8 => Some(text.as_bytes().to_vec()),
+        };
+        match bytes {
+            Some(bytes) => Ok(bytes),
+            None => unconvertible(format!(
+                "Input string is not valid for the format of binData: {text} {NO_HANDLER}"
+            )),
+        }
+    }
+}
+
+const UUID_SUBTYPE: u8 = 4;
+
+fn hex_bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|c| c.to_digit(16).map(|digit| digit as u8))
+        .collect::<Option<_>>()?;
+    let pairs = digits.chunks_exact(2);
+    let whole = pairs.remainder().is_empty();
+    whole.then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
@@ -237,6 +365,7 @@ fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
                 Ok(Value::string(text_of(value)?))
             }
             Value::Binary(4, bytes) if bytes.len() == 16 => Ok(Value::string(uuid_text(bytes))),
+            Value::Binary(_, bytes) => Ok(Value::string(STANDARD.encode(&**bytes))),
             _ => unsupported(),
         },
         Target::ObjectId => match value {
@@ -398,7 +527,7 @@ fn to_date<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
     };
     Some(match value {
         Value::Date(_) => Ok(value.clone()),
-        Value::ObjectId(id) => Ok(Value::Date(id.timestamp().timestamp_millis())),
+        Value::ObjectId(id) => Ok(Value::Date(object_id_ms(*id))),
         Value::Timestamp(timestamp) => Ok(Value::Date(i64::from(timestamp.time) * 1000)),
         Value::Int64(ms) => Ok(Value::Date(*ms)),
         Value::Double(ms) => {
@@ -412,8 +541,52 @@ fn to_date<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
     })
 }
 
-/// The text that string operators see: numbers, dates, strings; null is empty.
-pub(super) fn text_of(value: &Value<'_>) -> Result<String, QueryError> {
+/// When an object id was made, in milliseconds since the Unix epoch: its seconds have a sign.
+pub(super) fn object_id_ms(id: ObjectId) -> i64 {
+    let [a, b, c, d, ..] = id.bytes();
+    i64::from(i32::from_be_bytes([a, b, c, d])) * 1000
+}
+
+/// The text that string operators see: numbers, dates, strings; null is empty. Doubles have six digits, as C's `%g`
+/// writes them, and not all as `$toString` does.
+pub(super) fn operand_text(value: &Value<'_>) -> Result<String, QueryError> {
+    match value {
+        Value::Double(n) => Ok(six_digits(*n)),
+        value => text_of(value),
+    }
+}
+
+/// A double as C's `%g`.
+fn six_digits(n: f64) -> String {
+    const DIGITS: i32 = 6;
+    if n.is_nan() {
+        return "nan".to_owned();
+    }
+    if n.is_infinite() {
+        return if n > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    let scientific = format!("{n:.*e}", DIGITS as usize - 1);
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if (-4..DIGITS).contains(&exponent) => {
+            trimmed(&format!("{n:.*}", (DIGITS - 1 - exponent) as usize))
+        }
+        Ok(exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{}e{sign}{:02}", trimmed(mantissa), exponent.unsigned_abs())
+        }
+        Err(_) => scientific,
+    }
+}
+
+/// The text that `$toString` makes of numbers, dates and strings; null is empty.
+fn text_of(value: &Value<'_>) -> Result<String, QueryError> {
     Ok(match value {
         Value::Missing | Value::Null | Value::Undefined => String::new(),
         Value::String(text) | Value::Symbol(text) | Value::JavaScript(text) => text.to_string(),

@@ -373,7 +373,11 @@ fn set_field<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<O
     let Ok([field, Some(input), Some(value)]) = <[Option<Value<'a>>; 3]>::try_from(arguments) else {
         return failure(ErrorCode::InternalError.0, "missing arguments to $setField");
     };
-    replace_field(input, field_name(name, 4161107, &field)?, &value, 4161105, name)
+    let field = field_name(name, 4161107, &field)?;
+    if field.contains('\0') {
+        return failure(16411, format!("{name} requires 'field' to have no null byte"));
+    }
+    replace_field(input, field, &value, 4161105, name)
 }
 
 fn unset_field<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {

@@ -169,6 +169,10 @@ fn find_all<'a>(regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> C
     while let Some(next) = finder.next()? {
         context.steps(next.steps())?;
         found.push(next)?;
+        // No search begins at the end, but in an empty text.
+        if finder.from >= text.len() {
+            break;
+        }
     }
     found.finish()
 }

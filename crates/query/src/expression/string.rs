@@ -1,6 +1,8 @@
 //! Strings. Positions count bytes or code points, as the operator's name says; case is folded in ASCII only.
 
-use super::convert::text_of;
+use keys::decimal::Rounding;
+
+use super::convert::operand_text;
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
 use super::{Gathered, check_result_bytes};
 use crate::error::QueryError;
@@ -18,12 +20,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$toUpper",
         arity: Arity::Exactly(1),
-        apply: Apply::Unary(|_, value| Ok(Value::string(text_of(&value)?.to_ascii_uppercase()))),
+        apply: Apply::Unary(|_, value| Ok(Value::string(operand_text(&value)?.to_ascii_uppercase()))),
     },
     Operator {
         name: "$toLower",
         arity: Arity::Exactly(1),
-        apply: Apply::Unary(|_, value| Ok(Value::string(text_of(&value)?.to_ascii_lowercase()))),
+        apply: Apply::Unary(|_, value| Ok(Value::string(operand_text(&value)?.to_ascii_lowercase()))),
     },
     Operator {
         name: "$strcasecmp",
@@ -130,7 +132,10 @@ fn concat<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
 }
 
 fn strcasecmp<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
-    let (a, b) = (text_of(&a)?.to_ascii_uppercase(), text_of(&b)?.to_ascii_uppercase());
+    let (a, b) = (
+        operand_text(&a)?.to_ascii_uppercase(),
+        operand_text(&b)?.to_ascii_uppercase(),
+    );
     Ok(Value::Int32(a.as_bytes().cmp(b.as_bytes()) as i32))
 }
 
@@ -143,9 +148,10 @@ fn three<'v, 'a>(operands: &'v [Value<'a>]) -> Result<[&'v Value<'a>; 3], QueryE
 
 fn substr_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let [text, start, count] = three(&operands)?;
-    let text = text_of(text)?;
+    let text = operand_text(text)?;
     let name = if name == "$substr" { "$substrBytes" } else { name };
     let position = |value: &Value<'_>, code, what: &str| match Number::of(value) {
+        Some(Number::Decimal(number)) => Ok(number.to_i64(Rounding::HalfEven).unwrap_or(i64::MAX)),
         Some(number) => Ok(number.to_f64() as i64),
         None => failure(
             code,
@@ -187,7 +193,7 @@ fn substr_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a
 
 fn substr_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let [text, start, count] = three(&operands)?;
-    let text = text_of(text)?;
+    let text = operand_text(text)?;
     let position = |value: &Value<'_>, codes: [i32; 3], what: &str| {
         let Some(number) = Number::of(value) else {
             return failure(
@@ -353,6 +359,10 @@ fn index_of_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a>
     let Some(from) = places.nth(start) else {
         return Ok(Value::Int32(-1));
     };
+    // Not even the empty string is found where nothing is left.
+    if start > 0 && from == text.len() {
+        return Ok(Value::Int32(-1));
+    }
     let to = match end {
         Some(end) if end < start => return Ok(Value::Int32(-1)),
         Some(end) if end == start => from,

@@ -11,6 +11,7 @@ mod zone;
 
 use bson::RawBsonRef;
 
+use super::convert::object_id_ms;
 use super::operator::{Computed, NamedOperator, failure};
 use super::parse::Parser;
 use super::{Evaluation, Node, Special};
@@ -245,7 +246,7 @@ fn date_ms(value: &Value<'_>) -> Result<i64, QueryError> {
     match value {
         Value::Date(ms) => Ok(*ms),
         Value::Timestamp(timestamp) => Ok(i64::from(timestamp.time) * 1000),
-        Value::ObjectId(id) => Ok(id.timestamp().timestamp_millis()),
+        Value::ObjectId(id) => Ok(object_id_ms(*id)),
         other => failure(
             16006,
             format!("can't convert from BSON type {} to Date", other.type_name()),

@@ -32,8 +32,9 @@ impl Zone {
             return Ok(Zone::Fixed(offset));
         }
         match DATABASE.get(name) {
-            Ok(zone) => Ok(Zone::Named(zone)),
-            Err(_) => failure(40485, format!("unrecognized time zone identifier: \"{name}\"")),
+            // The database finds names in any case.
+            Ok(zone) if zone.iana_name() == Some(name) => Ok(Zone::Named(zone)),
+            _ => failure(40485, format!("unrecognized time zone identifier: \"{name}\"")),
         }
     }
 

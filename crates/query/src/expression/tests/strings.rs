@@ -44,7 +44,7 @@ fn searching() {
     gives(doc! {"$indexOfBytes": ["abcabc", "c", 3]}, 5);
     gives(doc! {"$indexOfBytes": ["abcabc", "c", 3, 5]}, -1);
     gives(doc! {"$indexOfCP": ["cafétéria", "t"]}, 4);
-    gives(doc! {"$indexOfCP": ["abc", "", 3]}, 3);
+    gives(doc! {"$indexOfCP": ["abc", "", 2]}, 2);
     gives(doc! {"$indexOfCP": ["abc", "z"]}, -1);
     gives(doc! {"$indexOfCP": [Bson::Null, "z"]}, Bson::Null);
     fails(doc! {"$indexOfBytes": [1, "a"]}, 40091);
@@ -116,13 +116,13 @@ fn regular_expressions() {
             doc! {"match": "22", "idx": 3, "captures": []},
         ],
     );
-    // Empty matches go on behind each code point.
+    // Empty matches go on behind each code point, and do not come at the end.
     let empty = evaluate(
         doc! {"$size": {"$regexFindAll": {"input": "éa", "regex": ""}}},
         &doc! {},
     )
     .unwrap();
-    assert_eq!(empty, Some(3.into()));
+    assert_eq!(empty, Some(2.into()));
     // A pattern from the document.
     gives_on(
         doc! {"$regexMatch": {"input": "$s", "regex": "$p"}},
@@ -144,4 +144,38 @@ fn regular_expressions() {
     fails(doc! {"$regexMatch": {"regex": "a"}}, 31022);
     fails(doc! {"$regexMatch": {"input": "a"}}, 31023);
     fails(doc! {"$regexMatch": "a"}, 51103);
+}
+
+#[test]
+fn doubles_among_strings_have_six_digits() {
+    for (number, text) in [
+        (1e6, "1e+06"),
+        (123_456.7, "123457"),
+        (0.5, "0.5"),
+        (-2.0, "-2"),
+        (1e-5, "1e-05"),
+        (0.000_123_456_78, "0.000123457"),
+        (999_999.9, "1e+06"),
+        (0.0, "0"),
+        (f64::NAN, "nan"),
+        (f64::NEG_INFINITY, "-inf"),
+        (1.5e300, "1.5e+300"),
+    ] {
+        gives(doc! {"$toLower": number}, text);
+        gives(doc! {"$substr": [number, 0, -1]}, text);
+    }
+    gives(doc! {"$toUpper": 1e6}, "1E+06");
+    gives(doc! {"$toString": 1e6}, "1000000");
+}
+
+#[test]
+fn positions_at_the_end_and_between() {
+    gives(doc! {"$substrBytes": ["hello", dec("1.5"), dec("2.5")]}, "ll");
+    gives(doc! {"$indexOfCP": ["hello", "", 5]}, -1);
+    gives(doc! {"$indexOfCP": ["hello", "", 4]}, 4);
+    gives(doc! {"$indexOfCP": ["", ""]}, 0);
+    gives(doc! {"$size": {"$regexFindAll": {"input": "abc", "regex": ""}}}, 3);
+    gives(doc! {"$size": {"$regexFindAll": {"input": "", "regex": ""}}}, 1);
+    gives(doc! {"$size": {"$regexFindAll": {"input": "abc", "regex": "c|$"}}}, 1);
+    fails(doc! {"$setField": {"field": "a\0b", "input": {}, "value": 1}}, 16411);
 }

@@ -116,3 +116,60 @@ fn sizes_and_timestamps() {
     gives(doc! {"$tsSecond": stamp.clone()}, 100_i64);
     gives(doc! {"$tsIncrement": stamp}, 7_i64);
 }
+
+#[test]
+fn bytes_as_text_and_back() {
+    let uuid = binary_value(4, &[0x11; 16]);
+    let some = binary_value(0, &[0xfb, 0xef, 0xff]);
+    let convert = |input: Bson, to: Bson, format: &str| doc! {"$convert": {"input": input, "to": to, "format": format}};
+    let binary = |subtype: i32| Bson::Document(doc! {"type": "binData", "subtype": subtype});
+    for (format, text) in [
+        ("base64", "++//"),
+        ("base64url", "--__"),
+        ("hex", "FBEFFF"),
+        ("auto", "++//"),
+    ] {
+        gives(convert(some.clone(), "string".into(), format), text);
+        gives(convert(text.into(), binary(0), format), some.clone());
+    }
+    gives(
+        convert(uuid.clone(), "string".into(), "auto"),
+        "11111111-1111-1111-1111-111111111111",
+    );
+    gives(
+        convert(uuid.clone(), "string".into(), "base64"),
+        "EREREREREREREREREREREQ==",
+    );
+    gives(
+        convert("11111111-1111-1111-1111-111111111111".into(), binary(4), "uuid"),
+        uuid.clone(),
+    );
+    gives(
+        convert("h\u{e9}".into(), binary(0), "utf8"),
+        binary_value(0, "h\u{e9}".as_bytes()),
+    );
+    gives(doc! {"$toString": some.clone()}, "++//");
+    fails(convert(some.clone(), "string".into(), "uuid"), 241);
+    fails(convert(some.clone(), "string".into(), "utf8"), 241);
+    fails(convert(uuid, "string".into(), "octal"), 4341125);
+    fails(convert("abc".into(), binary(0), "hex"), 241);
+    fails(convert("++//".into(), binary(4), "base64"), 241);
+    fails(doc! {"$convert": {"input": some, "to": "string"}}, 4341115);
+    fails(doc! {"$convert": {"input": "12", "to": "int", "base": 8}}, 238);
+}
+
+#[test]
+fn object_ids_have_seconds_with_a_sign() {
+    let id = bson::oid::ObjectId::parse_str("ffffffff0000000000000000").expect("an id");
+    gives(doc! {"$toDate": id}, date(-1000));
+    gives(doc! {"$year": id}, 1969);
+    fails(doc! {"$year": {"date": date(0), "timezone": "europe/paris"}}, 40485);
+    gives(doc! {"$hour": {"date": date(0), "timezone": "Europe/Paris"}}, 1);
+}
+
+fn binary_value(subtype: u8, bytes: &[u8]) -> Bson {
+    Bson::Binary(Binary {
+        subtype: subtype.into(),
+        bytes: bytes.to_vec(),
+    })
+}
