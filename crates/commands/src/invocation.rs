@@ -138,10 +138,19 @@ impl<'i> Generic<'i> {
         match name {
             "$db" => self.database = arguments.string("$db", value)?,
             "lsid" => self.session = Some(session_id(arguments.document("lsid", value)?)?),
-            "maxTimeMS" => self.max_time_ms = max_time_ms(arguments, value)?,
+            "maxTimeMS" => self.max_time_ms = max_time_ms(arguments, name, value)?,
             "writeConcern" => self.write_concern = write_concern(arguments.document("writeConcern", value)?, journal)?,
             "readConcern" => check_read_concern(arguments.document("readConcern", value)?)?,
+            "maxTimeMSOpOnly" => drop(max_time_ms(arguments, name, value)?),
+            "$readPreference" => check_read_preference(arguments.document(name, value)?)?,
+            "$clusterTime" => drop(arguments.document(name, value)?),
+            "help" | "rawData" => drop(arguments.boolean(name, value)?),
             "txnNumber" | "startTransaction" | "autocommit" => {
+                match (name, value) {
+                    ("txnNumber", RawBsonRef::Int64(_)) => {}
+                    ("txnNumber", other) => return Err(wrong_type(arguments.command, name, other, "type 'long'")),
+                    _ => drop(arguments.flag(name, value)?),
+                }
                 return Err(CommandError::new(
                     ErrorCode::IllegalOperation,
                     "Transaction numbers are only allowed on a replica set member or mongos",
@@ -208,8 +217,23 @@ pub(crate) fn session_id(lsid: &RawDocument) -> Result<SessionId> {
     id.ok_or_else(|| missing_field("lsid", "id"))
 }
 
-fn max_time_ms(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<u64> {
-    let number = arguments.integer("maxTimeMS", value)?;
+/// A standalone server answers in every mode; what is none is refused.
+fn check_read_preference(preference: &RawDocument) -> Result<()> {
+    let arguments = Arguments::of("readPreference");
+    match preference
+        .get("mode")?
+        .map(|mode| arguments.string("mode", mode))
+        .transpose()?
+    {
+        None | Some("primary" | "primaryPreferred" | "secondary" | "secondaryPreferred" | "nearest") => Ok(()),
+        Some(other) => Err(CommandError::bad_value(format!(
+            "Enumeration value '{other}' for field 'readPreference.mode' is not a valid value."
+        ))),
+    }
+}
+
+fn max_time_ms(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> Result<u64> {
+    let number = arguments.integer(name, value)?;
     let is_whole = match value {
         RawBsonRef::Double(v) => v.fract() == 0.0,
         RawBsonRef::Decimal128(v) => v.to_string().parse::<f64>().is_ok_and(|v| v.fract() == 0.0),
@@ -218,13 +242,13 @@ fn max_time_ms(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<u64> {
     if !is_whole {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
-            "maxTimeMS has non-integral value",
+            format!("{name} has non-integral value"),
         ));
     }
     if !(0..=i64::from(i32::MAX)).contains(&number) {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
-            format!("{number} value for maxTimeMS is out of range [0, {}]", i32::MAX),
+            format!("{number} value for {name} is out of range [0, {}]", i32::MAX),
         ));
     }
     Ok(number as u64)

@@ -97,7 +97,8 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
             "oplogReplay" | "allowPartialResults" | "allowDiskUse" => drop(arguments.flag(name, value)?),
             "collation" => request.collation = optional(arguments, name, value)?,
             "let" => request.variables = optional(arguments, name, value)?,
-            "term" => {}
+            "term" if matches!(value, RawBsonRef::Int64(_)) => {}
+            "term" => return Err(crate::arguments::wrong_type("find", name, value, "type 'long'")),
             _ => return Ok(false),
         }
         Ok(true)

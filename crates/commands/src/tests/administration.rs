@@ -335,6 +335,26 @@ fn generic_arguments_are_checked() {
     );
     let fraction: bson::Decimal128 = "1.5".parse().unwrap();
     assert_eq!(bench.code(doc! { "find": "c", "maxTimeMS": fraction }), 9);
+    for (name, value, code) in [
+        ("$readPreference", Bson::from(1), 14),
+        ("$readPreference", doc! { "mode": "elsewhere" }.into(), 2),
+        ("$readPreference", doc! { "mode": 1 }.into(), 14),
+        ("$clusterTime", 1.into(), 14),
+        ("help", "x".into(), 14),
+        ("rawData", "x".into(), 14),
+        ("maxTimeMSOpOnly", "x".into(), 14),
+        ("txnNumber", 1.into(), 14),
+        ("txnNumber", 1_i64.into(), 20),
+        ("autocommit", 1.into(), 14),
+        ("term", "x".into(), 14),
+    ] {
+        let mut find = doc! { "find": "c" };
+        find.insert(name, value);
+        assert_eq!(bench.code(find.clone()), code, "{find}");
+    }
+    succeeded(
+        bench.run(doc! { "find": "c", "$readPreference": { "mode": "nearest" }, "$clusterTime": {}, "term": 1_i64 }),
+    );
     assert_eq!(bench.code(doc! { "dropDatabase": "x" }), 14);
     assert_eq!(bench.code(doc! { "dropDatabase": 2 }), 5_255_100);
 }
