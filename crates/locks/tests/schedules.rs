@@ -66,6 +66,10 @@ impl Waiter for Client {
         &self.held
     }
 
+    fn begins_to_wait(&self, _: LockMode) {}
+
+    fn ends_to_wait(&self) {}
+
     fn waited_for_document(&self, _: Duration) {}
 }
 
