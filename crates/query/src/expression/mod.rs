@@ -26,6 +26,7 @@ mod string;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -65,7 +66,7 @@ pub struct ExpressionContext {
     /// The source of `$rand` and `$sample`.
     pub random: Arc<dyn Random>,
     /// The variables of the command's `let` (or of the `$lookup` around): constants.
-    pub variables: Arc<Vec<(String, Value<'static>)>>,
+    pub variables: Arc<HashMap<String, Value<'static>>>,
     /// The operation that parses: folding constants ends with it.
     operation: Option<Arc<Operation>>,
     /// Bytes of the constants that parsing has computed.
@@ -88,7 +89,7 @@ impl ExpressionContext {
             cluster_time: None,
             comparer: Comparer::default(),
             random,
-            variables: Arc::new(Vec::new()),
+            variables: Arc::default(),
             operation: None,
             folded_bytes: Arc::default(),
         }
@@ -117,10 +118,7 @@ impl ExpressionContext {
     /// The same context with these variables in place of the old ones of the same names.
     pub fn with_variables(&self, variables: impl IntoIterator<Item = (String, Value<'static>)>) -> Self {
         let mut all = (*self.variables).clone();
-        for (name, value) in variables {
-            all.retain(|(old, _)| *old != name);
-            all.push((name, value));
-        }
+        all.extend(variables);
         Self {
             variables: Arc::new(all),
             folded_bytes: Arc::default(),
@@ -130,7 +128,10 @@ impl ExpressionContext {
 
     /// The variables of a command's `let` document: each is an expression without fields, evaluated now.
     pub fn with_let(&self, variables: &RawDocument) -> Result<Self, QueryError> {
-        let mut context = self.clone();
+        let mut context = Self {
+            folded_bytes: Arc::default(),
+            ..self.clone()
+        };
         let evaluation = self.evaluation();
         for element in variables {
             let (name, raw) = element.map_err(|_| crate::value::scan::Malformed)?;
@@ -141,7 +142,8 @@ impl ExpressionContext {
                 .into_owned();
             // They live as long as the command; all of them together are bounded.
             evaluation.hold(value.owned_bytes())?;
-            context = context.with_variables([(name.as_str().to_owned(), value)]);
+            // Nobody else has this map but at the first of them: there may be many.
+            Arc::make_mut(&mut context.variables).insert(name.as_str().to_owned(), value);
         }
         Ok(context)
     }

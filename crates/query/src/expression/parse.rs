@@ -115,7 +115,7 @@ impl Parser<'_> {
             None => Ok(Node::Constant(value)),
             Some(path) => Ok(Node::Constant(path.of_value(&value)?)),
         };
-        if let Some((_, value)) = self.context.variables.iter().find(|(bound, _)| bound == name) {
+        if let Some(value) = self.context.variables.get(name) {
             return constant(value.clone());
         }
         match name {

@@ -130,11 +130,14 @@ impl UpdatePath {
     }
 }
 
-/// How created fields are ordered.
+/// How created fields are ordered: numbers first, among themselves by their value.
 fn name_order(a: &str, a_index: Option<u32>, b: &str, b_index: Option<u32>) -> Ordering {
     match (a_index, b_index) {
         (Some(a), Some(b)) => a.cmp(&b),
-        _ => a.as_bytes().cmp(b.as_bytes()),
+        // An order of all names: by their bytes 9 would come behind "1a", and "1a" behind 10.
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.as_bytes().cmp(b.as_bytes()),
     }
 }
 

@@ -277,6 +277,11 @@ fn let_of_a_command() {
     let raw = wrapped.iter().next().unwrap().unwrap().1;
     let expression = Expression::parse(raw, &scoped).unwrap();
     assert_eq!(expression.as_constant().unwrap().render(), "[3, 7, 3]");
+    // A later one hides an earlier one of its name, and those of the context around.
+    let inner = scoped.with_let(&shared(&doc! {"x": 5, "z": "$$y"})).unwrap();
+    let raw = wrapped.iter().next().unwrap().unwrap().1;
+    let expression = Expression::parse(raw, &inner).unwrap();
+    assert_eq!(expression.as_constant().unwrap().render(), "[5, 7, 3]");
     let bad = shared(&doc! {"X": 1});
     assert_eq!(context().with_let(&bad).unwrap_err().code().unwrap().0, 9);
 }
