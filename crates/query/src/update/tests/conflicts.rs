@@ -1,0 +1,30 @@
+//! Paths that are written twice.
+
+use super::*;
+
+/// Whatever the names and their order, one that is written twice is noticed: 9 comes before 10, and "1a" behind both.
+#[test]
+fn conflicts_among_numbers_and_names() {
+    let names = ["9", "10", "1a", "100", "2", "1", "0x"];
+    for start in 0..names.len() {
+        for step in [1, 2, 3, 4, 5, 6] {
+            let order: Vec<&str> = (0..names.len())
+                .map(|at| names[(start + at * step) % names.len()])
+                .collect();
+            let mut set = bson::Document::new();
+            for name in &order {
+                set.insert(format!("a.{name}"), 1);
+            }
+            for name in &order {
+                let twice = doc! {"$set": set.clone(), "$inc": {format!("a.{name}"): 1}};
+                let error = parse_with(&Bson::Document(twice), &[]).err();
+                let code = error.and_then(|error| error.code());
+                assert_eq!(
+                    code,
+                    Some(ErrorCode::ConflictingUpdateOperators),
+                    "{name} among {order:?}"
+                );
+            }
+        }
+    }
+}
