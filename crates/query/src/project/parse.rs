@@ -50,9 +50,6 @@ pub(super) fn project(spec: &RawDocument, context: &ExpressionContext) -> Result
 /// `$addFields`.
 pub(super) fn add_fields(spec: &RawDocument, context: &ExpressionContext) -> Result<Projection, QueryError> {
     let parse = || {
-        if spec.is_empty() {
-            return failure(40177, "specification must have at least one field");
-        }
         let mut parser = Parser::new(Dialect::AddFields, Some(context));
         parser.fields(spec, "", 0)?;
         parser.finish(spec)
@@ -140,7 +137,11 @@ impl<'p> Parser<'p> {
         }
         for element in Elements::new(spec) {
             let element = element?;
-            let path = super::joined(prefix, element.name_str()?);
+            let name = element.name_str()?;
+            if depth > 0 && self.dialect == Dialect::AddFields && name.contains('.') {
+                return failure(40183, format!("cannot use dotted field name '{name}' in a sub object"));
+            }
+            let path = super::joined(prefix, name);
             self.field(path, element, depth)?;
         }
         Ok(())

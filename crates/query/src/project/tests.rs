@@ -247,8 +247,11 @@ fn refusals() {
         Some(ErrorCode(51272))
     );
     assert_eq!(
-        code(Projection::parse_add_fields(&raw_of(&doc! {}), &context())),
-        Some(ErrorCode(40177))
+        code(Projection::parse_add_fields(
+            &raw_of(&doc! {"a": {"x.y": 1}}),
+            &context()
+        )),
+        Some(ErrorCode(40183))
     );
 }
 

@@ -25,6 +25,24 @@ pub struct GroupSpec {
     comparer: Comparer,
 }
 
+/// A document as `_id` names the group's parts: it is no projection, where a number or a boolean includes a field.
+fn check_id(raw: RawBsonRef<'_>) -> Result<(), QueryError> {
+    let RawBsonRef::Document(parts) = raw else {
+        return Ok(());
+    };
+    for element in parts {
+        let (name, part) = element.map_err(|_| Malformed)?;
+        if name.as_str().starts_with('$') {
+            return Ok(());
+        }
+        let part = Value::from_raw(part);
+        if part.is_number() || matches!(part, Value::Boolean(_)) {
+            return failure(17390, "$group does not support inclusion-style expressions");
+        }
+    }
+    Ok(())
+}
+
 impl GroupSpec {
     /// Parses the argument of `$group`.
     pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
@@ -39,6 +57,7 @@ impl GroupSpec {
                 if id.is_some() {
                     return failure(15948, "a group's _id may only be specified once");
                 }
+                check_id(raw)?;
                 id = Some(Expression::parse(raw, context)?);
             } else if name == "$doingMerge" {
                 return failure(17030, "$doingMerge should be true if present");

@@ -1,6 +1,7 @@
 //! From BSON to stages.
 
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use keys::decimal::Rounding;
 use wire::ErrorCode;
 
 use super::group::GroupSpec;
@@ -460,8 +461,12 @@ fn parse_sample(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Stag
         let Some(number) = Number::of(&Value::from_raw(raw)) else {
             return failure(28746, "size argument to $sample must be a number");
         };
-        size = match u64::try_from(number.to_f64() as i64) {
-            Ok(n) if n > 0 => Some(n),
+        let whole = match number {
+            Number::Decimal(number) => number.to_i64(Rounding::HalfEven),
+            number => Some(number.to_f64() as i64),
+        };
+        size = match whole.and_then(|whole| u64::try_from(whole).ok()) {
+            Some(n) if n > 0 => Some(n),
             _ => return failure(28747, "size argument to $sample must be a positive integer"),
         };
     }

@@ -505,3 +505,13 @@ fn sub_pipelines_have_no_stages_that_write_or_watch() {
         assert_eq!(parse(&[facet]).unwrap_err().code(), Some(ErrorCode(40600)), "{stage}");
     }
 }
+
+#[test]
+fn fields_of_nothing_and_a_sample_of_a_decimal() {
+    let documents: Vec<Document> = (0..5).map(|id| doc! {"_id": id}).collect();
+    gives(&[doc! {"$addFields": {}}], &documents, &documents);
+    let half: bson::Decimal128 = "2.7".parse().unwrap();
+    assert_eq!(run(&[doc! {"$sample": {"size": half}}], &documents).len(), 3);
+    let constant = [doc! {"$group": {"_id": {"a": {"$literal": 1}}}}];
+    gives(&constant, &documents, &[doc! {"_id": {"a": 1}}]);
+}

@@ -39,6 +39,9 @@ fn arguments() {
     code(doc! {"$project": 1}, 15969);
     code(doc! {"$project": {}}, 51272);
     code(doc! {"$addFields": 1}, 40272);
+    code(doc! {"$addFields": {"a": {"x.y": 1}}}, 40183);
+    code(doc! {"$group": {"_id": {"a": 1}}}, 17390);
+    code(doc! {"$group": {"_id": {"a": "$b", "c": true}}}, 17390);
     code(doc! {"$unset": 1}, 31002);
     code(doc! {"$unset": []}, 31119);
     code(doc! {"$unset": [1]}, 31120);
