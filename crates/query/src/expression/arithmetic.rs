@@ -391,11 +391,19 @@ fn round_double(n: f64, place: i32, rounding: Rounding) -> f64 {
     if rounded == 0.0 { rounded.copysign(n) } else { rounded }
 }
 
+/// Also for decimals that are too small for a double.
+fn is_below_zero(number: Number) -> bool {
+    match number {
+        Number::Decimal(number) => number.is_negative() && !number.is_zero() && !number.is_nan(),
+        number => number.to_f64() < 0.0,
+    }
+}
+
 fn sqrt<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
-    if number.to_f64() < 0.0 {
+    if is_below_zero(number) {
         return failure(28714, "$sqrt's argument must be greater than or equal to 0");
     }
     Ok(match number {
@@ -420,7 +428,7 @@ fn pow<'a>(name: &'static str, base: Value<'a>, exponent: Value<'a>) -> Computed
             format!("{name}'s exponent must be numeric, not {}", exponent.type_name()),
         );
     };
-    if b.is_zero() && e.to_f64() < 0.0 {
+    if b.is_zero() && is_below_zero(e) {
         return failure(28764, format!("{name} cannot take a base of 0 and a negative exponent"));
     }
     match (b, e) {
@@ -494,7 +502,7 @@ fn logarithm<'a>(
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
-    if number.is_zero() || number.to_f64() < 0.0 {
+    if number.is_zero() || is_below_zero(number) {
         return failure(
             code,
             format!("{name}'s argument must be a positive number, but is {}", value.render()),
@@ -519,14 +527,17 @@ fn log<'a>(name: &'static str, value: Value<'a>, base: Value<'a>) -> Computed<'a
             format!("{name}'s base must be numeric, not {}", base.type_name()),
         );
     };
-    if number.is_zero() || number.to_f64() < 0.0 {
+    if number.is_zero() || is_below_zero(number) {
         return failure(
             28758,
             format!("{name}'s argument must be a positive number, but is {}", value.render()),
         );
     }
-    let base_double = b.to_f64();
-    if base_double <= 0.0 || base_double == 1.0 {
+    let is_one = match b {
+        Number::Decimal(b) => b.compare(Decimal::from(1_i64)).is_eq(),
+        b => b.to_f64() == 1.0,
+    };
+    if b.is_zero() || is_below_zero(b) || is_one {
         return failure(
             28759,
             format!(
@@ -539,7 +550,7 @@ fn log<'a>(name: &'static str, value: Value<'a>, base: Value<'a>) -> Computed<'a
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
             Number::Decimal(decimals::log(number.to_decimal(), b.to_decimal())).value()
         }
-        _ => Value::Double(number.to_f64().ln() / base_double.ln()),
+        _ => Value::Double(number.to_f64().ln() / b.to_f64().ln()),
     })
 }
 
@@ -552,7 +563,11 @@ fn finite_angle<'a>(
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
-    if number.to_f64().is_infinite() {
+    let is_infinite = match number {
+        Number::Decimal(number) => matches!(number, Decimal::Infinity { .. }),
+        number => number.to_f64().is_infinite(),
+    };
+    if is_infinite {
         return failure(
             50989,
             format!("cannot apply {name} to {}, value must be in (-inf,inf)", value.render()),
@@ -572,8 +587,14 @@ fn bounded<'a>(
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
-    let n = number.to_f64();
-    if n < low || n > high {
+    let is_outside = match number {
+        // A decimal may lie between the bound and the next double.
+        Number::Decimal(n) if !n.is_nan() => {
+            n.compare(Decimal::from_f64(low)).is_lt() || n.compare(Decimal::from_f64(high)).is_gt()
+        }
+        number => number.to_f64() < low || number.to_f64() > high,
+    };
+    if is_outside {
         return failure(
             50989,
             format!(

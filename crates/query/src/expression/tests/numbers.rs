@@ -187,3 +187,25 @@ fn decimals_keep_all_their_digits() {
     fails(doc! {"$toDecimal": "-."}, 241);
     gives(doc! {"$toDecimal": "-Infinity"}, dec("-Infinity"));
 }
+
+/// Doubles tell neither of these from a bound.
+#[test]
+fn bounds_of_decimals() {
+    gives(
+        doc! {"$sin": dec("1E+6144")},
+        dec("0.9168078385445297016578219657016703"),
+    );
+    fails(doc! {"$sin": dec("Infinity")}, 50989);
+    fails(doc! {"$asin": dec("1.000000000000000000000000000000001")}, 50989);
+    fails(doc! {"$acosh": dec("0.9999999999999999999999999999999999")}, 50989);
+    gives(doc! {"$acosh": dec("Infinity")}, dec("Infinity"));
+    fails(doc! {"$sqrt": dec("-1E-6176")}, 28714);
+    fails(doc! {"$ln": dec("-1E-6176")}, 28766);
+    fails(doc! {"$log": [dec("5"), dec("-1E-6176")]}, 28759);
+    fails(doc! {"$log": [dec("5"), dec("1.0")]}, 28759);
+    gives(
+        doc! {"$log": [dec("2"), dec("1.000000000000000000000000000000001")]},
+        dec("693147180559945309417232121458176.9"),
+    );
+    gives(doc! {"$sqrt": dec("NaN")}, dec("NaN"));
+}
