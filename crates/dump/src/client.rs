@@ -1,4 +1,4 @@
-//! The few commands that dumping and restoring need, over one connection.
+//! The few commands that the tools need, over one connection.
 
 use crate::error::{DumpError, Result};
 use crate::namespace::Namespace;
@@ -54,13 +54,16 @@ pub(crate) struct Inserted {
     pub(crate) first_failure: Option<String>,
 }
 
-pub(crate) struct Client {
+/// A connection to a server, and the commands of the tools over it.
+#[derive(Debug)]
+pub struct Client {
     connection: Connection,
     message: Message,
 }
 
 impl Client {
-    pub(crate) fn open(address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
+    /// Connects and says hello. Who waits for a reply is woken when the user wants to stop.
+    pub fn open(address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
         let mut connection = Connection::open_until(address, interrupt)?;
         connection.hello()?;
         Ok(Self {
@@ -69,7 +72,8 @@ impl Client {
         })
     }
 
-    pub(crate) fn run(&mut self, database: &str, command: &Document) -> Result<Document> {
+    /// Runs a command; a reply that is not `ok: 1` is an error.
+    pub fn run(&mut self, database: &str, command: &Document) -> Result<Document> {
         let command = raw(command)?;
         Ok(self.connection.run(database, &command)?)
     }
@@ -80,7 +84,7 @@ impl Client {
     }
 
     /// All but a server's own, unless one is asked for by name.
-    pub(crate) fn databases(&mut self, only: Option<&str>) -> Result<Vec<String>> {
+    pub fn databases(&mut self, only: Option<&str>) -> Result<Vec<String>> {
         if let Some(only) = only {
             return Ok(vec![only.to_owned()]);
         }
@@ -95,11 +99,12 @@ impl Client {
     }
 
     /// Entries of `listCollections`.
-    pub(crate) fn collections(&mut self, database: &str) -> Result<Vec<Document>> {
+    pub fn collections(&mut self, database: &str) -> Result<Vec<Document>> {
         self.documents(database, &doc! { "listCollections": 1 })
     }
 
-    pub(crate) fn indexes(&mut self, namespace: &Namespace) -> Result<Vec<Document>> {
+    /// Entries of `listIndexes`.
+    pub fn indexes(&mut self, namespace: &Namespace) -> Result<Vec<Document>> {
         self.documents(&namespace.database, &doc! { "listIndexes": &namespace.collection })
     }
 
@@ -143,7 +148,7 @@ impl Client {
     }
 
     /// Runs a command that opens a cursor, and reads it to its end.
-    fn cursor(
+    pub fn cursor(
         &mut self,
         database: &str,
         command: &RawDocument,
@@ -173,6 +178,26 @@ impl Client {
             self.message.end_body(database);
             name = "nextBatch";
         }
+    }
+
+    /// Runs a command with a sequence of whole documents, one behind the other in `documents`. The reply is whole, so
+    /// that each write error can be told; one that is not `ok: 1` is an error.
+    pub fn write(
+        &mut self,
+        database: &str,
+        command: &RawDocument,
+        identifier: &str,
+        documents: &[u8],
+    ) -> Result<Document> {
+        self.message.whole(command, database);
+        self.message.begin_sequence(identifier);
+        self.message.encoded_element(documents);
+        self.message.end_sequence();
+        let reply = self.connection.call(&self.message)?;
+        if !is_ok(reply) {
+            return Err(refusal(identifier, reply).into());
+        }
+        Ok(Document::try_from(reply).map_err(|error| protocol(&error))?)
     }
 
     /// Inserts whole documents, one behind the other in `documents`; failures of single ones are counted.

@@ -22,14 +22,19 @@ const STEM_BYTES_KEPT: usize = 208;
 
 /// A file or standard output, compressed or not.
 #[derive(Debug)]
-pub(crate) enum Output {
+pub enum Output {
+    /// As it is.
     Plain(BufWriter<Raw>),
+    /// Compressed by gzip.
     Gzip(Box<GzEncoder<BufWriter<Raw>>>),
 }
 
+/// Where bytes go in the end.
 #[derive(Debug)]
-pub(crate) enum Raw {
+pub enum Raw {
+    /// A file of a name.
     File(File),
+    /// Standard output.
     Standard(Stdout),
 }
 
@@ -51,7 +56,7 @@ impl Write for Raw {
 
 impl Output {
     /// Standard output without a path.
-    pub(crate) fn create(path: Option<&Path>, is_gzip: bool) -> Result<Self> {
+    pub fn create(path: Option<&Path>, is_gzip: bool) -> Result<Self> {
         let raw = match path {
             Some(path) => Raw::File(File::create(path).doing(|| format!("creating {}", path.display()))?),
             None => Raw::Standard(std::io::stdout()),
@@ -65,7 +70,7 @@ impl Output {
     }
 
     /// Writes what is buffered. A file is on the disk afterwards.
-    pub(crate) fn finish(self) -> std::io::Result<()> {
+    pub fn finish(self) -> std::io::Result<()> {
         let mut buffered = match self {
             Self::Plain(buffered) => buffered,
             Self::Gzip(encoder) => encoder.finish()?,

@@ -57,7 +57,8 @@ pub enum DumpError {
     Choice(String),
 }
 
-pub(crate) type Result<T> = std::result::Result<T, DumpError>;
+/// Either a value or a [`DumpError`].
+pub type Result<T> = std::result::Result<T, DumpError>;
 
 impl DumpError {
     /// The same error, with the collection that it is about.

@@ -15,10 +15,10 @@ mod metadata;
 mod namespace;
 mod restore;
 
-pub use client::parse_uri;
-pub use directory::{bson_file, file_stem, open_file};
+pub use client::{Client, parse_uri};
+pub use directory::{Output, bson_file, file_stem, open_file};
 pub use dump::{DumpOptions, Dumped, dump};
-pub use error::DumpError;
+pub use error::{DumpError, Result};
 pub use metadata::{CollectionKind, Metadata};
 pub use namespace::{Filter, Namespace, Pattern, Rename};
 pub use restore::{RestoreOptions, Restored, restore};

@@ -4,11 +4,13 @@
 //! longer make (symbols, pointers, undefined) survive, too. Knows neither files nor servers.
 
 mod error;
+mod indent;
 mod read;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use error::JsonError;
+pub use indent::indent;
 pub use read::parse;
 pub use write::{JsonForm, write};

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use crate::{JsonError, JsonForm, parse, write};
+use crate::{JsonError, JsonForm, indent, parse, write};
 
 fn json(document: &[u8], form: JsonForm) -> String {
     let mut out = String::new();
@@ -90,4 +90,16 @@ fn bad_text_is_an_error() {
 #[test]
 fn bytes_that_are_no_document_are_an_error() {
     assert!(write(&[7, 0, 0, 0, 2, 0, 0], JsonForm::Canonical, &mut String::new()).is_err());
+}
+
+#[test]
+fn indented_text_is_the_same_document() {
+    let mut out = String::new();
+    indent(r#"{"a":[1,{"b":"{,:\"[\\"}],"c":{},"d":[]}"#, &mut out);
+    let lines =
+        "{\n\t\"a\": [\n\t\t1,\n\t\t{\n\t\t\t\"b\": \"{,:\\\"[\\\\\"\n\t\t}\n\t],\n\t\"c\": {},\n\t\"d\": []\n}";
+    assert_eq!(out, lines);
+    out.clear();
+    indent(EVERY_TYPE, &mut out);
+    assert_eq!(parse(&out).unwrap(), parse(EVERY_TYPE).unwrap());
 }

@@ -1,13 +1,14 @@
 //! `tenon dump`, `tenon restore` and `tenon bson`: arguments with the names of mongodump, mongorestore and bsondump.
 
+use crate::connect::{self, ServerArgs};
 use ::dump::{DumpOptions, Filter, Pattern, Rename, RestoreOptions};
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
 use clap::{Args, ValueEnum};
 use extjson::JsonForm;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{BufWriter, IsTerminal as _, Write};
+use indicatif::ProgressBar;
+use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,14 +19,8 @@ const STREAM: &str = "-";
 /// The server, and which of its collections.
 #[derive(Args, Debug)]
 struct SelectionArgs {
-    /// The server: `mongodb://HOST[:PORT][/DATABASE]`
-    #[arg(
-        long,
-        value_name = "URI",
-        default_value = "mongodb://127.0.0.1:27017",
-        help_heading = "Server"
-    )]
-    uri: String,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Only this database
     #[arg(long, short, value_name = "NAME", help_heading = "Collections")]
     db: Option<String>,
@@ -63,15 +58,10 @@ struct SelectionArgs {
 
 impl SelectionArgs {
     fn server(&self) -> Result<(SocketAddr, Filter)> {
-        let (address, database) = ::dump::parse_uri(&self.uri)?;
-        if let (Some(named), Some(option)) = (&database, &self.db)
-            && named != option
-        {
-            bail!("--uri names the database {named}, and --db {option}");
-        }
+        let (address, database) = self.server.server(self.db.as_deref())?;
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let filter = Filter {
-            database: self.db.clone().or(database),
+            database,
             collection: self.collection.clone(),
             include: patterns(&self.ns_include),
             exclude: patterns(&self.ns_exclude),
@@ -88,12 +78,7 @@ impl SelectionArgs {
     }
 
     fn progress(&self) -> ProgressBar {
-        if self.quiet || !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {bytes_per_sec} {eta}");
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-        style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+        connect::progress(self.quiet, connect::BYTES)
     }
 
     fn tell(&self, text: &str) {
@@ -245,11 +230,21 @@ impl RestoreCommand {
 
 /// How documents are printed.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum JsonChoice {
+pub enum JsonChoice {
     /// Every type by name
     Canonical,
     /// Numbers and dates as people write them
     Relaxed,
+}
+
+impl JsonChoice {
+    /// The form of that name.
+    pub fn form(self) -> JsonForm {
+        match self {
+            Self::Canonical => JsonForm::Canonical,
+            Self::Relaxed => JsonForm::Relaxed,
+        }
+    }
 }
 
 /// Print the documents of a BSON file as Extended JSON, one a line
@@ -268,10 +263,7 @@ pub struct BsonCommand {
 impl BsonCommand {
     /// Prints what can be read before the first fault.
     pub fn run(&self) -> Result<ExitCode> {
-        let form = match self.json_format {
-            JsonChoice::Canonical => JsonForm::Canonical,
-            JsonChoice::Relaxed => JsonForm::Relaxed,
-        };
+        let form = self.json_format.form();
         let subject = self
             .file
             .as_ref()

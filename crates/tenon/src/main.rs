@@ -1,4 +1,4 @@
-//! `tenon`: dumps, restores and measures servers. See `--help`, `docs/dump.md` and `docs/bench.md`.
+//! `tenon`: the operator's tool. See `--help`, `docs/tools.md`, `docs/dump.md` and `docs/bench.md`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -7,7 +7,10 @@
 
 mod bench_command;
 mod compare;
+mod connect;
 mod dump;
+mod export;
+mod import;
 mod output;
 mod show;
 mod stress;
@@ -19,7 +22,7 @@ use std::process::ExitCode;
 #[command(
     name = "tenon",
     version,
-    about = "Dumps, restores and measures document database servers"
+    about = "Moves, watches, checks and measures the data of document database servers"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -36,6 +39,8 @@ enum Command {
     Dump(dump::DumpCommand),
     Restore(dump::RestoreCommand),
     Bson(dump::BsonCommand),
+    Export(export::ExportCommand),
+    Import(Box<import::ImportCommand>),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +50,8 @@ fn main() -> ExitCode {
         Command::Dump(command) => command.run(),
         Command::Restore(command) => command.run(),
         Command::Bson(command) => command.run(),
+        Command::Export(command) => command.run(),
+        Command::Import(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");

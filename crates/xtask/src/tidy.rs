@@ -55,9 +55,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("stress", &["bench", "report", "vfs", "wire"]),
     ("extjson", &["wire"]),
     ("dump", &["bench", "extjson", "wire"]),
+    ("transfer", &["bench", "dump", "extjson", "wire"]),
     (
         "tenon",
-        &["bench", "stress", "dump", "extjson", "report", "vfs", "wire"],
+        &[
+            "bench", "stress", "dump", "extjson", "report", "transfer", "vfs", "wire",
+        ],
     ),
     (
         "engine-bench",
