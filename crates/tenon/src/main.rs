@@ -11,9 +11,12 @@ mod connect;
 mod dump;
 mod export;
 mod import;
+mod live;
 mod output;
 mod show;
+mod stat;
 mod stress;
+mod top;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -41,6 +44,8 @@ enum Command {
     Bson(dump::BsonCommand),
     Export(export::ExportCommand),
     Import(Box<import::ImportCommand>),
+    Stat(stat::StatCommand),
+    Top(top::TopCommand),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +57,8 @@ fn main() -> ExitCode {
         Command::Bson(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Import(command) => command.run(),
+        Command::Stat(command) => command.run(),
+        Command::Top(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");
