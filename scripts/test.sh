@@ -28,7 +28,7 @@ programs() {
     if [ "${ENGINES:-default}" = all ]; then features="--features rocksdb"; fi
     # Not in one call: the features of one program's packages would become the other's, and RocksDB's C++ be compiled again.
     cargo build --quiet --profile fast -p server $features
-    cargo build --quiet --profile fast -p tenon
+    cargo build --quiet --profile fast -p tenon $features
 }
 
 clients() {

@@ -45,4 +45,4 @@ pub use pin::PinnedLog;
 pub use read_ahead::ReadAhead;
 pub use reader::LogReader;
 pub use stats::LogStats;
-pub use verify::{SegmentReport, verify_segment};
+pub use verify::{SegmentInfo, SegmentPart, SegmentReport, segment_files, segment_info, verify_segment, walk_segment};

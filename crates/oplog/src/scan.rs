@@ -1,7 +1,7 @@
 //! Walks the frames of one segment file, and tells a torn tail from damage.
 //!
-//! Knows nothing of other segments. Bytes are not trusted: whatever they are, the walk ends, with frames whose checksums,
-//! order and groups are right, or with an error. What may follow the last good frame is decided by
+//! Knows nothing of other segments. Bytes are not trusted: whatever they are, the walk ends, with frames whose
+//! checksums, order and groups are right, or with an error. What may follow the last good frame is decided by
 //! [`Scanner::stale_frames`].
 
 use crate::disk::failure;
@@ -185,9 +185,9 @@ impl Scanner {
         }))
     }
 
-    /// Looks behind the end of the walk. A crash tears only the last group, so a frame there that was written when the place
-    /// where the walk ended had already been synced proves damage; others are left-overs of the torn group, and their
-    /// offsets are returned: their headers must be erased before anything is written.
+    /// Looks behind the end of the walk. A crash tears only the last group, so a frame there that was written when
+    /// the place where the walk ended had already been synced proves damage; others are left-overs of the torn group,
+    /// and their offsets are returned: their headers must be erased before anything is written.
     pub fn stale_frames(&mut self) -> Result<Vec<u64>> {
         let mut stale = Vec::new();
         let end = self.offset;
@@ -203,6 +203,28 @@ impl Scanner {
             offset += FRAME_ALIGN;
         }
         Ok(stale)
+    }
+
+    /// The first place from `offset` on where a whole frame with valid checksums stands, and the entry it begins with.
+    pub fn next_good_frame(&mut self, offset: u64) -> Result<Option<(u64, Seq)>> {
+        let segment = self.segment.header;
+        let mut offset = offset.next_multiple_of(FRAME_ALIGN).max(FRAMES_START);
+        while let Some(bytes) = self.bytes(offset, segment.frame_header_bytes())? {
+            if let Some(header) = FrameHeader::decode(bytes, &segment, offset) {
+                let payload_at = offset + segment.frame_header_bytes() as u64;
+                let payload = self.bytes(payload_at, header.stored_bytes as usize)?;
+                if payload.is_some_and(|payload| crc32c::crc32c(payload) == header.payload_crc) {
+                    return Ok(Some((offset, header.first)));
+                }
+            }
+            offset += FRAME_ALIGN;
+        }
+        Ok(None)
+    }
+
+    /// The same segment from another frame on.
+    pub fn restart(self, next: Seq, offset: u64) -> Self {
+        Self::starting(self.segment, next, offset)
     }
 
     /// `length` bytes at `offset`; `None` when the segment ends before.

@@ -15,6 +15,7 @@ pub mod data_directory;
 mod descriptors;
 pub mod engines;
 pub mod events;
+pub mod inspect;
 mod memory;
 pub mod net;
 pub mod repair;

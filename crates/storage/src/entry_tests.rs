@@ -24,7 +24,7 @@ fn entries(mut writer: EntryWriter) -> Vec<Vec<u8>> {
 }
 
 /// One entry with every kind of operation.
-fn sample() -> Vec<u8> {
+pub(crate) fn sample() -> Vec<u8> {
     let old = rawdoc! { "_id": 1, "a": "x", "pad": "0123456789" };
     let new = rawdoc! { "_id": 1, "a": "y", "pad": "0123456789" };
     let small = rawdoc! { "_id": 1, "a": "x" };

@@ -12,11 +12,13 @@ mod dump;
 mod export;
 mod import;
 mod live;
+mod log;
 mod output;
 mod show;
 mod stat;
 mod stress;
 mod top;
+mod verify;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -46,6 +48,8 @@ enum Command {
     Import(Box<import::ImportCommand>),
     Stat(stat::StatCommand),
     Top(top::TopCommand),
+    Verify(verify::VerifyCommand),
+    Log(log::LogCommand),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,8 @@ fn main() -> ExitCode {
         Command::Import(command) => command.run(),
         Command::Stat(command) => command.run(),
         Command::Top(command) => command.run(),
+        Command::Verify(command) => Ok(command.run()),
+        Command::Log(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");

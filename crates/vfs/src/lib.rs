@@ -6,12 +6,14 @@
 
 mod clock;
 mod file_system;
+mod overlay;
 mod random;
 mod real;
 mod simulated;
 
 pub use clock::{Clock, SimulatedClock, SystemClock};
 pub use file_system::{Access, DirectoryLock, File, FileSystem, Space, create_directory_durably};
+pub use overlay::OverlayFs;
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use real::RealFs;
 pub use simulated::{Fault, FaultKind, SimulatedFs};

@@ -59,7 +59,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "tenon",
         &[
-            "bench", "stress", "dump", "extjson", "report", "transfer", "vfs", "wire",
+            "bench", "stress", "dump", "extjson", "report", "transfer", "vfs", "wire", "engine", "oplog", "storage",
+            "server",
         ],
     ),
     (

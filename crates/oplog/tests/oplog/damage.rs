@@ -4,7 +4,7 @@
 use crate::support::{DIRECTORY, Model, env, options, segments};
 use codec::Codec;
 use engine::{ErrorKind, Seq};
-use oplog::{Damage, Log, LogError, LogOptions, verify_segment};
+use oplog::{Damage, Log, LogError, LogOptions, SegmentPart, segment_files, verify_segment, walk_segment};
 use std::path::Path;
 use vfs::{Access, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs};
 
@@ -376,4 +376,57 @@ fn foreign_files_in_the_directory_are_left_alone() {
         fs.list(Path::new(DIRECTORY)).unwrap().len(),
         5 + segments(&fs).len() - 3
     );
+}
+
+/// What a walk hands over of a segment: its entries, the offsets of damage, and its end.
+type Walked = (Vec<(u64, Vec<u8>)>, Vec<u64>, Seq);
+
+fn walked(fs: &SimulatedFs, path: &Path) -> Walked {
+    let (mut entries, mut damages) = (Vec::new(), Vec::new());
+    let end = walk_segment(fs, path, &mut |part| {
+        match part {
+            SegmentPart::Entry { seq, bytes, .. } => entries.push((seq.0, bytes.to_vec())),
+            SegmentPart::Damage { offset, .. } => damages.push(offset),
+        }
+        Ok::<_, LogError>(())
+    });
+    (entries, damages, end.unwrap())
+}
+
+#[test]
+fn a_walk_goes_on_behind_damage() {
+    for codec in [Codec::None, Codec::Snappy] {
+        let (fs, model) = written(codec, 60, 900);
+        let paths = segments(&fs);
+        assert_eq!(segment_files(&fs, Path::new(DIRECTORY)).unwrap(), paths);
+        let mut next = 1;
+        for path in &paths {
+            let (entries, damages, end) = walked(&fs, path);
+            assert!(damages.is_empty());
+            for (seq, bytes) in &entries {
+                assert_eq!((*seq, bytes), (next, &model.entries[next as usize - 1]));
+                next += 1;
+            }
+            assert_eq!(end, Seq(next));
+        }
+        assert_eq!(next, 61);
+        let (all, _, end) = walked(&fs, &paths[0]);
+        let report = verify_segment(&fs, &paths[0]).unwrap();
+        for place in (FRAMES_START..report.end_offset).step_by(7) {
+            let fs = fs.after_crash(0);
+            fs.flip_bit(&paths[0], place, 5).unwrap();
+            let (found, damages, found_end) = walked(&fs, &paths[0]);
+            // Each entry is there as it was, or it was hit and nothing stands in its place.
+            assert!(found.iter().all(|entry| all.contains(entry)), "{place}");
+            assert!(
+                found.len() + 1 >= all.len(),
+                "{place}: {} of {}",
+                found.len(),
+                all.len()
+            );
+            assert!(damages.iter().all(|&offset| offset <= place), "{place}: {damages:?}");
+            let lost_last = found_end < end;
+            assert!(found.len() == all.len() || !damages.is_empty() || lost_last, "{place}");
+        }
+    }
 }
