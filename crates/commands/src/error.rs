@@ -124,6 +124,8 @@ fn interrupted_code(interrupted: Interrupted) -> ErrorCode {
         Interrupted::Shutdown => ErrorCode::InterruptedAtShutdown,
         Interrupted::CursorKilled => ErrorCode::CursorKilled,
         Interrupted::TimeExpired => ErrorCode::MaxTimeMSExpired,
+        Interrupted::LockTimeout(_) => ErrorCode::LockTimeout,
+        Interrupted::RoleChanged => ErrorCode::InterruptedDueToReplStateChange,
     }
 }
 

@@ -14,8 +14,9 @@
 
 use crate::Operation;
 use crate::StorageError;
+use crate::cluster_time::EntryTime;
 use crate::effect::Effect;
-use crate::entry::{EntryTime, EntryWriter};
+use crate::entry::EntryWriter;
 use crate::limits::WAIT_SLICE;
 use crate::pipeline::{Applied, Order, Proposed};
 use crate::storage::Storage;
@@ -49,9 +50,11 @@ impl Storage {
     ) -> Result<Seq, StorageError> {
         let mut order = self.lock_order();
         self.check_running()?;
-        let effect = derive(self.place_of(entry));
+        let (place, time) = (self.place_of(entry), self.next_time(&order));
+        let mut effect = derive(place);
+        effect.finish(self, place, time);
         let before = self.log.last_seq();
-        let seq = self.append(&mut order, entry)?;
+        let seq = self.append(&mut order, entry, time)?;
         let due = self.checkpoint_due(order.log_bytes);
         let pipeline = &self.pipeline;
         if self.pending.is_used() {
@@ -101,11 +104,16 @@ impl Storage {
         }
     }
 
-    fn append(&self, order: &mut Order, entry: &mut EntryWriter) -> Result<Seq, StorageError> {
-        let (place, time) = (self.place_of(entry), self.next_time(order));
+    fn append(&self, order: &mut Order, entry: &mut EntryWriter, time: EntryTime) -> Result<Seq, StorageError> {
+        let place = self.place_of(entry);
         let first = self.log.last_seq().next();
+        let mut new_term = order.new_term.take();
+        let append = |pieces: &[&[u8]]| match new_term.take() {
+            None => self.log.append(pieces),
+            Some(term) => self.log.append_at(first, term, pieces).map(|()| first),
+        };
         let seq = entry
-            .hand_over(first, time, |pieces| self.log.append(pieces))
+            .hand_over(first, time, append)
             .map_err(|error| self.log_error(error))?;
         // Appends are made under `order` only; effects of definitions name the place.
         assert_eq!(seq, place, "the entry's place in the log");
@@ -120,9 +128,11 @@ impl Storage {
         order: &mut Order,
         applied: &mut Applied,
         entry: &mut EntryWriter,
-        effect: Effect,
+        mut effect: Effect,
     ) -> Result<Seq, StorageError> {
-        let seq = self.append(order, entry)?;
+        let (place, time) = (self.place_of(entry), self.next_time(order));
+        effect.finish(self, place, time);
+        let seq = self.append(order, entry, time)?;
         self.pipeline.queue.lock().push_back(Proposed { seq, effect });
         self.apply_committed(applied)?;
         Ok(seq)
@@ -168,6 +178,7 @@ impl Storage {
         }
         self.engine.publish(seq);
         self.pipeline.set_published(seq);
+        self.pipeline.set_applied_time(effect.time);
         let awaited = self.pending.is_used();
         if awaited {
             self.pending.remove(seq, effect.batch());

@@ -5,11 +5,13 @@
 //! keys, recovery knows that this was done. An effect owns what it holds: it outlives the unit.
 
 use crate::catalog::rows::{self, CATALOG, STATISTICS};
+use crate::cluster_time::ClusterTime;
 use crate::definition::Definition;
 use crate::error::duplicate_key;
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::owner;
 use crate::overlay::Overlay;
+use crate::sessions::{SessionEffect, SessionKey};
 use crate::{Collection, Index, RecordId, StorageError};
 use bytes::Bytes;
 use engine::{Batch, Seq, TableId};
@@ -61,6 +63,13 @@ pub(crate) struct Effect {
     pub(crate) definitions: Vec<(Definition, Seq)>,
     /// Names of tables that are no longer needed.
     pub(crate) forgotten_names: Vec<(TableId, Seq)>,
+    /// Of a unit that belongs to a session.
+    pub(crate) session: Option<Box<SessionEffect>>,
+    pub(crate) forgotten_sessions: Vec<SessionKey>,
+    /// There is a table of sessions from here on.
+    pub(crate) keeps_sessions: bool,
+    /// When its entry was made.
+    pub(crate) time: ClusterTime,
     /// All counts have been written down: what has changed since is told by the entries from behind this one on.
     pub(crate) counted_at: Option<Seq>,
 }

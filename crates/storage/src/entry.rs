@@ -4,8 +4,10 @@
 //! operations, that is applied as one. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes or
 //! a wrong count are errors that name the byte. It allocates nothing.
 
+use crate::cluster_time::{ClusterTime, EntryTime};
 use crate::diff;
 use crate::limits::ENTRY_BYTES_MAX;
+use crate::sessions::{Kept, SessionKey};
 use crate::{RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
@@ -46,38 +48,18 @@ pub(crate) const TAG_UPDATE: u8 = 12;
 pub(crate) const TAG_DELETE: u8 = 13;
 pub(crate) const TAG_STATEMENT: u8 = 14;
 pub(crate) const TAG_STATISTICS: u8 = 15;
+pub(crate) const TAG_NOTE: u8 = 16;
+pub(crate) const TAG_KEEP_SESSIONS: u8 = 17;
+pub(crate) const TAG_FORGET_SESSIONS: u8 = 18;
 const TAGS_OF_V1: std::ops::RangeInclusive<u8> = TAG_INSERT..=TAG_INITIALISE;
 
 /// A change carries the document as it was before.
 const FLAG_PRE_IMAGE: u8 = 1;
 
-/// A point of cluster time: seconds since the epoch in the upper half, an increment in the lower one. Rises strictly from
-/// entry to entry, whatever the clock does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClusterTime(pub u64);
-
-impl ClusterTime {
-    /// The next point, not before the clock's.
-    pub(crate) fn next(self, now_ms: i64) -> Self {
-        let seconds = u64::try_from(now_ms / 1000).unwrap_or(0).min(u64::from(u32::MAX));
-        Self((self.0 + 1).max(seconds << 32 | 1))
-    }
-}
-
-/// When an entry was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EntryTime {
-    /// Milliseconds since the Unix epoch.
-    pub(crate) wall_ms: i64,
-    pub(crate) cluster: ClusterTime,
-}
-
 /// The logical session a unit belongs to, and its number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntrySession {
-    pub(crate) id: [u8; 16],
-    /// Digest of the user's name.
-    pub(crate) user: [u8; 32],
+    pub(crate) key: SessionKey,
     pub(crate) txn_number: i64,
 }
 
@@ -142,6 +124,17 @@ pub(crate) enum EntryOp<'e> {
     /// The operations that follow belong to this statement of the session's transaction.
     Statement {
         id: i32,
+        kept: Kept,
+    },
+    /// Something that changes nothing: that a term begins, that time goes on.
+    Note {
+        document: &'e RawDocument,
+    },
+    /// Makes the table of sessions.
+    KeepSessions,
+    /// Sessions without a write since this wall time are forgotten.
+    ForgetSessions {
+        before_ms: i64,
     },
     /// The counts of collections as of this entry, and the first position whose table names are still needed. With
     /// `as_of` all counts that had changed by that entry have been written down.
@@ -299,20 +292,34 @@ impl EntryWriter {
     }
 
     /// The session of all operations, before the first one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "sessions fill it in"))]
     pub(crate) fn session(&mut self, session: &EntrySession) {
         assert!(self.current.buffer.is_empty(), "the session comes first");
         self.begin_header(FLAG_SESSION);
         let buffer = &mut self.current.buffer;
-        buffer.extend_from_slice(&session.id);
-        buffer.extend_from_slice(&session.user);
+        buffer.extend_from_slice(&session.key.id);
+        buffer.extend_from_slice(&session.key.user);
         buffer.extend_from_slice(&session.txn_number.to_le_bytes());
     }
 
     /// The statement of the operations that follow.
-    #[cfg_attr(not(test), expect(dead_code, reason = "sessions fill it in"))]
-    pub(crate) fn statement(&mut self, id: i32) {
-        self.begin(TAG_STATEMENT, 0).extend_from_slice(&id.to_le_bytes());
+    pub(crate) fn statement(&mut self, id: i32, kept: Kept) {
+        let buffer = self.begin(TAG_STATEMENT, 0);
+        buffer.extend_from_slice(&id.to_le_bytes());
+        buffer.push(kept as u8);
+    }
+
+    pub(crate) fn note(&mut self, document: &RawDocument) {
+        let bytes = document.as_bytes();
+        self.begin(TAG_NOTE, bytes.len()).extend_from_slice(bytes);
+    }
+
+    pub(crate) fn keep_sessions(&mut self) {
+        self.begin(TAG_KEEP_SESSIONS, 0);
+    }
+
+    pub(crate) fn forget_sessions(&mut self, before_ms: i64) {
+        self.begin(TAG_FORGET_SESSIONS, 0)
+            .extend_from_slice(&before_ms.to_le_bytes());
     }
 
     pub(crate) fn insert(&mut self, table: TableId, id: RecordId, document: Bytes) {
@@ -551,8 +558,10 @@ impl<'e> EntryReader<'e> {
         }
         if flags & FLAG_SESSION != 0 {
             self.header.session = Some(EntrySession {
-                id: *self.take_array("session")?,
-                user: *self.take_array("user")?,
+                key: SessionKey {
+                    id: *self.take_array("session")?,
+                    user: *self.take_array("user")?,
+                },
                 txn_number: i64::from_le_bytes(*self.take_array("transaction number")?),
             });
         }
@@ -639,8 +648,21 @@ impl<'e> EntryReader<'e> {
                 }
             }
             TAG_INITIALISE => EntryOp::Initialise,
-            TAG_STATEMENT => EntryOp::Statement {
-                id: i32::from_le_bytes(*self.take_array("statement")?),
+            TAG_STATEMENT => {
+                let (id, at) = (i32::from_le_bytes(*self.take_array("statement")?), self.offset);
+                let [kept] = *self.take_array("kept")?;
+                EntryOp::Statement {
+                    id,
+                    kept: Kept::from_byte(kept)
+                        .ok_or_else(|| self.damaged_at(at, format!("{kept} is kept, 0 to 3 expected")))?,
+                }
+            }
+            TAG_NOTE => EntryOp::Note {
+                document: self.take_document()?,
+            },
+            TAG_KEEP_SESSIONS => EntryOp::KeepSessions,
+            TAG_FORGET_SESSIONS => EntryOp::ForgetSessions {
+                before_ms: i64::from_le_bytes(*self.take_array("wall time")?),
             },
             TAG_STATISTICS => {
                 let as_of = Seq(u64::from_le_bytes(*self.take_array("position")?));

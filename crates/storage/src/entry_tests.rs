@@ -31,11 +31,13 @@ pub(crate) fn sample() -> Vec<u8> {
     let stored = |document: &RawDocument| Bytes::copy_from_slice(document.as_bytes());
     let mut entry = EntryWriter::default();
     entry.session(&EntrySession {
-        id: *b"session-session-",
-        user: [0xAB; 32],
+        key: SessionKey {
+            id: *b"session-session-",
+            user: [0xAB; 32],
+        },
         txn_number: 9,
     });
-    entry.statement(3);
+    entry.statement(3, Kept::Before);
     entry.insert(TableId(16), RecordId(1), stored(&small));
     let old_bytes = old.as_bytes().len();
     let mut difference = Vec::new();
@@ -53,6 +55,9 @@ pub(crate) fn sample() -> Vec<u8> {
     entry.put_view(&small);
     entry.drop_view("db.view");
     entry.initialise();
+    entry.note(&small);
+    entry.keep_sessions();
+    entry.forget_sessions(7);
     entry.statistics(Some(Seq(6)), Seq(5), &[(TableId(16), 2, 60), (TableId(20), -1, -2)]);
     let [entry] = &entries(entry)[..] else {
         panic!("one entry")
@@ -74,8 +79,10 @@ fn operations_come_back_in_order() {
     let bytes = sample();
     let header = *EntryReader::new(Seq(7), &bytes).unwrap().header();
     let session = EntrySession {
-        id: *b"session-session-",
-        user: [0xAB; 32],
+        key: SessionKey {
+            id: *b"session-session-",
+            user: [0xAB; 32],
+        },
         txn_number: 9,
     };
     let expected = EntryHeader {
@@ -94,7 +101,10 @@ fn operations_come_back_in_order() {
     assert_eq!(
         ops[..6],
         [
-            EntryOp::Statement { id: 3 },
+            EntryOp::Statement {
+                id: 3,
+                kept: Kept::Before
+            },
             EntryOp::Insert {
                 table,
                 id: RecordId(1),
@@ -144,20 +154,28 @@ fn operations_come_back_in_order() {
     );
     assert_eq!(ops[11], EntryOp::DropView { namespace: "db.view" });
     assert_eq!(ops[12], EntryOp::Initialise);
+    assert_eq!(
+        ops[13..16],
+        [
+            EntryOp::Note { document: &small },
+            EntryOp::KeepSessions,
+            EntryOp::ForgetSessions { before_ms: 7 }
+        ]
+    );
     let EntryOp::Statistics {
         as_of,
         names_from,
         counts,
-    } = ops[13]
+    } = ops[16]
     else {
-        panic!("{:?}", ops[13])
+        panic!("{:?}", ops[16])
     };
     assert_eq!((as_of, names_from), (Some(Seq(6)), Seq(5)));
     assert_eq!(
         counts.iter().collect::<Vec<_>>(),
         [(TableId(16), 2, 60), (TableId(20), -1, -2)]
     );
-    assert_eq!(ops.len(), 14);
+    assert_eq!(ops.len(), 17);
 }
 
 /// The layout as it is on disk. A change here is a change of format: new version, new description.
@@ -167,11 +185,11 @@ fn layout_snapshot() {
     let document = "17000000 10 5f696400 01000000 02 6100 02000000 7800 00";
     let key = "0e000000 10 5f696400 01000000 00";
     let expected = [
-        "02 04 0000 0e000000 0605040302010000 0700000000f15365",
+        "02 04 0000 11000000 0605040302010000 0700000000f15365",
         "73657373696f6e2d73657373696f6e2d",
         &"ab".repeat(32),
         "0900000000000000",
-        "0e 03000000",
+        "0e 03000000 02",
         "01 10000000 0100000000000000",
         document,
         "0b 10000000 0200000000000000 ecffffff 00",
@@ -194,6 +212,10 @@ fn layout_snapshot() {
         document,
         "09 0700 64622e76696577",
         "0a",
+        "10",
+        document,
+        "11",
+        "12 0700000000000000",
         "0f 0600000000000000 0500000000000000 02000000",
         "10000000 0200000000000000 3c00000000000000",
         "14000000 ffffffffffffffff feffffffffffffff",

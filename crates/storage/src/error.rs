@@ -96,6 +96,11 @@ pub enum StorageError {
     /// Somebody has changed, or is changing, what a transaction wants to change on its older snapshot (112).
     #[error("Write conflict: please retry the operation or the multi-document transaction.")]
     WriteConflict,
+    /// A collection's definition is newer than a transaction's snapshot (246).
+    #[error(
+        "Unable to read from a snapshot due to pending collection catalog changes; please retry the operation. {0}"
+    )]
+    SnapshotUnavailable(Namespace),
     /// A transaction may not do this (263).
     #[error("{0}")]
     NotInTransaction(String),

@@ -4,14 +4,16 @@
 //! Applying never fails on data: an entry that does not fit the state it was made for is damage.
 
 use crate::catalog::rows::{self, CATALOG, CollectionRow, Meta, STATISTICS};
+use crate::cluster_time::ClusterTime;
 use crate::definition::Definition;
 use crate::diff;
 use crate::effect::{CollectionEffect, Effect, Evaluation};
-use crate::entry::{ClusterTime, EntryHeader, EntryOp, EntryReader, NewVersion};
+use crate::entry::{EntryHeader, EntryOp, EntryReader, NewVersion};
 use crate::index_keys::{IndexWrites, Versions};
 use crate::limits::FORGOTTEN_NAMES_MAX;
 use crate::overlay::Overlay;
 use crate::pipeline::Applied;
+use crate::sessions::SessionEffect;
 use crate::storage::Storage;
 use crate::{Collection, Namespace, RecordId, StorageError};
 use bson::RawDocument;
@@ -60,6 +62,12 @@ impl Effect {
         self.overlay.batch.put(CATALOG, rows::META_KEY, rows::meta_row(meta));
     }
 
+    /// Makes the table of sessions.
+    pub(crate) fn keep_sessions(&mut self) {
+        rows::create_sessions(&mut self.overlay.batch);
+        self.keeps_sessions = true;
+    }
+
     /// Writes counts down as those of the entry at `seq`, and, if all others have been, the entry from which on they
     /// were.
     pub(crate) fn statistics(
@@ -99,6 +107,15 @@ impl Effect {
         if !self.forgotten_names.is_empty() {
             storage.catalog.forget_names(&self.forgotten_names);
         }
+        if self.keeps_sessions {
+            storage.sessions.set_kept();
+        }
+        if let Some(session) = self.session {
+            storage.sessions.install(*session);
+        }
+        if !self.forgotten_sessions.is_empty() {
+            storage.sessions.forget(&self.forgotten_sessions);
+        }
         applied.counted_at = self.counted_at.unwrap_or(applied.counted_at);
     }
 
@@ -114,6 +131,9 @@ impl Effect {
     ) -> Result<(), StorageError> {
         let mut reader = EntryReader::new(seq, bytes)?;
         let header = *reader.header();
+        if let Some(session) = header.session {
+            self.session = Some(Box::new(SessionEffect::new(session)));
+        }
         let mut writes = IndexWrites::take();
         loop {
             let at = reader.offset();
@@ -206,7 +226,21 @@ impl Effect {
                 self.initialise(u32::from(header.version), meta);
                 return Ok(());
             }
-            EntryOp::Statement { .. } => return Ok(()),
+            EntryOp::Statement { id, kept } => {
+                let session = self.session.as_mut();
+                let session = session.ok_or_else(|| misfit("a statement of no session".to_owned()))?;
+                session.begin_statement(id, kept);
+                return Ok(());
+            }
+            EntryOp::Note { .. } => return Ok(()),
+            EntryOp::KeepSessions => {
+                self.keep_sessions();
+                return Ok(());
+            }
+            EntryOp::ForgetSessions { before_ms } => {
+                self.forget_sessions(&storage.sessions, before_ms);
+                return Ok(());
+            }
             EntryOp::Statistics {
                 as_of,
                 names_from,
@@ -267,6 +301,9 @@ impl Effect {
             difference,
         };
         self.evaluate(replay, collection, id, versions, writes)?;
+        if let Some(session) = &mut self.session {
+            session.note(versions.old, new.as_deref());
+        }
         self.change(collection, id, old.map(Bytes::len), new, writes);
         Ok(())
     }

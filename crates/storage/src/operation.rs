@@ -28,6 +28,12 @@ pub enum Interrupted {
     /// `maxTimeMS` has passed (50).
     #[error("operation exceeded time limit")]
     TimeExpired,
+    /// A transaction's operation waits only briefly for a collection (24).
+    #[error("Unable to acquire the collection's lock within {0} ms")]
+    LockTimeout(u32),
+    /// The server is no longer the primary (11602).
+    #[error("operation was interrupted because the server's role changed")]
+    RoleChanged,
 }
 
 /// Tells an operation to end. Shared between the operation and those who may kill it.
@@ -42,6 +48,8 @@ impl KillFlag {
             Interrupted::Shutdown => 2,
             Interrupted::CursorKilled => 3,
             Interrupted::TimeExpired => 4,
+            Interrupted::RoleChanged => 5,
+            Interrupted::LockTimeout(_) => unreachable!("nobody else times a lock out"),
         };
         let _ = self.0.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -53,6 +61,7 @@ impl KillFlag {
             1 => Some(Interrupted::Killed),
             2 => Some(Interrupted::Shutdown),
             3 => Some(Interrupted::CursorKilled),
+            5 => Some(Interrupted::RoleChanged),
             _ => Some(Interrupted::TimeExpired),
         }
     }
@@ -226,6 +235,52 @@ impl Operation {
     /// The figures it has collected.
     pub fn counters(&self) -> &OperationCounters {
         &self.counters
+    }
+}
+
+/// Waits for a collection's lock on behalf of an operation, up to a time.
+pub(crate) struct BriefWaiter<'a> {
+    op: &'a Operation,
+    patience: Duration,
+    until: Duration,
+}
+
+impl<'a> BriefWaiter<'a> {
+    pub(crate) fn new(op: &'a Operation, patience: Duration) -> Self {
+        let until = op.clock.monotonic() + patience;
+        Self { op, patience, until }
+    }
+}
+
+impl Waiter for BriefWaiter<'_> {
+    type Interrupted = Interrupted;
+
+    fn check(&self) -> Result<(), Interrupted> {
+        self.op.check_now()?;
+        match self.now() >= self.until {
+            true => Err(Interrupted::LockTimeout(self.patience.as_millis() as u32)),
+            false => Ok(()),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.op.clock.monotonic()
+    }
+
+    fn locks_held(&self) -> &Arc<AtomicU32> {
+        &self.op.locks_held
+    }
+
+    fn begins_to_wait(&self, mode: LockMode) {
+        self.op.begins_to_wait(mode);
+    }
+
+    fn ends_to_wait(&self) {
+        self.op.ends_to_wait();
+    }
+
+    fn waited_for_document(&self, time: Duration) {
+        self.op.waited_for_document(time);
     }
 }
 

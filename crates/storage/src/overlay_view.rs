@@ -3,7 +3,9 @@
 //! The cursor merges two ordered sources: where both have a key, the change rules; a removal hides the row.
 
 use bytes::Bytes;
-use engine::{Batch, Cursor, Direction, Estimate, FillLimits, KeyRange, Op, Result, Rows, Seq, Snapshot, TableId};
+use engine::{
+    Batch, Cursor, Direction, EngineError, Estimate, FillLimits, KeyRange, Op, Result, Rows, Seq, Snapshot, TableId,
+};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -70,30 +72,40 @@ impl Snapshot for OverlaySnapshot {
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>> {
         match self.rows.get(&table).and_then(|rows| rows.get(key)) {
             Some(value) => Ok(value.clone()),
-            None => self.base.get(table, key),
+            None => known(self.base.get(table, key)).map(Option::flatten),
         }
     }
 
     fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        let base = self.base.clone().cursor(table, range.clone(), direction)?;
-        let Some(changed) = self.rows.get(&table) else {
-            return Ok(base);
-        };
-        Ok(Box::new(MergedCursor {
-            base,
-            rows: Rows::new(),
-            at: 0,
-            is_base_over: false,
-            changed: changed.clone(),
-            left: range.clone(),
-            range,
-            direction,
-        }))
+        let base = known(self.base.clone().cursor(table, range.clone(), direction))?;
+        let changed = self.rows.get(&table);
+        match (base, changed) {
+            (Some(base), None) => Ok(base),
+            (base, changed) => Ok(Box::new(MergedCursor {
+                is_base_over: base.is_none(),
+                base,
+                rows: Rows::new(),
+                at: 0,
+                changed: changed.cloned().unwrap_or_default(),
+                left: range.clone(),
+                range,
+                direction,
+            })),
+        }
     }
 
     /// That of the state below: own changes are few beside it.
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate> {
-        self.base.estimate(table, range, splits)
+        Ok(known(self.base.estimate(table, range, splits))?.unwrap_or_default())
+    }
+}
+
+/// A table that came after the snapshot has no rows in it.
+fn known<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(EngineError::NoSuchTable(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -104,7 +116,7 @@ const BASE_LIMITS: FillLimits = FillLimits {
 };
 
 struct MergedCursor {
-    base: Box<dyn Cursor>,
+    base: Option<Box<dyn Cursor>>,
     /// Rows of `base`, of which those before `at` have been given.
     rows: Rows,
     at: usize,
@@ -148,7 +160,10 @@ impl MergedCursor {
 
     fn load(&mut self) -> Result<()> {
         if self.at == self.rows.len() && !self.is_base_over {
-            self.is_base_over = !self.base.fill(&mut self.rows, BASE_LIMITS)?;
+            self.is_base_over = match &mut self.base {
+                Some(base) => !base.fill(&mut self.rows, BASE_LIMITS)?,
+                None => true,
+            };
             self.at = 0;
         }
         Ok(())
@@ -171,9 +186,11 @@ impl MergedCursor {
 
 impl Cursor for MergedCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.base.seek(key)?;
+        if let Some(base) = &mut self.base {
+            base.seek(key)?;
+        }
         self.rows.clear();
-        (self.at, self.is_base_over) = (0, false);
+        (self.at, self.is_base_over) = (0, self.base.is_none());
         let key = key.to_vec();
         let KeyRange { start, end } = self.range.clone();
         self.left = match self.direction {

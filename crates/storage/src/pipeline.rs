@@ -2,8 +2,8 @@
 
 use crate::Collection;
 use crate::catalog::collection::CollectionShared;
+use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
-use crate::entry::ClusterTime;
 use engine::{Seq, TableId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -17,6 +17,8 @@ pub(crate) struct Order {
     pub(crate) log_bytes: u64,
     /// Of the last entry.
     pub(crate) cluster_time: ClusterTime,
+    /// The term that the next entry begins.
+    pub(crate) new_term: Option<u64>,
     /// The last entry that writes counts down.
     pub(crate) counts_proposed: Seq,
 }
@@ -65,6 +67,8 @@ pub(crate) struct Pipeline {
     pub(crate) committed: AtomicU64,
     /// The last one applied and published.
     published: AtomicU64,
+    /// Cluster time of that.
+    applied_time: AtomicU64,
     pub(crate) waiters: AtomicU32,
     pub(crate) waiting: Mutex<()>,
     pub(crate) advanced: Condvar,
@@ -78,6 +82,7 @@ impl Pipeline {
             queue: Mutex::default(),
             committed: AtomicU64::new(u64::MAX),
             published: AtomicU64::new(0),
+            applied_time: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             waiting: Mutex::default(),
             advanced: Condvar::new(),
@@ -91,6 +96,15 @@ impl Pipeline {
     /// Entries up to `seq` are applied and published. By who applies, and by recovery.
     pub(crate) fn set_published(&self, seq: Seq) {
         self.published.store(seq.0, Ordering::Release);
+    }
+
+    pub(crate) fn applied_time(&self) -> ClusterTime {
+        ClusterTime(self.applied_time.load(Ordering::Acquire))
+    }
+
+    /// By who applies; recovery knows it of the counts' entry at least.
+    pub(crate) fn set_applied_time(&self, time: ClusterTime) {
+        self.applied_time.fetch_max(time.0, Ordering::AcqRel);
     }
 
     /// From here on entries stay when [`crate::Storage::commit_to`] says so. When nobody uses the storage yet.

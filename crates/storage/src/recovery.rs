@@ -8,9 +8,10 @@
 //! the counts. So reading begins behind that entry, and applying behind the mark. Without a log what came between is
 //! unknown: the counts are then those written down, until `validate` mends them.
 
-use crate::catalog::rows::{self, AS_OF_KEY, CATALOG, CollectionRow, FORMAT_VERSION, Meta, STATISTICS};
+use crate::catalog::rows::{self, AS_OF_KEY, CATALOG, CollectionRow, FORMAT_VERSION, Meta, SESSIONS, STATISTICS};
+use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
-use crate::entry::{ClusterTime, EntryOp, EntryReader, EntryWriter};
+use crate::entry::{EntryOp, EntryReader, EntryWriter};
 use crate::fold::Replay;
 use crate::storage::Storage;
 use crate::{Collection, RecoveryProgress, StorageError};
@@ -92,6 +93,7 @@ impl Storage {
         };
         self.pipeline.applying.lock().counted_at = found.counted.0;
         self.pipeline.order.lock().saw_time(found.counted.1);
+        self.pipeline.set_applied_time(found.counted.1);
         let last = self.log.last_seq();
         if last > durable {
             self.report_progress(RecoveryProgress::Started { durable, last });
@@ -170,9 +172,11 @@ impl Storage {
         }
         // What it pins could not be pruned by the engine while applying.
         drop(replay);
-        for entry in unit {
-            let time = EntryReader::new(seq, entry)?.header().time.cluster;
-            self.pipeline.order.lock().saw_time(time);
+        if let Some(last) = unit.last() {
+            // All entries of a chain have one time.
+            let time = EntryReader::new(seq, last)?.header().time;
+            self.pipeline.order.lock().saw_time(time.cluster);
+            effect.finish(self, seq, time);
         }
         self.enter(&mut self.pipeline.applying.lock(), seq, effect)
     }
@@ -250,6 +254,10 @@ impl Storage {
                     _ => return Err(rows::corrupt(key, "unknown kind of row".to_owned())),
                 }
             }
+        }
+        if self.engine.tables()?.iter().any(|(table, _)| *table == SESSIONS) {
+            self.sessions.load(&snapshot)?;
+            self.sessions.set_kept();
         }
         let counted = match snapshot.get(STATISTICS, AS_OF_KEY)? {
             Some(row) => rows::read_as_of_row(&row)?,

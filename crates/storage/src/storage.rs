@@ -8,6 +8,7 @@ use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
+use crate::sessions::Sessions;
 use crate::stats::Figures;
 use crate::{
     Catalog, Collection, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError,
@@ -15,7 +16,7 @@ use crate::{
 };
 use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq, TableId};
-use locks::{Held, LockCounts, LockTable};
+use locks::{Held, LockCounts, LockTable, Waiter};
 use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
 use std::ops::Deref;
@@ -139,6 +140,7 @@ pub struct Storage {
     pub(crate) lock_counts: LockCounts,
     pub(crate) pipeline: Pipeline,
     pub(crate) pending: Pending,
+    pub(crate) sessions: Sessions,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
     pub(crate) unblocked: Condvar,
@@ -185,6 +187,7 @@ impl Storage {
             lock_counts: LockCounts::default(),
             pipeline: Pipeline::new(),
             pending: Pending::new(!options.decides_alone),
+            sessions: Sessions::default(),
             barriers: AtomicU32::new(0),
             unblocked: Condvar::new(),
             sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),
@@ -242,6 +245,17 @@ impl Storage {
         ns: &Namespace,
         mode: LockMode,
     ) -> Result<Option<CollectionGuard>, StorageError> {
+        self.collection_for(op, op, ns, mode)
+    }
+
+    /// As [`Storage::collection`], while `waiter` lets it wait.
+    pub(crate) fn collection_for<W: Waiter<Interrupted = Interrupted>>(
+        &self,
+        op: &Operation,
+        waiter: &W,
+        ns: &Namespace,
+        mode: LockMode,
+    ) -> Result<Option<CollectionGuard>, StorageError> {
         let mode = match mode {
             LockMode::IntentShared if self.whole_collection_locks => LockMode::Shared,
             LockMode::IntentExclusive if self.whole_collection_locks => LockMode::Exclusive,
@@ -253,7 +267,7 @@ impl Storage {
                 Some(Entry::View(_)) => return Err(StorageError::IsView(ns.clone())),
                 Some(Entry::Collection(collection)) => collection,
             };
-            let held = self.lock_shared(op, &collection.shared, mode)?;
+            let held = self.lock_for(op, waiter, &collection.shared, mode)?;
             if !collection.is_outdated() {
                 return Ok(Some(CollectionGuard(Arc::new(Guarded { collection, held }))));
             }
@@ -277,7 +291,17 @@ impl Storage {
         shared: &CollectionShared,
         mode: LockMode,
     ) -> Result<Held, StorageError> {
-        let (held, waited) = Held::take(&shared.lock, op, mode)?;
+        self.lock_for(op, op, shared, mode)
+    }
+
+    fn lock_for<W: Waiter<Interrupted = Interrupted>>(
+        &self,
+        op: &Operation,
+        waiter: &W,
+        shared: &CollectionShared,
+        mode: LockMode,
+    ) -> Result<Held, StorageError> {
+        let (held, waited) = Held::take(&shared.lock, waiter, mode)?;
         self.lock_counts.acquired(op.id, mode, waited);
         let counters = op.counters().lock(mode);
         counters.acquired.add(1);

@@ -9,14 +9,16 @@
 //! those of its collections included, meanwhile. Dropping it takes everything back.
 
 use crate::effect::EffectSavepoint;
-use crate::entry::EntrySavepoint;
+use crate::entry::{EntrySavepoint, EntrySession};
+use crate::operation::BriefWaiter;
 use crate::overlay_view::{ChangedRows, OverlaySnapshot};
 use crate::storage::Storage;
 use crate::write::{Changes, Extent, Holding};
-use crate::{Operation, ReadView, StorageError, WriteUnit};
-use engine::Seq;
+use crate::{CollectionGuard, LockMode, Namespace, Operation, ReadView, SessionKey, StorageError, WriteUnit};
+use engine::{EngineError, Seq, TableId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// See the module.
 pub struct Transaction {
@@ -26,6 +28,8 @@ pub struct Transaction {
     parts: Parts,
     /// Its changes so far in the order of keys.
     rows: ChangedRows,
+    /// Collections that it has used: their definitions stay as they are until it ends.
+    collections: Vec<CollectionGuard>,
 }
 
 /// A statement that works in several units, as one of many documents does. What its units commit is the transaction's
@@ -95,6 +99,7 @@ impl Storage {
             opened,
             parts: Parts::default(),
             rows: ChangedRows::default(),
+            collections: Vec::new(),
         };
         transaction.parts.holding.owner = self.owners.fetch_add(1, Ordering::Relaxed);
         transaction.parts.holding.snapshot = Some(self.engine.snapshot()?);
@@ -103,6 +108,54 @@ impl Storage {
 }
 
 impl Transaction {
+    /// Its changes belong to a session's transaction number: call it first.
+    pub fn in_session(&mut self, key: SessionKey, txn_number: i64) {
+        self.parts.changes.in_session(EntrySession { key, txn_number });
+    }
+
+    /// Access to a collection, as [`Storage::collection`] gives it, until the transaction ends. Waits for `patience` at most
+    /// ([`crate::Interrupted::LockTimeout`]): whoever waits for an exclusive lock may wait for this transaction.
+    /// [`StorageError::SnapshotUnavailable`] when its indexes are newer than the transaction's snapshot.
+    pub fn collection(
+        &mut self,
+        op: &Operation,
+        ns: &Namespace,
+        mode: LockMode,
+        patience: Duration,
+    ) -> Result<Option<CollectionGuard>, StorageError> {
+        let suits = |guard: &&CollectionGuard| {
+            guard.namespace() == ns && (guard.mode() == mode || guard.mode() != LockMode::IntentShared)
+        };
+        if let Some(guard) = self.collections.iter().find(suits) {
+            return Ok(Some(guard.clone()));
+        }
+        let lent = self.collections.len() as u32;
+        op.locks_held.fetch_add(lent, Ordering::Relaxed);
+        let waiter = BriefWaiter::new(op, patience);
+        let found = self.storage.collection_for(op, &waiter, ns, mode);
+        op.locks_held.fetch_sub(lent, Ordering::Relaxed);
+        let Some(guard) = found? else { return Ok(None) };
+        if self.sees(guard.table())? {
+            for index in guard.indexes() {
+                if !self.sees(index.table())? {
+                    return Err(StorageError::SnapshotUnavailable(ns.clone()));
+                }
+            }
+        }
+        self.collections.push(guard.clone());
+        Ok(Some(guard))
+    }
+
+    /// Whether its snapshot has a table.
+    fn sees(&self, table: TableId) -> Result<bool, StorageError> {
+        let snapshot = self.parts.holding.snapshot.as_ref().expect("it has one until it ends");
+        match snapshot.get(table, b"") {
+            Ok(_) => Ok(true),
+            Err(EngineError::NoSuchTable(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// A statement of several units.
     pub fn statement(&mut self) -> Statement<'_> {
         Statement {
@@ -131,10 +184,7 @@ impl Transaction {
         let snapshot = self.parts.holding.snapshot.clone();
         let snapshot = snapshot.expect("it has one until it ends");
         let rows = self.rows.of(&self.parts.changes.effect.overlay.batch);
-        match rows.is_empty() {
-            true => ReadView::new(snapshot),
-            false => ReadView::new(Arc::new(OverlaySnapshot::new(snapshot, rows))),
-        }
+        ReadView::new(Arc::new(OverlaySnapshot::new(snapshot, rows)))
     }
 
     /// Whether it has changed nothing.

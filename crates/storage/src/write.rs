@@ -10,17 +10,18 @@
 
 use crate::diff;
 use crate::effect::{CollectionEffect, Effect, Evaluation};
-use crate::entry::EntryWriter;
+use crate::entry::{EntrySession, EntryWriter};
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::IndexRow;
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::overlay::Overlay;
+use crate::sessions::{Kept, SessionEffect};
 use crate::storage::Storage;
 use crate::transaction::{Home, Parts};
 use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
+use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
 use keys::MultikeyPaths;
 use locks::{Changed, LockKey, Taken, key_hash};
 use std::collections::VecDeque;
@@ -41,6 +42,8 @@ pub(crate) struct Changes {
     pub(crate) effect: Effect,
     pub(crate) entry: EntryWriter,
     pub(crate) touched: Vec<Touched>,
+    /// The session's statement of the changes that follow, until the entry has it.
+    statement: Option<(i32, Kept)>,
     multikey: Vec<(Arc<Index>, MultikeyPaths)>,
 }
 
@@ -96,6 +99,29 @@ pub(crate) struct Touched {
     guard: CollectionGuard,
     /// Capped: records this unit inserted and has not evicted again.
     pub(crate) inserted: VecDeque<RecordId>,
+}
+
+impl Changes {
+    /// All changes belong to a session's transaction number.
+    pub(crate) fn in_session(&mut self, session: EntrySession) {
+        self.entry.session(&session);
+        self.effect.session = Some(Box::new(SessionEffect::new(session)));
+    }
+
+    /// The changes that follow are those of this statement of the session.
+    pub(crate) fn begin_statement(&mut self, statement: i32, kept: Kept) {
+        let session = self.effect.session.as_mut().expect("the unit is a session's");
+        session.begin_statement(statement, kept);
+        self.statement = Some((statement, kept));
+    }
+
+    /// Where the next change is logged, under its statement.
+    fn entry(&mut self) -> &mut EntryWriter {
+        if let Some((statement, kept)) = self.statement.take() {
+            self.entry.statement(statement, kept);
+        }
+        &mut self.entry
+    }
 }
 
 impl<'a> WriteUnit<'a> {
@@ -169,7 +195,7 @@ impl<'a> WriteUnit<'a> {
                 self.changes.touched[place].inserted.push_back(id);
             }
             let stored = Bytes::copy_from_slice(document.as_bytes());
-            self.changes.entry.insert(c.table(), id, stored.clone());
+            self.changes.entry().insert(c.table(), id, stored.clone());
             self.change(c, id, None, Some(stored), &mut writes);
             Ok(())
         });
@@ -217,7 +243,7 @@ impl<'a> WriteUnit<'a> {
                 let stored = Bytes::copy_from_slice(new.as_bytes());
                 let old_bytes = old.as_bytes().len();
                 self.changes
-                    .entry
+                    .entry()
                     .update(c.table(), id, old_bytes, &stored, versions.difference, None);
                 self.change(c, id, Some(old), Some(stored), &mut writes);
             }
@@ -255,7 +281,7 @@ impl<'a> WriteUnit<'a> {
         old: &RawDocument,
         writes: &mut IndexWrites,
     ) {
-        self.changes.entry.delete(c.table(), id, old, None);
+        self.changes.entry().delete(c.table(), id, old, None);
         self.change(c, id, Some(old), None, writes);
     }
 
@@ -422,6 +448,9 @@ impl<'a> WriteUnit<'a> {
         writes: &mut IndexWrites,
     ) {
         let old_bytes = old.map(|old| old.as_bytes().len());
+        if let Some(session) = &mut self.changes.effect.session {
+            session.note(old, new.as_deref());
+        }
         let (put, deleted) = self.changes.effect.change(c.definition(), id, old_bytes, new, writes);
         self.note_index_rows(c, (put, deleted), writes);
     }
@@ -612,7 +641,11 @@ impl Evaluation for Evaluator<'_> {
             // What was pending a moment ago has been published: only a snapshot taken from here on is sure to have it.
             self.refresh_snapshot()?;
         }
-        Ok(self.snapshot().get(table, key)?)
+        match self.snapshot().get(table, key) {
+            // Of a collection that came after a transaction's snapshot.
+            Err(EngineError::NoSuchTable(_)) if self.isolated_at.is_some() => Ok(None),
+            found => Ok(found?),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::catalog::collection::{CollectionShared, capped_limits};
 use crate::catalog::index::IndexShared;
-use crate::entry::ClusterTime;
+use crate::cluster_time::ClusterTime;
 use crate::limits::FIRST_USER_TABLE;
 use crate::{Collection, Index, IndexSpec, Namespace, PredicateCompiler, StorageError, View};
 use bson::raw::cstr;
@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub(crate) const CATALOG: TableId = TableId(1);
 /// The table of counts.
 pub(crate) const STATISTICS: TableId = TableId(2);
+/// The table of what is known of sessions; there once something was written in one.
+pub(crate) const SESSIONS: TableId = TableId(3);
 /// Format of the catalog, the log entries and the index rows together.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
@@ -134,12 +136,20 @@ pub(crate) fn read_as_of_row(row: &[u8]) -> Result<(Seq, ClusterTime), StorageEr
 /// The tables of the storage layer itself; those that exist stay.
 pub(crate) fn create_tables(batch: &mut Batch) {
     for (table, name) in [(CATALOG, "catalog"), (STATISTICS, "statistics")] {
-        let spec = TableSpec {
-            kind: TableKind::Small,
-            name: name.to_owned(),
-            compressor: None,
-        };
-        batch.create_table(table, spec);
+        batch.create_table(table, own_table(TableKind::Small, name));
+    }
+}
+
+/// The table of sessions.
+pub(crate) fn create_sessions(batch: &mut Batch) {
+    batch.create_table(SESSIONS, own_table(TableKind::Index, "sessions"));
+}
+
+fn own_table(kind: TableKind, name: &str) -> TableSpec {
+    TableSpec {
+        kind,
+        name: name.to_owned(),
+        compressor: None,
     }
 }
 

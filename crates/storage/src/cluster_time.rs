@@ -1,0 +1,22 @@
+//! When entries were made: by the clock, and in an order that no clock disturbs.
+
+/// A point of cluster time: seconds since the epoch in the upper half, an increment in the lower one. Rises strictly from
+/// entry to entry, whatever the clock does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterTime(pub u64);
+
+impl ClusterTime {
+    /// The next point, not before the clock's.
+    pub(crate) fn next(self, now_ms: i64) -> Self {
+        let seconds = u64::try_from(now_ms / 1000).unwrap_or(0).min(u64::from(u32::MAX));
+        Self((self.0 + 1).max(seconds << 32 | 1))
+    }
+}
+
+/// When an entry was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EntryTime {
+    /// Milliseconds since the Unix epoch.
+    pub(crate) wall_ms: i64,
+    pub(crate) cluster: ClusterTime,
+}

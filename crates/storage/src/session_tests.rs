@@ -1,0 +1,253 @@
+use super::*;
+use crate::testing::*;
+use crate::{Operation, RecordId, Seq};
+use bson::{RawDocument, rawdoc};
+use std::collections::BTreeMap;
+use vfs::SeededRandom;
+
+fn key(number: u8) -> SessionKey {
+    SessionKey {
+        id: [number; 16],
+        user: [0xE3; 32],
+    }
+}
+
+/// A storage with a collection, whose sessions are kept.
+fn storage(machine: &Machine) -> Arc<Storage> {
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.keep_sessions().unwrap();
+    if storage.catalog().collection(&ns("c")).is_none() {
+        storage.make(&op, "c", rawdoc! {});
+    }
+    storage
+}
+
+/// Inserts documents as statements of one unit.
+fn insert(storage: &Arc<Storage>, op: &Operation, session: (u8, i64), statements: &[(i32, Kept)]) -> Vec<RecordId> {
+    let guard = storage.locked(op, "c");
+    let mut unit = storage.begin_write(op);
+    unit.in_session(key(session.0), session.1);
+    let insert = |(statement, kept): &(i32, Kept)| {
+        unit.statement(*statement, *kept);
+        let id = format!("{} {} {statement}", session.0, session.1);
+        unit.insert(&guard, &rawdoc! { "_id": id, "n": *statement }).unwrap()
+    };
+    let ids = statements.iter().map(insert).collect();
+    unit.commit().unwrap();
+    ids
+}
+
+fn known(storage: &Storage, session: (u8, i64), statement: i32) -> Option<StatementResult> {
+    let record = storage
+        .session(&key(session.0))
+        .filter(|record| record.txn_number == session.1)?;
+    storage.statement(&record, &key(session.0), statement).unwrap()
+}
+
+fn inserted() -> Option<StatementResult> {
+    Some(StatementResult {
+        kind: StatementKind::Inserted,
+        key: None,
+        image: None,
+    })
+}
+
+#[test]
+fn statements_are_known_until_the_sessions_next_number() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    insert(&storage, &op, (1, 5), &[0, 1, 2, 5].map(|n| (n, Kept::Nothing)));
+    insert(&storage, &op, (1, 5), &[(7, Kept::Key)]);
+    insert(&storage, &op, (2, 5), &[(0, Kept::Nothing)]);
+    let all = |storage: &Storage| -> Vec<bool> { (0..9).map(|n| known(storage, (1, 5), n).is_some()).collect() };
+    let expected = [true, true, true, false, false, true, false, true, false];
+    assert_eq!(all(&storage), expected);
+    let upserted = known(&storage, (1, 5), 7).unwrap();
+    assert_eq!(upserted.key, Some(rawdoc! { "_id": "1 5 7" }));
+    assert_eq!(known(&storage, (1, 4), 0), None);
+    insert(&storage, &op, (1, 6), &[(1, Kept::Nothing)]);
+    assert_eq!(all(&storage), [false; 9]);
+    let of_new: Vec<_> = (0..9).filter(|n| known(&storage, (1, 6), *n).is_some()).collect();
+    assert_eq!(of_new, [1], "rows of the number before are gone");
+    assert_eq!(known(&storage, (2, 5), 0), inserted());
+}
+
+#[test]
+fn results_have_what_was_asked_for() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    let id = insert(&storage, &op, (9, 1), &[(0, Kept::Nothing)])[0];
+    let guard = storage.locked(&op, "c");
+    let old = rawdoc! { "_id": "9 1 0", "n": 0 };
+    let new = rawdoc! { "_id": "9 1 0", "n": 1 };
+    for (number, kept, old, new) in [
+        (2, Kept::Before, &old, Some(&new)),
+        (3, Kept::After, &new, Some(&old)),
+        (4, Kept::Before, &old, None),
+    ] {
+        let mut unit = storage.begin_write(&op);
+        unit.in_session(key(9), number);
+        unit.statement(0, kept);
+        assert!(unit.lock_record(&guard, id).unwrap().is_some());
+        match new {
+            Some(new) => unit.update(&guard, id, old, new).unwrap(),
+            None => unit.delete(&guard, id, old).unwrap(),
+        }
+        unit.commit().unwrap();
+    }
+    storage.wait_durable(storage.last_seq()).unwrap();
+    drop(guard);
+    drop(storage);
+    // Only the last number's are known; the one before is asked for on the way.
+    let storage = self::storage(&machine);
+    let result = known(&storage, (9, 4), 0).unwrap();
+    assert_eq!((result.kind, result.image), (StatementKind::Deleted, Some(old.clone())));
+    assert_eq!(result.key, Some(rawdoc! { "_id": "9 1 0" }));
+    let record = storage.session(&key(9)).unwrap();
+    assert!(!record.is_transaction && record.wall_ms > 0 && record.time > ClusterTime::default());
+}
+
+#[test]
+fn a_statement_without_a_change_leaves_nothing() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    insert(&storage, &op, (1, 1), &[(0, Kept::Nothing)]);
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    unit.in_session(key(1), 2);
+    unit.statement(0, Kept::Nothing);
+    let twice = unit.insert(&guard, &rawdoc! { "_id": "1 1 0" });
+    assert!(matches!(twice, Err(StorageError::DuplicateKey(_))), "{twice:?}");
+    assert!(unit.is_empty());
+    unit.statement(1, Kept::Nothing);
+    unit.insert(&guard, &rawdoc! { "_id": "other" }).unwrap();
+    unit.commit().unwrap();
+    assert_eq!(
+        (known(&storage, (1, 2), 0), known(&storage, (1, 2), 1)),
+        (None, inserted())
+    );
+}
+
+#[test]
+fn a_transaction_is_known_by_its_number() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    let mut transaction = storage.begin_transaction().unwrap();
+    transaction.in_session(key(3), 8);
+    let guard = storage.locked(&op, "c");
+    let mut unit = transaction.resume(&op);
+    unit.insert(&guard, &rawdoc! { "_id": 1 }).unwrap();
+    unit.commit().unwrap();
+    assert_eq!(storage.session(&key(3)), None);
+    let seq = transaction.commit(&op).unwrap();
+    storage.wait_durable(seq).unwrap();
+    drop((guard, storage));
+    machine.fs.restart();
+    let record = self::storage(&machine).session(&key(3)).unwrap();
+    assert_eq!((record.txn_number, record.is_transaction, record.seq), (8, true, seq));
+}
+
+#[test]
+fn old_sessions_are_forgotten_and_stay_so() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    insert(&storage, &op, (1, 1), &[0, 5].map(|n| (n, Kept::Nothing)));
+    machine.clock.advance(std::time::Duration::from_secs(100));
+    insert(&storage, &op, (2, 1), &[0, 5].map(|n| (n, Kept::Nothing)));
+    let now_ms = storage.env().clock.now_ms();
+    assert_eq!(storage.forget_sessions(now_ms - 50_000).unwrap(), 1);
+    assert_eq!(storage.forget_sessions(now_ms - 50_000).unwrap(), 0);
+    let check = |storage: &Arc<Storage>| {
+        assert_eq!(storage.session_count(), 1);
+        assert_eq!(known(storage, (2, 1), 5), inserted());
+        let rows = storage.engine().snapshot().unwrap();
+        let range = key(1).statement_rows();
+        let mut cursor = rows.cursor(SESSIONS, range, Direction::Forward).unwrap();
+        assert!(
+            !cursor.fill(&mut Rows::new(), FillLimits::default()).unwrap(),
+            "rows of statements go as well"
+        );
+    };
+    check(&storage);
+    storage.wait_durable(storage.last_seq()).unwrap();
+    drop(storage);
+    machine.fs.restart();
+    check(&self::storage(&machine));
+}
+
+/// Whatever a crash leaves: a statement is known if and only if its document is there, as long as no later number is.
+#[test]
+fn after_crashes_statements_are_known_exactly_when_their_documents_are_there() {
+    let seed = seed_of("SESSION_SEED");
+    let random = SeededRandom::new(seed);
+    let machine = Machine::new(seed);
+    let mut storage = storage(&machine);
+    storage.wait_durable(storage.last_seq()).unwrap();
+    // Statements sent, by session and number.
+    let mut sent: BTreeMap<(u8, i64), Vec<i32>> = BTreeMap::new();
+    let mut newest = [1_i64; 4];
+    for _ in 0..300 {
+        let op = machine.operation();
+        let session = pick(&random, 4) as u8;
+        match pick(&random, 20) {
+            0 => drop(storage.checkpoint().unwrap()),
+            1 | 2 => {
+                if pick(&random, 2) == 0 {
+                    storage.wait_durable(storage.last_seq()).unwrap();
+                }
+                drop(storage);
+                machine.fs.restart();
+                storage = self::storage(&machine);
+                check(&storage, &sent);
+                // Clients know no more than the server.
+                let there = documents(&storage);
+                sent.retain(|(session, number), statements| {
+                    statements.retain(|statement| there.contains(&format!("{session} {number} {statement}")));
+                    !statements.is_empty()
+                });
+            }
+            3..=6 => newest[usize::from(session)] += 1,
+            _ => {
+                let number = newest[usize::from(session)];
+                let known = sent.entry((session, number)).or_default();
+                let begin = known.iter().max().map_or(0, |last| last + 1) + pick(&random, 2) as i32;
+                let kept = [Kept::Nothing, Kept::Key, Kept::After][pick(&random, 3) as usize];
+                let statements: Vec<_> = (begin..=begin + pick(&random, 3) as i32).map(|n| (n, kept)).collect();
+                insert(&storage, &op, (session, number), &statements);
+                known.extend(statements.iter().map(|(statement, _)| *statement));
+            }
+        }
+        check(&storage, &sent);
+    }
+}
+
+fn documents(storage: &Arc<Storage>) -> Vec<String> {
+    let all = storage.all("c").into_iter();
+    all.map(|(_, document)| document.get_str("_id").unwrap().to_owned())
+        .collect()
+}
+
+fn check(storage: &Arc<Storage>, sent: &BTreeMap<(u8, i64), Vec<i32>>) {
+    let there = documents(storage);
+    for (&(session, number), statements) in sent {
+        let record = storage.session(&key(session));
+        if record.as_ref().is_some_and(|record| record.txn_number != number) {
+            continue;
+        }
+        for &statement in statements {
+            let id = format!("{session} {number} {statement}");
+            let result = known(storage, (session, number), statement);
+            assert_eq!(result.is_some(), there.contains(&id), "{id}: {record:?}");
+            if let Some(StatementResult {
+                key: Some(key), image, ..
+            }) = result
+            {
+                assert_eq!(key, rawdoc! { "_id": id.clone() });
+                let image: Option<&RawDocument> = image.as_deref();
+                assert!(image.is_none_or(|image| image.get_str("_id").unwrap() == id));
+            }
+        }
+        assert_eq!(known(storage, (session, number), 1 << 20), None);
+        assert!(record.is_none_or(|record| record.seq > Seq::ZERO));
+    }
+}

@@ -1,0 +1,504 @@
+//! Sessions: what was written under a session's transaction number, so that a write which is sent again is recognised.
+//!
+//! An entry names its session, the number, and the statement of each change; from that its effect derives the session's
+//! record and what each statement came to. Recovery, and whoever else applies the log, derives the same: a statement is
+//! known exactly as long as what it wrote is.
+//!
+//! Rows of the table `SESSIONS` are described in `docs/formats/catalog.md`. A record's row holds what its first
+//! statement came to, which is all that most writes have; other statements have rows of their own.
+//!
+//! Invariant: who writes under a session waits until that has taken effect before the session's next write. So what
+//! memory says of a session is its state before the entry that is being derived.
+
+use crate::catalog::rows::{SESSIONS, corrupt};
+use crate::cluster_time::{ClusterTime, EntryTime};
+use crate::diff;
+use crate::effect::Effect;
+use crate::entry::{EntrySession, EntryWriter};
+use crate::storage::Storage;
+use crate::{StorageError, WriteUnit};
+use bson::{RawDocument, RawDocumentBuf};
+use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A logical session, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// The session's UUID.
+    pub id: [u8; 16],
+    /// SHA-256 of its user's name.
+    pub user: [u8; 32],
+}
+
+/// What of a statement's change a retry has to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// That there was one.
+    Nothing = 0,
+    /// Whether it was an upsert, and of which `_id`.
+    Key = 1,
+    /// As `Key`, and the document as it was before.
+    Before = 2,
+    /// As `Key`, and the document as it is.
+    After = 3,
+}
+
+impl Kept {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Nothing, Self::Key, Self::Before, Self::After]
+            .into_iter()
+            .find(|kept| *kept as u8 == byte)
+    }
+}
+
+/// The sort of a statement's change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// A document came.
+    Inserted = 1,
+    /// It changed.
+    Updated = 2,
+    /// It went.
+    Deleted = 3,
+}
+
+/// What a statement came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatementResult {
+    /// What it did.
+    pub kind: StatementKind,
+    /// `{_id: …}` of the document, unless nothing was kept.
+    pub key: Option<RawDocumentBuf>,
+    /// The document before or after the change, as [`Kept`] says.
+    pub image: Option<RawDocumentBuf>,
+}
+
+/// What is known of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionRecord {
+    /// The newest transaction number with a write.
+    pub txn_number: i64,
+    /// It is that of a transaction, which was committed; else of single writes.
+    pub is_transaction: bool,
+    /// Place and time of its newest entry.
+    pub seq: Seq,
+    /// See `seq`.
+    pub time: ClusterTime,
+    /// Wall time of that, in milliseconds since the Unix epoch.
+    pub wall_ms: i64,
+    /// What its first statement, or first statements, came to.
+    first: Option<Statements>,
+    /// Others have rows of their own.
+    has_rows: bool,
+}
+
+/// Statements `first..=last` in a row that came to the same.
+#[derive(Clone, Debug, PartialEq)]
+struct Statements {
+    first: i32,
+    last: i32,
+    result: StatementResult,
+}
+
+/// What is known of sessions, by session.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    records: Mutex<HashMap<SessionKey, SessionRecord>>,
+    /// There is a table for them.
+    are_kept: AtomicBool,
+}
+
+/// What an effect does to a session.
+pub(crate) struct SessionEffect {
+    session: EntrySession,
+    current: Option<(i32, Kept)>,
+    statements: Vec<Statements>,
+    record: Option<SessionRecord>,
+}
+
+const KEY_BYTES: usize = 16 + 32;
+const STATEMENT_BYTES: usize = 4;
+/// Of a record's row: number, kind, position, cluster time, wall time, whether there are rows.
+const RECORD_BYTES: usize = 8 + 1 + 8 + 8 + 8 + 1;
+
+impl SessionKey {
+    fn row_key(&self) -> [u8; KEY_BYTES] {
+        let mut key = [0; KEY_BYTES];
+        key[..16].copy_from_slice(&self.id);
+        key[16..].copy_from_slice(&self.user);
+        key
+    }
+
+    fn statement_key(&self, statement: i32) -> Vec<u8> {
+        // Statement numbers are not negative: commands check that.
+        [self.row_key().as_slice(), &(statement as u32).to_be_bytes()].concat()
+    }
+
+    fn statement_rows(&self) -> KeyRange {
+        KeyRange {
+            start: Bound::Excluded(self.row_key().to_vec()),
+            end: Bound::Included([self.row_key().as_slice(), &u32::MAX.to_be_bytes()].concat()),
+        }
+    }
+
+    fn from_row_key(key: &[u8]) -> Option<Self> {
+        let (id, user) = key.split_first_chunk::<16>()?;
+        Some(Self {
+            id: *id,
+            user: user.try_into().ok()?,
+        })
+    }
+}
+
+impl Statements {
+    fn append(&self, row: &mut Vec<u8>) {
+        row.extend_from_slice(&self.first.to_le_bytes());
+        row.extend_from_slice(&self.last.to_le_bytes());
+        row.push(self.result.kind as u8);
+        for document in [&self.result.key, &self.result.image] {
+            match document {
+                Some(document) => row.extend_from_slice(document.as_bytes()),
+                // No document is that short.
+                None => row.extend_from_slice(&0_u32.to_le_bytes()),
+            }
+        }
+    }
+
+    fn read(mut bytes: &[u8]) -> Option<Self> {
+        let number = |bytes: &mut &[u8]| {
+            let (number, rest) = bytes.split_first_chunk::<4>()?;
+            *bytes = rest;
+            Some(i32::from_le_bytes(*number))
+        };
+        let (first, last) = (number(&mut bytes)?, number(&mut bytes)?);
+        let (&kind, rest) = bytes.split_first()?;
+        bytes = rest;
+        let mut document = || {
+            let length = usize::try_from(i32::from_le_bytes(*bytes.first_chunk::<4>()?)).ok()?;
+            let (document, rest) = bytes.split_at_checked(length.max(4))?;
+            bytes = rest;
+            match length {
+                0 => Some(None),
+                _ => Some(Some(RawDocument::from_bytes(document).ok()?.to_owned())),
+            }
+        };
+        let result = StatementResult {
+            kind: match kind {
+                1 => StatementKind::Inserted,
+                2 => StatementKind::Updated,
+                3 => StatementKind::Deleted,
+                _ => return None,
+            },
+            key: document()?,
+            image: document()?,
+        };
+        bytes.is_empty().then_some(Self { first, last, result })
+    }
+}
+
+impl SessionRecord {
+    fn row(&self) -> Vec<u8> {
+        let mut row = Vec::with_capacity(RECORD_BYTES + 64);
+        row.extend_from_slice(&self.txn_number.to_le_bytes());
+        row.push(u8::from(self.is_transaction));
+        row.extend_from_slice(&self.seq.0.to_le_bytes());
+        row.extend_from_slice(&self.time.0.to_le_bytes());
+        row.extend_from_slice(&self.wall_ms.to_le_bytes());
+        row.push(u8::from(self.has_rows));
+        if let Some(first) = &self.first {
+            first.append(&mut row);
+        }
+        row
+    }
+
+    fn read(row: &[u8]) -> Option<Self> {
+        let (record, first) = row.split_at_checked(RECORD_BYTES)?;
+        let number = |at: usize| Some(u64::from_le_bytes(record.get(at..at + 8)?.try_into().ok()?));
+        let flag = |at: usize| match record[at] {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        };
+        Some(Self {
+            txn_number: number(0)? as i64,
+            is_transaction: flag(8)?,
+            seq: Seq(number(9)?),
+            time: ClusterTime(number(17)?),
+            wall_ms: number(25)? as i64,
+            has_rows: flag(33)?,
+            first: match first {
+                [] => None,
+                first => Some(Statements::read(first)?),
+            },
+        })
+    }
+}
+
+impl SessionEffect {
+    pub(crate) fn new(session: EntrySession) -> Self {
+        Self {
+            session,
+            current: None,
+            statements: Vec::new(),
+            record: None,
+        }
+    }
+
+    /// The changes that follow are this statement's.
+    pub(crate) fn begin_statement(&mut self, statement: i32, kept: Kept) {
+        self.current = Some((statement, kept));
+    }
+
+    /// A document changes.
+    pub(crate) fn note(&mut self, old: Option<&RawDocument>, new: Option<&[u8]>) {
+        let Some((statement, kept)) = self.current else { return };
+        let kind = match (old, new) {
+            (None, _) => StatementKind::Inserted,
+            (Some(_), Some(_)) => StatementKind::Updated,
+            (Some(_), None) => StatementKind::Deleted,
+        };
+        let owned = |bytes: &[u8]| RawDocument::from_bytes(bytes).ok().map(RawDocument::to_owned);
+        let key = |document: &[u8]| {
+            let mut key = Vec::new();
+            diff::append_key(document, &mut key)?;
+            owned(&key)
+        };
+        let old_bytes = old.map(RawDocument::as_bytes);
+        let result = StatementResult {
+            kind,
+            key: new.or(old_bytes).filter(|_| kept != Kept::Nothing).and_then(key),
+            image: match kept {
+                Kept::Before => old_bytes.and_then(owned),
+                Kept::After => new.and_then(owned),
+                Kept::Nothing | Kept::Key => None,
+            },
+        };
+        match self.statements.last_mut() {
+            // An insert into a capped collection deletes first.
+            Some(last) if last.last == statement => last.result = result,
+            Some(last) if kept == Kept::Nothing && last.last + 1 == statement && last.result == result => {
+                last.last = statement;
+            }
+            _ => self.statements.push(Statements {
+                first: statement,
+                last: statement,
+                result,
+            }),
+        }
+    }
+}
+
+impl Effect {
+    /// What follows from the entry's place and time.
+    pub(crate) fn finish(&mut self, storage: &Storage, seq: Seq, time: EntryTime) {
+        self.time = time.cluster;
+        self.finish_session(&storage.sessions, seq, time);
+    }
+
+    /// Takes what was noted of the session into the batch.
+    fn finish_session(&mut self, sessions: &Sessions, seq: Seq, time: EntryTime) {
+        let Some(effect) = &mut self.session else { return };
+        let SessionEffect {
+            session: EntrySession { key, txn_number },
+            statements,
+            ..
+        } = &**effect;
+        let batch = &mut self.overlay.batch;
+        let before = sessions.get(key);
+        let mut record = SessionRecord {
+            txn_number: *txn_number,
+            is_transaction: statements.is_empty(),
+            seq,
+            time: time.cluster,
+            wall_ms: time.wall_ms,
+            first: None,
+            has_rows: false,
+        };
+        match before {
+            Some(before) if before.txn_number == *txn_number => {
+                (record.first, record.has_rows) = (before.first, before.has_rows);
+            }
+            Some(before) if before.has_rows => batch.delete_range(SESSIONS, key.statement_rows()),
+            _ => {}
+        }
+        for statements in statements {
+            if record.first.is_none() {
+                record.first = Some(statements.clone());
+                continue;
+            }
+            record.has_rows = true;
+            let mut row = Vec::new();
+            statements.append(&mut row);
+            batch.put(SESSIONS, key.statement_key(statements.last), row);
+        }
+        batch.put(SESSIONS, key.row_key().to_vec(), record.row());
+        effect.record = Some(record);
+    }
+
+    /// Forgets sessions without a write since `before_ms`. On the state before the entry: nothing may be pending.
+    pub(crate) fn forget_sessions(&mut self, sessions: &Sessions, before_ms: i64) {
+        let records = sessions.records.lock();
+        let mut old: Vec<_> = records
+            .iter()
+            .filter(|(_, record)| record.wall_ms < before_ms)
+            .collect();
+        old.sort_unstable_by_key(|(key, _)| key.row_key());
+        for (key, record) in old {
+            self.overlay.batch.delete(SESSIONS, key.row_key().to_vec());
+            if record.has_rows {
+                self.overlay.batch.delete_range(SESSIONS, key.statement_rows());
+            }
+            self.forgotten_sessions.push(*key);
+        }
+    }
+}
+
+impl Sessions {
+    fn get(&self, key: &SessionKey) -> Option<SessionRecord> {
+        self.records.lock().get(key).cloned()
+    }
+
+    /// From here on there is a table.
+    pub(crate) fn set_kept(&self) {
+        self.are_kept.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn are_kept(&self) -> bool {
+        self.are_kept.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn install(&self, effect: SessionEffect) {
+        let record = effect.record.expect("it was finished when its entry got its place");
+        self.records.lock().insert(effect.session.key, record);
+    }
+
+    pub(crate) fn forget(&self, forgotten: &[SessionKey]) {
+        let mut records = self.records.lock();
+        for key in forgotten {
+            records.remove(key);
+        }
+    }
+
+    /// Fills it from its table, if there is one.
+    pub(crate) fn load(&self, snapshot: &Arc<dyn Snapshot>) -> Result<(), StorageError> {
+        let mut cursor = snapshot.clone().cursor(SESSIONS, KeyRange::all(), Direction::Forward)?;
+        let mut rows = Rows::new();
+        let mut records = self.records.lock();
+        while cursor.fill(&mut rows, FillLimits::default())? {
+            for row in 0..rows.len() {
+                let key = rows.key(row);
+                if key.len() == KEY_BYTES + STATEMENT_BYTES {
+                    continue;
+                }
+                let damaged = |what: &str| corrupt(key, format!("a session's {what} is malformed"));
+                let session = SessionKey::from_row_key(key).ok_or_else(|| damaged("key"))?;
+                let record = SessionRecord::read(rows.value(row)).ok_or_else(|| damaged("record"))?;
+                records.insert(session, record);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Storage {
+    /// Makes the table of sessions, if there is none yet: before anything is written in a session.
+    pub fn keep_sessions(&self) -> Result<(), StorageError> {
+        if self.sessions.are_kept() {
+            return Ok(());
+        }
+        let mut entry = EntryWriter::default();
+        entry.keep_sessions();
+        self.commit_derived(&mut entry, |_| {
+            let mut effect = Effect::default();
+            effect.keep_sessions();
+            effect
+        })?;
+        Ok(())
+    }
+
+    /// What is known of a session; nothing of one without a write.
+    pub fn session(&self, key: &SessionKey) -> Option<SessionRecord> {
+        self.sessions.get(key)
+    }
+
+    /// Sessions of which something is known.
+    pub fn session_count(&self) -> usize {
+        self.sessions.records.lock().len()
+    }
+
+    /// What a statement of the session's newest transaction number came to; `None` when it has written nothing.
+    pub fn statement(
+        &self,
+        record: &SessionRecord,
+        key: &SessionKey,
+        statement: i32,
+    ) -> Result<Option<StatementResult>, StorageError> {
+        let covers = |statements: &Statements| (statements.first..=statements.last).contains(&statement);
+        if let Some(first) = record.first.as_ref().filter(|first| covers(first)) {
+            return Ok(Some(first.result.clone()));
+        }
+        if !record.has_rows {
+            return Ok(None);
+        }
+        let range = KeyRange {
+            start: Bound::Included(key.statement_key(statement)),
+            ..key.statement_rows()
+        };
+        let mut cursor = self.engine.snapshot()?.cursor(SESSIONS, range, Direction::Forward)?;
+        let mut rows = Rows::new();
+        let limits = FillLimits {
+            rows_max: 1,
+            bytes_max: 1,
+        };
+        if !cursor.fill(&mut rows, limits)? {
+            return Ok(None);
+        }
+        let found = Statements::read(rows.value(0))
+            .ok_or_else(|| corrupt(rows.key(0), "a statement's row is malformed".to_owned()))?;
+        Ok(Some(found).filter(covers).map(|found| found.result))
+    }
+
+    /// Forgets sessions without a write since `before_ms` (wall time), and answers how many. Their retries are then new
+    /// writes. None while entries wait for being committed: their sessions may be among them.
+    pub fn forget_sessions(&self, before_ms: i64) -> Result<usize, StorageError> {
+        let is_old = |record: &SessionRecord| record.wall_ms < before_ms;
+        if !self.sessions.records.lock().values().any(is_old) {
+            return Ok(0);
+        }
+        let mut order = self.lock_order();
+        self.check_running()?;
+        let mut applied = self.pipeline.applying.lock();
+        self.apply_committed(&mut applied)?;
+        if !self.pipeline.queue.lock().is_empty() {
+            return Ok(0);
+        }
+        let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
+        entry.forget_sessions(before_ms);
+        effect.forget_sessions(&self.sessions, before_ms);
+        let forgotten = effect.forgotten_sessions.len();
+        self.propose_under(&mut order, &mut applied, &mut entry, effect)?;
+        Ok(forgotten)
+    }
+}
+
+impl WriteUnit<'_> {
+    /// The unit's changes belong to a session's transaction number: call it first. Each of them to a statement
+    /// ([`WriteUnit::statement`]).
+    pub fn in_session(&mut self, key: SessionKey, txn_number: i64) {
+        debug_assert!(self.is_empty(), "the session comes first");
+        self.changes.in_session(EntrySession { key, txn_number });
+    }
+
+    /// The changes that follow are those of this statement of the session.
+    pub fn statement(&mut self, statement: i32, kept: Kept) {
+        self.changes.begin_statement(statement, kept);
+    }
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
