@@ -40,6 +40,8 @@ pub struct OpenCursor {
     pub source: CursorSource,
     /// The session that made it; only that session may go on.
     pub session: Option<SessionId>,
+    /// The number of the transaction that made it: it ends with that.
+    pub transaction: Option<i64>,
     /// Never times out by being idle.
     pub no_timeout: bool,
     /// Answers an empty batch instead of ending.
@@ -138,6 +140,7 @@ impl Cursors {
         id: i64,
         namespace: &str,
         session: Option<SessionId>,
+        transaction: Option<i64>,
         operation: &Arc<Operation>,
     ) -> Result<Box<OpenCursor>> {
         let mut entries = self.entries.lock();
@@ -173,6 +176,14 @@ impl Cursors {
                     ));
                 }
             }
+        }
+        if let Some(Entry::Idle(cursor)) = entries.get(&id)
+            && cursor.transaction != transaction
+        {
+            return Err(CommandError::new(
+                ErrorCode(50740),
+                format!("Cannot run getMore on cursor {id}, which was created in another transaction, or without one"),
+            ));
         }
         let Some(Entry::Idle(cursor)) = entries.remove(&id) else {
             return Err(CommandError::new(
@@ -237,6 +248,14 @@ impl Cursors {
             };
             session.is_some_and(&is_meant)
         })
+    }
+
+    /// Kills the cursors of a session's transaction.
+    pub fn kill_of_transaction(&self, session: Option<SessionId>, number: i64) {
+        self.kill_where(|entry| match entry {
+            Entry::Idle(cursor) => cursor.transaction == Some(number) && cursor.session == session,
+            Entry::Pinned { .. } => false,
+        });
     }
 
     /// Kills every cursor.
@@ -305,6 +324,7 @@ mod tests {
             namespace: "db.c".into(),
             source: CursorSource::Documents(vec![RawDocumentBuf::new()].into_iter()),
             session,
+            transaction: None,
             no_timeout,
             tailable: false,
             await_data: false,
@@ -322,11 +342,14 @@ mod tests {
     fn a_cursor_belongs_to_its_session_and_namespace() {
         let (cursors, _, operation) = fixture();
         let id = open(&cursors, Some([1; 16]), false);
-        let of_other = cursors.check_out(id, "db.c", None, &operation).err().unwrap();
+        let of_other = cursors.check_out(id, "db.c", None, None, &operation).err().unwrap();
         assert_eq!(of_other.code.0, 50738);
-        assert!(cursors.check_out(id, "db.d", Some([1; 16]), &operation).is_err());
-        let cursor = cursors.check_out(id, "db.c", Some([1; 16]), &operation).unwrap();
-        let twice = cursors.check_out(id, "db.c", Some([1; 16]), &operation).err().unwrap();
+        assert!(cursors.check_out(id, "db.d", Some([1; 16]), None, &operation).is_err());
+        let cursor = cursors.check_out(id, "db.c", Some([1; 16]), None, &operation).unwrap();
+        let twice = cursors
+            .check_out(id, "db.c", Some([1; 16]), None, &operation)
+            .err()
+            .unwrap();
         assert_eq!(twice.code, ErrorCode::CursorInUse);
         assert_eq!(cursors.counts().pinned, 1);
         cursors.check_in(cursor);
@@ -339,7 +362,7 @@ mod tests {
     fn a_pinned_cursor_that_is_killed_does_not_come_back() {
         let (cursors, _, operation) = fixture();
         let id = open(&cursors, None, false);
-        let cursor = cursors.check_out(id, "db.c", None, &operation).unwrap();
+        let cursor = cursors.check_out(id, "db.c", None, None, &operation).unwrap();
         assert_eq!(cursors.kill(id), Killed::Gone);
         assert!(operation.check().is_err());
         cursors.check_in(cursor);

@@ -7,6 +7,19 @@ use crate::reply::Reply;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use std::borrow::Cow;
 
+/// What a command is in transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InTransactions {
+    /// Not to be used in one.
+    No,
+    /// A statement.
+    Allowed,
+    /// A statement; outside of one, a write with a transaction number may be sent again.
+    AllowedAndRetryable,
+    /// Ends one.
+    Ends,
+}
+
 /// A command.
 pub struct Command {
     /// Its name as clients write it.
@@ -23,6 +36,8 @@ pub struct Command {
     pub secondary_ok: bool,
     /// Part of Stable API version 1.
     pub api_version_1: bool,
+    /// What it is in transactions, and whether it may be sent again.
+    pub in_transactions: InTransactions,
     /// Fields whose values are shown to nobody: neither log lines nor `currentOp` have them.
     pub secret: &'static [&'static str],
     /// What `top`, `opcounters` and `opLatencies` count it as.
@@ -47,6 +62,7 @@ impl Command {
             without_auth: false,
             secondary_ok: false,
             api_version_1: false,
+            in_transactions: InTransactions::No,
             secret: &[],
             kind,
             run,
@@ -74,6 +90,12 @@ impl Command {
     /// A secondary may run it.
     pub const fn secondary_ok(mut self) -> Self {
         self.secondary_ok = true;
+        self
+    }
+
+    /// May be a statement of a transaction.
+    pub const fn in_transactions(mut self, in_transactions: InTransactions) -> Self {
+        self.in_transactions = in_transactions;
         self
     }
 

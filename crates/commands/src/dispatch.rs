@@ -2,19 +2,23 @@
 
 use crate::client::Client;
 use crate::command::parameters::set_one;
+use crate::concerns::ReadLevel;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
+use crate::in_session;
 use crate::invocation::{Generic, Invocation, Report};
 use crate::lock_report::locks_document;
 use crate::logger::{Component, Logger};
 use crate::metrics::OperationKind;
+use crate::replica_set::{Role, timestamp};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::server::Server;
 use crate::settings::Settings;
 use crate::table::COMMANDS;
 use bson::raw::RawDocument;
-use bson::{Bson, Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc, rawdoc};
 use query::raw::Elements;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,7 +86,11 @@ impl Server {
             self.metrics.asserts.user.add(1);
             reply.restart();
             write_error(&mut reply, &error);
+            if let Some(set) = self.replica_set().filter(|_| error.is_retryable()) {
+                set.write_topology_version(&mut reply);
+            }
         }
+        self.write_times(&mut reply);
         reply.finish();
         outcome
     }
@@ -90,6 +98,30 @@ impl Server {
 
 /// Bytes of a reply: a document of the largest size and what stands around it.
 const REPLY_BYTES_MAX: usize = DOCUMENT_INTERNAL_BYTES_MAX + 64 * 1024;
+
+impl Server {
+    /// What a member tells with each reply: the time of what it shows.
+    fn write_times(&self, reply: &mut Reply<'_>) {
+        if self.settings.replica_set.is_none() {
+            return;
+        }
+        let now = Bson::Timestamp(timestamp(self.storage.applied().time));
+        reply.open_document("$clusterTime");
+        reply.value("clusterTime", &now);
+        reply.open_document("signature");
+        reply.value(
+            "hash",
+            &Bson::Binary(Binary {
+                subtype: BinarySubtype::Generic,
+                bytes: vec![0; 20],
+            }),
+        );
+        reply.int64("keyId", 0);
+        reply.close();
+        reply.close();
+        reply.value("operationTime", &now);
+    }
+}
 
 fn write_error(reply: &mut Reply<'_>, error: &CommandError) {
     reply.double("ok", 0.0);
@@ -111,7 +143,7 @@ struct Call<'c> {
 
 impl Call<'_> {
     fn run(&mut self, reply: &mut Reply<'_>) -> (Result<()>, Outcome) {
-        let generic = match Generic::read(self.request, self.command, self.server.settings.journal) {
+        let generic = match Generic::read(self.request, self.command, self.server.deployment()) {
             Ok(generic) => generic,
             Err(error) => return (Err(error), Outcome::default()),
         };
@@ -155,19 +187,30 @@ impl Call<'_> {
             database: generic.database,
             session: generic.session,
             write_concern: generic.write_concern,
+            read_concern: generic.read_concern,
+            transaction_fields: generic.transaction,
+            in_session: None,
+            transaction: None,
+            retry: None,
             max_time_ms: generic.max_time_ms,
             api_strict: generic.api_strict,
             exhaust_allowed: self.request.exhaust_allowed,
             report: Report::default(),
         };
-        let mut result = (self.command.run)(&mut invocation, reply);
+        let mut result = self
+            .check_role(&generic)
+            .and_then(|()| self.wait_for_time(&generic, &invocation))
+            .and_then(|()| in_session::run(&mut invocation, reply));
         // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
         let observed = invocation.operation.observed();
         if let Err(error) = self.server.storage.wait_applied(&invocation.operation, observed) {
             result = result.and(Err(error.into()));
         }
         if result.is_ok() {
-            result = wait_for_log(&invocation, reply);
+            result = wait_for_concerns(&invocation, reply);
+        }
+        if let Err(error) = &mut result {
+            in_session::label(&invocation, error);
         }
         if result.is_ok() {
             reply.double("ok", 1.0);
@@ -180,6 +223,65 @@ impl Call<'_> {
         };
         self.account(&invocation, started, &result, reply.len());
         (result, outcome)
+    }
+
+    /// Whether a member in its role may carry the command out.
+    fn check_role(&self, generic: &Generic<'_>) -> Result<()> {
+        let Some(set) = self.server.replica_set() else {
+            return Ok(());
+        };
+        if set.is_writable() || self.command.without_auth {
+            return Ok(());
+        }
+        if !self.command.secondary_ok {
+            return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
+        }
+        let reads = self.command.kind == OperationKind::Query
+            || matches!(
+                self.command.name,
+                "listCollections" | "listIndexes" | "collStats" | "dbStats"
+            );
+        // Its own documents are there in every role.
+        if !reads || generic.database == "local" {
+            return Ok(());
+        }
+        match set.member().role {
+            Role::Secondary if generic.secondary_ok || self.request.legacy_database.is_some() => Ok(()),
+            Role::Startup => Err(CommandError::new(
+                ErrorCode::NotPrimaryOrSecondary,
+                "node is not in primary or recovering state",
+            )),
+            _ => Err(CommandError::new(
+                ErrorCode::NotPrimaryNoSecondaryOk,
+                "not primary and secondaryOk=false",
+            )),
+        }
+    }
+
+    /// `afterClusterTime`: what was written until then is seen.
+    fn wait_for_time(&self, generic: &Generic<'_>, invocation: &Invocation<'_>) -> Result<()> {
+        let Some(after) = invocation.read_concern.after else {
+            return Ok(());
+        };
+        let storage = &self.server.storage;
+        let applied = storage.applied().time;
+        if after <= applied {
+            return Ok(());
+        }
+        if Some(after) > generic.cluster_time {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                format!(
+                    "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {:?}; current clusterTime: {:?}",
+                    timestamp(after),
+                    timestamp(applied)
+                ),
+            ));
+        }
+        // Nothing was written here since a time that another server has given: an entry moves this one's on.
+        storage.saw_cluster_time(after);
+        storage.write_note(&rawdoc! { "msg": "cluster time" })?;
+        Ok(())
     }
 
     /// Counts the finished call, and logs it when it was slow.
@@ -285,26 +387,41 @@ impl Call<'_> {
     }
 }
 
-/// `j: true`: the reply waits until the log is on disk beyond the call's newest write. A wait that is ended
-/// (`maxTimeMS`, `killOp`, shutdown) takes nothing back: the reply tells what was done, and of the wait in
-/// `writeConcernError`.
-fn wait_for_log(invocation: &Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let journaled = invocation.write_concern.journaled;
-    let Some(seq) = invocation.report.last_write.filter(|_| journaled) else {
-        return Ok(());
+/// The reply waits until what it tells is as safe as was asked for: the log is on disk beyond the call's newest write, or
+/// beyond what it read. A wait that is ended (`maxTimeMS`, `killOp`, shutdown) takes no write back: the reply tells what was
+/// done, and of the wait in `writeConcernError`.
+fn wait_for_concerns(invocation: &Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let storage = &invocation.server.storage;
+    let Some(seq) = invocation.report.last_write.get() else {
+        return match invocation.read_concern.level {
+            // What a transaction reads is waited for when it is committed.
+            _ if invocation.transaction_fields.is_some() || !invocation.server.deployment().journal => Ok(()),
+            ReadLevel::Local => Ok(()),
+            ReadLevel::Majority if !invocation.server.deployment().is_member => Ok(()),
+            ReadLevel::Majority | ReadLevel::Linearizable | ReadLevel::Snapshot => {
+                Ok(storage.wait_durable_in(&invocation.operation, storage.last_seq())?)
+            }
+        };
     };
-    match invocation.server.storage.wait_durable_in(&invocation.operation, seq) {
-        Err(error @ StorageError::Interrupted(_)) => {
-            let error = CommandError::from(error);
-            reply.open_document("writeConcernError");
-            reply.int32("code", error.code.0);
-            reply.string("codeName", &error.code.name());
-            reply.string("errmsg", &error.message);
-            reply.close();
-            Ok(())
-        }
-        other => Ok(other?),
+    let waited = match invocation.write_concern.journaled {
+        true => storage.wait_durable_in(&invocation.operation, seq),
+        false => Ok(()),
+    };
+    match (waited, invocation.write_concern.cannot_be_met) {
+        (Err(error @ StorageError::Interrupted(_)), _) => write_concern_error(reply, &error.into()),
+        (Err(error), _) => return Err(error.into()),
+        (Ok(()), Some(cannot)) => write_concern_error(reply, &cannot.error()),
+        (Ok(()), None) => {}
     }
+    Ok(())
+}
+
+fn write_concern_error(reply: &mut Reply<'_>, error: &CommandError) {
+    reply.open_document("writeConcernError");
+    reply.int32("code", error.code.0);
+    reply.string("codeName", &error.code.name());
+    reply.string("errmsg", &error.message);
+    reply.close();
 }
 
 /// The command as log lines show it: long ones are cut.

@@ -52,6 +52,57 @@ impl CommandError {
         )
     }
 
+    /// Ends the command, not only the statement: the operation was interrupted, or the server cannot go on.
+    pub fn is_fatal(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::MaxTimeMSExpired
+                | ErrorCode::Interrupted
+                | ErrorCode::InterruptedAtShutdown
+                | ErrorCode::InterruptedDueToReplStateChange
+                | ErrorCode::ShutdownInProgress
+                | ErrorCode::CursorKilled
+                | ErrorCode::InternalError
+                | ErrorCode(14031)
+        )
+    }
+
+    /// The whole transaction may be tried again: another one was in the way, or its state cannot be had any more.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::WriteConflict
+                | ErrorCode::LockTimeout
+                | ErrorCode::SnapshotTooOld
+                | ErrorCode::SnapshotUnavailable
+                | ErrorCode::NoSuchTransaction
+                | ErrorCode::PreparedTransactionInProgress
+        ) || self.is_retryable()
+    }
+
+    /// A write or a commit may be sent again: this server cannot answer now.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::NotWritablePrimary
+                | ErrorCode::NotPrimaryNoSecondaryOk
+                | ErrorCode::NotPrimaryOrSecondary
+                | ErrorCode::PrimarySteppedDown
+                | ErrorCode::InterruptedDueToReplStateChange
+                | ErrorCode::InterruptedAtShutdown
+                | ErrorCode::ShutdownInProgress
+        )
+    }
+
+    /// Adds a label to `errorLabels`.
+    pub fn label(&mut self, label: &str) {
+        let extra = self.extra.get_or_insert_default();
+        match extra.get_array_mut("errorLabels") {
+            Ok(labels) => labels.push(label.into()),
+            Err(_) => drop(extra.insert("errorLabels", vec![label])),
+        }
+    }
+
     /// The fields of a `writeErrors` entry or of a failed command's reply, without `ok`.
     pub fn to_document(&self) -> Document {
         let mut document = doc! { "code": self.code.0, "codeName": self.code.name(), "errmsg": &self.message };
@@ -112,6 +163,7 @@ impl From<StorageError> for CommandError {
             StorageError::OutOfSpace(_) => ErrorCode(14031),
             StorageError::Closed => ErrorCode::ShutdownInProgress,
             StorageError::SnapshotTooOld(_) => ErrorCode::SnapshotTooOld,
+            StorageError::SnapshotUnavailable(_) => ErrorCode::SnapshotUnavailable,
             _ => ErrorCode::InternalError,
         };
         Self::new(code, error.to_string())

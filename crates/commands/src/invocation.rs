@@ -1,12 +1,15 @@
 //! One call of a command: the fields every command shares, read once, and what the call reports about itself.
 
 use crate::Client;
-use crate::arguments::{Arguments, is_generic, missing_field, number_as_i64, take, unknown_field, wrong_type};
+use crate::arguments::{Arguments, is_generic, missing_field, take, unknown_field, wrong_type};
+use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
 use crate::cursors::SessionId;
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
+use crate::replica_set::cluster_time;
 use crate::request::Request;
 use crate::server::Server;
+use crate::transactions::{CheckedOut, TransactionFields};
 use bson::raw::{RawBsonRef, RawDocument};
 use engine::Seq;
 use query::EvaluationContext;
@@ -14,18 +17,13 @@ use query::exec::ExecContext;
 use query::expression::ExpressionContext;
 use query::raw::{Elements, Values};
 use std::borrow::Cow;
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
-use storage::{Namespace, Operation};
+use storage::{
+    ClusterTime, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord, StatementResult,
+    Storage, StorageError, Transaction, WriteUnit,
+};
 use wire::ErrorCode;
-
-/// `writeConcern` as a standalone server needs it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteConcern {
-    /// Answer only when the log is flushed beyond the write.
-    pub journaled: bool,
-    /// `w: 0`.
-    pub unacknowledged: bool,
-}
 
 /// What a call did, for the slow-operation log line, `top` and the counters.
 #[derive(Default)]
@@ -47,7 +45,9 @@ pub struct Report {
     /// The cursor was exhausted by this call.
     pub cursor_exhausted: bool,
     /// The newest write of the call.
-    pub last_write: Option<Seq>,
+    pub last_write: Cell<Option<Seq>>,
+    /// A statement of it failed, and the reply says so in `writeErrors`.
+    pub has_write_errors: bool,
     /// Set by `shutdown`.
     pub shutdown: bool,
     /// Reply again without being asked (exhaust).
@@ -74,6 +74,16 @@ pub struct Invocation<'i> {
     pub session: Option<SessionId>,
     /// `writeConcern`.
     pub write_concern: WriteConcern,
+    /// `readConcern`.
+    pub read_concern: ReadConcern,
+    /// `txnNumber` and what belongs to it.
+    pub transaction_fields: Option<TransactionFields>,
+    /// The session, for a call with a transaction number.
+    pub in_session: Option<CheckedOut>,
+    /// The transaction that the call is a statement of.
+    pub transaction: Option<RefCell<Transaction>>,
+    /// For a write that may be sent again: what is known of its session's number.
+    pub retry: Option<Retry>,
     /// `maxTimeMS`, 0 when none.
     pub max_time_ms: u64,
     /// Only what Stable API version 1 has is wanted.
@@ -84,12 +94,34 @@ pub struct Invocation<'i> {
     pub report: Report,
 }
 
+/// A write that may be sent again.
+pub struct Retry {
+    /// Its session.
+    pub key: SessionKey,
+    /// Its number in it.
+    pub number: i64,
+    /// What was written under that before.
+    pub record: Option<SessionRecord>,
+    /// Statements of it that had been carried out.
+    pub retried: Vec<i32>,
+}
+
 /// The generic fields as read from the body, before the operation starts.
 #[derive(Default)]
 pub(crate) struct Generic<'i> {
     pub database: &'i str,
     pub session: Option<SessionId>,
     pub write_concern: WriteConcern,
+    pub has_write_concern: bool,
+    pub read_concern: ReadConcern,
+    /// `$clusterTime` of a member's client.
+    pub cluster_time: Option<ClusterTime>,
+    /// `$readPreference` lets a secondary answer.
+    pub secondary_ok: bool,
+    number: Option<i64>,
+    autocommit: Option<bool>,
+    start: Option<bool>,
+    pub transaction: Option<TransactionFields>,
     pub max_time_ms: u64,
     /// `apiVersion` is there.
     api_version: bool,
@@ -99,11 +131,12 @@ pub(crate) struct Generic<'i> {
 }
 
 impl<'i> Generic<'i> {
-    /// Reads the fields every command may carry. `journal` says whether the log is on.
-    pub(crate) fn read(request: &Request<'i>, command: &Command, journal: bool) -> Result<Self> {
+    /// Reads the fields every command may carry.
+    pub(crate) fn read(request: &Request<'i>, command: &Command, deployment: Deployment) -> Result<Self> {
         let arguments = Arguments::of(command.name);
         let mut generic = Self {
             database: request.legacy_database.unwrap_or(""),
+            write_concern: WriteConcern::implicit(deployment),
             ..Self::default()
         };
         let mut values = Values::of(request.body);
@@ -112,7 +145,7 @@ impl<'i> Generic<'i> {
             let name = element.name_str()?;
             if is_generic(name) {
                 take(name, values.value(element)?, &mut |name, value| {
-                    generic.take(name, value, arguments, journal).map(|()| true)
+                    generic.take(name, value, arguments, deployment).map(|()| true)
                 })?;
             }
         }
@@ -131,31 +164,134 @@ impl<'i> Generic<'i> {
         if generic.api_strict {
             check_api_strict(command)?;
         }
+        generic.transaction = generic.transaction_fields(command, deployment)?;
         Ok(generic)
     }
 
-    fn take(&mut self, name: &str, value: RawBsonRef<'i>, arguments: Arguments<'_>, journal: bool) -> Result<()> {
+    /// The fields of a transaction, as far as they make sense together.
+    fn transaction_fields(&self, command: &Command, deployment: Deployment) -> Result<Option<TransactionFields>> {
+        let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
+        let Some(number) = self.number else {
+            return match (self.autocommit, self.start) {
+                (None, None) => Ok(None),
+                (Some(_), _) => invalid("'autocommit' field requires a transaction number to also be specified"),
+                _ => invalid("'startTransaction' field requires a transaction number to also be specified"),
+            };
+        };
+        if !deployment.is_member {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                "Transaction numbers are only allowed on a replica set member or mongos",
+            ));
+        }
+        match (self.autocommit, self.start) {
+            _ if self.session.is_none() => {
+                return invalid("Transaction number requires a session ID to also be specified");
+            }
+            _ if number < 0 => return invalid("Transaction number cannot be negative"),
+            (Some(true), _) => return invalid("Specifying autocommit=true is not allowed."),
+            (_, Some(false)) => return invalid("Specifying startTransaction=false is not allowed."),
+            (None, Some(true)) => {
+                return invalid("'startTransaction' field requires 'autocommit' field to also be specified");
+            }
+            _ => {}
+        }
+        let fields = TransactionFields {
+            number,
+            is_transaction: self.autocommit.is_some(),
+            starts: self.start.is_some(),
+        };
+        self.check_transaction(command, fields)?;
+        Ok(Some(fields))
+    }
+
+    fn check_transaction(&self, command: &Command, fields: TransactionFields) -> Result<()> {
+        let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
+        let name = command.name;
+        if !fields.is_transaction {
+            return match command.in_transactions {
+                InTransactions::Ends => invalid(&format!("'autocommit' must be specified with {name}")),
+                InTransactions::AllowedAndRetryable => Ok(()),
+                _ => Err(CommandError::new(
+                    ErrorCode::NotARetryableWriteCommand,
+                    format!(
+                        "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and {name} is not a retryable write command."
+                    ),
+                )),
+            };
+        }
+        let ends = match command.in_transactions {
+            InTransactions::Ends => true,
+            InTransactions::Allowed | InTransactions::AllowedAndRetryable => false,
+            InTransactions::No => {
+                return Err(CommandError::new(
+                    ErrorCode::OperationNotSupportedInTransaction,
+                    format!("Cannot run '{name}' in a multi-document transaction."),
+                ));
+            }
+        };
+        if ends && fields.starts {
+            return invalid(&format!("Cannot start a transaction with {name}"));
+        }
+        if !ends && self.has_write_concern {
+            return invalid("writeConcern is not allowed within a multi-statement transaction");
+        }
+        if self.read_concern.is_given && !fields.starts {
+            return invalid("Only the first command in a transaction may specify a readConcern");
+        }
+        if self.read_concern.level == ReadLevel::Linearizable {
+            return invalid(
+                "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a transaction",
+            );
+        }
+        if self.read_concern.at.is_some() {
+            return Err(CommandError::not_implemented("readConcern.atClusterTime"));
+        }
+        if matches!(self.database, "config" | "local") && !ends {
+            return Err(CommandError::new(
+                ErrorCode::OperationNotSupportedInTransaction,
+                format!(
+                    "Cannot run command against the '{}' database in a transaction.",
+                    self.database
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        name: &str,
+        value: RawBsonRef<'i>,
+        arguments: Arguments<'_>,
+        deployment: Deployment,
+    ) -> Result<()> {
         match name {
             "$db" => self.database = arguments.string("$db", value)?,
             "lsid" => self.session = Some(session_id(arguments.document("lsid", value)?)?),
             "maxTimeMS" => self.max_time_ms = max_time_ms(arguments, name, value)?,
-            "writeConcern" => self.write_concern = write_concern(arguments.document("writeConcern", value)?, journal)?,
-            "readConcern" => check_read_concern(arguments.document("readConcern", value)?)?,
-            "maxTimeMSOpOnly" => drop(max_time_ms(arguments, name, value)?),
-            "$readPreference" => check_read_preference(arguments.document(name, value)?)?,
-            "$clusterTime" => drop(arguments.document(name, value)?),
-            "help" | "rawData" => drop(arguments.boolean(name, value)?),
-            "txnNumber" | "startTransaction" | "autocommit" => {
-                match (name, value) {
-                    ("txnNumber", RawBsonRef::Int64(_)) => {}
-                    ("txnNumber", other) => return Err(wrong_type(arguments.command, name, other, "type 'long'")),
-                    _ => drop(arguments.flag(name, value)?),
-                }
-                return Err(CommandError::new(
-                    ErrorCode::IllegalOperation,
-                    "Transaction numbers are only allowed on a replica set member or mongos",
-                ));
+            "writeConcern" => {
+                self.write_concern = WriteConcern::read(arguments.document("writeConcern", value)?, deployment)?;
+                self.has_write_concern = true;
             }
+            "readConcern" => {
+                self.read_concern = ReadConcern::read(arguments.document("readConcern", value)?, deployment)?;
+            }
+            "maxTimeMSOpOnly" => drop(max_time_ms(arguments, name, value)?),
+            "$readPreference" => self.secondary_ok = read_preference(arguments.document(name, value)?)?,
+            "$clusterTime" => {
+                let time = arguments.document(name, value)?.get("clusterTime")?;
+                if let Some(RawBsonRef::Timestamp(time)) = time {
+                    self.cluster_time = Some(cluster_time(time));
+                }
+            }
+            "help" | "rawData" => drop(arguments.boolean(name, value)?),
+            "txnNumber" => match value {
+                RawBsonRef::Int64(number) => self.number = Some(number),
+                other => return Err(wrong_type(arguments.command, name, other, "type 'long'")),
+            },
+            "startTransaction" => self.start = Some(arguments.flag(name, value)?),
+            "autocommit" => self.autocommit = Some(arguments.flag(name, value)?),
             "apiVersion" => {
                 if arguments.string("apiVersion", value)? != "1" {
                     return Err(CommandError::new(
@@ -217,15 +353,16 @@ pub(crate) fn session_id(lsid: &RawDocument) -> Result<SessionId> {
     id.ok_or_else(|| missing_field("lsid", "id"))
 }
 
-/// A standalone server answers in every mode; what is none is refused.
-fn check_read_preference(preference: &RawDocument) -> Result<()> {
+/// Whether a secondary may answer. A server that is no member answers in every mode; what is none is refused.
+fn read_preference(preference: &RawDocument) -> Result<bool> {
     let arguments = Arguments::of("readPreference");
     match preference
         .get("mode")?
         .map(|mode| arguments.string("mode", mode))
         .transpose()?
     {
-        None | Some("primary" | "primaryPreferred" | "secondary" | "secondaryPreferred" | "nearest") => Ok(()),
+        None | Some("primary") => Ok(false),
+        Some("primaryPreferred" | "secondary" | "secondaryPreferred" | "nearest") => Ok(true),
         Some(other) => Err(CommandError::bad_value(format!(
             "Enumeration value '{other}' for field 'readPreference.mode' is not a valid value."
         ))),
@@ -254,118 +391,68 @@ fn max_time_ms(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> R
     Ok(number as u64)
 }
 
-fn write_concern(document: &RawDocument, journal: bool) -> Result<WriteConcern> {
-    let arguments = Arguments::of("writeConcern");
-    let mut concern = WriteConcern::default();
-    let (mut journaled, mut synced) = (false, false);
-    arguments.each(document, |name, value| {
-        match name {
-            "w" => match value {
-                RawBsonRef::String("majority") => concern.journaled |= journal,
-                RawBsonRef::String(mode) => {
-                    return Err(CommandError::bad_value(format!(
-                        "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica set"
-                    )));
+/// Makes units of changes: the call's own, or its transaction's.
+pub enum Writer<'c> {
+    /// Each is committed by itself, perhaps under a number.
+    Alone(&'c Arc<Storage>, Option<&'c Retry>),
+    /// They are the transaction's.
+    Transaction(RefMut<'c, Transaction>),
+}
+
+impl Writer<'_> {
+    /// The next unit.
+    pub fn unit<'w>(&'w mut self, operation: &'w Operation) -> WriteUnit<'w> {
+        match self {
+            Self::Transaction(transaction) => transaction.resume(operation),
+            Self::Alone(storage, retry) => {
+                let mut unit = storage.begin_write(operation);
+                if let Some(retry) = retry {
+                    unit.in_session(retry.key, retry.number);
                 }
-                number => match number_as_i64(number) {
-                    Some(0) => concern.unacknowledged = true,
-                    Some(1) => {}
-                    Some(n) if (2..=50).contains(&n) => {
-                        return Err(CommandError::bad_value(
-                            "cannot use 'w' > 1 when a host is not replicated",
-                        ));
-                    }
-                    Some(_) => {
-                        return Err(CommandError::new(
-                            ErrorCode::FailedToParse,
-                            "w has to be a non-negative number and not greater than 50",
-                        ));
-                    }
-                    None => {
-                        return Err(CommandError::new(
-                            ErrorCode::FailedToParse,
-                            "w has to be a number, string, or object",
-                        ));
-                    }
-                },
-            },
-            "j" | "fsync" => {
-                let on = arguments.boolean(name, value)?;
-                *(if name == "j" { &mut journaled } else { &mut synced }) = on;
+                unit
             }
-            "wtimeout" => drop(arguments.integer(name, value)?),
-            "provenance" => check_provenance(arguments, value)?,
-            "getLastError" => {}
-            _ => return Ok(false),
         }
-        Ok(true)
-    })?;
-    if journaled && synced {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "fsync and j options cannot be used together",
-        ));
     }
-    if journaled || synced {
-        if !journal {
-            return Err(CommandError::bad_value(
-                "cannot use 'j' option when a host does not have journaling enabled",
-            ));
-        }
-        concern.journaled = true;
-    }
-    Ok(concern)
-}
 
-/// Who decided on a concern; between servers only it makes a difference.
-fn check_provenance(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<()> {
-    match arguments.string("provenance", value)? {
-        "clientSupplied" | "implicitDefault" | "customDefault" | "getLastErrorDefaults" | "internalWriteDefault" => {
-            Ok(())
+    /// The unit's next changes are those of a statement of the command, of which a retry needs `kept`.
+    pub fn begin_statement(is_retryable: bool, unit: &mut WriteUnit<'_>, statement: i32, kept: Kept) {
+        if is_retryable {
+            unit.statement(statement, kept);
         }
-        other => Err(CommandError::bad_value(format!(
-            "Enumeration value '{other}' for field '{}.provenance' is not a valid value.",
-            arguments.command
-        ))),
     }
-}
-
-fn check_read_concern(document: &RawDocument) -> Result<()> {
-    let arguments = Arguments::of("readConcern");
-    let needs_replica_set = |what: String| {
-        CommandError::new(
-            ErrorCode::NotAReplicaSet,
-            format!("node needs to be a replica set member to use {what}"),
-        )
-    };
-    arguments.each(document, |name, value| {
-        match name {
-            "level" => match arguments.string(name, value)? {
-                "local" | "available" | "majority" => {}
-                level @ ("linearizable" | "snapshot") => {
-                    return Err(needs_replica_set(format!("read concern '{level}'")));
-                }
-                other => {
-                    return Err(CommandError::new(
-                        ErrorCode::FailedToParse,
-                        format!(
-                            "readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not '{other}'"
-                        ),
-                    ));
-                }
-            },
-            "afterClusterTime" | "atClusterTime" => match value {
-                RawBsonRef::Timestamp(_) => return Err(needs_replica_set(format!("readConcern.{name}"))),
-                other => return Err(wrong_type(arguments.command, name, other, "type 'timestamp'")),
-            },
-            "provenance" => check_provenance(arguments, value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })
 }
 
 impl<'i> Invocation<'i> {
+    /// A call of the server itself.
+    pub fn of_server(
+        server: &'i Arc<Server>,
+        client: &'i Arc<Client>,
+        command: &'static Command,
+        body: &'i RawDocument,
+        database: &'i str,
+    ) -> Self {
+        Self {
+            server,
+            client,
+            operation: server.new_operation(),
+            command,
+            body,
+            sequences: &[],
+            database,
+            session: None,
+            write_concern: WriteConcern::default(),
+            read_concern: ReadConcern::default(),
+            transaction_fields: None,
+            in_session: None,
+            transaction: None,
+            retry: None,
+            max_time_ms: 0,
+            api_strict: false,
+            exhaust_allowed: false,
+            report: Report::default(),
+        }
+    }
+
     /// A reader of this command's own fields.
     pub fn arguments(&self) -> Arguments<'static> {
         Arguments::of(self.command.name)
@@ -485,6 +572,7 @@ impl<'i> Invocation<'i> {
         ExecContext {
             storage: &self.server.storage,
             op: &self.operation,
+            transaction: self.transaction.as_ref(),
             sources: Some(self),
         }
     }
@@ -496,8 +584,64 @@ impl<'i> Invocation<'i> {
         self.report.plan_summary = summary;
     }
 
-    /// Remembers the newest write, for `j: true`.
-    pub fn wrote(&mut self, seq: Seq) {
-        self.report.last_write = Some(seq);
+    /// Remembers the newest write, for `j: true`. What a transaction's statement writes is not there yet.
+    pub fn wrote(&self, seq: Seq) {
+        if self.transaction.is_none() {
+            self.report.last_write.set(Some(seq));
+        }
+    }
+
+    /// The number of the transaction that the call is a statement of.
+    pub fn transaction_number(&self) -> Option<i64> {
+        let fields = self.transaction_fields.filter(|fields| fields.is_transaction);
+        fields.map(|fields| fields.number)
+    }
+
+    /// Access to a collection, in the call's transaction if it has one.
+    pub fn collection(
+        &self,
+        namespace: &Namespace,
+        mode: LockMode,
+    ) -> std::result::Result<Option<CollectionGuard>, StorageError> {
+        self.context().data().collection(namespace, mode)
+    }
+
+    /// Where the call's units come from.
+    pub fn writer(&self) -> Writer<'_> {
+        match &self.transaction {
+            Some(transaction) => Writer::Transaction(transaction.borrow_mut()),
+            None => Writer::Alone(&self.server.storage, self.retry.as_ref()),
+        }
+    }
+
+    /// What a statement came to when the command was sent before; it is counted as retried then.
+    pub fn retried(&mut self, statement: i32) -> Result<Option<StatementResult>> {
+        let Some(Retry {
+            key,
+            record: Some(record),
+            retried,
+            ..
+        }) = &mut self.retry
+        else {
+            return Ok(None);
+        };
+        let result = self.server.storage.statement(record, key, statement)?;
+        if result.is_some() {
+            retried.push(statement);
+            self.server.sessions.counters.retried.add(1);
+        }
+        Ok(result)
+    }
+
+    /// Whether an error ends the command, not only a statement: the operation cannot go on, or the transaction has to be
+    /// begun again.
+    pub fn is_fatal(&self, error: &CommandError) -> bool {
+        error.is_fatal() || (self.transaction.is_some() && error.is_transient())
+    }
+
+    /// Whether a failed statement ends the command: in a transaction it ends that, too.
+    pub fn stops_after_error(&mut self, ordered: bool) -> bool {
+        self.report.has_write_errors = true;
+        ordered || self.transaction.is_some()
     }
 }

@@ -7,16 +7,19 @@ mod arguments;
 mod authentication;
 mod client;
 mod command;
+mod concerns;
 mod cursors;
 mod definition;
 mod dispatch;
 mod error;
 mod fsync_lock;
+mod in_session;
 mod invocation;
 mod lock_report;
 pub mod logger;
 mod metrics;
 mod parameters;
+mod replica_set;
 mod reply;
 mod request;
 mod server;
@@ -25,9 +28,11 @@ mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod transactions;
 
 pub use client::{Client, Peer};
 pub use dispatch::Outcome;
+pub use replica_set::ReplicaSet;
 pub use request::{Request, Traffic};
 pub use server::Server;
 pub use settings::Settings;

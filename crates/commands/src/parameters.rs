@@ -28,6 +28,10 @@ pub struct Parameters {
     pub operation_memory_bytes_max: AtomicI64,
     /// `totalOperationMemoryBytesMax`: what all operations together may.
     pub total_operation_memory_bytes_max: AtomicI64,
+    /// `transactionLifetimeLimitSeconds`: a transaction ends after this long.
+    pub transaction_lifetime_s: AtomicI64,
+    /// `maxTransactionLockRequestTimeoutMillis`: how long a transaction waits for a collection.
+    pub transaction_lock_timeout_ms: AtomicI64,
     /// `quiet`: the begin and the end of connections are not logged.
     pub quiet: AtomicBool,
 }
@@ -55,19 +59,23 @@ impl Parameters {
             snapshot_history_percent: AtomicI64::new(i64::from(engine::HISTORY_PERCENT_DEFAULT)),
             operation_memory_bytes_max: AtomicI64::new(OPERATION_MEMORY_BYTES_MAX),
             total_operation_memory_bytes_max: AtomicI64::new(2 * OPERATION_MEMORY_BYTES_MAX),
+            transaction_lifetime_s: AtomicI64::new(60),
+            transaction_lock_timeout_ms: AtomicI64::new(5),
             quiet: AtomicBool::new(quiet),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 11] = [
         "cursorTimeoutMillis",
         "journalCommitInterval",
+        "maxTransactionLockRequestTimeoutMillis",
         "operationMemoryBytesMax",
         "quiet",
         "snapshotHistoryCachePercent",
         "syncdelay",
         "totalOperationMemoryBytesMax",
+        "transactionLifetimeLimitSeconds",
         "ttlMonitorEnabled",
         "ttlMonitorSleepSecs",
     ];
@@ -80,6 +88,10 @@ impl Parameters {
             "snapshotHistoryCachePercent" => Slot::Integer(&self.snapshot_history_percent, 0..=80),
             "operationMemoryBytesMax" => Slot::Integer(&self.operation_memory_bytes_max, MEMORY_BYTES_RANGE),
             "totalOperationMemoryBytesMax" => Slot::Integer(&self.total_operation_memory_bytes_max, MEMORY_BYTES_RANGE),
+            "transactionLifetimeLimitSeconds" => Slot::Integer(&self.transaction_lifetime_s, 1..=i64::from(i32::MAX)),
+            "maxTransactionLockRequestTimeoutMillis" => {
+                Slot::Integer(&self.transaction_lock_timeout_ms, 0..=i64::from(i32::MAX))
+            }
             "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "quiet" => Slot::Boolean(&self.quiet),

@@ -1,12 +1,15 @@
 //! The state all commands share.
 
+use crate::concerns::Deployment;
 use crate::cursors::Cursors;
 use crate::definition::CommandTable;
 use crate::fsync_lock::FsyncLock;
 use crate::logger::Logger;
 use crate::metrics::{CommandCounters, Metrics};
 use crate::parameters::Parameters;
+use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
+use crate::transactions::ServerSessions;
 use crate::{Client, Peer, Settings};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -15,6 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use storage::{Interrupted, MemoryBudget, Operation, Storage};
 use vfs::Env;
+
+/// A session ends after this long without use.
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Everything commands need, shared by all connections.
 pub struct Server {
@@ -36,6 +42,8 @@ pub struct Server {
     pub command_counters: Vec<CommandCounters>,
     /// Open cursors.
     pub cursors: Cursors,
+    /// Sessions with transaction numbers.
+    pub sessions: ServerSessions,
     /// Connections by number.
     pub clients: Mutex<HashMap<u32, Arc<Client>>>,
     /// Wall and monotonic time of the start.
@@ -69,6 +77,7 @@ impl Server {
         env.random.fill_secret(&mut pretence);
         let server = Self {
             cursors: Cursors::new(env.clone()),
+            sessions: ServerSessions::default(),
             env,
             storage,
             logger,
@@ -89,6 +98,19 @@ impl Server {
             fsync_lock: FsyncLock::default(),
         };
         Arc::new(server)
+    }
+
+    /// The replica set, for a member.
+    pub fn replica_set(&self) -> Option<&ReplicaSet> {
+        self.settings.replica_set.as_deref()
+    }
+
+    /// What concerns are read for.
+    pub(crate) fn deployment(&self) -> Deployment {
+        Deployment {
+            journal: self.settings.journal,
+            is_member: self.settings.replica_set.is_some(),
+        }
     }
 
     /// Whether the begin and the end of connections go unlogged.
@@ -206,5 +228,9 @@ impl Server {
     pub fn tick(&self) {
         let limit = self.parameters.cursor_timeout_ms.load(Ordering::Relaxed);
         self.cursors.expire(Duration::from_millis(limit as u64));
+        self.sessions.expire(self.env.clock.monotonic(), SESSION_TIMEOUT);
+        if let Some(set) = self.replica_set() {
+            self.look_after_set(set);
+        }
     }
 }

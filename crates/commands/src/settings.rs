@@ -1,10 +1,12 @@
 //! What the process was started with, as commands need it.
 
+use crate::ReplicaSet;
 use bson::Document;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Facts of the start-up, fixed while the server runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// The command line, program name first.
     pub argv: Vec<String>,
@@ -34,6 +36,8 @@ pub struct Settings {
     pub slow_ms: i64,
     /// `systemLog.quiet`.
     pub quiet: bool,
+    /// The replica set that it is a member of (`replication`).
+    pub replica_set: Option<Arc<ReplicaSet>>,
     /// `net.maxIncomingConnections`.
     pub connections_max: u32,
 }

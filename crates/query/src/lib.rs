@@ -4,6 +4,7 @@
 //! [`project`] and [`update`] work on one document; [`expression`], [`accumulators`] and [`stages`] are the aggregation
 //! language over [`value`]s; [`plan`] and [`exec`] read collections.
 
+mod data;
 pub mod error;
 mod evaluation;
 pub mod matcher;
@@ -20,6 +21,7 @@ pub mod value;
 pub mod exec;
 pub mod plan;
 
+pub use data::DataSource;
 pub use error::{CodedError, QueryError};
 pub use evaluation::EvaluationContext;
 pub use exec::{

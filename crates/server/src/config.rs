@@ -58,6 +58,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
+    /// The replica set to be a member of, and whether to initiate it.
+    pub replica_set: Option<(String, bool)>,
     /// Server parameters, those that have options of their own included.
     pub parameters: Vec<(String, String)>,
     /// `[8, 0, x]`.
@@ -177,6 +179,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
             .map(|path| current_directory.join(path)),
         net: net(values)?,
         storage: storage(values, current_directory),
+        replica_set: replica_set(values)?,
         slow_ms: values.integer("operationProfiling.slowOpThresholdMs").unwrap_or(100),
         parameters: parameters(values),
         emulated_version,
@@ -184,6 +187,22 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         parsed: values.to_document(),
         warnings,
     })
+}
+
+fn replica_set(values: &Values) -> Result<Option<(String, bool)>, ConfigError> {
+    let initiates = values.boolean("replication.initiate").unwrap_or(false);
+    let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
+    match values.text("replication.replSetName") {
+        None if initiates => refused("--replSetInitiate has to be used with --replSet"),
+        None => Ok(None),
+        Some(name) if name.is_empty() || name.contains(['/', ',']) => {
+            refused("replication.replSetName (--replSet): a name without '/' and ',' is expected")
+        }
+        Some(_) if values.boolean("storage.journal.enabled") == Some(false) => {
+            refused("a member of a replica set needs the log: leave --nojournal out, or --replSet")
+        }
+        Some(name) => Ok(Some((name.to_owned(), initiates))),
+    }
 }
 
 fn log_options(values: &Values, current_directory: &Path) -> Result<LoggerOptions, ConfigError> {

@@ -12,8 +12,8 @@ use crate::{daemon, engines};
 use anyhow::{Context, anyhow};
 use bson::doc;
 use codec::Codec;
-use commands::Settings;
 use commands::logger::{Component, Destination, Logger};
+use commands::{ReplicaSet, Settings};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -242,6 +242,9 @@ impl Running {
                 doc! { "error": reason },
             );
         }
+        server
+            .join_set()
+            .map_err(|reason| anyhow!("the replica set cannot be joined: {reason}"))?;
         let stop = move || {
             let _ = events.send(Event::Stop("shutdown command".to_owned()));
         };
@@ -541,9 +544,25 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         wire_version_max: config.wire_version_max,
         engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
         parameters,
+        replica_set: config.replica_set.as_ref().map(|(name, initiates)| {
+            let host = own_host(&config.net.endpoints.bind);
+            Arc::new(ReplicaSet::new(name.clone(), *initiates, &host, port))
+        }),
         slow_ms: config.slow_ms,
         quiet: config.quiet,
         connections_max: config.net.connections_max,
+    }
+}
+
+/// How others reach this server: by the machine's name, unless it listens to this machine only.
+fn own_host(bind: &[String]) -> String {
+    let is_local = |host: &String| {
+        let address = host.parse::<std::net::IpAddr>();
+        host == "localhost" || host.starts_with('/') || address.is_ok_and(|address| address.is_loopback())
+    };
+    match bind.iter().all(is_local) {
+        true => "localhost".to_owned(),
+        false => host_name(),
     }
 }
 

@@ -20,6 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// How long a transaction waits for a collection, unless told otherwise.
+const LOCK_TIMEOUT_DEFAULT: Duration = Duration::from_millis(5);
+
 /// See the module.
 pub struct Transaction {
     storage: Arc<Storage>,
@@ -28,6 +31,7 @@ pub struct Transaction {
     parts: Parts,
     /// Its changes so far in the order of keys.
     rows: ChangedRows,
+    lock_timeout: Duration,
     /// Collections that it has used: their definitions stay as they are until it ends.
     collections: Vec<CollectionGuard>,
 }
@@ -99,6 +103,7 @@ impl Storage {
             opened,
             parts: Parts::default(),
             rows: ChangedRows::default(),
+            lock_timeout: LOCK_TIMEOUT_DEFAULT,
             collections: Vec::new(),
         };
         transaction.parts.holding.owner = self.owners.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +118,12 @@ impl Transaction {
         self.parts.changes.in_session(EntrySession { key, txn_number });
     }
 
-    /// Access to a collection, as [`Storage::collection`] gives it, until the transaction ends. Waits for `patience` at most
+    /// How long it waits for a collection.
+    pub fn set_lock_timeout(&mut self, timeout: Duration) {
+        self.lock_timeout = timeout;
+    }
+
+    /// Access to a collection, as [`Storage::collection`] gives it, until the transaction ends. Waits only briefly
     /// ([`crate::Interrupted::LockTimeout`]): whoever waits for an exclusive lock may wait for this transaction.
     /// [`StorageError::SnapshotUnavailable`] when its indexes are newer than the transaction's snapshot.
     pub fn collection(
@@ -121,7 +131,6 @@ impl Transaction {
         op: &Operation,
         ns: &Namespace,
         mode: LockMode,
-        patience: Duration,
     ) -> Result<Option<CollectionGuard>, StorageError> {
         let suits = |guard: &&CollectionGuard| {
             guard.namespace() == ns && (guard.mode() == mode || guard.mode() != LockMode::IntentShared)
@@ -131,7 +140,7 @@ impl Transaction {
         }
         let lent = self.collections.len() as u32;
         op.locks_held.fetch_add(lent, Ordering::Relaxed);
-        let waiter = BriefWaiter::new(op, patience);
+        let waiter = BriefWaiter::new(op, self.lock_timeout);
         let found = self.storage.collection_for(op, &waiter, ns, mode);
         op.locks_held.fetch_sub(lent, Ordering::Relaxed);
         let Some(guard) = found? else { return Ok(None) };

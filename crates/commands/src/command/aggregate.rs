@@ -4,7 +4,7 @@ use super::backup_cursor;
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use super::find::{hint, optional};
 use crate::arguments::{missing_field, number_as_i64};
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -22,6 +22,7 @@ pub const AGGREGATE: Command = Command::new(
     OperationKind::Query,
     aggregate,
 )
+.in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .api_version_1();
 

@@ -72,6 +72,7 @@ pub fn reply_with_backup(
         namespace: namespace.as_str().to_owned(),
         source: CursorSource::Backup(rest, backup),
         session: call.session,
+        transaction: None,
         no_timeout: false,
         tailable: true,
         await_data: false,

@@ -1,13 +1,13 @@
 //! `bulkWrite`: inserts, updates and deletes on several collections in one command (since MongoDB 8.0).
 
 use super::find::{hint, optional};
-use super::insert::{check_batch, insert_documents};
+use super::insert::{InsertBatch, check_batch, insert_documents};
 use super::listing;
 use super::update::{Images, Statement, refuse_view};
-use super::write_result::{WriteErrors, is_fatal};
+use super::write_result::{StatementIds, WriteErrors, write_retried};
 use super::{delete, update};
 use crate::arguments::{Arguments, missing_field, unknown_field};
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -23,6 +23,7 @@ pub const BULK_WRITE: Command = Command::new(
     OperationKind::Update,
     run,
 )
+.in_transactions(InTransactions::AllowedAndRetryable)
 .admin_only()
 .api_version_1();
 
@@ -81,6 +82,7 @@ struct Options<'a> {
     variables: Option<&'a RawDocument>,
     keep_empty_timestamps: bool,
     batch: Option<usize>,
+    ids: StatementIds,
 }
 
 impl<'a> Options<'a> {
@@ -92,6 +94,7 @@ impl<'a> Options<'a> {
             variables: None,
             keep_empty_timestamps: false,
             batch: None,
+            ids: StatementIds::default(),
         };
         call.for_each_field(|name, value| {
             match name {
@@ -102,7 +105,7 @@ impl<'a> Options<'a> {
                 "bypassEmptyTsReplacement" => options.keep_empty_timestamps = arguments.flag(name, value)?,
                 "let" => options.variables = optional(arguments, name, value)?,
                 "cursor" => options.batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
-                _ => return Ok(false),
+                name => return options.ids.take(arguments, name, value),
             }
             Ok(true)
         })?;
@@ -117,9 +120,11 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .documents("ops")?
         .ok_or_else(|| missing_field("bulkWrite", "ops"))?;
     check_batch(documents.len())?;
+    options.ids.check(documents.len())?;
     let operations: Vec<Operation<'_>> = documents
         .iter()
-        .map(|document| parse(document, &options, namespaces.len()))
+        .enumerate()
+        .map(|(index, document)| parse(document, &options, namespaces.len(), options.ids.of(index)))
         .collect::<Result<_>>()?;
     let mut totals = carry_out(call, &namespaces, &operations, &options)?;
     call.report.n_inserted = Some(totals.inserted);
@@ -147,6 +152,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     for (name, count) in counts {
         reply.int32(name, count as i32);
     }
+    write_retried(call, reply);
     Ok(())
 }
 
@@ -170,7 +176,7 @@ fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {
         .collect()
 }
 
-fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize) -> Result<Operation<'a>> {
+fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize, id: i32) -> Result<Operation<'a>> {
     let arguments = Arguments::of("bulkWrite.ops");
     let Some((kind, namespace)) = document.into_iter().next().transpose()? else {
         return Err(CommandError::bad_value("an element of bulkWrite.ops is empty"));
@@ -188,6 +194,7 @@ fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize
     let (mut inserted, mut filter, mut change) = (None, None, None);
     let mut statement = Statement::new(options.variables);
     statement.keep_empty_timestamps = options.keep_empty_timestamps;
+    statement.id = id;
     arguments.each(document, |name, value| {
         match (kind, name) {
             (kind, name) if kind == name => {}
@@ -231,7 +238,8 @@ fn carry_out(
     let errors_only = options.errors_only;
     let mut totals = Totals::default();
     let mut next = 0;
-    while next < operations.len() && !(options.ordered && totals.errors > 0) {
+    let stops = options.ordered || call.transaction.is_some();
+    while next < operations.len() && !(stops && totals.errors > 0) {
         let first = next;
         next += 1;
         match &operations[first] {
@@ -268,8 +276,11 @@ fn carry_out(
                         }
                         totals.succeeded(first, n, rest, errors_only);
                     }
-                    Err(error) if is_fatal(&error) => return Err(error),
-                    Err(error) => totals.failed(first, error),
+                    Err(error) if call.is_fatal(&error) => return Err(error),
+                    Err(error) => {
+                        call.report.has_write_errors = true;
+                        totals.failed(first, error);
+                    }
                 }
             }
             Operation::Delete { namespace, statement } => {
@@ -281,8 +292,11 @@ fn carry_out(
                 totals.deleted += deleted;
                 match done {
                     Ok(_) => totals.succeeded(first, deleted, Document::new(), errors_only),
-                    Err(error) if is_fatal(&error) => return Err(error),
-                    Err(error) => totals.failed(first, error),
+                    Err(error) if call.is_fatal(&error) => return Err(error),
+                    Err(error) => {
+                        call.report.has_write_errors = true;
+                        totals.failed(first, error);
+                    }
                 }
             }
         }
@@ -300,20 +314,20 @@ fn insert_run(
     totals: &mut Totals,
 ) -> Result<()> {
     let mut errors = WriteErrors::new();
-    totals.inserted += insert_documents(
-        call,
-        namespace,
+    let stops = options.ordered || call.transaction.is_some();
+    let batch = InsertBatch {
         documents,
-        options.ordered,
-        options.keep_empty_timestamps,
-        &mut errors,
-    )?;
+        ids: &|index| options.ids.of(first + index),
+        ordered: stops,
+        keep_empty_timestamps: options.keep_empty_timestamps,
+    };
+    totals.inserted += insert_documents(call, namespace, &batch, &mut errors)?;
     let mut failures = errors.each().peekable();
     for index in 0..documents.len() {
         match failures.next_if(|(failed, _)| *failed == index) {
             Some((_, error)) => {
                 totals.failed(first + index, error);
-                if options.ordered {
+                if stops {
                     break;
                 }
             }

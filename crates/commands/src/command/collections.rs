@@ -277,7 +277,7 @@ pub fn refuse_system(namespace: &Namespace) -> Result<()> {
     let allowed = matches!(
         name,
         "system.js" | "system.profile" | "system.users" | "system.roles" | "system.version"
-    );
+    ) || namespace.as_str() == "local.system.replset";
     if name.starts_with("system.") && !allowed {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,

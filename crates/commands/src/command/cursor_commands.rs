@@ -2,7 +2,7 @@
 
 use super::listing;
 use crate::cursors::{CursorSource, Killed, OpenCursor};
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -21,10 +21,12 @@ pub const GET_MORE: Command = Command::new(
     OperationKind::GetMore,
     get_more,
 )
+.in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .api_version_1();
 /// `killCursors`.
 pub const KILL_CURSORS: Command = Command::new("killCursors", "Ends cursors.", OperationKind::Command, kill_cursors)
+    .in_transactions(InTransactions::Allowed)
     .secondary_ok()
     .api_version_1();
 
@@ -127,6 +129,7 @@ pub fn reply_with_plan(
             namespace: request.namespace.as_str().to_owned(),
             source: CursorSource::Plan(Box::new(executor)),
             session: call.session,
+            transaction: call.transaction_number(),
             no_timeout: request.no_timeout,
             tailable: request.tailable,
             await_data: request.await_data,
@@ -181,10 +184,10 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if !collection.starts_with("$cmd.") {
         call.report.namespace = Namespace::new(call.database, collection).ok();
     }
-    let mut cursor = call
-        .server
-        .cursors
-        .check_out(id, &namespace, call.session, &call.operation)?;
+    let mut cursor =
+        call.server
+            .cursors
+            .check_out(id, &namespace, call.session, call.transaction_number(), &call.operation)?;
     match fetch(call, reply, &mut cursor, batch) {
         Ok(true) => {
             reply.int64("id", id);

@@ -3,11 +3,11 @@
 use super::find::{hint, optional};
 use super::insert::check_batch;
 use super::update::{Statement, Target, WriteTargets, refuse_view};
-use super::write_result::{WriteErrors, is_fatal};
+use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
-use crate::invocation::Invocation;
+use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use bson::raw::RawDocument;
@@ -18,12 +18,15 @@ use storage::{Namespace, StorageError};
 use wire::ErrorCode;
 
 /// `delete`.
-pub const DELETE: Command = Command::new("delete", "Deletes documents.", OperationKind::Remove, delete).api_version_1();
+pub const DELETE: Command = Command::new("delete", "Deletes documents.", OperationKind::Remove, delete)
+    .in_transactions(InTransactions::AllowedAndRetryable)
+    .api_version_1();
 
 /// The fields of `delete` beside the statements.
 pub struct Options<'a> {
     ordered: bool,
     variables: Option<&'a RawDocument>,
+    ids: StatementIds,
 }
 
 impl<'a> Options<'a> {
@@ -33,13 +36,14 @@ impl<'a> Options<'a> {
         let mut options = Self {
             ordered: true,
             variables: None,
+            ids: StatementIds::default(),
         };
         call.for_each_field(|name, value| {
             match name {
                 "deletes" => {}
                 "ordered" => options.ordered = arguments.flag(name, value)?,
                 "let" => options.variables = optional(arguments, name, value)?,
-                _ => return Ok(false),
+                name => return options.ids.take(arguments, name, value),
             }
             Ok(true)
         })?;
@@ -55,10 +59,14 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .ok_or_else(|| missing_field("delete", "deletes"))?;
     check_batch(documents.len())?;
     // A statement that cannot be read fails the command before any of them runs.
-    let statements = documents
+    options.ids.check(documents.len())?;
+    let mut statements = documents
         .into_iter()
         .map(|document| parse_statement(document, &options))
         .collect::<Result<Vec<_>>>()?;
+    for (index, statement) in statements.iter_mut().enumerate() {
+        statement.id = options.ids.of(index);
+    }
     refuse_view(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let mut deleted = 0;
@@ -66,10 +74,10 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         call.server.metrics.operations.delete.add(1);
         match run(call, &namespace, statement, &mut deleted) {
             Ok(_) => {}
-            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) if call.is_fatal(&error) => return Err(error),
             Err(error) => {
                 errors.push(index, error);
-                if options.ordered {
+                if call.stops_after_error(options.ordered) {
                     break;
                 }
             }
@@ -82,6 +90,7 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     reply.count("n", deleted as i64);
     errors.write(reply);
+    write_retried(call, reply);
     Ok(())
 }
 
@@ -122,6 +131,13 @@ pub fn run(
     statement: &Statement<'_>,
     deleted: &mut u64,
 ) -> Result<Option<Bytes>> {
+    if statement.multi {
+        refuse_multi(call, "limit=0")?;
+    }
+    if let Some(result) = call.retried(statement.id)? {
+        *deleted += 1;
+        return Ok(result.image.map(|image| Bytes::from(image.into_bytes())));
+    }
     let before = *deleted;
     loop {
         let mut last = None;
@@ -147,7 +163,7 @@ fn delete_matching(
         return Ok(false);
     };
     while let Some(target) = targets.next(call)? {
-        match delete_one(call, targets.filter(), &target)? {
+        match delete_one(call, statement, targets.filter(), &target)? {
             None => conflicted = true,
             Some(document) => {
                 *deleted += 1;
@@ -162,11 +178,17 @@ fn delete_matching(
 }
 
 /// Deletes one record; `None` when it is gone or matches no more.
-fn delete_one(call: &mut Invocation<'_>, filter: Option<&Matcher>, target: &Target) -> Result<Option<Bytes>> {
+fn delete_one(
+    call: &Invocation<'_>,
+    statement: &Statement<'_>,
+    filter: Option<&Matcher>,
+    target: &Target,
+) -> Result<Option<Bytes>> {
     let server = call.server;
     let operation = call.operation.clone();
     loop {
-        let mut unit = server.storage.begin_write(&operation);
+        let mut writer = call.writer();
+        let mut unit = writer.unit(&operation);
         let old = match unit.lock_record(&target.guard, target.id) {
             Ok(Some(old)) => old,
             Ok(None) => return Ok(None),
@@ -179,6 +201,7 @@ fn delete_one(call: &mut Invocation<'_>, filter: Option<&Matcher>, target: &Targ
         {
             return Ok(None);
         }
+        Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);
         match unit.delete(&target.guard, target.id, document) {
             Ok(()) => {}
             Err(StorageError::WouldWait) => continue,

@@ -2,7 +2,7 @@
 
 use super::update;
 use crate::error::Result;
-use crate::invocation::{Invocation, Report, WriteConcern};
+use crate::invocation::Invocation;
 use crate::server::Server;
 use crate::{Client, Peer};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -28,21 +28,7 @@ impl Server {
     fn write_version(self: &Arc<Self>) -> Result<()> {
         let client = Arc::new(Client::new(0, Peer::Unix(String::new())));
         let body = rawdoc! { "update": "system.version" };
-        let mut call = Invocation {
-            server: self,
-            client: &client,
-            operation: self.new_operation(),
-            command: &update::UPDATE,
-            body: &body,
-            sequences: &[],
-            database: "admin",
-            session: None,
-            write_concern: WriteConcern::default(),
-            max_time_ms: 0,
-            api_strict: false,
-            exhaust_allowed: false,
-            report: Report::default(),
-        };
+        let mut call = Invocation::of_server(self, &client, &update::UPDATE, &body, "admin");
         let filter = RawDocumentBuf::try_from(&doc! { "_id": NAME })?;
         let change = RawDocumentBuf::try_from(&doc! { "$set": { "version": text(self) } })?;
         let mut statement = update::Statement::new(None);

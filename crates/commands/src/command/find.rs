@@ -2,7 +2,7 @@
 
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use crate::arguments::Arguments;
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -16,6 +16,7 @@ use wire::ErrorCode;
 
 /// `find`.
 pub const FIND: Command = Command::new("find", "Finds documents.", OperationKind::Query, find)
+    .in_transactions(InTransactions::Allowed)
     .secondary_ok()
     .api_version_1();
 /// `count`.
@@ -29,6 +30,7 @@ pub const DISTINCT: Command = Command::new(
     OperationKind::Query,
     distinct,
 )
+.in_transactions(InTransactions::Allowed)
 .secondary_ok();
 
 /// The filter of requests that give none.

@@ -2,8 +2,9 @@
 
 use super::find::{hint, optional};
 use super::update::{Images, Statement, refuse_view};
+use super::write_result::StatementIds;
 use super::{delete, update};
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use query::EvaluationContext;
 use query::matcher::Matcher;
 use query::project::Projection;
+use storage::Kept;
 use wire::ErrorCode;
 
 /// `findAndModify`.
@@ -23,6 +25,7 @@ pub const FIND_AND_MODIFY: Command = Command::new(
     OperationKind::Update,
     run,
 )
+.in_transactions(InTransactions::AllowedAndRetryable)
 .aliases(&["findandmodify"])
 .api_version_1();
 
@@ -40,6 +43,7 @@ pub struct FindAndModify<'a> {
 pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
     let arguments = call.arguments();
     let mut change = None;
+    let mut ids = StatementIds::default();
     let mut parsed = FindAndModify {
         statement: Statement::new(None),
         remove: false,
@@ -63,6 +67,7 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
             "let" => statement.variables = optional(arguments, name, value)?,
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
             "bypassEmptyTsReplacement" => statement.keep_empty_timestamps = arguments.flag(name, value)?,
+            "stmtId" => return ids.take(arguments, name, value),
             _ => return Ok(false),
         }
         Ok(true)
@@ -80,6 +85,8 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
         }
         (None, true) => {}
     }
+    parsed.statement.id = ids.of(0);
+    parsed.statement.kept = if parsed.new { Kept::After } else { Kept::Before };
     Ok(parsed)
 }
 
@@ -110,6 +117,9 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         (if parsed.new { done.after } else { done.before }, last_error)
     };
+    if let Some([statement]) = call.retry.as_ref().map(|retry| &*retry.retried) {
+        reply.int32("retriedStmtId", *statement);
+    }
     reply.value("lastErrorObject", &last_error.into());
     write_value(
         reply,

@@ -1,13 +1,16 @@
 //! `hello` and its older names: what kind of server this is and what it can do.
 
 use super::authenticate;
+use crate::arguments::{Arguments, missing_field, wrong_type};
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::replica_set::TopologyVersion;
 use crate::reply::Reply;
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument};
+use std::time::Duration;
 use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, WRITE_BATCH_MAX};
 
@@ -46,6 +49,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
     let mut hello_ok = false;
     let mut compression = Vec::new();
     let (mut user, mut speculative) = (None, None);
+    let (mut known, mut patience) = (None, None);
     for element in call.body {
         let (name, value) = element?;
         match (name.as_str(), value) {
@@ -54,6 +58,14 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             ("saslSupportedMechs", value) => user = Some(arguments.string("saslSupportedMechs", value)?),
             ("speculativeAuthenticate", value) => {
                 speculative = Some(arguments.document("speculativeAuthenticate", value)?);
+            }
+            ("topologyVersion", value) => {
+                known = Some(topology_version(arguments.document("topologyVersion", value)?)?);
+            }
+            ("maxAwaitTimeMS", value) => {
+                patience = Some(Duration::from_millis(
+                    arguments.non_negative("maxAwaitTimeMS", value)? as u64
+                ));
             }
             ("compression", RawBsonRef::Array(offered)) => {
                 for name in offered.into_iter().flatten() {
@@ -67,10 +79,25 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             _ => {}
         }
     }
+    if known.is_some() != patience.is_some() {
+        return Err(CommandError::new(
+            ErrorCode(if known.is_some() { 31368 } else { 31373 }),
+            "A request with a 'topologyVersion' must include 'maxAwaitTimeMS', and the other way round",
+        ));
+    }
     if hello_ok {
         reply.boolean("helloOk", true);
     }
-    reply.boolean(writable, true);
+    match call.server.replica_set() {
+        Some(set) => {
+            if let (Some(known), Some(patience)) = (known, patience) {
+                set.wait_for_change(&call.operation, known, patience)?;
+                call.report.more_to_come = call.exhaust_allowed;
+            }
+            set.write_hello(reply, writable, call.server.storage.applied());
+        }
+        None => reply.boolean(writable, true),
+    }
     reply.int32("maxBsonObjectSize", DOCUMENT_BYTES_MAX as i32);
     reply.int32("maxMessageSizeBytes", MESSAGE_BYTES_MAX as i32);
     reply.int32("maxWriteBatchSize", WRITE_BATCH_MAX as i32);
@@ -98,6 +125,24 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
         authenticate::speculate(call, request, reply);
     }
     Ok(())
+}
+
+fn topology_version(document: &RawDocument) -> Result<TopologyVersion> {
+    let (mut process, mut counter) = (None, None);
+    Arguments::of("topologyVersion").each(document, |name, value| {
+        match (name, value) {
+            ("processId", RawBsonRef::ObjectId(id)) => process = Some(id),
+            ("counter", RawBsonRef::Int64(number)) if number >= 0 => counter = Some(number),
+            ("processId", other) => return Err(wrong_type("topologyVersion", name, other, "type 'objectId'")),
+            ("counter", other) => return Err(wrong_type("topologyVersion", name, other, "type 'long'")),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(TopologyVersion {
+        process: process.ok_or_else(|| missing_field("topologyVersion", "processId"))?,
+        counter: counter.ok_or_else(|| missing_field("topologyVersion", "counter"))?,
+    })
 }
 
 fn keep_metadata(call: &Invocation<'_>, metadata: &RawDocument) -> Result<()> {

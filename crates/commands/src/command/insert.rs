@@ -1,9 +1,9 @@
 //! `insert`.
 
-use super::write_result::{WriteErrors, is_fatal};
-use crate::definition::Command;
+use super::write_result::{StatementIds, WriteErrors, write_retried};
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
-use crate::invocation::Invocation;
+use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use bson::oid::ObjectId;
@@ -11,12 +11,14 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::ElementType;
 use query::raw::{self, Element, Elements, Frame, nesting_depth};
 use std::borrow::Cow;
-use storage::{CollectionGuard, LockMode, Namespace, StorageError, WriteUnit};
+use storage::{CollectionGuard, Kept, LockMode, Namespace, StorageError, WriteUnit};
 use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, WRITE_BATCH_MAX};
 
 /// `insert`.
-pub const INSERT: Command = Command::new("insert", "Inserts documents.", OperationKind::Insert, insert).api_version_1();
+pub const INSERT: Command = Command::new("insert", "Inserts documents.", OperationKind::Insert, insert)
+    .in_transactions(InTransactions::AllowedAndRetryable)
+    .api_version_1();
 
 /// Documents in one log entry of a batch: enough to spread its fixed cost, few enough to hold locks briefly.
 const UNIT_DOCUMENTS_MAX: usize = 256;
@@ -30,13 +32,14 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let mut ordered = true;
     let mut keep_empty_timestamps = false;
+    let mut ids = StatementIds::default();
     call.for_each_field(|name, value| {
         match name {
             "documents" => {}
             "ordered" => ordered = arguments.flag(name, value)?,
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
             "bypassEmptyTsReplacement" => keep_empty_timestamps = arguments.flag(name, value)?,
-            _ => return Ok(false),
+            name => return ids.take(arguments, name, value),
         }
         Ok(true)
     })?;
@@ -44,22 +47,35 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .documents("documents")?
         .ok_or_else(|| crate::arguments::missing_field("insert", "documents"))?;
     check_batch(documents.len())?;
+    ids.check(documents.len())?;
     let mut errors = WriteErrors::new();
-    let inserted = insert_documents(
-        call,
-        &namespace,
-        &documents,
+    let batch = InsertBatch {
+        documents: &documents,
+        ids: &|index| ids.of(index),
         ordered,
         keep_empty_timestamps,
-        &mut errors,
-    )?;
+    };
+    let inserted = insert_documents(call, &namespace, &batch, &mut errors)?;
     if call.write_concern.unacknowledged {
         reply.int32("n", 0);
         return Ok(());
     }
     reply.count("n", inserted as i64);
     errors.write(reply);
+    write_retried(call, reply);
     Ok(())
+}
+
+/// Documents to insert.
+pub struct InsertBatch<'a> {
+    /// They themselves.
+    pub documents: &'a [&'a RawDocument],
+    /// The number of each one's statement, by its place.
+    pub ids: &'a dyn Fn(usize) -> i32,
+    /// The first error ends it.
+    pub ordered: bool,
+    /// `bypassEmptyTsReplacement`.
+    pub keep_empty_timestamps: bool,
 }
 
 /// Inserts into a collection, which is made when it is not there; answers how many documents are in. Errors of single
@@ -67,11 +83,10 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 pub fn insert_documents(
     call: &mut Invocation<'_>,
     namespace: &Namespace,
-    documents: &[&RawDocument],
-    ordered: bool,
-    keep_empty_timestamps: bool,
+    batch: &InsertBatch<'_>,
     errors: &mut WriteErrors,
 ) -> Result<u64> {
+    let InsertBatch { documents, ordered, .. } = *batch;
     call.server.metrics.operations.insert.add(documents.len() as u64);
     // A command of which nothing can be stored leaves no collection behind.
     if call.server.storage.catalog().collection(namespace).is_none() {
@@ -89,7 +104,7 @@ pub fn insert_documents(
         }
     }
     let guard = open_or_create(call, namespace)?;
-    let (inserted, failure) = insert_all(call, &guard, documents, ordered, keep_empty_timestamps, errors);
+    let (inserted, failure) = insert_all(call, &guard, batch, errors);
     call.server.metrics.documents.inserted.add(inserted);
     call.report.n_inserted = Some(inserted);
     failure.map_or(Ok(inserted), Err)
@@ -110,7 +125,7 @@ pub fn check_batch(statements: usize) -> Result<()> {
 pub fn open_or_create(call: &Invocation<'_>, namespace: &Namespace) -> Result<CollectionGuard> {
     let storage = &call.server.storage;
     loop {
-        match storage.collection(&call.operation, namespace, LockMode::IntentExclusive) {
+        match call.collection(namespace, LockMode::IntentExclusive) {
             Ok(Some(guard)) => return Ok(guard),
             Ok(None) => {}
             Err(StorageError::IsView(_)) => return Err(super::views::refused(namespace)),
@@ -128,47 +143,78 @@ pub fn open_or_create(call: &Invocation<'_>, namespace: &Namespace) -> Result<Co
 fn insert_all(
     call: &mut Invocation<'_>,
     guard: &CollectionGuard,
-    documents: &[&RawDocument],
-    ordered: bool,
-    keep_empty_timestamps: bool,
+    batch: &InsertBatch<'_>,
     errors: &mut WriteErrors,
 ) -> (u64, Option<CommandError>) {
-    let server = call.server;
+    let documents = batch.documents;
     let operation = call.operation.clone();
+    // What was inserted when the command came before is passed over.
+    let known = match known_statements(call, batch) {
+        Ok(known) => known,
+        Err(error) => return (0, Some(error)),
+    };
+    let is_known = |place: usize| known.get(place).is_some_and(|known| *known);
     let mut inserted = 0;
     let mut next = 0;
     let mut stopped = false;
     while next < documents.len() && !stopped {
-        let mut unit = server.storage.begin_write(&operation);
-        let mut in_unit = 0;
-        while next < documents.len() && in_unit < UNIT_DOCUMENTS_MAX && (in_unit == 0 || unit.bytes() < UNIT_BYTES_MAX)
+        if is_known(next) {
+            inserted += 1;
+            next += 1;
+            continue;
+        }
+        let mut writer = call.writer();
+        let mut unit = writer.unit(&operation);
+        let (mut in_unit, bytes_before) = (0, unit.bytes());
+        let mut failed = false;
+        while next < documents.len()
+            && in_unit < UNIT_DOCUMENTS_MAX
+            && (in_unit == 0 || unit.bytes() - bytes_before < UNIT_BYTES_MAX)
         {
-            match insert_one(call, guard, &mut unit, documents[next], keep_empty_timestamps) {
+            Writer::begin_statement(call.retry.is_some(), &mut unit, (batch.ids)(next), Kept::Nothing);
+            match insert_one(call, guard, &mut unit, documents[next], batch.keep_empty_timestamps) {
                 Ok(()) => in_unit += 1,
                 Err(Failure::WouldWait) => break,
-                Err(Failure::Error(error)) if is_fatal(&error) => return (inserted, Some(error)),
+                Err(Failure::Error(error)) if call.is_fatal(&error) => return (inserted, Some(error)),
                 Err(Failure::Error(error)) => {
                     errors.push(next, error);
-                    if ordered {
+                    failed = true;
+                    if batch.ordered || call.transaction.is_some() {
                         stopped = true;
                         break;
                     }
                 }
             }
             next += 1;
+            if is_known(next) {
+                break;
+            }
         }
-        if unit.is_empty() {
-            continue;
-        }
-        match unit.commit() {
-            Ok(seq) => {
+        let committed = if in_unit > 0 {
+            unit.commit().map(|seq| {
                 inserted += in_unit as u64;
                 call.wrote(seq);
-            }
-            Err(error) => return (inserted, Some(error.into())),
+            })
+        } else {
+            drop(unit);
+            Ok(())
+        };
+        drop(writer);
+        call.report.has_write_errors |= failed;
+        if let Err(error) = committed {
+            return (inserted, Some(error.into()));
         }
     }
     (inserted, None)
+}
+
+/// Which documents were inserted when the command came before; empty when none was.
+fn known_statements(call: &mut Invocation<'_>, batch: &InsertBatch<'_>) -> Result<Vec<bool>> {
+    if call.retry.as_ref().is_none_or(|retry| retry.record.is_none()) {
+        return Ok(Vec::new());
+    }
+    let known = |place| Ok(call.retried((batch.ids)(place))?.is_some());
+    (0..batch.documents.len()).map(known).collect()
 }
 
 enum Failure {

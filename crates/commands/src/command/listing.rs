@@ -53,6 +53,7 @@ pub fn reply_with_cursor(
             namespace,
             source: CursorSource::Documents(rest),
             session: call.session,
+            transaction: None,
             no_timeout: false,
             tailable: false,
             await_data: false,

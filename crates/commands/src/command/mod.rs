@@ -29,6 +29,7 @@ mod server_status;
 mod sessions;
 mod shutdown;
 mod top;
+mod transactions;
 mod update;
 mod user_store;
 mod users;
@@ -40,12 +41,15 @@ use crate::definition::Command;
 
 /// Every command, sorted by name.
 pub const ALL: &[&Command] = &[
+    &transactions::ABORT_TRANSACTION,
     &aggregate::AGGREGATE,
+    &replication::APPEND_OPLOG_NOTE,
     &authenticate::AUTHENTICATE,
     &build_info::BUILD_INFO,
     &bulk_write::BULK_WRITE,
     &indexes::COLL_MOD,
     &maintenance::COLL_STATS,
+    &transactions::COMMIT_TRANSACTION,
     &maintenance::COMPACT,
     &build_info::CONNECTION_STATUS,
     &find::COUNT,
@@ -69,6 +73,7 @@ pub const ALL: &[&Command] = &[
     &fsync::FSYNC,
     &fsync::FSYNC_UNLOCK,
     &parameters::GET_CMD_LINE_OPTS,
+    &replication::GET_DEFAULT_RW_CONCERN,
     &parameters::GET_LOG,
     &cursor_commands::GET_MORE,
     &parameters::GET_PARAMETER,
@@ -90,8 +95,12 @@ pub const ALL: &[&Command] = &[
     &build_info::PING,
     &sessions::REFRESH_SESSIONS,
     &collections::RENAME_COLLECTION,
+    &replication::REPL_SET_FREEZE,
     &replication::REPL_SET_GET_CONFIG,
     &replication::REPL_SET_GET_STATUS,
+    &replication::REPL_SET_INITIATE,
+    &replication::REPL_SET_RECONFIG,
+    &replication::REPL_SET_STEP_DOWN,
     &users::REVOKE_ROLES_FROM_USER,
     &authenticate::SASL_CONTINUE,
     &authenticate::SASL_START,

@@ -114,11 +114,17 @@ fn kill(call: &Invocation<'_>, sessions: Sessions<'_>) {
             }
         });
     }
+    call.server
+        .sessions
+        .kill(|session| is_meant(&session.id), Some(call.operation.id));
     call.server.cursors.kill_of_sessions(is_meant);
 }
 
 fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let sessions = listed(call)?;
+    call.server
+        .sessions
+        .kill(|session| sessions.contains(&session.id), Some(call.operation.id));
     call.server
         .cursors
         .kill_of_sessions(|session| sessions.contains(session));

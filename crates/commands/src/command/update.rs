@@ -2,11 +2,11 @@
 
 use super::find::{empty_document, hint, optional};
 use super::insert::{check_batch, open_or_create};
-use super::write_result::{WriteErrors, is_fatal};
+use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
-use crate::definition::Command;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
-use crate::invocation::Invocation;
+use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use bson::oid::ObjectId;
@@ -19,11 +19,13 @@ use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
 use query::update::{Update, UpdateContext};
-use storage::{CollectionGuard, LockMode, Namespace, RecordId, StorageError};
+use storage::{CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError};
 use wire::ErrorCode;
 
 /// `update`.
-pub const UPDATE: Command = Command::new("update", "Changes documents.", OperationKind::Update, update).api_version_1();
+pub const UPDATE: Command = Command::new("update", "Changes documents.", OperationKind::Update, update)
+    .in_transactions(InTransactions::AllowedAndRetryable)
+    .api_version_1();
 
 /// One statement of `update`, or a `findAndModify`.
 pub struct Statement<'a> {
@@ -49,6 +51,10 @@ pub struct Statement<'a> {
     pub variables: Option<&'a RawDocument>,
     /// `bypassEmptyTsReplacement`: empty timestamps are stored as they are.
     pub keep_empty_timestamps: bool,
+    /// Its number in the session.
+    pub id: i32,
+    /// What of its result a retry needs.
+    pub kept: Kept,
 }
 
 impl<'a> Statement<'a> {
@@ -66,6 +72,8 @@ impl<'a> Statement<'a> {
             collation: None,
             variables,
             keep_empty_timestamps: false,
+            id: 0,
+            kept: Kept::Nothing,
         }
     }
 }
@@ -85,11 +93,38 @@ pub struct Updated {
     pub after: Option<Bytes>,
 }
 
+impl Updated {
+    /// What a statement did that had been carried out when it came.
+    fn before_retry(result: StatementResult) -> Result<Self> {
+        let image = result.image.map(|image| Bytes::from(image.into_bytes()));
+        let mut done = Self {
+            before: image.clone(),
+            after: image,
+            ..Self::default()
+        };
+        match (result.kind, result.key) {
+            (StatementKind::Inserted, Some(key)) => {
+                let id = key.get("_id")?.map(Bson::try_from).transpose()?;
+                done.upserted = Some(id.unwrap_or(Bson::Null));
+            }
+            (StatementKind::Updated, _) => (done.matched, done.modified) = (1, 1),
+            _ => {
+                return Err(CommandError::new(
+                    ErrorCode(40606),
+                    "The statement was sent before as one of another kind",
+                ));
+            }
+        }
+        Ok(done)
+    }
+}
+
 /// The fields of `update` beside the statements.
 pub struct Options<'a> {
     ordered: bool,
     variables: Option<&'a RawDocument>,
     keep_empty_timestamps: bool,
+    ids: StatementIds,
 }
 
 impl<'a> Options<'a> {
@@ -100,6 +135,7 @@ impl<'a> Options<'a> {
             ordered: true,
             variables: None,
             keep_empty_timestamps: false,
+            ids: StatementIds::default(),
         };
         call.for_each_field(|name, value| {
             match name {
@@ -108,7 +144,7 @@ impl<'a> Options<'a> {
                 "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
                 "bypassEmptyTsReplacement" => options.keep_empty_timestamps = arguments.flag(name, value)?,
                 "let" => options.variables = optional(arguments, name, value)?,
-                _ => return Ok(false),
+                name => return options.ids.take(arguments, name, value),
             }
             Ok(true)
         })?;
@@ -124,10 +160,14 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .ok_or_else(|| missing_field("update", "updates"))?;
     check_batch(documents.len())?;
     // A statement that cannot be read fails the command before any of them runs.
-    let statements = documents
+    options.ids.check(documents.len())?;
+    let mut statements = documents
         .into_iter()
         .map(|document| parse_statement(document, &options))
         .collect::<Result<Vec<_>>>()?;
+    for (index, statement) in statements.iter_mut().enumerate() {
+        statement.id = options.ids.of(index);
+    }
     refuse_view(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let (mut matched, mut modified) = (0, 0);
@@ -142,10 +182,10 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                     upserted.push(Bson::Document(doc! { "index": index as i32, "_id": id }));
                 }
             }
-            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) if call.is_fatal(&error) => return Err(error),
             Err(error) => {
                 errors.push(index, error);
-                if options.ordered {
+                if call.stops_after_error(options.ordered) {
                     break;
                 }
             }
@@ -165,6 +205,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     reply.count("nModified", modified as i64);
     errors.write(reply);
+    write_retried(call, reply);
     Ok(())
 }
 
@@ -238,6 +279,12 @@ pub fn run(
     statement: &Statement<'_>,
     images: Images,
 ) -> Result<Updated> {
+    if statement.multi {
+        refuse_multi(call, "multi=true")?;
+    }
+    if let Some(result) = call.retried(statement.id)? {
+        return Updated::before_retry(result);
+    }
     let expressions = call.expressions_with(statement.variables)?;
     let update = match statement.constants {
         Some(constants) => Update::parse(
@@ -346,10 +393,7 @@ impl WriteTargets {
             return Ok(None);
         };
         let namespace = self.plan.namespace();
-        let guard = call
-            .server
-            .storage
-            .collection(&call.operation, namespace, LockMode::IntentExclusive)?;
+        let guard = call.collection(namespace, LockMode::IntentExclusive)?;
         Ok(guard
             .filter(|guard| guard.uuid() == self.uuid)
             .map(|guard| Target { guard, id }))
@@ -394,7 +438,8 @@ fn update_one(
     let server = call.server;
     let operation = call.operation.clone();
     loop {
-        let mut unit = server.storage.begin_write(&operation);
+        let mut writer = call.writer();
+        let mut unit = writer.unit(&operation);
         let old = match unit.lock_record(&target.guard, target.id) {
             Ok(Some(old)) => old,
             Ok(None) => return Ok(false),
@@ -418,6 +463,8 @@ fn update_one(
             }
             return Ok(true);
         };
+        let Statement { id, kept, .. } = *prepared.statement;
+        Writer::begin_statement(call.retry.is_some(), &mut unit, id, kept);
         match unit.update(&target.guard, target.id, old_document, RawDocument::from_bytes(&new)?) {
             Ok(()) => {}
             Err(StorageError::WouldWait) => {
@@ -454,7 +501,6 @@ fn upsert(
     prepared: &Prepared<'_>,
     matcher: &Matcher,
 ) -> Result<(Bson, Bytes)> {
-    let server = call.server;
     let made = prepared.update.upsert(
         matcher,
         ObjectId::new(),
@@ -467,7 +513,11 @@ fn upsert(
     let guard = open_or_create(call, namespace)?;
     let operation = call.operation.clone();
     loop {
-        let mut unit = server.storage.begin_write(&operation);
+        let mut writer = call.writer();
+        let mut unit = writer.unit(&operation);
+        let Statement { id, kept, .. } = *prepared.statement;
+        let kept = if kept == Kept::Nothing { Kept::Key } else { kept };
+        Writer::begin_statement(call.retry.is_some(), &mut unit, id, kept);
         match unit.insert(&guard, &document) {
             Ok(_) => {
                 call.wrote(unit.commit()?);

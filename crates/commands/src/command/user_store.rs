@@ -1,6 +1,6 @@
 //! `admin.system.users`: the documents of users, as MongoDB's tools read them.
 
-use super::insert::insert_documents;
+use super::insert::{InsertBatch, insert_documents};
 use super::update::{Images, Statement, WriteTargets};
 use super::write_result::WriteErrors;
 use crate::authentication::Identity;
@@ -14,11 +14,16 @@ use storage::Namespace;
 
 /// The documents that match; none when there is no such collection.
 pub fn find(call: &mut Invocation<'_>, filter: &Document) -> Result<Vec<Document>> {
+    find_in(call, &users()?, filter)
+}
+
+/// As [`find`], in any collection.
+pub fn find_in(call: &mut Invocation<'_>, namespace: &Namespace, filter: &Document) -> Result<Vec<Document>> {
     let filter = RawDocumentBuf::try_from(filter)?;
     let mut statement = Statement::new(None);
     statement.filter = &filter;
     let mut found = Vec::new();
-    let Some(mut targets) = WriteTargets::find(call, &users()?, &statement)? else {
+    let Some(mut targets) = WriteTargets::find(call, namespace, &statement)? else {
         return Ok(found);
     };
     while let Some(target) = targets.next(call)? {
@@ -50,7 +55,13 @@ pub fn insert(call: &mut Invocation<'_>, document: &Document) -> Result<()> {
     super::update::run(call, &version, &schema, Images::None)?;
     let raw = RawDocumentBuf::try_from(document)?;
     let mut errors = WriteErrors::new();
-    insert_documents(call, &users()?, &[&raw], true, true, &mut errors)?;
+    let batch = InsertBatch {
+        documents: &[&raw],
+        ids: &|_| 0,
+        ordered: true,
+        keep_empty_timestamps: true,
+    };
+    insert_documents(call, &users()?, &batch, &mut errors)?;
     match errors.each().next().map(|(_, error)| error) {
         None => Ok(()),
         Some(error) if error.code == wire::ErrorCode::DuplicateKey => {

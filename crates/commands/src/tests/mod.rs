@@ -70,6 +70,7 @@ impl Bench {
                 .collect(),
             slow_ms: 100,
             quiet: false,
+            replica_set: None,
             connections_max: 100,
         };
         let server = Server::new(env, storage, Logger::for_tests(clock.clone()), settings)?;

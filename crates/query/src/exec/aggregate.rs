@@ -140,7 +140,7 @@ fn open(
 ) -> Result<Opened, QueryError> {
     pipeline.optimize();
     let pushdown = pipeline.take_pushdown();
-    let Some(guard) = context.storage.collection(context.op, base, LockMode::IntentShared)? else {
+    let Some(guard) = context.data().collection(base, LockMode::IntentShared)? else {
         return Ok(Opened::Nothing);
     };
     let count = pushdown.count.clone();
@@ -249,7 +249,7 @@ impl stages::Stage for CountSource {
         let Some(count) = self.count.take() else {
             return Ok(None);
         };
-        let (storage, op) = context.execution.storage().ok_or_else(|| {
+        let data = context.execution.data().ok_or_else(|| {
             QueryError::new(
                 ErrorCode::InternalError,
                 "a collection is read by an execution without storage",
@@ -257,16 +257,12 @@ impl stages::Stage for CountSource {
         })?;
         let mut planned = self.planned.lock();
         let mut n = 0;
-        if planned.query.filter.is_none() {
+        // The number in memory is that of the newest state.
+        if planned.query.filter.is_none() && data.transaction.is_none() {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
         } else {
-            let context = ExecContext {
-                storage,
-                op,
-                sources: None,
-            };
-            planned.run(context, None, &mut |_| {
+            planned.run(ExecContext::of(data), None, &mut |_| {
                 n += 1;
                 Ok(Flow::Continue)
             })?;

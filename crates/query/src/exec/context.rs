@@ -1,12 +1,13 @@
 //! What an execution is given by its caller, and what one run of it shares among its stages.
 
 use crate::QueryError;
+use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
 use bson::{Document, RawDocument};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Collection, Namespace, Operation, ReadView, Storage};
+use storage::{Collection, Namespace, Operation, ReadView, Storage, Transaction};
 
 /// The surroundings of one call into an execution.
 #[derive(Clone, Copy)]
@@ -15,8 +16,31 @@ pub struct ExecContext<'a> {
     pub storage: &'a Arc<Storage>,
     /// Deadline, kill flag and counters of the client's operation.
     pub op: &'a Arc<Operation>,
+    /// The transaction that the operation is a statement of.
+    pub transaction: Option<&'a RefCell<Transaction>>,
     /// Where the documents of initial stages come from; `None` knows no such stage.
     pub sources: Option<&'a dyn InitialSources>,
+}
+
+impl<'a> ExecContext<'a> {
+    /// One that knows no initial stages.
+    pub(crate) fn of(data: DataSource<'a>) -> Self {
+        Self {
+            storage: data.storage,
+            op: data.op,
+            transaction: data.transaction,
+            sources: None,
+        }
+    }
+
+    /// What is read.
+    pub fn data(&self) -> DataSource<'a> {
+        DataSource {
+            storage: self.storage,
+            op: self.op,
+            transaction: self.transaction,
+        }
+    }
 }
 
 /// The initial stages that only the layer above can serve (`$collStats`, `$indexStats`, `$currentOp` …), at the front of the

@@ -12,8 +12,8 @@ use storage::{CollectionGuard, LockMode, StorageError};
 
 /// How many documents match, after `skip` and up to `limit`. A collection that does not exist has none.
 pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
-    let (storage, op) = (context.storage, context.op);
-    let guard = match storage.collection(op, &request.ns, LockMode::IntentShared) {
+    let (data, op) = (context.data(), context.op);
+    let guard = match data.collection(&request.ns, LockMode::IntentShared) {
         Ok(guard) => guard,
         Err(StorageError::IsView(_)) => return super::view::count(context, request),
         Err(error) => return Err(error.into()),
@@ -22,9 +22,7 @@ pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u6
     if let (Some(guard), Some(id)) = (&guard, plain_id(&find)) {
         op.counters().keys_examined.add(1);
         let key = IdLookup::new(id).key;
-        return Ok(u64::from(
-            storage.read()?.find_unique(guard.id_index(), &key)?.is_some(),
-        ));
+        return Ok(u64::from(data.view()?.find_unique(guard.id_index(), &key)?.is_some()));
     }
     if is_metadata_count(request) {
         crate::plan::query::check_collation(request.collation)?;

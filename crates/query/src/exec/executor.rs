@@ -82,7 +82,7 @@ impl Planned {
                 None => self.lock(context)?,
             };
             self.check_definition(&guard)?;
-            let view = context.storage.read()?;
+            let view = context.data().view()?;
             let run = Run::new(context, &view, &guard);
             match self.stage.run(&run, receive)? {
                 Ran::Yield => {
@@ -108,7 +108,7 @@ impl Planned {
 
     fn lock(&self, context: ExecContext<'_>) -> Result<CollectionGuard, QueryError> {
         let ns = self.collection.namespace();
-        match context.storage.collection(context.op, ns, LockMode::IntentShared) {
+        match context.data().collection(ns, LockMode::IntentShared) {
             Ok(Some(guard)) => Ok(guard),
             Ok(None) | Err(storage::StorageError::IsView(_)) => Err(killed(format!("collection dropped: {ns}"))),
             Err(error) => Err(error.into()),
@@ -374,12 +374,12 @@ fn run_lookup(
     lookup.done = true;
     let guard = match locked {
         Some(guard) => Some(guard),
-        None => context.storage.collection(context.op, ns, LockMode::IntentShared)?,
+        None => context.data().collection(ns, LockMode::IntentShared)?,
     };
     let Some(guard) = guard else {
         return Ok(None);
     };
-    let view = context.storage.read()?;
+    let view = context.data().view()?;
     let counters = context.op.counters();
     lookup.keys_examined += 1;
     counters.keys_examined.add(1);

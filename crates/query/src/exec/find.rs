@@ -39,10 +39,7 @@ pub(crate) fn find_with(
     request: &FindRequest<'_>,
     memory: Memory,
 ) -> Result<PlanExecutor, QueryError> {
-    let guard = match context
-        .storage
-        .collection(context.op, &request.ns, LockMode::IntentShared)
-    {
+    let guard = match context.data().collection(&request.ns, LockMode::IntentShared) {
         Ok(guard) => guard,
         Err(StorageError::IsView(_)) => return super::view::find(context, request),
         Err(error) => return Err(error.into()),

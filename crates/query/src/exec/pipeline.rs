@@ -4,6 +4,7 @@ use super::context::ExecContext;
 use super::executor::Planned;
 use super::stage::{Flow, Ran};
 use crate::QueryError;
+use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
 use crate::stages::{self, ForeignRequest, StageContext};
 use crate::value::SharedDocument;
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use storage::{Operation, Storage, StorageError};
+use storage::StorageError;
 use wire::ErrorCode;
 
 /// Documents that a source reads ahead: in the first batch, and at most.
@@ -124,17 +125,13 @@ impl PlanSource {
 impl stages::Stage for PlanSource {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.ahead.is_empty() && !self.facts.ended.load(Ordering::Relaxed) {
-            let (storage, op) = context.execution.storage().ok_or_else(|| {
+            let data = context.execution.data().ok_or_else(|| {
                 QueryError::new(
                     ErrorCode::InternalError,
                     "a collection is read by an execution without storage",
                 )
             })?;
-            self.read_ahead(ExecContext {
-                storage,
-                op,
-                sources: None,
-            })?;
+            self.read_ahead(ExecContext::of(data))?;
         }
         self.ahead
             .pop_front()
@@ -161,7 +158,7 @@ impl stages::Execution for PipelineExecution<'_> {
         super::aggregate::open_foreign(self.context, self.db, request)
     }
 
-    fn storage(&self) -> Option<(&Arc<Storage>, &Arc<Operation>)> {
-        Some((self.context.storage, self.context.op))
+    fn data(&self) -> Option<DataSource<'_>> {
+        Some(self.context.data())
     }
 }

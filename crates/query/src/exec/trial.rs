@@ -38,7 +38,7 @@ pub(crate) fn race(
     planner: &Planner<'_>,
     candidates: &[Candidate],
 ) -> Result<Outcome, QueryError> {
-    let view = context.storage.read()?;
+    let view = context.data().view()?;
     let mut runners = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         runners.push(Runner {

@@ -402,8 +402,8 @@ fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDocumentBuf, 
 /// What a sub-pipeline is parsed with: it ends with the operation that runs now, which need not be the one that parsed the
 /// stage.
 fn of_this_operation(expressions: ExpressionContext, context: &StageContext<'_>) -> ExpressionContext {
-    match context.execution.storage() {
-        Some((_, operation)) => expressions.for_operation(operation),
+    match context.execution.data() {
+        Some(data) => expressions.for_operation(data.op),
         None => expressions,
     }
 }

@@ -26,6 +26,7 @@ mod unwind;
 use bson::{RawArray, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
+use crate::data::DataSource;
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
@@ -58,8 +59,8 @@ pub trait Execution {
     /// Opens another collection (or view) for `$lookup`, `$unionWith` and the like: a sub-aggregation over it.
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn Stage>, QueryError>;
 
-    /// The storage and the operation, where there are any: for sources made by the executor.
-    fn storage(&self) -> Option<(&std::sync::Arc<storage::Storage>, &std::sync::Arc<storage::Operation>)> {
+    /// What is read, where anything is: for sources made by the executor.
+    fn data(&self) -> Option<DataSource<'_>> {
         None
     }
 }

@@ -170,12 +170,23 @@ fn what_is_unknown_or_contradictory_is_named() {
 }
 
 #[test]
+fn a_replica_set_needs_a_name_and_the_log() {
+    assert_eq!(serve("--replSet rs0").replica_set, Some(("rs0".to_owned(), false)));
+    let both = file("replication:\n  replSetName: rs0\n  initiate: true");
+    assert_eq!(both.replica_set, Some(("rs0".to_owned(), true)));
+    assert_eq!(serve("").replica_set, None);
+    for (line, expected) in [
+        ("--replSetInitiate", "has to be used with --replSet"),
+        ("--replSet a/b", "a name without"),
+        ("--replSet rs0 --nojournal", "needs the log"),
+    ] {
+        assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
+    }
+}
+
+#[test]
 fn what_is_not_built_is_refused_by_name() {
     for (line, expected) in [
-        (
-            "--replSet rs0",
-            "replication.replSetName (--replSet): replication is not built yet",
-        ),
         ("--auth", "--auth: access control is not built yet"),
         ("--keyFile k", "(--keyFile): access control is not built yet"),
         ("--tlsMode requireTLS", "TLS is not built yet"),
@@ -194,7 +205,10 @@ fn what_is_not_built_is_refused_by_name() {
             "security.authorization: access control is not built yet",
         ),
         ("security:\n  sasl:\n    hostName: x", "access control is not built yet"),
-        ("replication:\n  replSetName: rs0", "replication is not built yet"),
+        (
+            "replication:\n  enableMajorityReadConcern: false",
+            "replication is not built yet",
+        ),
         (
             "net:\n  tls:\n    disabledProtocols: x",
             "net.tls.disabledProtocols: TLS is not built yet",

@@ -99,6 +99,7 @@ fn a_find_locks_its_collection_once_and_not_while_it_is_put_aside() {
     let context = ExecContext {
         storage: &fixture.storage,
         op: &op,
+        transaction: None,
         sources: None,
     };
     let locked = || op.counters().lock(LockMode::IntentShared).acquired.get();

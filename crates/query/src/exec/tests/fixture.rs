@@ -118,6 +118,7 @@ impl Fixture {
         use_it(&ExecContext {
             storage: &self.storage,
             op: &op,
+            transaction: None,
             sources: None,
         })
     }

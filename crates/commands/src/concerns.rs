@@ -1,0 +1,288 @@
+//! Read and write concerns: what a client asks to be true of what it reads, and of what it wrote, before it is answered.
+
+use crate::arguments::{Arguments, number_as_i64, wrong_type};
+use crate::error::{CommandError, Result};
+use crate::replica_set::cluster_time;
+use bson::raw::{RawBsonRef, RawDocument};
+use storage::ClusterTime;
+use wire::ErrorCode;
+
+/// What concerns mean here depends on what this server is.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployment {
+    /// The log is on.
+    pub journal: bool,
+    /// A member of a replica set.
+    pub is_member: bool,
+}
+
+/// `writeConcern` as a server without others needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteConcern {
+    /// Answer only when the log is flushed beyond the write.
+    pub journaled: bool,
+    /// `w: 0`.
+    pub unacknowledged: bool,
+    /// More members than there are, or a mode that the set does not have. The write stays.
+    pub cannot_be_met: Option<CannotBeMet>,
+}
+
+/// Why a write concern fails for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CannotBeMet {
+    /// There are not so many members.
+    Members,
+    /// There is no such mode.
+    Mode,
+}
+
+impl CannotBeMet {
+    /// What stands in `writeConcernError`.
+    pub fn error(self) -> CommandError {
+        match self {
+            Self::Members => CommandError::new(ErrorCode::UnsatisfiableWriteConcern, "Not enough data-bearing nodes"),
+            Self::Mode => CommandError::new(
+                ErrorCode::UnknownReplWriteConcern,
+                "No such write concern mode found in replica set configuration",
+            ),
+        }
+    }
+}
+
+impl WriteConcern {
+    /// That of a command that names none: a member's is `majority`, which in a set of one is this server's disk.
+    pub fn implicit(deployment: Deployment) -> Self {
+        Self {
+            journaled: deployment.is_member && deployment.journal,
+            ..Self::default()
+        }
+    }
+
+    /// Reads one.
+    pub fn read(document: &RawDocument, deployment: Deployment) -> Result<Self> {
+        let arguments = Arguments::of("writeConcern");
+        let mut concern = Self::default();
+        let (mut journaled, mut synced, mut has_w) = (false, false, false);
+        arguments.each(document, |name, value| {
+            match name {
+                "w" => {
+                    has_w = true;
+                    concern.read_w(value, deployment)?;
+                }
+                "j" | "fsync" => {
+                    let on = arguments.boolean(name, value)?;
+                    *(if name == "j" { &mut journaled } else { &mut synced }) = on;
+                }
+                "wtimeout" => drop(arguments.integer(name, value)?),
+                "provenance" => check_provenance(arguments, value)?,
+                "getLastError" => {}
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        if journaled && synced {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "fsync and j options cannot be used together",
+            ));
+        }
+        if journaled || synced {
+            if !deployment.journal {
+                return Err(CommandError::bad_value(
+                    "cannot use 'j' option when a host does not have journaling enabled",
+                ));
+            }
+            concern.journaled = true;
+        }
+        if !has_w {
+            concern.journaled |= Self::implicit(deployment).journaled;
+        }
+        Ok(concern)
+    }
+
+    fn read_w(&mut self, w: RawBsonRef<'_>, deployment: Deployment) -> Result<()> {
+        let failed_to_parse = |reason| Err(CommandError::new(ErrorCode::FailedToParse, reason));
+        match w {
+            RawBsonRef::String("majority") => self.journaled |= deployment.journal,
+            RawBsonRef::String(_) if deployment.is_member => self.cannot_be_met = Some(CannotBeMet::Mode),
+            RawBsonRef::String(mode) => {
+                return Err(CommandError::bad_value(format!(
+                    "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica set"
+                )));
+            }
+            number => match number_as_i64(number) {
+                Some(0) => self.unacknowledged = true,
+                Some(1) => {}
+                Some(2..=50) if deployment.is_member => self.cannot_be_met = Some(CannotBeMet::Members),
+                Some(2..=50) => {
+                    return Err(CommandError::bad_value(
+                        "cannot use 'w' > 1 when a host is not replicated",
+                    ));
+                }
+                Some(_) => return failed_to_parse("w has to be a non-negative number and not greater than 50"),
+                None => return failed_to_parse("w has to be a number, string, or object"),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// How much of what is read must stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadLevel {
+    /// Nothing is asked.
+    #[default]
+    Local,
+    /// All of it.
+    Majority,
+    /// All of it, and nothing acknowledged is missing.
+    Linearizable,
+    /// All of it, and it is of one moment.
+    Snapshot,
+}
+
+/// `readConcern`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadConcern {
+    /// `level`.
+    pub level: ReadLevel,
+    /// `afterClusterTime`: what was written until then has to be seen.
+    pub after: Option<ClusterTime>,
+    /// `atClusterTime`: the moment to be read.
+    pub at: Option<ClusterTime>,
+    /// It was given with anything in it.
+    pub is_given: bool,
+}
+
+impl ReadConcern {
+    /// Reads one.
+    pub fn read(document: &RawDocument, deployment: Deployment) -> Result<Self> {
+        let arguments = Arguments::of("readConcern");
+        let needs_replica_set = |what: String| {
+            CommandError::new(
+                ErrorCode::NotAReplicaSet,
+                format!("node needs to be a replica set member to use {what}"),
+            )
+        };
+        let mut concern = Self::default();
+        arguments.each(document, |name, value| {
+            concern.is_given = true;
+            match name {
+                "level" => {
+                    concern.level = match arguments.string(name, value)? {
+                        "local" | "available" => ReadLevel::Local,
+                        "majority" => ReadLevel::Majority,
+                        level @ ("linearizable" | "snapshot") if !deployment.is_member => {
+                            return Err(needs_replica_set(format!("read concern '{level}'")));
+                        }
+                        "linearizable" => ReadLevel::Linearizable,
+                        "snapshot" => ReadLevel::Snapshot,
+                        other => {
+                            return Err(CommandError::new(
+                                ErrorCode::FailedToParse,
+                                format!(
+                                    "readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not '{other}'"
+                                ),
+                            ));
+                        }
+                    }
+                }
+                "afterClusterTime" | "atClusterTime" => match value {
+                    RawBsonRef::Timestamp(_) if !deployment.is_member => {
+                        return Err(needs_replica_set(format!("readConcern.{name}")));
+                    }
+                    RawBsonRef::Timestamp(time) if name == "atClusterTime" => concern.at = Some(cluster_time(time)),
+                    RawBsonRef::Timestamp(time) => concern.after = Some(cluster_time(time)),
+                    other => return Err(wrong_type(arguments.command, name, other, "type 'timestamp'")),
+                },
+                "provenance" => check_provenance(arguments, value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        let invalid = |reason| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
+        match concern.level {
+            _ if concern.at.is_some() && concern.after.is_some() => {
+                invalid("Specifying both atClusterTime and afterClusterTime is not allowed")
+            }
+            ReadLevel::Local | ReadLevel::Majority | ReadLevel::Linearizable if concern.at.is_some() => {
+                invalid("readConcern.atClusterTime may only be used with readConcern level 'snapshot'")
+            }
+            ReadLevel::Linearizable if concern.after.is_some() => {
+                invalid("afterClusterTime field can be set only if level is equal to majority, local, or snapshot")
+            }
+            _ => Ok(concern),
+        }
+    }
+}
+
+/// Who decided on a concern; between servers only it makes a difference.
+fn check_provenance(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<()> {
+    match arguments.string("provenance", value)? {
+        "clientSupplied" | "implicitDefault" | "customDefault" | "getLastErrorDefaults" | "internalWriteDefault" => {
+            Ok(())
+        }
+        other => Err(CommandError::bad_value(format!(
+            "Enumeration value '{other}' for field '{}.provenance' is not a valid value.",
+            arguments.command
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::{RawDocumentBuf, Timestamp, rawdoc};
+
+    const MEMBER: Deployment = Deployment {
+        journal: true,
+        is_member: true,
+    };
+
+    fn write(document: &RawDocumentBuf) -> WriteConcern {
+        WriteConcern::read(document, MEMBER).expect("accepted")
+    }
+
+    #[test]
+    fn a_member_waits_for_the_majority_unless_told_otherwise() {
+        for waits in [
+            rawdoc! {},
+            rawdoc! { "wtimeout": 5 },
+            rawdoc! { "w": "majority", "j": false },
+            rawdoc! { "w": 1, "j": true },
+        ] {
+            assert!(write(&waits).journaled, "{waits:?}");
+        }
+        assert!(!write(&rawdoc! { "w": 1 }).journaled);
+        assert!(WriteConcern::implicit(MEMBER).journaled);
+        let alone = Deployment {
+            is_member: false,
+            ..MEMBER
+        };
+        assert!(!WriteConcern::implicit(alone).journaled);
+        assert_eq!(write(&rawdoc! { "w": 2 }).cannot_be_met, Some(CannotBeMet::Members));
+        assert_eq!(write(&rawdoc! { "w": "dc" }).cannot_be_met, Some(CannotBeMet::Mode));
+        assert!(WriteConcern::read(&rawdoc! { "w": 51 }, MEMBER).is_err());
+    }
+
+    #[test]
+    fn times_go_with_some_levels_only() {
+        let time = Timestamp { time: 7, increment: 1 };
+        let read = |document: RawDocumentBuf| ReadConcern::read(&document, MEMBER);
+        assert_eq!(read(rawdoc! {}).expect("accepted"), ReadConcern::default());
+        let after = read(rawdoc! { "level": "majority", "afterClusterTime": time }).expect("accepted");
+        assert_eq!(
+            (after.level, after.after),
+            (ReadLevel::Majority, Some(ClusterTime(7 << 32 | 1)))
+        );
+        assert!(read(rawdoc! { "level": "snapshot", "atClusterTime": time }).is_ok());
+        for bad in [
+            rawdoc! { "level": "majority", "atClusterTime": time },
+            rawdoc! { "atClusterTime": time },
+            rawdoc! { "level": "linearizable", "afterClusterTime": time },
+            rawdoc! { "level": "snapshot", "atClusterTime": time, "afterClusterTime": time },
+        ] {
+            assert_eq!(read(bad).expect_err("refused").code, ErrorCode::InvalidOptions);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Calls with a transaction number: they take their session, go on with its transaction or begin it, and leave both as the
+//! call's end says.
+//!
+//! A statement that fails ends its transaction, as MongoDB's does: what came before it is taken back.
+
+use crate::definition::InTransactions;
+use crate::error::{CommandError, Result};
+use crate::invocation::{Invocation, Retry};
+use crate::reply::Reply;
+use crate::transactions::{CheckedOut, OpenTransaction, TransactionFields};
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use storage::{SessionKey, Transaction};
+
+/// SHA-256 of nothing: the user of sessions without one.
+const NOBODY: [u8; 32] = [
+    0xE3, 0xB0, 0xC4, 0x42, 0x98, 0xFC, 0x1C, 0x14, 0x9A, 0xFB, 0xF4, 0xC8, 0x99, 0x6F, 0xB9, 0x24, 0x27, 0xAE, 0x41,
+    0xE4, 0x64, 0x9B, 0x93, 0x4C, 0xA4, 0x95, 0x99, 0x1B, 0x78, 0x52, 0xB8, 0x55,
+];
+
+/// Runs the command.
+pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let Some(fields) = call.transaction_fields else {
+        return (call.command.run)(call, reply);
+    };
+    let server = call.server;
+    let key = SessionKey {
+        id: call.session.expect("checked with the other fields"),
+        user: NOBODY,
+    };
+    let session = server.sessions.check_out(key, &call.operation, &server.storage)?;
+    if !fields.is_transaction {
+        session.begin_write(fields.number)?;
+        let record = server.storage.session(&key);
+        call.retry = Some(Retry {
+            key,
+            number: fields.number,
+            record: record.filter(|record| record.txn_number == fields.number),
+            retried: Vec::new(),
+        });
+        call.in_session = Some(session);
+        let result = (call.command.run)(call, reply);
+        call.in_session = None;
+        return result;
+    }
+    if call.command.in_transactions == InTransactions::Ends {
+        call.in_session = Some(session);
+        let result = (call.command.run)(call, reply);
+        call.in_session = None;
+        server.cursors.kill_of_transaction(call.session, fields.number);
+        return result;
+    }
+    statement(call, reply, session, fields)
+}
+
+/// A statement of a transaction.
+fn statement(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    session: CheckedOut,
+    fields: TransactionFields,
+) -> Result<()> {
+    let server = call.server;
+    let parameters = &server.parameters;
+    let lifetime = Duration::from_secs(parameters.transaction_lifetime_s.load(Ordering::Relaxed) as u64);
+    let expires = server.env.clock.monotonic() + lifetime;
+    let begin = || -> Result<Transaction> {
+        let mut transaction = server.storage.begin_transaction()?;
+        transaction.in_session(session.key(), fields.number);
+        let timeout = parameters.transaction_lock_timeout_ms.load(Ordering::Relaxed);
+        transaction.set_lock_timeout(Duration::from_millis(timeout as u64));
+        Ok(transaction)
+    };
+    let mut open: Box<OpenTransaction> = session.take_transaction(fields, expires, begin)?;
+    call.transaction = Some(RefCell::new(open.transaction));
+    let result = (call.command.run)(call, reply);
+    let transaction = call.transaction.take().map(RefCell::into_inner);
+    let is_kept = result.is_ok() && !call.report.has_write_errors;
+    match transaction.filter(|_| is_kept) {
+        Some(transaction) => {
+            open.transaction = transaction;
+            session.put_back(open);
+        }
+        None => {
+            session.aborted();
+            server.cursors.kill_of_transaction(call.session, fields.number);
+        }
+    }
+    result
+}
+
+/// Adds to an error what tells a driver that it may try again.
+pub fn label(call: &Invocation<'_>, error: &mut CommandError) {
+    let Some(fields) = call.transaction_fields else { return };
+    let ends = call.command.in_transactions == InTransactions::Ends;
+    if fields.is_transaction && !ends {
+        if error.is_transient() {
+            error.label("TransientTransactionError");
+        }
+        return;
+    }
+    if error.is_retryable() {
+        error.label("RetryableWriteError");
+    } else if ends && error.is_transient() {
+        error.label("TransientTransactionError");
+    }
+}

@@ -1,0 +1,267 @@
+//! A replica set of one member: its configuration, this server's role in it, and what drivers are told of both.
+//!
+//! A server started with `--replSet` has no role before the set is initiated. Then it is the primary: a term of the log
+//! begins with each election, and an election is won at once, there being nobody else to vote. After `replSetStepDown` it
+//! is a secondary until the time asked for has passed.
+//!
+//! Invariant: `is_writable` says of the role whether it is that of the primary; it is set under `member`.
+
+mod config;
+
+pub use config::SetConfig;
+
+use crate::error::{CommandError, Result};
+use crate::reply::Reply;
+use bson::oid::ObjectId;
+use bson::{DateTime, Timestamp};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use storage::{AppliedPoint, ClusterTime, Operation};
+use wire::ErrorCode;
+
+/// How long a waiter sleeps between two looks at its operation.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// What a member is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The set has not been initiated.
+    Startup = 0,
+    /// Takes writes.
+    Primary = 1,
+    /// Takes none for a while.
+    Secondary = 2,
+}
+
+impl Role {
+    /// The name that `replSetGetStatus` shows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "STARTUP",
+            Self::Primary => "PRIMARY",
+            Self::Secondary => "SECONDARY",
+        }
+    }
+}
+
+/// The configuration and the role.
+#[derive(Clone)]
+pub struct Member {
+    /// Of the set; `None` before it is initiated.
+    pub config: Option<SetConfig>,
+    /// Of this server.
+    pub role: Role,
+    /// The term of the log that it is, or was last, the primary in.
+    pub term: u64,
+    /// Wall time of the last election, in milliseconds since the Unix epoch.
+    pub elected_ms: i64,
+    /// A secondary does not stand for election before this (monotonic) time.
+    pub frozen_until: Duration,
+    /// Rises with each change that drivers are to hear of.
+    counter: i64,
+}
+
+/// See the module.
+pub struct ReplicaSet {
+    /// The set's name (`--replSet`).
+    pub name: String,
+    /// Initiate the set at the first start.
+    pub initiates_itself: bool,
+    /// How this server calls itself when nobody else does.
+    own_host: String,
+    port: u16,
+    /// Of this process, for `topologyVersion`.
+    process: ObjectId,
+    member: Mutex<Member>,
+    changed: Condvar,
+    is_writable: AtomicBool,
+}
+
+/// `topologyVersion` as a driver sends it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopologyVersion {
+    /// The process that gave it.
+    pub process: ObjectId,
+    /// The state of that process.
+    pub counter: i64,
+}
+
+impl ReplicaSet {
+    /// A server of the set `name` without a configuration. `own_host` is how it is reached.
+    pub fn new(name: String, initiates_itself: bool, own_host: &str, port: u16) -> Self {
+        Self {
+            name,
+            initiates_itself,
+            own_host: format!("{own_host}:{port}"),
+            port,
+            process: ObjectId::new(),
+            member: Mutex::new(Member {
+                config: None,
+                role: Role::Startup,
+                term: 0,
+                elected_ms: 0,
+                frozen_until: Duration::ZERO,
+                counter: 0,
+            }),
+            changed: Condvar::new(),
+            is_writable: AtomicBool::new(false),
+        }
+    }
+
+    /// The state now.
+    pub fn member(&self) -> Member {
+        self.member.lock().clone()
+    }
+
+    /// Whether it takes writes.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable.load(Ordering::Acquire)
+    }
+
+    /// How this server calls itself when nobody else does, `host:port`.
+    pub fn own_host(&self) -> &str {
+        &self.own_host
+    }
+
+    /// Whether `host:port` is this server, as far as can be told without asking there: its port is.
+    pub fn is_me(&self, host: &str) -> bool {
+        let port = host.rsplit_once(':').map_or("27017", |(_, port)| port);
+        host == self.own_host || port.parse() == Ok(self.port)
+    }
+
+    /// Changes the state; drivers that wait hear of it.
+    pub fn change(&self, change: impl FnOnce(&mut Member)) {
+        let mut member = self.member.lock();
+        change(&mut member);
+        member.counter += 1;
+        self.is_writable.store(member.role == Role::Primary, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the state is another one than a driver knows, at most for `patience`.
+    ///
+    /// # Errors
+    /// The operation was interrupted; the driver knows a later state than there is (`TypeMismatch` is the parser's).
+    pub fn wait_for_change(&self, operation: &Operation, known: TopologyVersion, patience: Duration) -> Result<()> {
+        let until = operation.clock().monotonic() + patience;
+        let mut member = self.member.lock();
+        if known.process != self.process {
+            return Ok(());
+        }
+        if known.counter > member.counter {
+            return Err(CommandError::new(
+                ErrorCode(31382),
+                format!(
+                    "Received a topology version with counter: {} which is greater than the server topology version counter: {}",
+                    known.counter, member.counter
+                ),
+            ));
+        }
+        while member.counter == known.counter {
+            let left = until.saturating_sub(operation.clock().monotonic());
+            if left.is_zero() {
+                break;
+            }
+            operation.check_now().map_err(storage::StorageError::from)?;
+            self.changed.wait_for(&mut member, left.min(WAIT_SLICE));
+        }
+        Ok(())
+    }
+
+    /// The fields of `hello` that tell of the set. `primary` is the name of the field that says whether it takes writes.
+    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, applied: AppliedPoint) {
+        let member = self.member();
+        self.write_topology_version(reply);
+        let Some(config) = &member.config else {
+            reply.boolean(primary, false);
+            reply.boolean("secondary", false);
+            reply.boolean("isreplicaset", true);
+            reply.string("info", "Does not have a valid replica set config");
+            return;
+        };
+        let is_primary = member.role == Role::Primary;
+        reply.open_array("hosts");
+        reply.string("0", &config.host);
+        reply.close();
+        reply.string("setName", &self.name);
+        reply.int32("setVersion", config.version);
+        reply.boolean(primary, is_primary);
+        reply.boolean("secondary", !is_primary);
+        if is_primary {
+            reply.string("primary", &config.host);
+        }
+        reply.string("me", &config.host);
+        if !config.tags.is_empty() {
+            reply.value("tags", &config.tags.clone().into());
+        }
+        if is_primary {
+            reply.value("electionId", &election_id(member.term).into());
+        }
+        reply.open_document("lastWrite");
+        for (time, date) in [("opTime", "lastWriteDate"), ("majorityOpTime", "majorityWriteDate")] {
+            write_op_time(reply, time, applied.time, member.term);
+            reply.date(date, date_of(applied.time));
+        }
+        reply.close();
+    }
+
+    /// `topologyVersion`.
+    pub fn write_topology_version(&self, reply: &mut Reply<'_>) {
+        reply.open_document("topologyVersion");
+        reply.value("processId", &self.process.into());
+        reply.int64("counter", self.member.lock().counter);
+        reply.close();
+    }
+}
+
+/// What drivers tell later terms from earlier ones by: 0x7fffffff and the term, big-endian.
+fn election_id(term: u64) -> ObjectId {
+    let mut bytes = [0x7F, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes[4..].copy_from_slice(&term.to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}
+
+/// Cluster time as BSON has it.
+pub fn timestamp(time: ClusterTime) -> Timestamp {
+    Timestamp {
+        time: (time.0 >> 32) as u32,
+        increment: time.0 as u32,
+    }
+}
+
+/// The other way round.
+pub fn cluster_time(timestamp: Timestamp) -> ClusterTime {
+    ClusterTime(u64::from(timestamp.time) << 32 | u64::from(timestamp.increment))
+}
+
+/// Its second.
+pub fn date_of(time: ClusterTime) -> DateTime {
+    DateTime::from_millis((time.0 >> 32) as i64 * 1000)
+}
+
+/// A position in the log as drivers see it: `{ts, t}`.
+pub fn write_op_time(reply: &mut Reply<'_>, name: &str, time: ClusterTime, term: u64) {
+    reply.open_document(name);
+    reply.value("ts", &timestamp(time).into());
+    reply.int64("t", term as i64);
+    reply.close();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn election_ids_rise_with_the_term() {
+        assert_eq!(election_id(1).to_hex(), "7fffffff0000000000000001");
+        assert!(election_id(255) < election_id(256));
+    }
+
+    #[test]
+    fn a_host_with_this_port_is_me() {
+        let set = ReplicaSet::new("rs".into(), false, "localhost", 27017);
+        assert!(set.is_me("localhost:27017") && set.is_me("db.example.org:27017") && set.is_me("db.example.org"));
+        assert!(!set.is_me("localhost:27018") && !set.is_me("localhost:x"));
+    }
+}

@@ -1,0 +1,344 @@
+//! Sessions with transaction numbers: which number is the newest in each, whether a transaction is open under it, and
+//! which operation's turn it is.
+//!
+//! One operation at a time works in a session: it checks the session out, and others wait. The rules of numbers are
+//! MongoDB's (driver specifications "Transactions" and "Retryable Writes"): a new number ends what the number before left
+//! open, an older one is refused, and a transaction that ended stays ended.
+//!
+//! Invariants: a transaction is in its session, or with the operation that has the session; the map is locked before a
+//! session, and neither while an operation works.
+
+use crate::error::{CommandError, Result};
+use crate::metrics::Counter;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{Operation, SessionKey, SessionRecord, Storage, Transaction};
+use wire::ErrorCode;
+
+/// How long a waiter sleeps between two looks at its operation.
+const WAIT_SLICE: Duration = Duration::from_millis(10);
+
+/// The fields `txnNumber`, `autocommit` and `startTransaction` of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionFields {
+    /// `txnNumber`.
+    pub number: i64,
+    /// `autocommit: false`: a statement of a transaction; else a write that may be sent again.
+    pub is_transaction: bool,
+    /// `startTransaction: true`.
+    pub starts: bool,
+}
+
+/// A transaction between two statements.
+pub struct OpenTransaction {
+    /// Its changes, locks and snapshot.
+    pub transaction: Transaction,
+    /// Monotonic time at which it is ended.
+    expires: Duration,
+}
+
+/// What became of the newest number.
+enum Phase {
+    /// Single writes; or nothing yet.
+    Writes,
+    /// A transaction is open.
+    Open(Box<OpenTransaction>),
+    /// A transaction is open, and with the operation that has the session.
+    Working,
+    /// The transaction was committed.
+    Committed,
+    /// It was ended otherwise.
+    Aborted,
+}
+
+struct State {
+    /// Who has the session.
+    operation: Option<Arc<Operation>>,
+    number: i64,
+    phase: Phase,
+    /// Of a transaction with the operation.
+    expires: Duration,
+    last_used: Duration,
+}
+
+/// A session that has seen a transaction number.
+struct ServerSession {
+    key: SessionKey,
+    state: Mutex<State>,
+    free: Condvar,
+}
+
+/// What `serverStatus` shows.
+#[derive(Default)]
+pub struct TransactionCounters {
+    /// Transactions begun.
+    pub started: Counter,
+    /// Of them, committed.
+    pub committed: Counter,
+    /// Of them, ended otherwise.
+    pub aborted: Counter,
+    /// Statements that had been carried out when they came.
+    pub retried: Counter,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct ServerSessions {
+    sessions: Mutex<HashMap<SessionKey, Arc<ServerSession>>>,
+    /// Figures.
+    pub counters: Arc<TransactionCounters>,
+}
+
+/// A session, while an operation has it.
+pub struct CheckedOut {
+    session: Arc<ServerSession>,
+    counters: Arc<TransactionCounters>,
+}
+
+impl ServerSessions {
+    /// Takes a session for an operation, and waits while another one has it.
+    pub fn check_out(&self, key: SessionKey, operation: &Arc<Operation>, storage: &Storage) -> Result<CheckedOut> {
+        let session = self
+            .sessions
+            .lock()
+            .entry(key)
+            .or_insert_with(|| first_seen(key, storage))
+            .clone();
+        let mut state = session.state.lock();
+        while state.operation.is_some() {
+            operation.check_now().map_err(storage::StorageError::from)?;
+            session.free.wait_for(&mut state, WAIT_SLICE);
+        }
+        state.operation = Some(operation.clone());
+        drop(state);
+        Ok(CheckedOut {
+            session,
+            counters: self.counters.clone(),
+        })
+    }
+
+    /// Ends transactions whose time is over, and forgets sessions that were not used for `idle`.
+    pub fn expire(&self, now: Duration, idle: Duration) {
+        self.sessions.lock().retain(|_, session| {
+            let mut state = session.state.lock();
+            match &state.phase {
+                Phase::Open(open) if open.expires <= now => self.end(&mut state),
+                Phase::Working if state.expires <= now => {
+                    if let Some(operation) = &state.operation {
+                        operation.kill();
+                    }
+                }
+                _ => {}
+            }
+            let is_used = state.operation.is_some() || matches!(state.phase, Phase::Open(_));
+            // Whoever has the session and waits for its lock holds a reference.
+            is_used || now.saturating_sub(state.last_used) < idle || Arc::strong_count(session) > 1
+        });
+    }
+
+    /// Ends the transactions of some sessions, and the operations that work in them.
+    pub fn kill(&self, is_meant: impl Fn(&SessionKey) -> bool, but: Option<u32>) {
+        for session in self.sessions.lock().values().filter(|session| is_meant(&session.key)) {
+            let mut state = session.state.lock();
+            match &state.operation {
+                Some(operation) if Some(operation.id) == but => {}
+                Some(operation) => operation.kill(),
+                None => self.end(&mut state),
+            }
+        }
+    }
+
+    fn end(&self, state: &mut State) {
+        if matches!(state.phase, Phase::Open(_)) {
+            state.phase = Phase::Aborted;
+            self.counters.aborted.add(1);
+        }
+    }
+
+    /// Transactions that wait for their next statement, and those in one.
+    pub fn open(&self) -> (u64, u64) {
+        let (mut inactive, mut active) = (0, 0);
+        for session in self.sessions.lock().values() {
+            match session.state.lock().phase {
+                Phase::Open(_) => inactive += 1,
+                Phase::Working => active += 1,
+                _ => {}
+            }
+        }
+        (inactive, active)
+    }
+}
+
+/// What the storage knows of a session is what it was before a restart.
+fn first_seen(key: SessionKey, storage: &Storage) -> Arc<ServerSession> {
+    let record: Option<SessionRecord> = storage.session(&key);
+    Arc::new(ServerSession {
+        key,
+        state: Mutex::new(State {
+            operation: None,
+            number: record.as_ref().map_or(-1, |record| record.txn_number),
+            phase: match record {
+                Some(record) if record.is_transaction => Phase::Committed,
+                _ => Phase::Writes,
+            },
+            expires: Duration::MAX,
+            last_used: Duration::ZERO,
+        }),
+        free: Condvar::new(),
+    })
+}
+
+fn too_old(what: &str, number: i64, newest: i64) -> CommandError {
+    CommandError::new(
+        ErrorCode::TransactionTooOld,
+        format!("Cannot {what} {number} on the session: a newer transaction number {newest} has been used already."),
+    )
+}
+
+fn no_such(reason: String) -> CommandError {
+    CommandError::new(ErrorCode::NoSuchTransaction, reason)
+}
+
+impl CheckedOut {
+    /// The session.
+    pub fn key(&self) -> SessionKey {
+        self.session.key
+    }
+
+    /// A single write under a number.
+    ///
+    /// # Errors
+    /// `TransactionTooOld`; 50911 when the number is a transaction's.
+    pub fn begin_write(&self, number: i64) -> Result<()> {
+        let mut state = self.session.state.lock();
+        if number < state.number {
+            return Err(too_old("write under the number", number, state.number));
+        }
+        if number > state.number {
+            self.set_number(&mut state, number);
+        }
+        match state.phase {
+            Phase::Writes => Ok(()),
+            _ => Err(CommandError::new(
+                ErrorCode(50911),
+                format!("The number {number} is that of a transaction, and cannot be that of a single write"),
+            )),
+        }
+    }
+
+    /// A new transaction, or an open one's next statement. `begin` makes a new one, which is ended at `expires`.
+    ///
+    /// # Errors
+    /// `TransactionTooOld`; 50911 when the number to begin with was used; `NoSuchTransaction`, `TransactionCommitted`;
+    /// those of `begin`.
+    pub fn take_transaction(
+        &self,
+        fields: TransactionFields,
+        expires: Duration,
+        begin: impl FnOnce() -> Result<Transaction>,
+    ) -> Result<Box<OpenTransaction>> {
+        if !fields.starts {
+            return self.take_open(fields.number)?.ok_or_else(|| {
+                let number = fields.number;
+                CommandError::new(
+                    ErrorCode::TransactionCommitted,
+                    format!("Transaction with {{ txnNumber: {number} }} has been committed."),
+                )
+            });
+        }
+        let mut state = self.session.state.lock();
+        if fields.number < state.number {
+            return Err(too_old("start the transaction", fields.number, state.number));
+        }
+        if fields.number == state.number {
+            return Err(CommandError::new(
+                ErrorCode(50911),
+                format!(
+                    "Cannot start a transaction at given transaction number {}: the number has been used",
+                    fields.number
+                ),
+            ));
+        }
+        self.set_number(&mut state, fields.number);
+        let transaction = begin()?;
+        (state.phase, state.expires) = (Phase::Working, expires);
+        self.counters.started.add(1);
+        Ok(Box::new(OpenTransaction { transaction, expires }))
+    }
+
+    /// The open transaction of a number, to go on or to end it; `None` when it was committed.
+    ///
+    /// # Errors
+    /// `TransactionTooOld`, `NoSuchTransaction`.
+    pub fn take_open(&self, number: i64) -> Result<Option<Box<OpenTransaction>>> {
+        let mut state = self.session.state.lock();
+        if number < state.number {
+            return Err(too_old("continue the transaction", number, state.number));
+        }
+        if number > state.number {
+            return Err(no_such(format!(
+                "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {}",
+                state.number
+            )));
+        }
+        match std::mem::replace(&mut state.phase, Phase::Working) {
+            Phase::Open(open) => {
+                state.expires = open.expires;
+                Ok(Some(open))
+            }
+            phase => {
+                state.phase = phase;
+                match state.phase {
+                    Phase::Committed => Ok(None),
+                    Phase::Aborted => Err(no_such(format!(
+                        "Transaction with {{ txnNumber: {number} }} has been aborted."
+                    ))),
+                    _ => Err(no_such(format!(
+                        "Given transaction number {number} does not match any in-progress transactions."
+                    ))),
+                }
+            }
+        }
+    }
+
+    /// A statement has succeeded: the transaction waits for the next one.
+    pub fn put_back(&self, open: Box<OpenTransaction>) {
+        self.session.state.lock().phase = Phase::Open(open);
+    }
+
+    /// The transaction was committed.
+    pub fn committed(&self) {
+        self.session.state.lock().phase = Phase::Committed;
+        self.counters.committed.add(1);
+    }
+
+    /// The transaction was dropped.
+    pub fn aborted(&self) {
+        self.session.state.lock().phase = Phase::Aborted;
+        self.counters.aborted.add(1);
+    }
+
+    fn set_number(&self, state: &mut State, number: i64) {
+        if matches!(state.phase, Phase::Open(_)) {
+            self.counters.aborted.add(1);
+        }
+        (state.number, state.phase) = (number, Phase::Writes);
+    }
+}
+
+impl Drop for CheckedOut {
+    fn drop(&mut self) {
+        let mut state = self.session.state.lock();
+        if let Some(operation) = state.operation.take() {
+            state.last_used = operation.clock().monotonic();
+        }
+        // The operation has ended without giving the transaction back, by an error or a panic.
+        if matches!(state.phase, Phase::Working) {
+            state.phase = Phase::Aborted;
+            self.counters.aborted.add(1);
+        }
+        self.session.free.notify_one();
+    }
+}
