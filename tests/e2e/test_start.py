@@ -22,7 +22,7 @@ def test_unknown_and_contradictory_options_are_named(tmp_path):
     config.write_text(f"storage:\n  dbPath: {tmp_path}\n  nonesuch: 1\n")
     assert "storage.nonesuch" in refused("--config", str(config))
     assert "journal" in refused("--dbpath", str(tmp_path), "--journal", "--nojournal")
-    assert "replSet" in refused("--dbpath", str(tmp_path), "--replSet", "rs0")
+    assert "tls" in refused("--dbpath", str(tmp_path), "--tlsMode", "requireTLS")
     assert "nonesuch" in refused("--dbpath", str(tmp_path), "--storageEngine", "nonesuch")
 
 

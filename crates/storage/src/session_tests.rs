@@ -107,6 +107,44 @@ fn results_have_what_was_asked_for() {
     assert!(!record.is_transaction && record.wall_ms > 0 && record.time > ClusterTime::default());
 }
 
+/// The layout as it is on disk, and what is read of one that is not as it should be.
+#[test]
+fn layout_snapshot() {
+    let record = SessionRecord {
+        txn_number: 5,
+        is_transaction: false,
+        seq: Seq(6),
+        time: ClusterTime(7 << 32 | 1),
+        wall_ms: 8,
+        first: Some(Statements {
+            first: 2,
+            last: 3,
+            result: StatementResult {
+                kind: StatementKind::Updated,
+                key: Some(rawdoc! {}),
+                image: None,
+            },
+        }),
+        has_rows: true,
+    };
+    let row = record.row();
+    let hex: String = row.iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected = [
+        "0500000000000000 00 0600000000000000 0100000007000000 0800000000000000 01",
+        "02000000 03000000 02 0500000000 00000000",
+    ];
+    assert_eq!(hex, expected.concat().replace(' ', ""));
+    assert_eq!(SessionRecord::read(&row), Some(record));
+    for end in (0..row.len()).filter(|end| *end != RECORD_BYTES) {
+        assert_eq!(SessionRecord::read(&row[..end]), None, "cut at {end}");
+    }
+    for (place, byte) in [(8, 2), (33, 2), (42, 4), (43, 0xFF), (46, 0xFF)] {
+        let mut damaged = row.clone();
+        damaged[place] = byte;
+        assert_eq!(SessionRecord::read(&damaged), None, "{byte} at {place}");
+    }
+}
+
 #[test]
 fn a_statement_without_a_change_leaves_nothing() {
     let machine = Machine::new(1);

@@ -219,8 +219,9 @@ mod tests {
             config
                 .document
                 .get_document("settings")
-                .and_then(|settings| settings.get_object_id("replicaSetId")),
-            Ok(id)
+                .and_then(|settings| settings.get_object_id("replicaSetId"))
+                .ok(),
+            Some(id)
         );
     }
 

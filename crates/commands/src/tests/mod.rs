@@ -2,12 +2,14 @@
 
 mod administration;
 mod reads;
+mod replica_set;
 mod tables;
+mod transactions;
 mod users;
 mod writes;
 
 use crate::logger::Logger;
-use crate::{Client, Peer, Request, Server, Settings};
+use crate::{Client, Peer, ReplicaSet, Request, Server, Settings};
 use bson::raw::RawDocument;
 use bson::{Document, RawDocumentBuf, doc};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
@@ -32,6 +34,19 @@ impl Bench {
     }
 
     fn with_parameters(parameters: &[(&str, &str)]) -> Result<Self, String> {
+        Self::build(parameters, None)
+    }
+
+    /// The only member of the set `rs`, which has been initiated if `initiates`.
+    fn member(initiates: bool) -> Self {
+        let set = ReplicaSet::new("rs".to_owned(), initiates, "localhost", 27017);
+        let bench = Self::build(&[], Some(Arc::new(set))).expect("the server starts");
+        bench.server.join_set().expect("joined");
+        bench
+    }
+
+    fn build(parameters: &[(&str, &str)], replica_set: Option<Arc<ReplicaSet>>) -> Result<Self, String> {
+        let journal = replica_set.is_some();
         let fs = SimulatedFs::new(1);
         for directory in ["/db/inMemory", "/db/journal"] {
             fs.create_directory_all(Path::new(directory)).expect("created");
@@ -44,12 +59,13 @@ impl Bench {
         };
         let engine = InMemoryEngine::open(&env, Path::new("/db/inMemory"), InMemoryOptions::default()).expect("engine");
         let mut log = LogOptions::new("/db/journal");
-        log.mode = LogMode::Off;
+        log.mode = if journal { LogMode::On } else { LogMode::Off };
+        log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
         log.background = false;
         let log = Arc::new(Log::open(&env, log, engine::Seq(0)).expect("log"));
         let mut options = StorageOptions::new(Arc::new(MatcherCompiler));
         options.background = false;
-        options.journal = false;
+        options.journal = journal;
         options.sync_period = Duration::ZERO;
         let storage = Storage::open(env.clone(), Arc::new(engine), log, options).expect("storage");
         let settings = Settings {
@@ -60,7 +76,7 @@ impl Bench {
             db_path: "/db".into(),
             engine_path: PathBuf::from("/db/inMemory"),
             metadata_path: PathBuf::from("/db/storage.bson"),
-            journal: false,
+            journal,
             emulated_version: [8, 0, 4],
             wire_version_max: 25,
             engines: vec!["inMemory".into()],
@@ -70,7 +86,7 @@ impl Bench {
                 .collect(),
             slow_ms: 100,
             quiet: false,
-            replica_set: None,
+            replica_set,
             connections_max: 100,
         };
         let server = Server::new(env, storage, Logger::for_tests(clock.clone()), settings)?;
@@ -102,7 +118,11 @@ impl Bench {
         };
         let mut reply = Vec::new();
         self.server.handle(client, &request, &mut reply);
-        Document::try_from(RawDocument::from_bytes(&reply).expect("one document")).expect("valid BSON")
+        let mut reply = Document::try_from(RawDocument::from_bytes(&reply).expect("one document")).expect("valid BSON");
+        if self.server.replica_set().is_some() {
+            assert!(reply.remove("$clusterTime").is_some() && reply.remove("operationTime").is_some());
+        }
+        reply
     }
 
     /// The reply to a command that succeeds, without `ok`.

@@ -260,9 +260,9 @@ fn acknowledged_writes_survive_a_kill() {
 fn refusals_have_their_exit_codes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let result = output(path, &["--replSet", "rs0"]);
+    let result = output(path, &["--tlsMode", "requireTLS"]);
     assert_eq!(result.status.code(), Some(2));
-    assert!(text(&result.stderr).contains("replication is not built yet"));
+    assert!(text(&result.stderr).contains("TLS is not built yet"));
     let result = output(&path.join("nowhere"), &[]);
     assert_eq!(result.status.code(), Some(100));
     assert!(text(&result.stdout).contains("nowhere not found. Create the missing directory"));

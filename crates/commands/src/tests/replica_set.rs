@@ -1,0 +1,232 @@
+//! A replica set of one: initiating it, its role, what drivers are told.
+
+use super::{Bench, code, succeeded};
+use bson::{Bson, Document, Timestamp, doc};
+use std::time::Duration;
+
+fn hello(bench: &Bench) -> Document {
+    succeeded(bench.admin(doc! { "hello": 1 }))
+}
+
+#[test]
+fn a_server_alone_knows_no_set() {
+    let bench = Bench::new();
+    for command in [
+        "replSetInitiate",
+        "replSetGetStatus",
+        "replSetGetConfig",
+        "replSetStepDown",
+        "replSetFreeze",
+    ] {
+        assert_eq!(code(&bench.admin(doc! { command: 1 })), 76, "{command}");
+    }
+    assert!(!hello(&bench).contains_key("setName"));
+    let reply = bench.run(doc! { "ping": 1 });
+    assert!(!reply.contains_key("operationTime"), "{reply}");
+    assert_eq!(
+        bench.code(doc! { "find": "c", "readConcern": { "level": "snapshot" } }),
+        123
+    );
+}
+
+#[test]
+fn before_it_is_initiated_nothing_is_read_or_written() {
+    let bench = Bench::member(false);
+    let said = hello(&bench);
+    assert_eq!(said.get_bool("isWritablePrimary").ok(), Some(false));
+    assert_eq!(said.get_bool("isreplicaset").ok(), Some(true));
+    let refused = bench.run(doc! { "insert": "c", "documents": [{}] });
+    assert_eq!(code(&refused), 10107);
+    assert!(refused.contains_key("topologyVersion"), "{refused}");
+    assert_eq!(bench.code(doc! { "find": "c" }), 13436);
+    assert_eq!(code(&bench.admin(doc! { "replSetGetStatus": 1 })), 94);
+    assert_eq!(
+        code(&bench.admin(
+            doc! { "replSetInitiate": { "_id": "other", "members": [{ "_id": 0, "host": "localhost:27017" }] } }
+        )),
+        93
+    );
+    assert_eq!(
+        bench.code(doc! { "insert": "c", "documents": [{}] }),
+        10107,
+        "a refused configuration is none"
+    );
+    let done = succeeded(bench.admin(doc! { "replSetInitiate": 1 }));
+    assert_eq!(done.get_str("me").ok(), Some("localhost:27017"));
+    assert_eq!(code(&bench.admin(doc! { "replSetInitiate": 1 })), 23);
+    bench.insert("c", &[doc! { "_id": 1 }]);
+}
+
+#[test]
+fn hello_tells_what_drivers_need() {
+    let bench = Bench::member(true);
+    let said = hello(&bench);
+    assert_eq!(said.get_str("setName").ok(), Some("rs"));
+    assert_eq!(said.get_array("hosts").ok(), Some(&vec!["localhost:27017".into()]));
+    assert_eq!(
+        (said.get_str("primary").ok(), said.get_str("me").ok()),
+        (Some("localhost:27017"), Some("localhost:27017"))
+    );
+    assert_eq!(said.get_i32("setVersion").ok(), Some(1));
+    assert_eq!(
+        said.get_object_id("electionId").ok().map(|id| id.to_hex()),
+        Some("7fffffff0000000000000001".to_owned())
+    );
+    let time = |said: &Document| -> Timestamp {
+        let last = said.get_document("lastWrite").unwrap().get_document("opTime").unwrap();
+        assert_eq!(last.get_i64("t").ok(), Some(1));
+        last.get_timestamp("ts").unwrap()
+    };
+    let before = time(&said);
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    assert!(time(&hello(&bench)) > before, "time goes on with writes");
+}
+
+#[test]
+fn who_waits_for_a_change_hears_of_it() {
+    let bench = Bench::member(false);
+    let known = hello(&bench).get_document("topologyVersion").unwrap().clone();
+    let wait =
+        |patience: i64| bench.admin(doc! { "hello": 1, "topologyVersion": known.clone(), "maxAwaitTimeMS": patience });
+    let unchanged = succeeded(wait(0));
+    assert_eq!(unchanged.get_document("topologyVersion").ok(), Some(&known));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| succeeded(wait(600_000)));
+        succeeded(bench.admin(doc! { "replSetInitiate": 1 }));
+        assert_eq!(waiter.join().unwrap().get_bool("isWritablePrimary").ok(), Some(true));
+    });
+    for half in [
+        doc! { "hello": 1, "topologyVersion": known.clone() },
+        doc! { "hello": 1, "maxAwaitTimeMS": 1 },
+    ] {
+        let code = code(&bench.admin(half));
+        assert!(matches!(code, 31368 | 31373), "{code}");
+    }
+    let mut later = known.clone();
+    later.insert("counter", 1_i64 << 40);
+    assert_eq!(
+        code(&bench.admin(doc! { "hello": 1, "topologyVersion": later, "maxAwaitTimeMS": 1 })),
+        31382
+    );
+}
+
+#[test]
+fn a_primary_steps_down_by_force_only_and_comes_back() {
+    let bench = Bench::member(true);
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    assert_eq!(code(&bench.admin(doc! { "replSetStepDown": 60 })), 262);
+    assert_eq!(
+        code(&bench.admin(doc! { "replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 10, "force": true })),
+        2
+    );
+    assert_eq!(code(&bench.admin(doc! { "replSetFreeze": 10 })), 95);
+    succeeded(bench.admin(doc! { "replSetStepDown": 60, "force": true }));
+    let said = hello(&bench);
+    assert_eq!(
+        (said.get_bool("isWritablePrimary").ok(), said.get_bool("secondary").ok()),
+        (Some(false), Some(true))
+    );
+    assert!(!said.contains_key("electionId") && !said.contains_key("primary"));
+    assert_eq!(bench.code(doc! { "insert": "c", "documents": [{}] }), 10107);
+    assert_eq!(bench.code(doc! { "find": "c" }), 13435);
+    let read = bench.run(doc! { "find": "c", "$readPreference": { "mode": "secondaryPreferred" } });
+    assert_eq!(super::first_batch(&succeeded(read)).len(), 1);
+    bench.clock.advance(Duration::from_secs(59));
+    bench.server.tick();
+    assert_eq!(bench.code(doc! { "insert": "c", "documents": [{}] }), 10107);
+    bench.clock.advance(Duration::from_secs(1));
+    bench.server.tick();
+    let said = hello(&bench);
+    assert_eq!(
+        said.get_object_id("electionId").ok().map(|id| id.to_hex()),
+        Some("7fffffff0000000000000002".to_owned())
+    );
+    bench.insert("c", &[doc! { "_id": 2 }]);
+}
+
+#[test]
+fn a_configuration_is_changed_by_a_later_one() {
+    let bench = Bench::member(true);
+    let shown = succeeded(bench.admin(doc! { "replSetGetConfig": 1 }));
+    let config = shown.get_document("config").unwrap().clone();
+    assert_eq!(
+        (config.get_i32("version").ok(), config.get_i64("term").ok()),
+        (Some(1), Some(1))
+    );
+    assert_eq!(code(&bench.admin(doc! { "replSetReconfig": config.clone() })), 103);
+    let mut next = config.clone();
+    next.insert("version", 2);
+    let Some(Bson::Array(members)) = next.get_mut("members") else {
+        panic!("{config}")
+    };
+    members[0]
+        .as_document_mut()
+        .unwrap()
+        .insert("tags", doc! { "dc": "east" });
+    let mut several = next.clone();
+    several
+        .get_array_mut("members")
+        .unwrap()
+        .push(doc! { "_id": 1, "host": "b:1" }.into());
+    assert_eq!(code(&bench.admin(doc! { "replSetReconfig": several })), 238);
+    succeeded(bench.admin(doc! { "replSetReconfig": next }));
+    let said = hello(&bench);
+    assert_eq!(said.get_document("tags").ok(), Some(&doc! { "dc": "east" }));
+    assert_eq!(said.get_i32("setVersion").ok(), Some(2));
+    let kept = super::first_batch(&succeeded(bench.run_on("local", doc! { "find": "system.replset" })));
+    assert_eq!(kept[0].get_i32("version").ok(), Some(2));
+}
+
+#[test]
+fn write_concerns_that_one_member_cannot_meet_leave_the_write() {
+    let bench = Bench::member(true);
+    for (w, expected) in [(Bson::Int32(2), 100), ("east".into(), 79)] {
+        let reply = bench.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": w } });
+        let error = reply.get_document("writeConcernError").unwrap();
+        assert_eq!(
+            (error.get_i32("code").ok(), reply.get_i32("n").ok()),
+            (Some(expected), Some(1))
+        );
+    }
+    assert_eq!(bench.find("c", doc! {}).len(), 2);
+    // Without a word, a write is on disk when it is answered.
+    bench.ok(doc! { "insert": "c", "documents": [{}] });
+    let storage = &bench.server.storage;
+    assert_eq!(storage.log().durable_seq(), storage.last_seq());
+    bench.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": 1 } });
+    assert!(
+        storage.log().durable_seq() < storage.last_seq(),
+        "nothing flushes here but who waits"
+    );
+    bench.ok(doc! { "find": "c", "readConcern": { "level": "majority" } });
+    assert_eq!(storage.log().durable_seq(), storage.last_seq(), "what was read stays");
+}
+
+#[test]
+fn reads_after_a_time_see_it() {
+    let bench = Bench::member(true);
+    let now = bench.server.storage.applied().time.0;
+    let at = |time: u64| Timestamp {
+        time: (time >> 32) as u32,
+        increment: time as u32,
+    };
+    let find = |after: u64| doc! { "find": "c", "readConcern": { "afterClusterTime": at(after) } };
+    bench.ok(find(now));
+    let later = now + (100 << 32);
+    assert_eq!(bench.code(find(later)), 72, "nobody can have given that time");
+    let mut told = find(later);
+    told.insert("$clusterTime", doc! { "clusterTime": at(later) });
+    bench.ok(told);
+    assert!(bench.server.storage.applied().time.0 >= later);
+}
+
+#[test]
+fn an_idle_primary_lets_time_go_on() {
+    let bench = Bench::member(true);
+    let before = bench.server.storage.applied();
+    bench.server.tick();
+    assert_eq!(bench.server.storage.applied(), before);
+    bench.clock.advance(Duration::from_secs(11));
+    bench.server.tick();
+    assert!(bench.server.storage.applied().time > before.time);
+}

@@ -1,0 +1,462 @@
+//! Transactions and writes that are sent again.
+
+use super::{Bench, code, first_batch, succeeded, write_errors};
+use crate::definition::InTransactions;
+use crate::table::COMMANDS;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+use std::time::Duration;
+
+fn lsid(number: u8) -> Document {
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: vec![number; 16],
+    };
+    doc! { "id": id }
+}
+
+/// A command under a number of session 1.
+fn numbered(mut command: Document, number: i64) -> Document {
+    command.insert("lsid", lsid(1));
+    command.insert("txnNumber", number);
+    command
+}
+
+/// A statement of a transaction of a session.
+fn of(session: u8, mut command: Document, number: i64, starts: bool) -> Document {
+    command.insert("lsid", lsid(session));
+    command.insert("txnNumber", number);
+    command.insert("autocommit", false);
+    if starts {
+        command.insert("startTransaction", true);
+    }
+    command
+}
+
+fn first(command: Document, number: i64) -> Document {
+    of(1, command, number, true)
+}
+
+fn next(command: Document, number: i64) -> Document {
+    of(1, command, number, false)
+}
+
+fn insert(id: i32) -> Document {
+    doc! { "insert": "c", "documents": [{ "_id": id }] }
+}
+
+fn end(bench: &Bench, name: &str, session: u8, number: i64) -> Document {
+    bench.admin(of(session, doc! { name: 1 }, number, false))
+}
+
+fn ids(documents: &[Document]) -> Vec<i32> {
+    documents
+        .iter()
+        .map(|document| document.get_i32("_id").unwrap())
+        .collect()
+}
+
+fn labels(reply: &Document) -> Vec<&str> {
+    let labels = reply
+        .get_array("errorLabels")
+        .ok()
+        .map(|labels| labels.iter().filter_map(Bson::as_str).collect());
+    labels.unwrap_or_default()
+}
+
+fn bench() -> Bench {
+    let bench = Bench::member(true);
+    bench.insert("c", &[doc! { "_id": 1, "a": 1 }, doc! { "_id": 2, "a": 2 }]);
+    bench
+}
+
+#[test]
+fn a_transaction_sees_itself_and_others_see_it_when_it_is_committed() {
+    let bench = bench();
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] });
+    bench.ok(first(
+        doc! { "insert": "c", "documents": [{ "_id": 3, "a": 3 }, { "_id": 4, "a": 4 }] },
+        1,
+    ));
+    bench.ok(next(doc! { "update": "c", "updates": [{ "q": { "a": { "$gte": 2 } }, "u": { "$inc": { "a": 10 } }, "multi": true }] }, 1));
+    bench.ok(next(
+        doc! { "delete": "c", "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] },
+        1,
+    ));
+    let reads = [
+        doc! { "find": "c", "filter": { "a": { "$gte": 12 } }, "sort": { "a": 1 } },
+        doc! { "find": "c", "sort": { "_id": 1 } },
+        doc! { "aggregate": "c", "pipeline": [{ "$match": { "a": { "$gt": 10 } } }, { "$sort": { "_id": 1 } }], "cursor": {} },
+    ];
+    for read in &reads {
+        let found = first_batch(&bench.ok(next(read.clone(), 1)));
+        assert_eq!(ids(&found), [2, 3, 4], "{read}");
+    }
+    let counted = doc! { "aggregate": "c", "pipeline": [{ "$count": "n" }], "cursor": {} };
+    assert_eq!(first_batch(&bench.ok(next(counted.clone(), 1))), [doc! { "n": 3 }]);
+    let joined = doc! { "aggregate": "c", "cursor": {}, "pipeline": [
+        { "$match": { "_id": 4 } }, { "$lookup": { "from": "c", "localField": "a", "foreignField": "a", "as": "same" } },
+    ] };
+    let same = &first_batch(&bench.ok(next(joined, 1)))[0];
+    assert_eq!(same.get_array("same").unwrap().len(), 1);
+    let distinct = bench.ok(next(doc! { "distinct": "c", "key": "a" }, 1));
+    assert_eq!(distinct.get_array("values").unwrap().len(), 3);
+    assert_eq!(ids(&bench.find("c", doc! {})), [1, 2], "nobody else sees it");
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+    assert_eq!(ids(&bench.find("c", doc! {})), [2, 3, 4]);
+    assert_eq!(bench.aggregate("c", &[doc! { "$count": "n" }]), [doc! { "n": 3 }]);
+}
+
+#[test]
+fn a_transaction_reads_the_state_of_its_beginning() {
+    let bench = bench();
+    bench.ok(first(doc! { "find": "c" }, 1));
+    bench.insert("c", &[doc! { "_id": 3 }]);
+    bench.insert("new", &[doc! { "_id": 1 }]);
+    assert_eq!(first_batch(&bench.ok(next(doc! { "find": "c" }, 1))).len(), 2);
+    assert_eq!(first_batch(&bench.ok(next(doc! { "find": "new" }, 1))).len(), 0);
+    assert_eq!(
+        first_batch(&bench.ok(next(doc! { "find": "c", "filter": { "_id": 3 } }, 1))).len(),
+        0
+    );
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+}
+
+#[test]
+fn an_index_that_came_later_makes_the_transaction_begin_again() {
+    let bench = bench();
+    bench.insert("other", &[doc! { "_id": 1 }]);
+    bench.ok(first(doc! { "find": "other" }, 1));
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] });
+    let refused = bench.run(next(doc! { "find": "c", "filter": { "a": 1 } }, 1));
+    assert_eq!(
+        (code(&refused), labels(&refused)),
+        (246, vec!["TransientTransactionError"])
+    );
+}
+
+#[test]
+fn a_statement_that_fails_ends_its_transaction() {
+    let bench = bench();
+    bench.ok(first(insert(3), 1));
+    let twice = bench.ok(next(
+        doc! { "insert": "c", "documents": [{ "_id": 1 }, { "_id": 4 }], "ordered": false },
+        1,
+    ));
+    assert_eq!(
+        (write_errors(&twice), twice.get_i32("n").ok()),
+        (vec![(0, 11000)], Some(0))
+    );
+    let after = bench.run(next(doc! { "find": "c" }, 1));
+    assert_eq!((code(&after), labels(&after)), (251, vec!["TransientTransactionError"]));
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 1)), 251);
+    bench.ok(first(insert(3), 2));
+    assert_eq!(
+        bench.code(next(doc! { "find": "c", "filter": { "$nonesuch": 1 } }, 2)),
+        2
+    );
+    assert_eq!(code(&end(&bench, "abortTransaction", 1, 2)), 251);
+    assert_eq!(ids(&bench.find("c", doc! {})), [1, 2]);
+    // What it had locked is free.
+    bench.insert("c", &[doc! { "_id": 3 }]);
+}
+
+#[test]
+fn of_two_that_write_to_a_document_the_second_has_to_begin_again() {
+    let bench = bench();
+    let change = || doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": { "$inc": { "a": 1 } } }] };
+    bench.ok(of(1, change(), 1, true));
+    let second = bench.run(of(2, change(), 1, true));
+    assert_eq!(
+        (code(&second), labels(&second)),
+        (112, vec!["TransientTransactionError"])
+    );
+    // One that began before and writes after.
+    bench.ok(of(3, doc! { "find": "c" }, 1, true));
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+    let third = bench.run(of(3, change(), 1, false));
+    assert_eq!(code(&third), 112);
+    assert_eq!(bench.find("c", doc! { "_id": 1 }), [doc! { "_id": 1, "a": 2 }]);
+}
+
+#[test]
+fn ends_are_told_apart_and_can_be_asked_for_again() {
+    let bench = bench();
+    bench.ok(first(insert(3), 1));
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+    assert_eq!(code(&end(&bench, "abortTransaction", 1, 1)), 256);
+    assert_eq!(bench.code(next(insert(4), 1)), 256);
+    bench.ok(first(insert(4), 2));
+    succeeded(end(&bench, "abortTransaction", 1, 2));
+    assert_eq!(code(&end(&bench, "abortTransaction", 1, 2)), 251);
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 2)), 251);
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 1)), 225);
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 9)), 251);
+    assert_eq!(bench.code(first(insert(5), 2)), 50911);
+    assert_eq!(bench.code(first(insert(5), 1)), 225);
+    // A later number ends what is open.
+    bench.ok(first(insert(5), 10));
+    bench.ok(first(insert(5), 11));
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 10)), 225);
+    succeeded(end(&bench, "commitTransaction", 1, 11));
+    // One that has written nothing.
+    bench.ok(first(doc! { "find": "c" }, 12));
+    succeeded(end(&bench, "commitTransaction", 1, 12));
+    assert_eq!(ids(&bench.find("c", doc! {})), [1, 2, 3, 5]);
+}
+
+#[test]
+fn fields_that_do_not_go_together_are_refused() {
+    let bench = bench();
+    let with = |fields: Document| {
+        let mut command = doc! { "find": "c", "lsid": lsid(1) };
+        command.extend(fields);
+        bench.code(command)
+    };
+    let number = 5_i64;
+    assert_eq!(with(doc! { "autocommit": false }), 72);
+    assert_eq!(with(doc! { "startTransaction": true }), 72);
+    assert_eq!(with(doc! { "txnNumber": number, "autocommit": true }), 72);
+    assert_eq!(
+        with(doc! { "txnNumber": number, "autocommit": false, "startTransaction": false }),
+        72
+    );
+    assert_eq!(with(doc! { "txnNumber": number, "startTransaction": true }), 72);
+    assert_eq!(
+        with(doc! { "txnNumber": -1_i64, "autocommit": false, "startTransaction": true }),
+        72
+    );
+    assert_eq!(
+        with(doc! { "txnNumber": 5, "autocommit": false, "startTransaction": true }),
+        14
+    );
+    assert_eq!(with(doc! { "txnNumber": number, "autocommit": false }), 251);
+    let begin = |more: Document| {
+        let mut fields = doc! { "txnNumber": number, "autocommit": false, "startTransaction": true };
+        fields.extend(more);
+        with(fields)
+    };
+    assert_eq!(begin(doc! { "writeConcern": { "w": 1 } }), 72);
+    assert_eq!(begin(doc! { "readConcern": { "level": "linearizable" } }), 72);
+    let mut without_session = first(doc! { "find": "c" }, 5);
+    without_session.remove("lsid");
+    assert_eq!(bench.code(without_session), 72);
+    bench.ok(first(doc! { "find": "c", "readConcern": { "level": "snapshot" } }, 5));
+    assert_eq!(
+        bench.code(next(doc! { "find": "c", "readConcern": { "level": "snapshot" } }, 5)),
+        72
+    );
+    assert_eq!(code(&bench.run_on("local", first(insert(1), 6))), 263);
+    assert_eq!(code(&bench.admin(doc! { "commitTransaction": 1 })), 125);
+    assert_eq!(code(&bench.admin(numbered(doc! { "commitTransaction": 1 }, 5))), 72);
+}
+
+#[test]
+fn every_command_is_a_statement_or_refuses_to_be_one() {
+    for command in COMMANDS.iter() {
+        let database = if command.admin_only { "admin" } else { "test" };
+        let bench = bench();
+        let in_transaction = bench.run_on(database, first(doc! { command.name: 1 }, 1));
+        let alone = bench.run_on(database, numbered(doc! { command.name: 1 }, 1));
+        let codes = (in_transaction.get_i32("code").ok(), alone.get_i32("code").ok());
+        match command.in_transactions {
+            InTransactions::No => assert_eq!(codes, (Some(263), Some(50768)), "{}", command.name),
+            InTransactions::Allowed => {
+                assert_ne!(codes.0, Some(263), "{}", command.name);
+                assert_eq!(codes.1, Some(50768), "{}", command.name);
+            }
+            InTransactions::AllowedAndRetryable => {
+                assert!(
+                    codes.0 != Some(263) && codes.1 != Some(50768),
+                    "{}: {codes:?}",
+                    command.name
+                );
+            }
+            InTransactions::Ends => assert_eq!(codes, (Some(72), Some(72)), "{}", command.name),
+        }
+    }
+}
+
+#[test]
+fn a_cursor_of_a_transaction_is_its_own_and_ends_with_it() {
+    let bench = bench();
+    let opened = bench.ok(first(doc! { "find": "c", "batchSize": 1 }, 1));
+    let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    bench.ok(next(insert(3), 1));
+    let more = doc! { "getMore": cursor, "collection": "c", "batchSize": 1 };
+    let mut outside = more.clone();
+    outside.insert("lsid", lsid(1));
+    assert_eq!(bench.code(outside), 50740);
+    let batch = bench.ok(next(more.clone(), 1));
+    let batch = batch.get_document("cursor").unwrap().get_array("nextBatch").unwrap();
+    assert_eq!(batch.len(), 1);
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+    let opened = bench.ok(first(doc! { "find": "c", "batchSize": 1 }, 2));
+    let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    succeeded(end(&bench, "abortTransaction", 1, 2));
+    assert_eq!(
+        bench.code(doc! { "getMore": cursor, "collection": "c", "lsid": lsid(1) }),
+        43
+    );
+}
+
+#[test]
+fn a_transaction_ends_after_its_time_and_with_its_session() {
+    let bench = bench();
+    let write = || bench.run(doc! { "insert": "c", "documents": [{ "_id": 7 }], "maxTimeMS": 1 });
+    bench.ok(first(insert(7), 1));
+    bench.clock.advance(Duration::from_secs(59));
+    bench.server.tick();
+    bench.ok(next(doc! { "find": "c" }, 1));
+    bench.clock.advance(Duration::from_secs(1));
+    bench.server.tick();
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 1)), 251);
+    assert_eq!(succeeded(write()).get_i32("n").ok(), Some(1), "its locks are free");
+    for command in [
+        doc! { "killSessions": [lsid(1)] },
+        doc! { "endSessions": [lsid(1)] },
+        doc! { "killAllSessions": [] },
+    ] {
+        let number = bench.server.sessions.counters.started.get() + 10;
+        bench.ok(first(insert(8), number));
+        bench.ok(command.clone());
+        assert_eq!(code(&end(&bench, "commitTransaction", 1, number)), 251, "{command}");
+    }
+    bench.insert("c", &[doc! { "_id": 8 }]);
+    assert_eq!(bench.server.sessions.open(), (0, 0));
+}
+
+#[test]
+fn a_session_waits_for_its_operation_in_progress() {
+    let bench = bench();
+    bench.ok(first(doc! { "insert": "c", "documents": [{ "_id": 3 }] }, 1));
+    // Both end the same transaction: one commits it, the other hears that it was committed.
+    std::thread::scope(|scope| {
+        let both = [1, 2].map(|_| scope.spawn(|| end(&bench, "commitTransaction", 1, 1)));
+        for thread in both {
+            succeeded(thread.join().unwrap());
+        }
+    });
+    assert_eq!(bench.server.sessions.counters.committed.get(), 1);
+}
+
+#[test]
+fn writes_that_are_sent_again_are_carried_out_once() {
+    let bench = bench();
+    let twice = |command: Document, number: i64| {
+        let command = numbered(command, number);
+        let reply = bench.ok(command.clone());
+        let mut again = bench.ok(command);
+        let retried = again.remove("retriedStmtIds").or_else(|| again.remove("retriedStmtId"));
+        assert_eq!(again, reply);
+        retried.unwrap_or(Bson::Null)
+    };
+    let all = |numbers: &[i32]| Bson::from(numbers.to_vec());
+    assert_eq!(
+        twice(doc! { "insert": "c", "documents": [{ "_id": 3 }, { "_id": 4 }] }, 1),
+        all(&[0, 1])
+    );
+    let updates = [
+        doc! { "q": { "_id": 1 }, "u": { "$inc": { "a": 1 } } },
+        doc! { "q": { "_id": 9 }, "u": { "$inc": { "a": 1 } }, "upsert": true },
+    ];
+    assert_eq!(
+        twice(doc! { "update": "c", "updates": updates.to_vec() }, 2),
+        all(&[0, 1])
+    );
+    assert_eq!(
+        bench.find("c", doc! { "a": { "$exists": true } }),
+        [
+            doc! { "_id": 1, "a": 2 },
+            doc! { "_id": 2, "a": 2 },
+            doc! { "_id": 9, "a": 1 },
+        ]
+    );
+    assert_eq!(
+        twice(doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 1 }] }, 3),
+        all(&[0])
+    );
+    assert_eq!(bench.find("c", doc! {}).len(), 4);
+    for (number, new) in [(4, false), (5, true)] {
+        let modify = doc! { "findAndModify": "c", "query": { "_id": 2 }, "update": { "$inc": { "a": 1 } }, "new": new };
+        assert_eq!(twice(modify, number), Bson::Int32(0));
+    }
+    assert_eq!(bench.find("c", doc! { "_id": 2 }), [doc! { "_id": 2, "a": 4 }]);
+    let upsert =
+        doc! { "findAndModify": "c", "query": { "_id": 10 }, "update": { "$inc": { "a": 1 } }, "upsert": true };
+    assert_eq!(twice(upsert, 6), Bson::Int32(0));
+    assert_eq!(
+        twice(doc! { "findAndModify": "c", "query": { "_id": 10 }, "remove": true }, 7),
+        Bson::Int32(0)
+    );
+    assert_eq!(bench.code(numbered(insert(20), 6)), 225, "an older number");
+    assert_eq!(bench.server.sessions.counters.retried.get(), 2 + 2 + 1 + 4);
+}
+
+#[test]
+fn of_a_command_in_part_the_rest_is_carried_out() {
+    let bench = bench();
+    let first = numbered(
+        doc! { "insert": "c", "documents": [{ "_id": 3 }, { "_id": 1 }, { "_id": 4 }], "stmtIds": [4, 5, 6] },
+        1,
+    );
+    assert_eq!(write_errors(&bench.ok(first.clone())), [(1, 11000)]);
+    bench.ok(doc! { "delete": "c", "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] });
+    let again = bench.ok(first);
+    assert_eq!(
+        (again.get_i32("n").ok(), again.get_array("retriedStmtIds").ok()),
+        (Some(3), Some(&vec![Bson::Int32(4)]))
+    );
+    assert_eq!(ids(&bench.find("c", doc! {})), [1, 2, 3, 4]);
+    for bad in [
+        doc! { "stmtIds": [1, 2] },
+        doc! { "stmtId": -1 },
+        doc! { "stmtId": "x" },
+    ] {
+        let mut command = numbered(insert(30), 2);
+        command.extend(bad.clone());
+        assert!(matches!(bench.code(command), 2 | 14 | 16), "{bad}");
+    }
+}
+
+#[test]
+fn bulk_writes_are_sent_again_by_operation() {
+    let bench = bench();
+    let bulk = numbered(
+        doc! { "bulkWrite": 1, "nsInfo": [{ "ns": "test.c" }], "ops": [
+            { "insert": 0, "document": { "_id": 3 } },
+            { "insert": 0, "document": { "_id": 4 } },
+            { "update": 0, "filter": { "_id": 3 }, "updateMods": { "$inc": { "a": 1 } } },
+            { "delete": 0, "filter": { "_id": 1 } },
+        ] },
+        1,
+    );
+    let reply = succeeded(bench.admin(bulk.clone()));
+    let mut again = succeeded(bench.admin(bulk));
+    assert_eq!(again.remove("retriedStmtIds"), Some(vec![0, 1, 2, 3].into()));
+    assert_eq!(again, reply);
+    assert_eq!(bench.find("c", doc! { "_id": 3 }), [doc! { "_id": 3, "a": 1 }]);
+    assert_eq!(ids(&bench.find("c", doc! {})), [2, 3, 4]);
+}
+
+#[test]
+fn writes_to_many_cannot_be_sent_again() {
+    let bench = bench();
+    let update = doc! { "update": "c", "updates": [{ "q": {}, "u": { "$inc": { "a": 1 } }, "multi": true }] };
+    assert_eq!(write_errors(&bench.ok(numbered(update, 1))), [(0, 72)]);
+    let delete = doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 0 }] };
+    assert_eq!(write_errors(&bench.ok(numbered(delete, 2))), [(0, 72)]);
+    assert_eq!(bench.find("c", doc! {}).len(), 2);
+}
+
+#[test]
+fn a_number_of_a_transaction_is_no_number_of_a_write() {
+    let bench = bench();
+    bench.ok(first(insert(3), 1));
+    assert_eq!(bench.code(numbered(insert(4), 1)), 50911);
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+    bench.ok(numbered(insert(4), 2));
+    assert_eq!(bench.code(next(doc! { "find": "c" }, 2)), 251);
+    assert_eq!(bench.code(first(doc! { "find": "c" }, 2)), 50911);
+}

@@ -1,0 +1,288 @@
+"""A replica set of one, with real drivers: transactions, writes that are sent again, and both across kills."""
+
+import os
+import random
+import socket
+import struct
+import subprocess
+import threading
+import uuid
+from pathlib import Path
+
+import bson
+import pytest
+from bson import Binary, Int64, Timestamp
+from pymongo import ReadPreference, WriteConcern
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
+from server import ENGINES, Server
+
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
+MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def member(request, tmp_path_factory):
+    made = Server(tmp_path_factory.mktemp("member"), request.param, options=MEMBER)
+    made.start()
+    yield made
+    assert made.process.poll() is None, made.tail()
+    assert made.stop() == 0, made.tail()
+
+
+def connect(server, **options):
+    # A client that is closed looks for its server, which some of these tests have killed.
+    return server.client(replicaSet="rs0", **{"serverSelectionTimeoutMS": 5000, **options})
+
+
+@pytest.fixture
+def db(member, request):
+    client = connect(member)
+    name = ("t_" + request.node.name.split("[")[0])[:60]
+    client.drop_database(name)
+    yield client[name]
+    for collection in client[name].list_collection_names():
+        report = client[name].command("validate", collection, full=True)
+        assert report["valid"], report
+    client.drop_database(name)
+
+
+def test_a_driver_finds_the_primary(member):
+    client = connect(member)
+    assert client.admin.command("hello")["setName"] == "rs0"
+    assert client.primary == ("localhost", member.port)
+    status = client.admin.command("replSetGetStatus")
+    assert [each["stateStr"] for each in status["members"]] == ["PRIMARY"]
+    assert client.admin.command("ping", read_preference=ReadPreference.SECONDARY_PREFERRED)["ok"] == 1
+
+
+def test_a_transaction_through_the_driver(db):
+    db.a.insert_one({"_id": 1, "n": 1})
+    with db.client.start_session() as session:
+
+        def move(session):
+            db.a.update_one({"_id": 1}, {"$inc": {"n": -1}}, session=session)
+            db.b.insert_one({"n": 1}, session=session)
+            return db.a.count_documents({"n": 0}, session=session), db.a.count_documents({"n": 0})
+
+        assert session.with_transaction(move) == (1, 0)
+        assert session.operation_time is not None
+        with pytest.raises(DuplicateKeyError), session.start_transaction():
+            db.a.insert_one({"_id": 2}, session=session)
+            db.a.insert_one({"_id": 1}, session=session)
+    assert (db.a.find_one(), db.b.count_documents({})) == ({"_id": 1, "n": 0}, 1)
+
+
+def test_a_cursor_in_a_transaction_reads_one_moment(db):
+    db.c.insert_many([{"_id": number, "n": 0} for number in range(1000)])
+    with db.client.start_session() as session, session.start_transaction(read_concern=ReadConcern("snapshot")):
+        cursor = db.c.find({}, batch_size=100, session=session).sort("_id")
+        seen = [next(cursor)]
+        db.c.update_many({}, {"$inc": {"n": 1}})
+        db.c.insert_one({"_id": 1000, "n": 1})
+        seen += cursor
+    assert [each["n"] for each in seen] == [0] * 1000
+
+
+def test_money_is_neither_made_nor_lost(db):
+    """Transfers between accounts, with readers beside: each read of all accounts gives the same sum."""
+    accounts, start, moves = 8, 100, 60
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    db.accounts.insert_many([{"_id": number, "n": start} for number in range(accounts)])
+    failures, done = [], threading.Event()
+
+    def transfer(number):
+        choose = random.Random(seed + number)
+        try:
+            with db.client.start_session() as session:
+                for _ in range(moves):
+                    source, target = choose.sample(range(accounts), 2)
+
+                    def body(session, source=source, target=target):
+                        db.accounts.update_one({"_id": source}, {"$inc": {"n": -1}}, session=session)
+                        db.accounts.update_one({"_id": target}, {"$inc": {"n": 1}}, session=session)
+
+                    session.with_transaction(body)
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    def read():
+        while not done.is_set():
+            with db.client.start_session() as session, session.start_transaction():
+                sums = [sum(each["n"] for each in db.accounts.find({}, session=session)) for _ in range(2)]
+                if sums != [accounts * start] * 2:
+                    failures.append(sums)
+                    return
+
+    writers = [threading.Thread(target=transfer, args=(number,)) for number in range(4)]
+    reader = threading.Thread(target=read)
+    for thread in [*writers, reader]:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    reader.join()
+    assert not failures, failures[:3]
+    assert sum(each["n"] for each in db.accounts.find()) == accounts * start
+
+
+def test_causal_reads_and_concerns(db):
+    with db.client.start_session(causal_consistency=True) as session:
+        db.c.insert_one({"_id": 1}, session=session)
+        assert db.c.find_one({"_id": 1}, session=session)
+    for level in ["local", "majority", "linearizable"]:
+        assert db.c.with_options(read_concern=ReadConcern(level)).find_one({"_id": 1})
+    two = db.c.with_options(write_concern=WriteConcern(w=2, wtimeout=100))
+    with pytest.raises(PyMongoError) as raised:
+        two.insert_one({"_id": 2})
+    assert raised.value.details["code"] == 100
+    assert db.c.find_one({"_id": 2})
+    future = Timestamp(2**31, 1)
+    with pytest.raises(OperationFailure) as refused:
+        db.command("find", "c", readConcern={"afterClusterTime": future})
+    assert refused.value.code == 72
+
+
+def send(server, database, command):
+    """One command as it is: a driver would put a session of its own into it."""
+    body = bson.encode({**command, "$db": database})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
+        with connection.makefile("rb") as stream:
+            header = stream.read(16)
+            if len(header) < 16:
+                raise OSError("cut off")
+            reply = stream.read(struct.unpack("<i", header[:4])[0] - 16)
+    return bson.decode(reply[5:])
+
+
+def send_until_answered(server, database, command):
+    """As a driver does whose connection breaks, but over restarts: the same command until there is an answer."""
+    for _ in range(50):
+        try:
+            answer = send(server, database, command)
+            assert answer["ok"] == 1, answer
+            return answer
+        except OSError:
+            server.process.wait(60)
+            server.process.stdout.close()
+            server.start()
+    raise AssertionError("no answer")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_increments_happen_once_across_kills(tmp_path, engine):
+    server = Server(tmp_path, engine, options=MEMBER)
+    server.start()
+    random_kills = random.Random(seed := random.randrange(1 << 32))
+    print("seed", seed)
+    session = {"id": Binary(uuid.uuid4().bytes, 4)}
+    total = 40
+    for number in range(total):
+        command = {
+            "findAndModify": "c",
+            "query": {"_id": 1},
+            "update": {"$inc": {"n": 1}},
+            "upsert": True,
+            "new": True,
+            "lsid": session,
+            "txnNumber": Int64(number),
+        }
+        killer = None
+        if random_kills.randrange(8) == 0:
+            killer = threading.Timer(random_kills.random() / 100, server.process.kill)
+            killer.start()
+        answer = send_until_answered(server, "t", command)
+        if killer:
+            killer.join()
+            # Whether the answer came before the end or not: the one that comes now is the same.
+            again = send_until_answered(server, "t", command)
+            assert again["value"] == answer["value"], (number, again, answer)
+        assert answer["value"]["n"] == number + 1, (number, answer)
+    assert connect(server).t.c.find_one() == {"_id": 1, "n": total}
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_transactions_are_whole_or_not_there_after_kills(tmp_path, engine):
+    server = Server(tmp_path, engine, options=MEMBER)
+    server.start()
+    committed = 0
+    for life in range(4):
+        client = connect(server, serverSelectionTimeoutMS=500)
+        client.t.create_collection("a") if life == 0 else None
+        client.t.create_collection("b") if life == 0 else None
+        killer = threading.Timer(0.3, server.process.kill)
+        killer.start()
+        try:
+            with client.start_session() as session:
+                while True:
+                    with session.start_transaction():
+                        client.t.a.insert_one({"_id": committed}, session=session)
+                        client.t.b.insert_many([{"of": committed}, {"of": committed}], session=session)
+                    committed += 1
+        except PyMongoError:
+            pass
+        killer.join()
+        server.process.wait()
+        server.process.stdout.close()
+        server.close_clients()
+        server.start()
+        t = connect(server, serverSelectionTimeoutMS=500).t
+        there = {each["_id"] for each in t.a.find()}
+        assert set(range(committed)) <= there <= set(range(committed + 1)), (life, committed, max(there, default=None))
+        assert t.b.count_documents({}) == 2 * len(there)
+        # The commit whose answer was lost may have happened.
+        committed = len(there)
+        for name in ["a", "b"]:
+            assert t.command("validate", name, full=True)["valid"]
+    assert committed > 0
+    assert server.stop() == 0
+
+
+def test_data_of_a_server_alone_become_a_sets_and_back(tmp_path):
+    server = Server(tmp_path)
+    server.start()
+    server.client().t.c.insert_one({"_id": 1})
+    assert server.stop() == 0
+    server.options = ["--replSet", "rs0"]
+    server.start()
+    client = server.client(directConnection=True)
+    assert client.admin.command("hello")["isreplicaset"] is True
+    with pytest.raises(PyMongoError):
+        client.t.c.insert_one({"_id": 2})
+    client.admin.command("replSetInitiate")
+    client.t.c.insert_one({"_id": 2})
+    assert server.stop() == 0
+    server.start()
+    assert connect(server).t.c.count_documents({}) == 2
+    assert connect(server).admin.command("replSetGetConfig")["config"]["term"] == 2
+    assert server.stop() == 0
+    server.options = []
+    server.start()
+    client = server.client()
+    client.t.c.insert_one({"_id": 3})
+    assert "setName" not in client.admin.command("hello")
+    assert server.stop() == 0
+    server.options = ["--replSet", "other"]
+    with pytest.raises(RuntimeError, match="other"):
+        server.start()
+
+
+def test_mongosh_helpers(member):
+    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    script = """
+        const session = db.getMongo().startSession();
+        session.startTransaction();
+        session.getDatabase("t_shell_set").c.insertOne({ _id: 1 });
+        session.commitTransaction();
+        print(JSON.stringify([rs.status().ok, rs.conf()._id, rs.hello().isWritablePrimary, rs.config().members.length,
+            db.getSiblingDB("t_shell_set").c.countDocuments()]));
+        db.getSiblingDB("t_shell_set").dropDatabase();
+    """
+    uri = f"mongodb://localhost:{member.port}/?replicaSet=rs0"
+    done = subprocess.run(
+        [str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300
+    )
+    assert '[1,"rs0",true,1,1]' in done.stdout, done.stdout + done.stderr
