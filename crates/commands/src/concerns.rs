@@ -1,4 +1,5 @@
-//! Read and write concerns: what a client asks to be true of what it reads, and of what it wrote, before it is answered.
+//! Read and write concerns: what a client asks to be true of what it reads, and of what it wrote, before it is
+//! answered.
 
 use crate::arguments::{Arguments, number_as_i64, wrong_type};
 use crate::error::{CommandError, Result};

@@ -387,9 +387,9 @@ impl Call<'_> {
     }
 }
 
-/// The reply waits until what it tells is as safe as was asked for: the log is on disk beyond the call's newest write, or
-/// beyond what it read. A wait that is ended (`maxTimeMS`, `killOp`, shutdown) takes no write back: the reply tells what was
-/// done, and of the wait in `writeConcernError`.
+/// The reply waits until what it tells is as safe as was asked for: the log is on disk beyond the call's newest
+/// write, or beyond what it read. A wait that is ended (`maxTimeMS`, `killOp`, shutdown) takes no write back: the
+/// reply tells what was done, and of the wait in `writeConcernError`.
 fn wait_for_concerns(invocation: &Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let storage = &invocation.server.storage;
     let Some(seq) = invocation.report.last_write.get() else {

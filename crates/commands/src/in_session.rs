@@ -1,5 +1,5 @@
-//! Calls with a transaction number: they take their session, go on with its transaction or begin it, and leave both as the
-//! call's end says.
+//! Calls with a transaction number: they take their session, go on with its transaction or begin it, and leave both
+//! as the call's end says.
 //!
 //! A statement that fails ends its transaction, as MongoDB's does: what came before it is taken back.
 

@@ -633,8 +633,8 @@ impl<'i> Invocation<'i> {
         Ok(result)
     }
 
-    /// Whether an error ends the command, not only a statement: the operation cannot go on, or the transaction has to be
-    /// begun again.
+    /// Whether an error ends the command, not only a statement: the operation cannot go on, or the transaction has to
+    /// be begun again.
     pub fn is_fatal(&self, error: &CommandError) -> bool {
         error.is_fatal() || (self.transaction.is_some() && error.is_transient())
     }

@@ -1,8 +1,8 @@
 //! A replica set of one member: its configuration, this server's role in it, and what drivers are told of both.
 //!
-//! A server started with `--replSet` has no role before the set is initiated. Then it is the primary: a term of the log
-//! begins with each election, and an election is won at once, there being nobody else to vote. After `replSetStepDown` it
-//! is a secondary until the time asked for has passed.
+//! A server started with `--replSet` has no role before the set is initiated. Then it is the primary: a term of the
+//! log begins with each election, and an election is won at once, there being nobody else to vote. After
+//! `replSetStepDown` it is a secondary until the time asked for has passed.
 //!
 //! Invariant: `is_writable` says of the role whether it is that of the primary; it is set under `member`.
 
@@ -169,7 +169,8 @@ impl ReplicaSet {
         Ok(())
     }
 
-    /// The fields of `hello` that tell of the set. `primary` is the name of the field that says whether it takes writes.
+    /// The fields of `hello` that tell of the set. `primary` is the name of the field that says whether it takes
+    /// writes.
     pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, applied: AppliedPoint) {
         let member = self.member();
         self.write_topology_version(reply);

@@ -2,8 +2,8 @@
 //! which operation's turn it is.
 //!
 //! One operation at a time works in a session: it checks the session out, and others wait. The rules of numbers are
-//! MongoDB's (driver specifications "Transactions" and "Retryable Writes"): a new number ends what the number before left
-//! open, an older one is refused, and a transaction that ended stays ended.
+//! MongoDB's (driver specifications "Transactions" and "Retryable Writes"): a new number ends what the number before
+//! left open, an older one is refused, and a transaction that ended stays ended.
 //!
 //! Invariants: a transaction is in its session, or with the operation that has the session; the map is locked before a
 //! session, and neither while an operation works.

@@ -1,7 +1,7 @@
 //! When entries were made: by the clock, and in an order that no clock disturbs.
 
-/// A point of cluster time: seconds since the epoch in the upper half, an increment in the lower one. Rises strictly from
-/// entry to entry, whatever the clock does.
+/// A point of cluster time: seconds since the epoch in the upper half, an increment in the lower one. Rises strictly
+/// from entry to entry, whatever the clock does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClusterTime(pub u64);
 

@@ -19,9 +19,9 @@ pub struct AppliedPoint {
 }
 
 impl Storage {
-    /// Begins a term of the log, of which `member` is the leader and the only voter: on return its first entry, a note, is on
-    /// disk. Answers the term. (Raft, Ongaro and Ousterhout 2014: a term is voted for before it is used, and a leader
-    /// begins with an entry of its own.)
+    /// Begins a term of the log, of which `member` is the leader and the only voter: on return its first entry, a
+    /// note, is on disk. Answers the term. (Raft, Ongaro and Ousterhout 2014: a term is voted for before it is used,
+    /// and a leader begins with an entry of its own.)
     ///
     /// Errors: [`StorageError::NoJournal`] without a log, and those of writing.
     pub fn begin_term(&self, member: u64) -> Result<u64, StorageError> {

@@ -476,8 +476,8 @@ fn log_role(server: &Server, member: &Member) {
 }
 
 impl Server {
-    /// Takes up the place in the replica set that is written down, or initiates it when it was told to. To be called once,
-    /// before there are clients.
+    /// Takes up the place in the replica set that is written down, or initiates it when it was told to. To be called
+    /// once, before there are clients.
     ///
     /// # Errors
     /// A sentence: the configuration is another set's, or cannot be read; the log or the disk failed.

@@ -40,7 +40,8 @@ impl SetConfig {
         }
     }
 
-    /// Checks a configuration for the set `name`, and fills the defaults in. `is_me` tells whether a host is this server.
+    /// Checks a configuration for the set `name`, and fills the defaults in. `is_me` tells whether a host is this
+    /// server.
     ///
     /// # Errors
     /// `InvalidReplicaSetConfig` (93) names what is wrong; `NodeNotFound` (74) when this server is no member;

@@ -3,8 +3,7 @@
 use super::fixture::{Fixture, ns, plain};
 use crate::QueryError;
 use crate::exec::{
-    DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
-    find,
+    DocumentSink, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain, find,
 };
 use crate::plan::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
@@ -96,12 +95,7 @@ fn executors_move_between_threads() {
 fn a_find_locks_its_collection_once_and_not_while_it_is_put_aside() {
     let fixture = numbers(30);
     let op = fixture.op();
-    let context = ExecContext {
-        storage: &fixture.storage,
-        op: &op,
-        transaction: None,
-        sources: None,
-    };
+    let context = fixture.context(&op);
     let locked = || op.counters().lock(LockMode::IntentShared).acquired.get();
     let filters = [rawdoc! { "_id": 7 }, rawdoc! { "a": 3 }, empty()];
     for (runs, filter) in (1..).zip(&filters) {

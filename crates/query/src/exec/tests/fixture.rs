@@ -114,13 +114,17 @@ impl Fixture {
 
     /// Runs `use_it` with a context.
     pub(super) fn with<T>(&self, use_it: impl FnOnce(&ExecContext<'_>) -> T) -> T {
-        let op = self.op();
-        use_it(&ExecContext {
+        use_it(&self.context(&self.op()))
+    }
+
+    /// Where plans of an operation run.
+    pub(super) fn context<'a>(&'a self, op: &'a Arc<Operation>) -> ExecContext<'a> {
+        ExecContext {
             storage: &self.storage,
-            op: &op,
+            op,
             transaction: None,
             sources: None,
-        })
+        }
     }
 
     /// All results, in batches of `batch`.
