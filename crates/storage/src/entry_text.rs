@@ -55,6 +55,7 @@ pub fn describe_entry(seq: Seq, bytes: &[u8], names: &mut TableNames) -> Result<
         document.insert("partial", true);
     }
     if let Some(session) = header.session {
+        document.insert("session", bson::Uuid::from_bytes(session.key.id));
         document.insert("txnNumber", session.txn_number);
     }
     let mut operations = Vec::new();
@@ -135,7 +136,12 @@ fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Docume
         }
         EntryOp::DropView { namespace } => doc! { "op": "drop view", "ns": *namespace },
         EntryOp::Initialise => doc! { "op": "initialise" },
-        EntryOp::Statement { id } => doc! { "op": "statement", "statement": *id },
+        EntryOp::Statement { id, .. } => doc! { "op": "statement", "statement": *id },
+        EntryOp::Note { document } => doc! { "op": "note", "note": Document::try_from(*document)? },
+        EntryOp::KeepSessions => doc! { "op": "keep sessions" },
+        EntryOp::ForgetSessions { before_ms } => {
+            doc! { "op": "forget sessions", "before": DateTime::from_millis(*before_ms) }
+        }
         EntryOp::Statistics { as_of, counts, .. } => {
             let counts: Vec<Bson> = counts
                 .iter()
@@ -173,6 +179,9 @@ mod tests {
             "build chunk",
             "put collection",
             "drop collection",
+            "note",
+            "keep sessions",
+            "forget sessions",
             "put view",
             "drop view",
             "initialise",
