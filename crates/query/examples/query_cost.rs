@@ -76,6 +76,7 @@ fn main() {
         let context = ExecContext {
             storage: &storage,
             op: &op,
+            transaction: None,
             sources: None,
         };
         let mut executor = query::find(&context, request).expect("planned");
@@ -132,6 +133,7 @@ fn main() {
         let context = ExecContext {
             storage: &storage,
             op: &op,
+            transaction: None,
             sources: None,
         };
         query::count(&context, &CountRequest::new(ns.clone(), &filter)).expect("counted") as usize
