@@ -132,7 +132,7 @@ impl Client {
     }
 
     /// Every document of a collection that a filter finds, in the order in which the server gives them.
-    pub(crate) fn find(
+    pub fn find(
         &mut self,
         namespace: &Namespace,
         filter: Option<&RawDocument>,

@@ -7,6 +7,7 @@
 
 pub mod archive;
 mod client;
+pub mod compare;
 mod crc64;
 mod directory;
 mod dump;

@@ -63,7 +63,7 @@ pub enum DataDirectoryError {
     InUse(PathBuf),
     /// Another engine wrote it.
     #[error(
-        "The data in {path} was created by the storage engine '{found}', so it cannot be opened with '{wanted}'. Either start with --storageEngine {found}, or move the data: start with '{found}', run mongodump, stop, start with '{wanted}' on an empty dbPath, and run mongorestore"
+        "The data in {path} was created by the storage engine '{found}', so it cannot be opened with '{wanted}'. Either start with --storageEngine {found}, or move the data: tenon migrate --from {path} --to-engine {wanted} --out NEW_DIRECTORY"
     )]
     OtherEngine {
         /// The directory.

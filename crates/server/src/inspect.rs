@@ -127,7 +127,7 @@ pub fn verify(db_path: &Path) -> Result<Report> {
     let directory = Unused::lock(db_path)?;
     let mut report = Report::default();
     match directory.engine() {
-        Ok(name) => report.engine = Some(name.to_owned()),
+        Ok(name) => report.engine = Some(name),
         Err(error) => report.error(Part::Metadata, &error),
     }
     verify_log(&db_path.join("journal"), &mut report)?;
@@ -304,7 +304,7 @@ fn verify_collections(storage: &Storage, report: &mut Report) -> Result<()> {
 }
 
 /// A data directory that no server uses, nor begins to use while this is there.
-struct Unused {
+pub struct Unused {
     config: Config,
     env: Env,
     _locks: Vec<Box<dyn DirectoryLock>>,
@@ -322,7 +322,8 @@ struct Opened {
 }
 
 impl Unused {
-    fn lock(db_path: &Path) -> Result<Self> {
+    /// Keeps servers away from a directory. One that a server uses, or that is not there, is an error.
+    pub fn lock(db_path: &Path) -> Result<Self> {
         let below = Arc::new(RealFs::new());
         if !below.exists(db_path)? {
             bail!("there is no directory {}", db_path.display());
@@ -356,11 +357,11 @@ impl Unused {
         })
     }
 
-    /// The engine's name, by the metadata.
-    fn engine(&self) -> Result<&'static str> {
+    /// The engine's name, by the metadata. A directory of another program, or of none, is an error.
+    pub fn engine(&self) -> Result<String> {
         let path = &self.config.storage.db_path;
         match DataDirectory::engine_of(&*self.env.fs, path)? {
-            Some(found) => engines::choose(Some(&found)).map_err(|reason| anyhow!(reason)),
+            Some(found) => Ok(found),
             None => bail!(
                 "{} is no data directory of Tenon's, or its {} is lost",
                 path.display(),
@@ -370,6 +371,7 @@ impl Unused {
     }
 
     fn open_engine(&self, name: &str) -> Result<OpenedEngine> {
+        let name = engines::choose(Some(name)).map_err(|reason| anyhow!(reason))?;
         let path = data_directory::engine_path(&self.config.storage.db_path, name);
         if !self.env.fs.exists(&path)? {
             bail!("{} is missing", path.display());
@@ -394,6 +396,7 @@ impl Unused {
     /// As a start would, with the log replayed.
     fn open(&self) -> Result<Opened> {
         let name = self.engine()?;
+        let name = name.as_str();
         let wanted = Metadata {
             engine: name.to_owned(),
             directory_per_db: false,

@@ -5,6 +5,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Bars of bytes.
 pub const BYTES: &str = "{bar:30} {bytes} of {total_bytes} {bytes_per_sec} {eta}";
@@ -63,4 +64,14 @@ pub fn progress(is_quiet: bool, template: &str) -> ProgressBar {
     }
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
     ProgressStyle::with_template(template).map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+}
+
+/// The server program: `tenond` beside this program, else of PATH.
+pub fn tenond() -> PathBuf {
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|program| Some(program.parent()?.join("tenond")));
+    beside
+        .filter(|program| program.is_file())
+        .unwrap_or_else(|| PathBuf::from("tenond"))
 }

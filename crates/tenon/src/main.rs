@@ -13,6 +13,7 @@ mod export;
 mod import;
 mod live;
 mod log;
+mod migrate;
 mod output;
 mod show;
 mod stat;
@@ -50,6 +51,7 @@ enum Command {
     Top(top::TopCommand),
     Verify(verify::VerifyCommand),
     Log(log::LogCommand),
+    Migrate(migrate::MigrateCommand),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Top(command) => command.run(),
         Command::Verify(command) => Ok(command.run()),
         Command::Log(command) => command.run(),
+        Command::Migrate(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");

@@ -1,5 +1,6 @@
 //! `tenon stress`: arguments, what the screen shows while it runs, and where results go.
 
+use crate::connect;
 use crate::output::{OutputArgs, command_line, say};
 use ::stress::{Bench, CellOutcome, CellResult, Event, Phase, Settings};
 use anyhow::{Context, Result};
@@ -51,7 +52,7 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
     if let Some(directory) = &arguments.directory {
         settings.folders = vec![directory.clone()];
     }
-    let program = arguments.tenond.clone().unwrap_or_else(default_program);
+    let program = arguments.tenond.clone().unwrap_or_else(connect::tenond);
     let bench = Bench::new(&settings, &program)?;
     let mut screen = Screen::new(arguments.output.quiet);
     if arguments.dry_run {
@@ -91,15 +92,6 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
     }
     write_files(arguments, &session)?;
     Ok(exit_code(&results, &interrupt))
-}
-
-fn default_program() -> PathBuf {
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|program| Some(program.parent()?.join("tenond")));
-    beside
-        .filter(|program| program.is_file())
-        .unwrap_or_else(|| PathBuf::from("tenond"))
 }
 
 fn write_files(arguments: &StressArguments, session: &Session) -> Result<()> {

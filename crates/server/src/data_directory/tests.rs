@@ -90,7 +90,7 @@ fn refusals_say_what_to_do() {
     held.close().unwrap();
     let other = open(path, "rocksdb").err().unwrap().to_string();
     assert!(
-        other.contains("created by the storage engine 'inMemory'") && other.contains("mongorestore"),
+        other.contains("created by the storage engine 'inMemory'") && other.contains("tenon migrate --from"),
         "{other}"
     );
 }

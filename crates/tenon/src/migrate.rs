@@ -1,0 +1,300 @@
+//! `tenon migrate`: the data of one server as a data directory of another storage engine.
+//!
+//! 1. A data directory is copied, and a server started on the copy: the source is only read.
+//! 2. Everything is dumped, and restored into a server of the other engine, with users.
+//! 3. Both servers are read again and compared: collections, options, indexes, counts and a hash of the documents.
+//! 4. The new server is stopped, and its directory gets its name. Until then all of it stands in a folder beside that,
+//!    which is removed whatever happens.
+
+use crate::connect;
+use anyhow::{Context as _, Result, anyhow, bail};
+use bench::interrupt::Interrupt;
+use bench::limits::Wanted;
+use bench::server::{ServerCommand, ServerProcess, build_of};
+use bson::{RawDocumentBuf, doc};
+use clap::Args;
+use dump::{Client, DumpOptions, Filter, Namespace, RestoreOptions, compare};
+use server::inspect::Unused;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Differences that are told.
+const DIFFERENCES_MAX: usize = 20;
+/// A batch of users is sent at so many bytes.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Make a data directory of another storage engine from one that is there, or from a running server
+#[derive(Args, Debug)]
+pub struct MigrateCommand {
+    /// The data directory of a stopped server, or `mongodb://HOST[:PORT]` of one to which nobody writes
+    #[arg(long, value_name = "DIR_OR_URI")]
+    from: String,
+    /// The storage engine of the new directory
+    #[arg(long = "to-engine", value_name = "ENGINE")]
+    to_engine: String,
+    /// The new data directory, which must not be there, or be empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Server program; default: tenond beside this program, else of PATH
+    #[arg(long, value_name = "PROGRAM")]
+    tenond: Option<PathBuf>,
+    /// So many collections at once
+    #[arg(long = "numParallelCollections", short = 'j', value_name = "N", default_value_t = 4)]
+    num_parallel_collections: u8,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// A folder that is removed with the value.
+struct Work(PathBuf);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("{} stays behind: {error}", self.0.display());
+        }
+    }
+}
+
+impl MigrateCommand {
+    /// Migrates. On success the directory is there, whole; after an error it is not.
+    pub fn run(&self) -> Result<ExitCode> {
+        let program = self.tenond.clone().unwrap_or_else(connect::tenond);
+        let engines = build_of(&program)?.engines;
+        if !engines.contains(&self.to_engine) {
+            bail!(
+                "{} has no storage engine {}: it has {}",
+                program.display(),
+                self.to_engine,
+                engines.join(", ")
+            );
+        }
+        check_free(&self.out)?;
+        let interrupt = Interrupt::new();
+        interrupt.install()?;
+        // Dropped last: servers end before their files go.
+        let work = self.make_work()?;
+        let command = |name: &str, arguments: &[&str]| ServerCommand {
+            program: program.clone(),
+            label: name.to_owned(),
+            config: None,
+            // Documents that expire meanwhile would be missing on one side.
+            arguments: ["--setParameter", "ttlMonitorEnabled=false"]
+                .iter()
+                .chain(arguments)
+                .map(|&argument| argument.to_owned())
+                .collect(),
+            directory: work.0.join(name),
+            limits: Wanted::default(),
+        };
+        let (source_address, _source) = match self.from.starts_with("mongodb://") {
+            true => match dump::parse_uri(&self.from)? {
+                (address, None) => (address, None),
+                (_, Some(database)) => bail!("--from names the database {database}: whole servers are migrated"),
+            },
+            false => {
+                let command = command("source", &[]);
+                self.copy_source(&command, &interrupt)?;
+                self.tell("starting a server on the copy");
+                let server = ServerProcess::start(&command, &interrupt)?;
+                (server.address(), Some(server))
+            }
+        };
+        let folder = work.0.join("dump");
+        fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
+        self.tell("dumping");
+        let dumped = self.dump(source_address, &folder, &interrupt)?;
+        let command = command("target", &["--storageEngine", &self.to_engine]);
+        // Its owner's alone, as a server makes directories.
+        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(command.data());
+        made.with_context(|| format!("making {}", command.data().display()))?;
+        let target = ServerProcess::start(&command, &interrupt)?;
+        self.tell("restoring");
+        if dumped > 0 {
+            self.restore(target.address(), &folder, &interrupt)?;
+        }
+        copy_users(source_address, target.address(), &interrupt)?;
+        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+        self.tell("comparing");
+        let counted = self.compare(source_address, target.address(), &interrupt)?;
+        target.stop()?;
+        interrupt.check()?;
+        put(&command.data(), &self.out)?;
+        self.tell(&format!(
+            "{counted}: the same in {}, of the engine {}",
+            self.out.display(),
+            self.to_engine
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn tell(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Beside the new directory, so that it can be renamed to its name.
+    fn make_work(&self) -> Result<Work> {
+        let mut name = self.out.file_name().context("--out has no name")?.to_owned();
+        name.push(".migrating");
+        let path = self.out.with_file_name(name);
+        let made = fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("making {}", path.display()))?;
+        Ok(Work(path))
+    }
+
+    fn copy_source(&self, command: &ServerCommand, interrupt: &Interrupt) -> Result<()> {
+        let source = Path::new(&self.from);
+        let unused = Unused::lock(source)?;
+        let engine = unused.engine()?;
+        self.tell(&format!("copying {}, of the engine {engine}", source.display()));
+        fs::create_dir(&command.directory).with_context(|| format!("making {}", command.directory.display()))?;
+        copy_tree(source, &command.data(), interrupt)
+    }
+
+    fn dump(&self, address: SocketAddr, folder: &Path, interrupt: &Interrupt) -> Result<u64> {
+        let progress = connect::progress(self.quiet, connect::BYTES);
+        let dumped = dump::dump(&DumpOptions {
+            address,
+            filter: Filter::default(),
+            query: None,
+            path: Some(folder.to_owned()),
+            archive: false,
+            gzip: false,
+            parallel: usize::from(self.num_parallel_collections),
+            interrupt: interrupt.clone(),
+            progress: progress.clone(),
+        });
+        progress.finish_and_clear();
+        Ok(dumped.context("dumping")?.collections)
+    }
+
+    fn restore(&self, address: SocketAddr, folder: &Path, interrupt: &Interrupt) -> Result<()> {
+        let progress = connect::progress(self.quiet, connect::BYTES);
+        let restored = dump::restore(&RestoreOptions {
+            address,
+            filter: Filter::default(),
+            renames: Vec::new(),
+            path: Some(folder.to_owned()),
+            archive: false,
+            gzip: false,
+            drop: false,
+            no_indexes: false,
+            no_options: false,
+            stop_on_error: true,
+            parallel: usize::from(self.num_parallel_collections),
+            interrupt: interrupt.clone(),
+            progress: progress.clone(),
+        });
+        progress.finish_and_clear();
+        restored.context("restoring")?;
+        Ok(())
+    }
+
+    /// What was compared, in words. Any difference is an error.
+    fn compare(&self, source: SocketAddr, target: SocketAddr, interrupt: &Interrupt) -> Result<String> {
+        let progress = connect::progress(self.quiet, "{bytes} compared {bytes_per_sec}");
+        let read = |address| compare::summaries(address, interrupt, &progress);
+        let (before, after) = (read(source).context("the source")?, read(target).context("the copy")?);
+        progress.finish_and_clear();
+        let differences = compare::differences(&before, &after);
+        if !differences.is_empty() {
+            let told = differences.iter().take(DIFFERENCES_MAX).cloned().collect::<Vec<_>>();
+            bail!(
+                "what was restored is not what was there ({} differences): {}",
+                differences.len(),
+                told.join("; ")
+            );
+        }
+        let documents: u64 = before.values().map(|summary| summary.documents).sum();
+        Ok(format!(
+            "{documents} documents of {} collections and views",
+            before.len()
+        ))
+    }
+}
+
+/// The new directory must not be there, or be empty.
+fn check_free(out: &Path) -> Result<()> {
+    match fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!("{} is not empty", out.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("looking at {}", out.display())),
+    }
+}
+
+/// Copies files and folders; links are followed, as a server does it.
+fn copy_tree(from: &Path, to: &Path, interrupt: &Interrupt) -> Result<()> {
+    fs::create_dir(to).with_context(|| format!("making {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("listing {}", from.display()))? {
+        interrupt.check()?;
+        let entry = entry.with_context(|| format!("listing {}", from.display()))?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        let kind = fs::metadata(&from).with_context(|| format!("looking at {}", from.display()))?;
+        if kind.is_dir() {
+            copy_tree(&from, &to, interrupt)?;
+        } else if kind.is_file() {
+            fs::copy(&from, &to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Users and roles are documents of `admin`, which dumps leave out.
+fn copy_users(source: SocketAddr, target: SocketAddr, interrupt: &Interrupt) -> Result<()> {
+    let mut from = Client::open(source, interrupt)?;
+    let mut to = Client::open(target, interrupt)?;
+    for name in ["system.users", "system.roles"] {
+        let namespace = Namespace::new("admin", name);
+        let mut batch = Vec::new();
+        let mut documents = 0;
+        from.find(&namespace, None, &mut |document| {
+            batch.extend_from_slice(document.as_bytes());
+            documents += 1;
+            if batch.len() > BATCH_BYTES {
+                insert(&mut to, name, &batch)?;
+                batch.clear();
+            }
+            Ok(())
+        })?;
+        if !batch.is_empty() {
+            insert(&mut to, name, &batch)?;
+        }
+        if documents > 0 {
+            // Which layout the documents of users have.
+            let schema = doc! {
+                "update": "system.version",
+                "updates": [{ "q": { "_id": "authSchema" }, "u": { "$setOnInsert": { "currentVersion": 5 } }, "upsert": true }],
+            };
+            to.run("admin", &schema)?;
+        }
+    }
+    Ok(())
+}
+
+fn insert(to: &mut Client, collection: &str, documents: &[u8]) -> dump::Result<()> {
+    let command = doc! { "insert": collection };
+    let command = RawDocumentBuf::try_from(&command).map_err(|error| bench::Error::Protocol(error.to_string()))?;
+    let reply = to.write("admin", &command, "documents", documents)?;
+    match reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
+        None => Ok(()),
+        Some(error) => Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into()),
+    }
+}
+
+/// Gives the finished directory its name.
+fn put(made: &Path, out: &Path) -> Result<()> {
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let sync = || -> std::io::Result<()> {
+        // Replaces an empty directory, and nothing else.
+        fs::rename(made, out)?;
+        fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    sync().map_err(|error| anyhow!(error).context(format!("putting the new directory to {}", out.display())))
+}
