@@ -23,8 +23,7 @@ def test_files_are_the_owners_alone(tmp_path, engine):
         made = [*server.data.rglob("*"), server.log]
         open_to_others = [(path, oct(path.stat().st_mode)) for path in made if path.stat().st_mode & 0o077]
         assert len(made) > 5 and not open_to_others
-        # Scripts of any user send signals by it.
-        assert stat.S_IMODE((tmp_path / "pid").stat().st_mode) == 0o644
+        assert stat.S_IMODE((tmp_path / "pid").stat().st_mode) == 0o600
 
 
 def test_a_file_in_the_sockets_place_stays(tmp_path):

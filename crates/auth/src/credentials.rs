@@ -134,6 +134,11 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// What tells the sessions of a user from those of others: SHA-256 of its name and database, as MongoDB writes it.
+pub fn session_user(user: &str, database: &str) -> [u8; 32] {
+    sha2::Sha256::digest(format!("{user}@{database}")).into()
+}
+
 /// What SCRAM-SHA-1 takes for the password: `hex(MD5("user:mongo:password"))`.
 fn digest(user: &str, password: &str) -> String {
     let hash = Md5::digest(format!("{user}:mongo:{password}"));

@@ -1,12 +1,23 @@
-//! Proves who a client is: SCRAM as a state machine, and the credentials that are kept for it.
+//! Proves who a client is and tells what it may do: SCRAM as a state machine, the credentials that are kept for it,
+//! privileges and the built-in roles.
 //!
-//! This crate knows no storage, no sockets and no clock: bytes in, bytes out. Randomness comes from the caller.
+//! This crate knows no storage, no sockets and no clock: bytes in, bytes out. Randomness and time come from the
+//! caller.
 
+mod action;
+mod attempts;
 mod credentials;
 mod mechanism;
+mod privileges;
+mod restrictions;
 pub mod roles;
 mod scram;
 
-pub use credentials::{Credentials, CredentialsError};
+pub use action::{Action, ActionSet};
+pub use attempts::{Admission, Attempts};
+pub use credentials::{Credentials, CredentialsError, session_user};
 pub use mechanism::Mechanism;
+pub use privileges::{Privilege, Privileges, Resource, Target};
+pub use restrictions::{AddressRange, Ends, Restriction, restrictions_allow};
+pub use roles::RoleName;
 pub use scram::{ClientFirst, Exchange, ScramError, Verdict};

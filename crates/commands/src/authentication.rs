@@ -1,6 +1,8 @@
 //! Who a connection has proven to be, and how far it is in proving it.
 
+use crate::rights::Grant;
 use auth::{Exchange, Mechanism};
+use std::sync::Arc;
 
 /// The part of a client that authentication is about.
 #[derive(Default)]
@@ -11,6 +13,8 @@ pub struct Authentication {
     pub conversation: Option<Conversation>,
     /// Whom the last one proved.
     pub user: Option<Identity>,
+    /// What that user may do, as far as it was worked out already.
+    pub grant: Option<Arc<Grant>>,
 }
 
 /// A user at the time of the proof.

@@ -4,9 +4,10 @@
 
 use crate::authentication::Authentication;
 use crate::cursors::SessionId;
+use auth::Ends;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::Operation;
@@ -14,8 +15,8 @@ use storage::Operation;
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// TCP address, `127.0.0.1:54321`.
-    Tcp(String),
+    /// TCP address, `127.0.0.1:54321`, and the server's own end when it is known.
+    Tcp(String, Option<IpAddr>),
     /// A Unix-domain socket's path.
     Unix(String),
 }
@@ -24,18 +25,37 @@ impl Peer {
     /// True when the client runs on this machine, as far as its address tells.
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Tcp(address) => {
-                let address = address.parse::<SocketAddr>();
-                address.is_ok_and(|address| address.ip().to_canonical().is_loopback())
-            }
+            Self::Tcp(..) => self.address().is_some_and(|address| address.is_loopback()),
             Self::Unix(_) => true,
+        }
+    }
+
+    /// The client's address; none for a Unix-domain socket.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address, _) => address
+                .parse()
+                .ok()
+                .map(|address: SocketAddr| address.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The addresses of both ends.
+    pub(crate) fn ends(&self) -> Ends {
+        Ends {
+            client: self.address(),
+            server: match self {
+                Self::Tcp(_, server) => *server,
+                Self::Unix(_) => None,
+            },
         }
     }
 
     /// The text replies and log lines show.
     pub fn as_str(&self) -> &str {
         match self {
-            Self::Tcp(address) => address,
+            Self::Tcp(address, _) => address,
             Self::Unix(path) => path,
         }
     }
@@ -165,7 +185,7 @@ mod tests {
 
     #[test]
     fn only_this_machines_addresses_are_local() {
-        let local = |address: &str| Peer::Tcp(address.to_owned()).is_local();
+        let local = |address: &str| Peer::Tcp(address.to_owned(), None).is_local();
         assert!(local("127.0.0.1:50000") && local("127.8.8.8:1") && local("[::1]:1") && local("[::ffff:127.0.0.1]:1"));
         assert!(!local("10.0.0.1:50000") && !local("[2001:db8::1]:1") && !local("[::ffff:10.0.0.1]:1") && !local(""));
         assert!(Peer::Unix("/tmp/mongodb-27017.sock".to_owned()).is_local());

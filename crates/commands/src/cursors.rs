@@ -3,8 +3,10 @@
 //! A cursor is either idle in the registry or pinned by the one operation that fetches from it; a pinned cursor that is
 //! killed ends its operation and is forgotten when it comes back. Nothing an idle cursor holds pins a snapshot.
 
+use crate::authentication::Identity;
 use crate::error::{CommandError, Result};
 use crate::metrics::Counter;
+use crate::rights::{Grant, Rights};
 use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
 use query::exec::PlanExecutor;
@@ -42,6 +44,8 @@ pub struct OpenCursor {
     pub session: Option<SessionId>,
     /// The number of the transaction that made it: it ends with that.
     pub transaction: Option<i64>,
+    /// Who made it and what that user might do, with access control; only that user may go on.
+    pub grant: Option<Arc<Grant>>,
     /// Never times out by being idle.
     pub no_timeout: bool,
     /// Answers an empty batch instead of ending.
@@ -62,13 +66,30 @@ pub struct OpenCursor {
     pub last_used: Duration,
 }
 
+impl OpenCursor {
+    /// Who made it, with access control.
+    pub fn owner(&self) -> Option<&Identity> {
+        self.grant.as_ref().map(|grant| &grant.user)
+    }
+}
+
 enum Entry {
     Idle(Box<OpenCursor>),
     Pinned {
         session: Option<SessionId>,
+        grant: Option<Arc<Grant>>,
         operation: Arc<Operation>,
         no_timeout: bool,
     },
+}
+
+impl Entry {
+    fn owner(&self) -> Option<&Identity> {
+        match self {
+            Self::Idle(cursor) => cursor.owner(),
+            Self::Pinned { grant, .. } => grant.as_ref().map(|grant| &grant.user),
+        }
+    }
 }
 
 /// What became of a request to kill a cursor.
@@ -139,8 +160,8 @@ impl Cursors {
         &self,
         id: i64,
         namespace: &str,
-        session: Option<SessionId>,
-        transaction: Option<i64>,
+        (session, transaction): (Option<SessionId>, Option<i64>),
+        rights: &Rights,
         operation: &Arc<Operation>,
     ) -> Result<Box<OpenCursor>> {
         let mut entries = self.entries.lock();
@@ -158,6 +179,12 @@ impl Cursors {
                 ));
             }
             Some(Entry::Idle(cursor)) => {
+                if !rights.is_own(cursor.owner()) {
+                    return Err(CommandError::new(
+                        ErrorCode::Unauthorized,
+                        format!("cursor id {id} was not created by the authenticated user"),
+                    ));
+                }
                 if cursor.namespace != namespace {
                     return Err(CommandError::new(
                         ErrorCode::Unauthorized,
@@ -193,6 +220,7 @@ impl Cursors {
         };
         let pinned = Entry::Pinned {
             session: cursor.session,
+            grant: cursor.grant.clone(),
             operation: Arc::clone(operation),
             no_timeout: cursor.no_timeout,
         };
@@ -226,6 +254,14 @@ impl Cursors {
         }
     }
 
+    /// May the caller kill the cursor as its own? Who made a cursor that is not there does not matter.
+    pub fn is_own(&self, id: i64, rights: &Rights) -> bool {
+        self.entries
+            .lock()
+            .get(&id)
+            .is_none_or(|entry| rights.is_own(entry.owner()))
+    }
+
     fn kill_where(&self, doomed: impl Fn(&Entry) -> bool) -> usize {
         let mut entries = self.entries.lock();
         let before = entries.len();
@@ -239,21 +275,23 @@ impl Cursors {
         before - entries.len()
     }
 
-    /// Kills the cursors of the sessions that `is_meant` says yes to.
-    pub fn kill_of_sessions(&self, is_meant: impl Fn(&SessionId) -> bool) -> usize {
+    /// Kills the cursors of the sessions and users that `is_meant` says yes to.
+    pub fn kill_of_sessions(&self, is_meant: impl Fn(&SessionId, Option<&Identity>) -> bool) -> usize {
         self.kill_where(|entry| {
             let session = match entry {
                 Entry::Idle(cursor) => cursor.session.as_ref(),
                 Entry::Pinned { session, .. } => session.as_ref(),
             };
-            session.is_some_and(&is_meant)
+            session.is_some_and(|session| is_meant(session, entry.owner()))
         })
     }
 
     /// Kills the cursors of a session's transaction.
-    pub fn kill_of_transaction(&self, session: Option<SessionId>, number: i64) {
+    pub fn kill_of_transaction(&self, session: Option<SessionId>, number: i64, rights: &Rights) {
         self.kill_where(|entry| match entry {
-            Entry::Idle(cursor) => cursor.transaction == Some(number) && cursor.session == session,
+            Entry::Idle(cursor) => {
+                cursor.transaction == Some(number) && cursor.session == session && rights.is_own(cursor.owner())
+            }
             Entry::Pinned { .. } => false,
         });
     }
@@ -325,6 +363,7 @@ mod tests {
             source: CursorSource::Documents(vec![RawDocumentBuf::new()].into_iter()),
             session,
             transaction: None,
+            grant: None,
             no_timeout,
             tailable: false,
             await_data: false,
@@ -342,19 +381,21 @@ mod tests {
     fn a_cursor_belongs_to_its_session_and_namespace() {
         let (cursors, _, operation) = fixture();
         let id = open(&cursors, Some([1; 16]), false);
-        let of_other = cursors.check_out(id, "db.c", None, None, &operation).err().unwrap();
+        let everybody = &Rights::Unchecked;
+        let check_out = |namespace, session| cursors.check_out(id, namespace, (session, None), everybody, &operation);
+        let of_other = check_out("db.c", None).err().unwrap();
         assert_eq!(of_other.code.0, 50738);
-        assert!(cursors.check_out(id, "db.d", Some([1; 16]), None, &operation).is_err());
-        let cursor = cursors.check_out(id, "db.c", Some([1; 16]), None, &operation).unwrap();
+        assert!(check_out("db.d", Some([1; 16])).is_err());
+        let cursor = check_out("db.c", Some([1; 16])).unwrap();
         let twice = cursors
-            .check_out(id, "db.c", Some([1; 16]), None, &operation)
+            .check_out(id, "db.c", (Some([1; 16]), None), everybody, &operation)
             .err()
             .unwrap();
         assert_eq!(twice.code, ErrorCode::CursorInUse);
         assert_eq!(cursors.counts().pinned, 1);
         cursors.check_in(cursor);
-        assert_eq!(cursors.kill_of_sessions(|id| *id == [2; 16]), 0);
-        assert_eq!(cursors.kill_of_sessions(|id| *id == [1; 16]), 1);
+        assert_eq!(cursors.kill_of_sessions(|id, _| *id == [2; 16]), 0);
+        assert_eq!(cursors.kill_of_sessions(|id, _| *id == [1; 16]), 1);
         assert_eq!(cursors.counts().total, 0);
     }
 
@@ -362,7 +403,9 @@ mod tests {
     fn a_pinned_cursor_that_is_killed_does_not_come_back() {
         let (cursors, _, operation) = fixture();
         let id = open(&cursors, None, false);
-        let cursor = cursors.check_out(id, "db.c", None, None, &operation).unwrap();
+        let cursor = cursors
+            .check_out(id, "db.c", (None, None), &Rights::Unchecked, &operation)
+            .unwrap();
         assert_eq!(cursors.kill(id), Killed::Gone);
         assert!(operation.check().is_err());
         cursors.check_in(cursor);

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::{Action, ActionSet};
 use bson::raw::{RawDocument, RawDocumentBuf};
 use std::borrow::Cow;
 
@@ -20,6 +21,41 @@ pub enum InTransactions {
     Ends,
 }
 
+/// What a caller needs to run a command.
+#[derive(Clone, Copy)]
+pub enum Access {
+    /// Nothing: what clients do before they prove who they are, or what tells nobody anything.
+    Open,
+    /// To be a user.
+    User,
+    /// Actions on the server as a whole.
+    Cluster(ActionSet),
+    /// Actions on the database that the command is run on.
+    Database(ActionSet),
+    /// Actions on the collection that the first field names.
+    Collection(ActionSet),
+    /// What the function finds in the fields. It answers whether the caller may, and looks at every occurrence of a
+    /// field, whichever of them the command obeys.
+    Fields(fn(&Invocation<'_>) -> Result<bool>),
+}
+
+impl Access {
+    /// Actions on the server as a whole.
+    pub const fn cluster(actions: &[Action]) -> Self {
+        Self::Cluster(ActionSet::of(actions))
+    }
+
+    /// Actions on the command's database.
+    pub const fn database(actions: &[Action]) -> Self {
+        Self::Database(ActionSet::of(actions))
+    }
+
+    /// Actions on the collection that the first field names.
+    pub const fn collection(actions: &[Action]) -> Self {
+        Self::Collection(ActionSet::of(actions))
+    }
+}
+
 /// A command.
 pub struct Command {
     /// Its name as clients write it.
@@ -30,8 +66,8 @@ pub struct Command {
     pub help: &'static str,
     /// Only on the database `admin`.
     pub admin_only: bool,
-    /// Allowed without authentication.
-    pub without_auth: bool,
+    /// What a caller needs to run it.
+    pub access: Access,
     /// May a secondary run it.
     pub secondary_ok: bool,
     /// Part of Stable API version 1.
@@ -47,11 +83,12 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command with the usual flags: any database, authentication needed, primary only, not in the Stable API.
+    /// A command with the usual flags: any database, primary only, not in the Stable API.
     pub const fn new(
         name: &'static str,
         help: &'static str,
         kind: OperationKind,
+        access: Access,
         run: fn(&mut Invocation<'_>, &mut Reply<'_>) -> Result<()>,
     ) -> Self {
         Self {
@@ -59,12 +96,12 @@ impl Command {
             aliases: &[],
             help,
             admin_only: false,
-            without_auth: false,
             secondary_ok: false,
             api_version_1: false,
             in_transactions: InTransactions::No,
             secret: &[],
             kind,
+            access,
             run,
         }
     }
@@ -78,12 +115,6 @@ impl Command {
     /// Only on `admin`.
     pub const fn admin_only(mut self) -> Self {
         self.admin_only = true;
-        self
-    }
-
-    /// Needs no authentication.
-    pub const fn without_auth(mut self) -> Self {
-        self.without_auth = true;
         self
     }
 

@@ -1,8 +1,11 @@
 //! The way in: a request becomes a call of one command, and exactly one reply.
 
+use crate::authorization::check;
 use crate::client::Client;
+use crate::command::grants;
 use crate::command::parameters::set_one;
 use crate::concerns::ReadLevel;
+use crate::definition::Access;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::in_session;
@@ -13,6 +16,7 @@ use crate::metrics::OperationKind;
 use crate::replica_set::{Role, timestamp};
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::rights::Rights;
 use crate::server::Server;
 use crate::settings::Settings;
 use crate::table::COMMANDS;
@@ -195,12 +199,16 @@ impl Call<'_> {
             max_time_ms: generic.max_time_ms,
             api_strict: generic.api_strict,
             exhaust_allowed: self.request.exhaust_allowed,
+            rights: Rights::Unchecked,
             report: Report::default(),
         };
-        let mut result = self
-            .check_role(&generic)
+        let mut result = admit(&mut invocation)
+            .and_then(|()| self.check_role(&generic))
             .and_then(|()| self.wait_for_time(&generic, &invocation))
             .and_then(|()| in_session::run(&mut invocation, reply));
+        if invocation.report.users_changed {
+            self.server.access.changed();
+        }
         // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
         let observed = invocation.operation.observed();
         if let Err(error) = self.server.storage.wait_applied(&invocation.operation, observed) {
@@ -230,7 +238,7 @@ impl Call<'_> {
         let Some(set) = self.server.replica_set() else {
             return Ok(());
         };
-        if set.is_writable() || self.command.without_auth {
+        if set.is_writable() || matches!(self.command.access, Access::Open) {
             return Ok(());
         }
         if !self.command.secondary_ok {
@@ -385,6 +393,15 @@ impl Call<'_> {
             .logger
             .info(Component::Command, 51803, &context, "Slow query", attributes);
     }
+}
+
+/// With access control: whether the caller may run the command.
+fn admit(call: &mut Invocation<'_>) -> Result<()> {
+    if call.server.access.is_enabled() {
+        call.rights = grants::current(call)?;
+        check(call)?;
+    }
+    Ok(())
 }
 
 /// The reply waits until what it tells is as safe as was asked for: the log is on disk beyond the call's newest

@@ -13,12 +13,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::{SessionKey, Transaction};
 
-/// SHA-256 of nothing: the user of sessions without one.
-const NOBODY: [u8; 32] = [
-    0xE3, 0xB0, 0xC4, 0x42, 0x98, 0xFC, 0x1C, 0x14, 0x9A, 0xFB, 0xF4, 0xC8, 0x99, 0x6F, 0xB9, 0x24, 0x27, 0xAE, 0x41,
-    0xE4, 0x64, 0x9B, 0x93, 0x4C, 0xA4, 0x95, 0x99, 0x1B, 0x78, 0x52, 0xB8, 0x55,
-];
-
 /// Runs the command.
 pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let Some(fields) = call.transaction_fields else {
@@ -27,7 +21,7 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = call.server;
     let key = SessionKey {
         id: call.session.expect("checked with the other fields"),
-        user: NOBODY,
+        user: call.rights.session_user(),
     };
     let session = server.sessions.check_out(key, &call.operation, &server.storage)?;
     if !fields.is_transaction {
@@ -48,7 +42,9 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         call.in_session = Some(session);
         let result = (call.command.run)(call, reply);
         call.in_session = None;
-        server.cursors.kill_of_transaction(call.session, fields.number);
+        server
+            .cursors
+            .kill_of_transaction(call.session, fields.number, &call.rights);
         return result;
     }
     statement(call, reply, session, fields)
@@ -84,7 +80,9 @@ fn statement(
         }
         None => {
             session.aborted();
-            server.cursors.kill_of_transaction(call.session, fields.number);
+            server
+                .cursors
+                .kill_of_transaction(call.session, fields.number, &call.rights);
         }
     }
     result

@@ -8,8 +8,10 @@ use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::replica_set::cluster_time;
 use crate::request::Request;
+use crate::rights::{Rights, is_about_users};
 use crate::server::Server;
 use crate::transactions::{CheckedOut, TransactionFields};
+use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use engine::Seq;
 use query::EvaluationContext;
@@ -48,6 +50,8 @@ pub struct Report {
     pub last_write: Cell<Option<Seq>>,
     /// A statement of it failed, and the reply says so in `writeErrors`.
     pub has_write_errors: bool,
+    /// Users or roles may have been changed.
+    pub users_changed: bool,
     /// Set by `shutdown`.
     pub shutdown: bool,
     /// Reply again without being asked (exhaust).
@@ -90,6 +94,8 @@ pub struct Invocation<'i> {
     pub api_strict: bool,
     /// A chain of replies is welcome.
     pub exhaust_allowed: bool,
+    /// What the caller may do.
+    pub rights: Rights,
     /// What it did.
     pub report: Report,
 }
@@ -449,8 +455,55 @@ impl<'i> Invocation<'i> {
             max_time_ms: 0,
             api_strict: false,
             exhaust_allowed: false,
+            rights: Rights::Unchecked,
             report: Report::default(),
         }
+    }
+
+    /// A call of another command by the same caller: one that is explained, or that is looked at again.
+    pub fn within<'n>(&self, command: &'static Command, body: &'n RawDocument, database: &'n str) -> Invocation<'n>
+    where
+        'i: 'n,
+    {
+        Invocation {
+            server: self.server,
+            client: self.client,
+            operation: Arc::clone(&self.operation),
+            command,
+            body,
+            sequences: &[],
+            database,
+            session: self.session,
+            write_concern: self.write_concern,
+            read_concern: self.read_concern,
+            transaction_fields: None,
+            in_session: None,
+            transaction: None,
+            retry: None,
+            max_time_ms: self.max_time_ms,
+            api_strict: self.api_strict,
+            exhaust_allowed: false,
+            rights: self.rights.clone(),
+            report: Report::default(),
+        }
+    }
+
+    /// May the caller do `action` to `target`?
+    pub fn may(&self, target: Target<'_>, action: Action) -> bool {
+        self.rights.allow(target, ActionSet::of(&[action]))
+    }
+
+    /// Is the client at the other end of a connection the caller's user? Everybody is without access control.
+    pub fn is_own_client(&self, client: &Client) -> bool {
+        match &self.rights {
+            Rights::Unchecked => true,
+            rights => rights.is_own(client.authentication.lock().user.as_ref()),
+        }
+    }
+
+    /// Documents of the collection are about to be changed, or the collection itself.
+    pub fn changes(&mut self, namespace: &Namespace) {
+        self.report.users_changed |= is_about_users(namespace);
     }
 
     /// A reader of this command's own fields.

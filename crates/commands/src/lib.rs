@@ -5,6 +5,7 @@
 
 mod arguments;
 mod authentication;
+mod authorization;
 mod client;
 mod command;
 mod concerns;
@@ -18,16 +19,19 @@ mod invocation;
 mod lock_report;
 pub mod logger;
 mod metrics;
+mod own_call;
 mod parameters;
 mod replica_set;
 mod reply;
 mod request;
+mod rights;
 mod server;
 mod settings;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod throttle;
 mod transactions;
 
 pub use client::{Client, Peer};

@@ -9,12 +9,13 @@ use crate::metrics::{CommandCounters, Metrics};
 use crate::parameters::Parameters;
 use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
+use crate::rights::AccessControl;
 use crate::transactions::ServerSessions;
 use crate::{Client, Peer, Settings};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::{Interrupted, MemoryBudget, Operation, Storage};
 use vfs::Env;
@@ -54,10 +55,12 @@ pub struct Server {
     next_operation: AtomicU32,
     last_timestamp: AtomicU64,
     shutting_down: AtomicBool,
-    /// Held while users are changed: what is read of one is still so when it is written.
+    /// Who may do what.
+    pub(crate) access: AccessControl,
+    /// Held while users and roles are changed: what is read of one is still so when it is written.
     pub(crate) user_changes: Mutex<()>,
     /// What users who do not exist are made up from.
-    pub(crate) pretence: [u8; 32],
+    pub(crate) pretence: OnceLock<[u8; 32]>,
     /// Nested `fsync` locks, see the command.
     pub fsync_lock: FsyncLock,
 }
@@ -73,9 +76,8 @@ impl Server {
     ) -> Arc<Self> {
         let parameters = Parameters::new(settings.slow_ms, settings.quiet);
         let started = (env.clock.now_ms(), env.clock.monotonic());
-        let mut pretence = [0; 32];
-        env.random.fill_secret(&mut pretence);
         let server = Self {
+            access: AccessControl::new(settings.access_control),
             cursors: Cursors::new(env.clone()),
             sessions: ServerSessions::default(),
             env,
@@ -94,7 +96,7 @@ impl Server {
             last_timestamp: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
             user_changes: Mutex::new(()),
-            pretence,
+            pretence: OnceLock::new(),
             fsync_lock: FsyncLock::default(),
         };
         Arc::new(server)

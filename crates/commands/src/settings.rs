@@ -34,6 +34,8 @@ pub struct Settings {
     pub parameters: Vec<(String, String)>,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
+    /// `security.authorization`: clients may do what their user may.
+    pub access_control: bool,
     /// `systemLog.quiet`.
     pub quiet: bool,
     /// The replica set that it is a member of (`replication`).

@@ -46,6 +46,8 @@ pub struct Config {
     pub log: LoggerOptions,
     /// Verbosity of components.
     pub log_components: Vec<(Component, i8)>,
+    /// `security.authorization`.
+    pub access_control: bool,
     /// Log less.
     pub quiet: bool,
     /// Run in the background.
@@ -164,6 +166,14 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
     if values.boolean("net.wireObjectCheck") == Some(false) {
         warnings.push("net.wireObjectCheck: false has no effect: documents from clients are always checked".to_owned());
     }
+    let access_control = values.text("security.authorization") == Some("enabled");
+    let net = net(values)?;
+    if !access_control {
+        check_reach(
+            &net.endpoints.bind,
+            values.boolean("tenon.allowUnprotected").unwrap_or(false),
+        )?;
+    }
     let name = values.text("tenon.emulateVersion").unwrap_or("8.0");
     let (_, emulated_version, wire_version_max) = EMULATED
         .into_iter()
@@ -172,12 +182,13 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
     Ok(Config {
         log,
         log_components: values.components.clone(),
+        access_control,
         quiet: values.boolean("systemLog.quiet").unwrap_or(false),
         fork,
         pid_file: values
             .text("processManagement.pidFilePath")
             .map(|path| current_directory.join(path)),
-        net: net(values)?,
+        net,
         storage: storage(values, current_directory),
         replica_set: replica_set(values)?,
         slow_ms: values.integer("operationProfiling.slowOpThresholdMs").unwrap_or(100),
@@ -282,6 +293,28 @@ fn net(values: &Values) -> Result<NetConfig, ConfigError> {
         },
         connections_max: most.unwrap_or(65536),
     })
+}
+
+/// Refuses to serve everybody on the network without access control, unless that is said to be wanted: servers that
+/// were opened by mistake are found within hours.
+fn check_reach(bind: &[String], allowed: bool) -> Result<(), ConfigError> {
+    match bind.iter().find(|host| !is_of_this_machine(host)) {
+        Some(host) if !allowed => Err(ConfigError(format!(
+            "net.bindIp: {} would let everybody who reaches it read and change everything. Switch access control on with \
+             --auth (security.authorization: enabled), or say --allowUnprotected (tenon.allowUnprotected: true)",
+            if host == "*" { "all addresses" } else { host }
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Is it a loopback address or the path of a socket? Other names are not looked up: they may mean another address
+/// tomorrow.
+fn is_of_this_machine(host: &str) -> bool {
+    let loopback = host
+        .parse::<std::net::IpAddr>()
+        .is_ok_and(|address| address.to_canonical().is_loopback());
+    host == "localhost" || host.starts_with('/') || loopback
 }
 
 fn storage(values: &Values, current_directory: &Path) -> StorageConfig {

@@ -549,6 +549,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
             Arc::new(ReplicaSet::new(name.clone(), *initiates, &host, port))
         }),
         slow_ms: config.slow_ms,
+        access_control: config.access_control,
         quiet: config.quiet,
         connections_max: config.net.connections_max,
     }
@@ -566,14 +567,14 @@ fn own_host(bind: &[String]) -> String {
     }
 }
 
-/// Writes the process id where scripts of any user can read it, but not through a symbolic link.
+/// Writes the process id, for its owner as the server's other files are, and not through a symbolic link.
 fn write_pid_file(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let mut file = options
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(path)?;
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o644))?;
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600))?;
     file.write_all(format!("{}\n", std::process::id()).as_bytes())
 }
 
@@ -620,10 +621,12 @@ fn start_warnings(config: &Config, of_engine: &[String], descriptors: u64, uncle
         logger.warning(Component::Storage, 22271, "initandlisten", message, attributes);
     }
     let warn = |id, message: &str| logger.startup_warning(Component::Control, id, message, bson::Document::new());
-    warn(
-        22120,
-        "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
-    );
+    if !config.access_control {
+        warn(
+            22120,
+            "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
+        );
+    }
     if rustix::process::geteuid().is_root() {
         warn(
             22138,

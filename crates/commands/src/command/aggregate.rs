@@ -4,7 +4,7 @@ use super::backup_cursor;
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use super::find::{hint, optional};
 use crate::arguments::{missing_field, number_as_i64};
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -20,6 +20,7 @@ pub const AGGREGATE: Command = Command::new(
     "aggregate",
     "Runs an aggregation pipeline.",
     OperationKind::Query,
+    Access::Fields(super::aggregate_access::aggregate),
     aggregate,
 )
 .in_transactions(InTransactions::Allowed)

@@ -4,21 +4,24 @@
 //! messages and is refused at the same one as a client with a wrong password. One connection is one user: whoever
 //! proves to be another afterwards is only that one.
 
+use super::role_store::Held;
 use super::user_store;
 use crate::arguments::{Arguments, missing_field, wrong_type};
 use crate::authentication::{Conversation, Identity, Step};
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use auth::{ClientFirst, Credentials, Mechanism, Verdict};
+use crate::throttle;
+use auth::{ClientFirst, Credentials, Exchange, Mechanism, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
+use std::sync::Arc;
 use wire::ErrorCode;
 
 /// `saslStart`.
@@ -26,6 +29,7 @@ pub const SASL_START: Command = Command::new(
     "saslStart",
     "Begins to prove who the client is.",
     OperationKind::Command,
+    Access::Open,
     |call, reply| {
         let (database, body) = (call.database, call.body);
         let turn = start(call, "saslStart", database, body, crate::arguments::is_generic)?;
@@ -33,7 +37,6 @@ pub const SASL_START: Command = Command::new(
         Ok(())
     },
 )
-.without_auth()
 .secondary_ok()
 .secret(&["payload"]);
 /// `saslContinue`.
@@ -41,9 +44,9 @@ pub const SASL_CONTINUE: Command = Command::new(
     "saslContinue",
     "Goes on with saslStart.",
     OperationKind::Command,
+    Access::Open,
     sasl_continue,
 )
-.without_auth()
 .secondary_ok()
 .secret(&["payload"]);
 /// `authenticate`.
@@ -51,6 +54,7 @@ pub const AUTHENTICATE: Command = Command::new(
     "authenticate",
     "Authenticates by certificate: not without TLS.",
     OperationKind::Command,
+    Access::Open,
     |call, _| {
         let arguments = call.arguments();
         let mut mechanism = None;
@@ -73,7 +77,6 @@ pub const AUTHENTICATE: Command = Command::new(
         })
     },
 )
-.without_auth()
 .secondary_ok()
 .secret(&["key", "nonce"]);
 /// `logout`.
@@ -81,14 +84,16 @@ pub const LOGOUT: Command = Command::new(
     "logout",
     "Forgets who the connection has proven to be.",
     OperationKind::Command,
+    Access::Open,
     |call, _| {
         call.for_each_field(|_, _| Ok(false))?;
         let mut state = call.client.authentication.lock();
-        state.user.take_if(|user| user.database == call.database);
+        if state.user.take_if(|user| user.database == call.database).is_some() {
+            state.grant = None;
+        }
         Ok(())
     },
 )
-.without_auth()
 .secondary_ok();
 
 /// What the server says in a conversation.
@@ -156,7 +161,7 @@ fn start(
     let document = user_store::find_one(call, database, &user)?;
     let id = user_store::id(database, &user);
     // Made up for all, so that what takes time does so for all.
-    let pretended = Credentials::pretended(mechanism, &id, &call.server.pretence);
+    let pretended = Credentials::pretended(mechanism, &id, call.server.pretence());
     let kept = document
         .as_ref()
         .and_then(|document| user_store::credentials(document, mechanism));
@@ -211,12 +216,7 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         Step::Empty if payload.is_empty() => String::new(),
         Step::Empty => return Err(protocol("the last message of a SCRAM conversation is empty")),
         Step::Proof(exchange) => {
-            let refused = match exchange.finish(&payload) {
-                Ok(Verdict::Proven(message)) => Ok(message),
-                Ok(Verdict::Refused) => Err("the proof is wrong, or there is no such user".to_owned()),
-                Err(error) => Err(error.to_string()),
-            };
-            let message = refused.map_err(|reason| {
+            let message = heard(call, &claimed, *exchange, &payload)?.map_err(|reason| {
                 log(call, mechanism, &claimed.database, &claimed.user, Some(&reason));
                 failed()
             })?;
@@ -239,7 +239,11 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         }
     };
     log(call, mechanism, &claimed.database, &claimed.user, None);
-    call.client.authentication.lock().user = Some(claimed);
+    {
+        let mut state = call.client.authentication.lock();
+        state.user = Some(claimed);
+        state.grant = None;
+    }
     Turn {
         conversation: current,
         done: true,
@@ -247,6 +251,41 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     }
     .write(reply);
     Ok(())
+}
+
+/// Hears the proof, later the more of them failed before: what the server says to it, or why it is refused.
+fn heard(
+    call: &mut Invocation<'_>,
+    claimed: &Identity,
+    exchange: Exchange,
+    proof: &[u8],
+) -> Result<std::result::Result<String, String>> {
+    let throttle = &Arc::clone(call.server).access.throttle;
+    let address = call.client.peer().address();
+    let key = throttle::key(call.server.pretence(), &claimed.user, &claimed.database, address);
+    if !throttle.wait(key, &call.operation)? {
+        return Ok(Err("too many attempts failed".to_owned()));
+    }
+    let reason = match exchange.finish(proof) {
+        Ok(Verdict::Proven(_)) if is_barred(call, claimed)? => "not allowed from this address".to_owned(),
+        Ok(Verdict::Proven(message)) => {
+            throttle.succeeded(key);
+            return Ok(Ok(message));
+        }
+        Ok(Verdict::Refused) => "the proof is wrong, or there is no such user".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    throttle.failed(key, &call.operation);
+    Ok(Err(reason))
+}
+
+/// Do the user's restrictions, or those of a role it holds, shut this connection out? Only asked about who has
+/// proven to be the user.
+fn is_barred(call: &mut Invocation<'_>, claimed: &Identity) -> Result<bool> {
+    let Some(document) = user_store::find_one(call, &claimed.database, &claimed.user)? else {
+        return Ok(true);
+    };
+    Ok(!Held::of(call, &document)?.let_in(call.client.peer().ends()))
 }
 
 /// `speculativeAuthenticate` of `hello`: the first step of `saslStart`. What does not work is as if it had not been

@@ -73,6 +73,7 @@ pub fn reply_with_backup(
         source: CursorSource::Backup(rest, backup),
         session: call.session,
         transaction: None,
+        grant: call.rights.grant(),
         no_timeout: false,
         tailable: true,
         await_data: false,

@@ -1,23 +1,30 @@
 //! `buildInfo`, `ping`, `whatsmyuri`, `listCommands`, `connectionStatus`: small facts that every client asks for.
 
-use crate::definition::Command;
-use crate::error::{CommandError, Result};
+use super::role_documents::{privilege_array, role_array};
+use super::role_store::Held;
+use crate::definition::{Access, Command};
+use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Privileges;
 use bson::{Bson, Document, doc};
 use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// `buildInfo`.
-pub const BUILD_INFO: Command = Command::new("buildInfo", "Describes this build.", OperationKind::Command, build_info)
-    .aliases(&["buildinfo"])
-    .without_auth()
-    .secondary_ok();
+pub const BUILD_INFO: Command = Command::new(
+    "buildInfo",
+    "Describes this build.",
+    OperationKind::Command,
+    Access::Open,
+    build_info,
+)
+.aliases(&["buildinfo"])
+.secondary_ok();
 /// `ping`.
-pub const PING: Command = Command::new("ping", "Answers.", OperationKind::Command, |call, _| {
+pub const PING: Command = Command::new("ping", "Answers.", OperationKind::Command, Access::Open, |call, _| {
     call.for_each_field(|_, _| Ok(false))
 })
-.without_auth()
 .secondary_ok()
 .api_version_1();
 /// `whatsmyuri`.
@@ -25,31 +32,31 @@ pub const WHATSMYURI: Command = Command::new(
     "whatsmyuri",
     "The client's address as seen from here.",
     OperationKind::Command,
+    Access::Open,
     |call, reply| {
         call.for_each_field(|_, _| Ok(false))?;
         reply.string("you", call.client.peer().as_str());
         Ok(())
     },
 )
-.without_auth()
 .secondary_ok();
 /// `listCommands`.
 pub const LIST_COMMANDS: Command = Command::new(
     "listCommands",
     "Lists the commands.",
     OperationKind::Command,
+    Access::Open,
     list_commands,
 )
-.without_auth()
 .secondary_ok();
 /// `connectionStatus`.
 pub const CONNECTION_STATUS: Command = Command::new(
     "connectionStatus",
     "Who is authenticated on this connection.",
     OperationKind::Command,
+    Access::Open,
     connection_status,
 )
-.without_auth()
 .secondary_ok()
 .api_version_1();
 
@@ -96,7 +103,7 @@ fn list_commands(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         };
         let entry = doc! {
             "help": command.help,
-            "requiresAuth": !command.without_auth,
+            "requiresAuth": !matches!(command.access, Access::Open),
             "secondaryOk": command.secondary_ok,
             "adminOnly": command.admin_only,
             "apiVersions": versions,
@@ -117,19 +124,17 @@ fn connection_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result
         }
         Ok(name == "showPrivileges")
     })?;
-    let (mut users, mut roles) = (Vec::new(), Vec::new());
-    if let Some((user, mut document)) = super::authenticate::current_user(call)? {
+    let mut users = Vec::new();
+    let mut held = Held::default();
+    if let Some((user, document)) = super::authenticate::current_user(call)? {
         users.push(Bson::Document(doc! { "user": user.user, "db": user.database }));
-        if let Some(Bson::Array(held)) = document.remove("roles") {
-            roles = held;
-        }
+        held = Held::of(call, &document)?;
     }
-    if show_privileges && !users.is_empty() {
-        return Err(CommandError::not_implemented("connectionStatus.showPrivileges"));
-    }
-    let mut info: Document = doc! { "authenticatedUsers": users, "authenticatedUserRoles": roles };
+    let mut info: Document = doc! { "authenticatedUsers": users, "authenticatedUserRoles": role_array(&held.roles) };
     if show_privileges {
-        info.insert("authenticatedUserPrivileges", Bson::Array(Vec::new()));
+        let mut all = Privileges::default();
+        all.extend(&held.privileges);
+        info.insert("authenticatedUserPrivileges", privilege_array(&all.list()));
     }
     reply.value("authInfo", &Bson::Document(info));
     Ok(())

@@ -3,15 +3,17 @@
 use super::find::{hint, optional};
 use super::insert::{InsertBatch, check_batch, insert_documents};
 use super::listing;
+use super::update::asks_for_upsert;
 use super::update::{Images, Statement, refuse_view};
 use super::write_result::{StatementIds, WriteErrors, write_retried};
 use super::{delete, update};
 use crate::arguments::{Arguments, missing_field, unknown_field};
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
 use storage::Namespace;
@@ -21,6 +23,7 @@ pub const BULK_WRITE: Command = Command::new(
     "bulkWrite",
     "Writes to several collections.",
     OperationKind::Update,
+    Access::Fields(access),
     run,
 )
 .in_transactions(InTransactions::AllowedAndRetryable)
@@ -154,6 +157,40 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     write_retried(call, reply);
     Ok(())
+}
+
+/// What `bulkWrite` needs, on each of its collections.
+fn access(call: &Invocation<'_>) -> Result<bool> {
+    let namespaces = namespaces(call)?;
+    for document in call.documents("ops")?.unwrap_or_default() {
+        let Some((kind, namespace)) = document.into_iter().next().transpose()? else {
+            continue;
+        };
+        let place = Arguments::of("bulkWrite.ops").non_negative(kind.as_str(), namespace)?;
+        let Some(namespace) = usize::try_from(place).ok().and_then(|place| namespaces.get(place)) else {
+            continue;
+        };
+        let needed: &[Action] = match kind.as_str() {
+            "insert" => &[Action::Insert],
+            "update" if asks_for_upsert(document) => &[Action::Update, Action::Insert],
+            "update" => &[Action::Update],
+            "delete" => &[Action::Remove],
+            _ => &[],
+        };
+        let target = Target::Collection(namespace.db(), namespace.collection());
+        if !call.rights.allow(target, ActionSet::of(needed)) {
+            return Ok(false);
+        }
+    }
+    let bypasses = call.body.get("bypassDocumentValidation")?;
+    let bypasses = !matches!(bypasses, None | Some(RawBsonRef::Boolean(false) | RawBsonRef::Null));
+    // Whoever names a collection may write to it in some way, even when no operation is about it.
+    Ok(namespaces.iter().all(|namespace| {
+        let target = Target::Collection(namespace.db(), namespace.collection());
+        let writes = [Action::Insert, Action::Update, Action::Remove];
+        writes.into_iter().any(|action| call.may(target, action))
+            && (!bypasses || call.may(target, Action::BypassDocumentValidation))
+    }))
 }
 
 fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {

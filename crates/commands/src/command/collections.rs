@@ -1,12 +1,15 @@
 //! `create`, `drop`, `renameCollection`, `listCollections`.
 
+use super::collections_access as access;
 use super::filter::Filter;
 use super::listing;
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
+use crate::rights::Rights;
+use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
@@ -18,6 +21,7 @@ pub const CREATE: Command = Command::new(
     "create",
     "Creates a collection or a view.",
     OperationKind::Command,
+    Access::Fields(access::create),
     create,
 )
 .api_version_1();
@@ -26,6 +30,7 @@ pub const DROP: Command = Command::new(
     "drop",
     "Removes a collection or a view.",
     OperationKind::Command,
+    Access::collection(&[Action::DropCollection]),
     drop_collection,
 )
 .api_version_1();
@@ -34,6 +39,7 @@ pub const RENAME_COLLECTION: Command = Command::new(
     "renameCollection",
     "Renames a collection.",
     OperationKind::Command,
+    Access::Fields(access::rename),
     rename,
 )
 .admin_only();
@@ -42,6 +48,7 @@ pub const LIST_COLLECTIONS: Command = Command::new(
     "listCollections",
     "Lists the collections of a database.",
     OperationKind::Command,
+    Access::Fields(access::list),
     list,
 )
 .secondary_ok()
@@ -277,7 +284,7 @@ pub fn refuse_system(namespace: &Namespace) -> Result<()> {
     let allowed = matches!(
         name,
         "system.js" | "system.profile" | "system.users" | "system.roles" | "system.version"
-    ) || namespace.as_str() == "local.system.replset";
+    ) || matches!(namespace.as_str(), "local.system.replset" | "admin.system.keys");
     if name.starts_with("system.") && !allowed {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,
@@ -299,6 +306,7 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
             format!("can't drop system collection {namespace}"),
         ));
     }
+    call.changes(&namespace);
     let storage = &call.server.storage;
     if let Some(report) = storage.drop_collection(&call.operation, &namespace)? {
         if !report.was_view {
@@ -335,6 +343,8 @@ fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     refuse_system(&to)?;
+    call.changes(&from);
+    call.changes(&to);
     let storage = &call.server.storage;
     storage.rename_collection(&call.operation, &from, &to, drop_target)?;
     let seq = storage.last_seq();
@@ -349,7 +359,7 @@ fn parse_full(name: &str) -> Result<Namespace> {
 
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
-    let mut name_only = false;
+    let (mut name_only, mut authorized) = (false, false);
     let expressions = call.expressions();
     let mut filter = Filter::all();
     let mut batch = None;
@@ -358,7 +368,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "nameOnly" => name_only = arguments.boolean(name, value)?,
             "filter" => filter = Filter::parse(arguments.document(name, value)?, &expressions)?,
             "cursor" => batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
-            "authorizedCollections" => drop(arguments.boolean(name, value)?),
+            "authorizedCollections" => authorized = arguments.boolean(name, value)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -384,6 +394,12 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         let mut options = doc! { "viewOn": view.view_on(), "pipeline": bson::Array::try_from(view.pipeline())? };
         options.extend(Document::try_from(view.options())?);
         entries.push(doc! { "name": view.namespace().collection(), "type": "view", "options": options, "info": { "readOnly": true } });
+    }
+    if let Rights::Of(grant) = &call.rights
+        && authorized
+    {
+        let is_something = |name: &str| grant.privileges.allow_something_on(call.database, name);
+        entries.retain(|entry| entry.get_str("name").is_ok_and(is_something));
     }
     entries.sort_by(|a, b| a.get_str("name").unwrap_or("").cmp(b.get_str("name").unwrap_or("")));
     let mut documents = Vec::new();

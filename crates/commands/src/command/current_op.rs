@@ -2,13 +2,15 @@
 
 use super::filter::Filter;
 use crate::Client;
+use crate::authorization::refused;
 use crate::client::Current;
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::lock_report::locks_document;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, doc};
 
@@ -17,6 +19,7 @@ pub const CURRENT_OP: Command = Command::new(
     "currentOp",
     "Shows the operations that are running.",
     OperationKind::Command,
+    Access::Fields(current_op_access),
     current,
 )
 .admin_only()
@@ -26,6 +29,7 @@ pub const KILL_OP: Command = Command::new(
     "killOp",
     "Interrupts a running operation.",
     OperationKind::Command,
+    Access::User,
     kill,
 )
 .admin_only()
@@ -38,12 +42,17 @@ pub struct Shown {
     pub idle_connections: bool,
     /// Open cursors that no operation uses, too.
     pub idle_cursors: bool,
+    /// Only what the caller's user runs.
+    pub own_only: bool,
 }
 
 /// The running operations as `currentOp` and `$currentOp` show them.
 pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
     let mut operations = Vec::new();
     for client in call.server.connected() {
+        if shown.own_only && !call.is_own_client(&client) {
+            continue;
+        }
         match client.with_current(|_, _| ()) {
             Some(()) => operations.extend(describe(call, &client)),
             None if shown.idle_connections => {
@@ -56,6 +65,9 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
     }
     if shown.idle_cursors {
         call.server.cursors.for_each_idle(|cursor| {
+            if shown.own_only && !call.rights.is_own(cursor.owner()) {
+                return;
+            }
             operations.push(doc! {
                 "type": "idleCursor",
                 "host": host(call),
@@ -171,6 +183,24 @@ fn first_fields(bytes: &[u8]) -> Option<RawDocumentBuf> {
     RawDocumentBuf::from_bytes(cut).ok()
 }
 
+/// What `currentOp` needs: nothing for the caller's own operations.
+fn current_op_access(call: &Invocation<'_>) -> Result<bool> {
+    if call.may(Target::Cluster, Action::Inprog) {
+        return Ok(true);
+    }
+    let mut own = false;
+    for element in call.body {
+        let (name, value) = element?;
+        if name.as_str() == "$ownOps" {
+            if value != RawBsonRef::Boolean(true) {
+                return Ok(false);
+            }
+            own = true;
+        }
+    }
+    Ok(own)
+}
+
 fn current(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let mut shown = Shown::default();
@@ -178,7 +208,7 @@ fn current(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, value| {
         match name {
             "$all" => shown.idle_connections = arguments.boolean(name, value)?,
-            "$ownOps" => drop(arguments.boolean(name, value)?),
+            "$ownOps" => shown.own_only = arguments.boolean(name, value)?,
             _ => {
                 let key = bson::raw::CString::try_from(name)?;
                 filter.append(key, value);
@@ -224,12 +254,19 @@ fn kill(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let wanted =
         wanted.ok_or_else(|| CommandError::new(wire::ErrorCode::NoSuchKey, "Missing expected field \"op\""))?;
+    let any = call.may(Target::Cluster, Action::Killop);
+    let mut own = false;
     for client in call.server.connected() {
+        let may = any || call.is_own_client(&client);
         client.with_current(|_, operation| {
-            if i64::from(operation.id) == wanted {
+            if may && i64::from(operation.id) == wanted {
                 operation.kill();
+                own = true;
             }
         });
+    }
+    if !any && !own {
+        return Err(refused(call));
     }
     // As MongoDB: whether an operation of that number was running is not told.
     reply.string("info", "attempting to kill op");

@@ -1,14 +1,18 @@
 //! `getMore`, `killCursors`, and what all commands that answer with a cursor share.
 
 use super::listing;
+use crate::authorization::{permitted, refused};
 use crate::cursors::{CursorSource, Killed, OpenCursor};
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::rights::Rights;
+use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
+use std::sync::Arc;
 use std::time::Duration;
 use storage::Namespace;
 use wire::ErrorCode;
@@ -19,16 +23,23 @@ pub const GET_MORE: Command = Command::new(
     "getMore",
     "Fetches more results of a cursor.",
     OperationKind::GetMore,
+    Access::User,
     get_more,
 )
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .api_version_1();
 /// `killCursors`.
-pub const KILL_CURSORS: Command = Command::new("killCursors", "Ends cursors.", OperationKind::Command, kill_cursors)
-    .in_transactions(InTransactions::Allowed)
-    .secondary_ok()
-    .api_version_1();
+pub const KILL_CURSORS: Command = Command::new(
+    "killCursors",
+    "Ends cursors.",
+    OperationKind::Command,
+    Access::User,
+    kill_cursors,
+)
+.in_transactions(InTransactions::Allowed)
+.secondary_ok()
+.api_version_1();
 
 /// Documents of a first batch when the client names no size.
 pub const FIRST_BATCH_DEFAULT: u64 = 101;
@@ -130,6 +141,7 @@ pub fn reply_with_plan(
             source: CursorSource::Plan(Box::new(executor)),
             session: call.session,
             transaction: call.transaction_number(),
+            grant: call.rights.grant(),
             no_timeout: request.no_timeout,
             tailable: request.tailable,
             await_data: request.await_data,
@@ -154,6 +166,24 @@ pub fn reply_with_plan(
     reply.string("ns", request.namespace.as_str());
     reply.close();
     Ok(())
+}
+
+/// May the caller still do what made the cursor? Only asked when its rights have been worked out anew since.
+fn may_go_on(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<bool> {
+    let (Rights::Of(now), Some(then)) = (&call.rights, &cursor.grant) else {
+        return Ok(true);
+    };
+    if Arc::ptr_eq(now, then) {
+        return Ok(true);
+    }
+    let database = cursor.namespace.split_once('.').map_or("", |(database, _)| database);
+    let name = cursor.originating.iter().next().transpose()?.map(|(name, _)| name);
+    let command = name.and_then(|name| call.server.commands.find(name.as_str()));
+    let Some((command, _)) = command else {
+        return Ok(false);
+    };
+    // `bulkWrite` is run on `admin` and its cursor holds nothing but what it did.
+    Ok(command.name == "bulkWrite" || permitted(&call.within(command, &cursor.originating, database))?)
 }
 
 fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -184,10 +214,20 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if !collection.starts_with("$cmd.") {
         call.report.namespace = Namespace::new(call.database, collection).ok();
     }
-    let mut cursor =
-        call.server
-            .cursors
-            .check_out(id, &namespace, call.session, call.transaction_number(), &call.operation)?;
+    let mut cursor = call.server.cursors.check_out(
+        id,
+        &namespace,
+        (call.session, call.transaction_number()),
+        &call.rights,
+        &call.operation,
+    )?;
+    if !may_go_on(call, &cursor)? {
+        call.server.cursors.check_in(cursor);
+        return Err(CommandError::new(
+            ErrorCode::Unauthorized,
+            format!("not authorized for getMore with cursor id {id}"),
+        ));
+    }
     match fetch(call, reply, &mut cursor, batch) {
         Ok(true) => {
             reply.int64("id", id);
@@ -304,6 +344,14 @@ fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
             ErrorCode::BadValue,
             "Must specify at least one cursor id in: cursors",
         ));
+    }
+    let target = match call.target()? {
+        RawBsonRef::String(name) if !name.starts_with("$cmd.") => Target::Collection(call.database, name),
+        _ => Target::Database(call.database),
+    };
+    let any = call.may(Target::Cluster, Action::KillAnyCursor) || call.may(target, Action::KillAnyCursor);
+    if !any && !ids.iter().all(|id| call.server.cursors.is_own(*id, &call.rights)) {
+        return Err(refused(call));
     }
     let (killed, missing): (Vec<i64>, Vec<i64>) = ids
         .into_iter()

@@ -1,54 +1,81 @@
 //! `listDatabases`, `dropDatabase`, `dbStats`.
 
 use super::filter::Filter;
-use crate::definition::Command;
+use crate::authorization::refused;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
+use crate::rights::Rights;
+use auth::{Action, ActionSet, Target};
 use bson::{Document, doc};
 use std::collections::BTreeSet;
 use storage::{CollectionStats, Storage};
 use wire::ErrorCode;
 
 /// `listDatabases`.
-pub const LIST_DATABASES: Command = Command::new("listDatabases", "Lists the databases.", OperationKind::Command, list)
-    .admin_only()
-    .secondary_ok()
-    .api_version_1();
+pub const LIST_DATABASES: Command = Command::new(
+    "listDatabases",
+    "Lists the databases.",
+    OperationKind::Command,
+    Access::User,
+    list,
+)
+.admin_only()
+.secondary_ok()
+.api_version_1();
 /// `dropDatabase`.
 pub const DROP_DATABASE: Command = Command::new(
     "dropDatabase",
     "Removes a database.",
     OperationKind::Command,
+    Access::database(&[Action::DropDatabase]),
     drop_database,
 )
 .api_version_1();
 /// `dbStats`.
-pub const DB_STATS: Command = Command::new("dbStats", "Sizes of a database.", OperationKind::Command, stats)
-    .aliases(&["dbstats"])
-    .secondary_ok();
+pub const DB_STATS: Command = Command::new(
+    "dbStats",
+    "Sizes of a database.",
+    OperationKind::Command,
+    Access::database(&[Action::DbStats]),
+    stats,
+)
+.aliases(&["dbstats"])
+.secondary_ok();
 
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
-    let mut name_only = false;
+    let (mut name_only, mut authorized) = (false, None);
     let expressions = call.expressions();
     let mut filter = Filter::all();
     call.for_each_field(|name, value| {
         match name {
             "nameOnly" => name_only = arguments.boolean(name, value)?,
             "filter" => filter = Filter::parse(arguments.document(name, value)?, &expressions)?,
-            "authorizedDatabases" => drop(arguments.boolean(name, value)?),
+            "authorizedDatabases" => authorized = Some(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
     })?;
+    let all = call.may(Target::Cluster, Action::ListDatabases);
+    if !all && authorized == Some(false) {
+        return Err(refused(call));
+    }
+    let only_of = match &call.rights {
+        Rights::Of(grant) if !all || authorized == Some(true) => Some(grant),
+        _ => None,
+    };
     let storage = &call.server.storage;
     let evaluation = call.evaluation();
     let mut total = 0;
     reply.open_array("databases");
     let mut index = 0;
     for name in names(storage) {
+        if only_of.is_some_and(|grant| !grant.privileges.allow_any_within(&name, ActionSet::all())) {
+            continue;
+        }
         let mut entry = doc! { "name": &name };
         if !name_only || filter.looks_beyond_name() {
             let sizes = sum(storage, &name)?;

@@ -2,14 +2,16 @@
 
 use super::find::{hint, optional};
 use super::insert::check_batch;
+use super::insert::writes_allowed;
 use super::update::{Statement, Target, WriteTargets, refuse_view};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use bson::raw::RawDocument;
 use bytes::Bytes;
 use query::EvaluationContext;
@@ -18,9 +20,20 @@ use storage::{Namespace, StorageError};
 use wire::ErrorCode;
 
 /// `delete`.
-pub const DELETE: Command = Command::new("delete", "Deletes documents.", OperationKind::Remove, delete)
-    .in_transactions(InTransactions::AllowedAndRetryable)
-    .api_version_1();
+pub const DELETE: Command = Command::new(
+    "delete",
+    "Deletes documents.",
+    OperationKind::Remove,
+    Access::Fields(access),
+    delete,
+)
+.in_transactions(InTransactions::AllowedAndRetryable)
+.api_version_1();
+
+/// What `delete` needs.
+fn access(call: &Invocation<'_>) -> Result<bool> {
+    writes_allowed(call, &[Action::Remove])
+}
 
 /// The fields of `delete` beside the statements.
 pub struct Options<'a> {
@@ -131,6 +144,7 @@ pub fn run(
     statement: &Statement<'_>,
     deleted: &mut u64,
 ) -> Result<Option<Bytes>> {
+    call.changes(namespace);
     if statement.multi {
         refuse_multi(call, "limit=0")?;
     }

@@ -1,7 +1,8 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
 use super::{aggregate, delete, find, find_and_modify, update};
-use crate::definition::Command;
+use crate::authorization::permitted;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, check_api_strict};
 use crate::metrics::OperationKind;
@@ -16,10 +17,25 @@ pub const EXPLAIN: Command = Command::new(
     "explain",
     "Shows how a command would be executed.",
     OperationKind::Command,
+    Access::Fields(access),
     explain,
 )
 .secondary_ok()
 .api_version_1();
+
+/// What the explained command needs.
+fn access(call: &Invocation<'_>) -> Result<bool> {
+    let RawBsonRef::Document(explained) = call.target()? else {
+        return Ok(true);
+    };
+    let Some((name, _)) = explained.into_iter().next().transpose()? else {
+        return Ok(true);
+    };
+    match call.server.commands.find(name.as_str()) {
+        Some((command, _)) => permitted(&call.within(command, explained, call.database)),
+        None => Ok(true),
+    }
+}
 
 fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
@@ -54,26 +70,7 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         check_api_strict(command)?;
     }
     // The explained command is parsed by its own code: as a call of itself that is never run.
-    let mut inner = Invocation {
-        server: call.server,
-        client: call.client,
-        operation: call.operation.clone(),
-        command,
-        body: explained,
-        sequences: &[],
-        database: call.database,
-        session: call.session,
-        read_concern: call.read_concern,
-        transaction_fields: None,
-        in_session: None,
-        transaction: None,
-        retry: None,
-        write_concern: call.write_concern,
-        max_time_ms: call.max_time_ms,
-        api_strict: call.api_strict,
-        exhaust_allowed: false,
-        report: Default::default(),
-    };
+    let mut inner = call.within(command, explained, call.database);
     match command.name {
         "find" => {
             let namespace = inner.namespace()?;

@@ -2,11 +2,9 @@
 
 use super::update;
 use crate::error::Result;
-use crate::invocation::Invocation;
 use crate::server::Server;
-use crate::{Client, Peer};
+use bson::doc;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
-use bson::{doc, rawdoc};
 use std::sync::Arc;
 use storage::Namespace;
 
@@ -20,15 +18,15 @@ pub(crate) fn text(server: &Server) -> String {
 }
 
 impl Server {
-    /// Keeps the version announced in `admin.system.version`. To be called once, before there are clients.
+    /// Keeps the version announced in `admin.system.version`, and the secret of the pretence. To be called once,
+    /// before there are clients.
     pub fn keep_version(self: &Arc<Self>) -> std::result::Result<(), String> {
-        self.write_version().map_err(|error| error.message)
+        self.write_version()
+            .and_then(|()| self.keep_pretence())
+            .map_err(|error| error.message)
     }
 
     fn write_version(self: &Arc<Self>) -> Result<()> {
-        let client = Arc::new(Client::new(0, Peer::Unix(String::new())));
-        let body = rawdoc! { "update": "system.version" };
-        let mut call = Invocation::of_server(self, &client, &update::UPDATE, &body, "admin");
         let filter = RawDocumentBuf::try_from(&doc! { "_id": NAME })?;
         let change = RawDocumentBuf::try_from(&doc! { "$set": { "version": text(self) } })?;
         let mut statement = update::Statement::new(None);
@@ -36,6 +34,6 @@ impl Server {
         statement.change = RawBsonRef::Document(&change);
         statement.upsert = true;
         let namespace = Namespace::new("admin", "system.version")?;
-        update::run(&mut call, &namespace, &statement, update::Images::None).map(drop)
+        self.own_call(|call| update::run(call, &namespace, &statement, update::Images::None).map(drop))
     }
 }

@@ -2,11 +2,12 @@
 
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use crate::arguments::Arguments;
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::rawdoc;
 use query::plan::{CountRequest, DistinctRequest, FindRequest, Hint};
@@ -15,19 +16,32 @@ use storage::Namespace;
 use wire::ErrorCode;
 
 /// `find`.
-pub const FIND: Command = Command::new("find", "Finds documents.", OperationKind::Query, find)
-    .in_transactions(InTransactions::Allowed)
-    .secondary_ok()
-    .api_version_1();
+pub const FIND: Command = Command::new(
+    "find",
+    "Finds documents.",
+    OperationKind::Query,
+    Access::collection(&[Action::Find]),
+    find,
+)
+.in_transactions(InTransactions::Allowed)
+.secondary_ok()
+.api_version_1();
 /// `count`.
-pub const COUNT: Command = Command::new("count", "Counts documents.", OperationKind::Query, count)
-    .secondary_ok()
-    .api_version_1();
+pub const COUNT: Command = Command::new(
+    "count",
+    "Counts documents.",
+    OperationKind::Query,
+    Access::collection(&[Action::Find]),
+    count,
+)
+.secondary_ok()
+.api_version_1();
 /// `distinct`.
 pub const DISTINCT: Command = Command::new(
     "distinct",
     "The different values of a field.",
     OperationKind::Query,
+    Access::collection(&[Action::Find]),
     distinct,
 )
 .in_transactions(InTransactions::Allowed)

@@ -1,14 +1,17 @@
 //! `findAndModify`.
 
 use super::find::{hint, optional};
+use super::insert::writes_allowed;
+use super::update::asks_for_upsert;
 use super::update::{Images, Statement, refuse_view};
 use super::write_result::StatementIds;
 use super::{delete, update};
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use bson::doc;
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
@@ -23,6 +26,7 @@ pub const FIND_AND_MODIFY: Command = Command::new(
     "findAndModify",
     "Changes or deletes one document and answers it.",
     OperationKind::Update,
+    Access::Fields(access),
     run,
 )
 .in_transactions(InTransactions::AllowedAndRetryable)
@@ -88,6 +92,21 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
     parsed.statement.id = ids.of(0);
     parsed.statement.kept = if parsed.new { Kept::After } else { Kept::Before };
     Ok(parsed)
+}
+
+/// What `findAndModify` needs: it shows the document, and changes or removes it.
+fn access(call: &Invocation<'_>) -> Result<bool> {
+    let (mut removes, mut updates) = (false, false);
+    for element in call.body {
+        let (name, value) = element?;
+        removes |= name.as_str() == "remove" && !matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null);
+        updates |= name.as_str() == "update";
+    }
+    let mut needed = vec![Action::Find];
+    needed.extend(removes.then_some(Action::Remove));
+    needed.extend((updates || !removes).then_some(Action::Update));
+    needed.extend(asks_for_upsert(call.body).then_some(Action::Insert));
+    writes_allowed(call, &needed)
 }
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -2,11 +2,12 @@
 //!
 //! The lock is counted: each `fsync` with `lock: true` needs its own `fsyncUnlock`.
 
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use wire::ErrorCode;
 
 /// `fsync`.
@@ -14,6 +15,7 @@ pub const FSYNC: Command = Command::new(
     "fsync",
     "Makes all data durable; with lock, holds writes back.",
     OperationKind::Command,
+    Access::cluster(&[Action::Fsync]),
     fsync,
 )
 .admin_only()
@@ -23,6 +25,7 @@ pub const FSYNC_UNLOCK: Command = Command::new(
     "fsyncUnlock",
     "Lets writes go on after fsync with lock.",
     OperationKind::Command,
+    Access::cluster(&[Action::UnlockFsync]),
     unlock,
 )
 .admin_only()

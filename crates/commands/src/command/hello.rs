@@ -2,7 +2,7 @@
 
 use super::authenticate;
 use crate::arguments::{Arguments, missing_field, wrong_type};
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -19,9 +19,9 @@ pub const HELLO: Command = Command::new(
     "hello",
     "Describes the server to a driver.",
     OperationKind::Command,
+    Access::Open,
     |call, reply| run(call, reply, "isWritablePrimary"),
 )
-.without_auth()
 .secondary_ok()
 .api_version_1()
 .secret(&["speculativeAuthenticate"]);
@@ -31,10 +31,10 @@ pub const IS_MASTER: Command = Command::new(
     "isMaster",
     "Legacy name of hello.",
     OperationKind::Command,
+    Access::Open,
     |call, reply| run(call, reply, "ismaster"),
 )
 .aliases(&["ismaster"])
-.without_auth()
 .secondary_ok()
 .secret(&["speculativeAuthenticate"]);
 

@@ -1,16 +1,23 @@
 //! `hostInfo`: the machine, as the operating system describes it.
 
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use bson::{DateTime, doc};
 use std::path::Path;
 
 /// `hostInfo`.
-pub const HOST_INFO: Command =
-    Command::new("hostInfo", "Describes the machine.", OperationKind::Command, run).secondary_ok();
+pub const HOST_INFO: Command = Command::new(
+    "hostInfo",
+    "Describes the machine.",
+    OperationKind::Command,
+    Access::cluster(&[Action::HostInfo]),
+    run,
+)
+.secondary_ok();
 
 /// A file of `/proc` or `/etc`, empty where there is none.
 pub fn read_text(call: &Invocation<'_>, path: &str) -> String {

@@ -1,12 +1,15 @@
 //! `createIndexes`, `listIndexes`, `dropIndexes`, `collMod`.
 
+use super::aggregate_access::{self, Subject};
 use super::listing;
 use crate::arguments::{Arguments, number_as_i64};
-use crate::definition::Command;
+use crate::authorization::target;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
@@ -17,6 +20,7 @@ pub const CREATE_INDEXES: Command = Command::new(
     "createIndexes",
     "Builds indexes while the collection stays usable.",
     OperationKind::Command,
+    Access::collection(&[Action::CreateIndex]),
     create,
 )
 .api_version_1();
@@ -25,19 +29,27 @@ pub const LIST_INDEXES: Command = Command::new(
     "listIndexes",
     "Lists the indexes of a collection.",
     OperationKind::Command,
+    Access::collection(&[Action::ListIndexes]),
     list,
 )
 .secondary_ok()
 .api_version_1();
 /// `dropIndexes`.
-pub const DROP_INDEXES: Command = Command::new("dropIndexes", "Removes indexes.", OperationKind::Command, drop_indexes)
-    .aliases(&["deleteIndexes"])
-    .api_version_1();
+pub const DROP_INDEXES: Command = Command::new(
+    "dropIndexes",
+    "Removes indexes.",
+    OperationKind::Command,
+    Access::collection(&[Action::DropIndex]),
+    drop_indexes,
+)
+.aliases(&["deleteIndexes"])
+.api_version_1();
 /// `collMod`.
 pub const COLL_MOD: Command = Command::new(
     "collMod",
     "Changes options of a collection or an index.",
     OperationKind::Command,
+    Access::Fields(coll_mod_access),
     coll_mod,
 )
 .api_version_1();
@@ -439,6 +451,50 @@ fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
             .collect()
     };
     fields(a) == fields(b)
+}
+
+/// What `collMod` needs: what a view is to read, its maker must be allowed to read.
+fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
+    let target = target(call)?;
+    let Target::Collection(database, collection) = target else {
+        return Ok(call.may(target, Action::CollMod));
+    };
+    if !call.may(target, Action::CollMod) {
+        return Ok(false);
+    }
+    let (mut view_on, mut pipelines) = (Vec::new(), Vec::new());
+    for element in call.body {
+        match element? {
+            (name, RawBsonRef::String(text)) if name.as_str() == "viewOn" => view_on.push(text.to_owned()),
+            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages.to_owned()),
+            _ => {}
+        }
+    }
+    if view_on.is_empty() && pipelines.is_empty() {
+        return Ok(true);
+    }
+    // What is not given stays as it is.
+    let catalog = call.server.storage.catalog();
+    if let Some(view) = Namespace::new(database, collection)
+        .ok()
+        .and_then(|namespace| catalog.view(&namespace))
+    {
+        if view_on.is_empty() {
+            view_on.push(view.view_on().to_owned());
+        }
+        if pipelines.is_empty() {
+            pipelines.push(view.pipeline().to_owned());
+        }
+    }
+    for collection in &view_on {
+        let collection = Some(collection.as_str());
+        for stages in &pipelines {
+            if !aggregate_access::pipeline(call, Subject { database, collection }, stages)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::arguments::{Arguments, wrong_type};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::reply::narrowed;
+use crate::rights::Rights;
 use bson::raw::RawDocument;
 use bson::{DateTime, Document, doc};
 use query::QueryError;
@@ -164,13 +165,17 @@ fn current_op(call: &Invocation<'_>, (ns, db): Subject<'_>, options: &RawDocumen
         ));
     }
     let arguments = Arguments::of("$currentOp");
-    let mut shown = Shown::default();
+    let mut shown = Shown {
+        own_only: !matches!(call.rights, Rights::Unchecked),
+        ..Shown::default()
+    };
     arguments.each(options, |name, value| {
         match name {
             "idleConnections" => shown.idle_connections = arguments.flag(name, value)?,
             "idleCursors" => shown.idle_cursors = arguments.flag(name, value)?,
-            // There is one user, one server and there are no session catalogues: nothing to widen or to leave out.
-            "allUsers" | "localOps" | "idleSessions" | "truncateOps" | "targetAllNodes" => {
+            "allUsers" => shown.own_only &= !arguments.flag(name, value)?,
+            // There is one server and there are no session catalogues: nothing to widen or to leave out.
+            "localOps" | "idleSessions" | "truncateOps" | "targetAllNodes" => {
                 arguments.flag(name, value)?;
             }
             other => {

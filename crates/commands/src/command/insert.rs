@@ -1,11 +1,13 @@
 //! `insert`.
 
 use super::write_result::{StatementIds, WriteErrors, write_retried};
-use crate::definition::{Command, InTransactions};
+use crate::authorization::target;
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::{Action, ActionSet};
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::ElementType;
@@ -16,9 +18,15 @@ use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, WRITE_BATCH_MAX};
 
 /// `insert`.
-pub const INSERT: Command = Command::new("insert", "Inserts documents.", OperationKind::Insert, insert)
-    .in_transactions(InTransactions::AllowedAndRetryable)
-    .api_version_1();
+pub const INSERT: Command = Command::new(
+    "insert",
+    "Inserts documents.",
+    OperationKind::Insert,
+    Access::Fields(access),
+    insert,
+)
+.in_transactions(InTransactions::AllowedAndRetryable)
+.api_version_1();
 
 /// Documents in one log entry of a batch: enough to spread its fixed cost, few enough to hold locks briefly.
 const UNIT_DOCUMENTS_MAX: usize = 256;
@@ -26,6 +34,20 @@ const UNIT_DOCUMENTS_MAX: usize = 256;
 const UNIT_BYTES_MAX: usize = 1024 * 1024;
 /// Levels of nesting a client may store (the outermost document is one).
 const NESTING_MAX: usize = query::update::DEPTH_MAX;
+
+/// What `insert` needs.
+fn access(call: &Invocation<'_>) -> Result<bool> {
+    writes_allowed(call, &[Action::Insert])
+}
+
+/// May the caller do `actions`, and what further fields ask for, to the collection that is written?
+pub fn writes_allowed(call: &Invocation<'_>, actions: &[Action]) -> Result<bool> {
+    let target = target(call)?;
+    let bypasses = call.body.get("bypassDocumentValidation")?;
+    let bypasses = !matches!(bypasses, None | Some(RawBsonRef::Boolean(false) | RawBsonRef::Null));
+    let may_bypass = || call.may(target, Action::BypassDocumentValidation);
+    Ok(call.rights.allow(target, ActionSet::of(actions)) && (!bypasses || may_bypass()))
+}
 
 fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
@@ -86,6 +108,7 @@ pub fn insert_documents(
     batch: &InsertBatch<'_>,
     errors: &mut WriteErrors,
 ) -> Result<u64> {
+    call.changes(namespace);
     let InsertBatch { documents, ordered, .. } = *batch;
     call.server.metrics.operations.insert.add(documents.len() as u64);
     // A command of which nothing can be stored leaves no collection behind.

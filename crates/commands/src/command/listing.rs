@@ -54,6 +54,7 @@ pub fn reply_with_cursor(
             source: CursorSource::Documents(rest),
             session: call.session,
             transaction: None,
+            grant: call.rights.grant(),
             no_timeout: false,
             tailable: false,
             await_data: false,

@@ -1,11 +1,13 @@
 //! `validate`, `compact`, `collStats`, `dataSize`.
 
 use super::views;
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
+use auth::{Action, Target};
+use bson::raw::RawBsonRef;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 use storage::{CollectionStats, Namespace, StorageError};
@@ -16,6 +18,7 @@ pub const VALIDATE: Command = Command::new(
     "validate",
     "Checks a collection's records against its indexes.",
     OperationKind::Command,
+    Access::collection(&[Action::Validate]),
     validate,
 )
 .secondary_ok();
@@ -24,6 +27,7 @@ pub const COMPACT: Command = Command::new(
     "compact",
     "Gives a collection's unused space back.",
     OperationKind::Command,
+    Access::collection(&[Action::Compact]),
     compact,
 )
 .secondary_ok();
@@ -32,6 +36,7 @@ pub const COLL_STATS: Command = Command::new(
     "collStats",
     "Sizes of a collection.",
     OperationKind::Command,
+    Access::collection(&[Action::CollStats]),
     coll_stats,
 )
 .aliases(&["collstats"])
@@ -41,10 +46,22 @@ pub const DATA_SIZE: Command = Command::new(
     "dataSize",
     "Bytes of a collection's documents.",
     OperationKind::Command,
+    Access::Fields(data_size_access),
     data_size,
 )
 .aliases(&["datasize"])
 .secondary_ok();
+
+/// What `dataSize` needs; its first field has the database, too.
+fn data_size_access(call: &Invocation<'_>) -> Result<bool> {
+    Ok(match call.target()? {
+        RawBsonRef::String(name) => match name.split_once('.') {
+            Some((database, collection)) => call.may(Target::Collection(database, collection), Action::Find),
+            None => call.may(Target::Database(name), Action::Find),
+        },
+        _ => call.may(Target::Database(call.database), Action::Find),
+    })
+}
 
 fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;

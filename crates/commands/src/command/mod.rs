@@ -1,11 +1,13 @@
 //! The commands, one file per command or family.
 
 mod aggregate;
+mod aggregate_access;
 mod authenticate;
 mod backup_cursor;
 mod build_info;
 mod bulk_write;
 mod collections;
+mod collections_access;
 mod current_op;
 mod cursor_commands;
 mod databases;
@@ -16,6 +18,7 @@ mod filter;
 mod find;
 mod find_and_modify;
 mod fsync;
+pub(crate) mod grants;
 mod hello;
 mod host_info;
 mod indexes;
@@ -24,20 +27,27 @@ mod insert;
 mod listing;
 mod maintenance;
 pub(crate) mod parameters;
+mod pretence;
 mod replication;
+mod role_documents;
+mod role_store;
+mod roles;
 mod server_status;
 mod sessions;
 mod shutdown;
 mod top;
 mod transactions;
 mod update;
-mod user_store;
+pub(crate) mod user_store;
 mod users;
+mod users_access;
 mod views;
 mod wired_tiger;
 mod write_result;
 
 use crate::definition::Command;
+
+pub(crate) use update::UPDATE;
 
 /// Every command, sorted by name.
 pub const ALL: &[&Command] = &[
@@ -55,6 +65,7 @@ pub const ALL: &[&Command] = &[
     &find::COUNT,
     &collections::CREATE,
     &indexes::CREATE_INDEXES,
+    &roles::CREATE_ROLE,
     &users::CREATE_USER,
     &current_op::CURRENT_OP,
     &maintenance::DATA_SIZE,
@@ -62,9 +73,11 @@ pub const ALL: &[&Command] = &[
     &delete::DELETE,
     &find::DISTINCT,
     &collections::DROP,
+    &roles::DROP_ALL_ROLES_FROM_DATABASE,
     &users::DROP_ALL_USERS_FROM_DATABASE,
     &databases::DROP_DATABASE,
     &indexes::DROP_INDEXES,
+    &roles::DROP_ROLE,
     &users::DROP_USER,
     &sessions::END_SESSIONS,
     &explain::EXPLAIN,
@@ -77,10 +90,13 @@ pub const ALL: &[&Command] = &[
     &parameters::GET_LOG,
     &cursor_commands::GET_MORE,
     &parameters::GET_PARAMETER,
+    &roles::GRANT_PRIVILEGES_TO_ROLE,
+    &roles::GRANT_ROLES_TO_ROLE,
     &users::GRANT_ROLES_TO_USER,
     &hello::HELLO,
     &host_info::HOST_INFO,
     &insert::INSERT,
+    &roles::INVALIDATE_USER_CACHE,
     &hello::IS_MASTER,
     &sessions::KILL_ALL_SESSIONS,
     &cursor_commands::KILL_CURSORS,
@@ -101,7 +117,10 @@ pub const ALL: &[&Command] = &[
     &replication::REPL_SET_INITIATE,
     &replication::REPL_SET_RECONFIG,
     &replication::REPL_SET_STEP_DOWN,
+    &roles::REVOKE_PRIVILEGES_FROM_ROLE,
+    &roles::REVOKE_ROLES_FROM_ROLE,
     &users::REVOKE_ROLES_FROM_USER,
+    &roles::ROLES_INFO,
     &authenticate::SASL_CONTINUE,
     &authenticate::SASL_START,
     &server_status::SERVER_STATUS,
@@ -110,6 +129,7 @@ pub const ALL: &[&Command] = &[
     &sessions::START_SESSION,
     &top::TOP,
     &update::UPDATE,
+    &roles::UPDATE_ROLE,
     &users::UPDATE_USER,
     &users::USERS_INFO,
     &maintenance::VALIDATE,

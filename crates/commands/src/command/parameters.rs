@@ -1,7 +1,7 @@
 //! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logRotate`.
 
 use super::feature_version;
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::{Component, Logger, Ring};
@@ -9,22 +9,28 @@ use crate::metrics::OperationKind;
 use crate::parameters::Parameters;
 use crate::reply::{Reply, narrowed};
 use crate::server::Server;
-use auth::Mechanism;
+use auth::{Action, Mechanism};
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::sync::Arc;
 use wire::ErrorCode;
 
 /// `getParameter`.
-pub const GET_PARAMETER: Command =
-    Command::new("getParameter", "Shows server parameters.", OperationKind::Command, get)
-        .admin_only()
-        .secondary_ok();
+pub const GET_PARAMETER: Command = Command::new(
+    "getParameter",
+    "Shows server parameters.",
+    OperationKind::Command,
+    Access::cluster(&[Action::GetParameter]),
+    get,
+)
+.admin_only()
+.secondary_ok();
 /// `setParameter`.
 pub const SET_PARAMETER: Command = Command::new(
     "setParameter",
     "Changes server parameters.",
     OperationKind::Command,
+    Access::cluster(&[Action::SetParameter]),
     set,
 )
 .admin_only()
@@ -34,19 +40,27 @@ pub const GET_CMD_LINE_OPTS: Command = Command::new(
     "getCmdLineOpts",
     "Shows how the server was started.",
     OperationKind::Command,
+    Access::cluster(&[Action::GetCmdLineOpts]),
     command_line,
 )
 .admin_only()
 .secondary_ok();
 /// `getLog`.
-pub const GET_LOG: Command = Command::new("getLog", "Shows recent log lines.", OperationKind::Command, get_log)
-    .admin_only()
-    .secondary_ok();
+pub const GET_LOG: Command = Command::new(
+    "getLog",
+    "Shows recent log lines.",
+    OperationKind::Command,
+    Access::cluster(&[Action::GetLog]),
+    get_log,
+)
+.admin_only()
+.secondary_ok();
 /// `logRotate`.
 pub const LOG_ROTATE: Command = Command::new(
     "logRotate",
     "Begins a new log file.",
     OperationKind::Command,
+    Access::cluster(&[Action::LogRotate]),
     log_rotate,
 )
 .admin_only()

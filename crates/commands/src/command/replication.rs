@@ -3,7 +3,7 @@
 use super::update::{self, Images, Statement};
 use super::user_store;
 use crate::arguments::{Arguments, missing_field};
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
@@ -12,6 +12,7 @@ use crate::replica_set::{Member, ReplicaSet, Role, SetConfig, date_of, timestamp
 use crate::reply::Reply;
 use crate::server::{SESSION_TIMEOUT, Server};
 use crate::{Client, Peer};
+use auth::Action;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, doc, rawdoc};
@@ -25,6 +26,7 @@ pub const REPL_SET_INITIATE: Command = Command::new(
     "replSetInitiate",
     "Configures a new replica set.",
     OperationKind::Command,
+    Access::cluster(&[Action::ReplSetConfigure]),
     initiate,
 )
 .admin_only()
@@ -34,6 +36,7 @@ pub const REPL_SET_RECONFIG: Command = Command::new(
     "replSetReconfig",
     "Changes the configuration of the replica set.",
     OperationKind::Command,
+    Access::cluster(&[Action::ReplSetConfigure]),
     reconfigure,
 )
 .admin_only()
@@ -43,6 +46,7 @@ pub const REPL_SET_GET_STATUS: Command = Command::new(
     "replSetGetStatus",
     "State of the replica set.",
     OperationKind::Command,
+    Access::cluster(&[Action::ReplSetGetStatus]),
     status,
 )
 .admin_only()
@@ -52,6 +56,7 @@ pub const REPL_SET_GET_CONFIG: Command = Command::new(
     "replSetGetConfig",
     "Configuration of the replica set.",
     OperationKind::Command,
+    Access::cluster(&[Action::ReplSetGetConfig]),
     config,
 )
 .admin_only()
@@ -61,6 +66,7 @@ pub const REPL_SET_STEP_DOWN: Command = Command::new(
     "replSetStepDown",
     "Has the primary become a secondary.",
     OperationKind::Command,
+    Access::cluster(&[Action::ReplSetStateChange]),
     step_down,
 )
 .admin_only()
@@ -70,6 +76,7 @@ pub const REPL_SET_FREEZE: Command = Command::new(
     "replSetFreeze",
     "Keeps a secondary from becoming the primary for a while.",
     OperationKind::Command,
+    Access::cluster(&[Action::ReplSetStateChange]),
     freeze,
 )
 .admin_only()
@@ -79,6 +86,7 @@ pub const APPEND_OPLOG_NOTE: Command = Command::new(
     "appendOplogNote",
     "Writes a note into the log.",
     OperationKind::Command,
+    Access::cluster(&[Action::AppendOplogNote]),
     append_note,
 )
 .admin_only();
@@ -87,6 +95,7 @@ pub const GET_DEFAULT_RW_CONCERN: Command = Command::new(
     "getDefaultRWConcern",
     "The concerns of commands that name none.",
     OperationKind::Command,
+    Access::cluster(&[Action::GetDefaultRwConcern]),
     default_concerns,
 )
 .admin_only()

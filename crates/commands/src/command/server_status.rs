@@ -1,11 +1,12 @@
 //! `serverStatus`: counters and gauges, with the types that monitoring tools insist on.
 
 use super::host_info::{line_value, read_text};
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, doc};
 use engine::StatValue;
@@ -16,6 +17,7 @@ pub const SERVER_STATUS: Command = Command::new(
     "serverStatus",
     "Counters and gauges of the server.",
     OperationKind::Command,
+    Access::cluster(&[Action::ServerStatus]),
     run,
 )
 .secondary_ok();

@@ -1,12 +1,14 @@
 //! Logical sessions. A standalone server keeps nothing per session but the cursors opened under it.
 
 use crate::arguments::{Arguments, missing_field, wrong_type};
+use crate::authentication::Identity;
 use crate::cursors::SessionId;
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::Result;
 use crate::invocation::{Invocation, session_id};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, doc};
@@ -16,6 +18,7 @@ pub const START_SESSION: Command = Command::new(
     "startSession",
     "Makes a new logical session.",
     OperationKind::Command,
+    Access::User,
     start,
 )
 .secondary_ok();
@@ -24,9 +27,9 @@ pub const END_SESSIONS: Command = Command::new(
     "endSessions",
     "Ends logical sessions and their cursors.",
     OperationKind::Command,
+    Access::Open,
     end,
 )
-.without_auth()
 .secondary_ok()
 .api_version_1();
 /// `killSessions`.
@@ -34,6 +37,7 @@ pub const KILL_SESSIONS: Command = Command::new(
     "killSessions",
     "Kills sessions and their cursors.",
     OperationKind::Command,
+    Access::User,
     kill_sessions,
 )
 .secondary_ok();
@@ -42,6 +46,7 @@ pub const KILL_ALL_SESSIONS: Command = Command::new(
     "killAllSessions",
     "Kills all sessions and their cursors.",
     OperationKind::Command,
+    Access::cluster(&[Action::KillAnySession]),
     kill_all,
 )
 .secondary_ok();
@@ -50,6 +55,7 @@ pub const REFRESH_SESSIONS: Command = Command::new(
     "refreshSessions",
     "Notes that sessions are in use.",
     OperationKind::Command,
+    Access::User,
     refresh,
 )
 .secondary_ok()
@@ -79,6 +85,16 @@ enum Sessions<'s> {
     These(&'s [SessionId]),
 }
 
+/// Whose sessions are meant.
+#[derive(Clone, Copy)]
+enum Users<'s> {
+    All,
+    /// The caller's.
+    Own,
+    /// Of these users, name and database.
+    These(&'s [(&'s str, &'s str)]),
+}
+
 /// The documents of the array that is the command's first field.
 fn documents<'i>(call: &Invocation<'i>) -> Result<Vec<&'i RawDocument>> {
     let name = call.command.name;
@@ -101,33 +117,54 @@ fn listed(call: &Invocation<'_>) -> Result<Vec<SessionId>> {
     documents(call)?.into_iter().map(session_id).collect()
 }
 
-/// Ends what runs in sessions, but for the call itself, and the cursors opened in them.
-fn kill(call: &Invocation<'_>, sessions: Sessions<'_>) {
-    let is_meant = |session: &SessionId| match sessions {
+/// Ends what runs in sessions, but for the call itself, and the cursors opened in them. Sessions are their users':
+/// the same number of another user is another session.
+fn kill(call: &Invocation<'_>, sessions: Sessions<'_>, users: Users<'_>) {
+    let is_session_meant = |id: &SessionId| match sessions {
         Sessions::All => true,
-        Sessions::These(these) => these.contains(session),
+        Sessions::These(these) => these.contains(id),
+    };
+    let is_meant = |session: &SessionId, owner: Option<&Identity>| {
+        is_session_meant(session)
+            && match users {
+                Users::All => true,
+                Users::Own => call.rights.is_own(owner),
+                Users::These(these) => {
+                    owner.is_some_and(|owner| these.contains(&(owner.user.as_str(), owner.database.as_str())))
+                }
+            }
     };
     for client in call.server.connected() {
+        let owner = client.authentication.lock().user.clone();
         client.with_current(|current, operation| {
-            if operation.id != call.operation.id && current.session.as_ref().is_some_and(is_meant) {
+            let session = current.session.as_ref();
+            if operation.id != call.operation.id && session.is_some_and(|session| is_meant(session, owner.as_ref())) {
                 operation.kill();
             }
         });
     }
-    call.server
-        .sessions
-        .kill(|session| is_meant(&session.id), Some(call.operation.id));
+    let own = call.rights.session_user();
+    let of_users = |user: [u8; 32]| match users {
+        Users::All => true,
+        Users::Own => user == own,
+        Users::These(these) => these.iter().any(|(name, db)| auth::session_user(name, db) == user),
+    };
+    call.server.sessions.kill(
+        |session| is_session_meant(&session.id) && of_users(session.user),
+        Some(call.operation.id),
+    );
     call.server.cursors.kill_of_sessions(is_meant);
 }
 
 fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let sessions = listed(call)?;
-    call.server
-        .sessions
-        .kill(|session| sessions.contains(&session.id), Some(call.operation.id));
+    call.server.sessions.kill(
+        |session| sessions.contains(&session.id) && session.user == call.rights.session_user(),
+        Some(call.operation.id),
+    );
     call.server
         .cursors
-        .kill_of_sessions(|session| sessions.contains(session));
+        .kill_of_sessions(|session, owner| sessions.contains(session) && call.rights.is_own(owner));
     Ok(())
 }
 
@@ -139,15 +176,21 @@ fn kill_sessions(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()
             [] => Sessions::All,
             these => Sessions::These(these),
         },
+        if call.may(Target::Cluster, Action::KillAnySession) {
+            Users::All
+        } else {
+            Users::Own
+        },
     );
     Ok(())
 }
 
-/// `[]` means every session; `[{user, db}]` those of users, of whom there are none without access control.
+/// `[]` means every session; `[{user, db}]` those of users.
 fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
     let patterns = documents(call)?;
     let arguments = Arguments::of("killAllSessions");
+    let mut users = Vec::new();
     for pattern in &patterns {
         let (mut user, mut db) = (None, None);
         arguments.each(pattern, |name, value| {
@@ -158,15 +201,14 @@ fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             }
             Ok(true)
         })?;
-        user.ok_or_else(|| missing_field("killAllSessions", "user"))?;
-        db.ok_or_else(|| missing_field("killAllSessions", "db"))?;
+        let user = user.ok_or_else(|| missing_field("killAllSessions", "user"))?;
+        users.push((user, db.ok_or_else(|| missing_field("killAllSessions", "db"))?));
     }
-    let sessions = if patterns.is_empty() {
-        Sessions::All
-    } else {
-        Sessions::These(&[])
+    let users = match users.as_slice() {
+        [] => Users::All,
+        these => Users::These(these),
     };
-    kill(call, sessions);
+    kill(call, Sessions::All, users);
     Ok(())
 }
 

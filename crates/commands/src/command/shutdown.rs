@@ -1,16 +1,23 @@
 //! `shutdown`: ends the process in an orderly way.
 
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use wire::ErrorCode;
 
 /// `shutdown`.
-pub const SHUTDOWN: Command = Command::new("shutdown", "Ends the server.", OperationKind::Command, run)
-    .admin_only()
-    .secondary_ok();
+pub const SHUTDOWN: Command = Command::new(
+    "shutdown",
+    "Ends the server.",
+    OperationKind::Command,
+    Access::cluster(&[Action::Shutdown]),
+    run,
+)
+.admin_only()
+.secondary_ok();
 
 fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();

@@ -1,16 +1,23 @@
 //! `top`: time spent per collection.
 
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::{OperationKind, TopEntry, Usage};
 use crate::reply::Reply;
+use auth::Action;
 use storage::Namespace;
 
 /// `top`.
-pub const TOP: Command = Command::new("top", "Time spent per collection.", OperationKind::Command, run)
-    .admin_only()
-    .secondary_ok();
+pub const TOP: Command = Command::new(
+    "top",
+    "Time spent per collection.",
+    OperationKind::Command,
+    Access::cluster(&[Action::Top]),
+    run,
+)
+.admin_only()
+.secondary_ok();
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;

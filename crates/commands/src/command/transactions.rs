@@ -1,6 +1,6 @@
 //! `commitTransaction` and `abortTransaction`.
 
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -14,6 +14,7 @@ pub const COMMIT_TRANSACTION: Command = Command::new(
     "commitTransaction",
     "Makes a transaction's changes visible, all at once.",
     OperationKind::Command,
+    Access::User,
     commit,
 )
 .admin_only()
@@ -24,6 +25,7 @@ pub const ABORT_TRANSACTION: Command = Command::new(
     "abortTransaction",
     "Takes a transaction's changes back.",
     OperationKind::Command,
+    Access::User,
     abort,
 )
 .admin_only()

@@ -1,14 +1,16 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
 use super::find::{empty_document, hint, optional};
+use super::insert::writes_allowed;
 use super::insert::{check_batch, open_or_create};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
-use crate::definition::{Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, doc};
@@ -23,9 +25,15 @@ use storage::{CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKin
 use wire::ErrorCode;
 
 /// `update`.
-pub const UPDATE: Command = Command::new("update", "Changes documents.", OperationKind::Update, update)
-    .in_transactions(InTransactions::AllowedAndRetryable)
-    .api_version_1();
+pub const UPDATE: Command = Command::new(
+    "update",
+    "Changes documents.",
+    OperationKind::Update,
+    Access::Fields(access),
+    update,
+)
+.in_transactions(InTransactions::AllowedAndRetryable)
+.api_version_1();
 
 /// One statement of `update`, or a `findAndModify`.
 pub struct Statement<'a> {
@@ -150,6 +158,23 @@ impl<'a> Options<'a> {
         })?;
         Ok(options)
     }
+}
+
+/// What `update` needs: an upsert inserts.
+fn access(call: &Invocation<'_>) -> Result<bool> {
+    if writes_allowed(call, &[Action::Update, Action::Insert])? {
+        return Ok(true);
+    }
+    let statements = call.documents("updates")?.unwrap_or_default();
+    let inserts = statements.into_iter().any(asks_for_upsert);
+    Ok(!inserts && writes_allowed(call, &[Action::Update])?)
+}
+
+/// Does a statement say `upsert`, in any of its fields of that name?
+pub fn asks_for_upsert(statement: &RawDocument) -> bool {
+    statement.into_iter().flatten().any(|(name, value)| {
+        name.as_str() == "upsert" && !matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null)
+    })
 }
 
 fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -279,6 +304,7 @@ pub fn run(
     statement: &Statement<'_>,
     images: Images,
 ) -> Result<Updated> {
+    call.changes(namespace);
     if statement.multi {
         refuse_multi(call, "multi=true")?;
     }

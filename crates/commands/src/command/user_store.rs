@@ -1,4 +1,4 @@
-//! `admin.system.users`: the documents of users, as MongoDB's tools read them.
+//! `admin.system.users` and `admin.system.roles`: the documents of users and roles, as MongoDB's tools read them.
 
 use super::insert::{InsertBatch, insert_documents};
 use super::update::{Images, Statement, WriteTargets};
@@ -12,9 +12,34 @@ use bson::spec::BinarySubtype;
 use bson::{Document, doc};
 use storage::Namespace;
 
+/// Which collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// `admin.system.users`.
+    Users,
+    /// `admin.system.roles`.
+    Roles,
+    /// `admin.system.keys`, where the server keeps secrets of its own.
+    Keys,
+}
+
+impl Store {
+    /// Its name.
+    pub fn namespace(self) -> Result<Namespace> {
+        Ok(Namespace::new(
+            "admin",
+            match self {
+                Self::Users => "system.users",
+                Self::Roles => "system.roles",
+                Self::Keys => "system.keys",
+            },
+        )?)
+    }
+}
+
 /// The documents that match; none when there is no such collection.
-pub fn find(call: &mut Invocation<'_>, filter: &Document) -> Result<Vec<Document>> {
-    find_in(call, &users()?, filter)
+pub fn find(call: &mut Invocation<'_>, store: Store, filter: &Document) -> Result<Vec<Document>> {
+    find_in(call, &store.namespace()?, filter)
 }
 
 /// As [`find`], in any collection.
@@ -37,14 +62,14 @@ pub fn find_in(call: &mut Invocation<'_>, namespace: &Namespace, filter: &Docume
 
 /// One user.
 pub fn find_one(call: &mut Invocation<'_>, database: &str, user: &str) -> Result<Option<Document>> {
-    Ok(find(call, &key(database, user))?.pop())
+    Ok(find(call, Store::Users, &key(database, user))?.pop())
 }
 
-/// Adds a user, and the version of the documents' layout before the first one.
+/// Adds a user or role, and the version of the documents' layout before the first one.
 ///
 /// # Errors
-/// `Location51003` when there is such a user.
-pub fn insert(call: &mut Invocation<'_>, document: &Document) -> Result<()> {
+/// `Location51003` when there is such a user, `Location51002` when there is such a role.
+pub fn insert(call: &mut Invocation<'_>, store: Store, document: &Document) -> Result<()> {
     let version = Namespace::new("admin", "system.version")?;
     let mut schema = Statement::new(None);
     let filter = RawDocumentBuf::try_from(&doc! { "_id": "authSchema" })?;
@@ -61,38 +86,42 @@ pub fn insert(call: &mut Invocation<'_>, document: &Document) -> Result<()> {
         ordered: true,
         keep_empty_timestamps: true,
     };
-    insert_documents(call, &users()?, &batch, &mut errors)?;
+    insert_documents(call, &store.namespace()?, &batch, &mut errors)?;
     match errors.each().next().map(|(_, error)| error) {
         None => Ok(()),
         Some(error) if error.code == wire::ErrorCode::DuplicateKey => {
             let name = |field| document.get_str(field).unwrap_or_default();
+            let (code, noun, field) = match store {
+                Store::Users => (51003, "User", "user"),
+                _ => (51002, "Role", "role"),
+            };
             Err(CommandError::new(
-                wire::ErrorCode(51003),
-                format!("User \"{}@{}\" already exists", name("user"), name("db")),
+                wire::ErrorCode(code),
+                format!("{noun} \"{}@{}\" already exists", name(field), name("db")),
             ))
         }
         Some(error) => Err(error),
     }
 }
 
-/// Puts `document` in the place of the user of the same `_id`.
-pub fn replace(call: &mut Invocation<'_>, document: &Document) -> Result<()> {
+/// Puts `document` in the place of the user or role of the same `_id`.
+pub fn replace(call: &mut Invocation<'_>, store: Store, document: &Document) -> Result<()> {
     let filter = RawDocumentBuf::try_from(&doc! { "_id": document.get("_id").cloned() })?;
     let change = RawDocumentBuf::try_from(document)?;
     let mut statement = Statement::new(None);
     statement.filter = &filter;
     statement.change = RawBsonRef::Document(&change);
-    super::update::run(call, &users()?, &statement, Images::None).map(drop)
+    super::update::run(call, &store.namespace()?, &statement, Images::None).map(drop)
 }
 
-/// Removes all users that match; answers how many there were.
-pub fn remove(call: &mut Invocation<'_>, filter: &Document) -> Result<u64> {
+/// Removes all that match; answers how many there were.
+pub fn remove(call: &mut Invocation<'_>, store: Store, filter: &Document) -> Result<u64> {
     let filter = RawDocumentBuf::try_from(filter)?;
     let mut statement = Statement::new(None);
     statement.filter = &filter;
     statement.multi = true;
     let mut removed = 0;
-    super::delete::run(call, &users()?, &statement, &mut removed)?;
+    super::delete::run(call, &store.namespace()?, &statement, &mut removed)?;
     Ok(removed)
 }
 
@@ -102,7 +131,7 @@ pub fn key(database: &str, user: &str) -> Document {
     doc! { "_id": id(database, user), "user": user, "db": database }
 }
 
-/// The `_id` of a user. Database names hold no dot, so that no two users share one.
+/// The `_id` of a user or role. Database names hold no dot, so that no two of them share one.
 pub fn id(database: &str, user: &str) -> String {
     format!("{database}.{user}")
 }
@@ -154,8 +183,4 @@ pub fn credentials(document: &Document, mechanism: Mechanism) -> Option<Credenti
         text("serverKey")?,
     )
     .ok()
-}
-
-fn users() -> Result<Namespace> {
-    Ok(Namespace::new("admin", "system.users")?)
 }

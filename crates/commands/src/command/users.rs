@@ -1,49 +1,68 @@
 //! `createUser`, `updateUser`, `dropUser`, `dropAllUsersFromDatabase`, `grantRolesToUser`, `revokeRolesFromUser`,
 //! `usersInfo`.
 
-use super::user_store;
+use super::role_documents::{kept_roles, pair, privilege_array, restrictions, role_array, role_names};
+use super::role_store::{self, Held};
+use super::user_store::{self, Store};
+use super::users_access as access;
 use crate::arguments::{Arguments, missing_field, wrong_type};
-use crate::definition::Command;
+use crate::authorization::{refused, users_exist};
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use auth::{Credentials, Mechanism};
+use crate::rights::Rights;
+use auth::{Action, Credentials, Mechanism, Privileges, RoleName};
 use bson::raw::{RawArray, RawBsonRef};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 use wire::ErrorCode;
 
 /// `createUser`.
-pub const CREATE_USER: Command =
-    Command::new("createUser", "Makes a user.", OperationKind::Command, create).secret(&["pwd"]);
+pub const CREATE_USER: Command = Command::new(
+    "createUser",
+    "Makes a user.",
+    OperationKind::Command,
+    Access::Fields(access::create),
+    create,
+)
+.secret(&["pwd"]);
 /// `updateUser`.
 pub const UPDATE_USER: Command = Command::new(
     "updateUser",
     "Changes a user's password, roles or data.",
     OperationKind::Command,
+    Access::Fields(access::update),
     update,
 )
 .secret(&["pwd"]);
 /// `dropUser`.
-pub const DROP_USER: Command = Command::new("dropUser", "Removes a user.", OperationKind::Command, |call, _| {
-    let name = target(call)?;
-    call.for_each_field(|_, _| Ok(false))?;
-    let _changing = call.server.user_changes.lock();
-    match user_store::remove(call, &user_store::key(call.database, name))? {
-        0 => Err(not_found(call.database, name)),
-        _ => Ok(()),
-    }
-});
+pub const DROP_USER: Command = Command::new(
+    "dropUser",
+    "Removes a user.",
+    OperationKind::Command,
+    Access::database(&[Action::DropUser]),
+    |call, _| {
+        let name = target(call)?;
+        call.for_each_field(|_, _| Ok(false))?;
+        let _changing = call.server.user_changes.lock();
+        match user_store::remove(call, Store::Users, &user_store::key(call.database, name))? {
+            0 => Err(not_found(call.database, name)),
+            _ => Ok(()),
+        }
+    },
+);
 /// `dropAllUsersFromDatabase`.
 pub const DROP_ALL_USERS_FROM_DATABASE: Command = Command::new(
     "dropAllUsersFromDatabase",
     "Removes all users of a database.",
     OperationKind::Command,
+    Access::database(&[Action::DropUser]),
     |call, reply| {
         call.for_each_field(|_, _| Ok(false))?;
         let _changing = call.server.user_changes.lock();
-        let removed = user_store::remove(call, &doc! { "db": call.database })?;
+        let removed = user_store::remove(call, Store::Users, &doc! { "db": call.database })?;
         reply.count("n", removed as i64);
         Ok(())
     },
@@ -53,6 +72,7 @@ pub const GRANT_ROLES_TO_USER: Command = Command::new(
     "grantRolesToUser",
     "Gives roles to a user.",
     OperationKind::Command,
+    Access::Fields(access::grant),
     |call, _| {
         change_roles(call, |held, given| {
             let new: Vec<_> = given.into_iter().filter(|role| !held.contains(role)).collect();
@@ -65,18 +85,29 @@ pub const REVOKE_ROLES_FROM_USER: Command = Command::new(
     "revokeRolesFromUser",
     "Takes roles from a user.",
     OperationKind::Command,
+    Access::Fields(access::revoke),
     |call, _| change_roles(call, |held, taken| held.retain(|role| !taken.contains(role))),
 );
 /// `usersInfo`.
-pub const USERS_INFO: Command =
-    Command::new("usersInfo", "Describes users.", OperationKind::Command, info).secondary_ok();
+pub const USERS_INFO: Command = Command::new(
+    "usersInfo",
+    "Describes users.",
+    OperationKind::Command,
+    Access::Fields(access::info),
+    info,
+)
+.secondary_ok();
+
+/// The field of users and roles with the addresses they may come from.
+pub const RESTRICTIONS: &str = "authenticationRestrictions";
 
 /// The fields of `createUser` and `updateUser`.
 #[derive(Default)]
 struct Request {
     password: Option<String>,
     custom_data: Option<Document>,
-    roles: Option<Vec<Bson>>,
+    roles: Option<Vec<RoleName>>,
+    restrictions: Option<Bson>,
     mechanisms: Option<Vec<Mechanism>>,
     digested_by_client: bool,
 }
@@ -89,14 +120,12 @@ impl Request {
             match name {
                 "pwd" => request.password = Some(arguments.string(name, value)?.to_owned()),
                 "customData" => request.custom_data = Some(Document::try_from(arguments.document(name, value)?)?),
-                "roles" => request.roles = Some(roles(call.database, arguments, arguments.array(name, value)?)?),
+                "roles" => request.roles = Some(role_names(call.database, arguments, arguments.array(name, value)?)?),
                 "mechanisms" => request.mechanisms = Some(mechanisms(arguments.array(name, value)?)?),
                 "digestPassword" => request.digested_by_client = !arguments.boolean(name, value)?,
                 "authenticationRestrictions" => {
-                    // Kept and not obeyed, they would be a lock that does not lock.
-                    if arguments.array(name, value)?.into_iter().next().is_some() {
-                        return Err(CommandError::not_implemented(format!("{}.{name}", arguments.command)));
-                    }
+                    restrictions(arguments, arguments.array(name, value)?)?;
+                    request.restrictions = Some(Bson::try_from(value)?);
                 }
                 _ => return Ok(false),
             }
@@ -165,6 +194,10 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             "Must provide a 'pwd' field for all user documents, except those with '$external' as the user's source db",
         ));
     };
+    let roles = request
+        .roles
+        .as_ref()
+        .ok_or_else(|| missing_field("createUser", "roles"))?;
     let credentials = request.credentials(call, user, password)?;
     let mut id = [0; 16];
     call.server.env.random.fill_secret(&mut id);
@@ -177,19 +210,28 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         "user": user,
         "db": database,
         "credentials": credentials,
-        "roles": request.roles.ok_or_else(|| missing_field("createUser", "roles"))?,
+        "roles": role_array(roles),
     };
     if let Some(data) = request.custom_data {
         document.insert("customData", data);
     }
+    if let Some(restrictions) = request.restrictions {
+        document.insert(RESTRICTIONS, restrictions);
+    }
     let _changing = call.server.user_changes.lock();
-    user_store::insert(call, &document)
+    role_store::check_exist(call, roles)?;
+    // Of two who would be the first, one is.
+    if matches!(call.rights, Rights::First) && users_exist(call)? {
+        return Err(refused(call));
+    }
+    user_store::insert(call, Store::Users, &document)
 }
 
 fn update(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let user = target(call)?;
     let request = Request::parse(call)?;
     let _changing = call.server.user_changes.lock();
+    role_store::check_exist(call, request.roles.as_deref().unwrap_or_default())?;
     let mut document = existing(call, user)?;
     match (&request.password, &request.mechanisms) {
         (Some(password), _) => drop(document.insert("credentials", request.credentials(call, user, password)?)),
@@ -207,7 +249,7 @@ fn update(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
                 }
             }
         }
-        (None, None) if request.roles.is_none() && request.custom_data.is_none() => {
+        (None, None) if request.roles.is_none() && request.custom_data.is_none() && request.restrictions.is_none() => {
             return Err(CommandError::bad_value(
                 "Must specify at least one field to update in updateUser",
             ));
@@ -215,46 +257,49 @@ fn update(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         (None, None) => {}
     }
     if let Some(roles) = request.roles {
-        document.insert("roles", roles);
+        document.insert("roles", role_array(&roles));
+    }
+    match request.restrictions {
+        Some(Bson::Array(none)) if none.is_empty() => drop(document.remove(RESTRICTIONS)),
+        Some(restrictions) => drop(document.insert(RESTRICTIONS, restrictions)),
+        None => {}
     }
     if let Some(data) = request.custom_data {
         document.insert("customData", data);
     }
-    user_store::replace(call, &document)
+    user_store::replace(call, Store::Users, &document)
 }
 
-fn change_roles(call: &mut Invocation<'_>, change: fn(&mut Vec<Bson>, Vec<Bson>)) -> Result<()> {
+fn change_roles(call: &mut Invocation<'_>, change: fn(&mut Vec<RoleName>, Vec<RoleName>)) -> Result<()> {
     let user = target(call)?;
     let arguments = call.arguments();
     let mut named = None;
     call.for_each_field(|name, value| {
         if name == "roles" {
-            named = Some(roles(call.database, arguments, arguments.array(name, value)?)?);
+            named = Some(role_names(call.database, arguments, arguments.array(name, value)?)?);
         }
         Ok(name == "roles")
     })?;
     let named = named.ok_or_else(|| missing_field(arguments.command, "roles"))?;
     let _changing = call.server.user_changes.lock();
+    role_store::check_exist(call, &named)?;
     let mut document = existing(call, user)?;
-    let mut held = document.get_array("roles").cloned().unwrap_or_default();
+    let mut held = kept_roles(&document);
     change(&mut held, named);
-    document.insert("roles", held);
-    user_store::replace(call, &document)
+    document.insert("roles", role_array(&held));
+    user_store::replace(call, Store::Users, &document)
 }
 
 fn info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
-    let (mut credentials, mut custom_data, mut filter) = (false, true, None);
+    let (mut credentials, mut custom_data, mut privileges, mut filter) = (false, true, false, None);
+    let mut show_restrictions = false;
     call.for_each_field(|name, value| {
         match name {
             "showCredentials" => credentials = arguments.boolean(name, value)?,
             "showCustomData" => custom_data = arguments.boolean(name, value)?,
-            // No user has any: they are refused.
-            "showAuthenticationRestrictions" => drop(arguments.boolean(name, value)?),
-            "showPrivileges" if arguments.boolean(name, value)? => {
-                return Err(CommandError::not_implemented("usersInfo.showPrivileges"));
-            }
-            "showPrivileges" => {}
+            "showAuthenticationRestrictions" => show_restrictions = arguments.boolean(name, value)?,
+            "showPrivileges" => privileges = arguments.boolean(name, value)?,
             "filter" => filter = Some(Document::try_from(arguments.document(name, value)?)?),
             _ => return Ok(false),
         }
@@ -264,26 +309,40 @@ fn info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if let (Some(filter), Ok(conditions)) = (filter, wanted.get_array_mut("$and")) {
         conditions.push(Bson::Document(filter));
     }
-    let mut users = user_store::find(call, &wanted)?;
+    let mut users = user_store::find(call, Store::Users, &wanted)?;
     users.sort_by(|a, b| {
         a.get_str("_id")
             .unwrap_or_default()
             .cmp(b.get_str("_id").unwrap_or_default())
     });
-    let shown = users.into_iter().map(|mut user| {
+    let mut shown = Vec::new();
+    for mut user in users {
         let names = user_store::mechanisms(&user)
             .into_iter()
             .map(|mechanism| Bson::from(mechanism.name()));
         user.insert("mechanisms", names.collect::<Vec<_>>());
+        if privileges || show_restrictions {
+            let held = Held::of_roles(call, kept_roles(&user))?;
+            user.insert("inheritedRoles", role_array(&held.roles));
+            if privileges {
+                let mut all = Privileges::default();
+                all.extend(&held.privileges);
+                user.insert("inheritedPrivileges", privilege_array(&all.list()));
+            }
+            user.entry(RESTRICTIONS.to_owned())
+                .or_insert_with(|| Bson::Array(Vec::new()));
+        } else {
+            user.remove(RESTRICTIONS);
+        }
         if !credentials {
             user.remove("credentials");
         }
         if !custom_data {
             user.remove("customData");
         }
-        Bson::Document(user)
-    });
-    reply.value("users", &Bson::Array(shown.collect()));
+        shown.push(Bson::Document(user));
+    }
+    reply.value("users", &Bson::Array(shown));
     Ok(())
 }
 
@@ -317,58 +376,6 @@ fn selection(database: &str, target: RawBsonRef<'_>) -> Result<Document> {
             "User and role names must be either strings or objects",
         )),
     }
-}
-
-/// Roles as users hold them: `{ role, db }`, each once.
-///
-/// # Errors
-/// `RoleNotFound` for a role that does not exist.
-fn roles(database: &str, arguments: Arguments<'_>, array: &RawArray) -> Result<Vec<Bson>> {
-    let mut roles = Vec::new();
-    for value in array {
-        let (role, database) = match value? {
-            RawBsonRef::String(role) => (role, database),
-            RawBsonRef::Document(document) => pair(arguments, document, "role")?,
-            other => {
-                return Err(wrong_type(
-                    arguments.command,
-                    "roles",
-                    other,
-                    "types '[string, object]'",
-                ));
-            }
-        };
-        if !auth::roles::is_builtin(database, role) {
-            return Err(CommandError::new(
-                ErrorCode::RoleNotFound,
-                format!("Could not find role: {role}@{database}"),
-            ));
-        }
-        let role = Bson::Document(doc! { "role": role, "db": database });
-        if !roles.contains(&role) {
-            roles.push(role);
-        }
-    }
-    Ok(roles)
-}
-
-/// `{ user, db }` or `{ role, db }`.
-fn pair<'v>(
-    arguments: Arguments<'_>,
-    document: &'v bson::raw::RawDocument,
-    noun: &'static str,
-) -> Result<(&'v str, &'v str)> {
-    let (mut name, mut database) = (None, None);
-    arguments.each(document, |field, value| {
-        match field {
-            "db" => database = Some(arguments.string(field, value)?),
-            _ if field == noun => name = Some(arguments.string(field, value)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let name = name.ok_or_else(|| missing_field(arguments.command, noun))?;
-    Ok((name, database.ok_or_else(|| missing_field(arguments.command, "db"))?))
 }
 
 fn mechanisms(array: &RawArray) -> Result<Vec<Mechanism>> {

@@ -97,7 +97,7 @@ fn killed_sessions_end_their_operations() {
         let running: Vec<_> = [Some([1; 16]), Some([2; 16]), None]
             .into_iter()
             .map(|session| {
-                let client = bench.server.connect(Peer::Tcp("127.0.0.1:2".into()));
+                let client = bench.server.connect(Peer::Tcp("127.0.0.1:2".into(), None));
                 let operation = bench.server.new_operation();
                 let body = bson::rawdoc! { "find": "c" };
                 client.begin(

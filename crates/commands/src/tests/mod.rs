@@ -1,17 +1,20 @@
 //! Commands, document in and document out, against a storage on the in-memory engine.
 
+mod access;
 mod administration;
 mod reads;
 mod replica_set;
+mod roles;
 mod tables;
 mod transactions;
 mod users;
 mod writes;
 
+use crate::command::user_store::{self, Store};
 use crate::logger::Logger;
 use crate::{Client, Peer, ReplicaSet, Request, Server, Settings};
 use bson::raw::RawDocument;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
 use oplog::{Log, LogMode, LogOptions};
 use query::matcher::MatcherCompiler;
@@ -33,19 +36,67 @@ impl Bench {
         Self::with_parameters(&[]).expect("the server starts")
     }
 
+    /// A server with access control, whose first client is its first user, a `root`.
+    fn guarded() -> Self {
+        let bench = Self::build(&[], None, true).expect("the server starts");
+        bench.server.keep_version().expect("kept");
+        bench.keep_user("admin", "root", &[doc! { "role": "root", "db": "admin" }.into()]);
+        bench.become_user(&bench.client, "admin", "root");
+        bench
+    }
+
+    /// A connection of the user `user` of `test`, who is made with these roles.
+    fn user(&self, user: &str, roles: &[Bson]) -> Arc<Client> {
+        self.keep_user("test", user, roles);
+        let client = self.stranger();
+        self.become_user(&client, "test", user);
+        client
+    }
+
+    /// Makes a user without credentials, which cost most of the time of making one.
+    fn keep_user(&self, database: &str, user: &str, roles: &[Bson]) {
+        let document = doc! {
+            "_id": user_store::id(database, user), "user": user, "db": database, "credentials": {}, "roles": roles,
+        };
+        let kept = self
+            .server
+            .own_call(|call| user_store::insert(call, Store::Users, &document));
+        kept.expect("users can be written");
+    }
+
+    /// A connection of somebody who has proven nothing.
+    fn stranger(&self) -> Arc<Client> {
+        self.server.connect(Peer::Tcp("127.0.0.1:3".into(), None))
+    }
+
+    /// As if the client had proven to be the user.
+    fn become_user(&self, client: &Arc<Client>, database: &str, user: &str) {
+        let identity = self.server.own_call(|call| {
+            let document = user_store::find_one(call, database, user)?.expect("there is such a user");
+            Ok(user_store::identity(database, user, &document))
+        });
+        let mut state = client.authentication.lock();
+        state.user = Some(identity.expect("users can be read"));
+        state.grant = None;
+    }
+
     fn with_parameters(parameters: &[(&str, &str)]) -> Result<Self, String> {
-        Self::build(parameters, None)
+        Self::build(parameters, None, false)
     }
 
     /// The only member of the set `rs`, which has been initiated if `initiates`.
     fn member(initiates: bool) -> Self {
         let set = ReplicaSet::new("rs".to_owned(), initiates, "localhost", 27017);
-        let bench = Self::build(&[], Some(Arc::new(set))).expect("the server starts");
+        let bench = Self::build(&[], Some(Arc::new(set)), false).expect("the server starts");
         bench.server.join_set().expect("joined");
         bench
     }
 
-    fn build(parameters: &[(&str, &str)], replica_set: Option<Arc<ReplicaSet>>) -> Result<Self, String> {
+    fn build(
+        parameters: &[(&str, &str)],
+        replica_set: Option<Arc<ReplicaSet>>,
+        access_control: bool,
+    ) -> Result<Self, String> {
         let journal = replica_set.is_some();
         let fs = SimulatedFs::new(1);
         for directory in ["/db/inMemory", "/db/journal"] {
@@ -85,12 +136,13 @@ impl Bench {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
             slow_ms: 100,
+            access_control,
             quiet: false,
             replica_set,
             connections_max: 100,
         };
         let server = Server::new(env, storage, Logger::for_tests(clock.clone()), settings)?;
-        let client = server.connect(Peer::Tcp("127.0.0.1:1".into()));
+        let client = server.connect(Peer::Tcp("127.0.0.1:1".into(), None));
         Ok(Self { server, client, clock })
     }
 

@@ -7,7 +7,7 @@ use crate::table::COMMANDS;
 use bson::{Bson, Document, doc};
 
 /// A call that the command can read.
-fn plain(name: &str) -> Document {
+pub fn plain(name: &str) -> Document {
     match name {
         "aggregate" => doc! { "aggregate": "c", "pipeline": [], "cursor": {} },
         "authenticate" => doc! { "authenticate": 1, "mechanism": "MONGODB-X509" },
@@ -15,6 +15,13 @@ fn plain(name: &str) -> Document {
             doc! { "bulkWrite": 1, "ops": [{ "insert": 0, "document": {} }], "nsInfo": [{ "ns": "test.c" }] }
         }
         "createUser" => doc! { "createUser": "amy", "pwd": "x", "roles": [] },
+        "createRole" => doc! { "createRole": "reader", "privileges": [], "roles": [] },
+        "dropRole" => doc! { "dropRole": "reader" },
+        "grantPrivilegesToRole" | "revokePrivilegesFromRole" => doc! {
+            name: "reader", "privileges": [{ "resource": { "db": "test", "collection": "c" }, "actions": ["find"] }],
+        },
+        "grantRolesToRole" | "revokeRolesFromRole" => doc! { name: "reader", "roles": ["read"] },
+        "updateRole" => doc! { "updateRole": "reader", "roles": [] },
         "dropUser" => doc! { "dropUser": "amy" },
         "grantRolesToUser" | "revokeRolesFromUser" => doc! { name: "amy", "roles": [] },
         "saslContinue" => doc! { "saslContinue": 1, "conversationId": 1, "payload": "" },
@@ -54,7 +61,8 @@ const OPEN: [&str; 6] = [
     "setParameter",
 ];
 
-fn database(name: &str) -> &'static str {
+/// Where the call is to be run.
+pub fn database(name: &str) -> &'static str {
     let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
     if command.admin_only { "admin" } else { "test" }
 }

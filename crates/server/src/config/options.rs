@@ -68,12 +68,15 @@ const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -
 const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
 const WT_CONFIG: &str = "a text of WiredTiger options";
 const TLS: &str = "TLS";
-const AUTHORIZATION: &str = "access control";
+const MEMBERS: &str = "authentication between servers, by key file or by certificate,";
+const TRANSITION: &str = "passing over to access control while clients work";
+const ENTERPRISE: &str = "authentication by directory services and Kerberos";
 const REPLICATION: &str = "replication";
 const SHARDING: &str = "sharding";
 
 /// Flags that set another option to a fixed value: flag, YAML name, value.
-pub const ALIASES: [(&str, &str, &str); 5] = [
+pub const ALIASES: [(&str, &str, &str); 6] = [
+    ("auth", "security.authorization", "enabled"),
     ("nojournal", "storage.journal.enabled", "false"),
     ("nounixsocket", "net.unixDomainSocket.enabled", "false"),
     ("noscripting", "security.javascriptEnabled", "false"),
@@ -256,11 +259,11 @@ pub const OPTIONS: &[Spec] = &[
     spec(
         "security.authorization",
         "",
-        Kind::NotBuilt(AUTHORIZATION, &["disabled"]),
+        Kind::OneOf(&["enabled", "disabled"]),
         "disabled",
-        "not built beside disabled",
+        "clients prove who they are and may do what their user may (--auth, --noauth)",
     ),
-    not_built("security.clusterAuthMode", "clusterAuthMode", AUTHORIZATION),
+    not_built("security.clusterAuthMode", "clusterAuthMode", MEMBERS),
     not_built("security.enableEncryption", "enableEncryption", "encryption at rest"),
     spec(
         "security.javascriptEnabled",
@@ -269,7 +272,7 @@ pub const OPTIONS: &[Spec] = &[
         "false",
         "not built beside false",
     ),
-    not_built("security.keyFile", "keyFile", AUTHORIZATION),
+    not_built("security.keyFile", "keyFile", MEMBERS),
     spec(
         "setParameter",
         "setParameter",
@@ -475,6 +478,13 @@ pub const OPTIONS: &[Spec] = &[
         ),
     ),
     spec(
+        "tenon.allowUnprotected",
+        "allowUnprotected",
+        Kind::Boolean,
+        "false",
+        "listen beyond this machine without access control: whoever reaches the port can do anything",
+    ),
+    spec(
         "tenon.emulateVersion",
         "emulate-version",
         Kind::OneOf(&["7.0", "8.0"]),
@@ -484,9 +494,8 @@ pub const OPTIONS: &[Spec] = &[
 ];
 
 /// Flags of options that are not built and have no YAML entry of their own above: flag and what it would switch on.
-pub const FLAGS_NOT_BUILT: [(&str, &str); 10] = [
-    ("auth", AUTHORIZATION),
-    ("transitionToAuth", AUTHORIZATION),
+pub const FLAGS_NOT_BUILT: [(&str, &str); 9] = [
+    ("transitionToAuth", TRANSITION),
     ("shardsvr", SHARDING),
     ("configsvr", SHARDING),
     ("syslog", "logging to syslog"),
@@ -498,16 +507,17 @@ pub const FLAGS_NOT_BUILT: [(&str, &str); 10] = [
 ];
 
 /// Sections of MongoDB's file whose every option is not built: prefix of YAML names and what they are for.
-pub const SECTIONS_NOT_BUILT: [(&str, &str); 12] = [
+pub const SECTIONS_NOT_BUILT: [(&str, &str); 13] = [
     ("auditLog.", "auditing"),
     ("net.ssl.", TLS),
     ("net.tls.", TLS),
     ("net.http.", "the HTTP interface"),
     ("replication.", REPLICATION),
     ("security.kmip.", "encryption at rest"),
-    ("security.ldap.", AUTHORIZATION),
-    ("security.sasl.", AUTHORIZATION),
-    ("security.", AUTHORIZATION),
+    ("security.ldap.", ENTERPRISE),
+    ("security.sasl.", ENTERPRISE),
+    ("security.transitionToAuth", TRANSITION),
+    ("security.", "this part of access control"),
     ("sharding.", SHARDING),
     ("snmp.", "SNMP"),
     ("storage.mmapv1.", "the mmapv1 engine"),

@@ -113,7 +113,13 @@ fn the_command_line_takes_mongods_forms() {
         .storage
         .prefix_compression;
     assert_eq!(prefix, Some(false));
-    assert_eq!(serve("--bind_ip_all --nounixsocket").net.endpoints.unix, None);
+    assert_eq!(
+        serve("--bind_ip_all --allowUnprotected --nounixsocket")
+            .net
+            .endpoints
+            .unix,
+        None
+    );
     assert_eq!(serve("--verbose").log.verbosity, 1);
     assert_eq!(serve("-v -v").log.verbosity, 1);
     assert_eq!(serve("--verbose=4").log.verbosity, 4);
@@ -187,8 +193,14 @@ fn a_replica_set_needs_a_name_and_the_log() {
 #[test]
 fn what_is_not_built_is_refused_by_name() {
     for (line, expected) in [
-        ("--auth", "--auth: access control is not built yet"),
-        ("--keyFile k", "(--keyFile): access control is not built yet"),
+        (
+            "--keyFile k",
+            "(--keyFile): authentication between servers, by key file or by certificate, is not built yet",
+        ),
+        (
+            "--transitionToAuth",
+            "passing over to access control while clients work is not built yet",
+        ),
         ("--tlsMode requireTLS", "TLS is not built yet"),
         ("--tlsCertificateKeyFile x.pem", "TLS is not built yet"),
         ("--shardsvr", "--shardsvr: sharding is not built yet"),
@@ -201,10 +213,13 @@ fn what_is_not_built_is_refused_by_name() {
     serve("--profile 0 --tlsMode disabled --noauth --noscripting");
     for (text, expected) in [
         (
-            "security:\n  authorization: enabled",
-            "security.authorization: access control is not built yet",
+            "security:\n  clusterAuthMode: x509",
+            "(--clusterAuthMode): authentication between servers, by key file or by certificate, is not built yet",
         ),
-        ("security:\n  sasl:\n    hostName: x", "access control is not built yet"),
+        (
+            "security:\n  sasl:\n    hostName: x",
+            "directory services and Kerberos is not built yet",
+        ),
         (
             "replication:\n  enableMajorityReadConcern: false",
             "replication is not built yet",
@@ -300,6 +315,38 @@ fn the_table_is_sorted_and_unambiguous() {
     flags.sort_unstable();
     flags.dedup();
     assert_eq!(flags.len(), count);
+}
+
+/// Without access control a server is reached from its own machine alone, unless the opposite is said in so many
+/// words.
+#[test]
+fn nobody_is_served_unprotected_by_mistake() {
+    for line in [
+        "--bind_ip 0.0.0.0",
+        "--bind_ip_all",
+        "--bind_ip ::",
+        "--bind_ip 127.0.0.1,db1.example",
+        "--bind_ip 10.0.0.1",
+    ] {
+        let text = refusal(line);
+        assert!(
+            text.contains("--auth") && text.contains("--allowUnprotected"),
+            "{line}: {text}"
+        );
+        serve(&format!("{line} --allowUnprotected"));
+        assert!(serve(&format!("{line} --auth")).access_control);
+    }
+    for line in [
+        "",
+        "--bind_ip localhost,127.0.0.1,::1,/run/tenon.sock",
+        "--bind_ip 127.9.9.9",
+        "--noauth",
+    ] {
+        assert!(!serve(line).access_control);
+    }
+    file("net:\n  bindIp: 0.0.0.0\nsecurity:\n  authorization: enabled\n");
+    file("net:\n  bindIp: 0.0.0.0\ntenon:\n  allowUnprotected: true\n");
+    assert!(file_refusal("net:\n  bindIp: 0.0.0.0\n").contains("0.0.0.0"));
 }
 
 /// `docs/configuration.md` has a row for every option, with its default.

@@ -254,7 +254,7 @@ impl Spare {
         let accepted = acceptfrom_with(&listener.socket, SocketFlags::CLOEXEC);
         let refused = accepted.is_ok();
         if let Ok((stream, address)) = accepted {
-            pool.refused(peer_of(listener, address.as_ref()).as_str());
+            pool.refused(peer_of(listener, &stream, address.as_ref()).as_str());
             drop(stream);
         }
         *self = Self::new();
@@ -267,8 +267,8 @@ fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger,
     for _ in 0..64 {
         match acceptfrom_with(&listener.socket, SocketFlags::CLOEXEC) {
             Ok((stream, address)) => {
-                let peer = peer_of(listener, address.as_ref());
-                if matches!(peer, Peer::Tcp(_)) {
+                let peer = peer_of(listener, &stream, address.as_ref());
+                if matches!(peer, Peer::Tcp(..)) {
                     let _ = sockopt::set_tcp_nodelay(&stream, true);
                     let _ = sockopt::set_socket_keepalive(&stream, true);
                 }
@@ -294,12 +294,16 @@ fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger,
     }
 }
 
-fn peer_of(listener: &Listener, address: Option<&SocketAddrAny>) -> Peer {
+/// Who is at the other end of `stream`.
+fn peer_of(listener: &Listener, stream: &OwnedFd, address: Option<&SocketAddrAny>) -> Peer {
     match &listener.family {
         Family::Unix(path) => Peer::Unix(path.display().to_string()),
         Family::Tcp => {
+            let own = rustix::net::getsockname(stream).ok();
+            let own = own.and_then(|own| SocketAddr::try_from(own).ok());
+            let server = own.map(|own| own.ip().to_canonical());
             let remote = address.and_then(|address| SocketAddr::try_from(address.clone()).ok());
-            Peer::Tcp(remote.map_or_else(String::new, |remote| remote.to_string()))
+            Peer::Tcp(remote.map_or_else(String::new, |remote| remote.to_string()), server)
         }
     }
 }

@@ -85,7 +85,7 @@ impl<S: Service> Pool<S> {
     /// Takes over an accepted connection, or closes it when there are too many.
     pub fn accept(&self, stream: OwnedFd, peer: Peer) {
         let remote = match &peer {
-            Peer::Tcp(address) => address.clone(),
+            Peer::Tcp(address, _) => address.clone(),
             Peer::Unix(path) => path.clone(),
         };
         let sockets = self.sockets();

@@ -1,0 +1,249 @@
+//! What pipelines need: for what they read, for what their stages read beside it, and for what they write.
+//!
+//! A pipeline on a view needs what it would need on a collection of that name: what the view itself reads was
+//! checked when it was made. Stages are looked at as they were sent, before anybody has parsed them; what is not as
+//! it must be needs nothing, because it fails.
+
+use crate::authorization::target;
+use crate::error::Result;
+use crate::invocation::Invocation;
+use auth::{Action, ActionSet, Target};
+use bson::raw::{RawArray, RawBsonRef, RawDocument};
+
+/// What `aggregate` needs.
+pub fn aggregate(call: &Invocation<'_>) -> Result<bool> {
+    let subject = Subject {
+        database: call.database,
+        collection: match target(call)? {
+            Target::Collection(_, name) => Some(name),
+            _ => None,
+        },
+    };
+    let mut pipelines = 0;
+    for element in call.body {
+        match element? {
+            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => {
+                pipelines += 1;
+                if !pipeline(call, subject, stages)? {
+                    return Ok(false);
+                }
+            }
+            (name, value)
+                if name.as_str() == "bypassDocumentValidation" && !may_bypass_validation(call, subject, value) =>
+            {
+                return Ok(false);
+            }
+            _ => {}
+        }
+    }
+    // Without a pipeline nothing is read; but whether there are such collections is nobody's business either.
+    Ok(pipelines > 0 || subject.may(call, &[Action::Find]))
+}
+
+fn may_bypass_validation(call: &Invocation<'_>, subject: Subject<'_>, value: RawBsonRef<'_>) -> bool {
+    let off = matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null);
+    off || subject.may(call, &[Action::BypassDocumentValidation])
+}
+
+/// What a pipeline works on: a collection, or with `None` the database.
+#[derive(Clone, Copy)]
+pub struct Subject<'s> {
+    /// The database.
+    pub database: &'s str,
+    /// The collection in it.
+    pub collection: Option<&'s str>,
+}
+
+impl Subject<'_> {
+    fn may(&self, call: &Invocation<'_>, actions: &[Action]) -> bool {
+        let target = match self.collection {
+            Some(collection) => Target::Collection(self.database, collection),
+            None => Target::Database(self.database),
+        };
+        call.rights.allow(target, ActionSet::of(actions))
+    }
+}
+
+/// May the caller run these stages on `subject`?
+pub fn pipeline(call: &Invocation<'_>, subject: Subject<'_>, stages: &RawArray) -> Result<bool> {
+    let first = match stages.into_iter().next().transpose()? {
+        Some(RawBsonRef::Document(stage)) => stage.into_iter().next().transpose()?,
+        _ => None,
+    };
+    let source = match first {
+        Some((name, argument)) => initial(call, subject, name.as_str(), argument)?,
+        None => None,
+    };
+    let reads = match source {
+        Some(allowed) => allowed,
+        // An ordinary stage: the documents come from the collection, if there is one.
+        None => subject.collection.is_none() || subject.may(call, &[Action::Find]),
+    };
+    Ok(reads && stages_allowed(call, subject, stages)?)
+}
+
+/// What a stage that makes its own documents needs; `None` for another stage.
+fn initial(call: &Invocation<'_>, subject: Subject<'_>, name: &str, argument: RawBsonRef<'_>) -> Result<Option<bool>> {
+    let of_others = |field: &str| match argument {
+        RawBsonRef::Document(options) => says(options, field),
+        _ => Ok(false),
+    };
+    Ok(Some(match name {
+        "$collStats" => subject.may(call, &[Action::CollStats]),
+        "$indexStats" => subject.may(call, &[Action::IndexStats]),
+        "$planCacheStats" => subject.may(call, &[Action::PlanCacheRead]),
+        "$changeStream" => subject.may(call, &[Action::Find, Action::ChangeStream]),
+        "$backupCursor" => call.may(Target::Cluster, Action::Fsync),
+        "$currentOp" => !of_others("allUsers")? || call.may(Target::Cluster, Action::Inprog),
+        "$listLocalSessions" | "$listSessions" => {
+            let others = of_others("allUsers")? || of_others("users")?;
+            !others || call.may(Target::Cluster, Action::ListSessions)
+        }
+        "$documents" => true,
+        _ => return Ok(None),
+    }))
+}
+
+/// Does any field of that name say something but no?
+fn says(options: &RawDocument, field: &str) -> Result<bool> {
+    for element in options {
+        let (name, value) = element?;
+        if name.as_str() == field && !matches!(value, RawBsonRef::Boolean(false)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn stages_allowed(call: &Invocation<'_>, subject: Subject<'_>, stages: &RawArray) -> Result<bool> {
+    for stage in stages {
+        let RawBsonRef::Document(stage) = stage? else {
+            continue;
+        };
+        for element in stage {
+            let (name, argument) = element?;
+            let allowed = match name.as_str() {
+                "$lookup" | "$graphLookup" => foreign(call, subject, argument, "from")?,
+                "$unionWith" => foreign(call, subject, argument, "coll")?,
+                "$facet" => facets(call, subject, argument)?,
+                "$out" => written(call, subject, argument, &[Action::Insert, Action::Remove])?,
+                "$merge" => merged(call, subject, argument)?,
+                _ => true,
+            };
+            if !allowed {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The collection that `value` names: `"c"` or `{ db, coll }`, the database being that of `subject` when it is left
+/// out. Each field that is there twice stands for all that it may mean.
+fn named<'s>(subject: Subject<'s>, value: RawBsonRef<'s>) -> Result<Vec<Subject<'s>>> {
+    let (mut databases, mut collections) = (Vec::new(), Vec::new());
+    match value {
+        RawBsonRef::String(name) => collections.push(name),
+        RawBsonRef::Document(document) => {
+            for element in document {
+                match element? {
+                    (name, RawBsonRef::String(text)) if name.as_str() == "db" => databases.push(text),
+                    (name, RawBsonRef::String(text)) if name.as_str() == "coll" => collections.push(text),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+    if databases.is_empty() {
+        databases.push(subject.database);
+    }
+    let in_database = |database| {
+        collections.iter().map(move |collection| Subject {
+            database,
+            collection: Some(*collection),
+        })
+    };
+    Ok(databases.into_iter().flat_map(in_database).collect())
+}
+
+/// `$lookup`, `$graphLookup`, `$unionWith`: what they read, and the pipelines they run on it.
+fn foreign(call: &Invocation<'_>, subject: Subject<'_>, argument: RawBsonRef<'_>, field: &str) -> Result<bool> {
+    let mut subjects = Vec::new();
+    let mut pipelines = Vec::new();
+    match argument {
+        RawBsonRef::Document(options) => {
+            // `$unionWith` has the database beside the collection.
+            if field == "coll" {
+                subjects.extend(named(subject, argument)?);
+            }
+            for element in options {
+                match element? {
+                    (name, value) if name.as_str() == field && field != "coll" => {
+                        subjects.extend(named(subject, value)?)
+                    }
+                    (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages),
+                    _ => {}
+                }
+            }
+        }
+        other => subjects.extend(named(subject, other)?),
+    }
+    if subjects.is_empty() {
+        // The pipeline begins with documents of its own.
+        subjects.push(Subject {
+            database: subject.database,
+            collection: None,
+        });
+    }
+    for subject in subjects {
+        if subject.collection.is_some() && !subject.may(call, &[Action::Find]) {
+            return Ok(false);
+        }
+        for stages in &pipelines {
+            if !pipeline(call, subject, stages)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn facets(call: &Invocation<'_>, subject: Subject<'_>, argument: RawBsonRef<'_>) -> Result<bool> {
+    let RawBsonRef::Document(facets) = argument else {
+        return Ok(true);
+    };
+    for facet in facets {
+        if let (_, RawBsonRef::Array(stages)) = facet?
+            && !pipeline(call, subject, stages)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn written(call: &Invocation<'_>, subject: Subject<'_>, target: RawBsonRef<'_>, actions: &[Action]) -> Result<bool> {
+    let targets = named(subject, target)?;
+    Ok(targets.iter().all(|target| target.may(call, actions)))
+}
+
+/// `$merge`: into a collection, or into what `into` names.
+fn merged(call: &Invocation<'_>, subject: Subject<'_>, argument: RawBsonRef<'_>) -> Result<bool> {
+    const WRITES: &[Action] = &[Action::Insert, Action::Update];
+    let RawBsonRef::Document(options) = argument else {
+        return written(call, subject, argument, WRITES);
+    };
+    for element in options {
+        let (name, value) = element?;
+        let allowed = match (name.as_str(), value) {
+            ("into", into) => written(call, subject, into, WRITES)?,
+            ("whenMatched", RawBsonRef::Array(stages)) => stages_allowed(call, subject, stages)?,
+            _ => true,
+        };
+        if !allowed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

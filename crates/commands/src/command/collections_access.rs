@@ -1,0 +1,113 @@
+//! What `create`, `renameCollection` and `listCollections` need.
+
+use super::aggregate_access::{self, Subject};
+use crate::authorization::target;
+use crate::error::Result;
+use crate::invocation::Invocation;
+use crate::rights::Rights;
+use auth::{Action, ActionSet, Target};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument};
+
+/// What `create` needs. Who may insert may make the collection, as an insert would; what a view is to read, its
+/// maker must be allowed to read.
+pub fn create(call: &Invocation<'_>) -> Result<bool> {
+    let target = target(call)?;
+    let (mut view_on, mut pipelines, mut capped) = (Vec::new(), Vec::new(), false);
+    for element in call.body {
+        match element? {
+            (name, RawBsonRef::String(text)) if name.as_str() == "viewOn" => view_on.push(text),
+            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages),
+            (name, value) if name.as_str() == "capped" => capped |= value != RawBsonRef::Boolean(false),
+            _ => {}
+        }
+    }
+    let may_create = call.may(target, Action::CreateCollection);
+    if capped {
+        return Ok(may_create && call.may(target, Action::ConvertToCapped));
+    }
+    if view_on.is_empty() {
+        return Ok(may_create || call.may(target, Action::Insert));
+    }
+    if !may_create {
+        return Ok(false);
+    }
+    let none = RawArrayBuf::new();
+    if pipelines.is_empty() {
+        pipelines.push(&none);
+    }
+    for collection in view_on {
+        let subject = Subject {
+            database: call.database,
+            collection: Some(collection),
+        };
+        for stages in &pipelines {
+            if !aggregate_access::pipeline(call, subject, stages)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// What `renameCollection` needs: within a database an action of its own, from one to another what copying needs.
+/// Names of the system's collections need that always, so that nobody makes users out of documents.
+pub fn rename(call: &Invocation<'_>) -> Result<bool> {
+    let RawBsonRef::String(from) = call.target()? else {
+        return Ok(call.may(Target::Cluster, Action::RenameCollection));
+    };
+    let (mut targets, mut drops) = (Vec::new(), false);
+    for element in call.body {
+        match element? {
+            (name, RawBsonRef::String(to)) if name.as_str() == "to" => targets.push(to),
+            (name, value) if name.as_str() == "dropTarget" => drops |= value != RawBsonRef::Boolean(false),
+            _ => {}
+        }
+    }
+    let (from_database, from) = from.split_once('.').unwrap_or((from, ""));
+    let source = Target::Collection(from_database, from);
+    for to in &targets {
+        let (to_database, to) = to.split_once('.').unwrap_or((to, ""));
+        let target = Target::Collection(to_database, to);
+        let ordinary = !from.starts_with("system.") && !to.starts_with("system.");
+        let allowed = if from_database == to_database && ordinary {
+            // Who may not read the source must not read it under another name.
+            call.may(Target::Database(from_database), Action::RenameCollectionSameDb)
+                && (call.may(source, Action::Find) || !call.may(target, Action::Find))
+        } else {
+            let from = [Action::Find, Action::DropCollection];
+            let to = [Action::Insert, Action::CreateIndex];
+            call.rights.allow(source, ActionSet::of(&from)) && call.rights.allow(target, ActionSet::of(&to))
+        };
+        if !allowed || drops && !call.may(target, Action::DropCollection) {
+            return Ok(false);
+        }
+    }
+    Ok(!targets.is_empty() || call.may(source, Action::Find))
+}
+
+/// What `listCollections` needs. Who may not see all may ask for the names of those that are something to them.
+pub fn list(call: &Invocation<'_>) -> Result<bool> {
+    if call.may(Target::Database(call.database), Action::ListCollections) {
+        return Ok(true);
+    }
+    let own = says_yes(call.body, "nameOnly")? && says_yes(call.body, "authorizedCollections")?;
+    let Rights::Of(grant) = &call.rights else {
+        return Ok(false);
+    };
+    Ok(own && grant.privileges.allow_any_within(call.database, ActionSet::all()))
+}
+
+/// Is the field there, and true wherever it is?
+fn says_yes(body: &RawDocument, field: &str) -> Result<bool> {
+    let mut said = false;
+    for element in body {
+        let (name, value) = element?;
+        if name.as_str() == field {
+            if value != RawBsonRef::Boolean(true) {
+                return Ok(false);
+            }
+            said = true;
+        }
+    }
+    Ok(said)
+}

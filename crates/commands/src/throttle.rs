@@ -1,0 +1,79 @@
+//! Holds up whoever tries passwords, see [`Attempts`].
+//!
+//! Who waits holds a thread of the server, so that only so many may wait at once; more are refused unheard, which an
+//! attacker cannot tell from a wrong password.
+
+use crate::error::Result;
+use auth::{Admission, Attempts};
+use parking_lot::{Condvar, Mutex};
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use storage::Operation;
+
+/// Attempts that wait at the same time.
+const WAITING_MAX: u32 = 64;
+/// How often a wait looks whether its operation was killed.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// The server's memory of failed attempts.
+#[derive(Default)]
+pub struct Throttle {
+    attempts: Mutex<Attempts>,
+    waiting: AtomicU32,
+    // Nothing ever signals it: it is there to sleep on.
+    clock: Mutex<()>,
+    tick: Condvar,
+}
+
+/// A user, by name and database, and where the client is. `secret` keeps clients from choosing names that collide.
+pub fn key(secret: &[u8], user: &str, database: &str, address: Option<IpAddr>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (secret, user, database, address).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Throttle {
+    /// Waits until an attempt may be heard; false when it is refused.
+    ///
+    /// # Errors
+    /// `Interrupted` and the like, when the operation ends meanwhile.
+    pub fn wait(&self, key: u64, operation: &Operation) -> Result<bool> {
+        let admission = self.attempts.lock().admit(key, operation.clock().monotonic());
+        let wait = match admission {
+            Admission::Refused => return Ok(false),
+            Admission::After(wait) if wait.is_zero() => return Ok(true),
+            Admission::After(wait) => wait,
+        };
+        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            return Ok(false);
+        }
+        let done = self.sleep(wait, operation);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        done.map(|()| true)
+    }
+
+    fn sleep(&self, wait: Duration, operation: &Operation) -> Result<()> {
+        let mut left = wait;
+        while !left.is_zero() {
+            operation.check_now()?;
+            let slice = left.min(SLICE);
+            self.tick.wait_for(&mut self.clock.lock(), slice);
+            left -= slice;
+        }
+        Ok(())
+    }
+
+    /// The attempt was heard and failed.
+    pub fn failed(&self, key: u64, operation: &Operation) {
+        self.attempts.lock().failed(key, operation.clock().monotonic());
+    }
+
+    /// The attempt was heard and succeeded.
+    pub fn succeeded(&self, key: u64) {
+        self.attempts.lock().succeeded(key);
+    }
+}
