@@ -23,11 +23,13 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 #[derive(Parser)]
 #[command(
     name = "tenon",
     version,
+    long_version = LONG_VERSION.as_str(),
     about = "Moves, watches, checks and measures the data of document database servers"
 )]
 struct Cli {
@@ -53,6 +55,12 @@ enum Command {
     Log(log::LogCommand),
     Migrate(migrate::MigrateCommand),
 }
+
+/// The version, and the engines whose directories `tenon verify` can read.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let engines = server::engines::NAMES.join(", ");
+    format!("{}\nStorage engines: {engines}", env!("CARGO_PKG_VERSION"))
+});
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
