@@ -7,7 +7,7 @@
 
 use engine::Seq;
 use libfuzzer_sys::fuzz_target;
-use oplog::{Log, LogOptions, verify_segment};
+use oplog::{Log, LogError, LogOptions, SegmentPart, verify_segment, walk_segment};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Access, Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
@@ -176,6 +176,14 @@ fuzz_target!(|data: &[u8]| {
     let file = fs.open(path, Access::CreateNew).expect("an empty directory");
     file.write_all_at(&bytes, 0).expect("an unbounded disk");
     let verified = verify_segment(&fs, path);
+    let mut walked = 0;
+    let end = walk_segment(&fs, path, &mut |part| {
+        walked += u64::from(matches!(part, SegmentPart::Entry { .. }));
+        Ok::<_, LogError>(())
+    });
+    if let (Ok(report), Ok(end)) = (&verified, end) {
+        assert_eq!((walked, end.0), (report.entries, report.first.0 + report.entries));
+    }
     let Ok(log) = open(&fs, 1) else { return };
     let readable = log
         .read(Seq(1))

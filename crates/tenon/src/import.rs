@@ -6,12 +6,20 @@ use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
 use bson::{Bson, Document, doc};
 use clap::{Args, ValueEnum};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use transfer::{Columns, Decoder, Grace, ImportMode, ImportOptions, Separator, TextForm, TypedNames};
 
+/// Between two looks at whether the user wants to stop.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 /// A header is no longer than this.
 const HEADER_BYTES_MAX: u64 = 16 << 20;
 
@@ -41,6 +49,28 @@ enum GraceChoice {
     /// Ends the import
     #[value(name = "stop")]
     Stop,
+}
+
+/// A file that may be a pipe to which nobody writes at the moment: waiting for it ends when the user wants to stop.
+struct Input {
+    file: File,
+    interrupt: Interrupt,
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if self.interrupt.asked() {
+                return Err(std::io::Error::other("stopped"));
+            }
+            let mut files = [PollFd::new(&self.file, PollFlags::IN)];
+            match poll(&mut files, Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return self.file.read(buffer),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
 }
 
 /// Read documents of JSON, CSV or TSV into a collection
@@ -151,13 +181,19 @@ impl ImportCommand {
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let progress = connect::progress(self.quiet, connect::BYTES);
-        let input: Box<dyn Read + Send> = match path {
-            Some(path) => {
-                let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-                progress.set_length(file.metadata().map_or(0, |metadata| metadata.len()));
-                Box::new(file)
-            }
-            None => Box::new(std::io::stdin()),
+        let file = match path {
+            Some(path) => File::open(path).with_context(|| format!("opening {}", path.display()))?,
+            None => File::from(
+                std::io::stdin()
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .context("standard input")?,
+            ),
+        };
+        progress.set_length(file.metadata().map_or(0, |metadata| metadata.len()));
+        let input = Input {
+            file,
+            interrupt: interrupt.clone(),
         };
         let mut input = BufReader::with_capacity(1 << 16, input);
         let options = ImportOptions {
@@ -243,7 +279,7 @@ impl ImportCommand {
         Ok(())
     }
 
-    fn columns(&self, input: &mut BufReader<Box<dyn Read + Send>>) -> Result<Columns> {
+    fn columns(&self, input: &mut BufReader<Input>) -> Result<Columns> {
         let names = if self.headerline {
             let mut line = String::new();
             let mut taken = input.take(HEADER_BYTES_MAX);

@@ -201,6 +201,8 @@ impl Shared<'_> {
                     batch.items.push(item);
                 }
                 Ok(None) => break Ok(()),
+                // Ended for the user: seen above.
+                Err(_) if self.options.interrupt.asked() => continue,
                 Err(error) => break Err(error),
             }
             if batch.items.len() >= BATCH_DOCUMENTS || batch.bytes >= BATCH_BYTES {
