@@ -48,7 +48,9 @@ def fill(client):
     client["other-db"]["a collection/with % signs"].insert_one({"_id": 1})
     client.empty.create_collection("nothing")
     client.admin.command("createUser", "amy", pwd="secret", roles=["root"])
-    client.shop.command("createUser", "bob", pwd="word", roles=[{"role": "read", "db": "shop"}])
+    privilege = {"resource": {"db": "shop", "collection": "a"}, "actions": ["find"]}
+    client.shop.command("createRole", "clerk", roles=["read"], privileges=[privilege])
+    client.shop.command("createUser", "bob", pwd="word", roles=[{"role": "clerk", "db": "shop"}])
 
 
 def everything(client):
@@ -100,6 +102,8 @@ def test_every_pair(source, engine, tmp_path):
         amy = MongoClient("127.0.0.1", server.port, username="amy", password="secret", authSource="admin")
         assert amy.shop.a.count_documents({}) == 3002
         amy.close()
+        (role,) = client.shop.command("rolesInfo", "clerk", showPrivileges=True)["roles"]
+        assert role["privileges"][0]["actions"] == ["find"]
         for name in ["a", "capped", "compressed", "late"]:
             assert client.shop.command("validate", name, full=True)["valid"]
 
