@@ -5,7 +5,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, ActionSet};
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use std::borrow::Cow;
 
 /// What a command is in transactions.
@@ -151,16 +151,24 @@ impl Command {
         }
         let mut bytes = Vec::with_capacity(body.as_bytes().len());
         let mut shown = Reply::begin(&mut bytes);
-        for (name, value) in body.into_iter().flatten() {
-            let name = name.as_str();
-            if self.secret.contains(&name) {
-                shown.string(name, "xxx");
-            } else {
-                shown.raw_value(name, value);
-            }
-        }
+        self.show(&mut shown, body);
         shown.finish();
         RawDocumentBuf::from_bytes(bytes).map_or(Cow::Owned(RawDocumentBuf::new()), Cow::Owned)
+    }
+
+    fn show(&self, shown: &mut Reply<'_>, body: &RawDocument) {
+        for (name, value) in body.into_iter().flatten() {
+            match (name.as_str(), value) {
+                (name, _) if self.secret.contains(&name) => shown.string(name, "xxx"),
+                // The fields of what is explained are shown, whether it can be explained or not.
+                (name, RawBsonRef::Document(explained)) if name == self.name => {
+                    shown.open_document(name);
+                    self.show(shown, explained);
+                    shown.close();
+                }
+                (name, value) => shown.raw_value(name, value),
+            }
+        }
     }
 }
 

@@ -69,7 +69,7 @@ impl Server {
         };
         let Some((command, place)) = self.commands.find(name) else {
             self.metrics.asserts.user.add(1);
-            let error = CommandError::new(ErrorCode::CommandNotFound, format!("no such command: '{name}'"));
+            let error = CommandError::new(ErrorCode::CommandNotFound, not_found(name));
             write_error(&mut reply, &error);
             reply.finish();
             return Outcome::default();
@@ -97,6 +97,16 @@ impl Server {
         self.write_times(&mut reply);
         reply.finish();
         outcome
+    }
+}
+
+fn not_found(name: &str) -> String {
+    match name {
+        // The first step of MONGODB-CR: drivers show this to who wonders why it cannot log in.
+        "getnonce" => {
+            "no such command: 'getnonce' (MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1)".to_owned()
+        }
+        other => format!("no such command: '{other}'"),
     }
 }
 

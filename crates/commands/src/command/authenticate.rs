@@ -67,11 +67,16 @@ pub const AUTHENTICATE: Command = Command::new(
             }
             Ok(true)
         })?;
-        let mechanism = mechanism.ok_or_else(|| missing_field("authenticate", "mechanism"))?;
+        // What names none is MONGODB-CR, the only one that did without.
+        let mechanism = mechanism.unwrap_or("MONGODB-CR");
         Err(match mechanism {
             "MONGODB-X509" => CommandError::new(
                 ErrorCode::AuthenticationFailed,
                 "SSL support is required for the MONGODB-X509 mechanism.",
+            ),
+            "MONGODB-CR" => CommandError::new(
+                ErrorCode::AuthenticationFailed,
+                "MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1",
             ),
             other => CommandError::bad_value(format!("Unsupported mechanism '{other}'")),
         })

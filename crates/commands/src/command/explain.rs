@@ -21,7 +21,8 @@ pub const EXPLAIN: Command = Command::new(
     explain,
 )
 .secondary_ok()
-.api_version_1();
+.api_version_1()
+.secret(&["pwd", "payload", "key", "nonce", "speculativeAuthenticate"]);
 
 /// What the explained command needs.
 fn access(call: &Invocation<'_>) -> Result<bool> {

@@ -111,7 +111,8 @@ fn string(out: &mut String, text: &str, limit: usize) -> bool {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            control if control < ' ' || control == '\u{7f}' => {
+            // Those beyond ASCII end lines for some readers, and begin commands for terminals.
+            control if control.is_control() || matches!(control, '\u{2028}' | '\u{2029}') => {
                 let _ = write!(out, "\\u{:04x}", control as u32);
             }
             other => out.push(other),

@@ -51,6 +51,18 @@ fn every_kind_of_value_stays_json() {
     assert_eq!(attr["uuid"]["uuid"]["$uuid"], "01010101-0101-0101-0101-010101010101");
 }
 
+/// A name that a client thought of must neither end the line, for whatever reader, nor speak to the terminal.
+#[test]
+fn no_text_breaks_out_of_its_line() {
+    let logger = Logger::for_tests(clock());
+    let name = "a\nb\r\u{b}\u{c}\u{1b}[2J\u{7f}\u{85}\u{9b}\u{2028}\u{2029}z";
+    logger.info(Component::Access, 1, "conn1", "m", doc! { "user": name });
+    let (_, lines) = logger.ring(Ring::Global);
+    let line = lines.last().unwrap();
+    assert!(line.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{line}");
+    assert_eq!(last(&logger)["attr"]["user"], name);
+}
+
 use bson::Bson;
 
 /// A slow query with a huge command must not become a huge line.

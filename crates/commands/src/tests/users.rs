@@ -223,7 +223,8 @@ fn mechanisms_that_are_not_there_are_refused_by_name() {
     let bench = bench();
     assert_eq!(bench.code(start("amy", "PLAIN")), 334);
     assert_eq!(bench.code(doc! { "authenticate": 1, "mechanism": "MONGODB-X509" }), 18);
-    assert_eq!(bench.code(doc! { "authenticate": 1, "mechanism": "MONGODB-CR" }), 2);
+    assert_eq!(bench.code(doc! { "authenticate": 1, "mechanism": "MONGODB-CR" }), 18);
+    assert_eq!(bench.code(doc! { "authenticate": 1, "mechanism": "GSSAPI" }), 2);
     assert_eq!(bench.code(doc! { "getnonce": 1 }), 59);
 }
 
@@ -367,6 +368,10 @@ fn no_command_shows_a_secret() {
         ("saslStart", doc! { "saslStart": 1, "payload": "s3cret" }),
         ("saslContinue", doc! { "saslContinue": 1, "payload": "s3cret" }),
         (
+            "explain",
+            doc! { "explain": { "createUser": "bob", "pwd": "s3cret", "roles": [] } },
+        ),
+        (
             "hello",
             doc! { "hello": 1, "speculativeAuthenticate": { "payload": "s3cret" } },
         ),
@@ -381,4 +386,23 @@ fn no_command_shows_a_secret() {
         assert_eq!(shown.len(), body.len());
         assert!(!shown.to_string().contains("s3cret"), "{shown}");
     }
+}
+
+#[test]
+fn older_ways_of_proving_are_refused_by_name() {
+    let bench = bench();
+    for command in [
+        doc! { "getnonce": 1 },
+        doc! { "authenticate": 1, "user": "amy", "nonce": "x", "key": "y" },
+        doc! { "authenticate": 1, "mechanism": "MONGODB-CR", "user": "amy" },
+    ] {
+        let reply = bench.run(command.clone());
+        assert!(
+            reply.get_str("errmsg").unwrap().contains("MONGODB-CR"),
+            "{command}: {reply}"
+        );
+    }
+    assert_eq!(bench.code(doc! { "getnonce": 1 }), 59);
+    assert_eq!(bench.code(doc! { "authenticate": 1, "mechanism": "MONGODB-X509" }), 18);
+    assert_eq!(bench.code(start("amy", "GSSAPI")), 334);
 }
