@@ -23,12 +23,29 @@ pub struct ServerArgs {
         help_heading = "Server"
     )]
     uri: String,
+    /// The server's host, and maybe its port: `HOST[:PORT]`
+    #[arg(long, value_name = "HOST", conflicts_with = "uri", help_heading = "Server")]
+    host: Option<String>,
+    /// The server's port
+    #[arg(long, value_name = "N", conflicts_with = "uri", help_heading = "Server")]
+    port: Option<u16>,
 }
 
 impl ServerArgs {
+    fn whole_uri(&self) -> Result<String> {
+        let host = self.host.as_deref().unwrap_or("127.0.0.1");
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        match self.port {
+            Some(port) if has_port => bail!("--host {host} names a port, and --port {port}"),
+            Some(port) => Ok(format!("mongodb://{host}:{port}")),
+            None if self.host.is_some() => Ok(format!("mongodb://{host}")),
+            None => Ok(self.uri.clone()),
+        }
+    }
+
     /// Its address, and the database that `--uri` or `--db` names.
     pub fn server(&self, db: Option<&str>) -> Result<(SocketAddr, Option<String>)> {
-        let (address, database) = dump::parse_uri(&self.uri)?;
+        let (address, database) = dump::parse_uri(&self.whole_uri()?)?;
         if let (Some(named), Some(option)) = (database.as_deref(), db)
             && named != option
         {
@@ -74,4 +91,38 @@ pub fn tenond() -> PathBuf {
     beside
         .filter(|program| program.is_file())
         .unwrap_or_else(|| PathBuf::from("tenond"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::ServerArgs;
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    #[test]
+    fn a_server_is_named_by_uri_or_by_host_and_port() {
+        let named = |words: &[&str]| {
+            let command = ServerArgs::augment_args(Command::new("t").no_binary_name(true));
+            let matches = command.try_get_matches_from(words).map_err(|error| error.to_string())?;
+            let given = ServerArgs::from_arg_matches(&matches).unwrap();
+            given.server(None).map_err(|error| error.to_string())
+        };
+        for (words, address) in [
+            (&[][..], "127.0.0.1:27017"),
+            (&["--port", "5"], "127.0.0.1:5"),
+            (&["--host", "127.0.0.2"], "127.0.0.2:27017"),
+            (&["--host", "127.0.0.2:7"], "127.0.0.2:7"),
+            (&["--host", "[::1]", "--port", "7"], "[::1]:7"),
+            (&["--uri", "mongodb://127.0.0.3:9/d"], "127.0.0.3:9"),
+        ] {
+            assert_eq!(named(words).unwrap().0.to_string(), address, "{words:?}");
+        }
+        for words in [
+            &["--uri", "mongodb://127.0.0.1", "--port", "5"][..],
+            &["--host", "127.0.0.1:5", "--port", "5"],
+            &["--host", "a,b"],
+        ] {
+            assert!(named(words).is_err(), "{words:?}");
+        }
+    }
 }
