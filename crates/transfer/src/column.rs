@@ -133,8 +133,15 @@ impl Columns {
         }
         let mut document = fields(&self.root, &mut values);
         for (index, value) in values.into_iter().enumerate().skip(self.columns.len()) {
+            let name = format!("field{index}");
+            if document.contains_key(&name) {
+                return Err(format!(
+                    "column {} has no name, and {name} is one of another",
+                    index + 1
+                ));
+            }
             if let Some(value) = value {
-                document.insert(format!("field{index}"), value);
+                document.insert(name, value);
             }
         }
         Ok(Row::Document(document))

@@ -154,6 +154,14 @@ fn lines_of_csv() {
 }
 
 #[test]
+fn a_column_without_a_name_replaces_no_other() {
+    let (found, _) = read(b"1,2\n3", TextForm::Lines(Separator::Comma), &plain("field1"));
+    let fault = found[0].1.clone().unwrap_err();
+    assert_eq!((fault.line, fault.is_final), (1, false));
+    assert!(found[1].1.is_ok());
+}
+
+#[test]
 fn lines_of_tsv_have_no_quotes() {
     let text = "1\t\"a\n\t b \n";
     assert_eq!(
