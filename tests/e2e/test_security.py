@@ -303,3 +303,20 @@ def test_what_is_not_built_is_refused_by_name(guarded):
             client.admin.command("ping")
     done = subprocess.run([binary(), "--keyFile", "/k"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2 and "key file" in done.stdout + done.stderr
+
+
+def test_a_set_is_initiated_and_gets_its_first_user(tmp_path):
+    with Server(tmp_path, options=["--auth", "--replSet", "rs0"]) as server:
+        first = server.client(directConnection=True)
+        assert code(first.admin.command, "replSetGetStatus") == 13
+        first.admin.command("replSetInitiate")
+        first.admin.command("createUser", "root", pwd="r00t", roles=["root"])
+        assert code(first.admin.command, "replSetStepDown", 1) == 13
+        root = server.client(directConnection=True, **ROOT)
+        with root.start_session() as session:
+            with session.start_transaction():
+                root.shop.orders.insert_one({"_id": 1}, session=session)
+            assert root.shop.orders.count_documents({}) == 1
+        # A write that is sent again by a driver.
+        root.shop.orders.update_one({"_id": 1}, {"$inc": {"a": 1}})
+        assert code(lambda: list(first.local["oplog.rs"].find())) == 13

@@ -8,7 +8,7 @@
 //! Asking allocates nothing: it is done for each command.
 
 use crate::action::{Action, ActionSet};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// What a privilege is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,22 +64,27 @@ struct OfDatabase {
     /// On the database and its ordinary collections.
     ordinary: ActionSet,
     /// On collections of these names.
-    named: HashMap<Box<str>, ActionSet>,
+    named: BTreeMap<Box<str>, ActionSet>,
 }
 
 impl OfDatabase {
-    fn on(&self, collection: Option<&str>) -> ActionSet {
-        let Some(collection) = collection else {
-            return self.ordinary;
+    /// What of `actions` is not allowed on a collection, or on the database. Most privileges are on all ordinary
+    /// collections: those that are named are looked up for what is left.
+    fn missing(&self, collection: Option<&str>, actions: ActionSet) -> ActionSet {
+        let missing = match collection {
+            Some(name) if is_system(name) => actions,
+            _ => actions.missing_from(self.ordinary),
         };
-        let ordinary = if is_system(collection) {
-            ActionSet::EMPTY
-        } else {
-            self.ordinary
-        };
-        match self.named.is_empty() {
-            true => ordinary,
-            false => ordinary | self.named.get(collection).copied().unwrap_or_default(),
+        match collection {
+            Some(name) if !missing.is_empty() => self.missing_by_name(name, missing),
+            _ => missing,
+        }
+    }
+
+    fn missing_by_name(&self, collection: &str, actions: ActionSet) -> ActionSet {
+        match self.named.get(collection) {
+            Some(held) => actions.missing_from(*held),
+            None => actions,
         }
     }
 }
@@ -90,7 +95,7 @@ pub struct Privileges {
     any: ActionSet,
     cluster: ActionSet,
     everywhere: OfDatabase,
-    databases: HashMap<Box<str>, OfDatabase>,
+    databases: BTreeMap<Box<str>, OfDatabase>,
 }
 
 impl Privileges {
@@ -132,21 +137,17 @@ impl Privileges {
             Target::Database(database) => (database, None),
             Target::Collection(database, collection) => (database, Some(collection)),
         };
-        // A privilege on all databases does not reach what the server keeps in these two, unless it names a
-        // collection.
-        let everywhere = match database {
-            "local" | "config" => match collection {
-                Some(name) => self.everywhere.named.get(name).copied().unwrap_or_default(),
-                None => ActionSet::EMPTY,
-            },
-            _ => self.everywhere.on(collection),
+        // A privilege on all databases does not reach what the server keeps in these two, unless it names a collection.
+        let missing = match (database, collection) {
+            ("local" | "config", None) => missing,
+            ("local" | "config", Some(name)) => self.everywhere.missing_by_name(name, missing),
+            _ => self.everywhere.missing(collection, missing),
         };
-        let missing = missing.missing_from(everywhere);
         if missing.is_empty() {
             return true;
         }
-        let here = self.databases.get(database).map(|here| here.on(collection));
-        missing.missing_from(here.unwrap_or_default()).is_empty()
+        let here = self.databases.get(database);
+        here.is_some_and(|here| here.missing(collection, missing).is_empty())
     }
 
     /// May any of `actions` be done to something in the database: to it or to one of its collections?
