@@ -9,6 +9,7 @@ import re
 import socket
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import bson
@@ -320,3 +321,35 @@ def test_a_set_is_initiated_and_gets_its_first_user(tmp_path):
         # A write that is sent again by a driver.
         root.shop.orders.update_one({"_id": 1}, {"$inc": {"a": 1}})
         assert code(lambda: list(first.local["oplog.rs"].find())) == 13
+
+
+def test_no_find_that_begins_after_a_right_was_taken_succeeds(guarded, root):
+    """Eight connections find without pause while the role is given and taken; each looks at a counter of what was done."""
+    root.shop.command("createUser", "busy", pwd="x", roles=[])
+    taken, ends, seen, wrong = [0], threading.Event(), [0], []
+
+    def work():
+        with guarded.client(username="busy", password="x", authSource="shop", maxPoolSize=1) as client:
+            while not ends.is_set():
+                # Odd while the role may be there.
+                before = taken[0]
+                try:
+                    client.shop.orders.find_one({"_id": 5})
+                    seen[0] += 1
+                    if before % 2 == 0 and taken[0] == before:
+                        wrong.append(before)
+                except OperationFailure as error:
+                    assert error.code == 13, error
+
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for _ in range(60):
+        taken[0] += 1
+        root.shop.command("grantRolesToUser", "busy", roles=["read"])
+        root.shop.command("revokeRolesFromUser", "busy", roles=["read"])
+        taken[0] += 1
+    ends.set()
+    for worker in workers:
+        worker.join()
+    assert wrong == [] and seen[0] > 0
