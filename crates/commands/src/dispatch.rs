@@ -8,6 +8,7 @@ use crate::concerns::ReadLevel;
 use crate::definition::Access;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
+use crate::fail_points::Failure;
 use crate::in_session;
 use crate::invocation::{Generic, Invocation, Report};
 use crate::lock_report::locks_document;
@@ -20,7 +21,7 @@ use crate::rights::Rights;
 use crate::server::Server;
 use crate::settings::Settings;
 use crate::table::COMMANDS;
-use bson::raw::RawDocument;
+use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc, rawdoc};
 use query::raw::Elements;
@@ -39,6 +40,8 @@ pub struct Outcome {
     pub more_to_come: bool,
     /// Close the connection after the reply.
     pub close: bool,
+    /// Close the connection instead of replying.
+    pub no_reply: bool,
     /// The command was `shutdown`: end the process in an orderly way.
     pub shutdown: bool,
 }
@@ -53,6 +56,15 @@ impl Server {
     ) -> std::result::Result<Arc<Self>, String> {
         let server = Self::with_commands(&COMMANDS, env, storage, logger, settings);
         for (name, value) in &server.settings.parameters {
+            // Only the one who starts the server may allow them.
+            if name == "enableTestCommands" {
+                match value.as_str() {
+                    "1" | "true" => server.fail_points.enable(),
+                    "0" | "false" => {}
+                    _ => return Err(format!("enableTestCommands is 0 or 1, not {value}")),
+                }
+                continue;
+            }
             let value = Bson::String(value.clone());
             set_one(&server, name, &value).map_err(|error| error.message)?;
         }
@@ -79,8 +91,10 @@ impl Server {
             client,
             command,
             request,
+            is_injected: false,
         };
         let (mut result, outcome) = call.run(&mut reply);
+        let is_injected = call.is_injected;
         if result.is_ok() && reply.len() > REPLY_BYTES_MAX {
             result = Err(CommandError::too_large(reply.len()));
         }
@@ -90,7 +104,8 @@ impl Server {
             self.metrics.asserts.user.add(1);
             reply.restart();
             write_error(&mut reply, &error);
-            if let Some(set) = self.replica_set().filter(|_| error.is_retryable()) {
+            // What drivers compare to find out whether they know of the change already.
+            if let Some(set) = self.replica_set().filter(|_| error.is_retryable() && !is_injected) {
                 set.write_topology_version(&mut reply);
             }
         }
@@ -153,6 +168,8 @@ struct Call<'c> {
     client: &'c Arc<Client>,
     command: &'static Command,
     request: &'c Request<'c>,
+    /// The error is a fail point's.
+    is_injected: bool,
 }
 
 impl Call<'_> {
@@ -212,10 +229,21 @@ impl Call<'_> {
             rights: Rights::Unchecked,
             report: Report::default(),
         };
-        let mut result = admit(&mut invocation)
-            .and_then(|()| self.check_role(&generic))
-            .and_then(|()| self.wait_for_time(&generic, &invocation))
-            .and_then(|()| in_session::run(&mut invocation, reply));
+        let admitted = admit(&mut invocation);
+        let mut failure = admitted.as_ref().ok().and_then(|()| self.fail(&invocation));
+        let mut closes = failure.as_ref().is_some_and(|failure| failure.closes);
+        let injected = failure.as_mut().and_then(|failure| failure.error.take());
+        self.is_injected = injected.is_some();
+        let is_labelled = injected.as_ref().is_some_and(|(_, is_labelled)| *is_labelled);
+        let mut result = match injected {
+            Some((error, _)) => Err(error),
+            None if closes => Ok(()),
+            None => admitted
+                .and_then(|()| self.check_role(&generic))
+                .and_then(|()| self.wait_for_time(&generic, &invocation))
+                .and_then(|()| in_session::run(&mut invocation, reply)),
+        };
+        closes |= invocation.report.closes.get();
         if invocation.report.users_changed {
             self.server.access.changed();
         }
@@ -227,8 +255,16 @@ impl Call<'_> {
         if result.is_ok() {
             result = wait_for_concerns(&invocation, reply);
         }
-        if let Err(error) = &mut result {
-            in_session::label(&invocation, error);
+        match (&mut result, failure.and_then(|failure| failure.write_concern_error)) {
+            (Err(error), _) if !is_labelled => in_session::label(&invocation, error),
+            (Ok(()), Some(mut error)) => {
+                match error.remove("errorLabels") {
+                    Some(labels) => reply.value("errorLabels", &labels),
+                    None => in_session::label_write_concern_error(&invocation, &error, reply),
+                }
+                reply.value("writeConcernError", &error.into());
+            }
+            _ => {}
         }
         if result.is_ok() {
             reply.double("ok", 1.0);
@@ -236,11 +272,33 @@ impl Call<'_> {
         self.client.end();
         let outcome = Outcome {
             more_to_come: invocation.report.more_to_come && result.is_ok(),
-            close: false,
+            close: closes,
+            no_reply: closes,
             shutdown: invocation.report.shutdown && result.is_ok(),
         };
         self.account(&invocation, started, &result, reply.len());
         (result, outcome)
+    }
+
+    /// What a fail point does to the call. Waits if that is what it does.
+    fn fail(&self, invocation: &Invocation<'_>) -> Option<Failure> {
+        let namespace = || match invocation.target() {
+            Ok(RawBsonRef::String(collection)) => format!("{}.{collection}", invocation.database),
+            _ => invocation.database.to_owned(),
+        };
+        let application = || self.client.application_name();
+        let random = &*self.server.env.random;
+        let failure = self
+            .server
+            .fail_points
+            .enter(self.command.name, application, namespace, random)?;
+        if let Some(time) = failure.blocks {
+            let until = self.server.env.clock.monotonic() + time;
+            while self.server.env.clock.monotonic() < until && invocation.operation.check_now().is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Some(failure)
     }
 
     /// Whether a member in its role may carry the command out.

@@ -8,10 +8,12 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Retry};
 use crate::reply::Reply;
 use crate::transactions::{CheckedOut, OpenTransaction, TransactionFields};
+use bson::Document;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::{SessionKey, Transaction};
+use wire::ErrorCode;
 
 /// Runs the command.
 pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -102,5 +104,15 @@ pub fn label(call: &Invocation<'_>, error: &mut CommandError) {
         error.label("RetryableWriteError");
     } else if ends && error.is_transient() {
         error.label("TransientTransactionError");
+    }
+}
+
+/// As [`label`], of a `writeConcernError`: what was written may not stay, and can be sent again.
+pub fn label_write_concern_error(call: &Invocation<'_>, error: &Document, reply: &mut Reply<'_>) {
+    let code = error.get_i32("code").map_or(ErrorCode::UnknownError, ErrorCode);
+    let ends = call.command.in_transactions == InTransactions::Ends;
+    let is_retryable = CommandError::new(code, "").is_retryable();
+    if is_retryable && (call.may_be_sent_again() || ends) {
+        reply.value("errorLabels", &vec!["RetryableWriteError"].into());
     }
 }

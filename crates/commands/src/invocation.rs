@@ -52,6 +52,8 @@ pub struct Report {
     pub has_write_errors: bool,
     /// Users or roles may have been changed.
     pub users_changed: bool,
+    /// A fail point closes the connection.
+    pub closes: Cell<bool>,
     /// Set by `shutdown`.
     pub shutdown: bool,
     /// Reply again without being asked (exhaust).
@@ -178,6 +180,16 @@ impl<'i> Generic<'i> {
     fn transaction_fields(&self, command: &Command, deployment: Deployment) -> Result<Option<TransactionFields>> {
         let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
         let Some(number) = self.number else {
+            if self.read_concern.level == ReadLevel::Snapshot {
+                return match command.name {
+                    "find" | "aggregate" | "distinct" | "count" => Err(CommandError::not_implemented(
+                        "readConcern level snapshot outside of transactions",
+                    )),
+                    name => invalid(&format!(
+                        "Command {name} does not support {{ readConcern: {{ level: \"snapshot\" }} }}"
+                    )),
+                };
+            }
             return match (self.autocommit, self.start) {
                 (None, None) => Ok(None),
                 (Some(_), _) => invalid("'autocommit' field requires a transaction number to also be specified"),
@@ -650,6 +662,11 @@ impl<'i> Invocation<'i> {
         fields.map(|fields| fields.number)
     }
 
+    /// Whether the call is a write that may be sent again.
+    pub fn may_be_sent_again(&self) -> bool {
+        self.transaction_fields.is_some_and(|fields| !fields.is_transaction)
+    }
+
     /// Access to a collection, in the call's transaction if it has one.
     pub fn collection(
         &self,
@@ -684,6 +701,26 @@ impl<'i> Invocation<'i> {
             self.server.sessions.counters.retried.add(1);
         }
         Ok(result)
+    }
+
+    /// To be called before a unit of so many documents is committed: a fail point may be in the way of a write that
+    /// can be sent again.
+    pub fn before_commit(&self, documents: usize) -> Result<()> {
+        if self.retry.is_none() {
+            return Ok(());
+        }
+        let random = &*self.server.env.random;
+        let Some(failure) = self.server.fail_points.enter_write(documents, random) else {
+            return Ok(());
+        };
+        self.report.closes.set(self.report.closes.get() || failure.closes);
+        match failure.error_code {
+            Some(code) => Err(CommandError::new(
+                ErrorCode(code),
+                "onPrimaryTransactionalWrite fail point enabled",
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Whether an error ends the command, not only a statement: the operation cannot go on, or the transaction has to

@@ -13,6 +13,7 @@ mod cursors;
 mod definition;
 mod dispatch;
 mod error;
+mod fail_points;
 mod fsync_lock;
 mod in_session;
 mod invocation;

@@ -3,6 +3,7 @@
 use crate::concerns::Deployment;
 use crate::cursors::Cursors;
 use crate::definition::CommandTable;
+use crate::fail_points::FailPoints;
 use crate::fsync_lock::FsyncLock;
 use crate::logger::Logger;
 use crate::metrics::{CommandCounters, Metrics};
@@ -43,6 +44,8 @@ pub struct Server {
     pub command_counters: Vec<CommandCounters>,
     /// Open cursors.
     pub cursors: Cursors,
+    /// Errors on demand.
+    pub fail_points: FailPoints,
     /// Sessions with transaction numbers.
     pub sessions: ServerSessions,
     /// Connections by number.
@@ -79,6 +82,7 @@ impl Server {
         let server = Self {
             access: AccessControl::new(settings.access_control),
             cursors: Cursors::new(env.clone()),
+            fail_points: FailPoints::default(),
             sessions: ServerSessions::default(),
             env,
             storage,

@@ -221,6 +221,7 @@ fn delete_one(
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),
         }
+        call.before_commit(1)?;
         call.wrote(unit.commit()?);
         server.metrics.documents.deleted.add(1);
         return Ok(Some(old));

@@ -213,6 +213,11 @@ fn insert_all(
                 break;
             }
         }
+        if in_unit > 0
+            && let Err(error) = call.before_commit(in_unit)
+        {
+            return (inserted, Some(error));
+        }
         let committed = if in_unit > 0 {
             unit.commit().map(|seq| {
                 inserted += in_unit as u64;

@@ -13,6 +13,7 @@ mod cursor_commands;
 mod databases;
 mod delete;
 mod explain;
+mod fail_point;
 mod feature_version;
 mod filter;
 mod find;
@@ -61,6 +62,7 @@ pub const ALL: &[&Command] = &[
     &maintenance::COLL_STATS,
     &transactions::COMMIT_TRANSACTION,
     &maintenance::COMPACT,
+    &fail_point::CONFIGURE_FAIL_POINT,
     &build_info::CONNECTION_STATUS,
     &find::COUNT,
     &collections::CREATE,

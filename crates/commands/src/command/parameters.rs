@@ -74,7 +74,7 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
             let names = [Mechanism::ScramSha1, Mechanism::ScramSha256].map(|mechanism| mechanism.name().into());
             Bson::Array(names.into())
         }
-        "enableTestCommands" => Bson::Boolean(false),
+        "enableTestCommands" => Bson::Boolean(server.fail_points.is_enabled()),
         "internalQueryMaxBlockingSortMemoryUsageBytes" => narrowed(query::exec::SORT_BYTES_MAX as i64),
         "maxBSONDepth" => Bson::Int32(query::update::DEPTH_MAX as i32),
         "tlsMode" => Bson::String("disabled".to_owned()),

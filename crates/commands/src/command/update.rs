@@ -499,6 +499,7 @@ fn update_one(
             }
             Err(other) => return Err(other.into()),
         }
+        call.before_commit(1)?;
         call.wrote(unit.commit()?);
         server.metrics.documents.updated.add(1);
         done.matched += 1;
@@ -546,6 +547,7 @@ fn upsert(
         Writer::begin_statement(call.retry.is_some(), &mut unit, id, kept);
         match unit.insert(&guard, &document) {
             Ok(_) => {
+                call.before_commit(1)?;
                 call.wrote(unit.commit()?);
                 break;
             }

@@ -14,6 +14,7 @@ pub fn plain(name: &str) -> Document {
         "bulkWrite" => {
             doc! { "bulkWrite": 1, "ops": [{ "insert": 0, "document": {} }], "nsInfo": [{ "ns": "test.c" }] }
         }
+        "configureFailPoint" => doc! { "configureFailPoint": "failCommand", "mode": "off" },
         "createUser" => doc! { "createUser": "amy", "pwd": "x", "roles": [] },
         "createRole" => doc! { "createRole": "reader", "privileges": [], "roles": [] },
         "dropRole" => doc! { "dropRole": "reader" },
@@ -68,7 +69,7 @@ pub fn database(name: &str) -> &'static str {
 }
 
 fn bench() -> Bench {
-    let bench = Bench::new();
+    let bench = Bench::with_parameters(&[("enableTestCommands", "1")]).unwrap();
     bench.insert("c", &[doc! { "_id": 1 }]);
     bench
 }

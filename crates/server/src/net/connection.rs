@@ -281,7 +281,7 @@ fn respond<S: Service>(
             physical_bytes_in,
             ..Traffic::default()
         };
-        if form.is_some() {
+        if form.is_some() && !outcome.no_reply {
             let id = connection.request_id();
             let more = outcome.more_to_come && request.exhaust_allowed;
             let flags = MsgFlags(if more { MsgFlags::MORE_TO_COME } else { 0 });

@@ -1,0 +1,60 @@
+//! `configureFailPoint`, for tests of drivers and applications.
+
+use crate::arguments::missing_field;
+use crate::definition::Command;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use bson::raw::RawBsonRef;
+use wire::ErrorCode;
+
+/// `configureFailPoint`.
+pub const CONFIGURE_FAIL_POINT: Command = Command::new(
+    "configureFailPoint",
+    "Has commands fail on purpose: with enableTestCommands only.",
+    OperationKind::Command,
+    configure,
+)
+.admin_only()
+.secondary_ok();
+
+fn configure(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let (mut mode, mut data) = (None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "mode" => mode = Some(value),
+            "data" => data = Some(arguments.document(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    if !call.server.fail_points.is_enabled() {
+        // As of a command that is not there, which it is not in MongoDB then.
+        return Err(CommandError::new(
+            ErrorCode::CommandNotFound,
+            "no such command: 'configureFailPoint': start the server with --setParameter enableTestCommands=1",
+        ));
+    }
+    let mode = mode.ok_or_else(|| missing_field("configureFailPoint", "mode"))?;
+    match call.target()? {
+        RawBsonRef::String("failCommand") => {}
+        RawBsonRef::String("onPrimaryTransactionalWrite") => {
+            reply.int32("count", 0);
+            return call.server.fail_points.set_on_write(mode, data);
+        }
+        RawBsonRef::String(other) => return Err(CommandError::not_implemented(format!("the fail point {other}"))),
+        other => {
+            return Err(crate::arguments::wrong_type(
+                "configureFailPoint",
+                "configureFailPoint",
+                other,
+                "type 'string'",
+            ));
+        }
+    }
+    let entered = call.server.fail_points.set(mode, data)?;
+    reply.count("count", entered);
+    Ok(())
+}
