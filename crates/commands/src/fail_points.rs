@@ -1,6 +1,6 @@
-//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are two, with the
-//! fields of the drivers' test specifications: `failCommand`, and `onPrimaryTransactionalWrite`, which meets a write with a
-//! transaction number when it is about to be committed.
+//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are two, with
+//! the fields of the drivers' test specifications: `failCommand`, and `onPrimaryTransactionalWrite`, which meets a
+//! write with a transaction number when it is about to be committed.
 
 use crate::arguments::{Arguments, missing_field};
 use crate::error::{CommandError, Result};

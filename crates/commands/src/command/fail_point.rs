@@ -1,11 +1,12 @@
 //! `configureFailPoint`, for tests of drivers and applications.
 
 use crate::arguments::missing_field;
-use crate::definition::Command;
+use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use auth::Action;
 use bson::raw::RawBsonRef;
 use wire::ErrorCode;
 
@@ -14,6 +15,7 @@ pub const CONFIGURE_FAIL_POINT: Command = Command::new(
     "configureFailPoint",
     "Has commands fail on purpose: with enableTestCommands only.",
     OperationKind::Command,
+    Access::cluster(&[Action::SetParameter]),
     configure,
 )
 .admin_only()
