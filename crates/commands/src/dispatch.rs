@@ -295,6 +295,7 @@ impl Call<'_> {
         if let Some(time) = failure.blocks {
             let until = self.server.env.clock.monotonic() + time;
             while self.server.env.clock.monotonic() < until && invocation.operation.check_now().is_ok() {
+                #[expect(clippy::disallowed_methods, reason = "it was asked for")]
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
