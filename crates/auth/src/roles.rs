@@ -377,13 +377,7 @@ impl List {
     fn add_backup(&mut self) {
         let lists = [A::ListDatabases, A::ListCollections, A::ListIndexes];
         self.on(Resource::Any, ActionSet::of(&lists));
-        let cluster = [
-            A::AppendOplogNote,
-            A::GetParameter,
-            A::ListDatabases,
-            A::ServerStatus,
-            A::Fsync,
-        ];
+        let cluster = [A::AppendOplogNote, A::GetParameter, A::ListDatabases, A::ServerStatus];
         self.cluster(ActionSet::of(&cluster));
         let find = ActionSet::of(&[A::Find]);
         for database in ["", "local", "config"] {

@@ -5,6 +5,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::rights::Rights;
 use auth::Action;
 use wire::ErrorCode;
 
@@ -29,8 +30,8 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    // Whoever may connect may end the server, as long as there is no access control: so only from this machine.
-    if !call.client.peer().is_local() {
+    // Without access control whoever may connect may end the server: so only from this machine.
+    if matches!(call.rights, Rights::Unchecked) && !call.client.peer().is_local() {
         let reason = "shutdown must run from localhost when running db without auth";
         return Err(CommandError::new(ErrorCode::Unauthorized, reason));
     }

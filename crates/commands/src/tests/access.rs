@@ -110,7 +110,7 @@ fn roles_allow_what_they_are_for() {
     let monitor = "collStats currentOp dbStats getCmdLineOpts getDefaultRWConcern getLog getParameter hostInfo replSetGetConfig \
                    replSetGetStatus serverStatus top";
     let host = "configureFailPoint fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate setParameter shutdown";
-    let back_up = "aggregate appendOplogNote count dataSize distinct explain find fsync getParameter listCollections listIndexes serverStatus";
+    let back_up = "aggregate appendOplogNote count dataSize distinct explain find getParameter listCollections listIndexes serverStatus";
     let restore = "bulkWrite collMod create createIndexes drop getParameter insert listCollections updateUser";
     let manage = "appendOplogNote getDefaultRWConcern replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
                   replSetReconfig replSetStepDown";
@@ -593,4 +593,18 @@ fn sessions_are_their_users() {
     }
     succeeded(bench.run_as(&eve, "admin", in_transaction(doc! { "commitTransaction": 1 }, false)));
     assert_eq!(bench.find("c", doc! {}), [doc! { "_id": 0 }, doc! { "_id": 1 }]);
+}
+
+#[test]
+fn a_server_is_ended_from_elsewhere_by_who_may_and_by_nobody_without_users() {
+    let far = || Peer::Tcp("10.0.0.1:1".into(), None);
+    let open = Bench::new();
+    let client = open.server.connect(far());
+    let ends = |bench: &Bench, client: &Arc<Client>| may(bench, client, "admin", doc! { "shutdown": 1 });
+    assert!(!ends(&open, &client) && ends(&open, &open.client));
+    let guarded = bench();
+    let client = guarded.server.connect(far());
+    assert!(!ends(&guarded, &client));
+    guarded.become_user(&client, "admin", "root");
+    assert!(ends(&guarded, &client));
 }
