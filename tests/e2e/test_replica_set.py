@@ -1,5 +1,6 @@
 """A replica set of one, with real drivers: transactions, writes that are sent again, and both across kills."""
 
+import json
 import os
 import random
 import socket
@@ -286,3 +287,70 @@ def test_mongosh_helpers(member):
         [str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300
     )
     assert '[1,"rs0",true,1,1]' in done.stdout, done.stdout + done.stderr
+
+
+def test_node_driver(member):
+    script = """
+        const { MongoClient } = require("mongodb");
+        (async () => {
+            const client = new MongoClient(process.env.TENON_URI);
+            const c = client.db("t_node_set").collection("c");
+            await c.deleteMany({});
+            const session = client.startSession();
+            const seen = await session.withTransaction(async () => {
+                await c.insertMany([{ _id: 1 }, { _id: 2 }], { session });
+                await c.updateOne({ _id: 2 }, { $set: { a: 1 } }, { session });
+                return [await c.countDocuments({}, { session }), await c.countDocuments({})];
+            });
+            session.startTransaction();
+            await c.insertOne({ _id: 3 }, { session });
+            await session.abortTransaction();
+            await session.endSession();
+            await c.findOneAndUpdate({ _id: 1 }, { $inc: { n: 1 } });
+            console.log(JSON.stringify([seen, await c.find().sort({ _id: 1 }).toArray()]));
+            await client.db("t_node_set").dropDatabase();
+            await client.close();
+        })();
+    """
+    environment = {
+        **os.environ,
+        "NODE_PATH": str(CLIENTS / "node" / "node_modules"),
+        "TENON_URI": f"mongodb://localhost:{member.port}/?replicaSet=rs0",
+    }
+    done = subprocess.run(["node", "-e", script], env=environment, capture_output=True, text=True, timeout=300)
+    assert json.loads(done.stdout) == [[2, 0], [{"_id": 1, "n": 1}, {"_id": 2, "a": 1}]], done.stdout + done.stderr
+
+
+def authenticated(server, user, password, command):
+    """One command by a user, with a session of our own in it."""
+    client = connect(server, username=user, password=password)
+    client.admin.command("ping")
+    pool = next(iter(client._topology._servers.values())).pool  # noqa: SLF001
+    with pool.checkout() as connection:
+        return connection.command("admin", command, check=False)
+
+
+def test_sessions_of_users_are_their_own(tmp_path):
+    """Access control and transactions together: nobody goes on with another user's transaction."""
+    server = Server(tmp_path, options=[*MEMBER, "--auth"])
+    server.start()
+    first = connect(server)
+    first.admin.command("createUser", "amy", pwd="a", roles=["root"])
+    amy = connect(server, username="amy", password="a")
+    amy.admin.command("createUser", "bob", pwd="b", roles=[{"role": "readWrite", "db": "t"}])
+    bob = connect(server, username="bob", password="b")
+    with amy.start_session() as session:
+        session.start_transaction()
+        amy.t.c.insert_one({"_id": 1}, session=session)
+        # The same session and number, of somebody else: another session, which has no such transaction.
+        lsid, number = session.session_id, session._transaction_id  # noqa: SLF001
+        answer = authenticated(server, "bob", "b", {"commitTransaction": 1, "lsid": lsid, "txnNumber": number, "autocommit": False})
+        assert answer["code"] == 251, answer
+        session.commit_transaction()
+    with bob.start_session() as session, session.start_transaction():
+        bob.t.c.insert_one({"_id": 2}, session=session)
+    with pytest.raises(OperationFailure) as refused, bob.start_session() as session, session.start_transaction():
+        bob.other.c.insert_one({"_id": 2}, session=session)
+    assert refused.value.code == 13
+    assert bob.t.c.count_documents({}) == 2
+    assert server.stop() == 0

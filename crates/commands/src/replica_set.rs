@@ -14,7 +14,7 @@ use crate::error::{CommandError, Result};
 use crate::reply::Reply;
 use bson::oid::ObjectId;
 use bson::{DateTime, Timestamp};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use storage::{AppliedPoint, ClusterTime, Operation};
@@ -76,6 +76,8 @@ pub struct ReplicaSet {
     member: Mutex<Member>,
     changed: Condvar,
     is_writable: AtomicBool,
+    /// Held while the configuration is changed: what was checked is still so when it is written.
+    configuring: Mutex<()>,
 }
 
 /// `topologyVersion` as a driver sends it back.
@@ -106,7 +108,13 @@ impl ReplicaSet {
             }),
             changed: Condvar::new(),
             is_writable: AtomicBool::new(false),
+            configuring: Mutex::default(),
         }
+    }
+
+    /// One changes the configuration at a time.
+    pub fn configure(&self) -> MutexGuard<'_, ()> {
+        self.configuring.lock()
     }
 
     /// The state now.

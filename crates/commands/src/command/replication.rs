@@ -142,6 +142,7 @@ fn given<'i>(call: &Invocation<'i>) -> Result<Option<&'i RawDocument>> {
 fn initiate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
     let set = set(call)?;
+    let _configuring = set.configure();
     if set.member().config.is_some() {
         return Err(CommandError::new(ErrorCode::AlreadyInitialized, "already initialized"));
     }
@@ -180,6 +181,7 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
         }
         Ok(true)
     })?;
+    let _configuring = set(call)?.configure();
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary && !force {
         return Err(CommandError::new(
