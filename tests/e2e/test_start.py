@@ -86,7 +86,7 @@ def test_data_directory_remembers_its_engine_and_is_locked(tmp_path):
     with server:
         assert "tenond.lock" in refused("--dbpath", str(server.data), "--port", "0", "--storageEngine", "btree", "--nounixsocket")
     text = refused("--dbpath", str(server.data), "--port", "0", "--storageEngine", "inMemory", "--nounixsocket")
-    assert "btree" in text and "mongodump" in text
+    assert "btree" in text and "tenon migrate" in text
 
 
 @pytest.mark.parametrize("config", sorted(path.name for path in (BOOK / "configs").glob("*.conf")))
