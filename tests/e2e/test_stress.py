@@ -75,7 +75,7 @@ class Run:
 LONG = """
 matrix: {writeConcerns: SAFE, journal: yes, capped: no, sizes: inRam}
 inRam.documents: 2^17
-test: {threads: 2}
+test: {documentSize: 4 KiB, threads: 2}
 """
 
 

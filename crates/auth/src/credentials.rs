@@ -38,7 +38,7 @@ pub enum CredentialsError {
 }
 
 /// Stored iteration counts beyond this are not believed: checking one proof would take minutes.
-const ITERATIONS_MAX: u32 = 10_000_000;
+pub(crate) const ITERATIONS_MAX: u32 = 10_000_000;
 
 impl Credentials {
     /// Verifier of a password in clear text.
@@ -51,10 +51,7 @@ impl Credentials {
         password: &str,
         salt: &[u8],
     ) -> Result<Self, CredentialsError> {
-        let secret = match mechanism {
-            Mechanism::ScramSha1 => Cow::Owned(digest(user, password)),
-            Mechanism::ScramSha256 => stringprep::saslprep(password).map_err(|_| CredentialsError::Prohibited)?,
-        };
+        let secret = secret_of(mechanism, user, password)?;
         Ok(Self::of_secret(mechanism, &secret, salt, mechanism.iterations()))
     }
 
@@ -137,6 +134,18 @@ impl fmt::Debug for Credentials {
 /// What tells the sessions of a user from those of others: SHA-256 of its name and database, as MongoDB writes it.
 pub fn session_user(user: &str, database: &str) -> [u8; 32] {
     sha2::Sha256::digest(format!("{user}@{database}")).into()
+}
+
+/// What the mechanism takes for the password.
+pub(crate) fn secret_of<'p>(
+    mechanism: Mechanism,
+    user: &str,
+    password: &'p str,
+) -> Result<Cow<'p, str>, CredentialsError> {
+    match mechanism {
+        Mechanism::ScramSha1 => Ok(Cow::Owned(digest(user, password))),
+        Mechanism::ScramSha256 => stringprep::saslprep(password).map_err(|_| CredentialsError::Prohibited),
+    }
 }
 
 /// What SCRAM-SHA-1 takes for the password: `hex(MD5("user:mongo:password"))`.

@@ -20,4 +20,4 @@ pub use mechanism::Mechanism;
 pub use privileges::{Privilege, Privileges, Resource, Target};
 pub use restrictions::{AddressRange, Ends, Restriction, restrictions_allow};
 pub use roles::RoleName;
-pub use scram::{ClientFirst, Exchange, ScramError, Verdict};
+pub use scram::{ClientConversation, ClientFirst, Exchange, ScramError, ServerProof, Verdict};

@@ -8,6 +8,10 @@
 //! Channel binding is not offered. A client that insists on it (`p=`) is refused; one that says it would have liked to
 //! (`y`) is told the truth by the `c` it must repeat.
 
+mod client;
+
+pub use client::{ClientConversation, ServerProof};
+
 use crate::credentials::Credentials;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -42,6 +46,12 @@ pub enum ScramError {
     /// What the client repeats is not what was said.
     #[error("the SCRAM message does not repeat the nonce or the header of this conversation")]
     Mismatch,
+    /// Of a client: the password cannot be one.
+    #[error("the password holds characters that SASLprep forbids")]
+    Password,
+    /// Of a server: it does not prove that it knows the user.
+    #[error("the server does not prove that it knows the user: it may be another one")]
+    Server,
 }
 
 /// The first message of a client, read.

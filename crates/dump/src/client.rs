@@ -1,49 +1,16 @@
 //! The few commands that the tools need, over one connection.
 
-use crate::error::{DumpError, Result};
+use crate::error::Result;
 use crate::namespace::Namespace;
+use crate::server::Server;
 use bench::connection::{Connection, is_ok, refusal, whole_number};
 use bench::interrupt::Interrupt;
 use bench::message::Message;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
-use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Namespaces of a server's own that a dump of everything leaves out.
 const OWN_DATABASES: [&str; 2] = ["local", "config"];
-
-/// The address and the database, if it names one, of `mongodb://HOST[:PORT][/DATABASE][?OPTIONS]`. Of the options,
-/// `tls` and `ssl` are refused and all others change nothing for one server.
-pub fn parse_uri(uri: &str) -> Result<(SocketAddr, Option<String>)> {
-    let choice = |what: &str| DumpError::Choice(format!("{uri}: {what}"));
-    let rest = uri
-        .strip_prefix("mongodb://")
-        .ok_or_else(|| choice("it does not start with mongodb://"))?;
-    let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
-    if host.contains('@') {
-        return Err(DumpError::Choice("connecting as a user is not supported".to_owned()));
-    }
-    if host.contains(',') {
-        return Err(choice("one host is supported, not several"));
-    }
-    let is_tls = |option: &str| matches!(option, "tls=true" | "ssl=true");
-    if options.split('&').any(is_tls) {
-        return Err(choice("TLS is not supported"));
-    }
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-    let with_port = if has_port {
-        host.to_owned()
-    } else {
-        format!("{host}:27017")
-    };
-    let address = with_port
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addresses| addresses.next())
-        .ok_or_else(|| choice("there is no such host"))?;
-    Ok((address, (!database.is_empty()).then(|| database.to_owned())))
-}
 
 /// What one insert did.
 #[derive(Debug, Default)]
@@ -62,13 +29,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and says hello. Who waits for a reply is woken when the user wants to stop.
-    pub fn open(address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
-        let mut connection = Connection::open_until(address, interrupt)?;
+    /// Connects, says hello and logs in. Who waits for a reply is woken when the user wants to stop.
+    pub fn open(server: &Server, interrupt: &Interrupt) -> Result<Self> {
+        let mut connection = Connection::open_until(server.address, interrupt)?;
         connection.hello()?;
+        if let Some(login) = &server.login {
+            login.log_in(&mut connection)?;
+        }
         Ok(Self {
             connection,
-            message: Message::new(u128::from(address.port()) << 64 | 0x6475_6D70),
+            message: Message::new(u128::from(server.address.port()) << 64 | 0x6475_6D70),
         })
     }
 
@@ -227,30 +197,4 @@ fn raw(document: &Document) -> Result<RawDocumentBuf> {
 
 fn protocol(error: &dyn std::fmt::Display) -> bench::Error {
     bench::Error::Protocol(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::parse_uri;
-
-    #[test]
-    fn addresses() {
-        for (uri, address, database) in [
-            ("mongodb://127.0.0.1", "127.0.0.1:27017", None),
-            ("mongodb://127.0.0.1:5/", "127.0.0.1:5", None),
-            ("mongodb://[::1]:5/shop?directConnection=true", "[::1]:5", Some("shop")),
-        ] {
-            let (found, name) = parse_uri(uri).unwrap();
-            assert_eq!((found.to_string().as_str(), name.as_deref()), (address, database));
-        }
-        for uri in [
-            "127.0.0.1",
-            "mongodb://a:b@127.0.0.1",
-            "mongodb://127.0.0.1,127.0.0.2",
-            "mongodb://127.0.0.1/?tls=true",
-        ] {
-            assert!(parse_uri(uri).is_err(), "{uri}");
-        }
-    }
 }

@@ -7,12 +7,12 @@ use crate::client::Client;
 use crate::error::{DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
+use crate::server::Server;
 use bench::interrupt::Interrupt;
 use bson::Document;
 use indicatif::ProgressBar;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 /// Collections of a server's own that hold what users have made.
 pub const OWN_COLLECTIONS: [&str; 3] = ["system.js", "system.users", "system.roles"];
@@ -34,11 +34,11 @@ pub struct Summary {
 
 /// All collections of a server but its own. Reads every document.
 pub fn summaries(
-    address: SocketAddr,
+    server: &Server,
     interrupt: &Interrupt,
     progress: &ProgressBar,
 ) -> Result<BTreeMap<Namespace, Summary>> {
-    let mut client = Client::open(address, interrupt)?;
+    let mut client = Client::open(server, interrupt)?;
     let mut found = BTreeMap::new();
     for database in client.databases(None)? {
         for entry in client.collections(&database)? {

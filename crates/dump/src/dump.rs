@@ -6,12 +6,12 @@ use crate::directory::{Output, file_stem};
 use crate::error::{Doing, DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace};
+use crate::server::Server;
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +24,7 @@ const OWN_PREFIX: &str = "system.";
 #[derive(Clone, Debug)]
 pub struct DumpOptions {
     /// The server.
-    pub address: SocketAddr,
+    pub server: Server,
     /// Which collections.
     pub filter: Filter,
     /// Which documents of them.
@@ -68,7 +68,7 @@ impl Job {
 
 /// Dumps. The documents of one collection are as its cursor saw them; nothing holds collections together in time.
 pub fn dump(options: &DumpOptions) -> Result<Dumped> {
-    let mut client = Client::open(options.address, &options.interrupt)?;
+    let mut client = Client::open(&options.server, &options.interrupt)?;
     let jobs = jobs(&mut client, &options.filter)?;
     options.progress.set_length(jobs.iter().map(|job| job.size_bytes).sum());
     let archive = if options.archive {
@@ -96,7 +96,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
     };
     let next = AtomicUsize::new(0);
     let work = || -> Result<Dumped> {
-        let mut client = Client::open(options.address, &options.interrupt)?;
+        let mut client = Client::open(&options.server, &options.interrupt)?;
         let mut dumped = Dumped::default();
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             if let Err(error) = dump_collection(&mut client, options, job, archive.as_ref(), &mut dumped) {

@@ -15,11 +15,13 @@ mod error;
 mod metadata;
 mod namespace;
 mod restore;
+mod server;
 
-pub use client::{Client, parse_uri};
+pub use client::Client;
 pub use directory::{Output, bson_file, file_stem, open_file};
 pub use dump::{DumpOptions, Dumped, dump};
 pub use error::{DumpError, Result};
 pub use metadata::{CollectionKind, Metadata};
 pub use namespace::{Filter, Namespace, Pattern, Rename};
 pub use restore::{RestoreOptions, Restored, restore};
+pub use server::{Login, Server, ServerUri, mechanism_of};

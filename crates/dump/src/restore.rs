@@ -6,12 +6,12 @@ use crate::directory::{Files, bson_file, open_file, read_metadata, scan};
 use crate::error::{DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
+use crate::server::Server;
 use bench::interrupt::Interrupt;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -29,7 +29,7 @@ const NAMESPACE_NOT_FOUND: i32 = 26;
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
     /// The server.
-    pub address: SocketAddr,
+    pub server: Server,
     /// Which collections of the dump, by their names in it.
     pub filter: Filter,
     /// The first that applies gives a collection another name.
@@ -113,7 +113,7 @@ fn restore_files(options: &RestoreOptions, found: &[(Namespace, Files)]) -> Resu
         options.progress.set_length(bytes);
     }
     let work = || -> Result<Restored> {
-        let mut client = Client::open(options.address, &options.interrupt)?;
+        let mut client = Client::open(&options.server, &options.interrupt)?;
         let mut restored = Restored::default();
         while let Some((namespace, files)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
             match restore_one(&mut client, options, namespace, files) {
@@ -255,7 +255,7 @@ fn load_parts(
     announced: &HashMap<Namespace, Metadata>,
     parts: &Receiver<Part>,
 ) -> Result<Restored> {
-    let mut client = Client::open(options.address, &options.interrupt)?;
+    let mut client = Client::open(&options.server, &options.interrupt)?;
     let mut open: HashMap<Namespace, Loading<'_>> = HashMap::new();
     let mut restored = Restored::default();
     for part in parts {

@@ -1,11 +1,12 @@
 //! What the commands that talk to a server have in common: which server, and how they show what they are doing.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use dump::{Login, Server, ServerUri, mechanism_of};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Bars of bytes.
 pub const BYTES: &str = "{bar:30} {bytes} of {total_bytes} {bytes_per_sec} {eta}";
@@ -29,6 +30,29 @@ pub struct ServerArgs {
     /// The server's port
     #[arg(long, value_name = "N", conflicts_with = "uri", help_heading = "Server")]
     port: Option<u16>,
+    /// The user to log in as
+    #[arg(long, short, value_name = "NAME", help_heading = "Server")]
+    username: Option<String>,
+    /// Its password; others can see it in the list of processes. Default: $TENON_PASSWORD, or asked for
+    #[arg(long, short, value_name = "TEXT", requires = "username", help_heading = "Server")]
+    password: Option<String>,
+    /// The database that the user is defined on; default: that of --uri, or admin
+    #[arg(long = "authenticationDatabase", value_name = "NAME", help_heading = "Server")]
+    authentication_database: Option<String>,
+    /// SCRAM-SHA-256 or SCRAM-SHA-1; default: the better one that the server offers
+    #[arg(long = "authenticationMechanism", value_name = "NAME", help_heading = "Server")]
+    authentication_mechanism: Option<String>,
+}
+
+/// Where a password is looked for that is not on the command line.
+const PASSWORD_VARIABLE: &str = "TENON_PASSWORD";
+
+/// That of the environment, or what the user says at the terminal.
+pub fn password_of(user: &str) -> Result<String> {
+    match std::env::var(PASSWORD_VARIABLE) {
+        Ok(password) => Ok(password),
+        Err(_) => rpassword::prompt_password(format!("password of {user}: ")).context("asking for the password"),
+    }
 }
 
 impl ServerArgs {
@@ -43,15 +67,44 @@ impl ServerArgs {
         }
     }
 
-    /// Its address, and the database that `--uri` or `--db` names.
-    pub fn server(&self, db: Option<&str>) -> Result<(SocketAddr, Option<String>)> {
-        let (address, database) = dump::parse_uri(&self.whole_uri()?)?;
-        if let (Some(named), Some(option)) = (database.as_deref(), db)
+    /// It, and the database that `--uri` or `--db` names.
+    pub fn server(&self, db: Option<&str>) -> Result<(Server, Option<String>)> {
+        let uri = ServerUri::parse(&self.whole_uri()?)?;
+        if let (Some(named), Some(option)) = (uri.database.as_deref(), db)
             && named != option
         {
             bail!("--uri names the database {named}, and --db {option}");
         }
-        Ok((address, db.map(str::to_owned).or(database)))
+        let login = self.login(&uri)?;
+        let server = Server {
+            address: uri.address,
+            login: login.map(Arc::new),
+        };
+        Ok((server, db.map(str::to_owned).or(uri.database)))
+    }
+
+    fn login(&self, uri: &ServerUri) -> Result<Option<Login>> {
+        let (user, password) = match (&self.username, &uri.user) {
+            (Some(_), Some(_)) => bail!("--uri names a user, and --username"),
+            (Some(user), None) => (user, self.password.clone()),
+            (None, Some((user, password))) => (user, password.clone()),
+            (None, None) if self.authentication_database.is_some() || self.authentication_mechanism.is_some() => {
+                bail!("--username is missing")
+            }
+            (None, None) => return Ok(None),
+        };
+        let mechanism = self.authentication_mechanism.as_deref().map(mechanism_of).transpose()?;
+        let source = self
+            .authentication_database
+            .as_ref()
+            .or(uri.source.as_ref())
+            .or(uri.database.as_ref());
+        Ok(Some(Login {
+            user: user.clone(),
+            password: password.map_or_else(|| password_of(user), Ok)?,
+            source: source.map_or_else(|| "admin".to_owned(), String::clone),
+            mechanism: mechanism.or(uri.mechanism),
+        }))
     }
 }
 
@@ -66,11 +119,11 @@ pub struct CollectionArgs {
 }
 
 impl CollectionArgs {
-    /// The server's address, and the collection by its whole name.
-    pub fn namespace(&self, collection: &str) -> Result<(SocketAddr, dump::Namespace)> {
-        let (address, database) = self.server.server(self.db.as_deref())?;
+    /// The server, and the collection by its whole name.
+    pub fn namespace(&self, collection: &str) -> Result<(Server, dump::Namespace)> {
+        let (server, database) = self.server.server(self.db.as_deref())?;
         let database = database.unwrap_or_else(|| "test".to_owned());
-        Ok((address, dump::Namespace::new(database, collection)))
+        Ok((server, dump::Namespace::new(database, collection)))
     }
 }
 
@@ -115,14 +168,32 @@ mod tests {
             (&["--host", "[::1]", "--port", "7"], "[::1]:7"),
             (&["--uri", "mongodb://127.0.0.3:9/d"], "127.0.0.3:9"),
         ] {
-            assert_eq!(named(words).unwrap().0.to_string(), address, "{words:?}");
+            assert_eq!(named(words).unwrap().0.address.to_string(), address, "{words:?}");
         }
         for words in [
             &["--uri", "mongodb://127.0.0.1", "--port", "5"][..],
             &["--host", "127.0.0.1:5", "--port", "5"],
             &["--host", "a,b"],
+            &["--authenticationDatabase", "admin"],
+            &["--password", "x"],
+            &["-u", "amy", "-p", "x", "--authenticationMechanism", "PLAIN"],
+            &["-u", "amy", "-p", "x", "--uri", "mongodb://bob:y@127.0.0.1"],
         ] {
             assert!(named(words).is_err(), "{words:?}");
+        }
+        for (words, source) in [
+            (&["-u", "amy", "-p", "x"][..], "admin"),
+            (
+                &["-u", "amy", "-p", "x", "--authenticationDatabase", "people"],
+                "people",
+            ),
+            (&["--uri", "mongodb://amy:x@127.0.0.1"], "admin"),
+            (&["--uri", "mongodb://amy:x@127.0.0.1/shop"], "shop"),
+            (&["--uri", "mongodb://amy:x@127.0.0.1/shop?authSource=people"], "people"),
+        ] {
+            let login = named(words).unwrap().0.login.unwrap();
+            let said = (&*login.user, &*login.password, &*login.source);
+            assert_eq!(said, ("amy", "x", source), "{words:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `tenon dump`, `tenon restore` and `tenon bson`: arguments with the names of mongodump, mongorestore and bsondump.
 
 use crate::connect::{self, ServerArgs};
-use ::dump::{DumpOptions, Filter, Pattern, Rename, RestoreOptions};
+use ::dump::{DumpOptions, Filter, Pattern, Rename, RestoreOptions, Server};
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
@@ -9,7 +9,6 @@ use clap::{Args, ValueEnum};
 use extjson::JsonForm;
 use indicatif::ProgressBar;
 use std::io::{BufWriter, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -57,8 +56,8 @@ struct SelectionArgs {
 }
 
 impl SelectionArgs {
-    fn server(&self) -> Result<(SocketAddr, Filter)> {
-        let (address, database) = self.server.server(self.db.as_deref())?;
+    fn server(&self) -> Result<(Server, Filter)> {
+        let (server, database) = self.server.server(self.db.as_deref())?;
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let filter = Filter {
             database,
@@ -66,7 +65,7 @@ impl SelectionArgs {
             include: patterns(&self.ns_include),
             exclude: patterns(&self.ns_exclude),
         };
-        Ok((address, filter))
+        Ok((server, filter))
     }
 
     fn path(&self, folder: Option<&PathBuf>) -> Result<Option<PathBuf>> {
@@ -116,7 +115,7 @@ impl DumpCommand {
         if self.oplog {
             bail!("--oplog is not supported: it needs the collection local.oplog.rs");
         }
-        let (address, filter) = self.selection.server()?;
+        let (server, filter) = self.selection.server()?;
         let query: Option<RawDocumentBuf> = match &self.query {
             Some(text) => Some(extjson::parse(text).context("--query")?),
             None => None,
@@ -125,7 +124,7 @@ impl DumpCommand {
         interrupt.install()?;
         let progress = self.selection.progress();
         let dumped = ::dump::dump(&DumpOptions {
-            address,
+            server,
             filter,
             query,
             path: self.selection.path(self.out.as_ref())?,
@@ -193,12 +192,12 @@ impl RestoreCommand {
             .zip(&self.ns_to)
             .map(|(from, to)| Rename::new(from, to))
             .collect::<Result<Vec<_>, _>>()?;
-        let (address, filter) = self.selection.server()?;
+        let (server, filter) = self.selection.server()?;
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let progress = self.selection.progress();
         let restored = ::dump::restore(&RestoreOptions {
-            address,
+            server,
             filter,
             renames,
             path: self.selection.path(self.path.as_ref().or(self.dir.as_ref()))?,

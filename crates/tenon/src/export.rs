@@ -92,7 +92,7 @@ pub struct ExportCommand {
 impl ExportCommand {
     /// Exports, and says how much.
     pub fn run(&self) -> Result<ExitCode> {
-        let (address, source) = self.source.namespace(&self.collection)?;
+        let (server, source) = self.source.namespace(&self.collection)?;
         let query = match (&self.query, &self.query_file) {
             (Some(text), _) => Some(extjson::parse(text).context("--query")?),
             (None, Some(path)) => Some(extjson::parse(&read(path)?).with_context(|| path.display().to_string())?),
@@ -113,7 +113,7 @@ impl ExportCommand {
         interrupt.install()?;
         let progress = connect::progress(self.quiet, connect::DOCUMENTS);
         let exported = transfer::export(&ExportOptions {
-            address,
+            server,
             source,
             must_exist: self.assert_exists,
             query,

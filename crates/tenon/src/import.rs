@@ -177,7 +177,7 @@ impl ImportCommand {
             (None, Some(stem)) => stem.to_string_lossy().into_owned(),
             (None, None) => bail!("--collection is needed with standard input"),
         };
-        let (address, target) = self.target.namespace(&collection)?;
+        let (server, target) = self.target.namespace(&collection)?;
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let progress = connect::progress(self.quiet, connect::BYTES);
@@ -197,7 +197,7 @@ impl ImportCommand {
         };
         let mut input = BufReader::with_capacity(1 << 16, input);
         let options = ImportOptions {
-            address,
+            server,
             target,
             form: match self.kind {
                 TypeChoice::Json if self.json_array => TextForm::JsonArray,

@@ -5,7 +5,7 @@ use anyhow::Result;
 use bench::interrupt::Interrupt;
 use bson::{Bson, Document, RawDocumentBuf};
 use clap::Args;
-use dump::{Client, DumpError};
+use dump::{Client, DumpError, Server};
 use extjson::JsonForm;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -54,11 +54,12 @@ impl LiveArgs {
         command: &Document,
         show: &mut dyn FnMut(SocketAddr, Pair<'_>) -> std::io::Result<()>,
     ) -> Result<ExitCode> {
-        let (address, _) = self.server.server(None)?;
+        let (server, _) = self.server.server(None)?;
+        let address = server.address;
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let mut asking = Asking {
-            address,
+            server,
             interrupt: interrupt.clone(),
             client: None,
         };
@@ -107,7 +108,7 @@ fn has_restarted(before: &Document, now: &Document) -> bool {
 }
 
 struct Asking {
-    address: SocketAddr,
+    server: Server,
     interrupt: Interrupt,
     client: Option<Client>,
 }
@@ -116,7 +117,7 @@ impl Asking {
     fn ask(&mut self, command: &Document) -> Result<Sample, DumpError> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::open(self.address, &self.interrupt)?,
+            None => Client::open(&self.server, &self.interrupt)?,
         };
         let figures = client.run("admin", command)?;
         // A connection that has failed is not used again.

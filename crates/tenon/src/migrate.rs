@@ -13,13 +13,13 @@ use bench::limits::Wanted;
 use bench::server::{ServerCommand, ServerProcess, build_of};
 use bson::{RawDocumentBuf, doc};
 use clap::Args;
-use dump::{Client, DumpOptions, Filter, Namespace, RestoreOptions, compare};
+use dump::{Client, DumpOptions, Filter, Login, Namespace, RestoreOptions, Server, ServerUri, compare};
 use server::inspect::Unused;
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Differences that are told.
 const DIFFERENCES_MAX: usize = 20;
@@ -91,23 +91,20 @@ impl MigrateCommand {
             directory: work.0.join(name),
             limits: Wanted::default(),
         };
-        let (source_address, _source) = match self.from.starts_with("mongodb://") {
-            true => match dump::parse_uri(&self.from)? {
-                (address, None) => (address, None),
-                (_, Some(database)) => bail!("--from names the database {database}: whole servers are migrated"),
-            },
+        let (source, _source) = match self.from.starts_with("mongodb://") {
+            true => (self.source()?, None),
             false => {
                 let command = command("source", &[]);
                 self.copy_source(&command, &interrupt)?;
                 self.tell("starting a server on the copy");
                 let server = ServerProcess::start(&command, &interrupt)?;
-                (server.address(), Some(server))
+                (Server::from(server.address()), Some(server))
             }
         };
         let folder = work.0.join("dump");
         fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
         self.tell("dumping");
-        let dumped = self.dump(source_address, &folder, &interrupt)?;
+        let dumped = self.dump(&source, &folder, &interrupt)?;
         let command = command("target", &["--storageEngine", &self.to_engine]);
         // Its owner's alone, as a server makes directories.
         let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(command.data());
@@ -115,12 +112,12 @@ impl MigrateCommand {
         let target = ServerProcess::start(&command, &interrupt)?;
         self.tell("restoring");
         if dumped > 0 {
-            self.restore(target.address(), &folder, &interrupt)?;
+            self.restore(&Server::from(target.address()), &folder, &interrupt)?;
         }
-        copy_users(source_address, target.address(), &interrupt)?;
+        copy_users(&source, &Server::from(target.address()), &interrupt)?;
         fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
         self.tell("comparing");
-        let counted = self.compare(source_address, target.address(), &interrupt)?;
+        let counted = self.compare(&source, &Server::from(target.address()), &interrupt)?;
         target.stop()?;
         interrupt.check()?;
         put(&command.data(), &self.out)?;
@@ -130,6 +127,27 @@ impl MigrateCommand {
             self.to_engine
         ));
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The server that `--from` names.
+    fn source(&self) -> Result<Server> {
+        let uri = ServerUri::parse(&self.from)?;
+        if let Some(database) = uri.database.as_ref().filter(|_| uri.user.is_none()) {
+            bail!("--from names the database {database}: whole servers are migrated");
+        }
+        let login = match uri.user {
+            None => None,
+            Some((user, password)) => Some(Arc::new(Login {
+                password: password.map_or_else(|| connect::password_of(&user), Ok)?,
+                user,
+                source: uri.source.or(uri.database).unwrap_or_else(|| "admin".to_owned()),
+                mechanism: uri.mechanism,
+            })),
+        };
+        Ok(Server {
+            address: uri.address,
+            login,
+        })
     }
 
     fn tell(&self, text: &str) {
@@ -157,10 +175,10 @@ impl MigrateCommand {
         copy_tree(source, &command.data(), interrupt)
     }
 
-    fn dump(&self, address: SocketAddr, folder: &Path, interrupt: &Interrupt) -> Result<u64> {
+    fn dump(&self, server: &Server, folder: &Path, interrupt: &Interrupt) -> Result<u64> {
         let progress = connect::progress(self.quiet, connect::BYTES);
         let dumped = dump::dump(&DumpOptions {
-            address,
+            server: server.clone(),
             filter: Filter::default(),
             query: None,
             path: Some(folder.to_owned()),
@@ -174,10 +192,10 @@ impl MigrateCommand {
         Ok(dumped.context("dumping")?.collections)
     }
 
-    fn restore(&self, address: SocketAddr, folder: &Path, interrupt: &Interrupt) -> Result<()> {
+    fn restore(&self, server: &Server, folder: &Path, interrupt: &Interrupt) -> Result<()> {
         let progress = connect::progress(self.quiet, connect::BYTES);
         let restored = dump::restore(&RestoreOptions {
-            address,
+            server: server.clone(),
             filter: Filter::default(),
             renames: Vec::new(),
             path: Some(folder.to_owned()),
@@ -197,9 +215,9 @@ impl MigrateCommand {
     }
 
     /// What was compared, in words. Any difference is an error.
-    fn compare(&self, source: SocketAddr, target: SocketAddr, interrupt: &Interrupt) -> Result<String> {
+    fn compare(&self, source: &Server, target: &Server, interrupt: &Interrupt) -> Result<String> {
         let progress = connect::progress(self.quiet, "{bytes} compared {bytes_per_sec}");
-        let read = |address| compare::summaries(address, interrupt, &progress);
+        let read = |server| compare::summaries(server, interrupt, &progress);
         let (before, after) = (read(source).context("the source")?, read(target).context("the copy")?);
         progress.finish_and_clear();
         let differences = compare::differences(&before, &after);
@@ -247,7 +265,7 @@ fn copy_tree(from: &Path, to: &Path, interrupt: &Interrupt) -> Result<()> {
 }
 
 /// Users and roles are documents of `admin`, which dumps leave out.
-fn copy_users(source: SocketAddr, target: SocketAddr, interrupt: &Interrupt) -> Result<()> {
+fn copy_users(source: &Server, target: &Server, interrupt: &Interrupt) -> Result<()> {
     let mut from = Client::open(source, interrupt)?;
     let mut to = Client::open(target, interrupt)?;
     for name in ["system.users", "system.roles"] {

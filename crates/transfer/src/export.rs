@@ -5,11 +5,10 @@ use crate::separated::{Separator, write_line};
 use bench::interrupt::Interrupt;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
-use dump::{Client, Namespace, Output};
+use dump::{Client, Namespace, Output, Server};
 use extjson::JsonForm;
 use indicatif::ProgressBar;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// How documents are written.
@@ -39,7 +38,7 @@ pub enum ExportFormat {
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
     /// The server.
-    pub address: SocketAddr,
+    pub server: Server,
     /// The collection.
     pub source: Namespace,
     /// An error when there is no such collection.
@@ -68,7 +67,7 @@ pub struct ExportOptions {
 
 /// Exports, and answers how many documents. After an error the file has those before it.
 pub fn export(options: &ExportOptions) -> Result<u64> {
-    let mut client = Client::open(options.address, &options.interrupt)?;
+    let mut client = Client::open(&options.server, &options.interrupt)?;
     let Namespace { database, collection } = &options.source;
     if options.must_exist {
         let names = client.collections(database)?;

@@ -13,11 +13,10 @@ use crate::reader::{Item, Reader, TextForm};
 use bench::interrupt::Interrupt;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
-use dump::{Client, DumpError, Namespace};
+use dump::{Client, DumpError, Namespace, Server};
 use indicatif::ProgressBar;
 use parking_lot::{Condvar, Mutex};
 use std::io::Read;
-use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
@@ -48,7 +47,7 @@ pub enum ImportMode {
 /// What to import, from where to where.
 pub struct ImportOptions {
     /// The server.
-    pub address: SocketAddr,
+    pub server: Server,
     /// The collection.
     pub target: Namespace,
     /// How documents stand in the text.
@@ -140,7 +139,7 @@ struct Shared<'a> {
 
 /// Imports. `tell` gets a line for each document that is wrong, refused or skipped.
 pub fn import(options: &ImportOptions, input: impl Read + Send, tell: &(dyn Fn(&str) + Sync)) -> Result<Imported> {
-    let mut client = Client::open(options.address, &options.interrupt)?;
+    let mut client = Client::open(&options.server, &options.interrupt)?;
     if options.drop {
         match client.run(&options.target.database, &doc! { "drop": &options.target.collection }) {
             Err(DumpError::Server(bench::Error::Refused { code, .. })) if code == NAMESPACE_NOT_FOUND => {}
@@ -328,7 +327,7 @@ impl Shared<'_> {
         let options = self.options;
         let client = match client {
             Some(client) => client,
-            None => client.insert(Client::open(options.address, &self.patience)?),
+            None => client.insert(Client::open(&options.server, &self.patience)?),
         };
         let (command, identifier) = match options.mode {
             ImportMode::Insert => ("insert", "documents"),

@@ -54,7 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("bench", &["report", "vfs", "wire"]),
     ("stress", &["bench", "report", "vfs", "wire"]),
     ("extjson", &["wire"]),
-    ("dump", &["bench", "extjson", "wire"]),
+    ("dump", &["auth", "bench", "extjson", "wire"]),
     ("transfer", &["bench", "dump", "extjson", "wire"]),
     (
         "tenon",

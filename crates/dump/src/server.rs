@@ -1,0 +1,272 @@
+//! Which server, and who logs in there.
+
+use crate::error::{DumpError, Result};
+use auth::{ClientConversation, Mechanism, ScramError};
+use bench::connection::Connection;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, RawDocumentBuf, doc};
+use std::fmt;
+use std::io::Read as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Nobody, if there is none.
+    pub login: Option<Arc<Login>>,
+}
+
+/// A user, and how it proves who it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name.
+    pub user: String,
+    /// The password.
+    pub password: String,
+    /// The database that the user is defined on.
+    pub source: String,
+    /// What the server offers for the user, if it is not said.
+    pub mechanism: Option<Mechanism>,
+}
+
+/// Passwords are not for log lines.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Login({}@{})", self.user, self.source)
+    }
+}
+
+/// What `mongodb://…` says.
+#[derive(Clone, Debug)]
+pub struct ServerUri {
+    /// Where the server is.
+    pub address: SocketAddr,
+    /// The database it names.
+    pub database: Option<String>,
+    /// The user it names, and the password.
+    pub user: Option<(String, Option<String>)>,
+    /// `authSource`.
+    pub source: Option<String>,
+    /// `authMechanism`.
+    pub mechanism: Option<Mechanism>,
+}
+
+impl From<SocketAddr> for Server {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, login: None }
+    }
+}
+
+impl ServerUri {
+    /// Reads `mongodb://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?OPTIONS]`. Of the options, `tls` and `ssl` are refused, and
+    /// those that are not of the login change nothing for one server.
+    ///
+    /// # Errors
+    /// A sentence that names the fault, and never the password.
+    pub fn parse(uri: &str) -> Result<Self> {
+        let rest = uri
+            .strip_prefix("mongodb://")
+            .ok_or_else(|| DumpError::Choice("the URI does not start with mongodb://".to_owned()))?;
+        let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+        // A slash or an @ in a name or a password is written as %2F or %40.
+        let (user, rest) = match rest.rsplit_once('@') {
+            Some((user, rest)) => (Some(user), rest),
+            None => (None, rest),
+        };
+        let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let choice = |what: &str| DumpError::Choice(format!("mongodb://{host}: {what}"));
+        if host.contains(',') {
+            return Err(choice("one host is supported, not several"));
+        }
+        let decoded =
+            |text: &str| decoded(text).ok_or_else(|| choice("a part of the URI is not percent-encoded as it must be"));
+        let user = match user.map(|user| {
+            user.split_once(':')
+                .map_or((user, None), |(user, word)| (user, Some(word)))
+        }) {
+            Some((user, password)) => Some((decoded(user)?, password.map(decoded).transpose()?)),
+            None => None,
+        };
+        let (mut source, mut mechanism) = (None, None);
+        for option in options.split('&') {
+            match option.split_once('=').unwrap_or((option, "")) {
+                ("tls" | "ssl", "true") => return Err(choice("TLS is not supported")),
+                ("authSource", name) => source = Some(decoded(name)?),
+                ("authMechanism", name) => mechanism = Some(mechanism_of(name)?),
+                _ => {}
+            }
+        }
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let with_port = if has_port {
+            host.to_owned()
+        } else {
+            format!("{host}:27017")
+        };
+        let address = with_port
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut addresses| addresses.next())
+            .ok_or_else(|| choice("there is no such host"))?;
+        Ok(Self {
+            address,
+            database: (!database.is_empty()).then(|| database.to_owned()),
+            user,
+            source,
+            mechanism,
+        })
+    }
+}
+
+/// The mechanism of a name.
+///
+/// # Errors
+/// It is not one that can be used.
+pub fn mechanism_of(name: &str) -> Result<Mechanism> {
+    name.parse().map_err(|()| {
+        DumpError::Choice(format!(
+            "authentication by {name} is not supported: SCRAM-SHA-1 and SCRAM-SHA-256 are"
+        ))
+    })
+}
+
+/// `%41` stands for `A`; `None` for what is not so, or not UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (hex, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(hex, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+impl Login {
+    /// Proves to the server who this is, and makes sure that the server knows it.
+    pub(crate) fn log_in(&self, connection: &mut Connection) -> Result<()> {
+        let mechanism = match self.mechanism {
+            Some(mechanism) => mechanism,
+            None => self.offered(connection)?,
+        };
+        let failed =
+            |error: ScramError| DumpError::Choice(format!("logging in as {}@{}: {error}", self.user, self.source));
+        let (first, conversation) =
+            ClientConversation::begin(mechanism, &self.user, &self.password, &random()?).map_err(failed)?;
+        let start = doc! {
+            "saslStart": 1, "mechanism": mechanism.name(), "payload": binary(first),
+            "options": { "skipEmptyExchange": true },
+        };
+        let reply = self.run(connection, &start)?;
+        let (last, proof) = conversation.prove(payload(&reply)).map_err(failed)?;
+        let id = reply.get("conversationId").cloned().unwrap_or(bson::Bson::Int32(1));
+        let go_on =
+            |payload: String| doc! { "saslContinue": 1, "conversationId": id.clone(), "payload": binary(payload) };
+        let reply = self.run(connection, &go_on(last))?;
+        proof.verify(payload(&reply)).map_err(failed)?;
+        if !reply.get_bool("done").unwrap_or(false) {
+            self.run(connection, &go_on(String::new()))?;
+        }
+        Ok(())
+    }
+
+    /// The better one of those that the user can be known by.
+    fn offered(&self, connection: &mut Connection) -> Result<Mechanism> {
+        let hello = doc! { "hello": 1, "saslSupportedMechs": format!("{}.{}", self.source, self.user) };
+        let reply = connection.run("admin", &raw(&hello)?)?;
+        let offers = reply.get_array("saslSupportedMechs").map_or(&[][..], Vec::as_slice);
+        let is_offered = |mechanism: Mechanism| offers.iter().any(|name| name.as_str() == Some(mechanism.name()));
+        Ok(
+            match is_offered(Mechanism::ScramSha1) && !is_offered(Mechanism::ScramSha256) {
+                true => Mechanism::ScramSha1,
+                false => Mechanism::ScramSha256,
+            },
+        )
+    }
+
+    fn run(&self, connection: &mut Connection, command: &Document) -> Result<Document> {
+        Ok(connection.run(&self.source, &raw(command)?)?)
+    }
+}
+
+fn raw(document: &Document) -> Result<RawDocumentBuf> {
+    let raw = RawDocumentBuf::try_from(document);
+    raw.map_err(|error| bench::Error::Protocol(error.to_string()).into())
+}
+
+fn binary(text: String) -> Binary {
+    Binary {
+        subtype: BinarySubtype::Generic,
+        bytes: text.into_bytes(),
+    }
+}
+
+fn payload(reply: &Document) -> &[u8] {
+    reply.get_binary_generic("payload").map_or(&[], Vec::as_slice)
+}
+
+/// From the system; nobody must be able to guess it.
+fn random() -> Result<[u8; 24]> {
+    let mut bytes = [0; 24];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| DumpError::Choice(format!("/dev/urandom cannot be read: {error}")))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{Login, ServerUri};
+
+    #[test]
+    fn addresses() {
+        for (uri, address, database) in [
+            ("mongodb://127.0.0.1", "127.0.0.1:27017", None),
+            ("mongodb://127.0.0.1:5/", "127.0.0.1:5", None),
+            ("mongodb://[::1]:5/shop?directConnection=true", "[::1]:5", Some("shop")),
+        ] {
+            let found = ServerUri::parse(uri).unwrap();
+            assert_eq!(
+                (found.address.to_string().as_str(), found.database.as_deref()),
+                (address, database)
+            );
+            assert!(found.user.is_none());
+        }
+        for uri in [
+            "127.0.0.1",
+            "mongodb://127.0.0.1,127.0.0.2",
+            "mongodb://127.0.0.1/?tls=true",
+            "mongodb://a:secret%4@127.0.0.1",
+            "mongodb://a:secret%zz@127.0.0.1",
+            "mongodb://a:secret%ff@127.0.0.1",
+            "mongodb://a:secret@127.0.0.1/?authMechanism=PLAIN",
+            "mongodb://a:secret@127.0.0.1,b",
+        ] {
+            let error = ServerUri::parse(uri).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn users() {
+        let uri = "mongodb://a%40b:p%3A%2F%25@127.0.0.1/shop?authSource=people&authMechanism=SCRAM-SHA-1";
+        let found = ServerUri::parse(uri).unwrap();
+        assert_eq!(found.user, Some(("a@b".to_owned(), Some("p:/%".to_owned()))));
+        assert_eq!(
+            (found.source.as_deref(), found.database.as_deref()),
+            (Some("people"), Some("shop"))
+        );
+        assert_eq!(found.mechanism, Some(auth::Mechanism::ScramSha1));
+        let without_password = ServerUri::parse("mongodb://amy@127.0.0.1").unwrap();
+        assert_eq!(without_password.user, Some(("amy".to_owned(), None)));
+        let login = Login {
+            user: "amy".to_owned(),
+            password: "secret".to_owned(),
+            source: "admin".to_owned(),
+            mechanism: None,
+        };
+        assert_eq!(format!("{login:?}"), "Login(amy@admin)");
+    }
+}
