@@ -61,8 +61,8 @@ impl From<SocketAddr> for Server {
 }
 
 impl ServerUri {
-    /// Reads `mongodb://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?OPTIONS]`. Of the options, `tls` and `ssl` are refused, and
-    /// those that are not of the login change nothing for one server.
+    /// Reads `mongodb://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?OPTIONS]`. Of the options, `tls` and `ssl` are
+    /// refused, and those that are not of the login change nothing for one server.
     ///
     /// # Errors
     /// A sentence that names the fault, and never the password.
