@@ -98,7 +98,7 @@ fn address(server: &Tenond) -> SocketAddr {
 
 fn dump_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> DumpOptions {
     DumpOptions {
-        address: address(server),
+        server: address(server).into(),
         filter: Filter::default(),
         query: None,
         path: Some(path.to_owned()),
@@ -112,7 +112,7 @@ fn dump_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> Dump
 
 fn restore_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> RestoreOptions {
     RestoreOptions {
-        address: address(server),
+        server: address(server).into(),
         filter: Filter::default(),
         renames: Vec::new(),
         path: Some(path.to_owned()),
