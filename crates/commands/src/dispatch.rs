@@ -286,12 +286,18 @@ impl Call<'_> {
             Ok(RawBsonRef::String(collection)) => format!("{}.{collection}", invocation.database),
             _ => invocation.database.to_owned(),
         };
-        let application = || self.client.application_name();
+        // A client's first hello is the one that names its application.
+        let named_now = || {
+            let client = invocation.body.get_document("client").ok()?;
+            let application = client.get_document("application").ok()?;
+            application.get_str("name").ok().map(str::to_owned)
+        };
+        let application = || self.client.application_name().or_else(named_now);
         let random = &*self.server.env.random;
         let failure = self
             .server
             .fail_points
-            .enter(self.command.name, application, namespace, random)?;
+            .enter(self.command, application, namespace, random)?;
         if let Some(time) = failure.blocks {
             let until = self.server.env.clock.monotonic() + time;
             while self.server.env.clock.monotonic() < until && invocation.operation.check_now().is_ok() {

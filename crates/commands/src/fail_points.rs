@@ -3,6 +3,7 @@
 //! write with a transaction number when it is about to be committed.
 
 use crate::arguments::{Arguments, missing_field};
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, doc};
@@ -168,7 +169,7 @@ impl FailPoints {
     /// What happens to a command now.
     pub fn enter(
         &self,
-        command: &str,
+        command: &Command,
         application: impl FnOnce() -> Option<String>,
         namespace: impl FnOnce() -> String,
         random: &dyn Random,
@@ -181,7 +182,7 @@ impl FailPoints {
             return None;
         };
         let what = &active.what;
-        if !what.commands.iter().any(|name| name == command)
+        if !what.commands.iter().any(|name| is_called(command, name))
             || what.application.is_some() && what.application != application()
             || what.namespace.as_ref().is_some_and(|wanted| *wanted != namespace())
         {
@@ -211,6 +212,11 @@ impl FailPoints {
             write_concern_error,
         })
     }
+}
+
+/// Whether a name is one of a command's.
+fn is_called(command: &Command, name: &str) -> bool {
+    name == command.name || command.aliases.contains(&name)
 }
 
 /// `None` for `off`.
@@ -288,10 +294,12 @@ fn read_data(data: &RawDocument) -> Result<FailCommand> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::COMMANDS;
     use bson::rawdoc;
     use vfs::SeededRandom;
 
     fn enter(points: &FailPoints, command: &str) -> Option<Failure> {
+        let (command, _) = COMMANDS.find(command).expect("there is such a command");
         points.enter(command, || Some("app".into()), || "d.c".into(), &SeededRandom::new(1))
     }
 
@@ -307,6 +315,16 @@ mod tests {
         let data = rawdoc! { "failCommands": ["find"], "errorCode": 91 };
         set(&points, &rawdoc! { "m": { "times": 2 } }, &data);
         assert!(enter(&points, "insert").is_none());
+        set(
+            &points,
+            &rawdoc! { "m": "alwaysOn" },
+            &rawdoc! { "failCommands": ["ismaster"], "closeConnection": true },
+        );
+        assert!(
+            enter(&points, "isMaster").is_some_and(|failure| failure.closes),
+            "by any of its names"
+        );
+        set(&points, &rawdoc! { "m": { "times": 2 } }, &data);
         let happened: Vec<_> = (0..3).map(|_| enter(&points, "find").is_some()).collect();
         assert_eq!(happened, [true, true, false]);
         assert_eq!(
