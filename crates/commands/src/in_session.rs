@@ -12,7 +12,7 @@ use bson::Document;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{SessionKey, Transaction};
+use storage::{Charge, SessionKey, StorageError, Transaction};
 use wire::ErrorCode;
 
 /// Runs the command.
@@ -63,17 +63,23 @@ fn statement(
     let parameters = &server.parameters;
     let lifetime = Duration::from_secs(parameters.transaction_lifetime_s.load(Ordering::Relaxed) as u64);
     let expires = server.env.clock.monotonic() + lifetime;
-    let begin = || -> Result<Transaction> {
+    let begin = || -> Result<(Transaction, Charge)> {
         let mut transaction = server.storage.begin_transaction()?;
         transaction.in_session(session.key(), fields.number);
         let timeout = parameters.transaction_lock_timeout_ms.load(Ordering::Relaxed);
         transaction.set_lock_timeout(Duration::from_millis(timeout as u64));
-        Ok(transaction)
+        Ok((transaction, server.account()))
     };
     let mut open: Box<OpenTransaction> = session.take_transaction(fields, expires, begin)?;
     call.transaction = Some(RefCell::new(open.transaction));
-    let result = (call.command.run)(call, reply);
+    let mut result = (call.command.run)(call, reply);
     let transaction = call.transaction.take().map(RefCell::into_inner);
+    if let Some(transaction) = &transaction
+        && result.is_ok()
+    {
+        let more = transaction.bytes().saturating_sub(open.memory.bytes());
+        result = open.memory.grow(more).map_err(|error| StorageError::from(error).into());
+    }
     let is_kept = result.is_ok() && !call.report.has_write_errors;
     match transaction.filter(|_| is_kept) {
         Some(transaction) => {

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use storage::{Interrupted, MemoryBudget, Operation, Storage};
+use storage::{Charge, Interrupted, MemoryAccount, MemoryBudget, Operation, Storage};
 use vfs::Env;
 
 /// A session ends after this long without use.
@@ -173,6 +173,11 @@ impl Server {
         let mut clients: Vec<_> = self.clients.lock().values().cloned().collect();
         clients.sort_by_key(|client| client.id());
         clients
+    }
+
+    /// Nothing yet of the memory of all operations, for what outlives one.
+    pub(crate) fn account(&self) -> Charge {
+        Charge::new(&MemoryAccount::new(&self.memory))
     }
 
     /// A number for a new operation.

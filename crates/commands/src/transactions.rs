@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Operation, SessionKey, SessionRecord, Storage, Transaction};
+use storage::{Charge, Operation, SessionKey, SessionRecord, Storage, Transaction};
 use wire::ErrorCode;
 
 /// How long a waiter sleeps between two looks at its operation.
@@ -35,6 +35,8 @@ pub struct TransactionFields {
 pub struct OpenTransaction {
     /// Its changes, locks and snapshot.
     pub transaction: Transaction,
+    /// What its changes take of the memory of all operations.
+    pub memory: Charge,
     /// Monotonic time at which it is ended.
     expires: Duration,
 }
@@ -237,7 +239,7 @@ impl CheckedOut {
         &self,
         fields: TransactionFields,
         expires: Duration,
-        begin: impl FnOnce() -> Result<Transaction>,
+        begin: impl FnOnce() -> Result<(Transaction, Charge)>,
     ) -> Result<Box<OpenTransaction>> {
         if !fields.starts {
             return self.take_open(fields.number)?.ok_or_else(|| {
@@ -262,10 +264,14 @@ impl CheckedOut {
             ));
         }
         self.set_number(&mut state, fields.number);
-        let transaction = begin()?;
+        let (transaction, memory) = begin()?;
         (state.phase, state.expires) = (Phase::Working, expires);
         self.counters.started.add(1);
-        Ok(Box::new(OpenTransaction { transaction, expires }))
+        Ok(Box::new(OpenTransaction {
+            transaction,
+            memory,
+            expires,
+        }))
     }
 
     /// The open transaction of a number, to go on or to end it; `None` when it was committed.

@@ -201,6 +201,11 @@ impl Transaction {
         self.parts.changes.entry.count() == 0
     }
 
+    /// Bytes that its changes take.
+    pub fn bytes(&self) -> u64 {
+        self.parts.changes.entry.byte_len() as u64
+    }
+
     /// Takes the changes into the log and the engine, as [`WriteUnit::commit`] does.
     pub fn commit(mut self, op: &Operation) -> Result<Seq, StorageError> {
         let storage = self.storage.clone();

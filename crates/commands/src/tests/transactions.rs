@@ -460,3 +460,26 @@ fn a_number_of_a_transaction_is_no_number_of_a_write() {
     assert_eq!(bench.code(next(doc! { "find": "c" }, 2)), 251);
     assert_eq!(bench.code(first(doc! { "find": "c" }, 2)), 50911);
 }
+
+#[test]
+fn open_transactions_are_part_of_the_memory_of_all_operations() {
+    let bench = bench();
+    let large = |session: u8, number: i64| {
+        let documents = [doc! { "_id": i32::from(session), "x": "x".repeat(1 << 20) }];
+        bench.run(of(
+            session,
+            doc! { "insert": "large", "documents": documents },
+            number,
+            true,
+        ))
+    };
+    bench.insert("large", &[doc! { "_id": 0 }]);
+    succeeded(bench.admin(doc! { "setParameter": 1, "totalOperationMemoryBytesMax": 4 << 20 }));
+    let codes: Vec<_> = (1..9).map(|session| large(session, 1).get_i32("code").ok()).collect();
+    assert_eq!(codes.iter().filter(|code| code.is_none()).count(), 3, "{codes:?}");
+    assert!(codes.iter().flatten().all(|code| *code == 146), "{codes:?}");
+    for session in 1..9 {
+        end(&bench, "abortTransaction", session, 1);
+    }
+    succeeded(large(1, 2));
+}
