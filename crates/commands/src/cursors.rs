@@ -6,6 +6,7 @@
 use crate::authentication::Identity;
 use crate::error::{CommandError, Result};
 use crate::metrics::Counter;
+use crate::pinned::PinnedState;
 use crate::rights::{Grant, Rights};
 use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub struct OpenCursor {
     pub source: CursorSource,
     /// The session that made it; only that session may go on.
     pub session: Option<SessionId>,
+    /// The state that it reads, where it is not the newest one.
+    pub pinned: Option<PinnedState>,
     /// The number of the transaction that made it: it ends with that.
     pub transaction: Option<i64>,
     /// Who made it and what that user might do, with access control; only that user may go on.
@@ -362,6 +365,7 @@ mod tests {
             namespace: "db.c".into(),
             source: CursorSource::Documents(vec![RawDocumentBuf::new()].into_iter()),
             session,
+            pinned: None,
             transaction: None,
             grant: None,
             no_timeout,

@@ -222,6 +222,7 @@ impl Call<'_> {
             transaction_fields: generic.transaction,
             in_session: None,
             transaction: None,
+            pinned: None,
             retry: None,
             max_time_ms: generic.max_time_ms,
             api_strict: generic.api_strict,

@@ -3,6 +3,7 @@
 //!
 //! A statement that fails ends its transaction, as MongoDB's does: what came before it is taken back.
 
+use crate::concerns::ReadLevel;
 use crate::definition::InTransactions;
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Retry};
@@ -18,6 +19,11 @@ use wire::ErrorCode;
 /// Runs the command.
 pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let Some(fields) = call.transaction_fields else {
+        if call.read_concern.level == ReadLevel::Snapshot {
+            let server = call.server;
+            let now = server.env.clock.monotonic();
+            call.pinned = Some(server.pinned.at(&server.storage, call.read_concern.at, now)?);
+        }
         return (call.command.run)(call, reply);
     };
     let server = call.server;

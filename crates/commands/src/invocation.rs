@@ -6,6 +6,7 @@ use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
 use crate::cursors::SessionId;
 use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
+use crate::pinned::PinnedState;
 use crate::replica_set::cluster_time;
 use crate::request::Request;
 use crate::rights::{Rights, is_about_users};
@@ -88,6 +89,8 @@ pub struct Invocation<'i> {
     pub in_session: Option<CheckedOut>,
     /// The transaction that the call is a statement of.
     pub transaction: Option<RefCell<Transaction>>,
+    /// The state that is read, where it is not the newest one.
+    pub pinned: Option<PinnedState>,
     /// For a write that may be sent again: what is known of its session's number.
     pub retry: Option<Retry>,
     /// `maxTimeMS`, 0 when none.
@@ -179,17 +182,17 @@ impl<'i> Generic<'i> {
     /// The fields of a transaction, as far as they make sense together.
     fn transaction_fields(&self, command: &Command, deployment: Deployment) -> Result<Option<TransactionFields>> {
         let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
+        let is_transaction = self.number.is_some() && self.autocommit.is_some();
+        if self.read_concern.level == ReadLevel::Snapshot
+            && !is_transaction
+            && !READS_ONE_MOMENT.contains(&command.name)
+        {
+            let name = command.name;
+            return invalid(&format!(
+                "Command {name} does not support {{ readConcern: {{ level: \"snapshot\" }} }}"
+            ));
+        }
         let Some(number) = self.number else {
-            if self.read_concern.level == ReadLevel::Snapshot {
-                return match command.name {
-                    "find" | "aggregate" | "distinct" | "count" => Err(CommandError::not_implemented(
-                        "readConcern level snapshot outside of transactions",
-                    )),
-                    name => invalid(&format!(
-                        "Command {name} does not support {{ readConcern: {{ level: \"snapshot\" }} }}"
-                    )),
-                };
-            }
             return match (self.autocommit, self.start) {
                 (None, None) => Ok(None),
                 (Some(_), _) => invalid("'autocommit' field requires a transaction number to also be specified"),
@@ -333,6 +336,9 @@ impl<'i> Generic<'i> {
     }
 }
 
+/// Commands that read one moment when they are asked to, outside of transactions.
+const READS_ONE_MOMENT: [&str; 3] = ["aggregate", "distinct", "find"];
+
 /// `apiStrict: true` takes only what Stable API version 1 has.
 pub(crate) fn check_api_strict(command: &Command) -> Result<()> {
     if command.api_version_1 {
@@ -463,6 +469,7 @@ impl<'i> Invocation<'i> {
             transaction_fields: None,
             in_session: None,
             transaction: None,
+            pinned: None,
             retry: None,
             max_time_ms: 0,
             api_strict: false,
@@ -491,6 +498,7 @@ impl<'i> Invocation<'i> {
             transaction_fields: None,
             in_session: None,
             transaction: None,
+            pinned: None,
             retry: None,
             max_time_ms: self.max_time_ms,
             api_strict: self.api_strict,
@@ -638,6 +646,7 @@ impl<'i> Invocation<'i> {
             storage: &self.server.storage,
             op: &self.operation,
             transaction: self.transaction.as_ref(),
+            pinned: self.pinned.as_ref().map(|pinned| &pinned.view),
             sources: Some(self),
         }
     }

@@ -22,6 +22,7 @@ pub mod logger;
 mod metrics;
 mod own_call;
 mod parameters;
+mod pinned;
 mod replica_set;
 mod reply;
 mod request;

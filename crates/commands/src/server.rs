@@ -8,6 +8,7 @@ use crate::fsync_lock::FsyncLock;
 use crate::logger::Logger;
 use crate::metrics::{CommandCounters, Metrics};
 use crate::parameters::Parameters;
+use crate::pinned::PinnedStates;
 use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
 use crate::rights::AccessControl;
@@ -44,6 +45,8 @@ pub struct Server {
     pub command_counters: Vec<CommandCounters>,
     /// Open cursors.
     pub cursors: Cursors,
+    /// States that are read for a while.
+    pub pinned: PinnedStates,
     /// Errors on demand.
     pub fail_points: FailPoints,
     /// Sessions with transaction numbers.
@@ -82,6 +85,7 @@ impl Server {
         let server = Self {
             access: AccessControl::new(settings.access_control),
             cursors: Cursors::new(env.clone()),
+            pinned: PinnedStates::default(),
             fail_points: FailPoints::default(),
             sessions: ServerSessions::default(),
             env,
@@ -240,6 +244,7 @@ impl Server {
         let limit = self.parameters.cursor_timeout_ms.load(Ordering::Relaxed);
         self.cursors.expire(Duration::from_millis(limit as u64));
         self.sessions.expire(self.env.clock.monotonic(), SESSION_TIMEOUT);
+        self.pinned.expire(self.env.clock.monotonic());
         if let Some(set) = self.replica_set() {
             self.look_after_set(set);
         }

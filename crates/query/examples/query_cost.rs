@@ -77,6 +77,7 @@ fn main() {
             storage: &storage,
             op: &op,
             transaction: None,
+            pinned: None,
             sources: None,
         };
         let mut executor = query::find(&context, request).expect("planned");
@@ -134,6 +135,7 @@ fn main() {
             storage: &storage,
             op: &op,
             transaction: None,
+            pinned: None,
             sources: None,
         };
         query::count(&context, &CountRequest::new(ns.clone(), &filter)).expect("counted") as usize

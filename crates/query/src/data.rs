@@ -1,9 +1,11 @@
-//! What an execution reads: the newest state, or that of a transaction.
+//! What an execution reads: the newest state, a kept one, or that of a transaction.
 
 use crate::error::QueryError;
 use std::cell::RefCell;
 use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, Namespace, Operation, ReadView, Storage, StorageError, Transaction};
+use storage::{
+    CollectionGuard, LockMode, Namespace, Operation, PinnedView, ReadView, Storage, StorageError, Transaction,
+};
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -14,22 +16,34 @@ pub struct DataSource<'a> {
     pub op: &'a Arc<Operation>,
     /// The transaction that the operation is a statement of.
     pub transaction: Option<&'a RefCell<Transaction>>,
+    /// The state to be read, where it is not the newest one.
+    pub pinned: Option<&'a PinnedView>,
 }
 
 impl DataSource<'_> {
     /// The newest state; of a transaction that of its beginning, with its own changes.
     pub(crate) fn view(&self) -> Result<ReadView, QueryError> {
-        Ok(match self.transaction {
-            Some(transaction) => transaction.borrow_mut().view(),
-            None => self.storage.read()?,
+        Ok(match (self.transaction, self.pinned) {
+            (Some(transaction), _) => transaction.borrow_mut().view(),
+            (None, Some(pinned)) => pinned.view().clone(),
+            (None, None) => self.storage.read()?,
         })
+    }
+
+    /// Whether the newest state is read, which what is kept in memory describes.
+    pub(crate) fn is_newest(&self) -> bool {
+        self.transaction.is_none() && self.pinned.is_none()
     }
 
     /// Access to a collection, see [`Storage::collection`] and [`Transaction::collection`].
     pub fn collection(&self, ns: &Namespace, mode: LockMode) -> Result<Option<CollectionGuard>, StorageError> {
-        match self.transaction {
-            Some(transaction) => transaction.borrow_mut().collection(self.op, ns, mode),
-            None => self.storage.collection(self.op, ns, mode),
+        if let Some(transaction) = self.transaction {
+            return transaction.borrow_mut().collection(self.op, ns, mode);
         }
+        let guard = self.storage.collection(self.op, ns, mode)?;
+        if let (Some(pinned), Some(guard)) = (self.pinned, &guard) {
+            pinned.check(guard)?;
+        }
+        Ok(guard)
     }
 }

@@ -4,14 +4,13 @@
 //! no commands, no query operators (a partial index's filter comes compiled, as a [`Predicate`]) and no files: the log
 //! (`oplog`) and the engine keep what it gives them.
 //!
-//! Reading the source: `storage.rs` is what everything shares; `write.rs` evaluates changes under locks; `commit.rs` gives
-//! them their place in the log and takes them into the engine once they stay, `pending.rs` tells of them until then;
-//! `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs`
-//! what an update changed; `effect.rs` is what a unit does, `fold.rs` what an entry does that
-//! `recovery.rs` reads back; `ddl.rs`, `build.rs` and `apply.rs` change definitions;
-//! `transaction.rs` holds a unit between statements, `sessions.rs` remembers what was sent, `terms.rs` is what a member of
-//! a set adds to the log; `backup.rs` pins what is to be copied; `locks/` is
-//! `docs/locks.md` in code.
+//! Reading the source: `storage.rs` is what everything shares; `write.rs` evaluates changes under locks; `commit.rs`
+//! gives them their place in the log and takes them into the engine once they stay, `pending.rs` tells of them until
+//! then; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs` what an update
+//! changed; `effect.rs` is what a unit does, `fold.rs` what an entry does that `recovery.rs` reads back; `ddl.rs`,
+//! `build.rs` and `apply.rs` change definitions; `transaction.rs` holds a unit between statements, `sessions.rs`
+//! remembers what was sent, `terms.rs` is what a member of a set adds to the log; `backup.rs` pins what is to be
+//! copied; `locks/` is `docs/locks.md` in code.
 //!
 //! Invariant: the engine's state at `Seq` s is the fold of `fold.rs` over the log's entries up to s.
 
@@ -45,6 +44,7 @@ mod operation;
 mod overlay;
 mod overlay_view;
 mod pending;
+mod pinned;
 mod pipeline;
 mod read;
 mod record;
@@ -79,6 +79,7 @@ pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};
 pub use operation::{Counter, Interrupted, KillFlag, LockCounters, Operation, OperationCounters};
+pub use pinned::PinnedView;
 pub use read::{IndexBatch, IndexCursor, ReadView, RecordBatch, RecordCursor};
 pub use record::RecordId;
 pub use sessions::{Kept, SessionKey, SessionRecord, StatementKind, StatementResult};

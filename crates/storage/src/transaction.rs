@@ -12,10 +12,11 @@ use crate::effect::EffectSavepoint;
 use crate::entry::{EntrySavepoint, EntrySession};
 use crate::operation::BriefWaiter;
 use crate::overlay_view::{ChangedRows, OverlaySnapshot};
+use crate::pinned::check_indexes;
 use crate::storage::Storage;
 use crate::write::{Changes, Extent, Holding};
 use crate::{CollectionGuard, LockMode, Namespace, Operation, ReadView, SessionKey, StorageError, WriteUnit};
-use engine::{EngineError, Seq, TableId};
+use engine::Seq;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -144,25 +145,10 @@ impl Transaction {
         let found = self.storage.collection_for(op, &waiter, ns, mode);
         op.locks_held.fetch_sub(lent, Ordering::Relaxed);
         let Some(guard) = found? else { return Ok(None) };
-        if self.sees(guard.table())? {
-            for index in guard.indexes() {
-                if !self.sees(index.table())? {
-                    return Err(StorageError::SnapshotUnavailable(ns.clone()));
-                }
-            }
-        }
+        let snapshot = self.parts.holding.snapshot.as_ref();
+        check_indexes(snapshot.expect("it has one until it ends").as_ref(), &guard)?;
         self.collections.push(guard.clone());
         Ok(Some(guard))
-    }
-
-    /// Whether its snapshot has a table.
-    fn sees(&self, table: TableId) -> Result<bool, StorageError> {
-        let snapshot = self.parts.holding.snapshot.as_ref().expect("it has one until it ends");
-        match snapshot.get(table, b"") {
-            Ok(_) => Ok(true),
-            Err(EngineError::NoSuchTable(_)) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// A statement of several units.

@@ -72,6 +72,7 @@ pub fn reply_with_backup(
         namespace: namespace.as_str().to_owned(),
         source: CursorSource::Backup(rest, backup),
         session: call.session,
+        pinned: None,
         transaction: None,
         grant: call.rights.grant(),
         no_timeout: false,

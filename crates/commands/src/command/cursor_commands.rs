@@ -7,6 +7,7 @@ use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::replica_set::timestamp;
 use crate::reply::Reply;
 use crate::rights::Rights;
 use auth::{Action, Target};
@@ -140,6 +141,7 @@ pub fn reply_with_plan(
             namespace: request.namespace.as_str().to_owned(),
             source: CursorSource::Plan(Box::new(executor)),
             session: call.session,
+            pinned: call.pinned.clone(),
             transaction: call.transaction_number(),
             grant: call.rights.grant(),
             no_timeout: request.no_timeout,
@@ -164,6 +166,7 @@ pub fn reply_with_plan(
     }
     reply.int64("id", id);
     reply.string("ns", request.namespace.as_str());
+    write_moment(call, reply);
     reply.close();
     Ok(())
 }
@@ -184,6 +187,13 @@ fn may_go_on(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<bool> {
     };
     // `bulkWrite` is run on `admin` and its cursor holds nothing but what it did.
     Ok(command.name == "bulkWrite" || permitted(&call.within(command, &cursor.originating, database))?)
+}
+
+/// The time that was read, for those who want to read it again.
+pub fn write_moment(call: &Invocation<'_>, reply: &mut Reply<'_>) {
+    if let Some(pinned) = &call.pinned {
+        reply.value("atClusterTime", &timestamp(pinned.time).into());
+    }
 }
 
 fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -228,6 +238,7 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             format!("not authorized for getMore with cursor id {id}"),
         ));
     }
+    call.pinned.clone_from(&cursor.pinned);
     match fetch(call, reply, &mut cursor, batch) {
         Ok(true) => {
             reply.int64("id", id);
@@ -246,6 +257,7 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
     }
     reply.string("ns", &namespace);
+    write_moment(call, reply);
     reply.close();
     Ok(())
 }

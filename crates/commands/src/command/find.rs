@@ -1,6 +1,6 @@
 //! `find`, `count`, `distinct`.
 
-use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
+use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan, write_moment};
 use crate::arguments::Arguments;
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -204,5 +204,6 @@ fn distinct(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let request = parse_distinct(call, namespace)?;
     let values = query::distinct(&call.context(), &request)?;
     reply.value("values", &bson::Bson::Array(values));
+    write_moment(call, reply);
     Ok(())
 }

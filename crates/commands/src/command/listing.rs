@@ -53,6 +53,7 @@ pub fn reply_with_cursor(
             namespace,
             source: CursorSource::Documents(rest),
             session: call.session,
+            pinned: None,
             transaction: call.transaction_number(),
             grant: call.rights.grant(),
             no_timeout: false,

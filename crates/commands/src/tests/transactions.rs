@@ -483,3 +483,70 @@ fn open_transactions_are_part_of_the_memory_of_all_operations() {
     }
     succeeded(large(1, 2));
 }
+
+fn snapshot(command: Document, at: Option<Bson>) -> Document {
+    let mut concern = doc! { "level": "snapshot" };
+    concern.extend(at.map(|at| ("atClusterTime".to_owned(), at)));
+    let mut command = command;
+    command.insert("readConcern", concern);
+    command
+}
+
+#[test]
+fn reads_of_one_moment_are_of_one_moment() {
+    let bench = bench();
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] });
+    let first = bench.ok(snapshot(
+        doc! { "find": "c", "batchSize": 1, "sort": { "_id": 1 } },
+        None,
+    ));
+    let cursor = first.get_document("cursor").unwrap();
+    let at = cursor.get("atClusterTime").cloned();
+    assert!(at.is_some(), "{first}");
+    bench.ok(doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "a": 9 } }, "multi": true }] });
+    bench.insert("c", &[doc! { "_id": 3, "a": 3 }]);
+    bench.insert("new", &[doc! { "_id": 1 }]);
+    let id = cursor.get_i64("id").unwrap();
+    let more = bench.ok(doc! { "getMore": id, "collection": "c" });
+    let more = more.get_document("cursor").unwrap();
+    assert_eq!(more.get("atClusterTime"), at.as_ref());
+    let rest = more.get_array("nextBatch").unwrap();
+    assert_eq!(rest, &vec![Bson::Document(doc! { "_id": 2, "a": 2 })]);
+    let count = doc! { "aggregate": "c", "pipeline": [{ "$count": "n" }], "cursor": {} };
+    assert_eq!(first_batch(&bench.ok(snapshot(count, at.clone()))), [doc! { "n": 2 }]);
+    let distinct = bench.ok(snapshot(doc! { "distinct": "c", "key": "a" }, at.clone()));
+    assert_eq!(distinct.get_array("values").unwrap(), &vec![1.into(), 2.into()]);
+    assert_eq!(distinct.get("atClusterTime"), at.as_ref());
+    assert!(first_batch(&bench.ok(snapshot(doc! { "find": "new" }, at.clone()))).is_empty());
+    // What cannot be read any more, or not yet.
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "b": 1 }, "name": "b" }] });
+    assert_eq!(bench.code(snapshot(doc! { "find": "c" }, at.clone())), 246);
+    bench.clock.advance(Duration::from_secs(61));
+    bench.server.tick();
+    assert_eq!(bench.code(snapshot(doc! { "find": "new" }, at)), 239);
+    let future = bson::Timestamp {
+        time: u32::MAX,
+        increment: 1,
+    };
+    assert_eq!(bench.code(snapshot(doc! { "find": "c" }, Some(future.into()))), 72);
+    assert_eq!(
+        bench.code(snapshot(doc! { "insert": "c", "documents": [{}] }, None)),
+        72
+    );
+    assert_eq!(bench.code(snapshot(doc! { "count": "c" }, None)), 72);
+    assert_eq!(bench.code(snapshot(numbered(insert(7), 1), None)), 72);
+}
+
+#[test]
+fn few_states_are_kept() {
+    let bench = bench();
+    let read = || bench.ok(snapshot(doc! { "find": "c" }, None));
+    let at = |reply: &Document| reply.get_document("cursor").unwrap().get("atClusterTime").cloned();
+    let first = at(&read());
+    assert_eq!(at(&read()), first, "nothing was written");
+    for number in 0..64 {
+        bench.insert("other", &[doc! { "_id": number }]);
+        read();
+    }
+    assert_eq!(bench.code(snapshot(doc! { "find": "c" }, first)), 239);
+}

@@ -258,7 +258,7 @@ impl stages::Stage for CountSource {
         let mut planned = self.planned.lock();
         let mut n = 0;
         // The number in memory is that of the newest state.
-        if planned.query.filter.is_none() && data.transaction.is_none() {
+        if planned.query.filter.is_none() && data.is_newest() {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
         } else {

@@ -7,7 +7,7 @@ use bson::{Document, RawDocument};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Collection, Namespace, Operation, ReadView, Storage, Transaction};
+use storage::{Collection, Namespace, Operation, PinnedView, ReadView, Storage, Transaction};
 
 /// The surroundings of one call into an execution.
 #[derive(Clone, Copy)]
@@ -18,6 +18,8 @@ pub struct ExecContext<'a> {
     pub op: &'a Arc<Operation>,
     /// The transaction that the operation is a statement of.
     pub transaction: Option<&'a RefCell<Transaction>>,
+    /// The state to be read, where it is not the newest one.
+    pub pinned: Option<&'a PinnedView>,
     /// Where the documents of initial stages come from; `None` knows no such stage.
     pub sources: Option<&'a dyn InitialSources>,
 }
@@ -29,6 +31,7 @@ impl<'a> ExecContext<'a> {
             storage: data.storage,
             op: data.op,
             transaction: data.transaction,
+            pinned: data.pinned,
             sources: None,
         }
     }
@@ -39,6 +42,7 @@ impl<'a> ExecContext<'a> {
             storage: self.storage,
             op: self.op,
             transaction: self.transaction,
+            pinned: self.pinned,
         }
     }
 }

@@ -123,6 +123,7 @@ impl Fixture {
             storage: &self.storage,
             op,
             transaction: None,
+            pinned: None,
             sources: None,
         }
     }
