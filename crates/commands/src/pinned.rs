@@ -1,5 +1,5 @@
-//! Reads of one moment outside of transactions (`readConcern: {level: "snapshot"}`): a session's reads name the time that its
-//! first one was told. So that they find it, states that were read are kept for a while.
+//! Reads of one moment outside of transactions (`readConcern: {level: "snapshot"}`): a session's reads name the time
+//! that its first one was told. So that they find it, states that were read are kept for a while.
 
 use crate::error::{CommandError, Result};
 use parking_lot::Mutex;
@@ -10,7 +10,8 @@ use wire::ErrorCode;
 
 /// A state is kept for so long after it was last asked for: each keeps history in the engine.
 const KEPT_FOR: Duration = Duration::from_secs(60);
-/// Attempts to take a state while nothing is written. After them the state may show a write that is later than its time.
+/// Attempts to take a state while nothing is written. After them the state may show a write that is later than its
+/// time.
 const TRIES_MAX: u32 = 1000;
 /// More states are not kept; the oldest goes.
 const KEPT_MAX: usize = 64;

@@ -19,7 +19,8 @@ impl PinnedView {
         &self.view
     }
 
-    /// Whether a collection can be read in it by its indexes: [`StorageError::SnapshotUnavailable`] when one came later.
+    /// Whether a collection can be read in it by its indexes: [`StorageError::SnapshotUnavailable`] when one came
+    /// later.
     pub fn check(&self, collection: &Collection) -> Result<(), StorageError> {
         check_indexes(self.snapshot.as_ref(), collection)
     }
