@@ -153,6 +153,8 @@ pub struct ReadConcern {
     pub at: Option<ClusterTime>,
     /// It was given with anything in it.
     pub is_given: bool,
+    /// It was given with a level.
+    pub has_level: bool,
 }
 
 impl ReadConcern {
@@ -170,6 +172,7 @@ impl ReadConcern {
             concern.is_given = true;
             match name {
                 "level" => {
+                    concern.has_level = true;
                     concern.level = match arguments.string(name, value)? {
                         "local" | "available" => ReadLevel::Local,
                         "majority" => ReadLevel::Majority,

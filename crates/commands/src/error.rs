@@ -94,6 +94,23 @@ impl CommandError {
         )
     }
 
+    /// A change stream may be opened anew where it was: the server cannot answer now.
+    pub fn is_resumable(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::HostUnreachable
+                | ErrorCode::HostNotFound
+                | ErrorCode::NetworkTimeout
+                | ErrorCode::FailedToSatisfyReadPreference
+                | ErrorCode::ExceededTimeLimit
+                | ErrorCode::RetryChangeStream
+                | ErrorCode::StaleShardVersion
+                | ErrorCode::StaleEpoch
+                | ErrorCode::StaleConfig
+                | ErrorCode::SocketException
+        ) || self.is_retryable()
+    }
+
     /// Adds a label to `errorLabels`.
     pub fn label(&mut self, label: &str) {
         let extra = self.extra.get_or_insert_default();
@@ -163,6 +180,7 @@ impl From<StorageError> for CommandError {
             StorageError::OutOfSpace(_) => ErrorCode(14031),
             StorageError::Closed => ErrorCode::ShutdownInProgress,
             StorageError::SnapshotTooOld(_) => ErrorCode::SnapshotTooOld,
+            StorageError::HistoryLost => ErrorCode::ChangeStreamHistoryLost,
             StorageError::SnapshotUnavailable(_) => ErrorCode::SnapshotUnavailable,
             _ => ErrorCode::InternalError,
         };

@@ -1,6 +1,6 @@
-//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are two, with
-//! the fields of the drivers' test specifications: `failCommand`, and `onPrimaryTransactionalWrite`, which meets a
-//! write with a transaction number when it is about to be committed.
+//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are three, with
+//! the fields of the drivers' test specifications: `failCommand`; `failGetMoreAfterCursorCheckout`; and
+//! `onPrimaryTransactionalWrite`, which meets a write with a transaction number when it is about to be committed.
 
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::Command;
@@ -65,6 +65,8 @@ pub struct FailPoints {
     fail_command: Mutex<(Option<Active>, i64)>,
     write: Mutex<Option<(WriteFailure, Mode)>>,
     meets_writes: AtomicBool,
+    get_more: Mutex<Option<(i32, Mode)>>,
+    meets_get_more: AtomicBool,
 }
 
 /// What happens to a write that is about to be committed.
@@ -150,6 +152,58 @@ impl FailPoints {
         *slot = mode.map(|mode| (failure, mode));
         self.meets_writes.store(slot.is_some(), Ordering::Release);
         Ok(())
+    }
+
+    /// Sets `failGetMoreAfterCursorCheckout`.
+    ///
+    /// # Errors
+    /// As [`FailPoints::set`].
+    pub fn set_on_get_more(&self, mode: RawBsonRef<'_>, data: Option<&RawDocument>) -> Result<()> {
+        let mode = read_mode(mode)?;
+        let arguments = Arguments::of("failGetMoreAfterCursorCheckout");
+        let mut code = None;
+        if let Some(data) = data {
+            arguments.each(data, |name, value| {
+                match name {
+                    "errorCode" => code = Some(arguments.integer(name, value)? as i32),
+                    "closeConnection" if !arguments.boolean(name, value)? => {}
+                    other => {
+                        return Err(CommandError::not_implemented(format!(
+                            "failGetMoreAfterCursorCheckout.{other}"
+                        )));
+                    }
+                }
+                Ok(true)
+            })?;
+        }
+        let mut slot = self.get_more.lock();
+        *slot = match (mode, code) {
+            (Some(_), None) => return Err(missing_field("failGetMoreAfterCursorCheckout", "errorCode")),
+            (mode, code) => mode.zip(code).map(|(mode, code)| (code, mode)),
+        };
+        self.meets_get_more.store(slot.is_some(), Ordering::Release);
+        Ok(())
+    }
+
+    /// What happens to a `getMore` that has its cursor.
+    ///
+    /// # Errors
+    /// The one that was asked for.
+    pub fn enter_get_more(&self, random: &dyn Random) -> Result<()> {
+        if !self.meets_get_more.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut slot = self.get_more.lock();
+        let Some((code, mode)) = &mut *slot else {
+            return Ok(());
+        };
+        match mode.is_due(random) {
+            true => Err(CommandError::new(
+                ErrorCode(*code),
+                "Hit the 'failGetMoreAfterCursorCheckout' failpoint",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// What happens to a write of so many documents.

@@ -104,6 +104,15 @@ fn statement(
 
 /// Adds to an error what tells a driver that it may try again.
 pub fn label(call: &Invocation<'_>, error: &mut CommandError) {
+    if call.report.is_change_stream {
+        match error.code {
+            ErrorCode::ChangeStreamFatalError | ErrorCode::ChangeStreamHistoryLost => {
+                error.label("NonResumableChangeStreamError");
+            }
+            _ if error.is_resumable() => error.label("ResumableChangeStreamError"),
+            _ => {}
+        }
+    }
     let Some(fields) = call.transaction_fields else { return };
     let ends = call.command.in_transactions == InTransactions::Ends;
     if fields.is_transaction && !ends {

@@ -47,6 +47,8 @@ pub struct Report {
     pub cursor_id: Option<i64>,
     /// The cursor was exhausted by this call.
     pub cursor_exhausted: bool,
+    /// It opens a change stream, or goes on with one.
+    pub is_change_stream: bool,
     /// The newest write of the call.
     pub last_write: Cell<Option<Seq>>,
     /// A statement of it failed, and the reply says so in `writeErrors`.

@@ -120,6 +120,11 @@ impl Catalog {
         self.list.lock().len()
     }
 
+    /// Bytes of the segments' files.
+    pub fn bytes(&self) -> u64 {
+        self.list.lock().iter().map(|segment| segment.header.file_bytes).sum()
+    }
+
     /// The segment with the first entry. Before it there may be some whose entries were all taken back.
     pub fn first(&self) -> Option<Arc<Segment>> {
         let list = self.list.lock();

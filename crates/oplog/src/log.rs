@@ -438,6 +438,16 @@ impl Log {
         self.shared.first_seq()
     }
 
+    /// Bytes of history that purging leaves.
+    pub fn retained_bytes(&self) -> u64 {
+        self.shared.retention.bytes
+    }
+
+    /// Bytes of the segments that hold entries.
+    pub fn segment_bytes(&self) -> u64 {
+        self.shared.catalog.bytes()
+    }
+
     /// A reader of the durable entries from `from` on, which may lie in the future. `Purged` when it is gone.
     pub fn read(&self, from: Seq) -> Result<LogReader> {
         self.reader(from, Extent::Durable)

@@ -19,6 +19,7 @@ pub mod stages;
 pub mod value;
 
 pub mod exec;
+mod history;
 pub mod plan;
 
 pub use data::DataSource;
@@ -28,4 +29,5 @@ pub use exec::{
     DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
     find,
 };
+pub use history::ResumeToken;
 pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};

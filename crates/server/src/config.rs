@@ -12,6 +12,7 @@ use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat
 use options::{Kind, OPTIONS};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use values::Values;
 
 /// Why a configuration is refused, in the user's terms.
@@ -60,8 +61,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
-    /// The replica set to be a member of, and whether to initiate it.
-    pub replica_set: Option<(String, bool)>,
+    /// The replica set to be a member of.
+    pub replica_set: Option<SetConfig>,
     /// Server parameters, those that have options of their own included.
     pub parameters: Vec<(String, String)>,
     /// `[8, 0, x]`.
@@ -200,7 +201,20 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
     })
 }
 
-fn replica_set(values: &Values) -> Result<Option<(String, bool)>, ConfigError> {
+/// `replication.*`: how this server is a member of a replica set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetConfig {
+    /// The set's name.
+    pub name: String,
+    /// Whether to initiate it.
+    pub initiates: bool,
+    /// Bytes of history that the log keeps; `None`: a part of the disk.
+    pub oplog_bytes: Option<u64>,
+    /// Nothing younger leaves the log.
+    pub oplog_time: Duration,
+}
+
+fn replica_set(values: &Values) -> Result<Option<SetConfig>, ConfigError> {
     let initiates = values.boolean("replication.initiate").unwrap_or(false);
     let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
     match values.text("replication.replSetName") {
@@ -212,7 +226,14 @@ fn replica_set(values: &Values) -> Result<Option<(String, bool)>, ConfigError> {
         Some(_) if values.boolean("storage.journal.enabled") == Some(false) => {
             refused("a member of a replica set needs the log: leave --nojournal out, or --replSet")
         }
-        Some(name) => Ok(Some((name.to_owned(), initiates))),
+        Some(name) => Ok(Some(SetConfig {
+            name: name.to_owned(),
+            initiates,
+            oplog_bytes: values.integer("replication.oplogSizeMB").map(|mb| (mb as u64) << 20),
+            oplog_time: Duration::from_secs_f64(
+                values.number("storage.oplogMinRetentionHours").unwrap_or(0.0) * 3600.0,
+            ),
+        })),
     }
 }
 

@@ -14,7 +14,7 @@ use bson::doc;
 use codec::Codec;
 use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, Settings};
-use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
+use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use storage::{RecoveryProgress, Storage, StorageOptions};
-use vfs::{Env, RealFs, SystemClock, SystemRandom};
+use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
 
 /// Exit codes, as MongoDB's scripts know them.
 mod exit {
@@ -460,6 +460,12 @@ pub(crate) fn storage_parts(
     } else {
         LogMode::Off
     };
+    if let Some(set) = &config.replica_set {
+        log.retention = Retention {
+            bytes: set.oplog_bytes.unwrap_or_else(|| oplog_bytes(&directory.journal())),
+            time: set.oplog_time,
+        };
+    }
     let mut options = StorageOptions::new(Arc::new(query::matcher::MatcherCompiler));
     log.engine_ahead = match directory.needs_log {
         true => EngineAhead::Refuse,
@@ -470,6 +476,16 @@ pub(crate) fn storage_parts(
     options.collection_compressor = engines::collection_compressor(engine, &config.storage);
     options.sync_period = Duration::from_secs(config.storage.sync_period_s);
     Ok((log, options))
+}
+
+/// History that a member keeps when nobody says how much: MongoDB's bounds.
+const OPLOG_BYTES_LEAST: u64 = 990 << 20;
+const OPLOG_BYTES_MOST: u64 = 50 << 30;
+
+fn oplog_bytes(journal: &Path) -> u64 {
+    let space = RealFs.space(journal);
+    let free = space.map_or(0, |space| space.available_bytes);
+    (free / 20).clamp(OPLOG_BYTES_LEAST, OPLOG_BYTES_MOST)
 }
 
 /// Logs the first failure of log or engine and has the main thread end the process.
@@ -544,9 +560,9 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         wire_version_max: config.wire_version_max,
         engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
         parameters,
-        replica_set: config.replica_set.as_ref().map(|(name, initiates)| {
+        replica_set: config.replica_set.as_ref().map(|set| {
             let host = own_host(&config.net.endpoints.bind);
-            Arc::new(ReplicaSet::new(name.clone(), *initiates, &host, port))
+            Arc::new(ReplicaSet::new(set.name.clone(), set.initiates, &host, port))
         }),
         slow_ms: config.slow_ms,
         access_control: config.access_control,

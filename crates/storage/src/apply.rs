@@ -4,9 +4,11 @@ use crate::catalog::rows::{self, CATALOG, CollectionRow, FORMAT_VERSION, Meta, S
 use crate::definition::Definition;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
+use crate::history::commands::commands_of;
 use crate::storage::Storage;
 use crate::table_options;
 use crate::{Collection, StorageError};
+use bson::RawDocumentBuf;
 use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
 use std::collections::BTreeMap;
@@ -137,6 +139,17 @@ impl Storage {
         definitions: Vec<Definition>,
         next_table: &mut u32,
     ) -> Result<Seq, StorageError> {
+        let commands = commands_of(&definitions, None);
+        self.commit_commands(definitions, &commands, next_table)
+    }
+
+    /// As [`Storage::commit_definitions`], told by other commands.
+    pub(crate) fn commit_commands(
+        &self,
+        definitions: Vec<Definition>,
+        commands: &[RawDocumentBuf],
+        next_table: &mut u32,
+    ) -> Result<Seq, StorageError> {
         self.log.wait_for_room().map_err(|error| self.log_error(error))?;
         let mut entry = EntryWriter::default();
         for definition in &definitions {
@@ -147,6 +160,7 @@ impl Storage {
                 Definition::DropView(namespace) => entry.drop_view(namespace.as_str()),
             }
         }
+        commands.iter().for_each(|command| entry.command(command));
         // What may fail about tables fails here: once the log has the entry, applying it must succeed.
         for definition in &definitions {
             if let Definition::PutCollection { row, former, .. } = definition {

@@ -7,6 +7,7 @@
 //!
 //! A document larger than the whole cap is accepted: everything else goes.
 
+use crate::entry::Deletion;
 use crate::index_keys::{IndexWrites, Versions};
 use crate::limits::CAPPED_EVICT_DOCUMENTS_MAX;
 use crate::read::ReadView;
@@ -56,7 +57,13 @@ impl WriteUnit<'_> {
         }
         let (evict_from, own) = (candidates.next_stored, candidates.own_taken);
         for mut victim in victims {
-            self.log_delete(c, victim.id, raw(c, victim.id, &victim.document)?, &mut victim.writes);
+            self.log_delete(
+                c,
+                victim.id,
+                raw(c, victim.id, &victim.document)?,
+                Deletion::Evicted,
+                &mut victim.writes,
+            );
             victim.writes.give_back();
         }
         self.effect_on(c).evict_from = evict_from;

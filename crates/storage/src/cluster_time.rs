@@ -11,6 +11,11 @@ impl ClusterTime {
         let seconds = u64::try_from(now_ms / 1000).unwrap_or(0).min(u64::from(u32::MAX));
         Self((self.0 + 1).max(seconds << 32 | 1))
     }
+
+    /// So many points later.
+    pub(crate) fn later_by(self, ticks: u64) -> Self {
+        Self(self.0 + ticks)
+    }
 }
 
 /// When an entry was made.

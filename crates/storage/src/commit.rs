@@ -50,7 +50,7 @@ impl Storage {
     ) -> Result<Seq, StorageError> {
         let mut order = self.lock_order();
         self.check_running()?;
-        let (place, time) = (self.place_of(entry), self.next_time(&order));
+        let (place, time) = (self.place_of(entry), self.next_time(&order, entry.ticks()));
         let mut effect = derive(place);
         effect.finish(self, place, time);
         let before = self.log.last_seq();
@@ -95,12 +95,12 @@ impl Storage {
         Seq(self.log.last_seq().0 + entry.entries())
     }
 
-    /// The time of the next entry.
-    pub(crate) fn next_time(&self, order: &Order) -> EntryTime {
+    /// The time of the next entry, the last of the points that it takes.
+    pub(crate) fn next_time(&self, order: &Order, ticks: u64) -> EntryTime {
         let wall_ms = self.env.clock.now_ms();
         EntryTime {
             wall_ms,
-            cluster: order.cluster_time.next(wall_ms),
+            cluster: order.cluster_time.next(wall_ms).later_by(ticks - 1),
         }
     }
 
@@ -130,7 +130,7 @@ impl Storage {
         entry: &mut EntryWriter,
         mut effect: Effect,
     ) -> Result<Seq, StorageError> {
-        let (place, time) = (self.place_of(entry), self.next_time(order));
+        let (place, time) = (self.place_of(entry), self.next_time(order, entry.ticks()));
         effect.finish(self, place, time);
         let seq = self.append(order, entry, time)?;
         self.pipeline.queue.lock().push_back(Proposed { seq, effect });

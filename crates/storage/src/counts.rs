@@ -75,7 +75,7 @@ impl Storage {
             })
             .collect();
         // One operation: the entry has the next place.
-        let (seq, time) = (self.log.last_seq().next(), self.next_time(order));
+        let (seq, time) = (self.log.last_seq().next(), self.next_time(order, 1));
         let as_of = is_last.then(|| first.unwrap_or(seq));
         let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
         entry.statistics(as_of, names_from, &counts);

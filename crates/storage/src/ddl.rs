@@ -10,6 +10,8 @@ use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::definition::Definition;
+use crate::history::OPLOG;
+use crate::history::commands::{commands_of, unchanged, view_command};
 use crate::limits::WAIT_SLICE;
 use crate::storage::Storage;
 use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, StorageError, View};
@@ -194,6 +196,12 @@ impl Storage {
     }
 
     fn check_new_name(&self, ns: &Namespace) -> Result<(), StorageError> {
+        if ns.as_str() == OPLOG && self.keeps_history() {
+            return Err(StorageError::InvalidNamespace {
+                name: ns.as_str().to_owned(),
+                reason: "cannot write to the log of a replica set's member".to_owned(),
+            });
+        }
         if self.catalog.entry(ns).is_some() {
             return Err(StorageError::NamespaceExists(ns.clone()));
         }
@@ -271,7 +279,8 @@ impl Storage {
         if definitions.is_empty() {
             return Ok(false);
         }
-        self.commit_definitions(definitions, &mut next_table)?;
+        let commands = commands_of(&definitions, Some(db));
+        self.commit_commands(definitions, &commands, &mut next_table)?;
         Ok(true)
     }
 
@@ -358,7 +367,8 @@ impl Storage {
                 pipeline: new.pipeline.clone(),
                 options: view.options.clone(),
             };
-            self.commit_definitions(vec![Definition::PutView(view)], &mut next_table)?;
+            let commands = [view_command("collMod", &view)];
+            self.commit_commands(vec![Definition::PutView(view)], &commands, &mut next_table)?;
             return Ok(());
         }
         let guard = guards.first().expect("it is a collection, which was locked");
@@ -372,7 +382,12 @@ impl Storage {
             change_index(&mut row, change)?;
         }
         row.options = changed_options(guard, change)?;
-        self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        let definitions = vec![self.define(row)?];
+        let mut commands = commands_of(&definitions, None);
+        if commands.is_empty() {
+            commands.push(unchanged(guard));
+        }
+        self.commit_commands(definitions, &commands, &mut next_table)?;
         Ok(())
     }
 }

@@ -163,19 +163,89 @@ fn begin_element(out: &mut Vec<u8>, kind: u8, name: &[&[u8]]) {
     out.push(0);
 }
 
+/// Where an update's operators change a document: its difference tells it as they do.
+pub trait Targets {
+    /// What an operator does at a path, whose parts are names of fields and indexes of elements.
+    fn at(&self, path: &[&[u8]]) -> Target;
+}
+
+/// See [`Targets`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// It changes the value as a whole.
+    Whole,
+    /// It adds to an array.
+    Extended,
+    /// It changes something inside.
+    Inside,
+    /// Nothing is known of it.
+    Unknown,
+}
+
+/// How much a difference tells.
+#[derive(Clone, Copy)]
+pub(crate) enum Detail<'t> {
+    /// What takes the fewest bytes.
+    Compact,
+    /// Which fields changed, though the new version may be shorter: for those who follow the log.
+    Told,
+    /// As these operators changed it.
+    ToldAs(&'t dyn Targets),
+}
+
+/// Differences below this are told even where the new version is shorter.
+const TOLD_BYTES_FREE: usize = 64 << 10;
+/// What the end of a short array may take beyond the array.
+const EXTENDED_BYTES_FREE: usize = 64;
+
+/// A difference in the making: what it is to tell, and the place that is looked at.
+struct Teller<'t, 'd> {
+    targets: Option<&'t dyn Targets>,
+    path: Vec<&'d [u8]>,
+}
+
+impl<'d> Teller<'_, 'd> {
+    /// What is done at the place inside the one that is looked at, which it is moved to. [`Teller::leave`] moves it
+    /// back.
+    fn enter(&mut self, name: &'d [u8]) -> Target {
+        let Some(targets) = self.targets else {
+            return Target::Unknown;
+        };
+        self.path.push(name);
+        targets.at(&self.path)
+    }
+
+    fn leave(&mut self) {
+        self.path.pop();
+    }
+}
+
 /// Puts the difference of two versions of a document into `out`, which is emptied first. False, and `out` empty, when
-/// the new version takes fewer bytes than its key and the difference, or when the form cannot say it.
-pub(crate) fn between(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
+/// the new version takes fewer bytes than its key and the difference (which is not compared while it is small, where it
+/// is to be told), or when the form cannot say it.
+pub(crate) fn between(old: &[u8], new: &[u8], detail: Detail<'_>, out: &mut Vec<u8>) -> bool {
     out.clear();
     let key_bytes = first_element(new).map_or(new.len(), |first| first.len() + 5);
-    diff(old, new, new.len().saturating_sub(key_bytes), out)
+    let shorter = new.len().saturating_sub(key_bytes);
+    let limit = match detail {
+        Detail::Compact => shorter,
+        Detail::Told | Detail::ToldAs(_) => shorter.max(TOLD_BYTES_FREE),
+    };
+    diff(old, new, detail, limit, out)
 }
 
 /// Appends the difference of two documents to `out`. False, and `out` as it was, when it has not less than `limit` bytes
 /// or the form cannot say it.
-pub(crate) fn diff(old: &[u8], new: &[u8], limit: usize, out: &mut Vec<u8>) -> bool {
+pub(crate) fn diff(old: &[u8], new: &[u8], detail: Detail<'_>, limit: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
-    let done = document_diff(old, new, out, 0).is_some() && out.len() - start < limit;
+    let mut teller = Teller {
+        targets: match detail {
+            Detail::ToldAs(targets) => Some(targets),
+            Detail::Compact | Detail::Told => None,
+        },
+        path: Vec::new(),
+    };
+    let done = document_diff(old, new, &mut teller, out, 0).is_some() && out.len() - start < limit;
     if !done {
         out.truncate(start);
     }
@@ -228,7 +298,13 @@ fn common_suffix(one: &[u8], other: &[u8]) -> usize {
 }
 
 /// `None`: it cannot be said. The lists are in the old version's order.
-fn document_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Option<()> {
+fn document_diff<'d>(
+    old: &'d [u8],
+    new: &'d [u8],
+    teller: &mut Teller<'_, 'd>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Option<()> {
     let (mut old, mut new) = (Elements::of(old).ok()?, Elements::of(new).ok()?);
     let start = begin_document(out);
     // Its section stands before that of the fields that are set.
@@ -252,7 +328,7 @@ fn document_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Opt
             Some(is) if is.name == was.name => {
                 if is.whole != was.whole {
                     names.is_first(was.name, here).then_some(())?;
-                    if !value_diff(&was, &is, &[b"s", is.name], &mut inside, depth) {
+                    if !value_diff((&was, &is), &[b"s", is.name], teller, &mut inside, depth) {
                         section_of_set.get_or_insert_with(|| {
                             begin_element(out, DOCUMENT, &[b"u"]);
                             begin_document(out)
@@ -441,26 +517,60 @@ fn about<'d>(diff: &'d [u8], name: &[u8]) -> Result<About<'d>, Misfit> {
     Ok(About::Nothing)
 }
 
-/// Appends an element with the difference inside a document or an array, if there is one and it is shorter than the value.
-fn value_diff(was: &Element<'_>, is: &Element<'_>, name: &[&[u8]], out: &mut Vec<u8>, depth: usize) -> bool {
+/// Appends an element with the difference inside a document or an array, if there is one and it is shorter than the
+/// value, or tells better what was done.
+fn value_diff<'d>(
+    (was, is): (&Element<'d>, &Element<'d>),
+    name: &[&[u8]],
+    teller: &mut Teller<'_, 'd>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> bool {
     if was.kind != is.kind || !matches!(is.kind, DOCUMENT | ARRAY) || depth >= DEPTH_MAX {
         return false;
     }
+    let target = teller.enter(is.name);
+    let said = target != Target::Whole && inside_diff((was, is), name, target, teller, out, depth);
+    if teller.targets.is_some() {
+        teller.leave();
+    }
+    said
+}
+
+fn inside_diff<'d>(
+    (was, is): (&Element<'d>, &Element<'d>),
+    name: &[&[u8]],
+    target: Target,
+    teller: &mut Teller<'_, 'd>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> bool {
     let start = out.len();
     begin_element(out, DOCUMENT, name);
     let said = match is.kind {
-        DOCUMENT => document_diff(was.value, is.value, out, depth + 1),
-        _ => array_diff(was.value, is.value, out, depth + 1),
+        DOCUMENT => document_diff(was.value, is.value, teller, out, depth + 1),
+        _ => array_diff((was.value, is.value), target, teller, out, depth + 1),
     };
     // Set as a whole it takes its name as well.
-    let shorter = said.is_some() && out.len() - start < is.whole.len();
-    if !shorter {
+    let limit = match target {
+        Target::Inside => usize::MAX,
+        Target::Extended => is.whole.len() + EXTENDED_BYTES_FREE,
+        Target::Whole | Target::Unknown => is.whole.len(),
+    };
+    let is_told = said.is_some() && out.len() - start < limit;
+    if !is_told {
         out.truncate(start);
     }
-    shorter
+    is_told
 }
 
-fn array_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Option<()> {
+fn array_diff<'d>(
+    (old, new): (&'d [u8], &'d [u8]),
+    target: Target,
+    teller: &mut Teller<'_, 'd>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Option<()> {
     let (mut old, mut new) = (Elements::of(old).ok()?, Elements::of(new).ok()?);
     let start = begin_document(out);
     begin_element(out, BOOLEAN, &[b"a"]);
@@ -479,6 +589,8 @@ fn array_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Option
         let digits = decimal(index, &mut digits);
         match (was, is) {
             (None, None) => break,
+            // Most who follow the log know no shortened arrays but those of pipelines.
+            (Some(_), None) if target == Target::Extended => return None,
             (Some(_), None) => {
                 let mut length = Vec::with_capacity(7);
                 begin_element(&mut length, INT32, &[b"l"]);
@@ -489,7 +601,7 @@ fn array_diff(old: &[u8], new: &[u8], out: &mut Vec<u8>, depth: usize) -> Option
             (Some(was), Some(is)) => {
                 // Names of elements are not said, so they have to be the same.
                 (was.name == is.name).then_some(())?;
-                if was.whole != is.whole && !value_diff(&was, &is, &[b"s", digits], out, depth) {
+                if was.whole != is.whole && !value_diff((&was, &is), &[b"s", digits], teller, out, depth) {
                     begin_element(out, is.kind, &[b"u", digits]);
                     out.extend_from_slice(is.value);
                 }

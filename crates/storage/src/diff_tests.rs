@@ -182,7 +182,7 @@ fn a_difference_gives_the_new_version_byte_for_byte() {
             0 => generator.document(&mut new, 0),
             _ => generator.changed(&old, false, &mut new, 0),
         }
-        if diff(&old, &new, usize::MAX, &mut out) {
+        if diff(&old, &new, Detail::Compact, usize::MAX, &mut out) {
             assert_eq!(
                 apply(&out, &old),
                 Ok(new.clone()),
@@ -205,7 +205,7 @@ fn difference(old: Document, new: Document) -> Option<Document> {
         RawDocumentBuf::try_from(&new).unwrap(),
     );
     let mut out = Vec::new();
-    diff(old.as_bytes(), new.as_bytes(), usize::MAX, &mut out).then(|| {
+    diff(old.as_bytes(), new.as_bytes(), Detail::Compact, usize::MAX, &mut out).then(|| {
         assert_eq!(apply(&out, old.as_bytes()).as_deref(), Ok(new.as_bytes()));
         Document::try_from(RawDocument::from_bytes(&out).unwrap()).unwrap()
     })
@@ -248,10 +248,10 @@ fn sections_say_what_happened() {
 fn a_difference_not_below_the_limit_is_none() {
     let (old, new) = (rawdoc! { "_id": 1, "a": 1 }, rawdoc! { "_id": 1, "a": 2 });
     let mut out = vec![7];
-    assert!(diff(old.as_bytes(), new.as_bytes(), 100, &mut out));
+    assert!(diff(old.as_bytes(), new.as_bytes(), Detail::Compact, 100, &mut out));
     let length = out.len() - 1;
     out.truncate(1);
-    assert!(!diff(old.as_bytes(), new.as_bytes(), length, &mut out));
+    assert!(!diff(old.as_bytes(), new.as_bytes(), Detail::Compact, length, &mut out));
     assert_eq!(out, [7], "as before");
 }
 
@@ -263,7 +263,7 @@ fn what_does_not_fit_is_an_error_and_never_a_panic() {
         let (mut old, mut new, mut out) = (Vec::new(), Vec::new(), Vec::new());
         generator.document(&mut old, 0);
         generator.changed(&old, false, &mut new, 0);
-        if !diff(&old, &new, usize::MAX, &mut out) {
+        if !diff(&old, &new, Detail::Compact, usize::MAX, &mut out) {
             continue;
         }
         tried += 1;
@@ -272,8 +272,8 @@ fn what_does_not_fit_is_an_error_and_never_a_panic() {
         victim[at] = generator.0.next_u64() as u8;
         refused += usize::from(apply(&out, &old).is_err());
         let mut again = Vec::new();
-        let _ = diff(&old, &new, usize::MAX, &mut again);
-        let _ = diff(&out, &old, usize::MAX, &mut again);
+        let _ = diff(&old, &new, Detail::Compact, usize::MAX, &mut again);
+        let _ = diff(&out, &old, Detail::Compact, usize::MAX, &mut again);
     }
     assert!(refused > 5_000, "only {refused} refused");
     let other = rawdoc! { "u": { "nowhere": 1 } };
@@ -320,7 +320,13 @@ fn many_changed_fields_are_said_and_a_name_that_repeats_is_not() {
         raw
     };
     let (old, new) = (repeated(&mut old, 1), repeated(&mut new, 2));
-    assert!(!diff(old.as_bytes(), new.as_bytes(), usize::MAX, &mut Vec::new()));
+    assert!(!diff(
+        old.as_bytes(),
+        new.as_bytes(),
+        Detail::Compact,
+        usize::MAX,
+        &mut Vec::new()
+    ));
 }
 
 #[test]

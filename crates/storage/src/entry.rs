@@ -4,11 +4,13 @@
 //! operations, that is applied as one. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes or
 //! a wrong count are errors that name the byte. It allocates nothing.
 
-use crate::cluster_time::{ClusterTime, EntryTime};
+use crate::RecordId;
+use crate::cluster_time::EntryTime;
 use crate::diff;
+pub(crate) use crate::entry_reader::{EntryHeader, EntryReader};
+use crate::history;
 use crate::limits::ENTRY_BYTES_MAX;
 use crate::sessions::{Kept, SessionKey};
-use crate::{RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Seq, TableId};
@@ -17,25 +19,25 @@ use engine::{Seq, TableId};
 pub(crate) const ENTRY_VERSION: u8 = 2;
 /// Header of the version.
 pub(crate) const HEADER_BYTES: usize = 24;
-const HEADER_BYTES_V1: usize = 8;
-const FLAGS_OFFSET: usize = 1;
+pub(crate) const HEADER_BYTES_V1: usize = 8;
+pub(crate) const FLAGS_OFFSET: usize = 1;
 const COUNT_OFFSET: usize = 4;
 const WALL_OFFSET: usize = 8;
 const CLUSTER_OFFSET: usize = 16;
 
 /// The entry goes on a chain: the chain's first position follows the header.
-const FLAG_CONTINUES: u8 = 1;
+pub(crate) const FLAG_CONTINUES: u8 = 1;
 /// More entries of the chain follow: nothing of it is applied yet.
-const FLAG_PARTIAL: u8 = 2;
+pub(crate) const FLAG_PARTIAL: u8 = 2;
 /// The session's fields follow.
-const FLAG_SESSION: u8 = 4;
+pub(crate) const FLAG_SESSION: u8 = 4;
 const CHAIN_BYTES: usize = 8;
 
 pub(crate) const TAG_INSERT: u8 = 1;
 /// Of version 1: without sizes and keys.
-const TAG_UPDATE_V1: u8 = 2;
+pub(crate) const TAG_UPDATE_V1: u8 = 2;
 /// Of version 1.
-const TAG_DELETE_V1: u8 = 3;
+pub(crate) const TAG_DELETE_V1: u8 = 3;
 pub(crate) const TAG_SET_MULTIKEY: u8 = 4;
 pub(crate) const TAG_BUILD_CHUNK: u8 = 5;
 pub(crate) const TAG_PUT_COLLECTION: u8 = 6;
@@ -51,16 +53,27 @@ pub(crate) const TAG_STATISTICS: u8 = 15;
 pub(crate) const TAG_NOTE: u8 = 16;
 pub(crate) const TAG_KEEP_SESSIONS: u8 = 17;
 pub(crate) const TAG_FORGET_SESSIONS: u8 = 18;
-const TAGS_OF_V1: std::ops::RangeInclusive<u8> = TAG_INSERT..=TAG_INITIALISE;
+pub(crate) const TAG_COMMAND: u8 = 19;
+pub(crate) const TAGS_OF_V1: std::ops::RangeInclusive<u8> = TAG_INSERT..=TAG_INITIALISE;
 
 /// A change carries the document as it was before.
-const FLAG_PRE_IMAGE: u8 = 1;
+pub(crate) const FLAG_PRE_IMAGE: u8 = 1;
+/// A deletion makes room in a capped collection.
+pub(crate) const FLAG_EVICTED: u8 = 2;
 
 /// The logical session a unit belongs to, and its number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntrySession {
     pub(crate) key: SessionKey,
     pub(crate) txn_number: i64,
+}
+
+/// Why a document is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    Asked,
+    /// To make room in a capped collection.
+    Evicted,
 }
 
 /// The new version of a document.
@@ -96,6 +109,7 @@ pub(crate) enum EntryOp<'e> {
         /// Size and document key of what is deleted; `None` in version 1.
         old: Option<(u32, &'e RawDocument)>,
         pre_image: Option<&'e RawDocument>,
+        reason: Deletion,
     },
     SetMultikey {
         index_table: TableId,
@@ -130,6 +144,10 @@ pub(crate) enum EntryOp<'e> {
     Note {
         document: &'e RawDocument,
     },
+    /// What the definitions before it are to those who read the log as history: `{ns, ui, o, o2}`, see `history.rs`.
+    Command {
+        document: &'e RawDocument,
+    },
     /// Makes the table of sessions.
     KeepSessions,
     /// Sessions without a write since this wall time are forgotten.
@@ -147,7 +165,7 @@ pub(crate) enum EntryOp<'e> {
 
 /// The index tables of a build chunk, 4 bytes each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct IndexTables<'e>(&'e [u8]);
+pub(crate) struct IndexTables<'e>(pub(crate) &'e [u8]);
 
 impl<'e> IndexTables<'e> {
     pub(crate) fn iter(self) -> impl Iterator<Item = TableId> + 'e {
@@ -159,9 +177,9 @@ impl<'e> IndexTables<'e> {
 
 /// Documents and bytes of collections, 20 bytes each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Counts<'e>(&'e [u8]);
+pub(crate) struct Counts<'e>(pub(crate) &'e [u8]);
 
-const COUNTS_BYTES: usize = 20;
+pub(crate) const COUNTS_BYTES: usize = 20;
 
 impl<'e> Counts<'e> {
     /// Table of documents, documents, bytes.
@@ -226,6 +244,7 @@ pub(crate) struct EntryWriter {
     /// Bytes and operations in `full`.
     full_bytes: usize,
     full_count: usize,
+    commands: usize,
     /// An entry that would grow beyond so many bytes is full.
     part_bytes_max: usize,
 }
@@ -244,6 +263,7 @@ impl EntryWriter {
             current: Part::default(),
             full_bytes: 0,
             full_count: 0,
+            commands: 0,
             part_bytes_max,
         }
     }
@@ -313,6 +333,13 @@ impl EntryWriter {
         self.begin(TAG_NOTE, bytes.len()).extend_from_slice(bytes);
     }
 
+    /// See [`EntryOp::Command`].
+    pub(crate) fn command(&mut self, document: &RawDocument) {
+        let bytes = document.as_bytes();
+        self.begin(TAG_COMMAND, bytes.len()).extend_from_slice(bytes);
+        self.commands += 1;
+    }
+
     pub(crate) fn keep_sessions(&mut self) {
         self.begin(TAG_KEEP_SESSIONS, 0);
     }
@@ -327,7 +354,7 @@ impl EntryWriter {
         self.document(document);
     }
 
-    /// A new version: the difference from the old one, where there is one, else the whole. See [`diff::between`].
+    /// A new version: the difference from the old one, where there is one, else the whole.
     pub(crate) fn update(
         &mut self,
         table: TableId,
@@ -339,7 +366,8 @@ impl EntryWriter {
     ) {
         let grown = i32::try_from(new.len() as i64 - old_bytes as i64).expect("documents are below 2 GiB");
         let pre_image_bytes = pre_image.as_ref().map_or(0, Bytes::len);
-        let buffer = self.record(TAG_UPDATE, table, id, new.len() + pre_image_bytes);
+        let new_bytes = difference.map_or(0, <[u8]>::len).max(new.len());
+        let buffer = self.record(TAG_UPDATE, table, id, new_bytes + pre_image_bytes);
         let tag_at = buffer.len() - 13;
         buffer.extend_from_slice(&grown.to_le_bytes());
         buffer.push(if pre_image.is_some() { FLAG_PRE_IMAGE } else { 0 });
@@ -357,12 +385,20 @@ impl EntryWriter {
     }
 
     /// `old` is the document as it is stored.
-    pub(crate) fn delete(&mut self, table: TableId, id: RecordId, old: &RawDocument, pre_image: Option<Bytes>) {
+    pub(crate) fn delete(
+        &mut self,
+        table: TableId,
+        id: RecordId,
+        old: &RawDocument,
+        reason: Deletion,
+        pre_image: Option<Bytes>,
+    ) {
         let pre_image_bytes = pre_image.as_ref().map_or(0, Bytes::len);
         let buffer = self.record(TAG_DELETE, table, id, pre_image_bytes);
         let bytes = u32::try_from(old.as_bytes().len()).expect("documents are below 2 GiB");
         buffer.extend_from_slice(&bytes.to_le_bytes());
-        buffer.push(if pre_image.is_some() { FLAG_PRE_IMAGE } else { 0 });
+        let evicted = if reason == Deletion::Evicted { FLAG_EVICTED } else { 0 };
+        buffer.push(evicted | if pre_image.is_some() { FLAG_PRE_IMAGE } else { 0 });
         if diff::append_key(old.as_bytes(), buffer).is_none() {
             // A document that was damaged is deleted all the same.
             buffer.extend_from_slice(&EMPTY_DOCUMENT);
@@ -468,6 +504,12 @@ impl EntryWriter {
         self.full.len() as u64 + 1
     }
 
+    /// Points of cluster time that those need who read it as history: one for each document they make of it.
+    pub(crate) fn ticks(&self) -> u64 {
+        let documents = history::documents_max(self.byte_len(), self.count());
+        documents + self.commands as u64
+    }
+
     /// Hands the entries over, each in pieces, in order. `first` is the position that the first of them gets. Stops at the
     /// first error: what was handed over is then a chain without an end, which readers drop. Answers what the last call did.
     pub(crate) fn hand_over<E>(
@@ -494,295 +536,6 @@ impl EntryWriter {
 const BUFFER_BYTES_MIN: usize = 256;
 
 const EMPTY_DOCUMENT: [u8; 5] = [5, 0, 0, 0, 0];
-
-/// What stands before an entry's operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct EntryHeader {
-    pub(crate) version: u8,
-    /// Zero in version 1.
-    pub(crate) time: EntryTime,
-    pub(crate) session: Option<EntrySession>,
-    /// The position of the first entry of the chain that this one goes on.
-    pub(crate) chain_first: Option<Seq>,
-    /// More entries of the chain follow.
-    pub(crate) partial: bool,
-}
-
-/// Reads the operations of an entry in order.
-pub(crate) struct EntryReader<'e> {
-    seq: Seq,
-    bytes: &'e [u8],
-    offset: usize,
-    left: u32,
-    header: EntryHeader,
-}
-
-impl<'e> EntryReader<'e> {
-    pub(crate) fn new(seq: Seq, bytes: &'e [u8]) -> Result<Self, StorageError> {
-        let mut reader = Self {
-            seq,
-            bytes,
-            offset: 0,
-            left: 0,
-            header: EntryHeader::default(),
-        };
-        let [version, flags, reserved @ .., c0, c1, c2, c3] = *reader.take_array::<HEADER_BYTES_V1>("header")?;
-        let reserved_flags = match version {
-            1 => u8::MAX,
-            ENTRY_VERSION => !(FLAG_CONTINUES | FLAG_PARTIAL | FLAG_SESSION),
-            _ => {
-                let text = format!("version {version}, at most {ENTRY_VERSION} expected");
-                return Err(reader.damaged_at(0, text));
-            }
-        };
-        if flags & reserved_flags != 0 || reserved != [0; 2] {
-            let text = format!("reserved bytes {flags} {reserved:?}, zeros expected");
-            return Err(reader.damaged_at(FLAGS_OFFSET, text));
-        }
-        reader.header.version = version;
-        reader.left = u32::from_le_bytes([c0, c1, c2, c3]);
-        if version > 1 {
-            reader.take_header(flags)?;
-        }
-        Ok(reader)
-    }
-
-    fn take_header(&mut self, flags: u8) -> Result<(), StorageError> {
-        self.header.time = EntryTime {
-            wall_ms: i64::from_le_bytes(*self.take_array("wall time")?),
-            cluster: ClusterTime(u64::from_le_bytes(*self.take_array("cluster time")?)),
-        };
-        self.header.partial = flags & FLAG_PARTIAL != 0;
-        if flags & FLAG_CONTINUES != 0 {
-            self.header.chain_first = Some(Seq(u64::from_le_bytes(*self.take_array("chain")?)));
-        }
-        if flags & FLAG_SESSION != 0 {
-            self.header.session = Some(EntrySession {
-                key: SessionKey {
-                    id: *self.take_array("session")?,
-                    user: *self.take_array("user")?,
-                },
-                txn_number: i64::from_le_bytes(*self.take_array("transaction number")?),
-            });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn header(&self) -> &EntryHeader {
-        &self.header
-    }
-
-    /// The next operation; `None` after the last one.
-    pub(crate) fn next_op(&mut self) -> Result<Option<EntryOp<'e>>, StorageError> {
-        if self.left == 0 {
-            return match self.bytes.len() - self.offset {
-                0 => Ok(None),
-                more => Err(self.damaged(format!("{more} bytes after the last operation"))),
-            };
-        }
-        self.left -= 1;
-        let at = self.offset;
-        let [tag] = *self.take_array("tag")?;
-        let known = match self.header.version {
-            1 => TAGS_OF_V1.contains(&tag),
-            _ => !matches!(tag, TAG_UPDATE_V1 | TAG_DELETE_V1),
-        };
-        let op = match tag {
-            tag if !known => {
-                let version = self.header.version;
-                return Err(self.damaged_at(at, format!("operation {tag} in an entry of version {version}")));
-            }
-            TAG_INSERT => EntryOp::Insert {
-                table: self.table()?,
-                id: self.record_id()?,
-                document: self.take_document()?,
-            },
-            TAG_UPDATE_V1 => EntryOp::Update {
-                table: self.table()?,
-                id: self.record_id()?,
-                grown: None,
-                new: NewVersion::Whole(self.take_document()?),
-                pre_image: None,
-            },
-            TAG_REPLACE | TAG_UPDATE => self.take_update(tag)?,
-            TAG_DELETE_V1 => EntryOp::Delete {
-                table: self.table()?,
-                id: self.record_id()?,
-                old: None,
-                pre_image: None,
-            },
-            TAG_DELETE => {
-                let (table, id, bytes) = (self.table()?, self.record_id()?, self.number()?);
-                let has_pre_image = self.take_flags()?;
-                EntryOp::Delete {
-                    table,
-                    id,
-                    old: Some((bytes, self.take_document()?)),
-                    pre_image: self.take_pre_image(has_pre_image)?,
-                }
-            }
-            TAG_SET_MULTIKEY => {
-                let (index_table, [field, part]) = (self.table()?, *self.take_array("place")?);
-                EntryOp::SetMultikey {
-                    index_table,
-                    field,
-                    part,
-                }
-            }
-            TAG_BUILD_CHUNK => self.take_build_chunk()?,
-            TAG_PUT_COLLECTION => EntryOp::PutCollection {
-                row: self.take_document()?,
-            },
-            TAG_DROP_COLLECTION => EntryOp::DropCollection {
-                uuid: *self.take_array("uuid")?,
-            },
-            TAG_PUT_VIEW => EntryOp::PutView {
-                row: self.take_document()?,
-            },
-            TAG_DROP_VIEW => {
-                let length = u16::from_le_bytes(*self.take_array("name length")?);
-                let at = self.offset;
-                let name = std::str::from_utf8(self.take(usize::from(length), "name")?);
-                EntryOp::DropView {
-                    namespace: name.map_err(|_| self.damaged_at(at, "name is not UTF-8".to_owned()))?,
-                }
-            }
-            TAG_INITIALISE => EntryOp::Initialise,
-            TAG_STATEMENT => {
-                let (id, at) = (i32::from_le_bytes(*self.take_array("statement")?), self.offset);
-                let [kept] = *self.take_array("kept")?;
-                EntryOp::Statement {
-                    id,
-                    kept: Kept::from_byte(kept)
-                        .ok_or_else(|| self.damaged_at(at, format!("{kept} is kept, 0 to 3 expected")))?,
-                }
-            }
-            TAG_NOTE => EntryOp::Note {
-                document: self.take_document()?,
-            },
-            TAG_KEEP_SESSIONS => EntryOp::KeepSessions,
-            TAG_FORGET_SESSIONS => EntryOp::ForgetSessions {
-                before_ms: i64::from_le_bytes(*self.take_array("wall time")?),
-            },
-            TAG_STATISTICS => {
-                let as_of = Seq(u64::from_le_bytes(*self.take_array("position")?));
-                let names_from = Seq(u64::from_le_bytes(*self.take_array("position")?));
-                let length = u64::from(self.number()?) * COUNTS_BYTES as u64;
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                EntryOp::Statistics {
-                    as_of: (as_of > Seq::ZERO).then_some(as_of),
-                    names_from,
-                    counts: Counts(self.take(length, "counts")?),
-                }
-            }
-            other => return Err(self.damaged_at(at, format!("unknown operation {other}"))),
-        };
-        Ok(Some(op))
-    }
-
-    fn take_update(&mut self, tag: u8) -> Result<EntryOp<'e>, StorageError> {
-        let (table, id) = (self.table()?, self.record_id()?);
-        let grown = i32::from_le_bytes(*self.take_array("growth")?);
-        let has_pre_image = self.take_flags()?;
-        let new = match tag {
-            TAG_REPLACE => NewVersion::Whole(self.take_document()?),
-            _ => NewVersion::Difference {
-                key: self.take_document()?,
-                diff: self.take_document()?,
-            },
-        };
-        Ok(EntryOp::Update {
-            table,
-            id,
-            grown: Some(grown),
-            new,
-            pre_image: self.take_pre_image(has_pre_image)?,
-        })
-    }
-
-    /// Whether a pre-image stands at the operation's end.
-    fn take_flags(&mut self) -> Result<bool, StorageError> {
-        let at = self.offset;
-        match *self.take_array("flags")? {
-            [0] => Ok(false),
-            [FLAG_PRE_IMAGE] => Ok(true),
-            [flags] => Err(self.damaged_at(at, format!("flags {flags}, 0 or 1 expected"))),
-        }
-    }
-
-    fn take_pre_image(&mut self, is_there: bool) -> Result<Option<&'e RawDocument>, StorageError> {
-        is_there.then(|| self.take_document()).transpose()
-    }
-
-    fn take_build_chunk(&mut self) -> Result<EntryOp<'e>, StorageError> {
-        let (table, first, last) = (self.table()?, self.record_id()?, self.record_id()?);
-        let [indexes] = *self.take_array("index count")?;
-        let indexes = IndexTables(self.take(usize::from(indexes) * 4, "index tables")?);
-        Ok(EntryOp::BuildChunk {
-            table,
-            first,
-            last,
-            indexes,
-        })
-    }
-
-    fn number(&mut self) -> Result<u32, StorageError> {
-        Ok(u32::from_le_bytes(*self.take_array("number")?))
-    }
-
-    fn table(&mut self) -> Result<TableId, StorageError> {
-        Ok(TableId(u32::from_le_bytes(*self.take_array("table")?)))
-    }
-
-    fn record_id(&mut self) -> Result<RecordId, StorageError> {
-        Ok(RecordId(u64::from_le_bytes(*self.take_array("record id")?)))
-    }
-
-    fn take_document(&mut self) -> Result<&'e RawDocument, StorageError> {
-        let at = self.offset;
-        let length = i32::from_le_bytes(*self.take_array("document length")?);
-        self.offset = at;
-        let length = usize::try_from(length).unwrap_or(0);
-        let bytes = self.take(length, "document")?;
-        RawDocument::from_bytes(bytes).map_err(|error| self.damaged_at(at, format!("document: {error}")))
-    }
-
-    fn take_array<const N: usize>(&mut self, what: &str) -> Result<&'e [u8; N], StorageError> {
-        let bytes = self.take(N, what)?;
-        Ok(bytes.try_into().expect("took N bytes"))
-    }
-
-    fn take(&mut self, length: usize, what: &str) -> Result<&'e [u8], StorageError> {
-        match self.bytes.get(self.offset..self.offset.saturating_add(length)) {
-            Some(taken) => {
-                self.offset += length;
-                Ok(taken)
-            }
-            None => Err(self.damaged(format!(
-                "{what} of {length} bytes, {} left",
-                self.bytes.len() - self.offset
-            ))),
-        }
-    }
-
-    fn damaged(&self, reason: String) -> StorageError {
-        self.damaged_at(self.offset, reason)
-    }
-
-    /// An error that names a byte of the entry.
-    pub(crate) fn damaged_at(&self, offset: usize, reason: String) -> StorageError {
-        StorageError::CorruptEntry {
-            seq: self.seq,
-            offset,
-            reason,
-        }
-    }
-
-    /// The byte after the operation read last.
-    pub(crate) fn offset(&self) -> usize {
-        self.offset
-    }
-}
 
 #[cfg(test)]
 #[path = "entry_tests.rs"]

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::StorageError;
+use crate::cluster_time::ClusterTime;
 use bson::{RawDocument, rawdoc};
 use vfs::{Random, SeededRandom};
 
@@ -41,13 +43,17 @@ pub(crate) fn sample() -> Vec<u8> {
     entry.insert(TableId(16), RecordId(1), stored(&small));
     let old_bytes = old.as_bytes().len();
     let mut difference = Vec::new();
-    assert!(!diff::between(old.as_bytes(), small.as_bytes(), &mut difference));
     entry.update(TableId(16), RecordId(2), old_bytes, &stored(&small), None, None);
-    assert!(diff::between(old.as_bytes(), new.as_bytes(), &mut difference));
+    assert!(diff::between(
+        old.as_bytes(),
+        new.as_bytes(),
+        diff::Detail::Compact,
+        &mut difference
+    ));
     let (new, pre_image) = (stored(&new), Some(stored(&small)));
     entry.update(TableId(16), RecordId(2), old_bytes, &new, Some(&difference), pre_image);
-    entry.delete(TableId(16), RecordId(3), &small, None);
-    entry.delete(TableId(16), RecordId(3), &small, Some(stored(&small)));
+    entry.delete(TableId(16), RecordId(3), &small, Deletion::Evicted, None);
+    entry.delete(TableId(16), RecordId(3), &small, Deletion::Asked, Some(stored(&small)));
     entry.set_multikey(TableId(18), 1, 2);
     entry.build_chunk(TableId(16), RecordId(4), RecordId(9), &[TableId(18), TableId(19)]);
     entry.put_collection(&small);
@@ -56,6 +62,7 @@ pub(crate) fn sample() -> Vec<u8> {
     entry.drop_view("db.view");
     entry.initialise();
     entry.note(&small);
+    entry.command(&small);
     entry.keep_sessions();
     entry.forget_sessions(7);
     entry.statistics(Some(Seq(6)), Seq(5), &[(TableId(16), 2, 60), (TableId(20), -1, -2)]);
@@ -128,13 +135,15 @@ fn operations_come_back_in_order() {
                 table,
                 id: RecordId(3),
                 old: Some((23, &key)),
-                pre_image: None
+                pre_image: None,
+                reason: Deletion::Evicted
             },
             EntryOp::Delete {
                 table,
                 id: RecordId(3),
                 old: Some((23, &key)),
-                pre_image: Some(&small)
+                pre_image: Some(&small),
+                reason: Deletion::Asked
             },
         ]
     );
@@ -155,9 +164,10 @@ fn operations_come_back_in_order() {
     assert_eq!(ops[11], EntryOp::DropView { namespace: "db.view" });
     assert_eq!(ops[12], EntryOp::Initialise);
     assert_eq!(
-        ops[13..16],
+        ops[13..17],
         [
             EntryOp::Note { document: &small },
+            EntryOp::Command { document: &small },
             EntryOp::KeepSessions,
             EntryOp::ForgetSessions { before_ms: 7 }
         ]
@@ -166,7 +176,7 @@ fn operations_come_back_in_order() {
         as_of,
         names_from,
         counts,
-    } = ops[16]
+    } = ops[17]
     else {
         panic!("{:?}", ops[16])
     };
@@ -175,7 +185,7 @@ fn operations_come_back_in_order() {
         counts.iter().collect::<Vec<_>>(),
         [(TableId(16), 2, 60), (TableId(20), -1, -2)]
     );
-    assert_eq!(ops.len(), 17);
+    assert_eq!(ops.len(), 18);
 }
 
 /// The layout as it is on disk. A change here is a change of format: new version, new description.
@@ -185,7 +195,7 @@ fn layout_snapshot() {
     let document = "17000000 10 5f696400 01000000 02 6100 02000000 7800 00";
     let key = "0e000000 10 5f696400 01000000 00";
     let expected = [
-        "02 04 0000 11000000 0605040302010000 0700000000f15365",
+        "02 04 0000 12000000 0605040302010000 0700000000f15365",
         "73657373696f6e2d73657373696f6e2d",
         &"ab".repeat(32),
         "0900000000000000",
@@ -198,7 +208,7 @@ fn layout_snapshot() {
         key,
         "16000000 03 7500 0e000000 02 6100 02000000 7900 00 00",
         document,
-        "0d 10000000 0300000000000000 17000000 00",
+        "0d 10000000 0300000000000000 17000000 02",
         key,
         "0d 10000000 0300000000000000 17000000 01",
         key,
@@ -213,6 +223,8 @@ fn layout_snapshot() {
         "09 0700 64622e76696577",
         "0a",
         "10",
+        document,
+        "13",
         document,
         "11",
         "12 0700000000000000",
@@ -258,7 +270,8 @@ fn entries_of_version_1_are_read() {
                 table,
                 id: RecordId(3),
                 old: None,
-                pre_image: None
+                pre_image: None,
+                reason: Deletion::Asked
             },
             EntryOp::Initialise,
         ]
@@ -319,7 +332,7 @@ fn an_update_of_one_field_is_small() {
     let mut entry = EntryWriter::default();
     let (old, new) = (old.as_bytes(), Bytes::copy_from_slice(new.as_bytes()));
     let mut difference = Vec::new();
-    assert!(diff::between(old, &new, &mut difference));
+    assert!(diff::between(old, &new, diff::Detail::Compact, &mut difference));
     entry.update(TableId(16), RecordId(1), old.len(), &new, Some(&difference), None);
     let bytes = entry.byte_len();
     assert!(new.len() > 1100 && bytes <= 250, "{bytes} bytes");

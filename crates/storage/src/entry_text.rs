@@ -138,6 +138,7 @@ fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Docume
         EntryOp::Initialise => doc! { "op": "initialise" },
         EntryOp::Statement { id, .. } => doc! { "op": "statement", "statement": *id },
         EntryOp::Note { document } => doc! { "op": "note", "note": Document::try_from(*document)? },
+        EntryOp::Command { document } => doc! { "op": "command", "command": Document::try_from(*document)? },
         EntryOp::KeepSessions => doc! { "op": "keep sessions" },
         EntryOp::ForgetSessions { before_ms } => {
             doc! { "op": "forget sessions", "before": DateTime::from_millis(*before_ms) }
@@ -180,6 +181,7 @@ mod tests {
             "put collection",
             "drop collection",
             "note",
+            "command",
             "keep sessions",
             "forget sessions",
             "put view",

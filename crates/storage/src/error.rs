@@ -116,6 +116,9 @@ pub enum StorageError {
     /// `j: true` without a journal (2).
     #[error("cannot wait for the journal: journaling is off")]
     NoJournal,
+    /// What is to be read of the log has been recycled (286).
+    #[error("the log does not reach back so far")]
+    HistoryLost,
     /// The engine ended the view that the operation read, to bound memory: the operation may begin again (239).
     #[error("{0}")]
     SnapshotTooOld(String),

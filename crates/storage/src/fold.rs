@@ -232,7 +232,7 @@ impl Effect {
                 session.begin_statement(id, kept);
                 return Ok(());
             }
-            EntryOp::Note { .. } => return Ok(()),
+            EntryOp::Note { .. } | EntryOp::Command { .. } => return Ok(()),
             EntryOp::KeepSessions => {
                 self.keep_sessions();
                 return Ok(());

@@ -86,7 +86,7 @@ fn indexes_that_a_difference_does_not_touch_keep_their_rows() {
             }
         }
         let (old, new) = (raw(&before), raw(&after));
-        if !diff::between(old.as_bytes(), new.as_bytes(), &mut difference) {
+        if !diff::between(old.as_bytes(), new.as_bytes(), diff::Detail::Compact, &mut difference) {
             continue;
         }
         let versions = Versions {

@@ -32,9 +32,11 @@ mod definition;
 mod diff;
 mod effect;
 mod entry;
+mod entry_reader;
 mod entry_text;
 mod error;
 mod fold;
+mod history;
 mod index_keys;
 mod index_rows;
 pub mod limits;
@@ -71,9 +73,14 @@ pub use catalog::collection::{Collection, View};
 pub use catalog::index::{Index, IndexSpec, Predicate};
 pub use cluster_time::ClusterTime;
 pub use ddl::{CollectionChange, DropReport, IndexChange, ViewChange};
+pub use diff::{Target, Targets};
 pub use engine::{Direction, Estimate, FillLimits, KeyRange, Seq};
 pub use entry_text::{TableNames, describe_entry};
 pub use error::{DuplicateKey, StorageError};
+pub use history::{
+    DOCUMENT_OPERATION_BYTES_MAX, HistoryChange, HistoryExtent, HistoryOperation, HistoryReader, HistorySession,
+    HistoryUnit, OPLOG, document_key,
+};
 pub use keys::MultikeyPaths;
 pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
@@ -92,4 +99,4 @@ pub use table_options::table_compressor;
 pub use terms::AppliedPoint;
 pub use transaction::{Statement, Transaction};
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
-pub use write::WriteUnit;
+pub use write::{UpdateForm, WriteUnit};

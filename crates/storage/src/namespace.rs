@@ -25,6 +25,12 @@ impl Namespace {
         Ok(Self::joined(&[db, ".", collection], db.len()))
     }
 
+    /// What commands of a database are logged under: `db.$cmd`.
+    pub fn of_database(db: &str) -> Result<Self, StorageError> {
+        check_database_name(db)?;
+        Ok(Self::joined(&[db, ".$cmd"], db.len()))
+    }
+
     /// What the cursor of a command that reads no collection is listed under: `db.$cmd.name`.
     pub fn of_command(db: &str, command: &str) -> Result<Self, StorageError> {
         check_database_name(db)?;

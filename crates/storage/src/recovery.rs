@@ -108,7 +108,7 @@ impl Storage {
             entry.initialise();
             let mut order = self.pipeline.order.lock();
             let mut applied = self.pipeline.applying.lock();
-            let (seq, time) = (self.log.last_seq().next(), self.next_time(&order));
+            let (seq, time) = (self.log.last_seq().next(), self.next_time(&order, 1));
             entry.statistics(Some(seq), Seq::ZERO, &[]);
             effect.initialise(FORMAT_VERSION, &mut found.meta);
             let place = (seq, time.cluster);

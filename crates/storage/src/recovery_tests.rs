@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::testing::{Calls, Machine, index, ns};
-use crate::{IndexSpec, LockMode, Operation, RecordId, index_keys::Versions};
+use crate::{IndexSpec, LockMode, Operation, RecordId, entry::Deletion, index_keys::Versions};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -475,7 +475,7 @@ fn an_entry_that_does_not_fit_refuses_to_open() {
     storage.make(&machine.operation(), "c", rawdoc! {});
     let table = storage.catalog().collection(&ns("c")).unwrap().table();
     let mut entry = EntryWriter::default();
-    entry.delete(table, RecordId(77), &rawdoc! { "_id": 1 }, None);
+    entry.delete(table, RecordId(77), &rawdoc! { "_id": 1 }, Deletion::Asked, None);
     append(&storage, &mut entry);
     storage.log().flush().unwrap();
     machine.fs.crash();

@@ -6,6 +6,7 @@
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
+use crate::history::Recent;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
 use crate::sessions::Sessions;
@@ -141,6 +142,8 @@ pub struct Storage {
     pub(crate) pipeline: Pipeline,
     pub(crate) pending: Pending,
     pub(crate) sessions: Sessions,
+    pub(crate) recent: Recent,
+    pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
     pub(crate) unblocked: Condvar,
@@ -188,6 +191,8 @@ impl Storage {
             pipeline: Pipeline::new(),
             pending: Pending::new(!options.decides_alone),
             sessions: Sessions::default(),
+            recent: Recent::default(),
+            keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
             unblocked: Condvar::new(),
             sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),

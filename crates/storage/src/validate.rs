@@ -4,6 +4,7 @@
 //! counts are those of the same moment.
 
 use crate::consistency;
+use crate::history::OPLOG;
 use crate::storage::Storage;
 use crate::{CappedLimits, Collection, LockMode, Namespace, Operation, RecordId, StorageError};
 use engine::{EngineError, ErrorKind, Maintenance, TableId};
@@ -179,6 +180,9 @@ impl Storage {
     pub fn collection_stats(&self, ns: &Namespace) -> Result<CollectionStats, StorageError> {
         if self.catalog.view(ns).is_some() {
             return Err(StorageError::IsView(ns.clone()));
+        }
+        if ns.as_str() == OPLOG && self.keeps_history() {
+            return Ok(self.history_stats());
         }
         let collection = self
             .catalog

@@ -8,9 +8,9 @@
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
 
-use crate::diff;
+use crate::diff::{self, Detail, Targets};
 use crate::effect::{CollectionEffect, Effect, Evaluation};
-use crate::entry::{EntrySession, EntryWriter};
+use crate::entry::{Deletion, EntrySession, EntryWriter};
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::IndexRow;
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
@@ -34,6 +34,17 @@ pub struct WriteUnit<'a> {
     pub(crate) changes: Changes,
     /// Of a statement of a transaction.
     pub(crate) home: Option<Home<'a>>,
+}
+
+/// How a client asked for an update. Who follows the log is told accordingly.
+#[derive(Clone, Copy)]
+pub enum UpdateForm<'t> {
+    /// By operators, which change these places.
+    Operators(&'t dyn Targets),
+    /// By a pipeline.
+    Pipeline,
+    /// By a new document.
+    Replacement,
 }
 
 /// What a unit has gathered.
@@ -213,8 +224,8 @@ impl<'a> WriteUnit<'a> {
         self.lock_newest(c, id)
     }
 
-    /// Replaces a document. The record has been locked by this unit, and `old` is what [`WriteUnit::lock_record`] answered.
-    /// Errors as for [`WriteUnit::insert`]; the unit is then as before the call.
+    /// Changes fields of a document. The record has been locked by this unit, and `old` is what
+    /// [`WriteUnit::lock_record`] answered. Errors as for [`WriteUnit::insert`]; the unit is then as before the call.
     pub fn update(
         &mut self,
         c: &CollectionGuard,
@@ -222,13 +233,32 @@ impl<'a> WriteUnit<'a> {
         old: &RawDocument,
         new: &RawDocument,
     ) -> Result<(), StorageError> {
+        self.update_as(c, id, old, new, UpdateForm::Pipeline)
+    }
+
+    /// As [`WriteUnit::update`], asked for in one of several forms.
+    pub fn update_as(
+        &mut self,
+        c: &CollectionGuard,
+        id: RecordId,
+        old: &RawDocument,
+        new: &RawDocument,
+        form: UpdateForm<'_>,
+    ) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_document(new)?;
+        self.check_room(new.as_bytes().len() + pre_image_bytes(c, old))?;
         self.begin_change(c)?;
         let before = self.evaluator.holding.extent();
         let mut writes = IndexWrites::take();
         let mut difference = std::mem::take(&mut writes.difference);
-        let differs = diff::between(old.as_bytes(), new.as_bytes(), &mut difference);
+        let is_told = self.evaluator.storage.keeps_history();
+        let detail = match form {
+            _ if !is_told => Detail::Compact,
+            UpdateForm::Operators(targets) => Detail::ToldAs(targets),
+            UpdateForm::Pipeline | UpdateForm::Replacement => Detail::Told,
+        };
+        let differs = diff::between(old.as_bytes(), new.as_bytes(), detail, &mut difference);
         let versions = Versions {
             old: Some(old),
             new: Some(new),
@@ -242,9 +272,12 @@ impl<'a> WriteUnit<'a> {
             Ok(()) => {
                 let stored = Bytes::copy_from_slice(new.as_bytes());
                 let old_bytes = old.as_bytes().len();
+                let logged = versions
+                    .difference
+                    .filter(|_| !is_told || !matches!(form, UpdateForm::Replacement));
                 self.changes
                     .entry()
-                    .update(c.table(), id, old_bytes, &stored, versions.difference, None);
+                    .update(c.table(), id, old_bytes, &stored, logged, pre_image(c, old));
                 self.change(c, id, Some(old), Some(stored), &mut writes);
             }
             Err(_) => self.evaluator.fall_back(before),
@@ -257,7 +290,7 @@ impl<'a> WriteUnit<'a> {
     /// Deletes a document. The record has been locked by this unit, and `old` is what [`WriteUnit::lock_record`] answered.
     pub fn delete(&mut self, c: &CollectionGuard, id: RecordId, old: &RawDocument) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
-        self.check_room(0)?;
+        self.check_room(pre_image_bytes(c, old))?;
         self.begin_change(c)?;
         let before = self.evaluator.holding.extent();
         let mut writes = IndexWrites::take();
@@ -266,7 +299,7 @@ impl<'a> WriteUnit<'a> {
             .effect
             .evaluate(&mut self.evaluator, c, id, Versions::deleted(old), &mut writes);
         match result {
-            Ok(()) => self.log_delete(c, id, old, &mut writes),
+            Ok(()) => self.log_delete(c, id, old, Deletion::Asked, &mut writes),
             Err(_) => self.evaluator.fall_back(before),
         }
         writes.give_back();
@@ -279,9 +312,11 @@ impl<'a> WriteUnit<'a> {
         c: &CollectionGuard,
         id: RecordId,
         old: &RawDocument,
+        reason: Deletion,
         writes: &mut IndexWrites,
     ) {
-        self.changes.entry().delete(c.table(), id, old, None);
+        let pre_image = pre_image(c, old).filter(|_| reason == Deletion::Asked);
+        self.changes.entry().delete(c.table(), id, old, reason, pre_image);
         self.change(c, id, Some(old), None, writes);
     }
 
@@ -647,6 +682,15 @@ impl Evaluation for Evaluator<'_> {
             found => Ok(found?),
         }
     }
+}
+
+/// The document before a change, where the collection keeps it.
+fn pre_image(c: &CollectionGuard, old: &RawDocument) -> Option<Bytes> {
+    c.keeps_pre_images().then(|| Bytes::copy_from_slice(old.as_bytes()))
+}
+
+fn pre_image_bytes(c: &CollectionGuard, old: &RawDocument) -> usize {
+    if c.keeps_pre_images() { old.as_bytes().len() } else { 0 }
 }
 
 impl Storage {

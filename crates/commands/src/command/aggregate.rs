@@ -4,6 +4,7 @@ use super::backup_cursor;
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use super::find::{hint, optional};
 use crate::arguments::{missing_field, number_as_i64};
+use crate::concerns::ReadLevel;
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -91,6 +92,11 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
     })
 }
 
+fn begins_with_change_stream(pipeline: &RawArray) -> bool {
+    let first = pipeline.into_iter().next();
+    first.is_some_and(|stage| matches!(stage, Ok(RawBsonRef::Document(stage)) if stage.get("$changeStream").is_ok_and(|stage| stage.is_some())))
+}
+
 /// Stages that Stable API version 1 has not.
 const STAGES_NOT_IN_API_1: [&str; 6] = [
     "$collStats",
@@ -139,15 +145,24 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some(options) = backup_cursor::requested(&parsed.request)? {
         return backup_cursor::reply_with_backup(call, reply, &parsed.request, options, (namespace, batch));
     }
+    call.report.is_change_stream = begins_with_change_stream(parsed.request.pipeline);
+    if call.report.is_change_stream && call.read_concern.has_level && call.read_concern.level != ReadLevel::Majority {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "$changeStream cannot run with a readConcern other than 'majority', or the current default readConcern",
+        ));
+    }
     let executor = query::aggregate(&call.context(), &parsed.request)?;
     call.set_plan_summary(executor.plan_summary());
+    // A change stream stays open at its end.
+    let tailable = executor.is_tailable();
     let request = CursorRequest {
         namespace,
         batch,
         single_batch: false,
         no_timeout: false,
-        tailable: false,
-        await_data: false,
+        tailable,
+        await_data: tailable,
     };
     reply_with_plan(call, reply, executor, request)
 }

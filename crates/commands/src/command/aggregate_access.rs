@@ -92,6 +92,10 @@ fn initial(call: &Invocation<'_>, subject: Subject<'_>, name: &str, argument: Ra
         "$collStats" => subject.may(call, &[Action::CollStats]),
         "$indexStats" => subject.may(call, &[Action::IndexStats]),
         "$planCacheStats" => subject.may(call, &[Action::PlanCacheRead]),
+        "$changeStream" if of_others("allChangesForCluster")? => {
+            let actions = ActionSet::of(&[Action::Find, Action::ChangeStream]);
+            call.rights.allow(Target::AnyDatabase, actions)
+        }
         "$changeStream" => subject.may(call, &[Action::Find, Action::ChangeStream]),
         "$backupCursor" => call.may(Target::Cluster, Action::Fsync),
         "$currentOp" => !of_others("allUsers")? || call.may(Target::Cluster, Action::Inprog),

@@ -92,13 +92,13 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
                     definition.options.insert(name, Bson::try_from(value)?);
                 }
             }
-            "validator"
-            | "collation"
-            | "timeseries"
-            | "clusteredIndex"
-            | "changeStreamPreAndPostImages"
-            | "encryptedFields"
-            | "expireAfterSeconds" => refuse_unbuilt(name, value)?,
+            "validator" | "collation" | "timeseries" | "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" => {
+                refuse_unbuilt(name, value)?
+            }
+            "changeStreamPreAndPostImages" => {
+                let images = pre_and_post_images("create", arguments.document(name, value)?)?;
+                definition.options.insert(name, images);
+            }
             "storageEngine" => {
                 let options = arguments.document(name, value)?;
                 check_storage_engine(options)?;
@@ -200,9 +200,6 @@ fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
             check_collation(document)?;
             true
         }
-        RawBsonRef::Document(document) if name == "changeStreamPreAndPostImages" => {
-            document.get_bool("enabled").is_ok_and(|on| !on)
-        }
         _ => false,
     };
     if asks_nothing {
@@ -210,6 +207,20 @@ fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
     } else {
         Err(CommandError::not_implemented(format!("create.{name}")))
     }
+}
+
+/// `changeStreamPreAndPostImages`: whether changes are logged with the document as it was before.
+pub fn pre_and_post_images(command: &'static str, images: &RawDocument) -> Result<Document> {
+    let arguments = crate::arguments::Arguments::of(command);
+    let mut enabled = None;
+    arguments.each(images, |name, value| {
+        if name == "enabled" {
+            enabled = Some(arguments.boolean("changeStreamPreAndPostImages.enabled", value)?);
+        }
+        Ok(name == "enabled")
+    })?;
+    let enabled = enabled.ok_or_else(|| crate::arguments::missing_field("changeStreamPreAndPostImages", "enabled"))?;
+    Ok(doc! { "enabled": enabled })
 }
 
 /// `mongorestore` sends the `_id` index, its namespace included; it must be the usual one.
@@ -357,6 +368,20 @@ fn parse_full(name: &str) -> Result<Namespace> {
     Ok(Namespace::parse(name)?)
 }
 
+/// The log of a replica set's member is listed as the collection that it is read as.
+fn oplog_of(call: &Invocation<'_>) -> Option<Document> {
+    let storage = &call.server.storage;
+    (call.database == "local" && storage.keeps_history()).then(|| {
+        let bytes = storage.log().retained_bytes() as i64;
+        doc! {
+            "name": "oplog.rs",
+            "type": "collection",
+            "options": { "capped": true, "size": bytes, "autoIndexId": false },
+            "info": { "readOnly": true },
+        }
+    })
+}
+
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let (mut name_only, mut authorized) = (false, false);
@@ -389,6 +414,9 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "info": { "readOnly": false, "uuid": uuid },
             "idIndex": Document::try_from(collection.id_index().spec())?,
         });
+    }
+    if let Some(oplog) = oplog_of(call) {
+        entries.push(oplog);
     }
     for view in catalog.views(call.database) {
         let mut options = doc! { "viewOn": view.view_on(), "pipeline": bson::Array::try_from(view.pipeline())? };

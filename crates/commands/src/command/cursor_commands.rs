@@ -129,6 +129,7 @@ pub fn reply_with_plan(
         returned = sink.finish()?;
     }
     reply.close();
+    write_resume_token(reply, &executor);
     let keep = !request.single_batch && state != ExecState::Exhausted;
     let mut id = 0;
     call.report.n_returned = Some(returned);
@@ -189,6 +190,13 @@ fn may_go_on(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<bool> {
     Ok(command.name == "bulkWrite" || permitted(&call.within(command, &cursor.originating, database))?)
 }
 
+/// Where a change stream goes on with what this reply has.
+fn write_resume_token(reply: &mut Reply<'_>, executor: &PlanExecutor) {
+    if let Some(token) = executor.resume_token() {
+        reply.document("postBatchResumeToken", &token.to_document());
+    }
+}
+
 /// The time that was read, for those who want to read it again.
 pub fn write_moment(call: &Invocation<'_>, reply: &mut Reply<'_>) {
     if let Some(pinned) = &call.pinned {
@@ -239,7 +247,10 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     call.pinned.clone_from(&cursor.pinned);
-    match fetch(call, reply, &mut cursor, batch) {
+    call.report.is_change_stream =
+        matches!(&cursor.source, CursorSource::Plan(executor) if executor.resume_token().is_some());
+    let entered = call.server.fail_points.enter_get_more(&*call.server.env.random);
+    match entered.and_then(|()| fetch(call, reply, &mut cursor, batch)) {
         Ok(true) => {
             reply.int64("id", id);
             call.report.cursor_id = Some(id);
@@ -301,6 +312,9 @@ fn fetch(
         }
     };
     reply.close();
+    if let CursorSource::Plan(executor) = &cursor.source {
+        write_resume_token(reply, executor);
+    }
     cursor.returned += returned;
     if let Some(left) = call.operation.time_left().filter(|_| !awaits) {
         cursor.max_time_ms = left.as_millis().max(1) as u64;

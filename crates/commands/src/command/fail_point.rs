@@ -46,6 +46,10 @@ fn configure(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             reply.int32("count", 0);
             return call.server.fail_points.set_on_write(mode, data);
         }
+        RawBsonRef::String("failGetMoreAfterCursorCheckout") => {
+            reply.int32("count", 0);
+            return call.server.fail_points.set_on_get_more(mode, data);
+        }
         RawBsonRef::String(other) => return Err(CommandError::not_implemented(format!("the fail point {other}"))),
         other => {
             return Err(crate::arguments::wrong_type(

@@ -1,6 +1,7 @@
 //! `createIndexes`, `listIndexes`, `dropIndexes`, `collMod`.
 
 use super::aggregate_access::{self, Subject};
+use super::collections::pre_and_post_images;
 use super::listing;
 use crate::arguments::{Arguments, number_as_i64};
 use crate::authorization::target;
@@ -10,7 +11,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, Target};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
 use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
@@ -508,14 +509,14 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "index" => index = Some(arguments.document(name, value)?),
             "viewOn" => view_on = Some(arguments.string(name, value)?.to_owned()),
             "pipeline" => pipeline = Some(arguments.array(name, value)?.to_owned()),
+            "changeStreamPreAndPostImages" => {
+                let images = pre_and_post_images("collMod", arguments.document(name, value)?)?;
+                let images = RawDocumentBuf::try_from(&images)?;
+                change.set_options.append(cstr!("changeStreamPreAndPostImages"), images);
+            }
             "cappedSize" => change.capped_size = Some(arguments.non_negative(name, value)? as u64),
             "cappedMax" => change.capped_max = Some(arguments.integer(name, value)?.max(0) as u64),
-            "validator"
-            | "validationLevel"
-            | "validationAction"
-            | "timeseries"
-            | "changeStreamPreAndPostImages"
-            | "expireAfterSeconds" => {
+            "validator" | "validationLevel" | "validationAction" | "timeseries" | "expireAfterSeconds" => {
                 return Err(CommandError::not_implemented(format!("collMod.{name}")));
             }
             _ => return Ok(false),

@@ -520,6 +520,7 @@ impl Server {
     /// An election without anybody else to vote.
     fn begin_as_primary(&self, set: &ReplicaSet, config: SetConfig) -> Result<()> {
         self.storage.keep_sessions()?;
+        self.storage.keep_history();
         let member_id = config.member as u64 + 1;
         let term = self.storage.begin_term(member_id)?;
         set.change(|member| {

@@ -21,7 +21,9 @@ use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
 use query::update::{Update, UpdateContext};
-use storage::{CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError};
+use storage::{
+    CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError, UpdateForm,
+};
 use wire::ErrorCode;
 
 /// `update`.
@@ -491,7 +493,13 @@ fn update_one(
         };
         let Statement { id, kept, .. } = *prepared.statement;
         Writer::begin_statement(call.retry.is_some(), &mut unit, id, kept);
-        match unit.update(&target.guard, target.id, old_document, RawDocument::from_bytes(&new)?) {
+        let new_document = RawDocument::from_bytes(&new)?;
+        let form = match prepared.update.targets() {
+            Some(targets) => UpdateForm::Operators(targets),
+            None if prepared.update.is_replacement() => UpdateForm::Replacement,
+            None => UpdateForm::Pipeline,
+        };
+        match unit.update_as(&target.guard, target.id, old_document, new_document, form) {
             Ok(()) => {}
             Err(StorageError::WouldWait) => {
                 operation.counters().write_conflicts.add(1);

@@ -7,10 +7,11 @@ use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::sort_document;
 use super::stage::Flow;
 use crate::QueryError;
+use crate::history::{self, OplogSource, Tail, is_oplog};
 use crate::plan::query::{Order, Query, check_collation, parse_sort};
 use crate::plan::request::Verbosity;
 use crate::plan::request::{AggregateRequest, FindRequest, Hint};
-use crate::stages::{self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext};
+use crate::stages::{self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageSpec};
 use crate::value::SharedDocument;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use parking_lot::Mutex;
@@ -36,6 +37,10 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
             Some(_) => base.as_ref(),
             None => request.ns.as_ref(),
         };
+        if let Some(("$changeStream", _)) = pipeline.initial() {
+            let (top, tail) = history::open(context, pipeline, request.ns.as_ref(), &db)?;
+            return Ok(PlanExecutor::new(ns, following(top, db, tail)));
+        }
         let source = initial_source(context, &pipeline, subject, &db)?;
         pipeline.optimize();
         return Ok(PlanExecutor::new(ns, over(pipeline.run(source)?, db, Arc::default())));
@@ -46,6 +51,10 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
             "{aggregate: 1} is not valid for a pipeline whose first stage reads a collection",
         ));
     };
+    if is_oplog(context.storage, &base) {
+        let source = log_source(context, &pipeline)?;
+        return Ok(PlanExecutor::new(ns, over(pipeline.run(source)?, db, Arc::default())));
+    }
     let body = match open(*context, &base, &mut pipeline, request.hint, Memory::Use)? {
         Opened::Nothing => over(
             pipeline.run(Box::new(IteratorSource::new(Vec::new())))?,
@@ -95,7 +104,46 @@ fn shared(documents: &[Document]) -> Result<Vec<SharedDocument>, QueryError> {
 }
 
 fn over(top: Box<dyn stages::Stage>, db: Arc<str>, source: Arc<SourceFacts>) -> Body {
-    Body::Pipeline(Box::new(PipelineRun { top, db, source }))
+    let tail = None;
+    Body::Pipeline(Box::new(PipelineRun { top, db, source, tail }))
+}
+
+/// A pipeline on top of the log's end.
+fn following(top: Box<dyn stages::Stage>, db: Arc<str>, tail: Arc<Tail>) -> Body {
+    let (source, tail) = (Arc::default(), Some(tail));
+    Body::Pipeline(Box::new(PipelineRun { top, db, source, tail }))
+}
+
+/// `find` on the log.
+pub(crate) fn find_in_log(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
+    let tail = request.tailable.then(|| Arc::new(Tail::default()));
+    let source = OplogSource::of_find(context, request, tail.clone())?;
+    let natural = request
+        .sort
+        .is_some_and(|sort| sort.get("$natural").is_ok_and(|order| order.is_some()));
+    let over_source = FindRequest {
+        sort: request.sort.filter(|_| !natural),
+        tailable: false,
+        ..request.clone()
+    };
+    let stages = super::view::find_pipeline(&over_source)?;
+    let pipeline = Pipeline::parse(&stages, &expression_context(context, request.variables)?)?;
+    let (top, db) = (pipeline.run(Box::new(source))?, request.ns.db().into());
+    let body = match tail {
+        Some(tail) => following(top, db, tail),
+        None => over(top, db, Arc::default()),
+    };
+    Ok(PlanExecutor::new(request.ns.clone(), body))
+}
+
+/// The log as a pipeline's source, from where the pipeline's first filter lets it begin.
+fn log_source(context: &ExecContext<'_>, pipeline: &Pipeline) -> Result<Box<dyn stages::Stage>, QueryError> {
+    let all = RawDocumentBuf::new();
+    let filter = match pipeline.stages().first() {
+        Some(StageSpec::Match { filter, .. }) => filter,
+        _ => &all,
+    };
+    Ok(Box::new(OplogSource::new(context.storage, filter, false, None)?))
 }
 
 /// The pipeline with those of the views it reads in front, and the collection at the bottom.
@@ -223,6 +271,10 @@ pub(crate) fn open_foreign(
         let source = initial_source(&context, &pipeline, ns.as_ref(), db)?;
         return pipeline.run(source);
     };
+    if is_oplog(context.storage, &base) {
+        let source = log_source(&context, &pipeline)?;
+        return pipeline.run(source);
+    }
     match open(context, &base, &mut pipeline, None, Memory::Use)? {
         Opened::Nothing => pipeline.run(Box::new(IteratorSource::new(Vec::new()))),
         Opened::Plan(planned, count) => {

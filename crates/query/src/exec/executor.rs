@@ -10,6 +10,7 @@ use super::pipeline::PipelineRun;
 use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
 use crate::QueryError;
+use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::planner::Candidate;
 use crate::plan::query::Query;
@@ -184,9 +185,13 @@ impl PlanExecutor {
     ) -> Result<ExecState, QueryError> {
         if let Some(document) = self.refused.take() {
             match sink.push(as_document(&document)?) {
-                SinkState::Continue => context.op.counters().n_returned.add(1),
+                SinkState::Continue => {
+                    context.op.counters().n_returned.add(1);
+                    self.note_returned();
+                }
                 SinkState::Full => {
                     context.op.counters().n_returned.add(1);
+                    self.note_returned();
                     return Ok(if self.ended {
                         ExecState::Exhausted
                     } else {
@@ -236,6 +241,9 @@ impl PlanExecutor {
             Body::Pipeline(pipeline) => pipeline.run(*context, &mut push)?,
         };
         context.op.counters().n_returned.add(returned);
+        if returned > 0 && self.refused.is_none() && ran == Ran::Stopped {
+            self.note_returned();
+        }
         self.ended = ran == Ran::Exhausted || (ran == Ran::CaughtUp && self.tail_is_empty());
         Ok(match ran {
             _ if self.refused.is_some() => ExecState::More,
@@ -284,7 +292,28 @@ impl PlanExecutor {
 
     /// True for a cursor that stays open at the end.
     pub fn is_tailable(&self) -> bool {
-        matches!(&self.body, Body::Plan(planned) if planned.query.tailable)
+        match &self.body {
+            Body::Plan(planned) => planned.query.tailable,
+            Body::Pipeline(pipeline) => pipeline.tail.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Of a change stream: where it goes on with all that [`PlanExecutor::next_documents`] has pushed so far.
+    pub fn resume_token(&self) -> Option<ResumeToken> {
+        match &self.body {
+            Body::Pipeline(pipeline) => pipeline.tail.as_ref()?.state().returned,
+            _ => None,
+        }
+    }
+
+    /// The client has the document that was given last.
+    fn note_returned(&self) {
+        if let Body::Pipeline(pipeline) = &self.body
+            && let Some(tail) = &pipeline.tail
+        {
+            tail.return_given();
+        }
     }
 
     /// True once [`ExecState::Exhausted`] was reported.
@@ -310,6 +339,11 @@ impl PlanExecutor {
 
     /// Waits until a tailable cursor has something new to look at (true) or `timeout` has passed (false).
     pub fn wait_for_data(&self, context: &ExecContext<'_>, timeout: Duration) -> Result<bool, QueryError> {
+        if let Body::Pipeline(pipeline) = &self.body
+            && let Some(tail) = &pipeline.tail
+        {
+            return Ok(context.storage.wait_history(context.op, tail.state().seen, timeout)?);
+        }
         let Some(waiter) = self.capped_waiter() else {
             return Ok(true);
         };

@@ -6,6 +6,7 @@ use super::stage::{Flow, Ran};
 use crate::QueryError;
 use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
+use crate::history::{Tail, check_token};
 use crate::stages::{self, ForeignRequest, StageContext};
 use crate::value::SharedDocument;
 use bytes::Bytes;
@@ -27,6 +28,8 @@ pub(crate) struct PipelineRun {
     /// Database of names that stages give without one.
     pub(crate) db: Arc<str>,
     pub(crate) source: Arc<SourceFacts>,
+    /// Where the source follows the log.
+    pub(crate) tail: Option<Arc<Tail>>,
 }
 
 /// What is known of a pipeline's source from outside.
@@ -53,8 +56,19 @@ impl PipelineRun {
         };
         loop {
             let Some(document) = self.top.next(&mut stage_context)? else {
-                return Ok(Ran::Exhausted);
+                let Some(tail) = &self.tail else {
+                    return Ok(Ran::Exhausted);
+                };
+                tail.return_given();
+                return Ok(match tail.state().ended {
+                    true => Ran::Exhausted,
+                    false => Ran::CaughtUp,
+                });
             };
+            let given = self.tail.as_ref().and_then(|tail| tail.state().given);
+            if let Some(given) = given {
+                check_token(document.as_raw(), given)?;
+            }
             if receive(document.as_raw().as_bytes())? == Flow::Stop {
                 return Ok(Ran::Stopped);
             }

@@ -32,6 +32,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::value::SharedDocument;
 
+pub(crate) use parse::SPLIT_LARGE_EVENT;
 pub use pushdown::{CountOnly, Pushdown};
 pub use source::IteratorSource;
 pub use specification::StageSpec;
@@ -118,6 +119,11 @@ impl Pipeline {
     /// The stages.
     pub fn stages(&self) -> &[StageSpec] {
         &self.stages
+    }
+
+    /// Takes the last stage off.
+    pub(crate) fn pop(&mut self) -> Option<StageSpec> {
+        self.stages.pop()
     }
 
     /// Whether there are no stages.

@@ -35,7 +35,6 @@ const INITIAL: &[&str] = &[
 const NOT_BUILT: &[&str] = &[
     "$backupCursorExtend",
     "$bucketAuto",
-    "$changeStreamSplitLargeEvent",
     "$densify",
     "$fill",
     "$geoNear",
@@ -189,6 +188,7 @@ fn parse_stage(
         "$facet" => parse_facet(raw, context, depth)?,
         "$sortByCount" => return bucket::parse_sort_by_count(stages, raw, context),
         "$bucket" => return bucket::parse_bucket(stages, raw, context),
+        SPLIT_LARGE_EVENT => parse_split(stages, raw, written())?,
         _ => parse_other(name, raw, context)?,
     });
     Ok(())
@@ -231,6 +231,22 @@ fn parse_other(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> 
         );
     }
     failure(40324, format!("Unrecognized pipeline stage name: '{name}'"))
+}
+
+/// The stage that splits events, behind `$changeStream` only.
+pub(crate) const SPLIT_LARGE_EVENT: &str = "$changeStreamSplitLargeEvent";
+
+fn parse_split(stages: &[StageSpec], raw: RawBsonRef<'_>, written: RawDocumentBuf) -> Result<StageSpec, QueryError> {
+    if !matches!(raw, RawBsonRef::Document(argument) if argument.is_empty()) {
+        return failure(7182800, format!("{SPLIT_LARGE_EVENT} spec should be an empty object"));
+    }
+    match stages.first() {
+        Some(StageSpec::Initial { name, .. }) if name == "$changeStream" => Ok(StageSpec::SplitLargeEvent { written }),
+        _ => failure(
+            ErrorCode::IllegalOperation.0,
+            format!("{SPLIT_LARGE_EVENT} can only be used in a $changeStream pipeline"),
+        ),
+    }
 }
 
 fn parse_match(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<StageSpec, QueryError> {

@@ -4,6 +4,7 @@ use bson::{RawDocument, RawDocumentBuf};
 
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
+use super::parse::SPLIT_LARGE_EVENT;
 use super::unwind::UnwindSpec;
 use super::{Pipeline, Stage, filter, group, lookup, sort, source, transform, unwind};
 use crate::error::QueryError;
@@ -81,6 +82,11 @@ pub enum StageSpec {
     Union(Box<UnionSpec>),
     /// `$facet`: name and pipeline of each
     Facet(Vec<(String, Pipeline)>),
+    /// `$changeStreamSplitLargeEvent`; the change stream takes it off its pipeline.
+    SplitLargeEvent {
+        /// The stage as written.
+        written: RawDocumentBuf,
+    },
     /// A stage that makes documents by itself; always first.
     Initial {
         /// With `$`.
@@ -125,6 +131,7 @@ impl StageSpec {
             StageSpec::Lookup(_) => "$lookup",
             StageSpec::Union(_) => "$unionWith",
             StageSpec::Facet(_) => "$facet",
+            StageSpec::SplitLargeEvent { .. } => SPLIT_LARGE_EVENT,
             StageSpec::Initial { name, .. } => name,
         }
     }
@@ -135,7 +142,8 @@ impl StageSpec {
             StageSpec::Match { filter, .. } => stage_document("$match", &document_value(filter)),
             StageSpec::Project { written, .. }
             | StageSpec::ReplaceRoot { written, .. }
-            | StageSpec::Redact { written, .. } => written.clone(),
+            | StageSpec::Redact { written, .. }
+            | StageSpec::SplitLargeEvent { written } => written.clone(),
             StageSpec::Sort { pattern, limit } => {
                 let sort = stage_document("sortKey", &document_value(pattern.document()));
                 let Some(limit) = limit else {
@@ -186,7 +194,7 @@ impl StageSpec {
                 Box::new(source::IteratorSource::of_array(&specification)?)
             }
             // The source is this stage already.
-            StageSpec::Initial { .. } => source,
+            StageSpec::Initial { .. } | StageSpec::SplitLargeEvent { .. } => source,
         })
     }
 
@@ -229,6 +237,7 @@ impl StageSpec {
             | StageSpec::Union(_)
             | StageSpec::Facet(_)
             | StageSpec::Redact { .. }
+            | StageSpec::SplitLargeEvent { .. }
             | StageSpec::Initial { .. } => {
                 dependencies.whole_document = true;
                 false

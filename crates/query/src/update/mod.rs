@@ -20,6 +20,7 @@ use std::sync::Arc;
 use bson::oid::ObjectId;
 use bson::{RawArray, RawBsonRef, RawDocument, Timestamp};
 use keys::Collator;
+use storage::Targets;
 use wire::ErrorCode;
 
 use self::apply::Application;
@@ -128,6 +129,14 @@ impl Update {
             form,
             collator: context.comparer.shared_collator(),
         })
+    }
+
+    /// Where operators change a document; `None` of a replacement or a pipeline.
+    pub fn targets(&self) -> Option<&dyn Targets> {
+        match &self.form {
+            Form::Operators(operators) => Some(&operators.tree),
+            Form::Replacement(_) | Form::Pipeline(_) => None,
+        }
     }
 
     /// The changed document; `None` when nothing changes.

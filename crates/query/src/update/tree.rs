@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use storage::{Target, Targets};
 use wire::ErrorCode;
 
 use super::leaf::Leaf;
@@ -220,7 +221,35 @@ impl Branch {
     }
 }
 
+impl Targets for Branch {
+    fn at(&self, path: &[&[u8]]) -> Target {
+        let Some((name, rest)) = path.split_first() else {
+            return Target::Inside;
+        };
+        let named = self.fields.iter().find(|field| field.name.as_bytes() == *name);
+        let elements = array_index(name).map_or(&[][..], |_| &self.elements);
+        let candidates = named.map(|field| &field.node).into_iter();
+        // Which elements an array filter has met is not known any more: those that differ.
+        candidates
+            .chain(elements.iter().map(|(_, node)| node))
+            .map(|node| node.at(rest))
+            .find(|target| *target != Target::Unknown)
+            .unwrap_or(Target::Unknown)
+    }
+}
+
 impl Node {
+    fn at(&self, path: &[&[u8]]) -> Target {
+        match self {
+            Node::Branch(branch) => branch.at(path),
+            Node::Leaf(_) if !path.is_empty() => Target::Unknown,
+            Node::Leaf(leaf) => match &**leaf {
+                Leaf::Push(_) | Leaf::AddToSet(_) => Target::Extended,
+                _ => Target::Whole,
+            },
+        }
+    }
+
     /// One node that does what both do. Fails (40) when they meet in a leaf. `path` is where they are.
     pub(super) fn merged(&self, other: &Node, path: &dyn Fn() -> String) -> Result<Node, QueryError> {
         let (Node::Branch(a), Node::Branch(b)) = (self, other) else {

@@ -245,9 +245,9 @@ pub const OPTIONS: &[Spec] = &[
     spec(
         "replication.oplogSizeMB",
         "oplogSize",
-        Kind::NoEffect("replication.oplogSizeMB has no effect: the log keeps what a restart needs"),
-        "",
-        "none",
+        Kind::Integer(1, 1 << 20),
+        "5 % of the disk's free space, at least 990, at most 51200",
+        "megabytes of history that the log of a replica set's member keeps",
     ),
     spec(
         "replication.replSetName",
@@ -322,6 +322,13 @@ pub const OPTIONS: &[Spec] = &[
         Kind::Boolean,
         "true",
         "keep a log, so that a crash loses nothing that was acknowledged with j: true (--nojournal: do not)",
+    ),
+    spec(
+        "storage.oplogMinRetentionHours",
+        "oplogMinRetentionHours",
+        Kind::Number(0.0, 1e5),
+        "0",
+        "the log of a replica set's member keeps what is younger, beyond oplogSizeMB too",
     ),
     spec(
         "storage.rocksdb.cacheSizeGB",

@@ -177,9 +177,19 @@ fn what_is_unknown_or_contradictory_is_named() {
 
 #[test]
 fn a_replica_set_needs_a_name_and_the_log() {
-    assert_eq!(serve("--replSet rs0").replica_set, Some(("rs0".to_owned(), false)));
+    let set = |initiates, oplog_bytes, hours: u64| {
+        Some(SetConfig {
+            name: "rs0".to_owned(),
+            initiates,
+            oplog_bytes,
+            oplog_time: Duration::from_secs(hours * 3600),
+        })
+    };
+    assert_eq!(serve("--replSet rs0").replica_set, set(false, None, 0));
+    let sized = serve("--replSet rs0 --oplogSize 2 --oplogMinRetentionHours 3");
+    assert_eq!(sized.replica_set, set(false, Some(2 << 20), 3));
     let both = file("replication:\n  replSetName: rs0\n  initiate: true");
-    assert_eq!(both.replica_set, Some(("rs0".to_owned(), true)));
+    assert_eq!(both.replica_set, set(true, None, 0));
     assert_eq!(serve("").replica_set, None);
     for (line, expected) in [
         ("--replSetInitiate", "has to be used with --replSet"),

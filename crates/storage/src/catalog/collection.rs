@@ -75,6 +75,7 @@ pub struct Collection {
     pub(crate) options: RawDocumentBuf,
     pub(crate) table: TableId,
     pub(crate) capped: Option<CappedLimits>,
+    pub(crate) keeps_pre_images: bool,
     /// Ready ones, `_id_` first, in the order they were made.
     pub(crate) indexes: Box<[Arc<Index>]>,
     pub(crate) building: Box<[Arc<Index>]>,
@@ -126,6 +127,11 @@ impl Collection {
     /// The limits of a capped collection; `None` for others.
     pub fn is_capped(&self) -> Option<CappedLimits> {
         self.capped
+    }
+
+    /// Whether changes are logged with the document as it was before (`changeStreamPreAndPostImages`).
+    pub fn keeps_pre_images(&self) -> bool {
+        self.keeps_pre_images
     }
 
     /// Documents, exactly.
@@ -185,6 +191,12 @@ pub(crate) fn capped_limits(options: &RawDocument) -> Option<CappedLimits> {
         size_bytes: size.max(1).div_ceil(CAPPED_SIZE_STEP).saturating_mul(CAPPED_SIZE_STEP),
         max_documents: number("max").map(|max| max as u64),
     })
+}
+
+/// Whether a collection's options ask for pre-images.
+pub(crate) fn keeps_pre_images(options: &RawDocument) -> bool {
+    let asked = options.get_document("changeStreamPreAndPostImages");
+    asked.is_ok_and(|asked| asked.get_bool("enabled").unwrap_or(false))
 }
 
 /// A view's definition.

@@ -1,6 +1,6 @@
 //! Rows of the catalog and statistics tables: bytes and back. `docs/formats/catalog.md` describes them.
 
-use crate::catalog::collection::{CollectionShared, capped_limits};
+use crate::catalog::collection::{CollectionShared, capped_limits, keeps_pre_images};
 use crate::catalog::index::IndexShared;
 use crate::cluster_time::ClusterTime;
 use crate::limits::FIRST_USER_TABLE;
@@ -305,10 +305,12 @@ impl CollectionRow {
             if row.ready { &mut ready } else { &mut building }.push(index);
         }
         let capped = capped_limits(&self.options);
+        let keeps_pre_images = keeps_pre_images(&self.options);
         Ok(Collection {
             namespace: self.namespace.clone(),
             uuid: self.uuid,
             capped,
+            keeps_pre_images,
             options: self.options.clone(),
             table: self.table,
             indexes: ready.into(),

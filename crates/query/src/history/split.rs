@@ -1,0 +1,141 @@
+//! `$changeStreamSplitLargeEvent`: an event beyond 16 MiB becomes several documents.
+//!
+//! Fields of the event are dealt out in their order of size, smallest first, each fragment taking as many as fit; every
+//! fragment has the event's token with its own number, and `splitEvent: {fragment, of}`.
+
+use super::Tail;
+use super::token::{Place, ResumeToken};
+use crate::QueryError;
+use crate::stages::{Stage, StageContext};
+use crate::value::SharedDocument;
+use crate::value::scan::Malformed;
+use bson::raw::{RawBsonRef, cstr};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::ErrorCode;
+use wire::limits::DOCUMENT_BYTES_MAX;
+
+/// What a fragment adds to its fields, at most.
+const FRAME_BYTES: usize = 256;
+
+pub(super) struct SplitStage {
+    source: Box<dyn Stage>,
+    tail: Arc<Tail>,
+    fragments: VecDeque<(ResumeToken, SharedDocument)>,
+    /// Fragments of the first event that the client has.
+    skip: u32,
+}
+
+impl SplitStage {
+    pub(super) fn new(source: Box<dyn Stage>, tail: Arc<Tail>, skip: u32) -> Self {
+        Self {
+            source,
+            tail,
+            fragments: VecDeque::new(),
+            skip,
+        }
+    }
+
+    fn split(&mut self, event: &RawDocument, token: ResumeToken) -> Result<(), QueryError> {
+        let Place::At {
+            operation,
+            is_invalidation,
+            ..
+        } = token.place
+        else {
+            return Ok(());
+        };
+        let mut fields = Vec::new();
+        for field in event.into_iter().skip(1) {
+            let (name, value) = field.map_err(|_| Malformed)?;
+            fields.push((bytes_of(value), name, value));
+        }
+        fields.sort_by_key(|(bytes, ..)| *bytes);
+        let mut parts: Vec<RawDocumentBuf> = Vec::new();
+        for (bytes, name, value) in fields {
+            if bytes + FRAME_BYTES > DOCUMENT_BYTES_MAX {
+                return Err(QueryError::new(
+                    ErrorCode(7182500),
+                    format!(
+                        "Splitting change event failed: the field '{}' is too large",
+                        name.as_str()
+                    ),
+                ));
+            }
+            match parts.last_mut() {
+                Some(part)
+                    if part.as_bytes().len() + bytes + name.as_str().len() + FRAME_BYTES <= DOCUMENT_BYTES_MAX =>
+                {
+                    part.append(name, value);
+                }
+                _ => {
+                    let mut part = RawDocumentBuf::new();
+                    part.append(name, value);
+                    parts.push(part);
+                }
+            }
+        }
+        let of = parts.len() as i32;
+        for (place, part) in parts.into_iter().enumerate() {
+            let fragment = place as u32 + 1;
+            let token = ResumeToken {
+                place: Place::At {
+                    operation,
+                    is_invalidation,
+                    fragment,
+                },
+                ..token
+            };
+            let mut document = rawdoc! { "_id": token.to_document() };
+            for (name, value) in part.iter().flatten() {
+                document.append(name, value);
+            }
+            document.append(cstr!("splitEvent"), rawdoc! { "fragment": fragment as i32, "of": of });
+            if fragment > self.skip {
+                let document = SharedDocument::new(document.into_bytes().into())?;
+                self.fragments.push_back((token, document));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(value: RawBsonRef<'_>) -> usize {
+    let mut alone = RawDocumentBuf::new();
+    match value {
+        RawBsonRef::Document(document) => document.as_bytes().len(),
+        RawBsonRef::Array(array) => array.as_bytes().len(),
+        other => {
+            alone.append(cstr!(""), other);
+            alone.as_bytes().len()
+        }
+    }
+}
+
+impl Stage for SplitStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        loop {
+            if let Some((token, fragment)) = self.fragments.pop_front() {
+                self.tail.change(|state| state.given = Some(token));
+                return Ok(Some(fragment));
+            }
+            let Some(event) = self.source.next(context)? else {
+                return Ok(None);
+            };
+            let given = self.tail.state().given;
+            match given {
+                Some(token) if event.bytes().len() > DOCUMENT_BYTES_MAX => self.split(event.as_raw(), token)?,
+                // The first event was given in fragments, and is whole now: the pipeline was another one.
+                _ if self.skip > 0 => {
+                    return Err(QueryError::new(
+                        ErrorCode::ChangeStreamFatalError,
+                        "cannot resume stream; the resume token was not found: its event is not split any more",
+                    ));
+                }
+                _ => return Ok(Some(event)),
+            }
+            self.skip = 0;
+        }
+    }
+}

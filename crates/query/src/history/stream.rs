@@ -1,0 +1,350 @@
+//! Change streams: `$changeStream` at the front of a pipeline.
+
+use super::event::{Event, add_images, events, key_of};
+use super::options::{Options, Scope, Start};
+use super::split::SplitStage;
+use super::token::{Place, ResumeToken};
+use super::{Tail, history_error};
+use crate::QueryError;
+use crate::exec::ExecContext;
+use crate::expression::Dependencies;
+use crate::matcher::Matcher;
+use crate::plan::FindRequest;
+use crate::stages::{Pipeline, SPLIT_LARGE_EVENT as SPLIT, Stage, StageContext, StageSpec};
+use crate::value::SharedDocument;
+use bson::{RawDocument, RawDocumentBuf};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{ClusterTime, HistoryExtent, HistoryOperation, HistoryReader, HistoryUnit, Namespace, Storage};
+use wire::ErrorCode;
+
+/// What may follow `$changeStream`.
+const STAGES: &[&str] = &[
+    "$changeStream",
+    "$match",
+    "$project",
+    "$addFields",
+    "$set",
+    "$unset",
+    "$replaceRoot",
+    "$replaceWith",
+    "$redact",
+    SPLIT,
+];
+
+/// A stream that meets nothing gives up the word after so much time: its client is told how far it has come.
+const SEARCH_SLICE: Duration = Duration::from_millis(100);
+
+/// The source of events.
+struct StreamSource {
+    reader: HistoryReader,
+    scope: Scope,
+    options: Options,
+    /// What the first stage asks of events, where it asks nothing of the images: those are made for what it lets
+    /// through.
+    filter: Option<Matcher>,
+    /// Nothing earlier is given.
+    from: ClusterTime,
+    /// Nothing up to this place of the first unit is given.
+    after: Option<Place>,
+    unit: Option<(Arc<HistoryUnit>, usize)>,
+    ready: VecDeque<(Event, Option<HistoryOperation>)>,
+    tail: Arc<Tail>,
+}
+
+/// Puts a pipeline that begins with `$changeStream` on top of the log: the top, and what is told of its place.
+///
+/// Errors: what is wrong with the options; 40573 where the log is no history; 286 and 280 where the stream cannot go
+/// on.
+pub(crate) fn open(
+    context: &ExecContext<'_>,
+    mut pipeline: Pipeline,
+    ns: Option<&Namespace>,
+    db: &str,
+) -> Result<(Box<dyn Stage>, Arc<Tail>), QueryError> {
+    let refused = |code, text: &str| Err(QueryError::new(code, text));
+    let storage = context.storage;
+    if !storage.keeps_history() {
+        return refused(
+            ErrorCode(40573),
+            "The $changeStream stage is only supported on replica sets",
+        );
+    }
+    if context.transaction.is_some() {
+        return refused(
+            ErrorCode::OperationNotSupportedInTransaction,
+            "Operation not permitted in transaction :: caused by :: Aggregation stage $changeStream cannot run within a multi-document transaction",
+        );
+    }
+    if let Some(view) = ns.filter(|ns| storage.catalog().view(ns).is_some()) {
+        return Err(QueryError::new(
+            ErrorCode::CommandNotSupportedOnView,
+            format!("Namespace {view} is a view, not a collection"),
+        ));
+    }
+    let splits = check_stages(&mut pipeline)?;
+    let Some((_, specification)) = pipeline.initial() else {
+        return refused(ErrorCode::InternalError, "the first stage is $changeStream");
+    };
+    let options = Options::parse(specification)?;
+    let scope = Scope::of(ns, db, &options)?;
+    let tail = Arc::new(Tail::default());
+    let mut source = StreamSource::start(storage, scope, options, tail.clone())?;
+    source.filter = filter_of(&pipeline);
+    let skip = match source.after {
+        Some(Place::At { fragment, .. }) => fragment,
+        _ => 0,
+    };
+    if skip > 0 && !splits {
+        return refused(
+            ErrorCode::ChangeStreamFatalError,
+            "cannot resume stream; the resume token is that of a split event, and the pipeline does not split events",
+        );
+    }
+    let top = pipeline.run(Box::new(source))?;
+    match splits {
+        true => Ok((Box::new(SplitStage::new(top, tail.clone(), skip)), tail)),
+        false => Ok((top, tail)),
+    }
+}
+
+/// Refuses stages that no stream may have, and takes the one that splits events off the end.
+fn check_stages(pipeline: &mut Pipeline) -> Result<bool, QueryError> {
+    let stages = pipeline.stages();
+    for (place, stage) in stages.iter().enumerate() {
+        let name = stage.name();
+        if !STAGES.contains(&name) {
+            return Err(QueryError::new(
+                ErrorCode::IllegalOperation,
+                format!("{name} is not permitted in a $changeStream pipeline"),
+            ));
+        }
+        if name == SPLIT && place + 1 < stages.len() {
+            return Err(QueryError::new(
+                ErrorCode(7182802),
+                format!("{SPLIT} must be the last stage in the pipeline"),
+            ));
+        }
+    }
+    let splits = stages.last().is_some_and(|stage| stage.name() == SPLIT);
+    if splits {
+        pipeline.pop();
+    }
+    Ok(splits)
+}
+
+/// The filter behind `$changeStream`, unless it looks at images, which may come later.
+fn filter_of(pipeline: &Pipeline) -> Option<Matcher> {
+    let Some(StageSpec::Match { matcher, .. }) = pipeline.stages().get(1) else {
+        return None;
+    };
+    let mut dependencies = Dependencies::default();
+    matcher.root().add_dependencies(&mut dependencies);
+    let asks_images = dependencies.paths.iter().any(|path| path.starts_with("fullDocument"));
+    (!dependencies.whole_document && !asks_images).then(|| matcher.clone())
+}
+
+impl StreamSource {
+    fn start(storage: &Arc<Storage>, scope: Scope, options: Options, tail: Arc<Tail>) -> Result<Self, QueryError> {
+        let (mut from, mut after) = (ClusterTime::default(), None);
+        let seq = match options.start {
+            Start::Now => storage.last_seq().next(),
+            Start::At(time) => {
+                from = time;
+                storage.history_position(time).map_err(history_error)?
+            }
+            Start::After(token) => {
+                (from, after) = match token.place {
+                    Place::Before => (token.time, None),
+                    Place::Behind => (ClusterTime(token.time.0.saturating_add(1)), None),
+                    at @ Place::At { .. } => (token.time, Some(at)),
+                };
+                storage.history_position(from).map_err(history_error)?
+            }
+        };
+        let start = match options.start {
+            Start::Now => ResumeToken::behind(storage.applied().time),
+            Start::At(time) => ResumeToken::before(time),
+            Start::After(token) => token,
+        };
+        tail.change(|state| (state.given, state.returned) = (Some(start), Some(start)));
+        let mut source = Self {
+            reader: storage.history(seq, HistoryExtent::Durable),
+            scope,
+            options,
+            filter: None,
+            from,
+            after,
+            unit: None,
+            ready: VecDeque::new(),
+            tail,
+        };
+        if let Some(after) = after {
+            source.find(storage, start, after)?;
+        }
+        source.reader.rest();
+        Ok(source)
+    }
+
+    /// Checks that the event of a token is one that this stream gave, and stands on it.
+    fn find(&mut self, storage: &Arc<Storage>, token: ResumeToken, after: Place) -> Result<(), QueryError> {
+        // The token's event has been on disk.
+        let mut reader = storage.history(self.reader.position(), HistoryExtent::Applied);
+        let unit = reader.next_unit().map_err(history_error)?;
+        let Place::At { operation, .. } = after else {
+            return Ok(());
+        };
+        let is_own = unit.filter(|unit| unit.time == token.time).is_some_and(|unit| {
+            let given = |operation| events(&unit, operation, &self.scope, &self.options);
+            let operation = operation as usize;
+            operation < unit.operations.len() && given(operation).is_ok_and(|events| !events.is_empty())
+        });
+        match is_own {
+            true => Ok(()),
+            false => Err(QueryError::new(
+                ErrorCode::ChangeStreamFatalError,
+                format!(
+                    "cannot resume stream; the resume token was not found. {:?}",
+                    token.to_document()
+                ),
+            )),
+        }
+    }
+
+    /// Whether the client has an event already.
+    fn is_given(&self, event: &Event) -> bool {
+        match (self.after, event.token.place) {
+            // Given in fragments: the rest of them is still to come.
+            (
+                Some(Place::At {
+                    operation,
+                    is_invalidation,
+                    fragment: 1..,
+                }),
+                Place::At {
+                    operation: o,
+                    is_invalidation: i,
+                    ..
+                },
+            ) => (o, i) < (operation, is_invalidation),
+            (Some(after), place) => place <= after,
+            (None, _) => false,
+        }
+    }
+
+    /// Makes the events of the next operation ready. False when there is none for now.
+    fn advance(&mut self) -> Result<bool, QueryError> {
+        if self.unit.is_none() {
+            let Some(unit) = self.reader.next_unit().map_err(history_error)? else {
+                return Ok(false);
+            };
+            if unit.time < self.from {
+                return Ok(true);
+            }
+            if unit.time > self.from {
+                self.after = None;
+            }
+            self.unit = Some((unit, 0));
+        }
+        let Some((unit, place)) = &mut self.unit else {
+            return Ok(true);
+        };
+        let (unit, operation) = (unit.clone(), *place);
+        *place += 1;
+        if *place == unit.operations.len() {
+            self.unit = None;
+        }
+        let made = events(&unit, operation, &self.scope, &self.options)?;
+        for event in made {
+            if !self.is_given(&event) {
+                let about = unit.operations[operation].clone();
+                self.ready.push_back((event, Some(about)));
+            }
+        }
+        if self.unit.is_none() && self.ready.is_empty() {
+            let behind = ResumeToken::behind(unit.time);
+            self.tail.change(|state| state.given = Some(behind));
+        }
+        Ok(true)
+    }
+}
+
+/// The newest version of a document, if there is one.
+fn look_up(context: &StageContext<'_>, operation: &HistoryOperation) -> Result<Option<RawDocumentBuf>, QueryError> {
+    let (Some(data), Some(uuid)) = (context.execution.data(), operation.uuid) else {
+        return Ok(None);
+    };
+    let Some(collection) = data.storage.catalog().collection_by_uuid(&uuid) else {
+        return Ok(None);
+    };
+    let ns = collection.namespace().clone();
+    let key = key_of(&operation.change)?;
+    let context = ExecContext::of(data);
+    let mut found: Vec<RawDocumentBuf> = Vec::new();
+    crate::exec::find(&context, &FindRequest::new(ns, &key))?.next_documents(&context, &mut found)?;
+    Ok(found.pop())
+}
+
+impl Stage for StreamSource {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        let data = context.execution.data();
+        let now = || data.map_or(Duration::ZERO, |data| data.op.clock().monotonic());
+        let until = now() + SEARCH_SLICE;
+        let mut looked_at = 0_u32;
+        loop {
+            if self.tail.state().ended {
+                return Ok(None);
+            }
+            if let Some((mut event, operation)) = self.ready.pop_front() {
+                if let Some(filter) = &self.filter
+                    && !event.is_invalidation
+                    && !filter.matches(&SharedDocument::copy_of(&event.document), context.evaluation)?
+                {
+                    self.tail.change(|state| state.given = Some(event.token));
+                    continue;
+                }
+                if let Some(operation) = &operation
+                    && !event.is_invalidation
+                {
+                    add_images(&mut event, operation, &self.options, || look_up(context, operation))?;
+                }
+                self.tail.change(|state| {
+                    state.given = Some(event.token);
+                    state.ended = event.is_invalidation;
+                });
+                return Ok(Some(SharedDocument::new(event.document.into_bytes().into())?));
+            }
+            looked_at += 1;
+            if looked_at.is_multiple_of(64) {
+                context.execution.check()?;
+            }
+            if !self.advance()? {
+                let seen = self.reader.end();
+                self.tail.change(|state| state.seen = seen);
+                self.reader.rest();
+                return Ok(None);
+            }
+            if looked_at.is_multiple_of(64) && now() >= until {
+                let seen = engine::Seq(self.reader.position().0.saturating_sub(1));
+                self.tail.change(|state| state.seen = seen);
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// An event that a pipeline has made unfit to go on from: 280.
+pub(crate) fn check_token(document: &RawDocument, given: ResumeToken) -> Result<(), QueryError> {
+    let expected = given.to_document();
+    let found = document.get("_id").ok().flatten();
+    if found.and_then(|id| id.as_document()) == Some(&*expected) {
+        return Ok(());
+    }
+    Err(QueryError::new(
+        ErrorCode::ChangeStreamFatalError,
+        format!(
+            "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. Expected: {{ _id: {expected:?} }} but found: {found:?}"
+        ),
+    ))
+}

@@ -1,0 +1,208 @@
+//! Changes of definitions as the commands that a client would give, for those who follow the log.
+//!
+//! A command is `{ns, ui, o, o2}`: the namespace its entry has (`db.$cmd`), the collection's uuid where it is about
+//! one, what was done, and what helps to understand it (of a dropped collection how many documents it had, of a changed
+//! one what its options were). The field names are those of MongoDB's oplog.
+
+use crate::catalog::rows::{CollectionRow, IndexRow};
+use crate::definition::Definition;
+use crate::{Collection, Index, Namespace, View};
+use bson::raw::{CStr, CString, cstr};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawDocument, RawDocumentBuf, rawdoc};
+use std::sync::Arc;
+
+/// The commands that definitions made as one change are, in their order.
+pub(crate) fn commands_of(definitions: &[Definition], dropped_database: Option<&str>) -> Vec<RawDocumentBuf> {
+    let mut commands = Vec::new();
+    for definition in definitions {
+        match definition {
+            Definition::PutCollection { row, former, .. } => match former {
+                None => created(row, &mut commands),
+                Some(former) => changed(definitions, former, row, &mut commands),
+            },
+            Definition::DropCollection(collection) if !is_renamed_over(definitions, &collection.namespace) => {
+                let ns = &collection.namespace;
+                let told = rawdoc! { "numRecords": collection.count() as i64 };
+                commands.push(command(
+                    ns.db(),
+                    Some(collection.uuid),
+                    rawdoc! { "drop": ns.collection() },
+                    Some(told),
+                ));
+            }
+            Definition::DropCollection(_) => {}
+            Definition::PutView(view) => commands.push(view_command("create", view)),
+            // Without a uuid it is that of a view.
+            Definition::DropView(ns) => {
+                commands.push(command(ns.db(), None, rawdoc! { "drop": ns.collection() }, None))
+            }
+        }
+    }
+    if let Some(db) = dropped_database {
+        commands.push(command(db, None, rawdoc! { "dropDatabase": 1 }, None));
+    }
+    commands
+}
+
+/// `create` or `collMod` of a view.
+pub(crate) fn view_command(name: &str, view: &View) -> RawDocumentBuf {
+    let mut o = RawDocumentBuf::new();
+    if let Ok(name) = CString::try_from(name.to_owned()) {
+        o.append(name, view.namespace().collection());
+    }
+    o.append(cstr!("viewOn"), view.view_on());
+    o.append(cstr!("pipeline"), view.pipeline().to_owned());
+    append_all(&mut o, view.options());
+    command(view.namespace().db(), None, o, None)
+}
+
+/// `collMod` that changes nothing is told, too.
+pub(crate) fn unchanged(collection: &Collection) -> RawDocumentBuf {
+    let o = rawdoc! { "collMod": collection.namespace.collection() };
+    let o2 = rawdoc! { "collectionOptions_old": collection.options().to_owned() };
+    command(collection.namespace.db(), Some(collection.uuid), o, Some(o2))
+}
+
+fn command(db: &str, uuid: Option<[u8; 16]>, o: RawDocumentBuf, o2: Option<RawDocumentBuf>) -> RawDocumentBuf {
+    let mut command = rawdoc! { "ns": format!("{db}.$cmd") };
+    if let Some(uuid) = uuid {
+        command.append(cstr!("ui"), uuid_value(uuid));
+    }
+    command.append(cstr!("o"), o);
+    if let Some(o2) = o2 {
+        command.append(cstr!("o2"), o2);
+    }
+    command
+}
+
+/// A collection's identity as BSON.
+pub(crate) fn uuid_value(uuid: [u8; 16]) -> Binary {
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: uuid.to_vec(),
+    }
+}
+
+fn created(row: &CollectionRow, commands: &mut Vec<RawDocumentBuf>) {
+    let mut o = rawdoc! { "create": row.namespace.collection() };
+    append_all(&mut o, &row.options);
+    if let Some(id) = row.indexes.first() {
+        let field = |name| id.spec.spec.get(name).ok().flatten();
+        let mut index = RawDocumentBuf::new();
+        for name in [cstr!("v"), cstr!("key"), cstr!("name")] {
+            if let Some(value) = field(name.as_str()) {
+                index.append(name, value);
+            }
+        }
+        o.append(cstr!("idIndex"), index);
+    }
+    commands.push(command(row.namespace.db(), Some(row.uuid), o, None));
+    let made = row.indexes.iter().skip(1).filter(|index| index.ready);
+    commands.extend(made.map(|index| created_index(row, index)));
+}
+
+fn created_index(row: &CollectionRow, index: &IndexRow) -> RawDocumentBuf {
+    let mut o = rawdoc! { "createIndexes": row.namespace.collection() };
+    append_all(&mut o, &index.spec.spec);
+    command(row.namespace.db(), Some(row.uuid), o, None)
+}
+
+fn append_all(to: &mut RawDocumentBuf, fields: &RawDocument) {
+    for (name, value) in fields.iter().flatten() {
+        to.append(name, value);
+    }
+}
+
+fn changed(
+    definitions: &[Definition],
+    former: &Arc<Collection>,
+    row: &CollectionRow,
+    commands: &mut Vec<RawDocumentBuf>,
+) {
+    let name = row.namespace.collection();
+    let mut tell = |o, o2| commands.push(command(former.namespace.db(), Some(row.uuid), o, o2));
+    if former.namespace != row.namespace {
+        let mut o =
+            rawdoc! { "renameCollection": former.namespace.as_str(), "to": row.namespace.as_str(), "stayTemp": false };
+        if let Some(target) = dropped(definitions, &row.namespace) {
+            o.append(cstr!("dropTarget"), uuid_value(target.uuid));
+        }
+        tell(
+            o,
+            dropped(definitions, &row.namespace).map(|target| rawdoc! { "numRecords": target.count() as i64 }),
+        );
+    }
+    for index in former.indexes() {
+        if !row.indexes.iter().any(|kept| kept.table == index.table()) {
+            let mut spec = RawDocumentBuf::new();
+            append_all(&mut spec, &index.parsed_spec().spec);
+            tell(rawdoc! { "dropIndexes": name, "index": index.name() }, Some(spec));
+        }
+    }
+    for index in row.indexes.iter().filter(|index| index.ready) {
+        match former.indexes().iter().find(|was| was.table() == index.table) {
+            None => {
+                let mut o = rawdoc! { "createIndexes": name };
+                append_all(&mut o, &index.spec.spec);
+                tell(o, None);
+            }
+            Some(was) => {
+                if let Some((o, o2)) = changed_index(former, was, index) {
+                    tell(o, Some(o2));
+                }
+            }
+        }
+    }
+    if former.options() != row.options.as_ref() as &RawDocument {
+        let mut o = rawdoc! { "collMod": name };
+        let was = |option: &CStr| former.options().get(option.as_str()).ok().flatten();
+        for (option, value) in row.options.iter().flatten() {
+            if was(option) != Some(value) {
+                o.append(option, value);
+            }
+        }
+        tell(
+            o,
+            Some(rawdoc! { "collectionOptions_old": former.options().to_owned() }),
+        );
+    }
+}
+
+/// `collMod` of an index: what was set, and what that was before.
+fn changed_index(collection: &Collection, was: &Index, index: &IndexRow) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
+    let (was, is) = (was.parsed_spec(), &index.spec);
+    let (mut set, mut old) = (rawdoc! { "name": is.name.as_str() }, RawDocumentBuf::new());
+    if was.expire_after_seconds != is.expire_after_seconds {
+        is.expire_after_seconds
+            .into_iter()
+            .for_each(|seconds| set.append(cstr!("expireAfterSeconds"), seconds));
+        was.expire_after_seconds
+            .into_iter()
+            .for_each(|seconds| old.append(cstr!("expireAfterSeconds"), seconds));
+    }
+    if was.hidden != is.hidden {
+        set.append(cstr!("hidden"), is.hidden);
+        old.append(cstr!("hidden"), was.hidden);
+    }
+    let is_changed = set.iter().count() > 1 || !old.is_empty();
+    is_changed.then(|| {
+        let o = rawdoc! { "collMod": collection.namespace.collection(), "index": set };
+        let o2 = rawdoc! { "collectionOptions_old": collection.options().to_owned(), "indexOptions_old": old };
+        (o, o2)
+    })
+}
+
+/// The collection that goes under a name.
+fn dropped<'d>(definitions: &'d [Definition], ns: &Namespace) -> Option<&'d Arc<Collection>> {
+    definitions.iter().find_map(|definition| match definition {
+        Definition::DropCollection(collection) if collection.namespace == *ns => Some(collection),
+        _ => None,
+    })
+}
+
+fn is_renamed_over(definitions: &[Definition], ns: &Namespace) -> bool {
+    definitions
+        .iter()
+        .any(|definition| matches!(definition, Definition::PutCollection { row, .. } if row.namespace == *ns))
+}

@@ -1,0 +1,162 @@
+//! The log as history: what clients changed, in order, with names instead of tables.
+//!
+//! [`Storage::history`] gives a reader. What was read lately is kept, decoded once, for all readers ([`Recent`]): those
+//! that follow the end of the log share one reader of it, and one that lies further back reads by itself until it has
+//! caught up. Nobody reads, nothing is decoded.
+//!
+//! A unit of the log is one point of cluster time to its writer. As documents of at most 16 MiB it may be several: its
+//! writer reserves a point for each ([`documents_max`]), of which the last is the unit's own.
+
+pub(crate) mod commands;
+mod recent;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+pub use recent::HistoryReader;
+pub(crate) use recent::Recent;
+pub use unit::{HistoryChange, HistoryOperation, HistorySession, HistoryUnit, document_key};
+
+use crate::cluster_time::ClusterTime;
+use crate::entry::EntryReader;
+use crate::operation::Operation;
+use crate::storage::Storage;
+use crate::{CappedLimits, CollectionStats, StorageError};
+use engine::Seq;
+use oplog::LogError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What the log is read as.
+pub const OPLOG: &str = "local.oplog.rs";
+
+/// Bytes of operations that one document of history holds: with what surrounds them it stays below 16 MiB and 16 KiB.
+pub const DOCUMENT_OPERATION_BYTES_MAX: usize = 16 << 20;
+/// What a document adds to each operation, at most: names, numbers, the identity of the collection.
+pub const OPERATION_FRAME_BYTES: usize = 512;
+
+/// Documents that a unit of so many bytes and operations becomes, at most. Two neighbours together have more than one
+/// may hold.
+pub(crate) fn documents_max(bytes: usize, operations: usize) -> u64 {
+    1 + (2 * (bytes + operations * OPERATION_FRAME_BYTES) / DOCUMENT_OPERATION_BYTES_MAX) as u64
+}
+
+/// What of the log a reader is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryExtent {
+    /// What has taken effect.
+    Applied,
+    /// What no crash takes back.
+    Durable,
+}
+
+impl Storage {
+    /// What is logged is read as history from now on, by change streams and as `local.oplog.rs`.
+    pub fn keep_history(&self) {
+        self.keeps_history.store(true, Ordering::Relaxed);
+    }
+
+    /// See [`Storage::keep_history`].
+    pub fn keeps_history(&self) -> bool {
+        self.keeps_history.load(Ordering::Relaxed)
+    }
+
+    /// The log's figures as those of a capped collection. An entry counts as one document.
+    pub(crate) fn history_stats(&self) -> CollectionStats {
+        let log = self.log.stats();
+        let (count, bytes) = (
+            self.last_seq().next().0 - self.log.first_seq().0,
+            self.log.segment_bytes(),
+        );
+        CollectionStats {
+            count,
+            data_bytes: bytes,
+            storage_bytes: bytes,
+            memory_bytes: log.buffered_bytes,
+            capped: Some(CappedLimits {
+                size_bytes: self.log.retained_bytes(),
+                max_documents: None,
+            }),
+            ..CollectionStats::default()
+        }
+    }
+
+    /// The first entry of the unit that an entry belongs to.
+    pub fn history_unit_start(&self, seq: Seq) -> Result<Seq, StorageError> {
+        let mut reader = self.log.read_appended(seq).map_err(|error| self.history_error(error))?;
+        match reader.next().transpose().map_err(|error| self.history_error(error))? {
+            Some((at, bytes)) => Ok(EntryReader::new(at, &bytes)?.header().chain_first.unwrap_or(at)),
+            None => Ok(seq),
+        }
+    }
+
+    /// The last entry that history may be read up to.
+    pub fn history_end(&self, extent: HistoryExtent) -> Seq {
+        match extent {
+            HistoryExtent::Applied => self.last_seq(),
+            HistoryExtent::Durable => self.last_seq().min(self.log.durable_seq()),
+        }
+    }
+
+    /// A reader of the units from the entry at `from` on. Without a journal there is no history.
+    pub fn history(&self, from: Seq, extent: HistoryExtent) -> HistoryReader {
+        HistoryReader::new(self.me.upgrade().expect("it is borrowed"), from, extent)
+    }
+
+    /// The first entry that was made at `time` or later; the one to come when there is none yet.
+    ///
+    /// Errors: [`StorageError::HistoryLost`] when entries of that time may have been recycled.
+    pub fn history_position(&self, time: ClusterTime) -> Result<Seq, StorageError> {
+        let (mut low, mut high) = (self.log.first_seq(), self.last_seq().next());
+        // Of a log that begins with the first entry ever made nothing is lost.
+        if low > Seq(1) && (low == high || self.time_of(low)? > time) {
+            return match self.applied().time < time {
+                true => Ok(high),
+                false => Err(StorageError::HistoryLost),
+            };
+        }
+        // Invariant: entries before `low` are earlier, those from `high` on are not.
+        while low < high {
+            let middle = Seq(low.0 + (high.0 - low.0) / 2);
+            match self.time_of(middle)? < time {
+                true => low = middle.next(),
+                false => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    fn time_of(&self, seq: Seq) -> Result<ClusterTime, StorageError> {
+        let mut reader = self.log.read_appended(seq).map_err(|error| self.history_error(error))?;
+        match reader.next().transpose().map_err(|error| self.history_error(error))? {
+            Some((at, bytes)) => Ok(EntryReader::new(at, &bytes)?.header().time.cluster),
+            None => Err(StorageError::HistoryLost),
+        }
+    }
+
+    /// Waits until there is history behind `seq`, for `timeout` at most, and says whether there is.
+    pub fn wait_history(&self, op: &Operation, seq: Seq, timeout: Duration) -> Result<bool, StorageError> {
+        let until = op.clock().monotonic() + timeout;
+        let interrupted = || op.check_now().err();
+        let go_on = || interrupted().is_none() && op.clock().monotonic() < until;
+        let is_there = self
+            .log
+            .wait_beyond(seq, &go_on)
+            .map_err(|error| self.log_error(error))?;
+        if is_there {
+            // On disk, and about to take effect.
+            self.wait_applied(op, seq.next())?;
+        }
+        match interrupted() {
+            Some(reason) if !is_there => Err(reason.into()),
+            _ => Ok(is_there),
+        }
+    }
+
+    fn history_error(&self, error: LogError) -> StorageError {
+        match error {
+            LogError::Purged { .. } => StorageError::HistoryLost,
+            error => self.log_error(error),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Readers of history, and what they share.
+//!
+//! 1. `Recent` holds the units that were decoded last, without a gap: all of them between two positions of the log.
+//! 2. A reader inside of it takes its next unit from there. One at its end moves the end: it decodes what comes next
+//!    for all.
+//! 3. A reader in front of it reads the log itself until it is inside. One behind it (nobody has read for a while)
+//!    begins it anew at its own place.
+//!
+//! Whoever moves the end holds `tail` while it reads the log; the units themselves are locked for a moment only.
+
+use super::unit::Decoder;
+use super::{HistoryExtent, HistoryUnit};
+use crate::StorageError;
+use crate::storage::Storage;
+use engine::Seq;
+use oplog::LogReader;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of units kept for all readers.
+const RECENT_BYTES_MAX: usize = 16 << 20;
+/// Entries that who moves the end decodes at a time.
+const AHEAD_ENTRIES: usize = 64;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Recent {
+    units: Mutex<Units>,
+    tail: Mutex<Option<LogReader>>,
+    readers: AtomicUsize,
+}
+
+/// All units of the entries from `first` on, up to `next`.
+#[derive(Default)]
+struct Units {
+    first: Seq,
+    next: Seq,
+    units: VecDeque<Arc<HistoryUnit>>,
+    bytes: usize,
+}
+
+enum Found {
+    Unit(Arc<HistoryUnit>),
+    /// Nothing up to this position.
+    NothingBefore(Seq),
+    /// The reader stands at the end.
+    AtEnd,
+    Behind,
+    InFront,
+}
+
+impl Units {
+    fn find(&self, from: Seq) -> Found {
+        if from < self.first {
+            return Found::InFront;
+        }
+        if from >= self.next {
+            return if from == self.next { Found::AtEnd } else { Found::Behind };
+        }
+        let place = self.units.partition_point(|unit| unit.seq < from);
+        match self.units.get(place) {
+            Some(unit) => Found::Unit(unit.clone()),
+            None => Found::NothingBefore(self.next),
+        }
+    }
+
+    fn begin_anew(&mut self, at: Seq) {
+        *self = Self {
+            first: at,
+            next: at,
+            ..Self::default()
+        };
+    }
+
+    fn push(&mut self, unit: Option<HistoryUnit>, next: Seq) {
+        self.next = next;
+        let Some(unit) = unit else { return };
+        self.bytes += unit.bytes;
+        self.units.push_back(Arc::new(unit));
+        // The newest one stays, whatever it takes: its reader comes for it.
+        while self.bytes > RECENT_BYTES_MAX && self.units.len() > 1 {
+            let gone = self.units.pop_front().expect("it is not empty");
+            self.bytes -= gone.bytes;
+            self.first = gone.seq.next();
+        }
+    }
+}
+
+/// Reads units in order, from a position on.
+pub struct HistoryReader {
+    storage: Arc<Storage>,
+    extent: HistoryExtent,
+    next: Seq,
+    /// While it reads by itself.
+    own: Option<Box<(LogReader, Decoder)>>,
+}
+
+impl HistoryReader {
+    pub(super) fn new(storage: Arc<Storage>, from: Seq, extent: HistoryExtent) -> Self {
+        storage.recent.readers.fetch_add(1, Ordering::Relaxed);
+        Self {
+            storage,
+            extent,
+            next: from,
+            own: None,
+        }
+    }
+
+    /// Where it goes on.
+    pub fn position(&self) -> Seq {
+        self.next
+    }
+
+    /// The last entry that it may read up to, now.
+    pub fn end(&self) -> Seq {
+        self.storage.history_end(self.extent)
+    }
+
+    /// Gives up what it would go on with sooner, before it rests.
+    pub fn rest(&mut self) {
+        self.own = None;
+    }
+
+    /// The next unit; `None` when there is none yet.
+    ///
+    /// Errors: [`StorageError::HistoryLost`] when its place in the log has been recycled, and damage.
+    pub fn next_unit(&mut self) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
+        loop {
+            let end = self.end();
+            if self.next > end {
+                return Ok(None);
+            }
+            let storage = self.storage.clone();
+            let found = storage.recent.units.lock().find(self.next);
+            match found {
+                Found::Unit(unit) => {
+                    self.own = None;
+                    if unit.seq > end {
+                        return Ok(None);
+                    }
+                    self.next = unit.seq.next();
+                    return Ok(Some(unit));
+                }
+                Found::NothingBefore(next) => self.next = next,
+                Found::AtEnd => {
+                    self.own = None;
+                    storage.move_recent(self.next)?;
+                }
+                Found::Behind => {
+                    let mut tail = storage.recent.tail.lock();
+                    let mut units = storage.recent.units.lock();
+                    if self.next > units.next {
+                        units.begin_anew(self.next);
+                        *tail = None;
+                    }
+                }
+                Found::InFront => {
+                    if let Some(unit) = self.read_own(end)? {
+                        return Ok(Some(unit));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next unit from the log itself; `None` when the entry was none of a unit, or not its last.
+    fn read_own(&mut self, end: Seq) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
+        let storage = &self.storage;
+        let own = match &mut self.own {
+            Some(own) => own,
+            none => {
+                let reader = storage.read_log(self.next)?;
+                none.insert(Box::new((reader, Decoder::new())))
+            }
+        };
+        debug_assert!(self.next <= end, "there is something to read");
+        let (reader, decoder) = &mut **own;
+        let Some((seq, bytes)) = storage.read_entry(reader)? else {
+            return Ok(None);
+        };
+        self.next = seq.next();
+        let unit = decoder.add(storage, (seq, &bytes, reader.term()))?;
+        Ok(unit.map(Arc::new))
+    }
+}
+
+impl Drop for HistoryReader {
+    fn drop(&mut self) {
+        let recent = &self.storage.recent;
+        if recent.readers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // The last one: nobody comes for what is kept.
+            *recent.tail.lock() = None;
+            recent.units.lock().begin_anew(Seq::ZERO);
+        }
+    }
+}
+
+impl Storage {
+    fn read_log(&self, from: Seq) -> Result<LogReader, StorageError> {
+        self.log.read_appended(from).map_err(|error| self.history_error(error))
+    }
+
+    fn read_entry(&self, reader: &mut LogReader) -> Result<Option<(Seq, bytes::Bytes)>, StorageError> {
+        reader.next().transpose().map_err(|error| self.history_error(error))
+    }
+
+    /// Decodes what comes at the end of what is kept, if that is still `at`.
+    fn move_recent(&self, at: Seq) -> Result<(), StorageError> {
+        let recent = &self.recent;
+        let mut tail = recent.tail.lock();
+        if recent.units.lock().next != at {
+            return Ok(());
+        }
+        let reader = match &mut *tail {
+            Some(reader) if reader.next_seq() == at => reader,
+            other => other.insert(self.read_log(at)?),
+        };
+        let end = self.last_seq();
+        let mut decoder = Decoder::new();
+        for _ in 0..AHEAD_ENTRIES {
+            if reader.next_seq() > end {
+                break;
+            }
+            let Some((seq, bytes)) = self.read_entry(reader)? else {
+                break;
+            };
+            let decoded = decoder.add(self, (seq, &bytes, reader.term()));
+            let is_open = decoder.is_open();
+            match decoded {
+                // A unit's entries are moved over together.
+                Ok(None) if is_open => {}
+                Ok(unit) => recent.units.lock().push(unit, seq.next()),
+                Err(error) => {
+                    *tail = None;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,453 @@
+"""Change streams and the log as `local.oplog.rs`, with real drivers."""
+
+import os
+import random
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from bson import ObjectId, Timestamp
+from pymongo import CursorType, MongoClient, WriteConcern
+from pymongo.errors import OperationFailure, PyMongoError
+from server import ENGINES, Server
+
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
+MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def member(request, tmp_path_factory):
+    made = Server(tmp_path_factory.mktemp("streams"), request.param, options=MEMBER)
+    made.start()
+    yield made
+    assert made.process.poll() is None, made.tail()
+    assert made.stop() == 0, made.tail()
+
+
+def connect(server, **options):
+    return server.client(replicaSet="rs0", **{"serverSelectionTimeoutMS": 10000, **options})
+
+
+@pytest.fixture
+def db(member, request):
+    client = connect(member)
+    name = ("s_" + request.node.name.split("[")[0])[:60]
+    client.drop_database(name)
+    yield client[name]
+    client.drop_database(name)
+
+
+def take(stream, count, timeout=20):
+    """The next `count` events."""
+    events, end = [], time.monotonic() + timeout
+    while len(events) < count and time.monotonic() < end:
+        event = stream.try_next()
+        if event is not None:
+            events.append(event)
+    assert len(events) == count, events
+    return events
+
+
+def quiet(stream):
+    assert stream.try_next() is None
+    return True
+
+
+def test_events_of_documents(db):
+    with db.c.watch() as stream:
+        db.c.insert_one({"_id": 1, "a": {"b": 1}, "l": [1, 2, 3]})
+        db.c.update_one({"_id": 1}, {"$set": {"a.b": 2, "x": 5}, "$unset": {"a.c": 1}, "$push": {"l": 4}})
+        db.c.update_one({"_id": 1}, {"$set": {"l": [1]}, "$unset": {"x": 1}})
+        db.c.update_one({"_id": 1}, {"$set": {"l": list(range(20))}})
+        db.c.update_one({"_id": 1}, [{"$set": {"l": {"$slice": ["$l", 10]}, "a.b": 3}}])
+        db.c.replace_one({"_id": 1}, {"r": 1})
+        db.other.insert_one({"_id": 1})
+        db.c.delete_one({"_id": 1})
+        insert, first, second, _, third, replace, delete = take(stream, 7)
+        assert quiet(stream)
+    ns = {"db": db.name, "coll": "c"}
+    assert insert["operationType"] == "insert" and insert["fullDocument"] == {"_id": 1, "a": {"b": 1}, "l": [1, 2, 3]}
+    assert first["updateDescription"]["updatedFields"] == {"a.b": 2, "x": 5, "l.3": 4}
+    assert second["updateDescription"]["removedFields"] == ["x"]
+    assert second["updateDescription"]["updatedFields"] == {"l": [1]}
+    assert second["updateDescription"]["truncatedArrays"] == []
+    assert third["updateDescription"]["truncatedArrays"] == [{"field": "l", "newSize": 10}]
+    assert third["updateDescription"]["updatedFields"] == {"a.b": 3}
+    assert replace["operationType"] == "replace" and replace["fullDocument"] == {"_id": 1, "r": 1}
+    assert delete["operationType"] == "delete" and "fullDocument" not in delete
+    for event in (insert, first, second, replace, delete):
+        assert event["ns"] == ns and event["documentKey"] == {"_id": 1}
+        assert isinstance(event["clusterTime"], Timestamp) and "wallTime" in event
+    times = [event["clusterTime"] for event in (insert, first, second, replace, delete)]
+    assert times == sorted(set(times))
+
+
+def test_definitions_end_a_stream(db):
+    db.c.insert_one({"_id": 1})
+    whole = db.watch()
+    with db.c.watch() as stream:
+        db.c.drop()
+        drop, invalidate = take(stream, 2)
+        assert (drop["operationType"], invalidate["operationType"]) == ("drop", "invalidate")
+        with pytest.raises(StopIteration):
+            stream.next()
+        assert not stream.alive
+    with pytest.raises(OperationFailure) as refused:
+        db.c.watch(resume_after=invalidate["_id"])
+    assert refused.value.code == 260
+    db.c.insert_one({"_id": 2})
+    with db.c.watch(start_after=invalidate["_id"]) as stream:
+        assert take(stream, 1)[0]["documentKey"] == {"_id": 2}
+        db.c.rename("d")
+        rename, invalidate = take(stream, 2)
+        assert rename["to"] == {"db": db.name, "coll": "d"} and invalidate["operationType"] == "invalidate"
+    db.client.drop_database(db.name)
+    kinds = [event["operationType"] for event in take(whole, 6)]
+    assert kinds == ["drop", "insert", "rename", "drop", "dropDatabase", "invalidate"]
+
+
+def test_expanded_events(db):
+    with db.watch(show_expanded_events=True) as stream:
+        db.create_collection("c", capped=False)
+        db.c.create_index("n", name="by_n")
+        db.command("collMod", "c", index={"name": "by_n", "hidden": True})
+        db.command("collMod", "c", changeStreamPreAndPostImages={"enabled": True})
+        db.c.drop_index("by_n")
+        db.c.insert_one({"_id": 1, "0": 1})
+        db.c.rename("d")
+        events = take(stream, 7)
+    kinds = [event["operationType"] for event in events]
+    assert kinds == ["create", "createIndexes", "modify", "modify", "dropIndexes", "insert", "rename"]
+    assert events[1]["operationDescription"]["indexes"][0]["name"] == "by_n"
+    assert events[2]["operationDescription"] == {"index": {"name": "by_n", "hidden": True}}
+    assert events[2]["stateBeforeChange"]["indexOptions"] == {"hidden": False}
+    assert events[4]["operationDescription"]["indexes"][0]["key"] == {"n": 1}
+    assert len({event["collectionUUID"] for event in events}) == 1
+
+
+def test_images(db):
+    db.create_collection("c", changeStreamPreAndPostImages={"enabled": True})
+    db.c.insert_one({"_id": 1, "n": 1})
+    looked = db.c.watch(full_document="updateLookup")
+    with db.c.watch(full_document="required", full_document_before_change="required") as stream:
+        db.c.update_one({"_id": 1}, {"$inc": {"n": 1}})
+        db.c.update_one({"_id": 1}, {"$inc": {"n": 1}})
+        db.c.replace_one({"_id": 1}, {"n": 10})
+        db.c.delete_one({"_id": 1})
+        first, second, third, fourth = take(stream, 4)
+    assert [event["fullDocumentBeforeChange"] for event in (first, second, third, fourth)] == [
+        {"_id": 1, "n": 1},
+        {"_id": 1, "n": 2},
+        {"_id": 1, "n": 3},
+        {"_id": 1, "n": 10},
+    ]
+    assert [event.get("fullDocument") for event in (first, second, third, fourth)] == [
+        {"_id": 1, "n": 2},
+        {"_id": 1, "n": 3},
+        {"_id": 1, "n": 10},
+        None,
+    ]
+    assert [event.get("fullDocument") for event in take(looked, 3)] == [None, None, {"_id": 1, "n": 10}]
+    db.plain.insert_one({"_id": 1})
+    with db.plain.watch(full_document_before_change="whenAvailable") as stream:
+        with db.plain.watch(full_document="required") as strict:
+            db.plain.update_one({"_id": 1}, {"$set": {"n": 1}})
+            assert take(stream, 1)[0]["fullDocumentBeforeChange"] is None
+            with pytest.raises(OperationFailure) as failed:
+                take(strict, 1)
+            assert failed.value.code == 47
+
+
+def test_a_transaction_is_told_when_it_commits(db):
+    db.c.insert_one({"_id": 0})
+    with db.watch() as stream, db.client.start_session() as session:
+        with session.start_transaction():
+            for n in range(1, 40):
+                db.c.insert_one({"_id": n}, session=session)
+            db.d.update_one({"_id": 1}, {"$set": {"n": 1}}, upsert=True, session=session)
+            db.outside.insert_one({"_id": 1})
+            assert take(stream, 1)[0]["ns"]["coll"] == "outside"
+        events = take(stream, 40)
+    assert [event["documentKey"]["_id"] for event in events] == [*range(1, 40), 1]
+    assert len({event["clusterTime"] for event in events}) == 1
+    assert {event["txnNumber"] for event in events} == {1}
+    # Resumed in the middle of it.
+    with db.watch(resume_after=events[17]["_id"]) as stream:
+        assert [event["documentKey"] for event in take(stream, 22)] == [event["documentKey"] for event in events[18:]]
+
+
+def test_pipelines(db):
+    stages = [
+        {"$match": {"operationType": {"$in": ["insert", "update"]}, "documentKey._id": {"$gt": 1}}},
+        {"$addFields": {"twice": {"$multiply": ["$documentKey._id", 2]}}},
+        {"$project": {"wallTime": 0}},
+    ]
+    with db.c.watch(stages) as stream:
+        db.c.insert_many([{"_id": n} for n in range(5)])
+        db.c.delete_many({})
+        db.c.insert_one({"_id": 9})
+        assert [event["twice"] for event in take(stream, 4)] == [4, 6, 8, 18]
+    for stages, code in [
+        ([{"$sort": {"a": 1}}], 20),
+        ([{"$limit": 1}], 20),
+        ([{"$group": {"_id": 1}}], 20),
+    ]:
+        with pytest.raises(OperationFailure) as refused:
+            db.c.watch(stages)
+        assert refused.value.code == code
+    stream = db.c.watch([{"$project": {"_id": 0}}])
+    db.c.insert_one({"_id": 10})
+    with pytest.raises((OperationFailure, PyMongoError)):
+        take(stream, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"fullDocument": "x"}, 2),
+        ({"junk": 1}, 40415),
+        ({"resumeAfter": {"_data": "zz"}}, 260),
+        ({"resumeAfter": {}}, 260),
+        ({"startAtOperationTime": 1}, 14),
+        ({"allChangesForCluster": True}, 72),
+        ({"startAtOperationTime": Timestamp(9, 1), "resumeAfter": {"_data": "82" + "00" * 18}}, 40674),
+    ],
+)
+def test_bad_options(db, options, code):
+    with pytest.raises(OperationFailure) as refused:
+        db.command("aggregate", "c", pipeline=[{"$changeStream": options}], cursor={})
+    assert refused.value.code == code, refused.value
+
+
+def test_where_no_stream_may_be(db, member):
+    db.command("create", "v", viewOn="c", pipeline=[])
+    admin = db.client.admin
+    for database, target, code in [(db, "v", 166), (admin, "x", 73), (db, "system.views", 73), (db.client.local, "x", 73)]:
+        with pytest.raises(OperationFailure) as refused:
+            database.command("aggregate", target, pipeline=[{"$changeStream": {}}], cursor={})
+        assert refused.value.code == code, refused.value
+    with db.client.watch() as stream:
+        db.c.insert_one({"_id": 1})
+        # Everybody's changes, and nobody's internal ones.
+        while (event := take(stream, 1)[0])["ns"]["db"] != db.name:
+            pass
+        assert event["documentKey"] == {"_id": 1}
+
+
+def test_a_standalone_has_no_history(tmp_path):
+    server = Server(tmp_path, "inMemory")
+    server.start()
+    client = server.client()
+    with pytest.raises(OperationFailure) as refused:
+        client.t.c.watch()
+    assert refused.value.code == 40573
+    assert client.local["oplog.rs"].find_one() is None
+    client.close()
+    server.stop()
+
+
+def test_large_events_are_split(db):
+    db.create_collection("c", changeStreamPreAndPostImages={"enabled": True})
+    db.c.insert_one({"_id": 1, "text": "x" * (9 << 20)})
+    options = {"full_document": "required", "full_document_before_change": "required"}
+    split = [{"$changeStreamSplitLargeEvent": {}}]
+    with db.c.watch(split, **options) as stream, db.c.watch(**options) as whole:
+        db.c.update_one({"_id": 1}, {"$set": {"n": 1}})
+        db.c.insert_one({"_id": 2})
+        with pytest.raises(OperationFailure) as refused:
+            take(whole, 1)
+        assert refused.value.code == 10334
+        fragments = take(stream, 2)
+        assert [event["splitEvent"] for event in fragments] == [{"fragment": 1, "of": 2}, {"fragment": 2, "of": 2}]
+        together = {name: value for event in fragments for name, value in event.items() if name not in ("_id", "splitEvent")}
+        assert len(together["fullDocument"]["text"]) == len(together["fullDocumentBeforeChange"]["text"]) == 9 << 20
+        assert together["operationType"] == "update"
+        assert take(stream, 1)[0]["documentKey"] == {"_id": 2}
+    with db.c.watch(split, resume_after=fragments[0]["_id"], **options) as stream:
+        events = take(stream, 2)
+        assert events[0]["splitEvent"] == {"fragment": 2, "of": 2} and events[1]["documentKey"] == {"_id": 2}
+
+
+def test_no_event_is_lost_or_doubled(db):
+    """Writers of several kinds, followers that stop and go on; the log itself is the truth."""
+    stop = threading.Event()
+    failures = []
+
+    def write(worker):
+        client, generator = connect_again(), random.Random(worker)
+        collection = client[db.name][f"w{worker % 3}"]
+        n = 0
+        while not stop.is_set():
+            n += 1
+            key = f"{worker} {n}"
+            kind = generator.randrange(5)
+            if kind == 0:
+                with client.start_session() as session:
+                    with session.start_transaction():
+                        for part in range(generator.randrange(1, 20)):
+                            collection.insert_one({"_id": f"{key} {part}"}, session=session)
+            elif kind == 1:
+                collection.insert_many([{"_id": f"{key} {part}"} for part in range(generator.randrange(1, 60))])
+            else:
+                collection.insert_one({"_id": key})
+                collection.update_one({"_id": key}, {"$set": {"n": n}})
+                if kind == 2:
+                    collection.delete_one({"_id": key})
+        client.close()
+
+    host, port = db.client.address
+
+    def connect_again():
+        return MongoClient(host, port, replicaSet="rs0", serverSelectionTimeoutMS=10000)
+
+    start = db.client.admin.command("ping")["operationTime"]
+
+    def follow(seen, seed):
+        generator = random.Random(seed)
+        token = None
+        client = connect_again()
+        try:
+            while True:
+                options = {"resume_after": token} if token else {"start_at_operation_time": start}
+                with client[db.name].watch(batch_size=generator.choice([1, 7, 1000]), **options) as stream:
+                    for _ in range(generator.randrange(1, 200)):
+                        event = stream.try_next()
+                        if event is not None:
+                            if event["ns"]["coll"] == "end":
+                                return
+                            seen.append((event["operationType"], event["ns"]["coll"], event["documentKey"]["_id"]))
+                    token = stream.resume_token
+        except Exception as error:
+            failures.append(error)
+        finally:
+            client.close()
+
+    writers = [threading.Thread(target=write, args=(worker,)) for worker in range(6)]
+    seen = [[] for _ in range(4)]
+    followers = [threading.Thread(target=follow, args=(each, seed)) for seed, each in enumerate(seen)]
+    for thread in writers + followers:
+        thread.start()
+    time.sleep(4)
+    stop.set()
+    for thread in writers:
+        thread.join()
+    db.end.insert_one({})
+    for thread in followers:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    assert not failures, failures
+    truth = []
+    names = {"i": "insert", "u": "update", "d": "delete"}
+    for entry in db.client.local["oplog.rs"].find({"ts": {"$gte": start}}):
+        operations = entry["o"]["applyOps"] if "applyOps" in entry["o"] else [entry]
+        for operation in operations:
+            if operation["op"] in names and operation["ns"].startswith(db.name + ".w"):
+                key = operation.get("o2", operation["o"])["_id"]
+                truth.append((names[operation["op"]], operation["ns"].split(".")[1], key))
+    assert len(truth) > 100
+    for each in seen:
+        assert each == truth
+
+
+def test_a_stream_goes_on_over_kills(tmp_path):
+    for engine in ENGINES:
+        server = Server(tmp_path / engine, engine, options=MEMBER)
+        server.start()
+        token, seen, written = None, [], []
+        for turn in range(4):
+            client = connect(server)
+            db = client.t
+            with db.c.watch(**({"resume_after": token} if token else {})) as stream:
+                token = stream.resume_token
+                for n in range(30):
+                    key = f"{turn} {n}"
+                    db.c.insert_one({"_id": key})
+                    written.append(key)
+                for event in take(stream, min(20, len(written) - len(seen))):
+                    seen.append(event["documentKey"]["_id"])
+                token = stream.resume_token
+            server.kill()
+            client.close()
+            server.start()
+        client = connect(server)
+        with client.t.c.watch(resume_after=token) as stream:
+            seen += [event["documentKey"]["_id"] for event in take(stream, len(written) - len(seen))]
+            assert quiet(stream)
+        assert seen == written
+        client.close()
+        assert server.stop() == 0
+
+
+def test_the_log_is_a_collection_to_tools(db):
+    oplog = db.client.local["oplog.rs"]
+    last = oplog.find_one(sort=[("$natural", -1)])
+    db.c.insert_one({"_id": 1, "n": 1})
+    db.c.update_one({"_id": 1}, {"$set": {"n": 2}})
+    db.c.replace_one({"_id": 1}, {"n": 3})
+    db.c.delete_one({"_id": 1})
+    entries = list(oplog.find({"ts": {"$gt": last["ts"]}, "ns": {"$regex": "^" + db.name}}))
+    assert [entry["op"] for entry in entries] == ["c", "i", "u", "u", "d"]
+    create, insert, update, replace, delete = entries
+    assert create["ns"] == db.name + ".$cmd" and create["o"]["create"] == "c"
+    assert insert["o"] == {"_id": 1, "n": 1} and insert["o2"] == {"_id": 1}
+    assert update["o"] == {"$v": 2, "diff": {"u": {"n": 2}}} and update["o2"] == {"_id": 1}
+    assert replace["o"] == {"_id": 1, "n": 3} and delete["o"] == {"_id": 1}
+    assert all(entry["v"] == 2 and entry["t"] >= 1 and entry["ui"] == insert["ui"] for entry in entries)
+    assert insert["txnNumber"] >= 1 and "id" in insert["lsid"] and insert["stmtId"] == 0
+    backward = list(oplog.find({"ts": {"$gt": last["ts"]}}).sort("$natural", -1))
+    assert backward == list(reversed(list(oplog.find({"ts": {"$gt": last["ts"]}}))))
+    assert oplog.count_documents({"ts": {"$gt": last["ts"]}, "op": "u", "ns": db.name + ".c"}) == 2
+    assert list(oplog.aggregate([{"$match": {"ts": insert["ts"]}}, {"$project": {"op": 1}}]))[0]["op"] == "i"
+    assert set(oplog.distinct("op")) >= {"c", "i", "u", "d", "n"}
+    stats = db.client.local.command("collStats", "oplog.rs")
+    assert stats["capped"] and stats["maxSize"] > 0 and stats["count"] > 0
+    names = {each["name"]: each for each in db.client.local.list_collections()}
+    assert names["oplog.rs"]["options"]["capped"]
+    with pytest.raises(OperationFailure) as refused:
+        oplog.insert_one({"a": 1})
+    assert refused.value.code == 73
+    cursor = oplog.find({"ts": {"$gte": delete["ts"]}}, cursor_type=CursorType.TAILABLE_AWAIT)
+    assert next(cursor)["op"] == "d"
+    db.c.insert_one({"_id": 7})
+    end = time.monotonic() + 20
+    entry = None
+    while entry is None and time.monotonic() < end and cursor.alive:
+        entry = next((each for each in cursor if each["op"] == "i" and each["ns"] == db.name + ".c"), None)
+    assert entry["o"] == {"_id": 7}
+
+
+def test_mongosh_shows_the_log(member):
+    shell = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    script = "print(JSON.stringify(db.getReplicationInfo())); rs.printReplicationInfo()"
+    uri = f"mongodb://127.0.0.1:{member.port}/test?replicaSet=rs0"
+    done = subprocess.run([str(shell), uri, "--quiet", "--eval", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "oplog first event time" in done.stdout, done.stdout + done.stderr
+
+
+def test_history_that_is_gone_is_said_so(tmp_path):
+    server = Server(tmp_path, "btree", options=[*MEMBER, "--oplogSize", "1"])
+    server.start()
+    client = connect(server)
+    db = client.t
+    db.c.insert_one({"_id": 0})
+    with db.c.watch() as stream:
+        db.c.insert_one({"_id": 1})
+        token = take(stream, 1)[0]["_id"]
+    fill = os.urandom(1 << 20)
+    for n in range(200):
+        db.fill.insert_one({"_id": n, "data": fill})
+    client.admin.command("fsync")
+    for n in range(100):
+        db.fill.insert_one({"_id": 1000 + n, "data": fill})
+    client.admin.command("fsync")
+    with pytest.raises(OperationFailure) as lost:
+        db.c.watch(resume_after=token)
+    assert lost.value.code == 286 and lost.value.has_error_label("NonResumableChangeStreamError"), lost.value
+    with pytest.raises(OperationFailure) as unknown:
+        now = client.admin.command("ping")["operationTime"]
+        db.c.watch(resume_after={"_data": "82" + f"{now.time:08X}{now.inc:08X}" + "01" + "00000063" + "00" * 5})
+    assert unknown.value.code == 280, unknown.value
+    client.close()
+    server.stop()
