@@ -74,7 +74,7 @@ def test_events_of_documents(db):
     assert second["updateDescription"]["updatedFields"] == {"l": [1]}
     assert second["updateDescription"]["truncatedArrays"] == []
     assert third["updateDescription"]["truncatedArrays"] == [{"field": "l", "newSize": 10}]
-    assert third["updateDescription"]["updatedFields"] == {"a.b": 3}
+    assert third["updateDescription"]["updatedFields"] == {"a": {"b": 3}}
     assert replace["operationType"] == "replace" and replace["fullDocument"] == {"_id": 1, "r": 1}
     assert delete["operationType"] == "delete" and "fullDocument" not in delete
     for event in (insert, first, second, replace, delete):
@@ -176,6 +176,47 @@ def test_a_transaction_is_told_when_it_commits(db):
     # Resumed in the middle of it.
     with db.watch(resume_after=events[17]["_id"]) as stream:
         assert [event["documentKey"] for event in take(stream, 22)] == [event["documentKey"] for event in events[18:]]
+
+
+def test_a_large_transaction(tmp_path):
+    """A chain of log entries: whole after a kill, one event a document, a chain of documents in the log."""
+    text = "x" * (1 << 20)
+    for engine in ENGINES:
+        server = Server(tmp_path / engine, engine, options=MEMBER)
+        server.start()
+        client = connect(server, serverSelectionTimeoutMS=1000)
+        db = client.t
+        db.c.insert_one({"_id": -1})
+        stream = db.c.watch([{"$project": {"fullDocument": 0}}])
+        start = client.admin.command("ping")["operationTime"]
+        with client.start_session() as session:
+            with session.start_transaction():
+                for n in range(0, 100, 10):
+                    db.c.insert_many([{"_id": n + part, "text": text} for part in range(10)], session=session)
+            with pytest.raises(OperationFailure) as refused, session.start_transaction():
+                for n in range(0, 200, 10):
+                    db.c.insert_many([{"_id": 1000 + n + part, "text": text} for part in range(10)], session=session)
+            codes = [each["code"] for each in refused.value.details.get("writeErrors", [refused.value.details])]
+            assert codes == [257], refused.value
+        events = take(stream, 100, timeout=60)
+        assert [event["documentKey"]["_id"] for event in events] == list(range(100))
+        stream.close()
+        server.kill()
+        server.start()
+        client.close()
+        client = connect(server, serverSelectionTimeoutMS=1000)
+        assert client.t.c.count_documents({}) == 101
+        with client.t.c.watch([{"$project": {"fullDocument": 0}}], resume_after=events[69]["_id"]) as stream:
+            assert [event["documentKey"]["_id"] for event in take(stream, 30, timeout=60)] == list(range(70, 100))
+        chain = list(client.local["oplog.rs"].find({"ts": {"$gt": start}, "o.applyOps": {"$exists": True}}))
+        assert sum(len(entry["o"]["applyOps"]) for entry in chain) == 100 and len(chain) > 5
+        assert [entry["o"].get("partialTxn", False) for entry in chain] == [True] * (len(chain) - 1) + [False]
+        assert chain[-1]["o"]["count"] == 100 and chain[-1]["ts"] == events[0]["clusterTime"]
+        assert [entry["prevOpTime"]["ts"] for entry in chain[1:]] == [entry["ts"] for entry in chain[:-1]]
+        backward = client.local["oplog.rs"].find({"ts": {"$gt": start}, "o.applyOps": {"$exists": True}}, {"ts": 1})
+        assert [entry["ts"] for entry in backward.sort("$natural", -1)] == [entry["ts"] for entry in reversed(chain)]
+        client.close()
+        assert server.stop() == 0
 
 
 def test_pipelines(db):
@@ -357,7 +398,7 @@ def test_a_stream_goes_on_over_kills(tmp_path):
         server.start()
         token, seen, written = None, [], []
         for turn in range(4):
-            client = connect(server)
+            client = connect(server, serverSelectionTimeoutMS=1000)
             db = client.t
             with db.c.watch(**({"resume_after": token} if token else {})) as stream:
                 token = stream.resume_token
@@ -369,9 +410,9 @@ def test_a_stream_goes_on_over_kills(tmp_path):
                     seen.append(event["documentKey"]["_id"])
                 token = stream.resume_token
             server.kill()
-            client.close()
             server.start()
-        client = connect(server)
+            client.close()
+        client = connect(server, serverSelectionTimeoutMS=1000)
         with client.t.c.watch(resume_after=token) as stream:
             seen += [event["documentKey"]["_id"] for event in take(stream, len(written) - len(seen))]
             assert quiet(stream)

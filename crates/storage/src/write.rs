@@ -13,7 +13,7 @@ use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::{Deletion, EntrySession, EntryWriter};
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::IndexRow;
-use crate::limits::{STORED_DOCUMENT_BYTES_MAX, UNIT_BYTES_MAX};
+use crate::limits::{STORED_DOCUMENT_BYTES_MAX, TRANSACTION_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::overlay::Overlay;
 use crate::sessions::{Kept, SessionEffect};
 use crate::storage::Storage;
@@ -442,12 +442,14 @@ impl<'a> WriteUnit<'a> {
 
     /// A unit's first change always has room.
     fn check_room(&self, bytes: usize) -> Result<(), StorageError> {
-        if !self.is_empty() && self.changes.entry.byte_len() + bytes > UNIT_BYTES_MAX {
-            return Err(StorageError::UnitTooLarge {
-                bytes_max: UNIT_BYTES_MAX,
-            });
+        let bytes_max = match self.home {
+            Some(_) => TRANSACTION_BYTES_MAX,
+            None => UNIT_BYTES_MAX,
+        };
+        match !self.is_empty() && self.changes.entry.byte_len() + bytes > bytes_max {
+            true => Err(StorageError::UnitTooLarge { bytes_max }),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn has_locked(&self, c: &CollectionGuard, id: RecordId) -> bool {

@@ -156,17 +156,25 @@ impl HistoryReader {
                         *tail = None;
                     }
                 }
-                Found::InFront => {
-                    if let Some(unit) = self.read_own(end)? {
+                Found::InFront => match self.read_own()? {
+                    Some(unit) if unit.seq > end => {
+                        // A chain whose end no reader of this kind is shown yet.
+                        self.own = None;
+                        return Ok(None);
+                    }
+                    Some(unit) => {
+                        self.next = unit.seq.next();
                         return Ok(Some(unit));
                     }
-                }
+                    None => {}
+                },
             }
         }
     }
 
-    /// The next unit from the log itself; `None` when the entry was none of a unit, or not its last.
-    fn read_own(&mut self, end: Seq) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
+    /// The next unit from the log itself, on which the caller moves; `None` when the next entry did not end one. Within a
+    /// chain its place stays the chain's first entry: it may have to begin there again.
+    fn read_own(&mut self) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
         let storage = &self.storage;
         let own = match &mut self.own {
             Some(own) => own,
@@ -175,13 +183,14 @@ impl HistoryReader {
                 none.insert(Box::new((reader, Decoder::new())))
             }
         };
-        debug_assert!(self.next <= end, "there is something to read");
         let (reader, decoder) = &mut **own;
         let Some((seq, bytes)) = storage.read_entry(reader)? else {
             return Ok(None);
         };
-        self.next = seq.next();
         let unit = decoder.add(storage, (seq, &bytes, reader.term()))?;
+        if unit.is_none() && !decoder.is_open() {
+            self.next = seq.next();
+        }
         Ok(unit.map(Arc::new))
     }
 }
