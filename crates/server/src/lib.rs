@@ -18,5 +18,6 @@ pub mod events;
 pub mod inspect;
 mod memory;
 pub mod net;
+pub mod point_in_time;
 pub mod repair;
 pub mod run;

@@ -79,7 +79,7 @@ pub use entry_text::{TableNames, describe_entry};
 pub use error::{DuplicateKey, StorageError};
 pub use history::{
     DOCUMENT_OPERATION_BYTES_MAX, HistoryChange, HistoryExtent, HistoryOperation, HistoryReader, HistorySession,
-    HistoryUnit, OPLOG, document_key,
+    HistoryUnit, LogPoint, OPLOG, document_key, log_points,
 };
 pub use keys::MultikeyPaths;
 pub use locks::{LevelStats, LockMode, LockStats, ModeStats};

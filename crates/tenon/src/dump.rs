@@ -1,6 +1,7 @@
 //! `tenon dump`, `tenon restore` and `tenon bson`: arguments with the names of mongodump, mongorestore and bsondump.
 
 use crate::connect::{self, ServerArgs};
+use crate::point::PointArgs;
 use ::dump::{DumpOptions, Filter, Pattern, Rename, RestoreOptions, Server};
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
@@ -172,16 +173,21 @@ pub struct RestoreCommand {
     /// Ends at the first document that the server refuses
     #[arg(long = "stopOnError", help_heading = "Behaviour")]
     stop_on_error: bool,
-    /// Not supported: there is no log of operations to write yet
+    /// Not supported: the server does not take operations of a log
     #[arg(long = "oplogReplay", help_heading = "Behaviour")]
     oplog_replay: bool,
+    #[command(flatten)]
+    point: PointArgs,
 }
 
 impl RestoreCommand {
     /// Restores, and says how much. Documents that the server refuses make it fail at the end.
     pub fn run(&self) -> Result<ExitCode> {
         if self.oplog_replay {
-            bail!("--oplogReplay is not supported: it needs the collection local.oplog.rs");
+            bail!("--oplogReplay is not supported: the server does not take operations of a log");
+        }
+        if self.point.is_given() {
+            return self.point.run();
         }
         if self.ns_from.len() != self.ns_to.len() {
             bail!("--nsFrom and --nsTo must be given equally often");

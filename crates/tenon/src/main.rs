@@ -15,6 +15,7 @@ mod live;
 mod log;
 mod migrate;
 mod output;
+mod point;
 mod show;
 mod stat;
 mod stress;

@@ -23,7 +23,7 @@ use crate::operation::Operation;
 use crate::storage::Storage;
 use crate::{CappedLimits, CollectionStats, StorageError};
 use engine::Seq;
-use oplog::LogError;
+use oplog::{Log, LogError};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -159,4 +159,41 @@ impl Storage {
             error => self.log_error(error),
         }
     }
+}
+
+/// A place in a log, and when its entry was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPoint {
+    /// The entry.
+    pub seq: Seq,
+    /// By cluster time.
+    pub time: ClusterTime,
+    /// By the clock, in milliseconds since the Unix epoch.
+    pub wall_ms: i64,
+}
+
+/// The last entry, from `from` on, before the first of which `is_within` says no, and that one; of a log that nobody
+/// writes.
+///
+/// Errors: those of reading, and entries that cannot be read.
+pub fn log_points(
+    log: &Log,
+    from: Seq,
+    is_within: impl Fn(&LogPoint) -> bool,
+) -> Result<(Option<LogPoint>, Option<LogPoint>), StorageError> {
+    let mut last = None;
+    for entry in log.read(from).map_err(StorageError::Log)? {
+        let (seq, bytes) = entry.map_err(StorageError::Log)?;
+        let time = EntryReader::new(seq, &bytes)?.header().time;
+        let point = LogPoint {
+            seq,
+            time: time.cluster,
+            wall_ms: time.wall_ms,
+        };
+        if !is_within(&point) {
+            return Ok((last, Some(point)));
+        }
+        last = Some(point);
+    }
+    Ok((last, None))
 }

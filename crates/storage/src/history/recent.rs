@@ -172,8 +172,8 @@ impl HistoryReader {
         }
     }
 
-    /// The next unit from the log itself, on which the caller moves; `None` when the next entry did not end one. Within a
-    /// chain its place stays the chain's first entry: it may have to begin there again.
+    /// The next unit from the log itself, on which the caller moves; `None` when the next entry did not end one. Within
+    /// a chain its place stays the chain's first entry: it may have to begin there again.
     fn read_own(&mut self) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
         let storage = &self.storage;
         let own = match &mut self.own {
