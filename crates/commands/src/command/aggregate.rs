@@ -3,6 +3,7 @@
 use super::backup_cursor;
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use super::find::{hint, optional};
+use super::write_stages;
 use crate::arguments::{missing_field, number_as_i64};
 use crate::concerns::ReadLevel;
 use crate::definition::{Access, Command, InTransactions};
@@ -141,6 +142,20 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Some(namespace) => namespace.clone(),
         None => Namespace::of_command(call.database, "aggregate")?,
     };
+    if let Some((stage, before)) = write_stages::split(call, parsed.request.pipeline)? {
+        let request = AggregateRequest {
+            pipeline: &before,
+            ..parsed.request.clone()
+        };
+        write_stages::run(call, &request, &stage)?;
+        reply.open_document("cursor");
+        reply.open_array("firstBatch");
+        reply.close();
+        reply.int64("id", 0);
+        reply.string("ns", namespace.as_str());
+        reply.close();
+        return Ok(());
+    }
     let batch = parsed.batch.unwrap_or(FIRST_BATCH_DEFAULT);
     if let Some(options) = backup_cursor::requested(&parsed.request)? {
         return backup_cursor::reply_with_backup(call, reply, &parsed.request, options, (namespace, batch));

@@ -1,6 +1,6 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
-use super::{aggregate, delete, find, find_and_modify, update};
+use super::{aggregate, delete, find, find_and_modify, update, write_stages};
 use crate::authorization::permitted;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -155,6 +155,9 @@ pub fn explain_aggregate(
     request: &AggregateRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<()> {
+    if let Some((stage, _)) = write_stages::split(call, request.pipeline)? {
+        write_stages::check_explained(&stage, verbosity != Verbosity::QueryPlanner)?;
+    }
     answer(call, reply, &ExplainRequest::Aggregate(request), verbosity)
 }
 

@@ -45,6 +45,7 @@ mod users_access;
 mod views;
 mod wired_tiger;
 mod write_result;
+mod write_stages;
 
 use crate::definition::Command;
 

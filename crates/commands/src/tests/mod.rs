@@ -8,6 +8,7 @@ mod roles;
 mod tables;
 mod transactions;
 mod users;
+mod write_stages;
 mod writes;
 
 use crate::command::user_store::{self, Store};

@@ -7,7 +7,7 @@ use super::executor::PlanExecutor;
 use crate::QueryError;
 use crate::plan::query::{Order, parse_sort};
 use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
-use crate::stages::Pipeline;
+use crate::stages::{Pipeline, StageSpec};
 use bson::{Bson, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, rawdoc};
 use storage::{Namespace, Storage};
 use wire::ErrorCode;
@@ -155,6 +155,19 @@ pub fn check_view(
     }
     let expressions = super::find::expression_context(context, None)?;
     let parsed = Pipeline::parse(&array, &expressions)?;
+    if let Some(stage) = parsed
+        .stages()
+        .iter()
+        .find(|stage| matches!(stage, StageSpec::Write { .. }))
+    {
+        return Err(QueryError::new(
+            ErrorCode::OptionNotSupportedOnView,
+            format!(
+                "The aggregation stage {} cannot be used in a view definition",
+                stage.name()
+            ),
+        ));
+    }
     let mut open: Vec<(Namespace, usize)> = vec![(Namespace::new(ns.db(), view_on)?, 1)];
     for (db, collection) in parsed.foreign_collections() {
         open.push((Namespace::new(db.as_deref().unwrap_or(ns.db()), &collection)?, 1));

@@ -42,8 +42,6 @@ const NOT_BUILT: &[&str] = &[
     "$listClusterCatalog",
     "$listSampledQueries",
     "$listSearchIndexes",
-    "$merge",
-    "$out",
     "$querySettings",
     "$queryStats",
     "$setWindowFields",
@@ -138,6 +136,9 @@ fn push_stage(
     };
     let (name, raw) = only.map_err(|_| Malformed)?;
     let first = stages.is_empty();
+    if let Some(StageSpec::Write { name, .. }) = stages.last() {
+        return failure(40601, format!("{name} can only be the final stage in the pipeline"));
+    }
     parse_stage(stages, name.as_str(), raw, context, depth)?;
     if stages.len() > STAGES_MAX {
         return failure(
@@ -188,6 +189,10 @@ fn parse_stage(
         "$facet" => parse_facet(raw, context, depth)?,
         "$sortByCount" => return bucket::parse_sort_by_count(stages, raw, context),
         "$bucket" => return bucket::parse_bucket(stages, raw, context),
+        "$out" | "$merge" => StageSpec::Write {
+            name: if name == "$out" { "$out" } else { "$merge" },
+            written: written(),
+        },
         SPLIT_LARGE_EVENT => parse_split(stages, raw, written())?,
         _ => parse_other(name, raw, context)?,
     });

@@ -82,6 +82,13 @@ pub enum StageSpec {
     Union(Box<UnionSpec>),
     /// `$facet`: name and pipeline of each
     Facet(Vec<(String, Pipeline)>),
+    /// `$out`, `$merge`: carried out by whoever runs the pipeline, never here.
+    Write {
+        /// The stage's name.
+        name: &'static str,
+        /// The stage as written.
+        written: RawDocumentBuf,
+    },
     /// `$changeStreamSplitLargeEvent`; the change stream takes it off its pipeline.
     SplitLargeEvent {
         /// The stage as written.
@@ -131,6 +138,7 @@ impl StageSpec {
             StageSpec::Lookup(_) => "$lookup",
             StageSpec::Union(_) => "$unionWith",
             StageSpec::Facet(_) => "$facet",
+            StageSpec::Write { name, .. } => name,
             StageSpec::SplitLargeEvent { .. } => SPLIT_LARGE_EVENT,
             StageSpec::Initial { name, .. } => name,
         }
@@ -143,6 +151,7 @@ impl StageSpec {
             StageSpec::Project { written, .. }
             | StageSpec::ReplaceRoot { written, .. }
             | StageSpec::Redact { written, .. }
+            | StageSpec::Write { written, .. }
             | StageSpec::SplitLargeEvent { written } => written.clone(),
             StageSpec::Sort { pattern, limit } => {
                 let sort = stage_document("sortKey", &document_value(pattern.document()));
@@ -195,6 +204,12 @@ impl StageSpec {
             }
             // The source is this stage already.
             StageSpec::Initial { .. } | StageSpec::SplitLargeEvent { .. } => source,
+            StageSpec::Write { name, .. } => {
+                return Err(QueryError::new(
+                    wire::ErrorCode::IllegalOperation,
+                    format!("{name} is only allowed in an aggregation of a client's"),
+                ));
+            }
         })
     }
 
@@ -238,6 +253,7 @@ impl StageSpec {
             | StageSpec::Facet(_)
             | StageSpec::Redact { .. }
             | StageSpec::SplitLargeEvent { .. }
+            | StageSpec::Write { .. }
             | StageSpec::Initial { .. } => {
                 dependencies.whole_document = true;
                 false

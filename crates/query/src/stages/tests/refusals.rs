@@ -16,7 +16,7 @@ fn names() {
     code(doc! {"match": {}}, 40324);
     code(doc! {}, 40323);
     code(doc! {"$match": {}, "$limit": 1}, 40323);
-    code(doc! {"$out": "x"}, 238);
+    code(doc! {"$densify": {}}, 238);
     code(doc! {"$setWindowFields": {}}, 238);
     code(doc! {"$search": {}}, 31082);
     let error = parse(&[doc! {"$nothing": 1}]).unwrap_err();

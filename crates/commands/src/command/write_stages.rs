@@ -1,0 +1,687 @@
+//! `$out` and `$merge`: the results of a pipeline are written.
+//!
+//! The stages before run as they would for a client, in batches; each batch is written like a client's own writes.
+//! `$out` fills a collection of its own, with the options and indexes of the one it is to be, and takes its place in
+//! one step when all is written; whatever fails before leaves everything as it was. `$merge` writes document by
+//! document, and what it has written when it fails stays. One that writes where it reads sees the state of its
+//! beginning.
+
+use super::find::empty_document;
+use super::insert::{InsertBatch, insert_documents};
+use super::update::{self, Images, Statement};
+use super::write_result::WriteErrors;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use bson::oid::ObjectId;
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Document, rawdoc};
+use query::expression::Expression;
+use query::plan::AggregateRequest;
+use query::value::{DocumentWriter, SharedDocument};
+use query::{DocumentSink, ExecState, SinkState};
+use storage::{IndexSpec, Namespace};
+use wire::ErrorCode;
+
+/// Documents and bytes that are written together.
+const BATCH_DOCUMENTS: usize = 1000;
+const BATCH_BYTES: usize = 4 << 20;
+/// How often a document that others insert and delete meanwhile is tried.
+const MERGE_RETRIES: usize = 16;
+
+fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
+    Err(CommandError::new(ErrorCode(code), message))
+}
+
+/// A stage that writes.
+pub enum WriteStage {
+    /// `$out`
+    Out(Namespace),
+    /// `$merge`
+    Merge(Box<Merge>),
+}
+
+/// What `$merge` does with a document that is there.
+#[derive(Clone, Debug, PartialEq)]
+enum Matched {
+    Replace,
+    KeepExisting,
+    Merge,
+    Fail,
+    Pipeline(RawArrayBuf),
+}
+
+/// What it does with one that is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotMatched {
+    Insert,
+    Discard,
+    Fail,
+}
+
+/// `$merge`.
+#[derive(Clone, Debug)]
+pub struct Merge {
+    into: Namespace,
+    on: Vec<String>,
+    matched: Matched,
+    not_matched: NotMatched,
+    /// Variables of the pipeline, evaluated on each document.
+    variables: RawDocumentBuf,
+}
+
+/// The stage at a pipeline's end that writes, and the stages before it.
+pub fn split(call: &Invocation<'_>, pipeline: &RawArray) -> Result<Option<(WriteStage, RawArrayBuf)>> {
+    let mut stages = RawArrayBuf::new();
+    let mut last = None;
+    for stage in pipeline {
+        if let Some(before) = last.replace(stage?) {
+            stages.push(before);
+        }
+    }
+    let Some(RawBsonRef::Document(stage)) = last else {
+        return Ok(None);
+    };
+    let mut fields = stage.into_iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Ok(None);
+    };
+    let (name, argument) = field?;
+    let written = match name.as_str() {
+        "$out" => WriteStage::Out(parse_out(call, argument)?),
+        "$merge" => WriteStage::Merge(Box::new(parse_merge(call, argument)?)),
+        _ => return Ok(None),
+    };
+    Ok(Some((written, stages)))
+}
+
+fn parse_out(call: &Invocation<'_>, argument: RawBsonRef<'_>) -> Result<Namespace> {
+    let (mut db, mut coll) = (call.database, None);
+    match argument {
+        RawBsonRef::String(name) => coll = Some(name),
+        RawBsonRef::Document(document) => {
+            for field in document {
+                match field? {
+                    (name, RawBsonRef::String(text)) if name == "db" => db = text,
+                    (name, RawBsonRef::String(text)) if name == "coll" => coll = Some(text),
+                    (name, _) if name == "timeseries" => {
+                        return Err(CommandError::not_implemented("$out.timeseries"));
+                    }
+                    (name, _) => {
+                        return failure(
+                            40415,
+                            format!("BSON field '$out.{}' is an unknown field.", name.as_str()),
+                        );
+                    }
+                }
+            }
+        }
+        other => {
+            return failure(
+                16990,
+                format!(
+                    "$out only supports a string or object argument, but found {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    }
+    let coll = match coll {
+        Some(coll) => coll,
+        None => return failure(40414, "BSON field '$out.coll' is missing but a required field"),
+    };
+    target(db, coll, "$out", 31321, 17385)
+}
+
+/// A collection that may be written to so.
+fn target(db: &str, coll: &str, stage: &str, internal: i32, special: i32) -> Result<Namespace> {
+    let ns = Namespace::new(db, coll)?;
+    if matches!(db, "admin" | "config" | "local") {
+        return failure(internal, format!("Can't {stage} to internal database: {db}"));
+    }
+    if coll.starts_with("system.") {
+        return failure(special, format!("Can't {stage} to special collection: {coll}"));
+    }
+    Ok(ns)
+}
+
+fn parse_merge(call: &Invocation<'_>, argument: RawBsonRef<'_>) -> Result<Merge> {
+    let merge_target = |db: &str, coll: &str| target(db, coll, "$merge", 31319, 31319);
+    let mut merge = Merge {
+        into: Namespace::new(call.database, "x")?,
+        on: vec!["_id".to_owned()],
+        matched: Matched::Merge,
+        not_matched: NotMatched::Insert,
+        variables: rawdoc! { "new": "$$ROOT" },
+    };
+    let options = match argument {
+        RawBsonRef::String(coll) => {
+            merge.into = merge_target(call.database, coll)?;
+            return Ok(merge);
+        }
+        RawBsonRef::Document(options) => options,
+        other => {
+            return failure(
+                51182,
+                format!(
+                    "$merge only supports a string or object argument, not {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    };
+    let (mut into, mut variables) = (None, None);
+    for field in options {
+        let (name, value) = field?;
+        match name.as_str() {
+            "into" => into = Some(parse_into(call, value)?),
+            "on" => merge.on = parse_on(value)?,
+            "let" => match value {
+                RawBsonRef::Document(document) => variables = Some(document),
+                other => {
+                    let arguments = crate::arguments::wrong_type("$merge", "let", other, "type 'object'");
+                    return Err(arguments);
+                }
+            },
+            "whenMatched" => merge.matched = parse_matched(value)?,
+            "whenNotMatched" => {
+                merge.not_matched = match value {
+                    RawBsonRef::String("insert") => NotMatched::Insert,
+                    RawBsonRef::String("discard") => NotMatched::Discard,
+                    RawBsonRef::String("fail") => NotMatched::Fail,
+                    RawBsonRef::String(other) => return bad_mode("whenNotMatched", other),
+                    other => {
+                        return Err(crate::arguments::wrong_type(
+                            "$merge",
+                            name.as_str(),
+                            other,
+                            "type 'string'",
+                        ));
+                    }
+                }
+            }
+            other => return failure(40415, format!("BSON field '$merge.{other}' is an unknown field.")),
+        }
+    }
+    let Some((db, coll)) = into else {
+        return failure(40414, "BSON field '$merge.into' is missing but a required field");
+    };
+    merge.into = merge_target(&db, &coll)?;
+    if let Some(variables) = variables {
+        merge.variables = parse_variables(&merge.matched, variables)?;
+    }
+    let is_possible = match (&merge.matched, merge.not_matched) {
+        (Matched::Fail, not_matched) => not_matched == NotMatched::Insert,
+        (Matched::KeepExisting, not_matched) => not_matched != NotMatched::Fail,
+        _ => true,
+    };
+    if !is_possible {
+        return failure(
+            51189,
+            "Combination of {whenMatched: fail or keepExisting} and that whenNotMatched is not supported",
+        );
+    }
+    Ok(merge)
+}
+
+fn bad_mode<T>(field: &str, mode: &str) -> Result<T> {
+    Err(CommandError::bad_value(format!(
+        "Enumeration value '{mode}' for field '$merge.{field}' is not a valid value."
+    )))
+}
+
+fn parse_into(call: &Invocation<'_>, value: RawBsonRef<'_>) -> Result<(String, String)> {
+    let mut into = (call.database.to_owned(), None);
+    match value {
+        RawBsonRef::String(coll) => into.1 = Some(coll.to_owned()),
+        RawBsonRef::Document(document) => {
+            for field in document {
+                match field? {
+                    (name, RawBsonRef::String(text)) if name == "db" => into.0 = text.to_owned(),
+                    (name, RawBsonRef::String(text)) if name == "coll" => into.1 = Some(text.to_owned()),
+                    (name, _) => {
+                        return failure(
+                            40415,
+                            format!("BSON field '$merge.into.{}' is an unknown field.", name.as_str()),
+                        );
+                    }
+                }
+            }
+        }
+        other => {
+            return failure(
+                51178,
+                format!(
+                    "$merge 'into' field  must be either a string or an object, but found {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    }
+    match into {
+        (db, Some(coll)) => Ok((db, coll)),
+        (_, None) => failure(
+            51178,
+            "$merge 'into' field must specify a 'coll' that is not empty, null or undefined",
+        ),
+    }
+}
+
+fn parse_on(value: RawBsonRef<'_>) -> Result<Vec<String>> {
+    let mut on = Vec::new();
+    match value {
+        RawBsonRef::String(field) => on.push(field.to_owned()),
+        RawBsonRef::Array(fields) => {
+            for field in fields {
+                match field? {
+                    RawBsonRef::String(field) => on.push(field.to_owned()),
+                    other => {
+                        return failure(
+                            51134,
+                            format!(
+                                "$merge 'on' array elements must be strings, but found {}",
+                                crate::arguments::type_name(other)
+                            ),
+                        );
+                    }
+                }
+            }
+        }
+        other => {
+            return failure(
+                51186,
+                format!(
+                    "$merge 'on' field  must be either a string or an array of strings, but found {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    }
+    if on.is_empty() {
+        return failure(
+            51187,
+            "If explicitly specifying $merge 'on', must include at least one field",
+        );
+    }
+    let mut seen = on.clone();
+    seen.sort();
+    if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
+        return failure(31465, format!("Found a duplicate field '{}' in $merge.on", pair[0]));
+    }
+    Ok(on)
+}
+
+fn parse_matched(value: RawBsonRef<'_>) -> Result<Matched> {
+    Ok(match value {
+        RawBsonRef::String("replace") => Matched::Replace,
+        RawBsonRef::String("keepExisting") => Matched::KeepExisting,
+        RawBsonRef::String("merge") => Matched::Merge,
+        RawBsonRef::String("fail") => Matched::Fail,
+        RawBsonRef::String(other) => return bad_mode("whenMatched", other),
+        RawBsonRef::Array(stages) => {
+            query::update::check_stage_names(stages)?;
+            Matched::Pipeline(stages.to_owned())
+        }
+        other => {
+            return failure(
+                51191,
+                format!(
+                    "$merge 'whenMatched' field  must be either a string or an array, but found {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    })
+}
+
+fn parse_variables(matched: &Matched, variables: &RawDocument) -> Result<RawDocumentBuf> {
+    if !matches!(matched, Matched::Pipeline(_)) {
+        return failure(
+            51199,
+            "Cannot use 'let' variables with a 'whenMatched' mode that is no pipeline",
+        );
+    }
+    let mut all = RawDocumentBuf::new();
+    let mut has_new = false;
+    for field in variables {
+        let (name, value) = field?;
+        if name == "new" {
+            has_new = true;
+            if value != RawBsonRef::String("$$ROOT") {
+                return failure(
+                    51273,
+                    "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'",
+                );
+            }
+        }
+        all.append(name, value);
+    }
+    if !has_new {
+        all.append(cstr!("new"), "$$ROOT");
+    }
+    Ok(all)
+}
+
+/// Documents of one batch.
+#[derive(Default)]
+struct Batch {
+    documents: Vec<RawDocumentBuf>,
+    bytes: usize,
+}
+
+impl DocumentSink for Batch {
+    fn push(&mut self, document: &RawDocument) -> SinkState {
+        self.bytes += document.as_bytes().len();
+        self.documents.push(document.to_owned());
+        match self.documents.len() >= BATCH_DOCUMENTS || self.bytes >= BATCH_BYTES {
+            true => SinkState::Full,
+            false => SinkState::Continue,
+        }
+    }
+}
+
+/// Runs the stages before the one that writes, and writes.
+pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &WriteStage) -> Result<()> {
+    if call.transaction_number().is_some() {
+        return Err(CommandError::new(
+            ErrorCode::OperationNotSupportedInTransaction,
+            "Aggregation stages $out and $merge cannot run within a multi-document transaction",
+        ));
+    }
+    if call.server.replica_set().is_some_and(|set| !set.is_writable()) {
+        return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
+    }
+    let into = match stage {
+        WriteStage::Out(into) => into,
+        WriteStage::Merge(merge) => &merge.into,
+    };
+    update::refuse_view(call, into)?;
+    match stage {
+        WriteStage::Out(into) => run_out(call, request, into),
+        WriteStage::Merge(merge) => {
+            check_on(call, merge)?;
+            // One moment of what is read, where what is written would be read again.
+            let pinned = call.pinned.clone();
+            let now = call.server.env.clock.monotonic();
+            call.pinned = Some(call.server.pinned.at(&call.server.storage, None, now)?);
+            let done = each_batch(call, request, &mut |call, documents| {
+                documents
+                    .into_iter()
+                    .try_for_each(|document| write_merged(call, merge, document))
+            });
+            call.pinned = pinned;
+            done
+        }
+    }
+}
+
+/// Hands the results over in batches; `write` sees no pinned state.
+fn each_batch(
+    call: &mut Invocation<'_>,
+    request: &AggregateRequest<'_>,
+    write: &mut dyn FnMut(&mut Invocation<'_>, Vec<RawDocumentBuf>) -> Result<()>,
+) -> Result<()> {
+    let mut executor = query::aggregate(&call.context(), request)?;
+    call.set_plan_summary(executor.plan_summary());
+    loop {
+        let mut batch = Batch::default();
+        let state = executor.next_documents(&call.context(), &mut batch)?;
+        if !batch.documents.is_empty() {
+            let pinned = call.pinned.take();
+            let written = write(call, batch.documents);
+            call.pinned = pinned;
+            written?;
+        }
+        if state == ExecState::Exhausted {
+            return Ok(());
+        }
+    }
+}
+
+fn first_error(errors: WriteErrors) -> Result<()> {
+    match errors.each().next() {
+        None => Ok(()),
+        Some((_, mut error)) => {
+            error.message = format!(
+                "PlanExecutor error during aggregation :: caused by :: {}",
+                error.message
+            );
+            Err(error)
+        }
+    }
+}
+
+fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[RawDocumentBuf]) -> Result<()> {
+    let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
+    let batch = InsertBatch {
+        documents: &documents,
+        ids: &|_| 0,
+        ordered: true,
+        keep_empty_timestamps: true,
+    };
+    let mut errors = WriteErrors::new();
+    insert_documents(call, ns, &batch, &mut errors)?;
+    first_error(errors)
+}
+
+fn run_out(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, into: &Namespace) -> Result<()> {
+    let storage = call.server.storage.clone();
+    let former = storage.catalog().collection(into);
+    if former.as_ref().is_some_and(|former| former.is_capped().is_some()) {
+        return failure(
+            17152,
+            format!("namespace '{into}' is capped so it can't be used for $out"),
+        );
+    }
+    let unique = ObjectId::new().to_hex();
+    let temporary = Namespace::new(into.db(), &format!("tmp.agg_out.{unique}"))?;
+    let options = former.as_ref().map_or(empty_document(), |former| former.options());
+    let indexes: Vec<IndexSpec> = former
+        .iter()
+        .flat_map(|former| former.indexes())
+        .skip(1)
+        .map(|index| index.parsed_spec().clone())
+        .collect();
+    storage.create_collection(&call.operation, &temporary, options)?;
+    let filled = (|| {
+        if !indexes.is_empty() {
+            storage.create_indexes(&call.operation, &temporary, &indexes)?;
+        }
+        each_batch(call, request, &mut |call, documents| {
+            insert(call, &temporary, &documents)
+        })?;
+        storage.rename_collection(&call.operation, &temporary, into, true)?;
+        Ok(())
+    })();
+    if filled.is_err() {
+        // By an operation of its own: the call's may have been interrupted.
+        let cleaning = call.server.new_operation();
+        storage.drop_collection(&cleaning, &temporary)?;
+    } else {
+        call.wrote(storage.last_seq());
+        call.server.metrics.top.forget(temporary.as_str());
+    }
+    filled
+}
+
+/// The fields of `on` must find one document at most.
+fn check_on(call: &Invocation<'_>, merge: &Merge) -> Result<()> {
+    let wanted: Vec<&str> = merge.on.iter().map(String::as_str).collect();
+    if wanted == ["_id"] {
+        return Ok(());
+    }
+    let is_fit = |spec: &IndexSpec| {
+        let mut fields: Vec<&str> = spec.key.iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let mut wanted = wanted.clone();
+        fields.sort_unstable();
+        wanted.sort_unstable();
+        spec.unique && spec.partial_filter.is_none() && !spec.sparse && fields == wanted
+    };
+    let collection = call.server.storage.catalog().collection(&merge.into);
+    match collection.is_some_and(|into| into.indexes().iter().any(|index| is_fit(index.parsed_spec()))) {
+        true => Ok(()),
+        false => failure(51183, "Cannot find index to verify that join fields will be unique"),
+    }
+}
+
+/// The filter that finds the document to merge with.
+fn filter_on(merge: &Merge, document: &RawDocument) -> Result<RawDocumentBuf> {
+    let mut filter = RawDocumentBuf::new();
+    for field in &merge.on {
+        query::expression::FieldPath::parse(field)?;
+        let mut value = RawBsonRef::Document(document);
+        for name in field.split('.') {
+            value = match value {
+                RawBsonRef::Document(inner) => inner.get(name)?.unwrap_or(RawBsonRef::Null),
+                RawBsonRef::Array(_) => {
+                    return failure(
+                        51185,
+                        format!("$merge write error: the path of 'on' field {field} has an array"),
+                    );
+                }
+                _ => RawBsonRef::Null,
+            };
+        }
+        if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Array(_)) {
+            return failure(
+                51132,
+                "$merge write error: 'on' field cannot be missing, null, undefined or an array",
+            );
+        }
+        let mut equal = RawDocumentBuf::new();
+        equal.append(cstr!("$eq"), value);
+        if let Ok(name) = bson::raw::CString::try_from(field.clone()) {
+            filter.append(name, equal);
+        }
+    }
+    Ok(filter)
+}
+
+/// A document with an `_id`, first.
+fn with_id(document: RawDocumentBuf) -> Result<RawDocumentBuf> {
+    if document.get("_id")?.is_some() {
+        return Ok(document);
+    }
+    let mut with = rawdoc! { "_id": ObjectId::new() };
+    for (name, value) in document.iter().flatten() {
+        with.append(name, value);
+    }
+    Ok(with)
+}
+
+fn write_merged(call: &mut Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Result<()> {
+    let document = match merge.on.iter().any(|field| field == "_id") {
+        true => with_id(document)?,
+        false => document,
+    };
+    let filter = filter_on(merge, &document)?;
+    if merge.matched == Matched::Fail {
+        return insert(call, &merge.into, &[document]);
+    }
+    for _ in 0..MERGE_RETRIES {
+        if update_matched(call, merge, &filter, &document)? {
+            return Ok(());
+        }
+        match merge.not_matched {
+            NotMatched::Discard => return Ok(()),
+            NotMatched::Fail => {
+                return Err(CommandError::new(
+                    ErrorCode(13113),
+                    "$merge could not find a matching document in the target collection for at least one document in the source collection",
+                ));
+            }
+            NotMatched::Insert => match insert(call, &merge.into, std::slice::from_ref(&document)) {
+                // Somebody else was faster, if it is there now.
+                Err(error) if error.code == ErrorCode::DuplicateKey && is_there(call, merge, &filter)? => {}
+                inserted => return inserted,
+            },
+        }
+    }
+    Err(CommandError::new(
+        ErrorCode::WriteConflict,
+        "$merge: a document was inserted and deleted by others again and again",
+    ))
+}
+
+fn is_there(call: &mut Invocation<'_>, merge: &Merge, filter: &RawDocument) -> Result<bool> {
+    Ok(!super::user_store::find_in(call, &merge.into, &Document::try_from(filter)?)?.is_empty())
+}
+
+/// Whether there was a document to merge with.
+fn update_matched(
+    call: &mut Invocation<'_>,
+    merge: &Merge,
+    filter: &RawDocument,
+    document: &RawDocument,
+) -> Result<bool> {
+    let mut statement = Statement::new(None);
+    statement.filter = filter;
+    statement.keep_empty_timestamps = true;
+    let (stages, constants);
+    match &merge.matched {
+        Matched::KeepExisting => {
+            return is_there(call, merge, filter);
+        }
+        Matched::Replace => statement.change = RawBsonRef::Document(document),
+        Matched::Merge => {
+            constants = literals(rawdoc! { "new": document.to_owned() });
+            let mut merged = RawArrayBuf::new();
+            merged.push(rawdoc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } });
+            stages = merged;
+            (statement.change, statement.constants) = (RawBsonRef::Array(&stages), Some(&*constants));
+        }
+        Matched::Pipeline(given) => {
+            constants = literals(evaluated(call, &merge.variables, document)?);
+            (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*constants));
+        }
+        Matched::Fail => return Ok(false),
+    }
+    let done = update::run(call, &merge.into, &statement, Images::None).map_err(|mut error| {
+        error.message = format!(
+            "PlanExecutor error during aggregation :: caused by :: {}",
+            error.message
+        );
+        error
+    })?;
+    Ok(done.matched > 0)
+}
+
+/// `let` on a document.
+fn evaluated(call: &Invocation<'_>, variables: &RawDocument, document: &RawDocument) -> Result<RawDocumentBuf> {
+    let expressions = call.expressions();
+    let (root, evaluation) = (SharedDocument::copy_of(document), call.evaluation());
+    let mut values = Vec::new();
+    let mut writer = DocumentWriter::new(&mut values);
+    for field in variables {
+        let (name, value) = field?;
+        let value = Expression::parse(value, &expressions)?;
+        writer.append(name.as_str(), &value.evaluate_on(&root, &evaluation)?);
+    }
+    writer.finish();
+    Ok(RawDocumentBuf::from_bytes(values)?)
+}
+
+/// Constants are expressions to who reads them.
+fn literals(values: RawDocumentBuf) -> RawDocumentBuf {
+    let mut literals = RawDocumentBuf::new();
+    for (name, value) in values.iter().flatten() {
+        let mut literal = RawDocumentBuf::new();
+        literal.append(cstr!("$literal"), value);
+        literals.append(name, literal);
+    }
+    literals
+}
+
+/// `explain` of a pipeline that writes shows how it would read.
+pub fn check_explained(stage: &WriteStage, runs: bool) -> Result<()> {
+    let name = match stage {
+        WriteStage::Out(_) => "$out",
+        WriteStage::Merge(_) => "$merge",
+    };
+    match runs {
+        true => failure(
+            51029,
+            format!("explain with executionStats or more is not allowed for {name}: it would write"),
+        ),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,234 @@
+//! `$out` and `$merge`.
+
+use super::{Bench, code};
+use bson::{Bson, Document, bson, doc};
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.insert(
+        "c",
+        &[
+            doc! { "_id": 1, "a": 5 },
+            doc! { "_id": 2, "a": 6 },
+            doc! { "_id": 3, "a": 7 },
+        ],
+    );
+    bench
+}
+
+fn merge(options: Document) -> Document {
+    doc! { "$merge": options }
+}
+
+#[test]
+fn out_takes_the_place_of_what_was_there() {
+    let bench = bench();
+    let big = doc! { "$match": { "a": { "$gt": 5 } } };
+    assert_eq!(
+        bench.aggregate("c", &[big.clone(), doc! { "$out": "d" }]),
+        [] as [Document; 0]
+    );
+    assert_eq!(
+        bench.find("d", doc! {}),
+        [doc! { "_id": 2, "a": 6 }, doc! { "_id": 3, "a": 7 }]
+    );
+    bench.ok(doc! { "createIndexes": "d", "indexes": [{ "key": { "a": 1 }, "name": "by_a", "unique": true }] });
+    bench.aggregate(
+        "c",
+        &[doc! { "$limit": 1 }, doc! { "$out": { "db": "test", "coll": "d" } }],
+    );
+    assert_eq!(bench.find("d", doc! {}), [doc! { "_id": 1, "a": 5 }]);
+    let indexes = super::first_batch(&bench.ok(doc! { "listIndexes": "d" }));
+    assert!(
+        indexes.iter().any(|index| index.get_str("name").unwrap() == "by_a"),
+        "{indexes:?}"
+    );
+    // What fails leaves everything as it was, and nothing behind.
+    let same = doc! { "$set": { "a": 1 } };
+    assert_eq!(bench.aggregate_code("c", &[same, doc! { "$out": "d" }]), 11000);
+    assert_eq!(bench.find("d", doc! {}), [doc! { "_id": 1, "a": 5 }]);
+    let names = super::first_batch(&bench.ok(doc! { "listCollections": 1, "nameOnly": true }));
+    assert_eq!(names.len(), 2, "{names:?}");
+    // Onto itself, and from nothing.
+    bench.aggregate("c", &[doc! { "$set": { "b": 1 } }, doc! { "$out": "c" }]);
+    assert_eq!(bench.find("c", doc! { "b": 1 }).len(), 3);
+    bench.aggregate("none", &[doc! { "$out": "d" }]);
+    assert_eq!(bench.find("d", doc! {}).len(), 0);
+}
+
+#[test]
+fn merge_in_every_mode() {
+    for (matched, not_matched, expected, code) in [
+        (
+            bson!("merge"),
+            "insert",
+            vec![
+                doc! { "_id": 1, "x": 0, "a": 5 },
+                doc! { "_id": 2, "a": 6 },
+                doc! { "_id": 3, "a": 7 },
+            ],
+            0,
+        ),
+        (bson!("merge"), "discard", vec![doc! { "_id": 1, "x": 0, "a": 5 }], 0),
+        (bson!("merge"), "fail", vec![doc! { "_id": 1, "x": 0, "a": 5 }], 13113),
+        (
+            bson!("replace"),
+            "insert",
+            vec![
+                doc! { "_id": 1, "a": 5 },
+                doc! { "_id": 2, "a": 6 },
+                doc! { "_id": 3, "a": 7 },
+            ],
+            0,
+        ),
+        (bson!("replace"), "discard", vec![doc! { "_id": 1, "a": 5 }], 0),
+        (
+            bson!("keepExisting"),
+            "insert",
+            vec![
+                doc! { "_id": 1, "x": 0 },
+                doc! { "_id": 2, "a": 6 },
+                doc! { "_id": 3, "a": 7 },
+            ],
+            0,
+        ),
+        (bson!("keepExisting"), "discard", vec![doc! { "_id": 1, "x": 0 }], 0),
+        (bson!("fail"), "insert", vec![doc! { "_id": 1, "x": 0 }], 11000),
+        (
+            bson!([{ "$set": { "x": { "$add": ["$x", "$$new.a"] }, "text": "$$new._id" } }]),
+            "discard",
+            vec![doc! { "_id": 1, "x": 5, "text": 1 }],
+            0,
+        ),
+    ] {
+        let bench = bench();
+        bench.insert("d", &[doc! { "_id": 1, "x": 0 }]);
+        let stage = merge(doc! { "into": "d", "whenMatched": matched.clone(), "whenNotMatched": not_matched });
+        let reply = bench.run(doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} });
+        match code {
+            0 => assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}"),
+            _ => assert_eq!(super::code(&reply), code, "{matched} {not_matched}: {reply}"),
+        }
+        assert_eq!(bench.find("d", doc! {}), expected, "{matched} {not_matched}");
+    }
+}
+
+#[test]
+fn merge_on_other_fields_with_variables() {
+    let bench = bench();
+    assert_eq!(
+        bench.aggregate_code("c", &[merge(doc! { "into": "d", "on": "k" })]),
+        51183
+    );
+    bench.ok(doc! { "createIndexes": "d", "indexes": [{ "key": { "k": 1, "l.m": 1 }, "name": "k", "unique": true }] });
+    bench.insert("d", &[doc! { "_id": "one", "k": 5, "l": { "m": 1 }, "n": 1 }]);
+    let keyed = doc! { "$project": { "_id": 0, "k": "$a", "l": { "m": { "$literal": 1 } }, "text": "$$ROOT.a" } };
+    let stage = merge(doc! {
+        "into": "d", "on": ["k", "l.m"],
+        "let": { "sum": { "$add": ["$k", 100] }, "dollar": { "$literal": "$n" } },
+        "whenMatched": [{ "$set": { "n": { "$add": ["$n", "$$sum"] }, "said": "$$dollar", "new": "$$new.k" } }],
+    });
+    bench.aggregate("c", &[keyed.clone(), stage]);
+    let found = bench.find("d", doc! { "k": 5 });
+    assert_eq!(
+        found,
+        [doc! { "_id": "one", "k": 5, "l": { "m": 1 }, "n": 106, "said": "$n", "new": 5 }]
+    );
+    assert_eq!(bench.find("d", doc! {}).len(), 3);
+    let missing = doc! { "$project": { "k": 1 } };
+    assert_eq!(
+        bench.aggregate_code("c", &[missing, merge(doc! { "into": "d", "on": ["k", "l.m"] })]),
+        51132
+    );
+    // Its `_id` is another one.
+    let replaced = merge(doc! { "into": "d", "on": ["k", "l.m"], "whenMatched": "replace" });
+    let with_id = doc! { "$project": { "k": "$a", "l": { "m": { "$literal": 1 } } } };
+    assert_eq!(bench.aggregate_code("c", &[with_id, replaced]), 66);
+}
+
+#[test]
+fn merge_into_what_it_reads_ends() {
+    let bench = bench();
+    bench.aggregate(
+        "c",
+        &[
+            doc! { "$project": { "_id": 0, "a": { "$add": ["$a", 100] } } },
+            doc! { "$merge": "c" },
+        ],
+    );
+    assert_eq!(bench.find("c", doc! {}).len(), 6);
+    bench.aggregate(
+        "c",
+        &[
+            doc! { "$set": { "a": { "$add": ["$a", 1] } } },
+            doc! { "$merge": { "into": "c" } },
+        ],
+    );
+    let mut values: Vec<Bson> = bench
+        .find("c", doc! {})
+        .iter()
+        .map(|found| found.get("a").cloned().unwrap())
+        .collect();
+    values.sort_by_key(|value| value.as_i32());
+    assert_eq!(values, [6, 7, 8, 106, 107, 108].map(Bson::Int32));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let bench = bench();
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    bench.ok(doc! { "create": "capped", "capped": true, "size": 4096 });
+    for (stage, wanted) in [
+        (doc! { "$out": 1 }, 16990),
+        (doc! { "$out": { "db": "x" } }, 40414),
+        (doc! { "$out": { "coll": "x", "junk": 1 } }, 40415),
+        (doc! { "$out": { "coll": "x", "timeseries": {} } }, 238),
+        (doc! { "$out": "capped" }, 17152),
+        (doc! { "$out": "v" }, 166),
+        (doc! { "$out": "system.x" }, 17385),
+        (doc! { "$out": { "db": "config", "coll": "x" } }, 31321),
+        (doc! { "$merge": 1 }, 51182),
+        (merge(doc! {}), 40414),
+        (merge(doc! { "into": 1 }), 51178),
+        (merge(doc! { "into": "d", "junk": 1 }), 40415),
+        (merge(doc! { "into": "d", "on": [] }), 51187),
+        (merge(doc! { "into": "d", "on": 1 }), 51186),
+        (merge(doc! { "into": "d", "on": ["a", "a"] }), 31465),
+        (merge(doc! { "into": "d", "on": [1] }), 51134),
+        (merge(doc! { "into": "d", "whenMatched": "x" }), 2),
+        (merge(doc! { "into": "d", "whenMatched": 1 }), 51191),
+        (merge(doc! { "into": "d", "whenNotMatched": "x" }), 2),
+        (merge(doc! { "into": "d", "let": { "a": 1 } }), 51199),
+        (
+            merge(doc! { "into": "d", "whenMatched": [], "let": { "new": 1 } }),
+            51273,
+        ),
+        (
+            merge(doc! { "into": "d", "whenMatched": [{ "$group": { "_id": 1 } }] }),
+            72,
+        ),
+        (
+            merge(doc! { "into": "d", "whenMatched": "fail", "whenNotMatched": "fail" }),
+            51189,
+        ),
+        (doc! { "$merge": "v" }, 166),
+        (merge(doc! { "into": { "db": "admin", "coll": "x" } }), 31319),
+    ] {
+        assert_eq!(
+            bench.aggregate_code("c", std::slice::from_ref(&stage)),
+            wanted,
+            "{stage}"
+        );
+    }
+    for name in ["$out", "$merge"] {
+        let early = [doc! { name: "d" }, doc! { "$limit": 1 }];
+        assert_eq!(bench.aggregate_code("c", &early), 40601);
+        let view = doc! { "create": "w", "viewOn": "c", "pipeline": [{ name: "d" }] };
+        assert_eq!(code(&bench.run(view)), 167);
+        let explained = doc! { "aggregate": "c", "pipeline": [{ name: "d" }], "cursor": {} };
+        bench.ok(doc! { "explain": explained.clone(), "verbosity": "queryPlanner" });
+        let run = doc! { "explain": explained, "verbosity": "executionStats" };
+        assert_eq!(code(&bench.run(run)), 51029);
+    }
+    assert_eq!(bench.find("d", doc! {}).len(), 0);
+}
