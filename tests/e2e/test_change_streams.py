@@ -1,5 +1,6 @@
 """Change streams and the log as `local.oplog.rs`, with real drivers."""
 
+import json
 import os
 import random
 import subprocess
@@ -492,3 +493,89 @@ def test_history_that_is_gone_is_said_so(tmp_path):
     assert unknown.value.code == 280, unknown.value
     client.close()
     server.stop()
+
+
+def test_node_driver_goes_on_by_itself(tmp_path):
+    """Its stream survives the server's death: the driver resumes it."""
+    server = Server(tmp_path, "btree", options=MEMBER)
+    server.start()
+    script = """
+        const { MongoClient } = require("mongodb");
+        (async () => {
+            const client = new MongoClient(process.env.TENON_URI);
+            const c = client.db("t_node").collection("c");
+            await c.insertOne({ _id: "first" });
+            const stream = c.watch([{ $match: { operationType: "insert" } }], { fullDocument: "updateLookup" });
+            const seen = [];
+            await stream.tryNext();
+            console.log("ready");
+            for await (const event of stream) {
+                seen.push(event.documentKey._id);
+                if (event.documentKey._id === "last") break;
+            }
+            console.log(JSON.stringify(seen));
+            await client.close();
+        })();
+    """
+    environment = {
+        **os.environ,
+        "NODE_PATH": str(CLIENTS / "node" / "node_modules"),
+        "TENON_URI": f"mongodb://localhost:{server.port}/?replicaSet=rs0",
+    }
+    node = subprocess.Popen(["node", "-e", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert node.stdout.readline() == "ready\n", node.stderr.read()
+    expected = []
+    for turn in range(3):
+        client = connect(server, serverSelectionTimeoutMS=1000)
+        for n in range(20):
+            client.t_node.c.insert_one({"_id": f"{turn} {n}"})
+            expected.append(f"{turn} {n}")
+        server.kill()
+        server.start()
+        client.close()
+    client = connect(server)
+    client.t_node.c.insert_one({"_id": "last"})
+    out, err = node.communicate(timeout=60)
+    assert json.loads(out) == [*expected, "last"], err
+    client.close()
+    assert server.stop() == 0
+
+
+def test_who_may_watch(tmp_path):
+    server = Server(tmp_path, "inMemory", options=MEMBER)
+    server.start()
+    client = connect(server)
+    for user, roles in [
+        ("reader", [{"role": "read", "db": "t"}]),
+        ("everything", [{"role": "readAnyDatabase", "db": "admin"}]),
+        ("writer", []),
+        ("admin", ["root"]),
+    ]:
+        client.admin.command("createUser", user, pwd="p", roles=roles)
+    client.t.c.insert_one({"_id": 1})
+    client.close()
+    assert server.stop() == 0
+    server.options = [*MEMBER, "--auth"]
+    server.start()
+
+    def watch(user, target):
+        client = connect(server, username=user, password="p")
+        try:
+            with target(client).watch():
+                return True
+        except OperationFailure as error:
+            assert error.code == 13, error
+            return False
+        finally:
+            client.close()
+
+    targets = [lambda c: c.t.c, lambda c: c.t, lambda c: c.other, lambda c: c]
+    assert [watch("reader", target) for target in targets] == [True, True, False, False]
+    assert [watch("everything", target) for target in targets] == [True, True, True, True]
+    assert [watch("writer", target) for target in targets] == [False, False, False, False]
+    reader = connect(server, username="reader", password="p")
+    with pytest.raises(OperationFailure) as refused:
+        reader.local["oplog.rs"].find_one()
+    assert refused.value.code == 13
+    reader.close()
+    assert server.stop() == 0

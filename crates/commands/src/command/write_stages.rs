@@ -12,6 +12,7 @@ use super::update::{self, Images, Statement};
 use super::write_result::WriteErrors;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
+use crate::pinned::PinnedState;
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Document, rawdoc};
@@ -399,10 +400,16 @@ pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &Wr
         WriteStage::Out(into) => run_out(call, request, into),
         WriteStage::Merge(merge) => {
             check_on(call, merge)?;
-            // One moment of what is read, where what is written would be read again.
             let pinned = call.pinned.clone();
-            let now = call.server.env.clock.monotonic();
-            call.pinned = Some(call.server.pinned.at(&call.server.storage, None, now)?);
+            if pinned.is_none() && may_read(call, request, &merge.into) {
+                // One moment: what is written is not to be read again.
+                let storage = &call.server.storage;
+                let time = storage.applied().time;
+                call.pinned = Some(PinnedState {
+                    view: storage.read_pinned()?,
+                    time,
+                });
+            }
             let done = each_batch(call, request, &mut |call, documents| {
                 documents
                     .into_iter()
@@ -413,6 +420,29 @@ pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &Wr
         }
     }
 }
+
+/// Whether a pipeline may read a collection: its own, or one that a stage or a view names.
+fn may_read(call: &Invocation<'_>, request: &AggregateRequest<'_>, into: &Namespace) -> bool {
+    let Some(ns) = &request.ns else { return true };
+    let reads_others = |stage: &RawDocument| {
+        let name = stage
+            .into_iter()
+            .next()
+            .and_then(|field| Some(field.ok()?.0.as_str().to_owned()));
+        name.is_some_and(|name| READS_OTHERS.contains(&name.as_str()))
+    };
+    ns == into
+        || call.server.storage.catalog().view(ns).is_some()
+        || request
+            .pipeline
+            .into_iter()
+            .flatten()
+            .filter_map(|stage| stage.as_document())
+            .any(reads_others)
+}
+
+/// Stages that read collections beside the pipeline's own.
+const READS_OTHERS: &[&str] = &["$lookup", "$graphLookup", "$unionWith", "$facet"];
 
 /// Hands the results over in batches; `write` sees no pinned state.
 fn each_batch(
