@@ -187,3 +187,84 @@ fn a_lookup_of_documents_joins_by_its_fields() {
         .collect();
     assert_eq!(joined, [1, 0]);
 }
+
+#[test]
+fn graphs_are_followed() {
+    let bench = Bench::new();
+    bench.insert(
+        "staff",
+        &[
+            doc! { "_id": 1, "name": "Ada" },
+            doc! { "_id": 2, "name": "Ben", "under": "Ada" },
+            doc! { "_id": 3, "name": "Cem", "under": ["Ben", "Ada"] },
+            doc! { "_id": 4, "name": "Dag", "under": "Cem", "left": true },
+            doc! { "_id": 5, "name": "Eva", "under": "Dag" },
+        ],
+    );
+    let stage = |more: Document| {
+        let mut options = doc! {
+            "from": "staff", "startWith": "$name", "connectFromField": "name", "connectToField": "under", "as": "team",
+        };
+        options.extend(more);
+        doc! { "$graphLookup": options }
+    };
+    let team = |of: &str, more: Document| -> Vec<(i32, Option<i64>)> {
+        let found = bench.aggregate("staff", &[doc! { "$match": { "name": of } }, stage(more)]);
+        let team = found[0].get_array("team").unwrap().iter();
+        let member = |member: &Bson| {
+            let member = member.as_document().unwrap();
+            (member.get_i32("_id").unwrap(), member.get_i64("depth").ok())
+        };
+        let mut team: Vec<_> = team.map(member).collect();
+        team.sort_unstable();
+        team
+    };
+    let plain = |ids: &[i32]| ids.iter().map(|id| (*id, None)).collect::<Vec<_>>();
+    assert_eq!(team("Ada", doc! {}), plain(&[2, 3, 4, 5]));
+    let depths = vec![(2, Some(0)), (3, Some(0)), (4, Some(1)), (5, Some(2))];
+    assert_eq!(team("Ada", doc! { "depthField": "depth" }), depths);
+    assert_eq!(team("Ada", doc! { "maxDepth": 0 }), plain(&[2, 3]));
+    assert_eq!(team("Ada", doc! { "maxDepth": 1.0 }), plain(&[2, 3, 4]));
+    let present = doc! { "restrictSearchWithMatch": { "left": { "$ne": true } } };
+    assert_eq!(team("Ada", present), plain(&[2, 3]));
+    assert_eq!(team("Eva", doc! {}), []);
+    assert_eq!(team("Eva", doc! { "startWith": ["Cem", "Ben"] }), plain(&[3, 4, 5]));
+    assert_eq!(team("Eva", doc! { "startWith": "$none" }), []);
+    assert_eq!(team("Eva", doc! { "from": "nothing" }), []);
+    // Upwards, through an array; the second time with an index.
+    let up = doc! { "startWith": "$under", "connectFromField": "under", "connectToField": "name" };
+    assert_eq!(team("Eva", up.clone()), plain(&[1, 2, 3, 4]));
+    bench.ok(doc! { "createIndexes": "staff", "indexes": [{ "key": { "name": 1 }, "name": "name" }] });
+    assert_eq!(team("Eva", up), plain(&[1, 2, 3, 4]));
+    // Circles end; numbers are equal whatever their type.
+    bench.insert(
+        "ring",
+        &[
+            doc! { "_id": 1, "to": 2.0 },
+            doc! { "_id": 2, "to": 3_i64 },
+            doc! { "_id": 3, "to": 1 },
+        ],
+    );
+    let ring = stage(
+        doc! { "from": "ring", "startWith": { "$literal": 1 }, "connectFromField": "to", "connectToField": "_id" },
+    );
+    let found = bench.aggregate("ring", &[doc! { "$limit": 1 }, ring]);
+    assert_eq!(found[0].get_array("team").unwrap().len(), 3);
+    for (more, wanted) in [
+        (doc! { "maxDepth": -1 }, 40101),
+        (doc! { "maxDepth": 1.5 }, 40102),
+        (doc! { "maxDepth": "x" }, 40100),
+        (doc! { "as": 1 }, 40103),
+        (doc! { "junk": 1 }, 40104),
+        (doc! { "restrictSearchWithMatch": 1 }, 40185),
+        (doc! { "restrictSearchWithMatch": { "$nonsense": 1 } }, 2),
+        (doc! { "as": "$x" }, 16410),
+    ] {
+        assert_eq!(bench.aggregate_code("staff", &[stage(more.clone())]), wanted, "{more}");
+    }
+    assert_eq!(
+        bench.aggregate_code("staff", &[doc! { "$graphLookup": { "from": "staff" } }]),
+        40105
+    );
+    assert_eq!(bench.aggregate_code("staff", &[doc! { "$graphLookup": 1 }]), 40327);
+}

@@ -19,9 +19,9 @@ use crate::value::{DocumentWriter, SharedDocument, Value, with_path};
 
 /// A collection named by a stage.
 #[derive(Clone, Debug, Default)]
-struct ForeignName {
-    database: Option<String>,
-    collection: Option<String>,
+pub(super) struct ForeignName {
+    pub(super) database: Option<String>,
+    pub(super) collection: Option<String>,
 }
 
 /// A parsed `$lookup`.
@@ -72,7 +72,7 @@ fn stage_documents(array: &RawArray, stage: &str) -> Result<Vec<RawDocumentBuf>,
     Ok(stages)
 }
 
-fn check_depth(depth: usize) -> Result<(), QueryError> {
+pub(super) fn check_depth(depth: usize) -> Result<(), QueryError> {
     if depth > PIPELINE_DEPTH_MAX {
         return failure(
             165,
@@ -83,7 +83,7 @@ fn check_depth(depth: usize) -> Result<(), QueryError> {
 }
 
 /// `"coll"` or `{db, coll}`.
-fn parse_from(raw: RawBsonRef<'_>) -> Result<ForeignName, QueryError> {
+pub(super) fn parse_from(raw: RawBsonRef<'_>) -> Result<ForeignName, QueryError> {
     match raw {
         RawBsonRef::String(collection) => Ok(ForeignName {
             database: None,
@@ -219,7 +219,7 @@ impl LookupSpec {
     }
 }
 
-fn add_name(name: &ForeignName, found: &mut Vec<(Option<String>, String)>) {
+pub(super) fn add_name(name: &ForeignName, found: &mut Vec<(Option<String>, String)>) {
     if let Some(collection) = &name.collection {
         found.push((name.database.clone(), collection.clone()));
     }
@@ -326,7 +326,7 @@ fn local_values<'d>(document: &'d RawDocument, path: &Path) -> Result<Vec<Value<
 }
 
 /// Recursion ends with the path.
-fn add_local_values<'d>(
+pub(super) fn add_local_values<'d>(
     document: &'d RawDocument,
     parts: &[Part],
     values: &mut Vec<Value<'d>>,
@@ -367,7 +367,7 @@ fn add_local_values<'d>(
 }
 
 /// The filter for documents whose `field` equals one of `values`.
-fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDocumentBuf, QueryError> {
+pub(super) fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDocumentBuf, QueryError> {
     let mut bytes = Vec::with_capacity(64);
     let mut writer = DocumentWriter::new(&mut bytes);
     match values {
@@ -401,7 +401,7 @@ fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDocumentBuf, 
 
 /// What a sub-pipeline is parsed with: it ends with the operation that runs now, which need not be the one that parsed the
 /// stage.
-fn of_this_operation(expressions: ExpressionContext, context: &StageContext<'_>) -> ExpressionContext {
+pub(super) fn of_this_operation(expressions: ExpressionContext, context: &StageContext<'_>) -> ExpressionContext {
     match context.execution.data() {
         Some(data) => expressions.for_operation(data.op),
         None => expressions,

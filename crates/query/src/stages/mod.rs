@@ -10,6 +10,7 @@
 
 mod bucket;
 mod filter;
+mod graph_lookup;
 mod group;
 mod lookup;
 mod optimize;

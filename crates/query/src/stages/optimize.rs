@@ -78,7 +78,7 @@ fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionC
 fn makes_one_of_each(stage: &StageSpec) -> bool {
     matches!(
         stage,
-        StageSpec::Project { .. } | StageSpec::ReplaceRoot { .. } | StageSpec::Lookup(_)
+        StageSpec::Project { .. } | StageSpec::ReplaceRoot { .. } | StageSpec::Lookup(_) | StageSpec::GraphLookup(_)
     )
 }
 
@@ -119,6 +119,7 @@ fn split(matcher: &Matcher, stage: &StageSpec) -> Option<(Vec<MatchExpr>, Vec<Ma
             .chain([unwind.path().to_string()])
             .collect(),
         StageSpec::Lookup(lookup) => vec![replaced(&lookup.target().to_string())],
+        StageSpec::GraphLookup(lookup) => vec![replaced(&lookup.target().to_string())],
         _ => return None,
     };
     let (ahead, rest): (Vec<_>, Vec<_>) = conjuncts(matcher)

@@ -4,6 +4,7 @@ use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::decimal::Rounding;
 use wire::ErrorCode;
 
+use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
@@ -38,7 +39,6 @@ const NOT_BUILT: &[&str] = &[
     "$densify",
     "$fill",
     "$geoNear",
-    "$graphLookup",
     "$listClusterCatalog",
     "$listSampledQueries",
     "$listSearchIndexes",
@@ -175,6 +175,7 @@ fn parse_stage(
         "$unwind" => StageSpec::Unwind(UnwindSpec::parse(raw)?),
         "$count" => parse_count(raw)?,
         "$sample" => parse_sample(raw, context)?,
+        "$graphLookup" => StageSpec::GraphLookup(Box::new(GraphLookupSpec::parse(raw, context, depth)?)),
         "$lookup" => StageSpec::Lookup(Box::new(LookupSpec::parse(raw, context, depth)?)),
         "$unionWith" => StageSpec::Union(Box::new(UnionSpec::parse(raw, context, depth)?)),
         "$replaceRoot" => parse_replace_root(raw, written(), context)?,

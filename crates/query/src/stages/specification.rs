@@ -2,11 +2,12 @@
 
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::parse::SPLIT_LARGE_EVENT;
 use super::unwind::UnwindSpec;
-use super::{Pipeline, Stage, filter, group, lookup, sort, source, transform, unwind};
+use super::{Pipeline, Stage, filter, graph_lookup, group, lookup, sort, source, transform, unwind};
 use crate::error::QueryError;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::Matcher;
@@ -78,6 +79,8 @@ pub enum StageSpec {
     },
     /// `$lookup`
     Lookup(Box<LookupSpec>),
+    /// `$graphLookup`
+    GraphLookup(Box<GraphLookupSpec>),
     /// `$unionWith`
     Union(Box<UnionSpec>),
     /// `$facet`: name and pipeline of each
@@ -136,6 +139,7 @@ impl StageSpec {
             StageSpec::Count { .. } => "$count",
             StageSpec::Sample { .. } => "$sample",
             StageSpec::Lookup(_) => "$lookup",
+            StageSpec::GraphLookup(_) => "$graphLookup",
             StageSpec::Union(_) => "$unionWith",
             StageSpec::Facet(_) => "$facet",
             StageSpec::Write { name, .. } => name,
@@ -176,6 +180,7 @@ impl StageSpec {
                 stage_document("$sample", &document_value(&inner))
             }
             StageSpec::Lookup(lookup) => lookup.written().to_owned(),
+            StageSpec::GraphLookup(lookup) => lookup.written().to_owned(),
             StageSpec::Union(union) => union.written().to_owned(),
             StageSpec::Facet(facets) => facet_document(facets),
             StageSpec::Initial { name, specification } => stage_document(name, &document_value(specification)),
@@ -197,6 +202,7 @@ impl StageSpec {
             StageSpec::Count { field } => Box::new(filter::CountStage::new(source, field)),
             StageSpec::Sample { size, context } => Box::new(sort::SampleStage::new(source, size, context.random)),
             StageSpec::Lookup(spec) => Box::new(lookup::LookupStage::new(source, *spec)),
+            StageSpec::GraphLookup(spec) => Box::new(graph_lookup::GraphLookupStage::new(source, *spec)),
             StageSpec::Union(spec) => Box::new(lookup::UnionStage::new(source, *spec)),
             StageSpec::Facet(facets) => Box::new(transform::FacetStage::new(source, facets)?),
             StageSpec::Initial { name, specification } if name == "$documents" => {
@@ -249,6 +255,7 @@ impl StageSpec {
                 true
             }
             StageSpec::Lookup(_)
+            | StageSpec::GraphLookup(_)
             | StageSpec::Union(_)
             | StageSpec::Facet(_)
             | StageSpec::Redact { .. }
@@ -264,6 +271,7 @@ impl StageSpec {
     pub(super) fn add_foreign(&self, found: &mut Vec<(Option<String>, String)>) {
         match self {
             StageSpec::Lookup(lookup) => lookup.add_foreign(found),
+            StageSpec::GraphLookup(lookup) => lookup.add_foreign(found),
             StageSpec::Union(union) => union.add_foreign(found),
             StageSpec::Facet(facets) => {
                 for (_, pipeline) in facets {

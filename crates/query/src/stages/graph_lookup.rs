@@ -1,0 +1,264 @@
+//! `$graphLookup`: what can be reached from a document over links between the documents of a collection.
+//!
+//! Breadth first: all values that were found in one round are looked for together in the next (an index on
+//! `connectToField` answers that), each value once; a document is kept where it is met first, by its `_id`.
+
+use std::collections::{HashMap, HashSet};
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+
+use super::lookup::{
+    ForeignName, add_local_values, add_name, check_depth, equality_filter, of_this_operation, parse_from,
+};
+use super::{ForeignRequest, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use crate::error::QueryError;
+use crate::evaluation::StageMemory;
+use crate::expression::{Expression, ExpressionContext, FieldPath};
+use crate::matcher::Matcher;
+use crate::path::Path;
+use crate::value::number::Number;
+use crate::value::scan::Malformed;
+use crate::value::{SharedDocument, Value, with_path};
+
+/// A parsed `$graphLookup`.
+#[derive(Debug)]
+pub struct GraphLookupSpec {
+    written: RawDocumentBuf,
+    from: ForeignName,
+    start: Expression,
+    connect_from: Path,
+    connect_to: String,
+    target: FieldPath,
+    /// Rounds after the first.
+    depth_max: Option<u64>,
+    depth_field: Option<FieldPath>,
+    restriction: Option<RawDocumentBuf>,
+    context: ExpressionContext,
+    depth: usize,
+}
+
+impl GraphLookupSpec {
+    /// Parses the argument.
+    pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -> Result<Self, QueryError> {
+        check_depth(depth + 1)?;
+        let RawBsonRef::Document(document) = raw else {
+            let found = Value::from_raw(raw).type_name();
+            return failure(
+                40327,
+                format!("the $graphLookup stage specification must be an object, but found {found}"),
+            );
+        };
+        let (mut from, mut start, mut connect_from, mut connect_to, mut target) = (None, None, None, None, None);
+        let (mut depth_max, mut depth_field, mut restriction) = (None, None, None);
+        for element in document {
+            let (name, raw) = element.map_err(|_| Malformed)?;
+            match (name.as_str(), raw) {
+                ("startWith", raw) => start = Some(Expression::parse(raw, context)?),
+                ("maxDepth", raw) => depth_max = Some(parse_depth(raw)?),
+                ("restrictSearchWithMatch", RawBsonRef::Document(filter)) => {
+                    Matcher::parse(filter, context)?;
+                    restriction = Some(filter.to_owned());
+                }
+                ("restrictSearchWithMatch", other) => {
+                    let found = Value::from_raw(other).type_name();
+                    return failure(
+                        40185,
+                        format!("restrictSearchWithMatch must be an object, found {found}"),
+                    );
+                }
+                ("from", raw) => from = Some(parse_from(raw)?),
+                ("as", RawBsonRef::String(text)) => target = Some(FieldPath::parse(text)?),
+                ("depthField", RawBsonRef::String(text)) => depth_field = Some(FieldPath::parse(text)?),
+                ("connectFromField", RawBsonRef::String(text)) => {
+                    FieldPath::parse(text)?;
+                    connect_from = Some(Path::new(text)?);
+                }
+                ("connectToField", RawBsonRef::String(text)) => connect_to = Some(FieldPath::parse(text)?.to_string()),
+                (field @ ("as" | "depthField" | "connectFromField" | "connectToField"), other) => {
+                    let found = Value::from_raw(other).type_name();
+                    return failure(
+                        40103,
+                        format!("expected string as argument for {field}, found: {found}"),
+                    );
+                }
+                (other, _) => return failure(40104, format!("Unknown argument to $graphLookup: {other}")),
+            }
+        }
+        match (from, start, connect_from, connect_to, target) {
+            (Some(from), Some(start), Some(connect_from), Some(connect_to), Some(target)) => Ok(Self {
+                written: super::specification::stage_document("$graphLookup", &Value::from_raw(raw)),
+                from,
+                start,
+                connect_from,
+                connect_to,
+                target,
+                depth_max,
+                depth_field,
+                restriction,
+                context: context.clone(),
+                depth: depth + 1,
+            }),
+            _ => failure(
+                40105,
+                "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified.",
+            ),
+        }
+    }
+
+    /// The stage as written.
+    pub fn written(&self) -> &RawDocument {
+        &self.written
+    }
+
+    /// Where the results go.
+    pub fn target(&self) -> &FieldPath {
+        &self.target
+    }
+
+    pub(super) fn add_foreign(&self, found: &mut Vec<(Option<String>, String)>) {
+        add_name(&self.from, found);
+    }
+}
+
+fn parse_depth(raw: RawBsonRef<'_>) -> Result<u64, QueryError> {
+    let value = Value::from_raw(raw);
+    let Some(number) = Number::of(&value) else {
+        return failure(
+            40100,
+            format!("maxDepth requires numeric argument, found type: {}", value.type_name()),
+        );
+    };
+    match number.to_exact_i64() {
+        None => failure(40102, "maxDepth could not be represented as a long long"),
+        Some(depth) => u64::try_from(depth).or_else(|_| {
+            failure(
+                40101,
+                format!("maxDepth requires a nonnegative argument, found: {depth}"),
+            )
+        }),
+    }
+}
+
+/// The running stage.
+pub(super) struct GraphLookupStage {
+    source: Box<dyn Stage>,
+    spec: GraphLookupSpec,
+    memory: StageMemory,
+}
+
+/// What one search has found so far.
+#[derive(Default)]
+struct Search {
+    /// In the order in which they were met.
+    found: Vec<Value<'static>>,
+    /// By the bytes that compare like their `_id`.
+    ids: HashSet<Box<[u8]>>,
+    /// Values that were looked for.
+    asked: HashSet<Box<[u8]>>,
+    /// Values to be looked for next.
+    frontier: HashMap<Box<[u8]>, Value<'static>>,
+    bytes: usize,
+}
+
+impl Search {
+    fn add_value(&mut self, value: &Value<'_>, spec: &GraphLookupSpec) {
+        if matches!(value, Value::Missing) {
+            return;
+        }
+        let mut key = Vec::with_capacity(32);
+        spec.context.comparer.append_key(value, &mut key);
+        if self.asked.insert(key.as_slice().into()) {
+            self.bytes += 2 * key.len() + value.approximate_bytes();
+            self.frontier.insert(key.into(), value.clone().into_owned());
+        }
+    }
+}
+
+impl GraphLookupStage {
+    pub(super) fn new(source: Box<dyn Stage>, spec: GraphLookupSpec) -> Self {
+        Self {
+            source,
+            spec,
+            memory: StageMemory::default(),
+        }
+    }
+
+    fn search(
+        &mut self,
+        document: &SharedDocument,
+        context: &mut StageContext<'_>,
+    ) -> Result<Value<'static>, QueryError> {
+        let mut search = Search::default();
+        // Those of the document before are on their way.
+        self.memory.clear();
+        match self.spec.start.evaluate_on(document, context.evaluation)? {
+            Value::Array(values) => {
+                for value in values.iter() {
+                    search.add_value(&value?, &self.spec);
+                }
+            }
+            value => search.add_value(&value, &self.spec),
+        }
+        let mut depth = 0;
+        while !search.frontier.is_empty() && self.spec.depth_max.is_none_or(|max| depth <= max) {
+            self.round(&mut search, depth, context)?;
+            depth += 1;
+        }
+        Value::array(search.found)
+    }
+
+    /// Looks for all values of the frontier.
+    fn round(&mut self, search: &mut Search, depth: u64, context: &mut StageContext<'_>) -> Result<(), QueryError> {
+        let spec = &self.spec;
+        let values: Vec<Value<'static>> = std::mem::take(&mut search.frontier).into_values().collect();
+        let mut filter = equality_filter(&spec.connect_to, &values)?;
+        if let Some(restriction) = &spec.restriction {
+            filter = rawdoc! { "$and": [filter, restriction.clone()] };
+        }
+        let expressions = of_this_operation(spec.context.clone(), context);
+        let mut foreign = context.execution.open_foreign(ForeignRequest {
+            database: spec.from.database.as_deref(),
+            collection: spec.from.collection.as_deref(),
+            filter: Some(filter),
+            pipeline: &[],
+            context: &expressions,
+            depth: spec.depth,
+        })?;
+        while let Some(document) = foreign.next(context)? {
+            let before = search.bytes;
+            let mut id = Vec::with_capacity(32);
+            spec.context
+                .comparer
+                .append_key(&Value::field(&document, "_id")?, &mut id);
+            if search.ids.contains(id.as_slice()) {
+                continue;
+            }
+            let mut links = Vec::new();
+            add_local_values(&document, spec.connect_from.parts(), &mut links)?;
+            links.iter().for_each(|value| search.add_value(value, spec));
+            let kept = match &spec.depth_field {
+                Some(field) => with_path(&document, field.parts(), &Value::Int64(depth as i64))?,
+                None => document,
+            };
+            search.bytes += id.len() + kept.as_bytes().len();
+            search.ids.insert(id.into());
+            search.found.push(Value::document(kept));
+            self.memory.grow(context.evaluation, search.bytes - before)?;
+            if search.bytes > STAGE_BYTES_MAX {
+                return failure(40099, "$graphLookup reached maximum memory consumption");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stage for GraphLookupStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        let Some(document) = self.source.next(context)? else {
+            return Ok(None);
+        };
+        context.execution.check()?;
+        let found = self.search(&document, context)?;
+        Ok(Some(with_path(&document, self.spec.target.parts(), &found)?))
+    }
+}
