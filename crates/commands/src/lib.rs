@@ -41,4 +41,4 @@ pub use dispatch::Outcome;
 pub use replica_set::ReplicaSet;
 pub use request::{Request, Traffic};
 pub use server::Server;
-pub use settings::Settings;
+pub use settings::{Settings, TransportSecurity};

@@ -5,6 +5,21 @@ use bson::Document;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What encrypts connections.
+pub trait TransportSecurity: Send + Sync {
+    /// `allowTLS`, `preferTLS` or `requireTLS`.
+    fn mode(&self) -> &'static str;
+
+    /// Reads the certificates anew, for connections to come.
+    ///
+    /// # Errors
+    /// A sentence; the former ones stay in use.
+    fn reload(&self) -> Result<(), String>;
+
+    /// Handshakes begun, and connections that failed by what they sent.
+    fn counts(&self) -> (u64, u64);
+}
+
 /// Facts of the start-up, fixed while the server runs.
 #[derive(Clone)]
 pub struct Settings {
@@ -42,6 +57,8 @@ pub struct Settings {
     pub replica_set: Option<Arc<ReplicaSet>>,
     /// `net.maxIncomingConnections`.
     pub connections_max: u32,
+    /// `net.tls`.
+    pub tls: Option<Arc<dyn TransportSecurity>>,
 }
 
 impl Settings {

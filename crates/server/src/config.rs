@@ -82,6 +82,8 @@ pub struct NetConfig {
     pub endpoints: crate::net::Endpoints,
     /// More are refused.
     pub connections_max: u32,
+    /// Encryption of TCP connections.
+    pub tls: Option<crate::net::TlsOptions>,
 }
 
 /// See [`Config::storage`].
@@ -168,7 +170,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         warnings.push("net.wireObjectCheck: false has no effect: documents from clients are always checked".to_owned());
     }
     let access_control = values.text("security.authorization") == Some("enabled");
-    let net = net(values)?;
+    let net = net(values, current_directory)?;
     if !access_control {
         check_reach(
             &net.endpoints.bind,
@@ -276,7 +278,36 @@ fn log_options(values: &Values, current_directory: &Path) -> Result<LoggerOption
     })
 }
 
-fn net(values: &Values) -> Result<NetConfig, ConfigError> {
+fn tls(values: &Values, current_directory: &Path) -> Result<Option<crate::net::TlsOptions>, ConfigError> {
+    use crate::net::{TlsMode, TlsOptions};
+    let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
+    let path = |name| values.text(name).map(|path| current_directory.join(path));
+    let (key_file, ca_file) = (path("net.tls.certificateKeyFile"), path("net.tls.CAFile"));
+    let mode = match values.text("net.tls.mode") {
+        Some("allowTLS") => TlsMode::Allow("allowTLS"),
+        Some("preferTLS") => TlsMode::Allow("preferTLS"),
+        Some("requireTLS") => TlsMode::Require,
+        _ if key_file.is_some() || ca_file.is_some() => {
+            return refused(
+                "need to enable TLS via the tlsMode flag (net.tls.mode) when using TLS configuration parameters",
+            );
+        }
+        _ => return Ok(None),
+    };
+    match key_file {
+        None => refused("need tlsCertificateKeyFile (net.tls.certificateKeyFile) when TLS is enabled"),
+        Some(key_file) => Ok(Some(TlsOptions {
+            mode,
+            key_file,
+            ca_file,
+            may_be_anonymous: values
+                .boolean("net.tls.allowConnectionsWithoutCertificates")
+                .unwrap_or(false),
+        })),
+    }
+}
+
+fn net(values: &Values, current_directory: &Path) -> Result<NetConfig, ConfigError> {
     let all = values.boolean("net.bindIpAll").unwrap_or(false);
     let bind: Vec<String> = match values.text("net.bindIp") {
         Some(_) if all => {
@@ -313,6 +344,7 @@ fn net(values: &Values) -> Result<NetConfig, ConfigError> {
             unix: unix.then(|| (PathBuf::from(prefix), u32::try_from(permissions).unwrap_or(0o700))),
         },
         connections_max: most.unwrap_or(65536),
+        tls: tls(values, current_directory)?,
     })
 }
 

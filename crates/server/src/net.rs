@@ -11,10 +11,12 @@ mod connection;
 mod listener;
 mod pool;
 mod service;
+mod tls;
 
 pub use listener::{Endpoints, Listeners};
 pub use pool::{Limits, Pool};
 pub use service::{CommandService, Service};
+pub use tls::{Mode as TlsMode, Tls, TlsOptions};
 
 #[cfg(test)]
 mod tests;

@@ -7,13 +7,13 @@ use crate::config::Config;
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
 use crate::events::{self, Event};
-use crate::net::{CommandService, Limits, Listeners, Pool};
+use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::{daemon, engines};
 use anyhow::{Context, anyhow};
 use bson::doc;
 use codec::Codec;
 use commands::logger::{Component, Destination, Logger};
-use commands::{ReplicaSet, Settings};
+use commands::{ReplicaSet, Settings, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -158,6 +158,9 @@ impl Running {
         logger: &Arc<Logger>,
     ) -> Result<(Self, Receiver<Event>), StartError> {
         let (sender, events) = events::listen()?;
+        // Before anything is made: what is wrong with them is the user's to mend.
+        let tls = config.net.tls.clone().map(Tls::load).transpose();
+        let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
         let descriptors = Descriptors::raise();
         let name = engine_name(config, &env)?;
         log_start(config, name, logger);
@@ -179,7 +182,7 @@ impl Running {
                 return Err(error);
             }
         };
-        match Self::serve(config, argv, env, logger, storage.clone(), sender, descriptors) {
+        match Self::serve(config, argv, env, logger, storage.clone(), sender, (descriptors, tls)) {
             Ok(serving) => {
                 let (server, pool, listeners) = serving;
                 let pid_file = config.pid_file.clone();
@@ -214,7 +217,7 @@ impl Running {
         logger: &Arc<Logger>,
         storage: Arc<Storage>,
         events: Sender<Event>,
-        descriptors: Descriptors,
+        (descriptors, tls): (Descriptors, Option<Arc<Tls>>),
     ) -> Result<Serving, StartError> {
         let net = |error: std::io::Error| StartError {
             code: exit::NET,
@@ -230,6 +233,8 @@ impl Running {
         );
         let connections_max = descriptors.connections_max(config.net.connections_max);
         settings.connections_max = connections_max;
+        settings.tls = tls.clone().map(|tls| tls as Arc<dyn TransportSecurity>);
+        let tls_mode = settings.tls.as_ref().map_or("off", |tls| tls.mode());
         let clock = env.clock.clone();
         let server = commands::Server::new(env, storage, logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
         if let Err(reason) = server.keep_version() {
@@ -253,7 +258,7 @@ impl Running {
             connections_max: connections_max as usize,
             descriptor_number_max: descriptors.connection_number_max(),
         };
-        let pool = Pool::new(service, logger.clone(), clock, limits)?;
+        let pool = Pool::new(service, logger.clone(), clock, limits, tls)?;
         if let Some(path) = &config.pid_file {
             write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
         }
@@ -266,7 +271,7 @@ impl Running {
                 doc! { "address": address },
             );
         }
-        let ready = doc! { "port": i32::from(listeners.port()), "ssl": "off" };
+        let ready = doc! { "port": i32::from(listeners.port()), "ssl": tls_mode };
         listeners.start(pool.clone(), logger.clone())?;
         logger.info(Component::Network, 23016, "listener", "Waiting for connections", ready);
         if daemon::is_child() {
@@ -568,6 +573,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         access_control: config.access_control,
         quiet: config.quiet,
         connections_max: config.net.connections_max,
+        tls: None,
     }
 }
 

@@ -89,6 +89,7 @@ error_codes! {
     CommandFailed = 125,
     FailedToSatisfyReadPreference = 133,
     CappedPositionLost = 136,
+    InvalidSSLConfiguration = 140,
     CursorInUse = 143,
     ExceededMemoryLimit = 146,
     StaleEpoch = 150,

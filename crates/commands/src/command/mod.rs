@@ -6,6 +6,7 @@ mod authenticate;
 mod backup_cursor;
 mod build_info;
 mod bulk_write;
+mod certificates;
 mod collections;
 mod collections_access;
 mod current_op;
@@ -124,6 +125,7 @@ pub const ALL: &[&Command] = &[
     &roles::REVOKE_ROLES_FROM_ROLE,
     &users::REVOKE_ROLES_FROM_USER,
     &roles::ROLES_INFO,
+    &certificates::ROTATE_CERTIFICATES,
     &authenticate::SASL_CONTINUE,
     &authenticate::SASL_START,
     &server_status::SERVER_STATUS,

@@ -77,7 +77,10 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
         "enableTestCommands" => Bson::Boolean(server.fail_points.is_enabled()),
         "internalQueryMaxBlockingSortMemoryUsageBytes" => narrowed(query::exec::SORT_BYTES_MAX as i64),
         "maxBSONDepth" => Bson::Int32(query::update::DEPTH_MAX as i32),
-        "tlsMode" => Bson::String("disabled".to_owned()),
+        "tlsMode" => {
+            let tls = server.settings.tls.as_ref();
+            Bson::String(tls.map_or("disabled", |tls| tls.mode()).to_owned())
+        }
         "requireApiVersion" => Bson::Boolean(false),
         "authSchemaVersion" => Bson::Int32(5),
         "logComponentVerbosity" => Bson::Document(verbosity_document(&server.logger)),

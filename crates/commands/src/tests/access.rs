@@ -109,7 +109,7 @@ fn roles_allow_what_they_are_for() {
                  revokeRolesFromUser rolesInfo updateRole usersInfo";
     let monitor = "collStats currentOp dbStats getCmdLineOpts getDefaultRWConcern getLog getParameter hostInfo replSetGetConfig \
                    replSetGetStatus serverStatus top";
-    let host = "configureFailPoint fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate setParameter shutdown";
+    let host = "configureFailPoint fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate rotateCertificates setParameter shutdown";
     let back_up = "aggregate appendOplogNote count dataSize distinct explain find getParameter listCollections listIndexes serverStatus";
     let restore = "bulkWrite collMod create createIndexes drop getParameter insert listCollections updateUser";
     let manage = "appendOplogNote getDefaultRWConcern replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \

@@ -141,6 +141,7 @@ impl Bench {
             quiet: false,
             replica_set,
             connections_max: 100,
+            tls: None,
         };
         let server = Server::new(env, storage, Logger::for_tests(clock.clone()), settings)?;
         let client = server.connect(Peer::Tcp("127.0.0.1:1".into(), None));

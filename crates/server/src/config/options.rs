@@ -67,7 +67,7 @@ const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -
 
 const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
 const WT_CONFIG: &str = "a text of WiredTiger options";
-const TLS: &str = "TLS";
+const TLS: &str = "this part of TLS";
 const MEMBERS: &str = "authentication between servers, by key file or by certificate,";
 const TRANSITION: &str = "passing over to access control while clients work";
 const ENTERPRISE: &str = "authentication by directory services and Kerberos";
@@ -163,14 +163,33 @@ pub const OPTIONS: &[Spec] = &[
         "TCP port; 0 lets the system choose one",
     ),
     not_built("net.ssl.mode", "sslMode", TLS),
-    not_built("net.tls.CAFile", "tlsCAFile", TLS),
-    not_built("net.tls.certificateKeyFile", "tlsCertificateKeyFile", TLS),
+    spec(
+        "net.tls.CAFile",
+        "tlsCAFile",
+        Kind::Text,
+        "none",
+        "file of the authorities that clients' certificates have to come from (PEM)",
+    ),
+    spec(
+        "net.tls.allowConnectionsWithoutCertificates",
+        "tlsAllowConnectionsWithoutCertificates",
+        Kind::Boolean,
+        "false",
+        "with tlsCAFile: clients may show no certificate",
+    ),
+    spec(
+        "net.tls.certificateKeyFile",
+        "tlsCertificateKeyFile",
+        Kind::Text,
+        "none",
+        "file of the server's certificate, those it comes from, and its private key (PEM)",
+    ),
     spec(
         "net.tls.mode",
         "tlsMode",
-        Kind::NotBuilt(TLS, &["disabled"]),
+        Kind::OneOf(&["disabled", "allowTLS", "preferTLS", "requireTLS"]),
         "disabled",
-        "not built",
+        "which connections are encrypted",
     ),
     spec(
         "net.unixDomainSocket.enabled",

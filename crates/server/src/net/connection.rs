@@ -4,6 +4,7 @@
 //! come in whole.
 
 use super::Service;
+use super::tls::{Over, Session, Tls, is_client_hello};
 use commands::{Outcome, Request, Traffic};
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
@@ -44,17 +45,28 @@ pub(super) struct Connection<S: Service> {
     /// Received bytes that do not make a whole request yet.
     pending: Vec<u8>,
     next_request_id: i32,
+    encryption: Encryption,
     /// When it was parked the last time, by the monotonic clock.
     parked_at: Option<Duration>,
 }
 
+/// How a connection's bytes go over the socket.
+enum Encryption {
+    Plain,
+    /// The first bytes will tell.
+    Undecided(Arc<Tls>),
+    Tls(Session, Arc<Tls>),
+}
+
 impl<S: Service> Connection<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>) -> rustix::io::Result<Self> {
+    /// `tls`: where the other end may, or must, speak it.
+    pub(super) fn new(shared: Arc<Shared<S>>, tls: Option<Arc<Tls>>) -> rustix::io::Result<Self> {
         set_socket_timeout(&shared.stream, Timeout::Recv, Some(QUIET_MAX))?;
         Ok(Self {
             shared,
             pending: Vec::new(),
             next_request_id: 1,
+            encryption: tls.map_or(Encryption::Plain, Encryption::Undecided),
             parked_at: None,
         })
     }
@@ -79,6 +91,8 @@ pub(super) enum Leave {
     Closed,
     /// It sent what cannot be answered.
     Rejected(WireError),
+    /// It does not speak TLS as it has to.
+    Insecure(String),
     /// The layer above asked for it, or the server ends.
     Asked,
 }
@@ -93,6 +107,8 @@ pub(super) struct Worker {
     reply: Vec<u8>,
     compressed: Vec<u8>,
     codecs: Codecs,
+    /// Bytes of TLS as they come in.
+    encrypted: Vec<u8>,
 }
 
 /// The message that was read last, and how its reply goes out.
@@ -158,7 +174,12 @@ impl Worker {
             self.received = Vec::new();
             self.start = 0;
         }
-        for buffer in [&mut self.decompressed, &mut self.reply, &mut self.compressed] {
+        for buffer in [
+            &mut self.decompressed,
+            &mut self.reply,
+            &mut self.compressed,
+            &mut self.encrypted,
+        ] {
             if buffer.capacity() > kept {
                 *buffer = Vec::new();
             }
@@ -166,11 +187,16 @@ impl Worker {
     }
 
     /// Receives until a whole message stands at `start`.
-    fn receive<S: Service>(&mut self, connection: &Connection<S>, patience: RecvFlags) -> Result<Header, Leave> {
+    fn receive<S: Service>(&mut self, connection: &mut Connection<S>, patience: RecvFlags) -> Result<Header, Leave> {
         loop {
             let available = &self.received[self.start..];
             let wanted = match available.first_chunk::<HEADER_BYTES>() {
                 None => HEADER_BYTES,
+                Some(head) if matches!(connection.encryption, Encryption::Undecided(_)) => {
+                    let is_hello = is_client_hello(head);
+                    self.decide(connection, is_hello)?;
+                    continue;
+                }
                 Some(head) => {
                     let header = Header::parse(head).map_err(Leave::Rejected)?;
                     if available.len() >= header.length {
@@ -179,6 +205,15 @@ impl Worker {
                     header.length
                 }
             };
+            if let Encryption::Tls(session, tls) = &mut connection.encryption {
+                self.receive_encrypted(session, &connection.shared.stream, patience)
+                    .inspect_err(|leave| {
+                        if matches!(leave, Leave::Insecure(_)) {
+                            tls.count_failure();
+                        }
+                    })?;
+                continue;
+            }
             self.make_room(wanted);
             match rustix::net::recv(&connection.shared.stream, spare_capacity(&mut self.received), patience) {
                 Ok((0, _)) => return Err(Leave::Closed),
@@ -186,6 +221,51 @@ impl Worker {
                 Err(Errno::AGAIN) => return Err(Leave::Quiet),
                 Err(_) => return Err(Leave::Closed),
             }
+        }
+    }
+
+    /// Takes a connection's first bytes for what they are.
+    #[cold]
+    fn decide<S: Service>(&mut self, connection: &mut Connection<S>, is_hello: bool) -> Result<(), Leave> {
+        let Encryption::Undecided(tls) = &connection.encryption else {
+            return Ok(());
+        };
+        let tls = tls.clone();
+        if !is_hello {
+            if tls.is_required() {
+                tls.count_failure();
+                let reason = "the server is configured to allow TLS connections only";
+                return Err(Leave::Insecure(reason.to_owned()));
+            }
+            connection.encryption = Encryption::Plain;
+            return Ok(());
+        }
+        let mut session = tls.begin().map_err(Leave::Insecure)?;
+        let first = self.received.split_off(self.start);
+        let taken = session.take(&first, &connection.shared.stream, &mut self.received);
+        if let Err(Over::Failed(_)) = &taken {
+            tls.count_failure();
+        }
+        connection.encryption = Encryption::Tls(session, tls);
+        taken.map_err(over)
+    }
+
+    /// Receives what there is of TLS; the plain bytes in it, if any, stand behind those received before.
+    fn receive_encrypted(&mut self, session: &mut Session, stream: &OwnedFd, patience: RecvFlags) -> Result<(), Leave> {
+        self.encrypted.clear();
+        self.encrypted.reserve(BUFFER_BYTES_KEPT);
+        match rustix::net::recv(stream, spare_capacity(&mut self.encrypted), patience) {
+            Ok((0, _)) => Err(Leave::Closed),
+            Ok(_) => {
+                if self.start > 0 {
+                    self.received.drain(..self.start);
+                    self.start = 0;
+                }
+                session.take(&self.encrypted, stream, &mut self.received).map_err(over)
+            }
+            Err(Errno::INTR) => Ok(()),
+            Err(Errno::AGAIN) => Err(Leave::Quiet),
+            Err(_) => Err(Leave::Closed),
         }
     }
 
@@ -234,6 +314,13 @@ impl Worker {
             &mut self.reply,
             squeeze,
         )
+    }
+}
+
+fn over(over: Over) -> Leave {
+    match over {
+        Over::Closed => Leave::Closed,
+        Over::Failed(reason) => Leave::Insecure(reason),
     }
 }
 
@@ -344,7 +431,7 @@ fn reject<S: Service>(
 
 /// Sends a reply, compressed as the request was; returns the bytes sent.
 fn send<S: Service>(
-    connection: &Connection<S>,
+    connection: &mut Connection<S>,
     reply: &[u8],
     compressor: Option<Compressor>,
     squeeze: &mut Squeeze<'_>,
@@ -360,6 +447,10 @@ fn send<S: Service>(
         _ => reply,
     };
     let bytes = rest.len() as u64;
+    if let Encryption::Tls(session, _) = &mut connection.encryption {
+        let sent = session.send(rest, &connection.shared.stream);
+        return sent.map(|()| bytes).map_err(|_| Leave::Closed);
+    }
     while !rest.is_empty() {
         match rustix::net::send(&connection.shared.stream, rest, SendFlags::NOSIGNAL) {
             Ok(sent) => rest = &rest[sent..],

@@ -5,6 +5,7 @@
 
 use super::Service;
 use super::connection::{Connection, Leave, Shared, Worker};
+use super::tls::Tls;
 use bson::doc;
 use commands::Peer;
 use commands::logger::{Component, Logger};
@@ -38,6 +39,7 @@ pub struct Limits {
 pub struct Pool<S: Service> {
     crew: Arc<Crew<Sockets<S>>>,
     limits: Limits,
+    tls: Option<Arc<Tls>>,
 }
 
 /// The crew's host.
@@ -54,6 +56,7 @@ struct Sockets<S: Service> {
 enum Reason {
     Closed,
     Rejected(WireError),
+    Insecure(String),
 }
 
 impl<S: Service> Pool<S> {
@@ -63,6 +66,7 @@ impl<S: Service> Pool<S> {
         logger: Arc<Logger>,
         clock: Arc<dyn Clock>,
         limits: Limits,
+        tls: Option<Arc<Tls>>,
     ) -> std::io::Result<Arc<Self>> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -75,7 +79,7 @@ impl<S: Service> Pool<S> {
             wake,
             open: AtomicUsize::new(0),
         })?;
-        Ok(Arc::new(Self { crew, limits }))
+        Ok(Arc::new(Self { crew, limits, tls }))
     }
 
     fn sockets(&self) -> &Sockets<S> {
@@ -88,6 +92,8 @@ impl<S: Service> Pool<S> {
             Peer::Tcp(address, _) => address.clone(),
             Peer::Unix(path) => path.clone(),
         };
+        // The Unix-domain socket stays on this machine.
+        let tls = self.tls.clone().filter(|_| matches!(peer, Peer::Tcp(..)));
         let sockets = self.sockets();
         let open = sockets.open.fetch_add(1, Ordering::Relaxed) + 1;
         let is_full = stream.as_raw_fd() >= self.limits.descriptor_number_max || open > self.limits.connections_max;
@@ -112,7 +118,7 @@ impl<S: Service> Pool<S> {
             remote,
             progress: AtomicU64::new(0),
         });
-        match Connection::new(shared.clone()) {
+        match Connection::new(shared.clone(), tls) {
             Ok(connection) => self.crew.add(connection),
             Err(_) => sockets.ended(&shared, None),
         }
@@ -189,11 +195,11 @@ impl<S: Service> Pool<S> {
 }
 
 impl<S: Service> Sockets<S> {
-    fn log_end(&self, shared: &Shared<S>, error: Option<WireError>, open: usize) {
+    fn log_end(&self, shared: &Shared<S>, error: Option<String>, open: usize) {
         let number = self.service.number(&shared.client);
         let context = format!("conn{number}");
         if let Some(error) = error {
-            let attributes = doc! { "remote": &shared.remote, "error": error.to_string() };
+            let attributes = doc! { "remote": &shared.remote, "error": error };
             let message = "Error receiving request from client. Ending connection from remote";
             self.logger
                 .info(Component::Network, 22988, &context, message, attributes);
@@ -259,6 +265,7 @@ impl<S: Service> Host for Sockets<S> {
             Leave::Quiet => crew::Leave::Quiet,
             Leave::Closed | Leave::Asked => crew::Leave::Over(Reason::Closed),
             Leave::Rejected(error) => crew::Leave::Over(Reason::Rejected(error)),
+            Leave::Insecure(reason) => crew::Leave::Over(Reason::Insecure(reason)),
         }
     }
 
@@ -272,7 +279,8 @@ impl<S: Service> Host for Sockets<S> {
         let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Both);
         let open = self.open.fetch_sub(1, Ordering::Relaxed) - 1;
         let error = match reason {
-            Some(Reason::Rejected(error)) => Some(error),
+            Some(Reason::Rejected(error)) => Some(error.to_string()),
+            Some(Reason::Insecure(reason)) => Some(format!("TLS: {reason}")),
             Some(Reason::Closed) | None => None,
         };
         self.log_end(shared, error, open);

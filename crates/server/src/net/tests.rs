@@ -135,7 +135,7 @@ impl Site {
             connections_max,
             descriptor_number_max: i32::MAX,
         };
-        let pool = Pool::new(bench.clone(), logger.clone(), clock, limits).unwrap();
+        let pool = Pool::new(bench.clone(), logger.clone(), clock, limits, None).unwrap();
         let mut listeners = Listeners::bind(&endpoints).unwrap();
         listeners.start(pool.clone(), logger.clone()).unwrap();
         Self {
