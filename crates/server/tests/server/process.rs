@@ -262,7 +262,7 @@ fn refusals_have_their_exit_codes() {
     let path = directory.path();
     let result = output(path, &["--tlsMode", "requireTLS"]);
     assert_eq!(result.status.code(), Some(2));
-    assert!(text(&result.stderr).contains("TLS is not built yet"));
+    assert!(text(&result.stderr).contains("need tlsCertificateKeyFile"));
     let result = output(&path.join("nowhere"), &[]);
     assert_eq!(result.status.code(), Some(100));
     assert!(text(&result.stdout).contains("nowhere not found. Create the missing directory"));
