@@ -3,7 +3,6 @@
 
 use crate::arguments::{Arguments, number_as_i64, wrong_type};
 use crate::error::{CommandError, Result};
-use crate::replica_set::cluster_time;
 use bson::raw::{RawBsonRef, RawDocument};
 use storage::ClusterTime;
 use wire::ErrorCode;
@@ -195,8 +194,8 @@ impl ReadConcern {
                     RawBsonRef::Timestamp(_) if !deployment.is_member => {
                         return Err(needs_replica_set(format!("readConcern.{name}")));
                     }
-                    RawBsonRef::Timestamp(time) if name == "atClusterTime" => concern.at = Some(cluster_time(time)),
-                    RawBsonRef::Timestamp(time) => concern.after = Some(cluster_time(time)),
+                    RawBsonRef::Timestamp(time) if name == "atClusterTime" => concern.at = Some(ClusterTime::from(time)),
+                    RawBsonRef::Timestamp(time) => concern.after = Some(ClusterTime::from(time)),
                     other => return Err(wrong_type(arguments.command, name, other, "type 'timestamp'")),
                 },
                 "provenance" => check_provenance(arguments, value)?,

@@ -14,7 +14,7 @@ use crate::invocation::{Generic, Invocation, Report};
 use crate::lock_report::locks_document;
 use crate::logger::{Component, Logger};
 use crate::metrics::OperationKind;
-use crate::replica_set::{Role, timestamp};
+use crate::replica_set::Role;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::rights::Rights;
@@ -134,7 +134,7 @@ impl Server {
         if self.settings.replica_set.is_none() {
             return;
         }
-        let now = Bson::Timestamp(timestamp(self.storage.applied().time));
+        let now = Bson::Timestamp(self.storage.applied().time.to_timestamp());
         reply.open_document("$clusterTime");
         reply.value("clusterTime", &now);
         reply.open_document("signature");
@@ -357,8 +357,8 @@ impl Call<'_> {
                 ErrorCode::InvalidOptions,
                 format!(
                     "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {:?}; current clusterTime: {:?}",
-                    timestamp(after),
-                    timestamp(applied)
+                    after.to_timestamp(),
+                    applied.to_timestamp()
                 ),
             ));
         }

@@ -7,7 +7,6 @@ use crate::cursors::SessionId;
 use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::pinned::PinnedState;
-use crate::replica_set::cluster_time;
 use crate::request::Request;
 use crate::rights::{Rights, is_about_users};
 use crate::server::Server;
@@ -305,7 +304,7 @@ impl<'i> Generic<'i> {
             "$clusterTime" => {
                 let time = arguments.document(name, value)?.get("clusterTime")?;
                 if let Some(RawBsonRef::Timestamp(time)) = time {
-                    self.cluster_time = Some(cluster_time(time));
+                    self.cluster_time = Some(ClusterTime::from(time));
                 }
             }
             "help" | "rawData" => drop(arguments.boolean(name, value)?),

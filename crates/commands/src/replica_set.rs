@@ -12,8 +12,8 @@ pub use config::SetConfig;
 
 use crate::error::{CommandError, Result};
 use crate::reply::Reply;
+use bson::DateTime;
 use bson::oid::ObjectId;
-use bson::{DateTime, Timestamp};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -231,20 +231,7 @@ fn election_id(term: u64) -> ObjectId {
     ObjectId::from_bytes(bytes)
 }
 
-/// Cluster time as BSON has it.
-pub fn timestamp(time: ClusterTime) -> Timestamp {
-    Timestamp {
-        time: (time.0 >> 32) as u32,
-        increment: time.0 as u32,
-    }
-}
-
-/// The other way round.
-pub fn cluster_time(timestamp: Timestamp) -> ClusterTime {
-    ClusterTime(u64::from(timestamp.time) << 32 | u64::from(timestamp.increment))
-}
-
-/// Its second.
+/// The second of a cluster time.
 pub fn date_of(time: ClusterTime) -> DateTime {
     DateTime::from_millis((time.0 >> 32) as i64 * 1000)
 }
@@ -252,7 +239,7 @@ pub fn date_of(time: ClusterTime) -> DateTime {
 /// A position in the log as drivers see it: `{ts, t}`.
 pub fn write_op_time(reply: &mut Reply<'_>, name: &str, time: ClusterTime, term: u64) {
     reply.open_document(name);
-    reply.value("ts", &timestamp(time).into());
+    reply.value("ts", &time.to_timestamp().into());
     reply.int64("t", term as i64);
     reply.close();
 }

@@ -2,7 +2,7 @@
 
 use crate::entry::{EntryOp, EntryReader, NewVersion};
 use crate::{Storage, StorageError};
-use bson::{Bson, DateTime, Document, Timestamp, doc};
+use bson::{Bson, DateTime, Document, doc};
 use engine::{Seq, TableId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,15 +38,8 @@ pub fn describe_entry(seq: Seq, bytes: &[u8], names: &mut TableNames) -> Result<
     let header = *reader.header();
     let mut document = Document::new();
     if header.version > 1 {
-        let cluster = header.time.cluster.0;
         document.insert("time", DateTime::from_millis(header.time.wall_ms));
-        document.insert(
-            "clusterTime",
-            Timestamp {
-                time: (cluster >> 32) as u32,
-                increment: cluster as u32,
-            },
-        );
+        document.insert("clusterTime", header.time.cluster.to_timestamp());
     }
     if let Some(first) = header.chain_first {
         document.insert("chainFirst", first.0 as i64);

@@ -7,7 +7,6 @@ use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::replica_set::timestamp;
 use crate::reply::Reply;
 use crate::rights::Rights;
 use auth::{Action, Target};
@@ -200,7 +199,7 @@ fn write_resume_token(reply: &mut Reply<'_>, executor: &PlanExecutor) {
 /// The time that was read, for those who want to read it again.
 pub fn write_moment(call: &Invocation<'_>, reply: &mut Reply<'_>) {
     if let Some(pinned) = &call.pinned {
-        reply.value("atClusterTime", &timestamp(pinned.time).into());
+        reply.value("atClusterTime", &pinned.time.to_timestamp().into());
     }
 }
 

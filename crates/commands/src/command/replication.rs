@@ -8,7 +8,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::OperationKind;
-use crate::replica_set::{Member, ReplicaSet, Role, SetConfig, date_of, timestamp, write_op_time};
+use crate::replica_set::{Member, ReplicaSet, Role, SetConfig, date_of, write_op_time};
 use crate::reply::Reply;
 use crate::server::{SESSION_TIMEOUT, Server};
 use crate::{Client, Peer};
@@ -283,7 +283,7 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let applied = server.storage.applied();
     let now = DateTime::from_millis(server.env.clock.now_ms());
     let uptime = server.env.clock.monotonic().saturating_sub(server.started.1);
-    let op_time = || doc! { "ts": timestamp(applied.time), "t": member.term as i64 };
+    let op_time = || doc! { "ts": applied.time.to_timestamp(), "t": member.term as i64 };
     let date = date_of(applied.time);
     reply.string("set", &set.name);
     reply.date("date", now);

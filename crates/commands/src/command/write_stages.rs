@@ -71,7 +71,7 @@ pub struct Merge {
 }
 
 /// The stage at a pipeline's end that writes, and the stages before it.
-pub fn split(call: &Invocation<'_>, pipeline: &RawArray) -> Result<Option<(WriteStage, RawArrayBuf)>> {
+pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option<(WriteStage, RawArrayBuf)>> {
     let mut stages = RawArrayBuf::new();
     let mut last = None;
     for stage in pipeline {
@@ -95,42 +95,59 @@ pub fn split(call: &Invocation<'_>, pipeline: &RawArray) -> Result<Option<(Write
     Ok(Some((written, stages)))
 }
 
-fn parse_out(call: &Invocation<'_>, argument: RawBsonRef<'_>) -> Result<Namespace> {
-    let (mut db, mut coll) = (call.database, None);
-    match argument {
-        RawBsonRef::String(name) => coll = Some(name),
+/// What `{db, coll}` names, and the first field that is neither.
+struct Named<'d> {
+    db: &'d str,
+    coll: Option<&'d str>,
+    other: Option<&'d str>,
+}
+
+/// Reads a collection's name, or a document with it; `None` for a value that is neither.
+fn named<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<Option<Named<'d>>> {
+    let mut named = Named {
+        db: call.database,
+        coll: None,
+        other: None,
+    };
+    match value {
+        RawBsonRef::String(name) => named.coll = Some(name),
         RawBsonRef::Document(document) => {
             for field in document {
                 match field? {
-                    (name, RawBsonRef::String(text)) if name == "db" => db = text,
-                    (name, RawBsonRef::String(text)) if name == "coll" => coll = Some(text),
-                    (name, _) if name == "timeseries" => {
-                        return Err(CommandError::not_implemented("$out.timeseries"));
-                    }
-                    (name, _) => {
-                        return failure(
-                            40415,
-                            format!("BSON field '$out.{}' is an unknown field.", name.as_str()),
-                        );
-                    }
+                    (name, RawBsonRef::String(text)) if name == "db" => named.db = text,
+                    (name, RawBsonRef::String(text)) if name == "coll" => named.coll = Some(text),
+                    (name, _) => named.other = named.other.or(Some(name.as_str())),
                 }
             }
         }
-        other => {
-            return failure(
-                16990,
-                format!(
-                    "$out only supports a string or object argument, but found {}",
-                    crate::arguments::type_name(other)
-                ),
-            );
-        }
+        _ => return Ok(None),
     }
-    let coll = match coll {
-        Some(coll) => coll,
-        None => return failure(40414, "BSON field '$out.coll' is missing but a required field"),
-    };
-    target(db, coll, "$out", 31321, 17385)
+    Ok(Some(named))
+}
+
+fn unknown_field<T>(field: &str) -> Result<T> {
+    failure(40415, format!("BSON field '{field}' is an unknown field."))
+}
+
+fn parse_out<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<Namespace> {
+    match named(call, argument)? {
+        None => failure(
+            16990,
+            format!(
+                "$out only supports a string or object argument, but found {}",
+                crate::arguments::type_name(argument)
+            ),
+        ),
+        Some(Named {
+            other: Some("timeseries"),
+            ..
+        }) => Err(CommandError::not_implemented("$out.timeseries")),
+        Some(Named { other: Some(other), .. }) => unknown_field(&format!("$out.{other}")),
+        Some(Named { coll: None, .. }) => failure(40414, "BSON field '$out.coll' is missing but a required field"),
+        Some(Named {
+            db, coll: Some(coll), ..
+        }) => target(db, coll, "$out", 31321, 17385),
+    }
 }
 
 /// A collection that may be written to so.
@@ -145,7 +162,7 @@ fn target(db: &str, coll: &str, stage: &str, internal: i32, special: i32) -> Res
     Ok(ns)
 }
 
-fn parse_merge(call: &Invocation<'_>, argument: RawBsonRef<'_>) -> Result<Merge> {
+fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<Merge> {
     let merge_target = |db: &str, coll: &str| target(db, coll, "$merge", 31319, 31319);
     let mut merge = Merge {
         into: Namespace::new(call.database, "x")?,
@@ -200,13 +217,13 @@ fn parse_merge(call: &Invocation<'_>, argument: RawBsonRef<'_>) -> Result<Merge>
                     }
                 }
             }
-            other => return failure(40415, format!("BSON field '$merge.{other}' is an unknown field.")),
+            other => return unknown_field(&format!("$merge.{other}")),
         }
     }
     let Some((db, coll)) = into else {
         return failure(40414, "BSON field '$merge.into' is missing but a required field");
     };
-    merge.into = merge_target(&db, &coll)?;
+    merge.into = merge_target(db, coll)?;
     if let Some(variables) = variables {
         merge.variables = parse_variables(&merge.matched, variables)?;
     }
@@ -230,40 +247,23 @@ fn bad_mode<T>(field: &str, mode: &str) -> Result<T> {
     )))
 }
 
-fn parse_into(call: &Invocation<'_>, value: RawBsonRef<'_>) -> Result<(String, String)> {
-    let mut into = (call.database.to_owned(), None);
-    match value {
-        RawBsonRef::String(coll) => into.1 = Some(coll.to_owned()),
-        RawBsonRef::Document(document) => {
-            for field in document {
-                match field? {
-                    (name, RawBsonRef::String(text)) if name == "db" => into.0 = text.to_owned(),
-                    (name, RawBsonRef::String(text)) if name == "coll" => into.1 = Some(text.to_owned()),
-                    (name, _) => {
-                        return failure(
-                            40415,
-                            format!("BSON field '$merge.into.{}' is an unknown field.", name.as_str()),
-                        );
-                    }
-                }
-            }
-        }
-        other => {
-            return failure(
-                51178,
-                format!(
-                    "$merge 'into' field  must be either a string or an object, but found {}",
-                    crate::arguments::type_name(other)
-                ),
-            );
-        }
-    }
-    match into {
-        (db, Some(coll)) => Ok((db, coll)),
-        (_, None) => failure(
+fn parse_into<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<(&'d str, &'d str)> {
+    match named(call, value)? {
+        None => failure(
+            51178,
+            format!(
+                "$merge 'into' field  must be either a string or an object, but found {}",
+                crate::arguments::type_name(value)
+            ),
+        ),
+        Some(Named { other: Some(other), .. }) => unknown_field(&format!("$merge.into.{other}")),
+        Some(Named { coll: None, .. }) => failure(
             51178,
             "$merge 'into' field must specify a 'coll' that is not empty, null or undefined",
         ),
+        Some(Named {
+            db, coll: Some(coll), ..
+        }) => Ok((db, coll)),
     }
 }
 

@@ -7,8 +7,8 @@ use crate::QueryError;
 use crate::value::scan::Malformed;
 use bson::raw::{RawBsonRef, cstr};
 use bson::spec::BinarySubtype;
-use bson::{Binary, DateTime, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
-use storage::{ClusterTime, HistoryChange, HistoryOperation, HistoryUnit, Namespace, document_key};
+use bson::{Binary, DateTime, RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
+use storage::{HistoryChange, HistoryOperation, HistoryUnit, Namespace, document_key};
 use wire::ErrorCode;
 
 /// An event, but for the images of the document that it is about.
@@ -17,14 +17,6 @@ pub(super) struct Event {
     pub(super) document: RawDocumentBuf,
     /// The stream ends with it.
     pub(super) is_invalidation: bool,
-}
-
-/// Cluster time as BSON has it.
-pub(super) fn timestamp(time: ClusterTime) -> Timestamp {
-    Timestamp {
-        time: (time.0 >> 32) as u32,
-        increment: time.0 as u32,
-    }
 }
 
 pub(super) fn uuid_value(uuid: [u8; 16]) -> Binary {
@@ -74,7 +66,7 @@ impl Origin<'_> {
         let mut document = rawdoc! {
             "_id": token.to_document(),
             "operationType": kind,
-            "clusterTime": timestamp(self.unit.time),
+            "clusterTime": self.unit.time.to_timestamp(),
         };
         if let Some(uuid) = uuid.filter(|_| self.is_expanded) {
             document.append(cstr!("collectionUUID"), uuid_value(uuid));

@@ -5,7 +5,7 @@
 //! the order of the log, and begin where bounds of `ts` let them.
 
 use super::Tail;
-use super::event::{key_of, session_document, timestamp, uuid_value};
+use super::event::{key_of, session_document, uuid_value};
 use crate::QueryError;
 use crate::exec::ExecContext;
 use crate::plan::{FindRequest, Hint};
@@ -72,7 +72,7 @@ impl Bounds {
     }
 
     fn add(&mut self, operator: &str, time: Timestamp) {
-        let time = u64::from(time.time) << 32 | u64::from(time.increment);
+        let ClusterTime(time) = time.into();
         let (from, until) = match operator {
             "$eq" => (time, time),
             "$gte" => (time, u64::MAX),
@@ -300,14 +300,14 @@ fn oplog_document(
             document.append(cstr!("o"), o);
         }
     }
-    document.append(cstr!("ts"), timestamp(time));
+    document.append(cstr!("ts"), time.to_timestamp());
     document.append(cstr!("t"), unit.term as i64);
     document.append(cstr!("v"), FORM);
     document.append(cstr!("wall"), DateTime::from_millis(unit.wall_ms));
     if is_transaction {
         let before = match place {
             0 => rawdoc! { "ts": Timestamp { time: 0, increment: 0 }, "t": -1_i64 },
-            _ => rawdoc! { "ts": timestamp(ClusterTime(time.0 - 1)), "t": unit.term as i64 },
+            _ => rawdoc! { "ts": ClusterTime(time.0 - 1).to_timestamp(), "t": unit.term as i64 },
         };
         document.append(cstr!("prevOpTime"), before);
     }

@@ -104,8 +104,7 @@ impl Options {
                     let RawBsonRef::Timestamp(time) = value else {
                         return wrong_type(name, value, "timestamp");
                     };
-                    let time = u64::from(time.time) << 32 | u64::from(time.increment);
-                    options.start = Start::At(ClusterTime(time));
+                    options.start = Start::At(time.into());
                     starts += 1;
                 }
                 other => {
