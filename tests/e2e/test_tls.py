@@ -216,3 +216,38 @@ def test_mongosh_and_node(tmp_path, files):
     done = subprocess.run(["node", "-e", program], env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout == "3000000\n", done.stdout + done.stderr
     assert server.stop() == 0
+
+
+def tenon(*arguments):
+    program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def test_the_tools(tmp_path, files):
+    server = serve(tmp_path, "requireTLS", files, "--tlsCAFile", files["ca"])
+    client = connect(server, files, tlsCertificateKeyFile=str(files["client"]))
+    documents = [{"_id": n, "text": str(n) * 20000} for n in range(300)]
+    client.t.c.insert_many(documents)
+    secure = ["--tls", "--tlsCAFile", files["ca"], "--tlsCertificateKeyFile", files["client"], "--host", "localhost"]
+    secure += ["--port", server.port]
+    done = tenon("dump", *secure, "--out", tmp_path / "dump")
+    assert done.returncode == 0, done.stderr
+    client.t.c.drop()
+    uri = f"mongodb://localhost:{server.port}/?tls=true&tlsCAFile={files['ca']}&tlsCertificateKeyFile={files['client']}"
+    done = tenon("restore", "--uri", uri, tmp_path / "dump")
+    assert done.returncode == 0, done.stderr
+    assert list(client.t.c.find().sort("_id", 1)) == documents
+    host = ["--host", "localhost", "--port", server.port, "--out", tmp_path / "none"]
+    for options, said in [
+        ([], ""),
+        (["--tls", "--tlsCAFile", files["ca"]], ""),
+        (["--tls"], "TLS with"),
+        (["--tlsCAFile", files["ca"]], "--tls is missing"),
+        (["--tls", "--tlsCAFile", "/nowhere.pem"], "/nowhere.pem"),
+    ]:
+        refused = tenon("dump", *host, *options)
+        assert refused.returncode == 1 and said in refused.stderr, refused.stderr
+    named = tenon("dump", "--uri", uri.replace("localhost", "127.0.0.2"), "--out", tmp_path / "none")
+    assert named.returncode == 1, "the certificate names another host"
+    client.close()
+    assert server.stop() == 0

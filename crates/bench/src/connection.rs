@@ -7,9 +7,9 @@ use crate::interrupt::Interrupt;
 use crate::message::Message;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, rawdoc};
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use std::io::{ErrorKind, Write};
+use std::fmt::Debug;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use wire::{HEADER_BYTES, Header, OpCode};
@@ -24,7 +24,7 @@ pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Between two looks at whether to go on waiting.
-const LOOK: Duration = Duration::from_millis(100);
+pub const LOOK: Duration = Duration::from_millis(100);
 
 /// Connecting to a server of this machine or network takes no longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,16 +64,23 @@ pub enum Received {
 impl Incoming {
     /// Reads once from a socket, waiting for its timeout or, with `DONTWAIT`, not at all.
     pub fn receive(&mut self, stream: &TcpStream, flags: RecvFlags) -> Result<Received> {
+        self.receive_by(|buffer| Ok(recv(stream, buffer, flags)?.0))
+    }
+
+    /// As [`Incoming::receive`], by whatever fills a buffer.
+    fn receive_by(&mut self, read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>) -> Result<Received> {
         if self.buffer.is_empty() {
             self.buffer.resize(16 * 1024, 0);
         }
-        let received = match recv(stream, &mut self.buffer[self.filled..], flags) {
-            Ok((0, _)) => {
+        let received = match read(&mut self.buffer[self.filled..]) {
+            Ok(0) => {
                 let source = std::io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection");
                 return Err(source).doing("receiving a reply");
             }
-            Ok((received, _)) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(Received::Nothing);
+            }
             Err(error) => return Err(error).doing("receiving a reply"),
         };
         self.filled += received;
@@ -157,10 +164,15 @@ pub fn refusal(command: &str, reply: &RawDocument) -> Error {
     }
 }
 
+/// What carries bytes both ways, an encrypted connection for example. Reading gives up after [`LOOK`].
+pub trait Duplex: Read + Write + Send + Debug {}
+
+impl<T: Read + Write + Send + Debug> Duplex for T {}
+
 /// A connection to the server.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Duplex>,
     incoming: Incoming,
     message: Message,
     interrupt: Interrupt,
@@ -174,17 +186,23 @@ impl Connection {
 
     /// Connects. Who waits for a reply is woken when the user wants to stop.
     pub fn open_until(address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
-        Ok(Self {
-            stream: connect(address, LOOK)?,
+        let stream = connect(address, LOOK)?;
+        Ok(Self::over(Box::new(stream), address, interrupt))
+    }
+
+    /// One whose bytes go over `stream`, to the server at `address`.
+    pub fn over(stream: Box<dyn Duplex>, address: SocketAddr, interrupt: &Interrupt) -> Self {
+        Self {
+            stream,
             interrupt: interrupt.clone(),
             incoming: Incoming::default(),
             message: Message::new(u128::from(address.port()) << 64 | 0x7465_6E6F_6E5F_6261),
-        })
+        }
     }
 
     /// Sends a request and returns the body of the reply, whatever it says.
     pub fn call(&mut self, request: &Message) -> Result<&RawDocument> {
-        Self::exchange(&mut self.stream, &mut self.incoming, request.bytes(), &self.interrupt)?;
+        Self::exchange(&mut *self.stream, &mut self.incoming, request.bytes(), &self.interrupt)?;
         self.incoming.body()
     }
 
@@ -193,12 +211,12 @@ impl Connection {
         self.stream.write_all(request.bytes()).doing("sending a request")
     }
 
-    fn exchange(stream: &mut TcpStream, incoming: &mut Incoming, request: &[u8], interrupt: &Interrupt) -> Result<()> {
+    fn exchange(stream: &mut dyn Duplex, incoming: &mut Incoming, request: &[u8], interrupt: &Interrupt) -> Result<()> {
         incoming.clear();
         stream.write_all(request).doing("sending a request")?;
         let began = Instant::now();
         loop {
-            if incoming.receive(stream, RecvFlags::empty())? == Received::Whole {
+            if incoming.receive_by(|buffer| stream.read(buffer))? == Received::Whole {
                 return Ok(());
             }
             interrupt.check()?;
@@ -214,7 +232,7 @@ impl Connection {
     pub fn run(&mut self, database: &str, command: &RawDocument) -> Result<Document> {
         self.message.whole(command, database);
         let request = self.message.bytes();
-        Self::exchange(&mut self.stream, &mut self.incoming, request, &self.interrupt)?;
+        Self::exchange(&mut *self.stream, &mut self.incoming, request, &self.interrupt)?;
         let reply = self.incoming.body()?;
         if !is_ok(reply) || matches!(reply.get("writeErrors"), Ok(Some(_))) {
             return Err(refusal(&command_name(command), reply));

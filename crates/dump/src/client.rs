@@ -31,7 +31,10 @@ pub struct Client {
 impl Client {
     /// Connects, says hello and logs in. Who waits for a reply is woken when the user wants to stop.
     pub fn open(server: &Server, interrupt: &Interrupt) -> Result<Self> {
-        let mut connection = Connection::open_until(server.address, interrupt)?;
+        let mut connection = match &server.encryption {
+            None => Connection::open_until(server.address, interrupt)?,
+            Some(encryption) => Connection::over(encryption.connect(server.address)?, server.address, interrupt),
+        };
         connection.hello()?;
         if let Some(login) = &server.login {
             login.log_in(&mut connection)?;

@@ -16,6 +16,7 @@ mod metadata;
 mod namespace;
 mod restore;
 mod server;
+mod tls;
 
 pub use client::Client;
 pub use directory::{Output, bson_file, file_stem, open_file};
@@ -25,3 +26,4 @@ pub use metadata::{CollectionKind, Metadata};
 pub use namespace::{Filter, Namespace, Pattern, Rename};
 pub use restore::{RestoreOptions, Restored, restore};
 pub use server::{Login, Server, ServerUri, mechanism_of};
+pub use tls::{Encryption, TlsChoice};

@@ -1,6 +1,7 @@
 //! Which server, and who logs in there.
 
 use crate::error::{DumpError, Result};
+use crate::tls::{Encryption, TlsChoice};
 use auth::{ClientConversation, Mechanism, ScramError};
 use bench::connection::Connection;
 use bson::spec::BinarySubtype;
@@ -17,6 +18,8 @@ pub struct Server {
     pub address: SocketAddr,
     /// Nobody, if there is none.
     pub login: Option<Arc<Login>>,
+    /// Not encrypted, if there is none.
+    pub encryption: Option<Arc<Encryption>>,
 }
 
 /// A user, and how it proves who it is.
@@ -44,6 +47,10 @@ impl fmt::Debug for Login {
 pub struct ServerUri {
     /// Where the server is.
     pub address: SocketAddr,
+    /// Its name, as certificates have it.
+    pub host: String,
+    /// `tls`, `tlsCAFile`, `tlsCertificateKeyFile`.
+    pub tls: TlsChoice,
     /// The database it names.
     pub database: Option<String>,
     /// The user it names, and the password.
@@ -56,13 +63,17 @@ pub struct ServerUri {
 
 impl From<SocketAddr> for Server {
     fn from(address: SocketAddr) -> Self {
-        Self { address, login: None }
+        Self {
+            address,
+            login: None,
+            encryption: None,
+        }
     }
 }
 
 impl ServerUri {
-    /// Reads `mongodb://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?OPTIONS]`. Of the options, `tls` and `ssl` are
-    /// refused, and those that are not of the login change nothing for one server.
+    /// Reads `mongodb://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?OPTIONS]`. Options that are neither of the
+    /// login nor of TLS change nothing for one server.
     ///
     /// # Errors
     /// A sentence that names the fault, and never the password.
@@ -90,10 +101,17 @@ impl ServerUri {
             Some((user, password)) => Some((decoded(user)?, password.map(decoded).transpose()?)),
             None => None,
         };
-        let (mut source, mut mechanism) = (None, None);
+        let (mut source, mut mechanism, mut tls) = (None, None, TlsChoice::default());
         for option in options.split('&') {
             match option.split_once('=').unwrap_or((option, "")) {
-                ("tls" | "ssl", "true") => return Err(choice("TLS is not supported")),
+                ("tls" | "ssl", value) => tls.on = value == "true",
+                ("tlsCAFile", file) => tls.ca_file = Some(decoded(file)?.into()),
+                ("tlsCertificateKeyFile", file) => tls.key_file = Some(decoded(file)?.into()),
+                (name, "true") if name.starts_with("tlsInsecure") || name.starts_with("tlsAllowInvalid") => {
+                    return Err(choice(&format!(
+                        "{name} is not supported: a certificate that is not checked proves nothing"
+                    )));
+                }
                 ("authSource", name) => source = Some(decoded(name)?),
                 ("authMechanism", name) => mechanism = Some(mechanism_of(name)?),
                 _ => {}
@@ -110,8 +128,11 @@ impl ServerUri {
             .ok()
             .and_then(|mut addresses| addresses.next())
             .ok_or_else(|| choice("there is no such host"))?;
+        let name = with_port.rsplit_once(':').map_or(host, |(name, _)| name);
         Ok(Self {
             address,
+            host: name.trim_matches(['[', ']']).to_owned(),
+            tls,
             database: (!database.is_empty()).then(|| database.to_owned()),
             user,
             source,
@@ -237,7 +258,7 @@ mod tests {
         for uri in [
             "127.0.0.1",
             "mongodb://127.0.0.1,127.0.0.2",
-            "mongodb://127.0.0.1/?tls=true",
+            "mongodb://127.0.0.1/?tls=true&tlsInsecure=true",
             "mongodb://a:secret%4@127.0.0.1",
             "mongodb://a:secret%zz@127.0.0.1",
             "mongodb://a:secret%ff@127.0.0.1",

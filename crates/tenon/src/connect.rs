@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use dump::{Login, Server, ServerUri, mechanism_of};
+use dump::{Login, Server, ServerUri, TlsChoice, mechanism_of};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -42,6 +42,15 @@ pub struct ServerArgs {
     /// SCRAM-SHA-256 or SCRAM-SHA-1; default: the better one that the server offers
     #[arg(long = "authenticationMechanism", value_name = "NAME", help_heading = "Server")]
     authentication_mechanism: Option<String>,
+    /// Encrypt the connection
+    #[arg(long, help_heading = "Server")]
+    tls: bool,
+    /// Authorities that the server's certificate has to come from (PEM); default: those of the system
+    #[arg(long = "tlsCAFile", value_name = "FILE", help_heading = "Server")]
+    tls_ca_file: Option<PathBuf>,
+    /// A certificate of one's own, with its key (PEM), for servers that ask for one
+    #[arg(long = "tlsCertificateKeyFile", value_name = "FILE", help_heading = "Server")]
+    tls_certificate_key_file: Option<PathBuf>,
 }
 
 /// Where a password is looked for that is not on the command line.
@@ -76,9 +85,15 @@ impl ServerArgs {
             bail!("--uri names the database {named}, and --db {option}");
         }
         let login = self.login(&uri)?;
+        let tls = TlsChoice {
+            on: self.tls || uri.tls.on,
+            ca_file: self.tls_ca_file.clone().or(uri.tls.ca_file.clone()),
+            key_file: self.tls_certificate_key_file.clone().or(uri.tls.key_file.clone()),
+        };
         let server = Server {
             address: uri.address,
             login: login.map(Arc::new),
+            encryption: tls.ready(&uri.host)?,
         };
         Ok((server, db.map(str::to_owned).or(uri.database)))
     }

@@ -147,6 +147,7 @@ impl MigrateCommand {
         Ok(Server {
             address: uri.address,
             login,
+            encryption: uri.tls.ready(&uri.host)?,
         })
     }
 
