@@ -1,5 +1,6 @@
 """Encrypted connections, with certificates made here: drivers, modes, client certificates, rotation."""
 
+import contextlib
 import json
 import os
 import socket
@@ -163,13 +164,12 @@ def test_what_is_no_handshake_ends_its_own_connection(tmp_path, files):
     hello = bytes([22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]) + bytes(200)
     for sent in (hello, hello[:20], bytes(range(256)) * 4, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", hello + b"\xff" * 70000):
         with socket.create_connection(("localhost", server.port), timeout=5) as raw:
-            raw.sendall(sent)
-            raw.shutdown(socket.SHUT_WR)
-            try:
+            # The server may have closed the connection before all is sent.
+            with contextlib.suppress(OSError):
+                raw.sendall(sent)
+                raw.shutdown(socket.SHUT_WR)
                 while raw.recv(4096):
                     pass
-            except ConnectionError:
-                pass
         assert client.admin.command("ping")["ok"] == 1
     # A handshake that is never finished keeps nobody else waiting.
     waiting = [socket.create_connection(("localhost", server.port)) for _ in range(50)]

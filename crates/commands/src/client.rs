@@ -77,6 +77,8 @@ pub(crate) struct Current {
     pub started: Duration,
     /// The logical session it runs in.
     pub session: Option<SessionId>,
+    /// The session of the operation before, when that began in this second (monotonic).
+    noted: (Option<SessionId>, u64),
     pub command: &'static str,
     pub namespace: String,
     /// The command, or the beginning of a long one.
@@ -126,7 +128,8 @@ impl Client {
         application.get_str("name").ok().map(str::to_owned)
     }
 
-    /// Notes that `operation` begins.
+    /// Notes that `operation` begins. Answers whether the use of its session is to be noted: that was done in this
+    /// second already for a connection that stays with a session.
     pub(crate) fn begin(
         &self,
         operation: Arc<Operation>,
@@ -135,7 +138,7 @@ impl Client {
         body: &RawDocument,
         started: Duration,
         session: Option<SessionId>,
-    ) {
+    ) -> bool {
         let mut current = self.current.lock();
         current.running = Some(operation);
         current.command = command;
@@ -148,6 +151,8 @@ impl Client {
         let bytes = body.as_bytes();
         let kept = bytes.len().min(CURRENT_BODY_BYTES_MAX);
         current.body.extend_from_slice(&bytes[..kept]);
+        let noted = (session, started.as_secs());
+        std::mem::replace(&mut current.noted, noted) != noted && session.is_some()
     }
 
     /// Names the collection and the plan of the running operation, for `currentOp`.

@@ -14,6 +14,17 @@ pub struct Deployment {
     pub journal: bool,
     /// A member of a replica set.
     pub is_member: bool,
+    /// Of commands that name none.
+    pub defaults: DefaultConcerns,
+}
+
+/// What `setDefaultRWConcern` has set for commands that name no concern.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DefaultConcerns {
+    /// `defaultReadConcern.level`.
+    pub read: ReadLevel,
+    /// `defaultWriteConcern`.
+    pub write: Option<WriteConcern>,
 }
 
 /// `writeConcern` as a server without others needs it.
@@ -50,12 +61,13 @@ impl CannotBeMet {
 }
 
 impl WriteConcern {
-    /// That of a command that names none: a member's is `majority`, which in a set of one is this server's disk.
+    /// That of a command that names none: what was set for all of them, else a member's is `majority`, which in a set
+    /// of one is this server's disk.
     pub fn implicit(deployment: Deployment) -> Self {
-        Self {
+        deployment.defaults.write.unwrap_or(Self {
             journaled: deployment.is_member && deployment.journal,
             ..Self::default()
-        }
+        })
     }
 
     /// Reads one.
@@ -95,7 +107,9 @@ impl WriteConcern {
             concern.journaled = true;
         }
         if !has_w {
-            concern.journaled |= Self::implicit(deployment).journaled;
+            let implicit = Self::implicit(deployment);
+            concern.journaled |= implicit.journaled;
+            concern.cannot_be_met = implicit.cannot_be_met;
         }
         Ok(concern)
     }
@@ -157,6 +171,14 @@ pub struct ReadConcern {
 }
 
 impl ReadConcern {
+    /// That of a command that names none.
+    pub fn implicit(deployment: Deployment) -> Self {
+        Self {
+            level: deployment.defaults.read,
+            ..Self::default()
+        }
+    }
+
     /// Reads one.
     pub fn read(document: &RawDocument, deployment: Deployment) -> Result<Self> {
         let arguments = Arguments::of("readConcern");
@@ -166,7 +188,7 @@ impl ReadConcern {
                 format!("node needs to be a replica set member to use {what}"),
             )
         };
-        let mut concern = Self::default();
+        let mut concern = Self::implicit(deployment);
         arguments.each(document, |name, value| {
             concern.is_given = true;
             match name {
@@ -240,6 +262,10 @@ mod tests {
     const MEMBER: Deployment = Deployment {
         journal: true,
         is_member: true,
+        defaults: DefaultConcerns {
+            read: ReadLevel::Local,
+            write: None,
+        },
     };
 
     fn write(document: &RawDocumentBuf) -> WriteConcern {

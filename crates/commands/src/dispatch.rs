@@ -28,7 +28,7 @@ use query::raw::Elements;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{Storage, StorageError};
+use storage::{SessionKey, Storage, StorageError};
 use vfs::Env;
 use wire::ErrorCode;
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
@@ -200,7 +200,7 @@ impl Call<'_> {
         if generic.max_time_ms > 0 && self.command.name != "getMore" {
             operation.set_deadline_ms(generic.max_time_ms);
         }
-        self.client.begin(
+        let is_new_use = self.client.begin(
             Arc::clone(&operation),
             self.command.name,
             generic.database,
@@ -230,7 +230,10 @@ impl Call<'_> {
             rights: Rights::Unchecked,
             report: Report::default(),
         };
-        let admitted = admit(&mut invocation);
+        let admitted = admit(&mut invocation).and_then(|()| match is_new_use {
+            true => note_session(&invocation),
+            false => Ok(()),
+        });
         let mut failure = admitted.as_ref().ok().and_then(|()| self.fail(&invocation));
         let mut closes = failure.as_ref().is_some_and(|failure| failure.closes);
         let injected = failure.as_mut().and_then(|failure| failure.error.take());
@@ -478,6 +481,19 @@ fn admit(call: &mut Invocation<'_>) -> Result<()> {
         check(call)?;
     }
     Ok(())
+}
+
+/// The caller's session is used.
+fn note_session(call: &Invocation<'_>) -> Result<()> {
+    // Whoever has not proven to be anybody has no sessions.
+    let (Some(id), false) = (call.session, matches!(call.rights, Rights::Nobody | Rights::First)) else {
+        return Ok(());
+    };
+    let user = call.rights.session_user();
+    let now_ms = call.server.env.clock.now_ms();
+    call.server
+        .session_cache
+        .touch(SessionKey { id, user }, &call.rights, now_ms)
 }
 
 /// The reply waits until what it tells is as safe as was asked for: the log is on disk beyond the call's newest

@@ -149,6 +149,7 @@ impl<'i> Generic<'i> {
         let mut generic = Self {
             database: request.legacy_database.unwrap_or(""),
             write_concern: WriteConcern::implicit(deployment),
+            read_concern: ReadConcern::implicit(deployment),
             ..Self::default()
         };
         let mut values = Values::of(request.body);

@@ -28,6 +28,7 @@ mod reply;
 mod request;
 mod rights;
 mod server;
+mod session_cache;
 mod settings;
 mod table;
 #[cfg(test)]

@@ -18,6 +18,11 @@ const NOBODY: [u8; 32] = [
     0xE4, 0x64, 0x9B, 0x93, 0x4C, 0xA4, 0x95, 0x99, 0x1B, 0x78, 0x52, 0xB8, 0x55,
 ];
 
+/// What tells a user's sessions from those of others.
+pub fn session_user(user: Option<&Identity>) -> [u8; 32] {
+    user.map_or(NOBODY, |user| auth::session_user(&user.user, &user.database))
+}
+
 /// What a proven user may do, as of one generation.
 pub struct Grant {
     /// The generation of users and roles that it was worked out of.

@@ -1,7 +1,7 @@
 //! The state all commands share.
 
-use crate::concerns::Deployment;
-use crate::cursors::Cursors;
+use crate::concerns::{DefaultConcerns, Deployment};
+use crate::cursors::{Cursors, SessionId};
 use crate::definition::CommandTable;
 use crate::fail_points::FailPoints;
 use crate::fsync_lock::FsyncLock;
@@ -11,15 +11,16 @@ use crate::parameters::Parameters;
 use crate::pinned::PinnedStates;
 use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
-use crate::rights::AccessControl;
+use crate::rights::{AccessControl, session_user};
+use crate::session_cache::SessionCache;
 use crate::transactions::ServerSessions;
 use crate::{Client, Peer, Settings};
-use parking_lot::Mutex;
-use std::collections::HashMap;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use storage::{Charge, Interrupted, MemoryAccount, MemoryBudget, Operation, Storage};
+use storage::{Charge, Interrupted, MemoryAccount, MemoryBudget, Operation, SessionKey, Storage};
 use vfs::Env;
 
 /// A session ends after this long without use.
@@ -45,12 +46,16 @@ pub struct Server {
     pub command_counters: Vec<CommandCounters>,
     /// Open cursors.
     pub cursors: Cursors,
+    /// Those of commands that name none.
+    pub(crate) default_concerns: RwLock<DefaultConcerns>,
     /// States that are read for a while.
     pub pinned: PinnedStates,
     /// Errors on demand.
     pub fail_points: FailPoints,
     /// Sessions with transaction numbers.
     pub sessions: ServerSessions,
+    /// All sessions that are used.
+    pub session_cache: SessionCache,
     /// Connections by number.
     pub clients: Mutex<HashMap<u32, Arc<Client>>>,
     /// Wall and monotonic time of the start.
@@ -85,9 +90,11 @@ impl Server {
         let server = Self {
             access: AccessControl::new(settings.access_control),
             cursors: Cursors::new(env.clone()),
+            default_concerns: RwLock::default(),
             pinned: PinnedStates::default(),
             fail_points: FailPoints::default(),
             sessions: ServerSessions::default(),
+            session_cache: SessionCache::default(),
             env,
             storage,
             logger,
@@ -120,6 +127,7 @@ impl Server {
         Deployment {
             journal: self.settings.journal,
             is_member: self.settings.replica_set.is_some(),
+            defaults: *self.default_concerns.read(),
         }
     }
 
@@ -239,12 +247,34 @@ impl Server {
         self.shutting_down.load(Ordering::Relaxed)
     }
 
+    /// Sessions that nobody has used for a while end, and their cursors with them.
+    fn end_unused_sessions(&self) {
+        let mut running: Option<HashSet<SessionId>> = None;
+        let before_ms = self.env.clock.now_ms() - SESSION_TIMEOUT.as_millis() as i64;
+        let ended = self.session_cache.expire(before_ms, |key| {
+            running.get_or_insert_with(|| self.running_sessions()).contains(&key.id)
+        });
+        if !ended.is_empty() {
+            let ended: HashSet<_> = ended.into_iter().collect();
+            self.cursors.kill_of_sessions(|session, owner| {
+                let user = session_user(owner);
+                ended.contains(&SessionKey { id: *session, user })
+            });
+        }
+    }
+
+    fn running_sessions(&self) -> HashSet<SessionId> {
+        let session = |client: Arc<Client>| client.with_current(|current, _| current.session).flatten();
+        self.connected().into_iter().filter_map(session).collect()
+    }
+
     /// Work to be done about once a second by a background thread: cursor time-outs.
     pub fn tick(&self) {
         let limit = self.parameters.cursor_timeout_ms.load(Ordering::Relaxed);
         self.cursors.expire(Duration::from_millis(limit as u64));
         self.sessions.expire(self.env.clock.monotonic(), SESSION_TIMEOUT);
         self.pinned.expire(self.env.clock.monotonic());
+        self.end_unused_sessions();
         if let Some(set) = self.replica_set() {
             self.look_after_set(set);
         }

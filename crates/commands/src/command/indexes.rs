@@ -60,6 +60,29 @@ const INDEXES_MAX: usize = 64;
 /// Longest TTL, in seconds.
 const EXPIRE_SECONDS_MAX: i64 = i32::MAX as i64;
 
+/// How many members have to be ready before an index is. There is one, and whoever creates an index waits for it.
+fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
+    if !is_member {
+        return Err(CommandError::bad_value("Standalones can't specify commitQuorum"));
+    }
+    match (quorum, quorum.as_i64().or_else(|| quorum.as_i32().map(i64::from))) {
+        (Bson::String(quorum), _) if quorum == "votingMembers" || quorum == "majority" => Ok(()),
+        (Bson::String(tag), _) => Err(CommandError::new(
+            ErrorCode::UnknownReplWriteConcern,
+            format!("No write concern mode named '{tag}' found in replica set configuration"),
+        )),
+        (_, Some(0 | 1)) => Ok(()),
+        (_, Some(2..)) => Err(CommandError::new(
+            ErrorCode::UnsatisfiableCommitQuorum,
+            format!("Commit quorum cannot be satisfied: {quorum} members are asked for, and there is one"),
+        )),
+        _ => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "commitQuorum must be a non-negative number or a string",
+        )),
+    }
+}
+
 fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     super::collections::refuse_system(&namespace)?;
@@ -77,10 +100,8 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    if commit_quorum.is_some() {
-        return Err(CommandError::bad_value(
-            "commitQuorum is supported only for two phase index builds with commit quorum support enabled",
-        ));
+    if let Some(quorum) = &commit_quorum {
+        check_commit_quorum(call.server.replica_set().is_some(), quorum)?;
     }
     let documents = call
         .documents("indexes")?

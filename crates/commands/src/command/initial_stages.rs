@@ -1,10 +1,12 @@
-//! Stages that start a pipeline from what only the server knows: `$collStats`, `$indexStats`, `$currentOp`.
+//! Stages that start a pipeline from what only the server knows: `$collStats`, `$indexStats`, `$currentOp`,
+//! `$listSessions`.
 //!
 //! Each yields documents that are made when the pipeline is opened, the client's or one inside it; the rest of the pipeline
 //! works on them as on any others.
 
 use super::current_op::{Shown, operations};
 use super::maintenance::storage_stats;
+use super::sessions;
 use crate::arguments::{Arguments, wrong_type};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -49,6 +51,18 @@ fn documents(
             index_stats(call, collection(subject, stage)?)
         }
         "$currentOp" => current_op(call, subject, specification),
+        "$listLocalSessions" if subject.0.is_none() => sessions::list(call, stage, specification),
+        "$listLocalSessions" => Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            "$listLocalSessions must be run against the database with {aggregate: 1}, not a collection",
+        )),
+        "$listSessions" if subject.0.is_some_and(|ns| ns.as_str() == "config.system.sessions") => {
+            sessions::list(call, stage, specification)
+        }
+        "$listSessions" => Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            "$listSessions may be run only on the collection config.system.sessions",
+        )),
         "$backupCursor" => Err(CommandError::new(
             ErrorCode::InvalidNamespace,
             "$backupCursor is only valid as the first stage of a database's pipeline",

@@ -12,6 +12,7 @@ mod collections_access;
 mod current_op;
 mod cursor_commands;
 mod databases;
+mod default_concerns;
 mod delete;
 mod explain;
 mod fail_point;
@@ -90,7 +91,7 @@ pub const ALL: &[&Command] = &[
     &fsync::FSYNC,
     &fsync::FSYNC_UNLOCK,
     &parameters::GET_CMD_LINE_OPTS,
-    &replication::GET_DEFAULT_RW_CONCERN,
+    &default_concerns::GET_DEFAULT_RW_CONCERN,
     &parameters::GET_LOG,
     &cursor_commands::GET_MORE,
     &parameters::GET_PARAMETER,
@@ -129,6 +130,7 @@ pub const ALL: &[&Command] = &[
     &authenticate::SASL_CONTINUE,
     &authenticate::SASL_START,
     &server_status::SERVER_STATUS,
+    &default_concerns::SET_DEFAULT_RW_CONCERN,
     &parameters::SET_PARAMETER,
     &shutdown::SHUTDOWN,
     &sessions::START_SESSION,

@@ -1,7 +1,7 @@
 //! Commands of replica sets, and the start and the upkeep of a member.
 
 use super::update::{self, Images, Statement};
-use super::user_store;
+use super::{default_concerns, user_store};
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -90,21 +90,10 @@ pub const APPEND_OPLOG_NOTE: Command = Command::new(
     append_note,
 )
 .admin_only();
-/// `getDefaultRWConcern`.
-pub const GET_DEFAULT_RW_CONCERN: Command = Command::new(
-    "getDefaultRWConcern",
-    "The concerns of commands that name none.",
-    OperationKind::Command,
-    Access::cluster(&[Action::GetDefaultRwConcern]),
-    default_concerns,
-)
-.admin_only()
-.secondary_ok();
-
 /// An idle primary writes a note after this long: drivers tell by it how far others are behind.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
-fn set<'i>(call: &Invocation<'i>) -> Result<&'i ReplicaSet> {
+pub(super) fn set<'i>(call: &Invocation<'i>) -> Result<&'i ReplicaSet> {
     call.server
         .replica_set()
         .ok_or_else(|| CommandError::new(ErrorCode::NoReplicationEnabled, "not running with --replSet"))
@@ -455,26 +444,6 @@ fn append_note(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     Ok(())
 }
 
-fn default_concerns(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let arguments = call.arguments();
-    call.for_each_field(|name, value| {
-        match name {
-            "inMemory" => drop(arguments.boolean(name, value)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    set(call)?;
-    reply.append_all(&doc! {
-        "defaultReadConcern": { "level": "local" },
-        "defaultWriteConcern": { "w": "majority", "wtimeout": 0 },
-        "defaultWriteConcernSource": "implicit",
-        "defaultReadConcernSource": "implicit",
-        "localUpdateWallClockTime": DateTime::from_millis(call.server.started.0),
-    });
-    Ok(())
-}
-
 fn log_role(server: &Server, member: &Member) {
     let attributes = doc! { "newState": member.role.name(), "term": member.term as i64 };
     server.logger.info(
@@ -502,6 +471,7 @@ impl Server {
         let body = rawdoc! { "replSetInitiate": 1 };
         let mut call = Invocation::of_server(self, &client, &REPL_SET_INITIATE, &body, "admin");
         let kept = user_store::find_in(&mut call, &configurations()?, &doc! {})?;
+        default_concerns::load(&mut call)?;
         match kept.first() {
             Some(config) => {
                 let config = RawDocumentBuf::try_from(config)?;

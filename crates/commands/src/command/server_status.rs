@@ -37,6 +37,9 @@ const SECTIONS: &[Section] = &[
     ("extra_info", extra_info),
     ("globalLock", global_lock),
     ("locks", locks),
+    ("logicalSessionRecordCache", |call| {
+        Ok(doc! { "activeSessionsCount": call.server.session_cache.len() as i32 }.into())
+    }),
     ("mem", memory),
     ("metrics", metrics),
     ("network", network),

@@ -1,17 +1,21 @@
-//! Logical sessions. A standalone server keeps nothing per session but the cursors opened under it.
+//! Logical sessions: the commands that begin, use and end them, and what is shown of them.
 
 use crate::arguments::{Arguments, missing_field, wrong_type};
 use crate::authentication::Identity;
 use crate::cursors::SessionId;
 use crate::definition::{Access, Command};
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, session_id};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::rights::Rights;
+use crate::session_cache::SessionUse;
 use auth::{Action, Target};
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
-use bson::{Binary, doc};
+use bson::{Binary, DateTime, Document, doc};
+use storage::SessionKey;
+use wire::ErrorCode;
 
 /// `startSession`.
 pub const START_SESSION: Command = Command::new(
@@ -70,12 +74,21 @@ fn start(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.server.env.random.fill(&mut bytes);
     bytes[6] = (bytes[6] & 0x0F) | 0x40;
     bytes[8] = (bytes[8] & 0x3F) | 0x80;
+    touch(call, bytes)?;
     let id = Binary {
         subtype: BinarySubtype::Uuid,
         bytes: bytes.to_vec(),
     };
     reply.append_all(&doc! { "id": { "id": id }, "timeoutMinutes": TIMEOUT_MINUTES });
     Ok(())
+}
+
+fn touch(call: &Invocation<'_>, id: SessionId) -> Result<()> {
+    let user = call.rights.session_user();
+    let now_ms = call.server.env.clock.now_ms();
+    call.server
+        .session_cache
+        .touch(SessionKey { id, user }, &call.rights, now_ms)
 }
 
 /// The sessions that a command names; none of them means all.
@@ -165,6 +178,10 @@ fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.server
         .cursors
         .kill_of_sessions(|session, owner| sessions.contains(session) && call.rights.is_own(owner));
+    let user = call.rights.session_user();
+    for id in sessions {
+        call.server.session_cache.remove(&SessionKey { id, user });
+    }
     Ok(())
 }
 
@@ -212,7 +229,81 @@ fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A session has no state here that ages, so that checking the list is all there is to do.
 fn refresh(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    listed(call).map(drop)
+    listed(call)?.into_iter().try_for_each(|id| touch(call, id))
+}
+
+/// The documents of `$listSessions` and `$listLocalSessions`: the caller's sessions, everybody's, or some users'.
+pub fn list(call: &Invocation<'_>, stage: &str, options: &RawDocument) -> Result<Vec<Document>> {
+    let arguments = Arguments::of(stage);
+    let (mut all, mut users) = (matches!(call.rights, Rights::Unchecked), None);
+    arguments.each(options, |name, value| {
+        match name {
+            "allUsers" => all |= arguments.flag(name, value)?,
+            "users" => {
+                let RawBsonRef::Array(array) = value else {
+                    return Err(wrong_type(stage, name, value, "type 'array'"));
+                };
+                users = Some(session_users(stage, array)?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    if users.is_some() && options.get("allUsers")?.and_then(|all| all.as_bool()) == Some(true) {
+        return Err(CommandError::new(
+            ErrorCode::UnsupportedFormat,
+            format!("{stage} may not specify {{allUsers:true}} and {{users:[...]}} at the same time"),
+        ));
+    }
+    let own = call.rights.session_user();
+    let is_meant = |key: &SessionKey| match &users {
+        Some(users) => users.contains(&key.user),
+        None => all || key.user == own,
+    };
+    let binary = |subtype, bytes: &[u8]| Binary {
+        subtype,
+        bytes: bytes.to_vec(),
+    };
+    let document = |(key, used): (SessionKey, SessionUse)| {
+        let (id, uid) = (
+            binary(BinarySubtype::Uuid, &key.id),
+            binary(BinarySubtype::Generic, &key.user),
+        );
+        let mut document = doc! { "_id": { "id": id, "uid": uid }, "lastUse": DateTime::from_millis(used.last_ms) };
+        if let Some(user) = used.user {
+            document.insert("user", format!("{}@{}", user.user, user.database));
+        }
+        document
+    };
+    Ok(call
+        .server
+        .session_cache
+        .list(is_meant)
+        .into_iter()
+        .map(document)
+        .collect())
+}
+
+/// `[{user, db}, …]`, as sessions name them.
+fn session_users(stage: &str, array: &RawArray) -> Result<Vec<[u8; 32]>> {
+    let arguments = Arguments::of(stage);
+    let mut users = Vec::new();
+    for element in array {
+        let (mut user, mut db) = (None, None);
+        arguments.each(arguments.document("users", element?)?, |name, value| {
+            match name {
+                "user" => user = Some(arguments.string(name, value)?),
+                "db" => db = Some(arguments.string(name, value)?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        let user = user.ok_or_else(|| missing_field(stage, "users.user"))?;
+        users.push(auth::session_user(
+            user,
+            db.ok_or_else(|| missing_field(stage, "users.db"))?,
+        ));
+    }
+    Ok(users)
 }

@@ -112,7 +112,7 @@ fn roles_allow_what_they_are_for() {
     let host = "configureFailPoint fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate rotateCertificates setParameter shutdown";
     let back_up = "aggregate appendOplogNote count dataSize distinct explain find getParameter listCollections listIndexes serverStatus";
     let restore = "bulkWrite collMod create createIndexes drop getParameter insert listCollections updateUser";
-    let manage = "appendOplogNote getDefaultRWConcern replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
+    let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
                   replSetReconfig replSetStepDown";
     for (name, of, expected) in [
         ("read", "test", vec![read]),

@@ -5,6 +5,7 @@ mod administration;
 mod reads;
 mod replica_set;
 mod roles;
+mod sessions;
 mod tables;
 mod transactions;
 mod users;

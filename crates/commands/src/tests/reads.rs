@@ -152,8 +152,8 @@ fn initial_stages_work_inside_other_pipelines() {
     for (stage, wanted) in [
         (doc! { "$currentOp": {} }, 73),
         (doc! { "$changeStream": {} }, 51047),
-        (doc! { "$listSessions": {} }, 238),
-        (doc! { "$listLocalSessions": {} }, 238),
+        (doc! { "$listSessions": {} }, 73),
+        (doc! { "$listLocalSessions": {} }, 73),
         (doc! { "$planCacheStats": {} }, 238),
         (doc! { "$backupCursor": {} }, 73),
     ] {

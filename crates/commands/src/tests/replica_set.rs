@@ -230,3 +230,85 @@ fn an_idle_primary_lets_time_go_on() {
     bench.server.tick();
     assert!(bench.server.storage.applied().time > before.time);
 }
+
+#[test]
+fn default_concerns_are_those_of_commands_that_name_none() {
+    let bench = Bench::member(true);
+    let get = |bench: &Bench| succeeded(bench.admin(doc! { "getDefaultRWConcern": 1 }));
+    let implicit = get(&bench);
+    assert_eq!(implicit.get_str("defaultWriteConcernSource").ok(), Some("implicit"));
+    let set = |fields: Document| {
+        let mut command = doc! { "setDefaultRWConcern": 1 };
+        command.extend(fields);
+        bench.admin(command)
+    };
+    for (refused, expected) in [
+        (doc! {}, 2),
+        (doc! { "defaultReadConcern": { "level": "snapshot" } }, 2),
+        (
+            doc! { "defaultReadConcern": { "afterClusterTime": Timestamp { time: 1, increment: 1 } } },
+            2,
+        ),
+        (doc! { "defaultWriteConcern": { "j": true } }, 2),
+        (doc! { "defaultWriteConcern": { "w": 0 } }, 2),
+        (doc! { "defaultWriteConcern": { "w": 2 } }, 100),
+        (doc! { "defaultWriteConcern": { "w": "dc" } }, 79),
+    ] {
+        assert_eq!(code(&set(refused.clone())), expected, "{refused}");
+    }
+    assert_eq!(
+        get(&bench).get("defaultWriteConcern"),
+        implicit.get("defaultWriteConcern")
+    );
+    let told = succeeded(set(
+        doc! { "defaultWriteConcern": { "w": 1 }, "defaultReadConcern": { "level": "majority" } },
+    ));
+    assert_eq!(
+        told.get_document("defaultWriteConcern").ok(),
+        Some(&doc! { "w": 1, "wtimeout": 0 })
+    );
+    assert_eq!(told.get_str("defaultReadConcernSource").ok(), Some("global"));
+    let storage = &bench.server.storage;
+    let is_flushed = || storage.log().durable_seq() == storage.last_seq();
+    bench.ok(doc! { "insert": "c", "documents": [{}] });
+    assert!(!is_flushed(), "w: 1 waits for nothing");
+    bench.ok(doc! { "find": "c" });
+    assert!(is_flushed(), "what a majority read shows stays");
+    bench.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": "majority" } });
+    assert!(is_flushed());
+    bench.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": {} });
+    assert!(!is_flushed());
+    bench.ok(doc! { "find": "c", "readConcern": { "level": "local" } });
+    assert!(!is_flushed());
+    // One can be taken back, the other not.
+    let told = succeeded(set(doc! { "defaultReadConcern": {} }));
+    assert_eq!(told.get_str("defaultReadConcernSource").ok(), Some("implicit"));
+    assert_eq!(told.get_str("defaultWriteConcernSource").ok(), Some("global"));
+    assert_eq!(code(&set(doc! { "defaultWriteConcern": {} })), 20);
+    let alone = Bench::new();
+    for command in ["getDefaultRWConcern", "setDefaultRWConcern"] {
+        let fields = doc! { command: 1, "defaultReadConcern": { "level": "local" } };
+        let fields = if command.starts_with("get") {
+            doc! { command: 1 }
+        } else {
+            fields
+        };
+        assert_eq!(code(&alone.admin(fields)), 51300, "{command}");
+    }
+}
+
+#[test]
+fn a_commit_quorum_of_one_is_met() {
+    let bench = Bench::member(true);
+    let create = |quorum: Bson| doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }], "commitQuorum": quorum };
+    for (quorum, expected) in [
+        (Bson::from("dc"), 79),
+        (2.into(), 278),
+        (true.into(), 9),
+        ((-1).into(), 9),
+    ] {
+        assert_eq!(bench.code(create(quorum.clone())), expected, "{quorum}");
+    }
+    bench.ok(create("votingMembers".into()));
+    assert_eq!(Bench::new().code(create(1.into())), 2);
+}

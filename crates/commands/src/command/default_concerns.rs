@@ -1,0 +1,219 @@
+//! The concerns of commands that name none, for the whole set: `config.settings` keeps them in the document that
+//! MongoDB keeps them in.
+
+use super::replication::set;
+use super::update::{self, Images, Statement};
+use super::user_store;
+use crate::concerns::{DefaultConcerns, ReadConcern, WriteConcern};
+use crate::definition::{Access, Command};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use auth::Action;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{DateTime, Document, doc};
+use storage::Namespace;
+use wire::ErrorCode;
+
+/// `getDefaultRWConcern`.
+pub const GET_DEFAULT_RW_CONCERN: Command = Command::new(
+    "getDefaultRWConcern",
+    "The concerns of commands that name none.",
+    OperationKind::Command,
+    Access::cluster(&[Action::GetDefaultRwConcern]),
+    get,
+)
+.admin_only()
+.secondary_ok();
+/// `setDefaultRWConcern`.
+pub const SET_DEFAULT_RW_CONCERN: Command = Command::new(
+    "setDefaultRWConcern",
+    "Sets the concerns of commands that name none.",
+    OperationKind::Command,
+    Access::cluster(&[Action::SetDefaultRwConcern]),
+    set_defaults,
+)
+.admin_only();
+
+/// `_id` of their document.
+const ID: &str = "ReadWriteConcernDefaults";
+const READ: &str = "defaultReadConcern";
+const WRITE: &str = "defaultWriteConcern";
+
+fn settings() -> Result<Namespace> {
+    Ok(Namespace::new("config", "settings")?)
+}
+
+fn check_member(call: &Invocation<'_>) -> Result<()> {
+    set(call).map(drop).map_err(|_| {
+        CommandError::new(
+            ErrorCode(51300),
+            format!("'{}' is not supported on standalone nodes.", call.command.name),
+        )
+    })
+}
+
+fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    call.for_each_field(|name, value| {
+        match name {
+            "inMemory" => drop(arguments.boolean(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    check_member(call)?;
+    let kept = kept(call)?;
+    show(call, kept, reply);
+    Ok(())
+}
+
+fn set_defaults(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let (mut read, mut write) = (None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            READ => read = Some(arguments.document(name, value)?),
+            WRITE => write = Some(arguments.document(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    check_member(call)?;
+    if read.is_none() && write.is_none() {
+        return Err(CommandError::bad_value(format!(
+            "At least one of the \"{READ}\" or \"{WRITE}\" fields must be present"
+        )));
+    }
+    // One at a time: what is kept of the other concern is still so when it is written.
+    let _configuring = set(call)?.configure();
+    let kept = kept(call)?;
+    let mut document = doc! { "_id": ID };
+    match read {
+        Some(read) => {
+            check_read(call, read)?;
+            if !read.is_empty() {
+                document.insert(READ, Document::try_from(read)?);
+            }
+        }
+        None => keep(&mut document, READ, kept.as_ref()),
+    }
+    match write {
+        Some(write) if write.is_empty() && kept.as_ref().is_some_and(|kept| kept.contains_key(WRITE)) => {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                "The global default write concern cannot be unset once it is set.",
+            ));
+        }
+        Some(write) if write.is_empty() => {}
+        Some(write) => {
+            check_write(call, write)?;
+            let mut write = Document::try_from(write)?;
+            write.entry("wtimeout".to_owned()).or_insert(0.into());
+            document.insert(WRITE, write);
+        }
+        None => keep(&mut document, WRITE, kept.as_ref()),
+    }
+    let server = call.server;
+    document.insert("updateOpTime", server.storage.applied().time.to_timestamp());
+    document.insert("updateWallClockTime", DateTime::from_millis(server.env.clock.now_ms()));
+    let filter = RawDocumentBuf::try_from(&doc! { "_id": ID })?;
+    let change = RawDocumentBuf::try_from(&document)?;
+    let mut statement = Statement::new(None);
+    statement.filter = &filter;
+    statement.change = RawBsonRef::Document(&change);
+    statement.upsert = true;
+    update::run(call, &settings()?, &statement, Images::None)?;
+    server.storage.wait_durable(server.storage.last_seq())?;
+    take_up(call, Some(&document))?;
+    show(call, Some(document), reply);
+    Ok(())
+}
+
+fn keep(document: &mut Document, name: &str, kept: Option<&Document>) {
+    if let Some(concern) = kept.and_then(|kept| kept.get(name)) {
+        document.insert(name, concern.clone());
+    }
+}
+
+/// Only what any read can be made with.
+fn check_read(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
+    let concern = ReadConcern::read(given, call.server.deployment())?;
+    if concern.after.is_some() || concern.at.is_some() {
+        return Err(CommandError::bad_value(
+            "Default read concern must contain only 'level' and 'provenance' fields",
+        ));
+    }
+    match given.get("level")? {
+        None if given.is_empty() => Ok(()),
+        None => Err(CommandError::bad_value("Default read concern must have 'level' field")),
+        Some(RawBsonRef::String("local" | "available" | "majority")) => Ok(()),
+        Some(_) => Err(CommandError::bad_value(
+            "Default read concern level must be one of 'local', 'available' or 'majority'",
+        )),
+    }
+}
+
+/// Not `w: 0`, of which nobody hears, and nothing that every write would fail with.
+fn check_write(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
+    let concern = WriteConcern::read(given, call.server.deployment())?;
+    if given.get("w")?.is_none() {
+        return Err(CommandError::bad_value("Default write concern must have 'w' field"));
+    }
+    if concern.unacknowledged {
+        return Err(CommandError::bad_value(
+            "Default write concern 'w' must be something other than 0",
+        ));
+    }
+    concern.cannot_be_met.map_or(Ok(()), |cannot| Err(cannot.error()))
+}
+
+fn kept(call: &mut Invocation<'_>) -> Result<Option<Document>> {
+    Ok(user_store::find_in(call, &settings()?, &doc! { "_id": ID })?.pop())
+}
+
+/// Takes up what is written down. At the start.
+pub fn load(call: &mut Invocation<'_>) -> Result<()> {
+    let kept = kept(call)?;
+    take_up(call, kept.as_ref())
+}
+
+fn take_up(call: &Invocation<'_>, kept: Option<&Document>) -> Result<()> {
+    let server = call.server;
+    let concern = |name| {
+        let given = kept.and_then(|kept| kept.get_document(name).ok());
+        given.map(RawDocumentBuf::try_from).transpose()
+    };
+    // Read without any defaults: they stand on nothing but themselves.
+    *server.default_concerns.write() = DefaultConcerns::default();
+    let deployment = server.deployment();
+    let mut defaults = DefaultConcerns::default();
+    if let Some(read) = concern(READ)? {
+        defaults.read = ReadConcern::read(&read, deployment)?.level;
+    }
+    if let Some(write) = concern(WRITE)? {
+        defaults.write = Some(WriteConcern::read(&write, deployment)?);
+    }
+    *server.default_concerns.write() = defaults;
+    Ok(())
+}
+
+fn show(call: &Invocation<'_>, kept: Option<Document>, reply: &mut Reply<'_>) {
+    let mut kept = kept.unwrap_or_default();
+    kept.remove("_id");
+    let implicit = [
+        (READ, doc! { "level": "local" }),
+        (WRITE, doc! { "w": "majority", "wtimeout": 0 }),
+    ];
+    for (name, implicit) in implicit {
+        let is_global = kept.contains_key(name);
+        if !is_global {
+            kept.insert(name, implicit);
+        }
+        kept.insert(format!("{name}Source"), if is_global { "global" } else { "implicit" });
+    }
+    let now = DateTime::from_millis(call.server.env.clock.now_ms());
+    kept.insert("localUpdateWallClockTime", now);
+    reply.append_all(&kept);
+}

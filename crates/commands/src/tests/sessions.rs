@@ -1,0 +1,112 @@
+//! Logical sessions: who is listed, and when they end.
+
+use super::{Bench, first_batch, succeeded};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
+use std::time::Duration;
+
+fn lsid(number: u8) -> Document {
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: vec![number; 16],
+    };
+    doc! { "id": id }
+}
+
+fn listed(reply: Document) -> Vec<u8> {
+    let mut sessions: Vec<u8> = first_batch(&succeeded(reply))
+        .iter()
+        .map(|document| match document.get_document("_id").map(|id| id.get("id")) {
+            Ok(Some(Bson::Binary(id))) => id.bytes[0],
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    sessions.sort_unstable();
+    sessions
+}
+
+fn list(bench: &Bench) -> Vec<u8> {
+    listed(bench.admin(doc! { "aggregate": 1, "pipeline": [{ "$listLocalSessions": {} }], "cursor": {} }))
+}
+
+#[test]
+fn sessions_are_listed_from_their_first_use_to_their_end() {
+    let bench = Bench::new();
+    assert_eq!(list(&bench), [0_u8; 0]);
+    for number in [1, 2, 3] {
+        bench.ok(doc! { "ping": 1, "lsid": lsid(number) });
+    }
+    bench.ok(doc! { "refreshSessions": [lsid(4)] });
+    assert_eq!(list(&bench), [1, 2, 3, 4]);
+    bench.ok(doc! { "endSessions": [lsid(2), lsid(9)] });
+    assert_eq!(list(&bench), [1, 3, 4]);
+    let everywhere = bench.run_on(
+        "config",
+        doc! { "aggregate": "system.sessions", "pipeline": [{ "$listSessions": { "allUsers": true } }], "cursor": {} },
+    );
+    assert_eq!(listed(everywhere), [1, 3, 4]);
+    for (stage, collection, code) in [
+        (doc! { "$listSessions": {} }, Bson::from("c"), 73),
+        (doc! { "$listLocalSessions": {} }, "c".into(), 73),
+        (
+            doc! { "$listLocalSessions": { "allUsers": true, "users": [] } },
+            1.into(),
+            12,
+        ),
+        (
+            doc! { "$listLocalSessions": { "users": [{ "user": "a" }] } },
+            1.into(),
+            40414,
+        ),
+        (doc! { "$listLocalSessions": { "users": 1 } }, 1.into(), 14),
+    ] {
+        let command = doc! { "aggregate": collection, "pipeline": [stage.clone()], "cursor": {} };
+        assert_eq!(bench.code(command), code, "{stage}");
+    }
+}
+
+#[test]
+fn a_session_ends_when_nobody_has_used_it_for_half_an_hour() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! {}, doc! {}, doc! {}]);
+    let find = |number: u8| {
+        let reply = bench.run(doc! { "find": "c", "batchSize": 1, "lsid": lsid(number), "noCursorTimeout": true });
+        succeeded(reply).get_document("cursor").unwrap().get_i64("id").unwrap()
+    };
+    let (unused, used) = (find(1), find(2));
+    let more = |cursor: i64, number: u8| {
+        bench.run(doc! { "getMore": cursor, "collection": "c", "batchSize": 1, "lsid": lsid(number) })
+    };
+    bench.clock.advance(Duration::from_secs(20 * 60));
+    bench.ok(doc! { "refreshSessions": [lsid(2)] });
+    bench.clock.advance(Duration::from_secs(11 * 60));
+    for _ in 0..16 {
+        bench.server.tick();
+    }
+    assert_eq!(list(&bench), [2]);
+    assert_eq!(super::code(&more(unused, 1)), 43, "its cursor ended with it");
+    succeeded(more(used, 2));
+}
+
+#[test]
+fn users_see_their_own() {
+    let bench = Bench::guarded();
+    let (alice, bob) = (bench.user("alice", &[]), bench.user("bob", &[]));
+    let admin = bench.user("admin", &[doc! { "role": "clusterAdmin", "db": "admin" }.into()]);
+    for (client, number) in [(&alice, 1), (&bob, 2), (&admin, 3)] {
+        succeeded(bench.run_as(client, "test", doc! { "ping": 1, "lsid": lsid(number) }));
+    }
+    let list = |client, options: Document| {
+        bench.run_as(
+            client,
+            "admin",
+            doc! { "aggregate": 1, "pipeline": [{ "$listLocalSessions": options }], "cursor": {} },
+        )
+    };
+    assert_eq!(listed(list(&alice, doc! {})), [1]);
+    assert_eq!(super::code(&list(&alice, doc! { "allUsers": true })), 13);
+    assert_eq!(listed(list(&admin, doc! { "allUsers": true })), [1, 2, 3]);
+    let of_bob = list(&admin, doc! { "users": [{ "user": "bob", "db": "test" }] });
+    let user = first_batch(&of_bob)[0].get_str("user").unwrap().to_owned();
+    assert_eq!((user.as_str(), listed(of_bob)), ("bob@test", vec![2]));
+}
