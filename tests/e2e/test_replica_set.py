@@ -354,3 +354,39 @@ def test_sessions_of_users_are_their_own(tmp_path):
     assert refused.value.code == 13
     assert bob.t.c.count_documents({}) == 2
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_collections_are_made_in_transactions(tmp_path, engine):
+    """Committed ones are whole after kill -9, aborted ones leave nothing, and a stream tells them in order."""
+    server = Server(tmp_path, engine, options=MEMBER)
+    server.start()
+    client = connect(server)
+    db = client.shop
+    with db.watch(show_expanded_events=True) as stream, client.start_session() as session:
+        with session.start_transaction():
+            db.create_collection("orders", session=session)
+            db.orders.create_index("number", unique=True, session=session)
+            db.orders.insert_many([{"number": n} for n in range(20)], session=session)
+            db.made_by_insert.insert_one({"_id": 1}, session=session)
+            assert db.orders.find_one({"number": 7}, session=session)
+            assert db.list_collection_names() == []
+        with pytest.raises(RuntimeError), session.start_transaction():
+            db.create_collection("never", session=session)
+            db.never.insert_one({}, session=session)
+            raise RuntimeError("the transaction is aborted")
+        events = [next(stream) for _ in range(4)]
+        assert [event["operationType"] for event in events] == ["create", "createIndexes", "insert", "insert"]
+        assert len({event["txnNumber"] for event in events}) == 1
+    server.kill()
+    server.start()
+    client = connect(server)
+    db = client.shop
+    assert sorted(db.list_collection_names()) == ["made_by_insert", "orders"]
+    assert sorted(db.orders.index_information()) == ["_id_", "number_1"]
+    assert db.orders.count_documents({}) == db.orders.estimated_document_count() == 20
+    assert db.command("validate", "orders", full=True)["valid"]
+    with pytest.raises(DuplicateKeyError):
+        db.orders.insert_one({"number": 7})
+    client.close()
+    assert server.stop() == 0

@@ -22,8 +22,8 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 use storage::{
-    ClusterTime, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord, StatementResult,
-    Storage, StorageError, Transaction, WriteUnit,
+    ClusterTime, Collection, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord,
+    StatementResult, Storage, StorageError, Transaction, WriteUnit,
 };
 use wire::ErrorCode;
 
@@ -685,6 +685,13 @@ impl<'i> Invocation<'i> {
         mode: LockMode,
     ) -> std::result::Result<Option<CollectionGuard>, StorageError> {
         self.context().data().collection(namespace, mode)
+    }
+
+    /// A collection as it is defined now, for the call's transaction if it has one.
+    pub fn definition(&self, namespace: &Namespace) -> Option<Arc<Collection>> {
+        let transaction = self.transaction.as_ref().map(RefCell::borrow);
+        let own = transaction.and_then(|transaction| transaction.created(namespace).cloned());
+        own.or_else(|| self.server.storage.catalog().collection(namespace))
     }
 
     /// Where the call's units come from.

@@ -76,6 +76,11 @@ impl Batch {
         &self.ops
     }
 
+    /// Moves the operations of another batch behind these.
+    pub fn append(&mut self, behind: &mut Self) {
+        self.ops.append(&mut behind.ops);
+    }
+
     /// True without operations.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()

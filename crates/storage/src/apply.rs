@@ -12,23 +12,55 @@ use bson::RawDocumentBuf;
 use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Storage {
     /// Checks a collection's new definition and builds it.
     pub(crate) fn define(&self, row: CollectionRow) -> Result<Definition, StorageError> {
         let former = self.catalog.collection_by_uuid(&row.uuid);
-        let now_ms = self.env.clock.now_ms();
-        let collection = Box::new(row.build(
-            former.as_deref(),
-            &BTreeMap::new(),
-            self.options.predicates.as_ref(),
-            now_ms,
-        )?);
+        self.define_over(row, former)
+    }
+
+    /// As [`Storage::define`], of what was defined otherwise before.
+    pub(crate) fn define_over(
+        &self,
+        row: CollectionRow,
+        former: Option<Arc<Collection>>,
+    ) -> Result<Definition, StorageError> {
+        let collection = self.build_collection(&row, former.as_deref())?;
         Ok(Definition::PutCollection {
             row,
             collection,
             former,
         })
+    }
+
+    fn build_collection(
+        &self,
+        row: &CollectionRow,
+        former: Option<&Collection>,
+    ) -> Result<Arc<Collection>, StorageError> {
+        let compiler = self.options.predicates.as_ref();
+        let now_ms = self.env.clock.now_ms();
+        Ok(Arc::new(row.build(former, &BTreeMap::new(), compiler, now_ms)?))
+    }
+
+    /// Checks a definition, and that its tables can be made: what may fail of them fails here.
+    pub(crate) fn prepare_collection(
+        &self,
+        row: &CollectionRow,
+        former: Option<&Collection>,
+    ) -> Result<Arc<Collection>, StorageError> {
+        let collection = self.build_collection(row, former)?;
+        self.prepare_tables(row, former)?;
+        Ok(collection)
+    }
+
+    fn prepare_tables(&self, row: &CollectionRow, former: Option<&Collection>) -> Result<(), StorageError> {
+        for (_, spec) in self.new_tables(row, former) {
+            self.engine.prepare_table(&spec)?;
+        }
+        Ok(())
     }
 
     /// Adds the operations of a definition that the entry at `seq` makes to a batch. The next table rises above those it names.
@@ -121,7 +153,7 @@ impl Storage {
                 if let Some(former) = former.filter(|former| former.namespace != collection.namespace) {
                     self.catalog.put_former_name(former.table, seq, name(&former));
                 }
-                self.catalog.put_collection(*collection);
+                self.catalog.put_collection(collection);
             }
             Definition::DropCollection(collection) => {
                 self.catalog.put_former_name(collection.table, seq, name(&collection));
@@ -164,9 +196,7 @@ impl Storage {
         // What may fail about tables fails here: once the log has the entry, applying it must succeed.
         for definition in &definitions {
             if let Definition::PutCollection { row, former, .. } = definition {
-                for (_, spec) in self.new_tables(row, former.as_deref()) {
-                    self.engine.prepare_table(&spec)?;
-                }
+                self.prepare_tables(row, former.as_deref())?;
             }
         }
         let mut meta = Meta {
@@ -181,9 +211,14 @@ impl Storage {
             effect
         })?;
         *next_table = meta.next_table;
+        self.tell_definitions_changed();
+        Ok(seq)
+    }
+
+    /// Wakes those who wait for a definition.
+    pub(crate) fn tell_definitions_changed(&self) {
         *self.definition_changes.lock() += 1;
         self.definitions_changed.notify_all();
-        Ok(seq)
     }
 }
 

@@ -139,19 +139,7 @@ impl Storage {
         let before = row.indexes.len();
         let ready = existing.as_deref().is_none_or(|collection| collection.count() == 0);
         let first_table = next_table.saturating_add(if existing.is_none() { 2 } else { 0 });
-        let (mut tables, mut elsewhere) = (Vec::new(), Vec::new());
-        for spec in specs {
-            let spec = spec.clone().normalised();
-            match existing_index(&row, &spec)? {
-                Some(index) if index.ready || tables.contains(&index.table) => {}
-                Some(index) => elsewhere.push(index.table),
-                None => {
-                    let table = TableId(first_table + tables.len() as u32);
-                    tables.push(table);
-                    row.indexes.push(IndexRow { table, ready, spec });
-                }
-            }
-        }
+        let Added { tables, elsewhere } = add_indexes(&mut row, specs, first_table, ready)?;
         if row.indexes.len() > INDEXES_MAX {
             let text = format!("add index fails, too many indexes for {ns}, the limit is {INDEXES_MAX}");
             return Err(StorageError::CannotCreateIndex(text));
@@ -346,6 +334,39 @@ fn building<'g>(collection: &'g Collection, build: &'g Build) -> impl Iterator<I
         .enumerate()
         .filter(|(_, index)| build.tables.contains(&index.table()))
         .map(|(position, _)| position)
+}
+
+/// What [`add_indexes`] did.
+pub(crate) struct Added {
+    /// Of the indexes that are new.
+    pub(crate) tables: Vec<TableId>,
+    /// Of those that somebody else is building.
+    pub(crate) elsewhere: Vec<TableId>,
+}
+
+/// Adds the indexes that a definition does not have, with tables from `first_table` on.
+///
+/// Errors: [`StorageError::IndexOptionsConflict`], [`StorageError::IndexKeySpecsConflict`].
+pub(crate) fn add_indexes(
+    row: &mut CollectionRow,
+    specs: &[IndexSpec],
+    first_table: u32,
+    ready: bool,
+) -> Result<Added, StorageError> {
+    let (mut tables, mut elsewhere) = (Vec::new(), Vec::new());
+    for spec in specs {
+        let spec = spec.clone().normalised();
+        match existing_index(row, &spec)? {
+            Some(index) if index.ready || tables.contains(&index.table) => {}
+            Some(index) => elsewhere.push(index.table),
+            None => {
+                let table = TableId(first_table + tables.len() as u32);
+                tables.push(table);
+                row.indexes.push(IndexRow { table, ready, spec });
+            }
+        }
+    }
+    Ok(Added { tables, elsewhere })
 }
 
 /// The index if it exists already, `None` if it may be made.

@@ -80,7 +80,7 @@ impl Storage {
         self.next_turn(op)
     }
 
-    fn next_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+    pub(crate) fn next_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         op.check_now()?;
         self.check_running()?;
         if let Some(turn) = self.definitions.try_lock() {
@@ -163,11 +163,32 @@ impl Storage {
         Ok((turn, guard))
     }
 
+    /// Does what needs names again for as long as they are a transaction's. The caller holds no locks.
+    fn while_reserved<T>(
+        &self,
+        op: &Operation,
+        mut attempt: impl FnMut() -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        loop {
+            match attempt() {
+                Err(StorageError::WriteConflict) => {}
+                done => return done,
+            }
+            self.reserved.wait();
+            op.check_now()?;
+            self.check_running()?;
+        }
+    }
+
     /// Creates a collection with its `_id_` index. `options` are as given to `create`, checked by the caller.
     ///
     /// Errors: [`StorageError::NamespaceExists`] for any collection or view of the name;
     /// [`StorageError::DatabaseDiffersInCase`].
     pub fn create_collection(&self, op: &Operation, ns: &Namespace, options: &RawDocument) -> Result<(), StorageError> {
+        self.while_reserved(op, || self.try_create_collection(op, ns, options))
+    }
+
+    fn try_create_collection(&self, op: &Operation, ns: &Namespace, options: &RawDocument) -> Result<(), StorageError> {
         let mut next_table = self.lock_definitions(op)?;
         self.check_new_name(ns)?;
         let row = self.new_collection_row(ns, options, *next_table);
@@ -195,7 +216,8 @@ impl Storage {
         }
     }
 
-    fn check_new_name(&self, ns: &Namespace) -> Result<(), StorageError> {
+    /// Whether something of the name can be made: [`StorageError::WriteConflict`] while a transaction is about to.
+    pub(crate) fn check_new_name(&self, ns: &Namespace) -> Result<(), StorageError> {
         if ns.as_str() == OPLOG && self.keeps_history() {
             return Err(StorageError::InvalidNamespace {
                 name: ns.as_str().to_owned(),
@@ -205,7 +227,11 @@ impl Storage {
         if self.catalog.entry(ns).is_some() {
             return Err(StorageError::NamespaceExists(ns.clone()));
         }
-        match self.catalog.case_conflict(ns.db()) {
+        if self.reserved.has(ns) {
+            return Err(StorageError::WriteConflict);
+        }
+        let other = self.catalog.case_conflict(ns.db());
+        match other.or_else(|| self.reserved.case_conflict(ns.db())) {
             Some(existing) if !self.catalog.database_exists(ns.db()) => Err(StorageError::DatabaseDiffersInCase {
                 existing,
                 wanted: ns.db().to_owned(),
@@ -217,6 +243,17 @@ impl Storage {
     /// Creates a view. Whether `view_on` makes a cycle or is too deep is for the caller to check. Errors as for
     /// [`Storage::create_collection`].
     pub fn create_view(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        view_on: &str,
+        pipeline: RawArrayBuf,
+        options: &RawDocument,
+    ) -> Result<(), StorageError> {
+        self.while_reserved(op, || self.try_create_view(op, ns, view_on, pipeline.clone(), options))
+    }
+
+    fn try_create_view(
         &self,
         op: &Operation,
         ns: &Namespace,
@@ -287,6 +324,16 @@ impl Storage {
     /// Renames a collection, between databases too. With `drop_target` a collection of the new name is dropped in the same
     /// change. Errors: [`StorageError::NamespaceNotFound`], [`StorageError::NamespaceExists`], [`StorageError::IsView`].
     pub fn rename_collection(
+        &self,
+        op: &Operation,
+        from: &Namespace,
+        to: &Namespace,
+        drop_target: bool,
+    ) -> Result<(), StorageError> {
+        self.while_reserved(op, || self.try_rename_collection(op, from, to, drop_target))
+    }
+
+    fn try_rename_collection(
         &self,
         op: &Operation,
         from: &Namespace,

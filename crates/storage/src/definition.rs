@@ -9,7 +9,7 @@ pub(crate) enum Definition {
     /// A collection comes, or its definition changes.
     PutCollection {
         row: CollectionRow,
-        collection: Box<Collection>,
+        collection: Arc<Collection>,
         former: Option<Arc<Collection>>,
     },
     /// A collection goes.

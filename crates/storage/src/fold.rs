@@ -3,7 +3,7 @@
 //! Recovery derives from an entry's bytes ([`Effect::add_entry`]) what the unit that wrote it derived change by change.
 //! Applying never fails on data: an entry that does not fit the state it was made for is damage.
 
-use crate::catalog::rows::{self, CATALOG, CollectionRow, Meta, STATISTICS};
+use crate::catalog::rows::{self, CATALOG, CollectionRow, FORMAT_VERSION, Meta, STATISTICS};
 use crate::cluster_time::ClusterTime;
 use crate::definition::Definition;
 use crate::diff;
@@ -15,10 +15,10 @@ use crate::overlay::Overlay;
 use crate::pipeline::Applied;
 use crate::sessions::SessionEffect;
 use crate::storage::Storage;
-use crate::{Collection, Namespace, RecordId, StorageError};
+use crate::{Collection, Index, Namespace, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
+use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,11 @@ impl Evaluation for Replay {
     }
 
     fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        overlay.get(self.0.as_ref(), table, key)
+        match overlay.get(self.0.as_ref(), table, key) {
+            // Of a collection that the same entry makes.
+            Err(StorageError::Engine(EngineError::NoSuchTable(_))) => Ok(None),
+            found => found,
+        }
     }
 }
 
@@ -53,6 +57,49 @@ impl Effect {
     pub(crate) fn define(&mut self, storage: &Storage, definition: Definition, seq: Seq, meta: &mut Meta) {
         storage.apply_definition(&mut self.overlay.batch, &definition, seq, meta);
         self.definitions.push((definition, seq));
+    }
+
+    /// All of this behind definitions, of which `next_table` is above all tables.
+    pub(crate) fn behind(
+        mut self,
+        storage: &Storage,
+        definitions: impl Iterator<Item = Definition>,
+        seq: Seq,
+        next_table: u32,
+    ) -> Self {
+        let mut filled = std::mem::take(&mut self.overlay).batch;
+        let format = FORMAT_VERSION;
+        let mut meta = Meta { format, next_table };
+        definitions.for_each(|definition| self.define(storage, definition, seq, &mut meta));
+        // Tables above those that are made here may be others', and known to nobody on disk yet.
+        self.overlay.batch.put(CATALOG, rows::META_KEY, rows::meta_row(&meta));
+        self.overlay.batch.append(&mut filled);
+        self
+    }
+
+    /// What an entry before has made, or the entry itself.
+    fn collection_of(&self, storage: &Storage, table: TableId) -> Result<Arc<Collection>, StorageError> {
+        let own = self.defined().find(|collection| collection.table == table).cloned();
+        own.or_else(|| storage.catalog.collection_of(table))
+            .ok_or_else(|| unknown(table))
+    }
+
+    fn index_of(&self, storage: &Storage, table: TableId) -> Result<Arc<Index>, StorageError> {
+        let mut own = self.defined().flat_map(|collection| collection.maintained());
+        let own = own.find(|index| index.table() == table).cloned();
+        own.or_else(|| storage.catalog.index_of(table))
+            .ok_or_else(|| unknown(table))
+    }
+
+    /// Collections that it defines, the newest definition first.
+    fn defined(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.definitions
+            .iter()
+            .rev()
+            .filter_map(|(definition, _)| match definition {
+                Definition::PutCollection { collection, .. } => Some(collection),
+                _ => None,
+            })
     }
 
     /// The tables of the storage layer itself, in a format.
@@ -162,7 +209,7 @@ impl Effect {
     ) -> Result<(), StorageError> {
         let definition = match op {
             EntryOp::Insert { table, id, document } => {
-                let collection = storage.catalog.collection_of(table).ok_or_else(|| unknown(table))?;
+                let collection = self.collection_of(storage, table)?;
                 self.old_version(replay, &collection, id, false)?;
                 let new = Bytes::copy_from_slice(document.as_bytes());
                 return self.replay_change(replay, &collection, id, (None, Some(new), None), writes);
@@ -170,7 +217,7 @@ impl Effect {
             EntryOp::Update {
                 table, id, grown, new, ..
             } => {
-                let collection = storage.catalog.collection_of(table).ok_or_else(|| unknown(table))?;
+                let collection = self.collection_of(storage, table)?;
                 let old = self.old_version(replay, &collection, id, true)?;
                 let old = old.expect("an old version was demanded");
                 let (new, difference) = match new {
@@ -192,7 +239,7 @@ impl Effect {
             EntryOp::Delete {
                 table, id, old: said, ..
             } => {
-                let collection = storage.catalog.collection_of(table).ok_or_else(|| unknown(table))?;
+                let collection = self.collection_of(storage, table)?;
                 let old = self.old_version(replay, &collection, id, true)?;
                 let old = old.expect("an old version was demanded");
                 if let Some((bytes, _)) = said
@@ -208,8 +255,8 @@ impl Effect {
                 field,
                 part,
             } => {
-                let index = storage.catalog.index_of(index_table);
-                self.set_multikey(&index.ok_or_else(|| unknown(index_table))?, field, part);
+                let index = self.index_of(storage, index_table)?;
+                self.set_multikey(&index, field, part);
                 return Ok(());
             }
             EntryOp::BuildChunk {
@@ -219,7 +266,7 @@ impl Effect {
                 indexes,
             } => {
                 let tables: Vec<_> = indexes.iter().collect();
-                let collection = storage.catalog.collection_of(table).ok_or_else(|| unknown(table))?;
+                let collection = self.collection_of(storage, table)?;
                 return self.build_chunk(replay, &collection, (first, last), &tables, writes);
             }
             EntryOp::Initialise => {
@@ -250,7 +297,13 @@ impl Effect {
                 self.statistics(storage, place, (as_of, names_from), counts.iter());
                 return Ok(());
             }
-            EntryOp::PutCollection { row } => storage.define(CollectionRow::parse(row).map_err(misfit)?)?,
+            EntryOp::PutCollection { row } => {
+                let row = CollectionRow::parse(row).map_err(misfit)?;
+                match self.defined().find(|collection| collection.uuid == row.uuid).cloned() {
+                    Some(former) => storage.define_over(row, Some(former))?,
+                    None => storage.define(row)?,
+                }
+            }
             EntryOp::DropCollection { uuid } => match storage.catalog.collection_by_uuid(&uuid) {
                 Some(collection) => Definition::DropCollection(collection),
                 None => return Err(misfit(format!("no collection has the uuid {uuid:02x?}"))),

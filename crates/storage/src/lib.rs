@@ -8,7 +8,8 @@
 //! gives them their place in the log and takes them into the engine once they stay, `pending.rs` tells of them until
 //! then; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs` what an update
 //! changed; `effect.rs` is what a unit does, `fold.rs` what an entry does that `recovery.rs` reads back; `ddl.rs`,
-//! `build.rs` and `apply.rs` change definitions; `transaction.rs` holds a unit between statements, `sessions.rs`
+//! `build.rs` and `apply.rs` change definitions; `transaction.rs` holds a unit between statements, `transaction_ddl.rs`
+//! what it defines, `sessions.rs`
 //! remembers what was sent, `terms.rs` is what a member of a set adds to the log; `backup.rs` pins what is to be
 //! copied; `locks/` is `docs/locks.md` in code.
 //!
@@ -51,12 +52,14 @@ mod pipeline;
 mod read;
 mod record;
 mod recovery;
+mod reserved;
 mod sessions;
 mod stats;
 mod storage;
 mod table_options;
 mod terms;
 mod transaction;
+mod transaction_ddl;
 mod ttl;
 mod validate;
 mod write;

@@ -269,7 +269,7 @@ impl Storage {
         for row in collections {
             let collection = self
                 .catalog
-                .put_collection(row.build(None, &multikey, compiler, now_ms)?);
+                .put_collection(Arc::new(row.build(None, &multikey, compiler, now_ms)?));
             if let Some(seq) = self.load_counts(&collection, &snapshot)?
                 && seq > counted.0
             {

@@ -9,6 +9,7 @@ use crate::catalog::collection::CollectionShared;
 use crate::history::Recent;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
+use crate::reserved::ReservedNames;
 use crate::sessions::Sessions;
 use crate::stats::Figures;
 use crate::{
@@ -154,6 +155,8 @@ pub struct Storage {
     pub(crate) definition_changes: Mutex<u64>,
     pub(crate) definitions_changed: Condvar,
     pub(crate) owners: AtomicU64,
+    /// What open transactions are about to make.
+    pub(crate) reserved: ReservedNames,
     pub(crate) figures: Figures,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) backup_open: Arc<AtomicBool>,
@@ -201,6 +204,7 @@ impl Storage {
             definition_changes: Mutex::default(),
             definitions_changed: Condvar::new(),
             owners: AtomicU64::new(1),
+            reserved: ReservedNames::default(),
             figures: Figures::default(),
             closed: AtomicBool::new(false),
             stopped: OnceLock::new(),
@@ -263,7 +267,7 @@ impl Storage {
     ) -> Result<Option<CollectionGuard>, StorageError> {
         let mode = match mode {
             LockMode::IntentShared if self.whole_collection_locks => LockMode::Shared,
-            LockMode::IntentExclusive if self.whole_collection_locks => LockMode::Exclusive,
+            LockMode::IntentExclusive => self.writers_mode(),
             mode => mode,
         };
         loop {
@@ -276,6 +280,14 @@ impl Storage {
             if !collection.is_outdated() {
                 return Ok(Some(CollectionGuard(Arc::new(Guarded { collection, held }))));
             }
+        }
+    }
+
+    /// How those who write lock a collection.
+    pub(crate) fn writers_mode(&self) -> LockMode {
+        match self.whole_collection_locks {
+            true => LockMode::Exclusive,
+            false => LockMode::IntentExclusive,
         }
     }
 

@@ -26,15 +26,18 @@ const LOCK_TIMEOUT_DEFAULT: Duration = Duration::from_millis(5);
 
 /// See the module.
 pub struct Transaction {
-    storage: Arc<Storage>,
+    pub(crate) storage: Arc<Storage>,
     /// What it is registered by with those who give locks back.
     opened: Seq,
-    parts: Parts,
+    pub(crate) parts: Parts,
     /// Its changes so far in the order of keys.
     rows: ChangedRows,
     lock_timeout: Duration,
     /// Collections that it has used: their definitions stay as they are until it ends.
-    collections: Vec<CollectionGuard>,
+    pub(crate) collections: Vec<CollectionGuard>,
+    owner: u64,
+    /// Names of collections are.
+    pub(crate) has_reserved: bool,
 }
 
 /// A statement that works in several units, as one of many documents does. What its units commit is the transaction's
@@ -106,8 +109,10 @@ impl Storage {
             rows: ChangedRows::default(),
             lock_timeout: LOCK_TIMEOUT_DEFAULT,
             collections: Vec::new(),
+            owner: self.owners.fetch_add(1, Ordering::Relaxed),
+            has_reserved: false,
         };
-        transaction.parts.holding.owner = self.owners.fetch_add(1, Ordering::Relaxed);
+        transaction.parts.holding.owner = transaction.owner;
         transaction.parts.holding.snapshot = Some(self.engine.snapshot()?);
         Ok(transaction)
     }
@@ -240,6 +245,9 @@ impl Drop for Transaction {
         let Holding { locks, owner, .. } = &self.parts.holding;
         self.storage.locks.release(locks, *owner, None);
         self.storage.locks.close(self.opened, self.storage.last_seq());
+        if self.has_reserved {
+            self.storage.reserved.give_back(self.owner);
+        }
     }
 }
 

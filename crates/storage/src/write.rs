@@ -8,6 +8,7 @@
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
 
+use crate::definition::Definition;
 use crate::diff::{self, Detail, Targets};
 use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::{Deletion, EntrySession, EntryWriter};
@@ -52,6 +53,8 @@ pub enum UpdateForm<'t> {
 pub(crate) struct Changes {
     pub(crate) effect: Effect,
     pub(crate) entry: EntryWriter,
+    /// Of a transaction: what it makes, in order.
+    pub(crate) definitions: Vec<(Definition, Arc<Collection>)>,
     pub(crate) touched: Vec<Touched>,
     /// The session's statement of the changes that follow, until the entry has it.
     statement: Option<(i32, Kept)>,
@@ -124,6 +127,12 @@ impl Changes {
         let session = self.effect.session.as_mut().expect("the unit is a session's");
         session.begin_statement(statement, kept);
         self.statement = Some((statement, kept));
+    }
+
+    /// Whether documents of the collection are changed.
+    pub(crate) fn has_touched(&self, collection: &Collection) -> bool {
+        let mut touched = self.touched.iter();
+        touched.any(|touched| Arc::ptr_eq(&touched.guard.shared, &collection.shared))
     }
 
     /// Where the next change is logged, under its statement.
@@ -355,6 +364,9 @@ impl<'a> WriteUnit<'a> {
         // What it pins could not be pruned by the engine while applying.
         self.evaluator.holding.snapshot = None;
         let effect = std::mem::take(&mut self.changes.effect);
+        if !self.changes.definitions.is_empty() {
+            return self.commit_with_definitions(effect);
+        }
         let seq = storage.propose(&mut self.changes.entry, |_| effect)?;
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
         // Whoever changes the same rows next finds them pending. Capped collections count what is applied.
@@ -364,6 +376,23 @@ impl<'a> WriteUnit<'a> {
         }
         self.evaluator.release_changed(seq);
         storage.wait_applied(self.evaluator.op, seq)?;
+        Ok(seq)
+    }
+
+    /// Definitions come before what fills them. They are everybody's on return.
+    fn commit_with_definitions(mut self, effect: Effect) -> Result<Seq, StorageError> {
+        let storage = self.evaluator.storage;
+        let turn = storage.next_turn(self.evaluator.op)?;
+        let definitions = std::mem::take(&mut self.changes.definitions).into_iter();
+        let definitions = definitions.map(|(definition, _)| definition);
+        let next_table = *turn;
+        let seq = storage.commit_derived(&mut self.changes.entry, |seq| {
+            effect.behind(storage, definitions, seq, next_table)
+        })?;
+        drop(turn);
+        storage.figures.commits.fetch_add(1, Ordering::Relaxed);
+        storage.tell_definitions_changed();
+        self.evaluator.release_changed(seq);
         Ok(seq)
     }
 

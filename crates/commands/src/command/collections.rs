@@ -3,7 +3,7 @@
 use super::collections_access as access;
 use super::filter::Filter;
 use super::listing;
-use crate::definition::{Access, Command};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -24,6 +24,7 @@ pub const CREATE: Command = Command::new(
     Access::Fields(access::create),
     create,
 )
+.in_transactions(InTransactions::Allowed)
 .api_version_1();
 /// `drop`.
 pub const DROP: Command = Command::new(
@@ -241,7 +242,20 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let definition = parse_definition(call)?;
     let storage = call.server.storage.clone();
     let options = RawDocumentBuf::try_from(&definition.options)?;
-    let created = if let Some(view_on) = definition.view_on {
+    let created = if let Some(transaction) = &call.transaction {
+        if definition.view_on.is_some() {
+            return Err(CommandError::new(
+                ErrorCode::OperationNotSupportedInTransaction,
+                "Cannot create a view in a multi-document transaction",
+            ));
+        }
+        match call.definition(&namespace) {
+            Some(_) => Err(storage::StorageError::NamespaceExists(namespace.clone())),
+            None => transaction
+                .borrow_mut()
+                .create_collection(&call.operation, &namespace, &options),
+        }
+    } else if let Some(view_on) = definition.view_on {
         let pipeline = definition.pipeline.clone().unwrap_or_default();
         query::check_view(&call.context(), &namespace, view_on, &pipeline)?;
         let mut array = bson::raw::RawArrayBuf::new();
@@ -257,9 +271,13 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             call.wrote(storage.last_seq());
             Ok(())
         }
-        Err(storage::StorageError::NamespaceExists(_)) if is_same(&storage, &namespace, &definition) => Ok(()),
+        Err(storage::StorageError::NamespaceExists(_))
+            if call.transaction.is_none() && is_same(call, &namespace, &definition) =>
+        {
+            Ok(())
+        }
         Err(storage::StorageError::NamespaceExists(_)) => {
-            let text = describe(&storage, &namespace);
+            let text = describe(call, &namespace);
             Err(CommandError::new(
                 ErrorCode::NamespaceExists,
                 format!("namespace {namespace} already exists, but with different options: {text}"),
@@ -270,20 +288,20 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 }
 
 /// Creating again what is there with the same options is fine.
-fn is_same(storage: &storage::Storage, namespace: &Namespace, definition: &Definition<'_>) -> bool {
+fn is_same(call: &Invocation<'_>, namespace: &Namespace, definition: &Definition<'_>) -> bool {
     match definition.view_on {
-        None => storage.catalog().collection(namespace).is_some_and(|there| {
+        None => call.definition(namespace).is_some_and(|there| {
             Document::try_from(there.options()).is_ok_and(|options| options == definition.options)
         }),
-        Some(view_on) => storage.catalog().view(namespace).is_some_and(|there| {
+        Some(view_on) => call.server.storage.catalog().view(namespace).is_some_and(|there| {
             let pipeline = bson::Array::try_from(there.pipeline()).unwrap_or_default();
             there.view_on() == view_on && pipeline == definition.pipeline.clone().unwrap_or_default()
         }),
     }
 }
 
-fn describe(storage: &storage::Storage, namespace: &Namespace) -> String {
-    match storage.catalog().collection(namespace) {
+fn describe(call: &Invocation<'_>, namespace: &Namespace) -> String {
+    match call.definition(namespace) {
         Some(there) => keys::describe::describe_whole(RawBsonRef::Document(there.options())),
         None => "a view".to_owned(),
     }

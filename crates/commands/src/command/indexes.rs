@@ -5,7 +5,7 @@ use super::collections::pre_and_post_images;
 use super::listing;
 use crate::arguments::{Arguments, number_as_i64};
 use crate::authorization::target;
-use crate::definition::{Access, Command};
+use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -24,6 +24,7 @@ pub const CREATE_INDEXES: Command = Command::new(
     Access::collection(&[Action::CreateIndex]),
     create,
 )
+.in_transactions(InTransactions::Allowed)
 .api_version_1();
 /// `listIndexes`.
 pub const LIST_INDEXES: Command = Command::new(
@@ -113,18 +114,11 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     for document in documents {
         specs.push(parse_spec(document, ignore_unknown)?);
     }
-    let there = call
-        .server
-        .storage
-        .catalog()
-        .collection(&namespace)
-        .map_or(1, |collection| collection.indexes().len());
+    let existing = call.definition(&namespace);
+    let there = existing.as_ref().map_or(1, |collection| collection.indexes().len());
     let fresh = specs.iter().filter(|spec| {
-        call.server
-            .storage
-            .catalog()
-            .collection(&namespace)
-            .is_none_or(|collection| collection.index(&spec.name).is_none())
+        let mut existing = existing.iter();
+        existing.all(|collection| collection.index(&spec.name).is_none())
     });
     if there + fresh.count() > INDEXES_MAX {
         return Err(CommandError::new(
@@ -132,10 +126,15 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             format!("add index fails, too many indexes for {namespace}: the limit is {INDEXES_MAX}"),
         ));
     }
-    let report = call
-        .server
-        .storage
-        .create_indexes(&call.operation, &namespace, &specs)?;
+    let report = match &call.transaction {
+        Some(transaction) => transaction
+            .borrow_mut()
+            .create_indexes(&call.operation, &namespace, &specs)?,
+        None => call
+            .server
+            .storage
+            .create_indexes(&call.operation, &namespace, &specs)?,
+    };
     reply.int32("numIndexesBefore", report.before as i32);
     reply.int32("numIndexesAfter", report.after as i32);
     if report.created_collection {

@@ -112,7 +112,7 @@ pub fn insert_documents(
     let InsertBatch { documents, ordered, .. } = *batch;
     call.server.metrics.operations.insert.add(documents.len() as u64);
     // A command of which nothing can be stored leaves no collection behind.
-    if call.server.storage.catalog().collection(namespace).is_none() {
+    if call.definition(namespace).is_none() {
         let looked_at = if ordered { &documents[..1] } else { documents };
         let refused: Vec<_> = looked_at
             .iter()
@@ -155,7 +155,14 @@ pub fn open_or_create(call: &Invocation<'_>, namespace: &Namespace) -> Result<Co
             Err(other) => return Err(other.into()),
         }
         super::collections::refuse_system(namespace)?;
-        match storage.create_collection(&call.operation, namespace, super::find::empty_document()) {
+        let options = super::find::empty_document();
+        let made = match &call.transaction {
+            Some(transaction) => transaction
+                .borrow_mut()
+                .create_collection(&call.operation, namespace, options),
+            None => storage.create_collection(&call.operation, namespace, options),
+        };
+        match made {
             Ok(()) | Err(StorageError::NamespaceExists(_)) => {}
             Err(other) => return Err(other.into()),
         }

@@ -400,7 +400,7 @@ pub struct Target {
 impl WriteTargets {
     /// Plans the statement's filter; `None` when there is no such collection (the statement is checked all the same).
     pub fn find(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<Option<Self>> {
-        let collection = call.server.storage.catalog().collection(namespace);
+        let collection = call.definition(namespace);
         let mut request = FindRequest::new(namespace.clone(), statement.filter);
         request.hint = statement.hint;
         request.sort = statement.sort;

@@ -550,3 +550,92 @@ fn few_states_are_kept() {
     }
     assert_eq!(bench.code(snapshot(doc! { "find": "c" }, first)), 239);
 }
+
+#[test]
+fn collections_and_indexes_are_made_in_transactions() {
+    let bench = Bench::member(true);
+    let run = |number, command, starts| bench.run(of(1, command, number, starts));
+    succeeded(run(
+        1,
+        doc! { "create": "made", "changeStreamPreAndPostImages": { "enabled": true } },
+        true,
+    ));
+    let index =
+        |name: &str| doc! { "createIndexes": name, "indexes": [{ "key": { "a": 1 }, "name": "a", "unique": true }] };
+    let report = succeeded(run(1, index("made"), false));
+    assert_eq!(
+        (
+            report.get_i32("numIndexesBefore").ok(),
+            report.get_i32("numIndexesAfter").ok()
+        ),
+        (Some(1), Some(2))
+    );
+    let report = succeeded(run(1, index("by_index"), false));
+    assert_eq!(report.get_bool("createdCollectionAutomatically").ok(), Some(true));
+    succeeded(run(
+        1,
+        doc! { "insert": "made", "documents": [{ "_id": 1, "a": 1 }, { "_id": 2, "a": 2 }] },
+        false,
+    ));
+    succeeded(run(
+        1,
+        doc! { "update": "made", "updates": [{ "q": { "a": 2 }, "u": { "$set": { "a": 3 } } }] },
+        false,
+    ));
+    succeeded(run(
+        1,
+        doc! { "update": "upserted", "updates": [{ "q": { "_id": 5 }, "u": { "$set": { "a": 3 } }, "upsert": true }] },
+        false,
+    ));
+    let found = first_batch(&succeeded(run(
+        1,
+        doc! { "find": "made", "filter": { "a": 3 }, "hint": "a" },
+        false,
+    )));
+    assert_eq!(found, [doc! { "_id": 2, "a": 3 }]);
+    let names = || {
+        let reply = bench.run(doc! { "listCollections": 1, "nameOnly": true });
+        let mut names: Vec<_> = first_batch(&succeeded(reply))
+            .iter()
+            .map(|c| c.get_str("name").unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), [""; 0]);
+    assert_eq!(bench.find("made", doc! {}), []);
+    let conflict = bench.run(of(2, doc! { "insert": "made", "documents": [{}] }, 1, true));
+    assert_eq!(code(&conflict), 112, "{conflict}");
+    succeeded(bench.run_on("admin", of(1, doc! { "commitTransaction": 1 }, 1, false)));
+    assert_eq!(names(), ["by_index", "made", "upserted"]);
+    assert_eq!(bench.find("made", doc! { "a": 3 }), [doc! { "_id": 2, "a": 3 }]);
+    // What is refused ends the transaction, and nothing of it stays.
+    for (number, refused, expected) in [
+        (2, index("made"), None),
+        (
+            3,
+            doc! { "createIndexes": "made", "indexes": [{ "key": { "b": 1 }, "name": "b" }] },
+            Some(263),
+        ),
+        (
+            4,
+            doc! { "create": "view", "viewOn": "made", "pipeline": [] },
+            Some(263),
+        ),
+        (5, doc! { "create": "made" }, Some(48)),
+        (6, doc! { "drop": "made" }, Some(263)),
+    ] {
+        succeeded(run(
+            number,
+            doc! { "insert": format!("other{number}"), "documents": [{}] },
+            true,
+        ));
+        let reply = run(number, refused.clone(), false);
+        match expected {
+            None => drop(succeeded(reply)),
+            Some(expected) => assert_eq!(code(&reply), expected, "{refused}"),
+        }
+        bench.run_on("admin", of(1, doc! { "abortTransaction": 1 }, number, false));
+    }
+    assert_eq!(names(), ["by_index", "made", "upserted"]);
+}

@@ -79,6 +79,14 @@ impl Origin<'_> {
         }
     }
 
+    /// What a transaction did says so.
+    fn name_transaction(&self, event: &mut RawDocumentBuf) {
+        if let Some(session) = self.unit.session.filter(|session| session.is_transaction) {
+            event.append(cstr!("lsid"), session_document(&session));
+            event.append(cstr!("txnNumber"), session.txn_number);
+        }
+    }
+
     fn end_of_stream(&self) -> Event {
         self.begin("invalidate", true, None)
     }
@@ -129,10 +137,7 @@ fn of_change(
         let description = update_description(raw(difference)?, origin.is_expanded)?;
         document.append(cstr!("updateDescription"), description);
     }
-    if let Some(session) = origin.unit.session.filter(|session| session.is_transaction) {
-        document.append(cstr!("lsid"), session_document(&session));
-        document.append(cstr!("txnNumber"), session.txn_number);
-    }
+    origin.name_transaction(document);
     Ok(event)
 }
 
@@ -172,6 +177,7 @@ fn of_command(
                 event.document.append(name, value);
             }
         }
+        origin.name_transaction(&mut event.document);
         events.push(event);
         if ends {
             events.push(origin.end_of_stream());

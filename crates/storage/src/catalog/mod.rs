@@ -163,8 +163,7 @@ impl Catalog {
     }
 
     /// Puts a collection in, in place of its former definition, whatever that was named.
-    pub(crate) fn put_collection(&self, collection: Collection) -> Arc<Collection> {
-        let collection = Arc::new(collection);
+    pub(crate) fn put_collection(&self, collection: Arc<Collection>) -> Arc<Collection> {
         let mut names = self.names.write();
         if let Some(old) = names.by_uuid.insert(collection.uuid, collection.clone()) {
             names.remove_tables(&old);

@@ -1,13 +1,14 @@
 //! One unit of the log, decoded.
 
 use super::{DOCUMENT_OPERATION_BYTES_MAX, OPERATION_FRAME_BYTES};
+use crate::catalog::rows::CollectionRow;
 use crate::cluster_time::ClusterTime;
 use crate::diff;
 use crate::entry::{Deletion, EntryOp, EntryReader, NewVersion};
 use crate::{Namespace, Storage, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::Seq;
+use engine::{Seq, TableId};
 
 /// The session that made a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +103,8 @@ pub(super) struct Decoder {
     seq: Seq,
     unit: Option<HistoryUnit>,
     statement: Option<i32>,
+    /// Collections that the unit makes: the catalog may not have them yet.
+    made: Vec<(TableId, Namespace, [u8; 16])>,
 }
 
 impl Decoder {
@@ -110,6 +113,7 @@ impl Decoder {
             seq: Seq::ZERO,
             unit: None,
             statement: None,
+            made: Vec::new(),
         }
     }
 
@@ -129,6 +133,7 @@ impl Decoder {
         if header.chain_first.is_none() || self.seq.next() != seq {
             // What a chain without an end left behind never took effect.
             (self.unit, self.statement) = (None, None);
+            self.made.clear();
         }
         self.seq = seq;
         let unit = self.unit.get_or_insert_with(|| HistoryUnit {
@@ -155,7 +160,17 @@ impl Decoder {
                 }
                 continue;
             }
-            let operation = operation(storage, (seq, bytes), op, self.statement);
+            if let EntryOp::PutCollection { row } = op {
+                let row = CollectionRow::parse(row).map_err(|reason| reader.damaged_at(0, reason))?;
+                self.made.push((row.table, row.namespace, row.uuid));
+                continue;
+            }
+            let made = |table| self.made.iter().rev().find(|(of, ..)| *of == table);
+            let name = |table: TableId| match made(table) {
+                Some((_, ns, uuid)) => Some((ns.clone(), *uuid)),
+                None => storage.name_of_table(table, seq),
+            };
+            let operation = operation(&name, (seq, bytes), op, self.statement);
             unit.operations.extend(operation?);
         }
         if header.partial {
@@ -172,7 +187,7 @@ impl Decoder {
 }
 
 fn operation(
-    storage: &Storage,
+    name: &dyn Fn(TableId) -> Option<(Namespace, [u8; 16])>,
     (seq, bytes): (Seq, &Bytes),
     op: EntryOp<'_>,
     statement: Option<i32>,
@@ -241,9 +256,7 @@ fn operation(
         }
         _ => return Ok(None),
     };
-    let (ns, uuid) = storage
-        .name_of_table(table, seq)
-        .ok_or_else(|| damaged(format!("nothing tells the name of table {}", table.0)))?;
+    let (ns, uuid) = name(table).ok_or_else(|| damaged(format!("nothing tells the name of table {}", table.0)))?;
     // What belongs to this server alone is nobody's history.
     Ok((ns.db() != "local").then_some(HistoryOperation {
         ns: Some(ns),
@@ -257,12 +270,15 @@ impl HistoryUnit {
     /// The operations in parts of which each fits into one document, with the time of each. A command and a note stand
     /// alone.
     pub fn documents(&self) -> Vec<(ClusterTime, &[HistoryOperation])> {
+        // A transaction is told as a whole.
+        let is_transaction = self.session.is_some_and(|session| session.is_transaction);
+        let stands_alone = |operation: &HistoryOperation| !is_transaction && operation.stands_alone();
         let mut parts: Vec<&[HistoryOperation]> = Vec::new();
         let (mut start, mut bytes) = (0, 0);
         for (place, operation) in self.operations.iter().enumerate() {
             let own = operation.bytes();
             let is_full = bytes + own > DOCUMENT_OPERATION_BYTES_MAX;
-            let stands_alone = operation.stands_alone() || place > 0 && self.operations[place - 1].stands_alone();
+            let stands_alone = stands_alone(operation) || place > 0 && stands_alone(&self.operations[place - 1]);
             if place > start && (is_full || stands_alone) {
                 parts.push(&self.operations[start..place]);
                 (start, bytes) = (place, 0);
