@@ -183,16 +183,32 @@ impl HistoryReader {
                 none.insert(Box::new((reader, Decoder::new())))
             }
         };
-        let (reader, decoder) = &mut **own;
-        let Some((seq, bytes)) = storage.read_entry(reader)? else {
-            return Ok(None);
-        };
-        let unit = decoder.add(storage, (seq, &bytes, reader.term()))?;
-        if unit.is_none() && !decoder.is_open() {
-            self.next = seq.next();
+        match read_unit(storage, own) {
+            Ok((unit, next)) => {
+                self.next = next.unwrap_or(self.next);
+                Ok(unit.map(Arc::new))
+            }
+            Err(error) => {
+                // From here on it would only say that it has ended.
+                self.own = None;
+                Err(error)
+            }
         }
-        Ok(unit.map(Arc::new))
     }
+}
+
+/// Reads an entry, and answers the unit that it ends, and where to go on if not within a chain.
+fn read_unit(
+    storage: &Storage,
+    own: &mut (LogReader, Decoder),
+) -> Result<(Option<HistoryUnit>, Option<Seq>), StorageError> {
+    let (reader, decoder) = own;
+    let Some((seq, bytes)) = storage.read_entry(reader)? else {
+        return Ok((None, None));
+    };
+    let unit = decoder.add(storage, (seq, &bytes, reader.term()))?;
+    let goes_on = unit.is_none() && !decoder.is_open();
+    Ok((unit, goes_on.then(|| seq.next())))
 }
 
 impl Drop for HistoryReader {
@@ -232,7 +248,15 @@ impl Storage {
             if reader.next_seq() > end {
                 break;
             }
-            let Some((seq, bytes)) = self.read_entry(reader)? else {
+            let read = match self.read_entry(reader) {
+                Ok(read) => read,
+                Err(error) => {
+                    // It only says that it has ended from here on: whoever comes next needs another one.
+                    *tail = None;
+                    return Err(error);
+                }
+            };
+            let Some((seq, bytes)) = read else {
                 break;
             };
             let decoded = decoder.add(self, (seq, &bytes, reader.term()));

@@ -407,3 +407,73 @@ fn commands_say_what_was_done() {
     assert_eq!(told, expected);
     assert_ne!(uuid, Bson::Null);
 }
+
+/// A reader that fell behind was told that its place is lost; the next one at that place waited for ever for a reader
+/// of the log that had ended.
+#[test]
+fn every_reader_of_a_lost_place_is_told_so() {
+    let machine = Machine::new(10);
+    let (storage, op) = (member(&machine), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let mut ahead = storage.history(Seq(1), HistoryExtent::Applied);
+    while ahead.next_unit().unwrap().is_some() {}
+    let place = ahead.position();
+    for n in 0..100 {
+        let document = rawdoc! { "_id": n, "text": "x".repeat(1_000) };
+        storage.put(&op, "c", document).unwrap();
+        if n % 10 == 0 {
+            storage.checkpoint().unwrap();
+        }
+    }
+    assert!(storage.log().first_seq() > place, "the log has been recycled");
+    // The one that stands at the end of what is kept for all, again, and one that comes to it.
+    for _ in 0..2 {
+        assert!(matches!(ahead.next_unit(), Err(StorageError::HistoryLost)));
+        let mut other = storage.history(place, HistoryExtent::Applied);
+        assert!(matches!(other.next_unit(), Err(StorageError::HistoryLost)));
+    }
+}
+
+/// A slow reader had a segment open that was recycled. What the segment's tables were called then is forgotten with it,
+/// so that the reader told of changes under later names, or took them for damage.
+#[test]
+fn no_history_is_told_under_later_names() {
+    for is_dropped in [false, true] {
+        let machine = Machine::new(11);
+        let (storage, op) = (member(&machine), machine.operation());
+        storage.make(&op, "first", rawdoc! {});
+        let begin = storage.last_seq().next();
+        for n in 0..20 {
+            storage.put(&op, "first", rawdoc! { "_id": n }).unwrap();
+        }
+        storage.wait_durable(storage.last_seq()).unwrap();
+        // In front of what is kept for all: it reads by itself, and has read ahead.
+        let end = storage.last_seq().next();
+        let _newest = storage.history(end, HistoryExtent::Applied).next_unit().unwrap();
+        let mut kept = storage.history(end, HistoryExtent::Applied);
+        let mut slow = storage.history(begin, HistoryExtent::Applied);
+        storage
+            .rename_collection(&op, &ns("first"), &ns("second"), false)
+            .unwrap();
+        assert!(kept.next_unit().unwrap().is_some());
+        let unit = slow.next_unit().unwrap().unwrap();
+        assert_eq!(unit.operations[0].ns, Some(ns("first")));
+        if is_dropped {
+            storage.drop_collection(&op, &ns("second")).unwrap();
+        }
+        storage.make(&op, "filler", rawdoc! {});
+        for n in 0..100 {
+            let document = rawdoc! { "_id": n, "text": "x".repeat(1_000) };
+            storage.put(&op, "filler", document).unwrap();
+            if n % 10 == 0 {
+                storage.checkpoint().unwrap();
+            }
+        }
+        storage.checkpoint().unwrap();
+        assert!(storage.log().first_seq() > end, "the log has been recycled");
+        for _ in 0..2 {
+            let next = slow.next_unit();
+            assert!(matches!(next, Err(StorageError::HistoryLost)), "{next:?}");
+        }
+    }
+}

@@ -123,7 +123,23 @@ impl Decoder {
     }
 
     /// Adds an entry; answers the unit when it is its last one and it did something.
+    ///
+    /// Errors: [`StorageError::HistoryLost`] when the log has let the entry go, and damage.
     pub(super) fn add(
+        &mut self,
+        storage: &Storage,
+        entry: (Seq, &Bytes, u64),
+    ) -> Result<Option<HistoryUnit>, StorageError> {
+        let added = self.decode(storage, entry);
+        // A slow reader may have what it reads from a segment that was recycled meanwhile. What tables were called then is
+        // forgotten together with the segment, so that the names found may be later ones: look after they were found.
+        match entry.0 < storage.log.first_seq() {
+            true => Err(StorageError::HistoryLost),
+            false => added,
+        }
+    }
+
+    fn decode(
         &mut self,
         storage: &Storage,
         (seq, bytes, term): (Seq, &Bytes, u64),
