@@ -300,3 +300,33 @@ fn counts_are_written_down_beside_writes_that_wait() {
     assert_eq!(storage.catalog().collection(&ns("c")).unwrap().count(), 4);
     storage.assert_valid(&op, "c");
 }
+
+/// The counts were written down while a change was proposed and not applied, the first of its collection since: they
+/// were said to be complete as of a place behind it, and lacked it.
+#[test]
+fn counts_written_down_behind_a_proposed_change_have_it() {
+    let machine = Machine::new(12);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    storage.commit_to(Seq(storage.last_seq().0 + 3)).unwrap();
+    storage.make(&op, "a", rawdoc! {});
+    storage.make(&op, "b", rawdoc! {});
+    storage.put(&op, "b", rawdoc! { "_id": 1 }).unwrap();
+    // Its client does not wait until the entry stays.
+    let killed = machine.operation();
+    let guard = storage.locked(&killed, "a");
+    let mut unit = storage.begin_write(&killed);
+    unit.insert(&guard, &rawdoc! { "_id": 1 }).unwrap();
+    killed.kill();
+    assert!(matches!(unit.commit(), Err(StorageError::Interrupted(_))));
+    storage.checkpoint().unwrap();
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert_eq!(storage.all("a").len(), 1);
+    storage.checkpoint().unwrap();
+    drop(guard);
+    drop(storage);
+    machine.fs.restart();
+    let storage = machine.open().unwrap();
+    storage.assert_valid(&op, "a");
+    storage.assert_valid(&op, "b");
+}

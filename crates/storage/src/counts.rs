@@ -28,7 +28,10 @@ impl Storage {
             if left.is_none() && (is_barred || self.log.last_seq() == order.counts_proposed) {
                 return Ok(());
             }
-            let left = left.get_or_insert_with(|| std::mem::take(&mut applied.changed_counts));
+            let left = left.get_or_insert_with(|| {
+                self.note_proposed_counts(&mut applied);
+                std::mem::take(&mut applied.changed_counts)
+            });
             let some = left.split_off(left.len().saturating_sub(COUNTS_WRITTEN_MAX));
             let is_last = left.is_empty();
             let written = match is_barred {
@@ -43,6 +46,15 @@ impl Storage {
             }
             if is_last {
                 return Ok(());
+            }
+        }
+    }
+
+    /// What is proposed changes counts, too: the entries to come say that all counts up to their place are written down.
+    fn note_proposed_counts(&self, applied: &mut Applied) {
+        for proposed in &*self.pipeline.queue.lock() {
+            for effect in &proposed.effect.collections {
+                applied.counts_changed(&effect.collection);
             }
         }
     }
