@@ -4,6 +4,7 @@
 //! engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
 
 use crate::background::{Alarm, Thread};
+use crate::mutations::mutated;
 use crate::storage::Storage;
 use crate::{Interrupted, KillFlag, StorageError};
 use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
@@ -71,8 +72,14 @@ impl Storage {
         // All that was acknowledged so far, even where the engine keeps nothing. What comes until the engine's cut it waits
         // for itself, by the write-ahead rule.
         self.log.flush().map_err(|error| self.log_error(error))?;
+        if mutated!(RecyclesEarly) {
+            self.log
+                .purge(self.log.last_seq())
+                .map_err(|error| self.log_error(error))?;
+        }
         let durable = self.engine.checkpoint().map_err(|error| self.checkpoint_error(error))?;
         // The entries behind the counts tell what has changed in them since.
+        let counted_at = if mutated!(RecyclesCounts) { durable } else { counted_at };
         self.log
             .purge(durable.min(counted_at))
             .map_err(|error| self.log_error(error))?;

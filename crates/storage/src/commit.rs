@@ -18,6 +18,7 @@ use crate::cluster_time::EntryTime;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::limits::WAIT_SLICE;
+use crate::mutations::mutated;
 use crate::pipeline::{Applied, Order, Proposed};
 use crate::storage::Storage;
 use engine::{Seq, TableId};
@@ -59,6 +60,9 @@ impl Storage {
         let pipeline = &self.pipeline;
         if self.pending.is_used() {
             self.pending.add(seq, effect.batch());
+            if mutated!(ForgetsPending) {
+                self.pending.remove(seq, effect.batch());
+            }
             pipeline.queue.lock().push_back(Proposed { seq, effect });
             drop(order);
             // Who said meanwhile that it stays did not find it in the queue.

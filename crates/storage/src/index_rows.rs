@@ -5,6 +5,7 @@
 //!
 //! Invariant: `parts` are those of the runs, in their order; offsets count from the beginning of the run's bytes.
 
+use crate::mutations::mutated;
 use crate::read::RECORD_ID_BYTES;
 use crate::{Index, MemoryExceeded, RecordId, StorageError};
 use bytes::Bytes;
@@ -253,6 +254,7 @@ impl IndexRows {
                         put += 1;
                         batch.put(run.table, bytes(start, key_end), bytes(key_end, end));
                     }
+                    What::Remove if mutated!(KeepsIndexRows) => {}
                     What::Remove => {
                         deleted += 1;
                         batch.delete(run.table, bytes(start, key_end));

@@ -42,6 +42,7 @@ mod index_keys;
 mod index_rows;
 pub mod limits;
 mod memory;
+mod mutations;
 mod namespace;
 mod operation;
 mod overlay;
@@ -64,6 +65,8 @@ mod ttl;
 mod validate;
 mod write;
 
+#[cfg(test)]
+mod simulator;
 #[cfg(test)]
 mod testing;
 

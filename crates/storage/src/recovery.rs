@@ -13,6 +13,7 @@ use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
 use crate::entry::{EntryOp, EntryReader, EntryWriter};
 use crate::fold::Replay;
+use crate::mutations::mutated;
 use crate::storage::Storage;
 use crate::{Collection, RecoveryProgress, StorageError};
 use bson::RawDocument;
@@ -157,6 +158,9 @@ impl Storage {
                 reported = now;
                 self.report_progress(RecoveryProgress::Replayed { durable, seq, last });
             }
+        }
+        if mutated!(AppliesPartialChains) && !chain.entries.is_empty() {
+            self.replay_unit(last, &chain.entries, found)?;
         }
         Ok(entries)
     }

@@ -15,6 +15,7 @@ use crate::cluster_time::{ClusterTime, EntryTime};
 use crate::diff;
 use crate::effect::Effect;
 use crate::entry::{EntrySession, EntryWriter};
+use crate::mutations::mutated;
 use crate::storage::Storage;
 use crate::{StorageError, WriteUnit};
 use bson::{RawDocument, RawDocumentBuf};
@@ -335,7 +336,9 @@ impl Effect {
             statements.append(&mut row);
             batch.put(SESSIONS, key.statement_key(statements.last), row);
         }
-        batch.put(SESSIONS, key.row_key().to_vec(), record.row());
+        if !mutated!(ForgetsSessions) {
+            batch.put(SESSIONS, key.row_key().to_vec(), record.row());
+        }
         effect.record = Some(record);
     }
 

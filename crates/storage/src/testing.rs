@@ -5,8 +5,10 @@ use crate::{
     StorageError, StorageOptions,
 };
 use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
+use engine::Engine;
+use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
-use oplog::{EngineAhead, Log, LogMode, LogOptions};
+use oplog::{EngineAhead, Log, LogMode, LogOptions, Retention};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,11 +36,22 @@ impl PredicateCompiler for EqualCompiler {
     }
 }
 
+/// The engines that repeat a run exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    InMemory,
+    Btree,
+}
+
 /// A simulated machine to open storages on.
 pub(crate) struct Machine {
     pub(crate) fs: SimulatedFs,
     pub(crate) clock: Arc<SimulatedClock>,
     random: Arc<SeededRandom>,
+    pub(crate) kind: Kind,
+    pub(crate) retention: Retention,
+    /// Length of a frame of the log: what is written and torn as one.
+    pub(crate) frame_bytes: Option<usize>,
     pub(crate) journal: bool,
     pub(crate) background: bool,
     /// The last entry found by the newest `open`.
@@ -48,16 +61,19 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(seed: u64) -> Self {
         let fs = SimulatedFs::new(seed);
-        for directory in ["/db/inMemory", "/db/journal"] {
+        for directory in ["/db/inMemory", "/db/btree", "/db/journal"] {
             fs.create_directory_all(Path::new(directory)).expect("created");
         }
-        for directory in ["/db/inMemory", "/db/journal", "/db", "/"] {
+        for directory in ["/db/inMemory", "/db/btree", "/db/journal", "/db", "/"] {
             fs.sync_directory(Path::new(directory)).expect("synced");
         }
         Self {
             fs,
             clock: Arc::new(SimulatedClock::new(1_700_000_000_000)),
             random: Arc::new(SeededRandom::new(seed)),
+            kind: Kind::InMemory,
+            retention: Retention::default(),
+            frame_bytes: None,
             journal: true,
             background: false,
             found: AtomicU64::new(0),
@@ -79,13 +95,9 @@ impl Machine {
     /// As `open`, with options changed.
     pub(crate) fn open_with(&self, change: impl FnOnce(&mut StorageOptions)) -> Result<Arc<Storage>, StorageError> {
         let env = self.env();
-        let engine = Arc::new(InMemoryEngine::open(
-            &env,
-            Path::new("/db/inMemory"),
-            InMemoryOptions::default(),
-        )?);
+        let engine = self.open_engine(&env)?;
         let log = self.log_options();
-        let durable = engine::Engine::durable_seq(engine.as_ref());
+        let durable = engine.durable_seq();
         let log = Arc::new(Log::open(&env, log, durable).map_err(StorageError::Log)?);
         self.found.store(log.last_seq().max(durable).0, Ordering::SeqCst);
         let mut options = StorageOptions::new(Arc::new(EqualCompiler));
@@ -96,10 +108,32 @@ impl Machine {
         Storage::open(env, engine, log, options)
     }
 
+    fn open_engine(&self, env: &Env) -> Result<Arc<dyn Engine>, StorageError> {
+        Ok(match self.kind {
+            Kind::InMemory => Arc::new(InMemoryEngine::open(
+                env,
+                Path::new("/db/inMemory"),
+                InMemoryOptions::default(),
+            )?),
+            Kind::Btree => {
+                let options = BtreeOptions {
+                    cache_bytes: BtreeOptions::CACHE_BYTES_MIN,
+                    record_leaf_bytes: 1 << 10,
+                    index_leaf_bytes: 1 << 10,
+                    threads: Some(0),
+                    ..BtreeOptions::default()
+                };
+                Arc::new(BtreeEngine::open(env, Path::new("/db/btree"), options)?)
+            }
+        })
+    }
+
     pub(crate) fn log_options(&self) -> LogOptions {
         let mut log = LogOptions::new("/db/journal");
         log.segment_bytes = oplog::SEGMENT_BYTES_MIN;
         log.background = false;
+        log.retention = self.retention;
+        log.frame_bytes = self.frame_bytes.unwrap_or(log.frame_bytes);
         (log.mode, log.engine_ahead) = match self.journal {
             true => (LogMode::On, EngineAhead::Refuse),
             false => (LogMode::Off, EngineAhead::BeginBehind),

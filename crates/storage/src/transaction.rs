@@ -124,6 +124,12 @@ impl Transaction {
         self.parts.changes.in_session(EntrySession { key, txn_number });
     }
 
+    /// It becomes a chain of entries of about so many bytes: call it before anything else.
+    #[cfg(test)]
+    pub(crate) fn in_small_parts(&mut self, part_bytes: usize) {
+        self.parts.changes.entry = crate::entry::EntryWriter::with_part_bytes(part_bytes);
+    }
+
     /// How long it waits for a collection.
     pub fn set_lock_timeout(&mut self, timeout: Duration) {
         self.lock_timeout = timeout;

@@ -19,6 +19,7 @@ pub use unit::{HistoryChange, HistoryOperation, HistorySession, HistoryUnit, doc
 
 use crate::cluster_time::ClusterTime;
 use crate::entry::EntryReader;
+use crate::mutations::mutated;
 use crate::operation::Operation;
 use crate::storage::Storage;
 use crate::{CappedLimits, CollectionStats, StorageError};
@@ -94,6 +95,7 @@ impl Storage {
     pub fn history_end(&self, extent: HistoryExtent) -> Seq {
         match extent {
             HistoryExtent::Applied => self.last_seq(),
+            HistoryExtent::Durable if mutated!(ShowsUndurable) => self.last_seq(),
             HistoryExtent::Durable => self.last_seq().min(self.log.durable_seq()),
         }
     }
