@@ -30,8 +30,11 @@ fn main() -> Result<()> {
     }
 }
 
+/// The repository that `cargo run` was called in. Asked for at run time: a build folder can serve several checkouts,
+/// and a program built in one of them must not check another.
 fn root() -> Result<PathBuf> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run by cargo: cargo run -p xtask")?;
+    let manifest = Path::new(&manifest);
     let root = manifest.ancestors().nth(2).context("the crate lies in crates/xtask")?;
     Ok(root.to_owned())
 }

@@ -23,9 +23,9 @@ fn expected(number: u64) -> Vec<u8> {
 fn format_1() -> SimulatedFs {
     let fs = SimulatedFs::new(1);
     fs.create_directory_all(Path::new(DIRECTORY)).unwrap();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
+    let fixture = Path::new("tests/fixtures/format-1");
     let mut segments = 0;
-    for name in vfs::RealFs::new().list(&fixture).unwrap() {
+    for name in vfs::RealFs::new().list(fixture).unwrap() {
         let path = fixture.join(&name);
         let source = vfs::RealFs::new().open(&path, Access::Read).unwrap();
         let mut bytes = vec![0; source.len().unwrap() as usize];

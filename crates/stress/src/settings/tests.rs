@@ -175,7 +175,7 @@ fn the_scale_keeps_whole_batches_and_the_proportion_to_memory() {
 
 #[test]
 fn the_files_that_are_shipped_are_right() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../stress");
+    let folder = Path::new("../../stress");
     let most = Settings::read(&folder.join("most.properties")).expect("it is right");
     assert_eq!(
         (most.larger_documents, most.document_bytes, most.batch),
