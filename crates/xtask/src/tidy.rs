@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("locks", &["engine", "rcu"]),
     ("blocks", &["engine", "vfs", "codec"]),
     ("oplog", &["engine", "rcu", "vfs", "codec"]),
+    ("repl", &["oplog", "engine", "vfs"]),
     ("engine-tests", &["engine", "vfs", "codec"]),
     ("engine-btree", &["blocks", "pins", "rcu", "engine", "vfs", "codec"]),
     ("engine-inmemory", &["engine", "pins", "vfs", "codec"]),

@@ -1,0 +1,96 @@
+//! The log as consensus sees it.
+
+use engine::Seq;
+use oplog::HardState;
+use raft::eraftpb::{ConfState, Entry, Snapshot};
+use raft::{GetEntriesContext, RaftState, StorageError};
+
+/// A driver's log: where it begins and ends, and the terms of its entries. Read on the thread that drives the member, and
+/// so never from disk for long.
+pub trait LogView {
+    /// The first entry that is kept; one more than [`LogView::last`] if there is none.
+    fn first(&self) -> Seq;
+
+    /// The last entry, on disk or not.
+    fn last(&self) -> Seq;
+
+    /// The term of an entry, from the one before [`LogView::first`] on.
+    ///
+    /// # Errors
+    /// A sentence: the log could not be read.
+    fn term(&self, seq: Seq) -> Result<u64, String>;
+}
+
+/// What the state machine reads: of the log only what it has been told of.
+pub(crate) struct View<L> {
+    pub log: L,
+    /// The last entry that it knows. A leader's log may have more.
+    pub last: Seq,
+    /// What was kept from before.
+    pub state: HardState,
+    /// Who votes.
+    pub voters: Vec<u64>,
+}
+
+impl<L: LogView> View<L> {
+    fn term_of(&self, seq: u64) -> raft::Result<u64> {
+        if seq + 1 < self.log.first().0 {
+            return Err(StorageError::Compacted.into());
+        }
+        if seq > self.last.0 {
+            return Err(StorageError::Unavailable.into());
+        }
+        let term = self.log.term(Seq(seq));
+        term.map_err(|error| raft::Error::Store(StorageError::Other(error.into())))
+    }
+}
+
+impl<L: LogView> raft::Storage for View<L> {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        let mut state = raft::eraftpb::HardState::default();
+        state.set_term(self.state.term);
+        state.set_vote(self.state.vote);
+        state.set_commit(self.state.commit.0);
+        let voters = ConfState::from((self.voters.clone(), Vec::new()));
+        Ok(RaftState::new(state, voters))
+    }
+
+    /// Places and terms only: what the entries say is filled in when a message leaves.
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low < self.log.first().0 {
+            return Err(StorageError::Compacted.into());
+        }
+        let mut entries = Vec::new();
+        for index in low..high {
+            let mut entry = Entry::default();
+            entry.set_index(index);
+            entry.set_term(self.term_of(index)?);
+            entries.push(entry);
+        }
+        raft::util::limit_size(&mut entries, max_size.into());
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        self.term_of(index)
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.log.first().0)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last.0)
+    }
+
+    /// A member whose entries are no longer in any log starts over with a copy of the data, which is not consensus.
+    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    }
+}

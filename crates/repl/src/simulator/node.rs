@@ -1,0 +1,268 @@
+//! A member with its driver: it carries out what the state machine says, as a server would.
+
+use super::checks::{Broken, Checks};
+use super::disk::SharedDisk;
+use super::faults::Fault;
+use crate::{Config, Member, Message, Outputs, Role, Unsynced};
+use bytes::Bytes;
+use engine::Seq;
+use oplog::HardState;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use vfs::SeededRandom;
+
+/// A write that its client waits for.
+pub struct Waiting {
+    term: u64,
+    seq: Seq,
+    bytes: Bytes,
+}
+
+/// What runs between two crashes.
+pub struct Running {
+    pub member: Member<SharedDisk>,
+    /// With how much is to be synced for each.
+    unsynced: VecDeque<(u64, Unsynced)>,
+    waiting: Vec<Waiting>,
+    committed: Seq,
+    applied: Seq,
+}
+
+/// A place in the set, up or down.
+pub struct Node {
+    pub id: u64,
+    pub disk: SharedDisk,
+    /// The last entry whose effect is on the disk.
+    applied_on_disk: Seq,
+    pub running: Option<Running>,
+}
+
+/// What a node needs of the set around it.
+pub struct Around<'a> {
+    pub voters: &'a [u64],
+    pub disks: &'a [SharedDisk],
+    pub checks: &'a mut Checks,
+    pub network: &'a mut Vec<Message>,
+    pub fault: Option<Fault>,
+}
+
+impl Around<'_> {
+    fn is(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    fn committed(&mut self, id: u64, range: (Seq, Seq)) -> Result<(), Broken> {
+        let majority = self.voters.len() / 2 + 1;
+        let disks = self.disks;
+        let own = disks[id as usize - 1].0.borrow();
+        self.checks
+            .committed(id, range, &own.now.entries, majority, |seq, entry| {
+                let has = |disk: &&SharedDisk| disk.0.borrow().synced.get(seq) == Some(entry);
+                disks.iter().filter(has).count()
+            })
+    }
+
+    fn send(&mut self, disk: &SharedDisk, messages: Vec<Message>) {
+        let disk = disk.0.borrow();
+        for mut message in messages {
+            message.fill(|seq| disk.now.get(seq).map(|entry| entry.bytes.clone()).unwrap_or_default());
+            self.network.push(message);
+        }
+    }
+}
+
+impl Node {
+    pub fn new(id: u64) -> Self {
+        Self {
+            id,
+            disk: SharedDisk::default(),
+            applied_on_disk: Seq(0),
+            running: None,
+        }
+    }
+
+    pub fn start(&mut self, random: u64, around: &mut Around<'_>) -> Result<(), Broken> {
+        let config = Config {
+            id: self.id,
+            voters: around.voters.to_vec(),
+            election_ticks: 10,
+            heartbeat_ticks: 2,
+            random: Arc::new(SeededRandom::new(random)),
+        };
+        let kept = self.disk.0.borrow().now.state;
+        let kept = match around.fault {
+            Some(Fault::ForgetsVotes) => kept.map(|state| HardState { vote: 0, ..state }),
+            Some(Fault::ForgetsTerms) => None,
+            _ => kept,
+        };
+        let applied = match around.is(Fault::TakesLogForCommitted) {
+            true => self.disk.0.borrow().now.last(),
+            false => self.applied_on_disk,
+        };
+        let member = Member::start(&config, kept, applied, self.disk.clone()).map_err(|error| error.to_string())?;
+        around.committed(self.id, (Seq(1), applied))?;
+        self.running = Some(Running {
+            member,
+            unsynced: VecDeque::new(),
+            waiting: Vec::new(),
+            committed: applied,
+            applied,
+        });
+        self.settle(around)
+    }
+
+    /// Power is lost. The engine's disk has the effects of some of what was applied.
+    pub fn crash(&mut self, mut below: impl FnMut(u64) -> u64) {
+        if let Some(running) = self.running.take() {
+            let since = running.applied.0 - self.applied_on_disk.0;
+            self.applied_on_disk.0 += below(since + 1);
+        }
+        let mut disk = self.disk.0.borrow_mut();
+        disk.crash(|pending| below(pending as u64 + 1) as usize);
+        // An engine's checkpoint waits for the log.
+        self.applied_on_disk = self.applied_on_disk.min(disk.now.last());
+    }
+
+    /// A client's write: appended, and not told to the state machine yet.
+    pub fn write(&mut self, bytes: Bytes) {
+        let Some(running) = &mut self.running else { return };
+        if running.member.role() != Role::Leader {
+            return;
+        }
+        let term = running.member.term();
+        let mut disk = self.disk.0.borrow_mut();
+        disk.append(term, bytes.clone());
+        let seq = disk.now.last();
+        running.waiting.push(Waiting { term, seq, bytes });
+    }
+
+    /// Has the state machine do something, and carries out what comes of it.
+    pub fn drive(
+        &mut self,
+        around: &mut Around<'_>,
+        act: impl FnOnce(&mut Member<SharedDisk>, Seq) -> Result<(), crate::ReplError>,
+    ) -> Result<(), Broken> {
+        let last = self.disk.0.borrow().now.last();
+        if let Some(running) = &mut self.running {
+            act(&mut running.member, last).map_err(|error| error.to_string())?;
+        }
+        self.settle(around)
+    }
+
+    /// Syncs what was written for the first `count` outputs that wait.
+    pub fn sync(&mut self, count: usize, around: &mut Around<'_>) -> Result<(), Broken> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        for (mark, unsynced) in running.unsynced.drain(..count.min(running.unsynced.len())) {
+            self.disk.0.borrow_mut().sync_to(mark);
+            let messages = running.member.persisted(unsynced);
+            around.send(&self.disk, messages);
+        }
+        self.settle(around)
+    }
+
+    pub fn unsynced(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| running.unsynced.len())
+    }
+
+    fn settle(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        while let Some(outputs) = running.member.outputs() {
+            let committed = outputs.committed;
+            carry_out(&self.disk, running.member.role(), outputs, self.id, around)?;
+            let unsynced = running.member.written();
+            let early = match running.member.role() {
+                Role::Leader => around.is(Fault::CountsItselfBeforeSync),
+                _ => around.is(Fault::AnswersBeforeSync),
+            };
+            if early && running.unsynced.is_empty() {
+                let messages = running.member.persisted(unsynced);
+                around.send(&self.disk, messages);
+            } else {
+                running.unsynced.push_back((self.disk.0.borrow().written(), unsynced));
+            }
+            if running.committed < committed {
+                around.committed(self.id, (running.committed.next(), committed))?;
+                running.committed = committed;
+            }
+            running.applied = running.committed;
+            running.member.applied(running.applied);
+        }
+        running.answer(&self.disk, around)
+    }
+
+    /// The log's last entry and the last one that is known to be committed.
+    pub fn ends(&self) -> Option<(Seq, Seq)> {
+        let running = self.running.as_ref()?;
+        Some((self.disk.0.borrow().now.last(), running.committed))
+    }
+
+    pub fn role(&self) -> Option<Role> {
+        self.running.as_ref().map(|running| running.member.role())
+    }
+}
+
+impl Running {
+    /// Clients hear of what is applied, as long as the leader is that of the term they wrote in.
+    fn answer(&mut self, disk: &SharedDisk, around: &mut Around<'_>) -> Result<(), Broken> {
+        let (role, term) = (self.member.role(), self.member.term());
+        let reached = match around.is(Fault::AcknowledgesAlone) {
+            true => disk.0.borrow().synced.last(),
+            false => self.applied,
+        };
+        for waiting in std::mem::take(&mut self.waiting) {
+            if role != Role::Leader || term != waiting.term {
+                continue;
+            }
+            if waiting.seq <= reached {
+                around.checks.acknowledged(waiting.seq, waiting.bytes)?;
+            } else {
+                self.waiting.push(waiting);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn carry_out(disk: &SharedDisk, role: Role, outputs: Outputs, id: u64, around: &mut Around<'_>) -> Result<(), Broken> {
+    let mut own = disk.0.borrow_mut();
+    let replaces = !outputs.entries.is_empty();
+    if let Some(from) = outputs.take_back_from {
+        let keeps = match replaces {
+            true => around.is(Fault::KeepsReplaced),
+            false => around.is(Fault::KeepsUntold),
+        };
+        if from.0 as usize <= around.checks.committed.len()
+            && own.now.entries[from.0 as usize - 1..]
+                .iter()
+                .zip(&around.checks.committed[from.0 as usize - 1..])
+                .any(|(own, all)| own == all)
+        {
+            return Err(format!("{id} takes back from {from:?} what is committed"));
+        }
+        if !keeps {
+            own.take_back(from);
+        }
+    }
+    if let Some(state) = outputs.state {
+        own.write_state(state);
+    }
+    for entry in outputs.entries {
+        if entry.seq > own.now.last() {
+            own.append(entry.term, entry.bytes);
+        }
+    }
+    if let Some(elected) = outputs.elected {
+        if role != Role::Leader || elected.first != own.now.last().next() {
+            return Err(format!("{id} begins {elected:?} behind {:?}", own.now.last()));
+        }
+        around.checks.elected(id, elected.term, &own.now.entries)?;
+        own.append(elected.term, Bytes::from_static(b"elected"));
+    }
+    drop(own);
+    around.send(disk, outputs.messages);
+    Ok(())
+}

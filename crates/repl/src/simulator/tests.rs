@@ -1,0 +1,104 @@
+//! Runs with many seeds. `TENON_SIMULATOR_SEED` and `TENON_SIMULATOR_STEPS` have one run of that seed and length.
+
+use super::cluster::Cluster;
+use super::faults::Fault;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const STEPS: usize = 4000;
+const SEEDS: u64 = 300;
+/// A fault is found within so many runs of each size.
+const SEEDS_FOR_A_FAULT: u64 = 300;
+
+/// What a run came to.
+struct Run {
+    digest: u64,
+    acknowledged: usize,
+    terms: usize,
+    restarts: usize,
+}
+
+fn run(members: u64, seed: u64, steps: usize, fault: Option<Fault>) -> Result<Run, String> {
+    let mut cluster = Cluster::new(members, seed, fault)?;
+    for step in 0..steps {
+        cluster.step().map_err(|broken| format!("step {step}: {broken}"))?;
+    }
+    cluster.heal_and_agree()?;
+    cluster.check_complete()?;
+    Ok(Run {
+        digest: cluster.digest(),
+        acknowledged: cluster.checks.acknowledgements(),
+        terms: cluster.checks.terms(),
+        restarts: cluster.restarts,
+    })
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn hold(members: u64) {
+    let steps = from_environment("TENON_SIMULATOR_STEPS").map_or(STEPS, |steps| steps as usize);
+    let seeds = match from_environment("TENON_SIMULATOR_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..SEEDS + 1,
+    };
+    let (mut acknowledged, mut terms, mut restarts) = (0, 0, 0);
+    for seed in seeds {
+        match run(members, seed, steps, None) {
+            Ok(run) => {
+                acknowledged += run.acknowledged;
+                terms += run.terms;
+                restarts += run.restarts;
+            }
+            Err(broken) => panic!("{members} members, TENON_SIMULATOR_SEED={seed}: {broken}"),
+        }
+    }
+    println!("{members} members: {acknowledged} writes acknowledged, {terms} terms, {restarts} starts");
+    assert!(acknowledged > 0 && terms > 0);
+}
+
+#[test]
+fn one_member_keeps_what_it_acknowledged() {
+    hold(1);
+}
+
+#[test]
+fn two_members_keep_what_they_acknowledged() {
+    hold(2);
+}
+
+#[test]
+fn three_members_keep_what_they_acknowledged() {
+    hold(3);
+}
+
+#[test]
+fn five_members_keep_what_they_acknowledged() {
+    hold(5);
+}
+
+#[test]
+fn a_seed_says_what_happens() {
+    for seed in 1..6 {
+        let digests = [(); 2].map(|()| run(3, seed, STEPS, None).map(|run| run.digest));
+        assert_eq!(digests[0], digests[1], "seed {seed}");
+    }
+}
+
+#[test]
+fn every_fault_is_found() {
+    for fault in Fault::ALL {
+        let found = (1..=SEEDS_FOR_A_FAULT).find_map(|seed| {
+            [1, 3, 5].into_iter().find_map(|members| {
+                let run = catch_unwind(AssertUnwindSafe(|| run(members, seed, STEPS, Some(fault))));
+                match run {
+                    Ok(Ok(_)) => None,
+                    Ok(Err(broken)) => Some((seed, members, broken)),
+                    Err(_) => Some((seed, members, "a panic".to_owned())),
+                }
+            })
+        });
+        println!("{fault:?}: {found:?}");
+        assert!(found.is_some(), "{fault:?} was not found");
+    }
+}
