@@ -10,7 +10,7 @@
 //! changed; `effect.rs` is what a unit does, `fold.rs` what an entry does that `recovery.rs` reads back; `ddl.rs`,
 //! `build.rs` and `apply.rs` change definitions; `transaction.rs` holds a unit between statements, `transaction_ddl.rs`
 //! what it defines, `sessions.rs`
-//! remembers what was sent, `terms.rs` is what a member of a set adds to the log; `backup.rs` pins what is to be
+//! remembers what was sent, `consensus.rs` has the log agreed on; `backup.rs` pins what is to be
 //! copied; `locks/` is `docs/locks.md` in code.
 //!
 //! Invariant: the engine's state at `Seq` s is the fold of `fold.rs` over the log's entries up to s.
@@ -26,6 +26,7 @@ mod catalog;
 mod checkpoint;
 mod cluster_time;
 mod commit;
+mod consensus;
 mod consistency;
 mod counts;
 mod ddl;
@@ -44,6 +45,7 @@ pub mod limits;
 mod memory;
 mod mutations;
 mod namespace;
+mod notes;
 mod operation;
 mod overlay;
 mod overlay_view;
@@ -58,7 +60,6 @@ mod sessions;
 mod stats;
 mod storage;
 mod table_options;
-mod terms;
 mod transaction;
 mod transaction_ddl;
 mod ttl;
@@ -91,6 +92,7 @@ pub use keys::MultikeyPaths;
 pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};
+pub use notes::AppliedPoint;
 pub use operation::{Counter, Interrupted, KillFlag, LockCounters, Operation, OperationCounters};
 pub use pinned::PinnedView;
 pub use read::{IndexBatch, IndexCursor, ReadView, RecordBatch, RecordCursor};
@@ -102,7 +104,6 @@ pub use storage::{
     RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
-pub use terms::AppliedPoint;
 pub use transaction::{Statement, Transaction};
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use write::{UpdateForm, WriteUnit};

@@ -6,6 +6,7 @@
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
+use crate::consensus::Consensus;
 use crate::history::Recent;
 use crate::mutations::mutated;
 use crate::pending::Pending;
@@ -145,6 +146,7 @@ pub struct Storage {
     pub(crate) pending: Pending,
     pub(crate) sessions: Sessions,
     pub(crate) recent: Recent,
+    pub(crate) consensus: Consensus,
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
@@ -196,6 +198,7 @@ impl Storage {
             pending: Pending::new(!options.decides_alone),
             sessions: Sessions::default(),
             recent: Recent::default(),
+            consensus: Consensus::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
             unblocked: Condvar::new(),

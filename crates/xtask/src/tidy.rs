@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("engine-btree", &["blocks", "pins", "rcu", "engine", "vfs", "codec"]),
     ("engine-inmemory", &["engine", "pins", "vfs", "codec"]),
     ("engine-rocksdb", &["engine", "vfs", "codec"]),
-    ("storage", &["locks", "oplog", "engine", "vfs", "codec", "keys"]),
+    ("storage", &["locks", "repl", "oplog", "engine", "vfs", "codec", "keys"]),
     ("query", &["storage", "oplog", "engine", "vfs", "keys", "wire"]),
     ("auth", &[]),
     (

@@ -492,7 +492,7 @@ impl Server {
         self.storage.keep_sessions()?;
         self.storage.keep_history();
         let member_id = config.member as u64 + 1;
-        let term = self.storage.begin_term(member_id)?;
+        let term = self.storage.stand_for_election(member_id)?;
         set.change(|member| {
             member.config = Some(config);
             member.role = Role::Primary;
@@ -530,6 +530,7 @@ impl Server {
         if idle_ms >= NOTE_EVERY.as_millis() as i64 {
             storage.write_note(&rawdoc! { "msg": "periodic noop" })?;
         }
+        storage.advance_consensus()?;
         storage.forget_sessions(now_ms - SESSION_TIMEOUT.as_millis() as i64)?;
         Ok(())
     }

@@ -124,11 +124,14 @@ impl Simulator {
                 break;
             }
         }
-        let are_commands = unit
-            .operations
-            .iter()
-            .all(|operation| matches!(operation.change, HistoryChange::Command { .. }));
-        ensure!(are_commands, "nobody did what history tells of {seq}: {unit:?}");
+        // Definitions, and the entries that terms begin with.
+        let is_of_server = unit.operations.iter().all(|operation| {
+            matches!(
+                operation.change,
+                HistoryChange::Command { .. } | HistoryChange::Note { .. }
+            )
+        });
+        ensure!(is_of_server, "nobody did what history tells of {seq}: {unit:?}");
         Ok(())
     }
 

@@ -105,6 +105,8 @@ pub(super) struct Simulator {
     pub(super) is_full: bool,
     /// A crash is planned, or faults wait for calls.
     pub(super) is_harmed: bool,
+    /// Of the last restart.
+    pub(super) starts_cut_off: u64,
     /// The storage has failed, and is to start again.
     pub(super) is_down: bool,
     pub(super) figures: Figures,
@@ -136,6 +138,7 @@ impl Simulator {
             versions: 0,
             is_full: false,
             is_harmed: false,
+            starts_cut_off: 0,
             is_down: true,
             figures: Figures::default(),
             trace: Trace {
@@ -390,10 +393,9 @@ impl Simulator {
         self.storage = Some(storage.clone());
         self.is_down = false;
         // The first time it makes a table for them.
-        let last = storage.log().last_seq();
         storage
-            .wait_durable(last)
-            .and_then(|()| storage.commit_to(last.next()))
+            .stand_for_election(1)
+            .and_then(|_| storage.commit_to(storage.log().last_seq().next()))
             .and_then(|()| storage.keep_sessions())
             .map_err(|error| Violation(format!("no sessions are kept: {error}")))
     }
@@ -412,14 +414,17 @@ impl Simulator {
         (self.is_full, self.is_harmed) = (false, false);
         // What one start finds is where the next entries go, so that a later one may find others there.
         let mut found = u64::MAX;
+        self.starts_cut_off = 0;
         while self.one_in(6) {
+            self.starts_cut_off += 1;
             // It fails while it starts.
             self.machine
                 .fs
                 .crash_at(self.machine.fs.operations() + 1 + self.pick(10));
             self.machine.found.store(u64::MAX, Ordering::SeqCst);
             let alone = self.setup.decides_alone;
-            drop(self.machine.open_with(|options| options.decides_alone = alone));
+            let opened = self.machine.open_with(|options| options.decides_alone = alone);
+            drop(opened.and_then(|storage| storage.stand_for_election(1)));
             found = found.min(self.machine.found.load(Ordering::SeqCst));
             self.say(" twice");
             self.machine.fs.restart();

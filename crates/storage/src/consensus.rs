@@ -1,0 +1,212 @@
+//! This server's part in the agreement on the log: it drives the state machine of `repl`, as the only voter.
+//!
+//! The write path appends; the state machine hears of entries when they are on disk ([`Storage::advance_consensus`]), and
+//! says which stay. With nobody else to vote that is all of them, and nothing is ever taken back. A term begins with an
+//! election and an entry of the leader's own, appended while nobody else can append.
+//!
+//! A set of one that steps down does so for its clients: what works in the background goes on writing in the term that
+//! there is, so the state machine leads until the next election begins.
+
+use crate::StorageError;
+use crate::effect::Effect;
+use crate::entry::EntryWriter;
+use crate::storage::Storage;
+use bson::rawdoc;
+use engine::Seq;
+use oplog::Log;
+use parking_lot::Mutex;
+use repl::{Config, LogView, Member, Outputs, ReplError, Role};
+use std::sync::Arc;
+
+/// Ticks are of no consequence where nobody else can lead.
+const ELECTION_TICKS: usize = 10;
+const HEARTBEAT_TICKS: usize = 1;
+
+/// The state machine; none before this server stood for election. Locked before `order`.
+#[derive(Default)]
+pub(crate) struct Consensus(Mutex<Option<Member<LogOf>>>);
+
+/// The log as consensus sees it.
+struct LogOf(Arc<Log>);
+
+impl LogView for LogOf {
+    fn first(&self) -> Seq {
+        // Without segments there is nothing to read, and the log goes on where it ends.
+        self.0.first_seq().min(self.0.last_seq().next())
+    }
+
+    fn last(&self) -> Seq {
+        self.0.last_seq()
+    }
+
+    fn term(&self, seq: Seq) -> Result<u64, String> {
+        self.0.term_of(seq).map_err(|error| error.to_string())
+    }
+}
+
+impl Storage {
+    /// Stands for election as `member`, the only voter, and wins: on return the term's first entry, a note, is on disk and
+    /// applied. Answers the term.
+    ///
+    /// Errors: [`StorageError::NoJournal`] without a log, and those of writing, which stop the storage.
+    pub fn stand_for_election(&self, member: u64) -> Result<u64, StorageError> {
+        let mut consensus = self.consensus.0.lock();
+        let mut order = self.lock_order();
+        self.check_running()?;
+        // Nobody appends from here to the end. The vote is for a log that is on disk.
+        self.wait_durable(self.log.last_seq())?;
+        let member = match &mut *consensus {
+            Some(member) => member,
+            none => none.insert(self.begin_consensus(member)?),
+        };
+        self.tell_durable(member)?;
+        member.step_down();
+        member.campaign().map_err(|error| self.consensus_failed(&error))?;
+        while let Some(outputs) = self.outputs(member)? {
+            if let Some(elected) = outputs.elected {
+                order.new_term = Some(elected.term);
+                let mut entry = EntryWriter::default();
+                entry.note(&rawdoc! { "msg": "new primary" });
+                let mut applied = self.pipeline.applying.lock();
+                let seq = self.propose_under(&mut order, &mut applied, &mut entry, Effect::default())?;
+                assert_eq!(seq, elected.first, "the term's first entry");
+                drop(applied);
+                self.wait_durable(seq)?;
+            }
+            self.carried_out(member, &outputs)?;
+        }
+        drop(order);
+        match member.role() {
+            Role::Leader => Ok(member.term()),
+            other => Err(self.stop(&format!("the only voter lost an election: it is {other:?}"))),
+        }
+    }
+
+    /// Tells the state machine what is on disk by now, and takes from it what stays.
+    ///
+    /// Errors: those of a storage that has stopped.
+    pub fn advance_consensus(&self) -> Result<(), StorageError> {
+        match &mut *self.consensus.0.lock() {
+            Some(member) => self.tell_durable(member),
+            None => Ok(()),
+        }
+    }
+
+    fn begin_consensus(&self, id: u64) -> Result<Member<LogOf>, StorageError> {
+        let config = Config {
+            id,
+            voters: vec![id],
+            election_ticks: ELECTION_TICKS,
+            heartbeat_ticks: HEARTBEAT_TICKS,
+            random: self.env.random.clone(),
+        };
+        let log = LogOf(self.log.clone());
+        let member = Member::start(&config, self.log.hard_state(), log.last(), log);
+        member.map_err(|error| self.consensus_failed(&error))
+    }
+
+    fn tell_durable(&self, member: &mut Member<LogOf>) -> Result<(), StorageError> {
+        if member.role() != Role::Leader {
+            return Ok(());
+        }
+        let told = member.wrote(self.log.durable_seq());
+        told.map_err(|error| self.consensus_failed(&error))?;
+        while let Some(outputs) = self.outputs(member)? {
+            self.carried_out(member, &outputs)?;
+        }
+        Ok(())
+    }
+
+    /// What is to be done; term and vote are on disk.
+    fn outputs(&self, member: &mut Member<LogOf>) -> Result<Option<Outputs>, StorageError> {
+        let Some(outputs) = member.outputs() else {
+            return Ok(None);
+        };
+        assert!(
+            outputs.entries.is_empty() && outputs.messages.is_empty() && outputs.take_back_from.is_none(),
+            "there is no other member"
+        );
+        if let Some(state) = outputs.state {
+            self.log.write_state(state).map_err(|error| self.log_error(error))?;
+        }
+        Ok(Some(outputs))
+    }
+
+    /// The entries that outputs speak of are on disk.
+    fn carried_out(&self, member: &mut Member<LogOf>, outputs: &Outputs) -> Result<(), StorageError> {
+        let unsynced = member.written();
+        let waiting = member.persisted(unsynced);
+        assert!(waiting.is_empty(), "there is no other member");
+        self.commit_to(outputs.committed)?;
+        member.applied(outputs.committed);
+        Ok(())
+    }
+
+    fn consensus_failed(&self, error: &ReplError) -> StorageError {
+        self.stop(&error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Machine;
+    use bson::rawdoc;
+
+    #[test]
+    fn terms_rise_over_restarts_and_times_over_entries() {
+        let machine = Machine::new(7);
+        let mut before = Default::default();
+        for term in 1..4 {
+            let storage = machine.open().expect("opened");
+            assert_eq!(storage.stand_for_election(1).expect("a term"), term);
+            let seq = storage.write_note(&rawdoc! { "msg": "x" }).expect("noted");
+            assert_eq!(storage.log().term_of(seq).expect("known"), term);
+            let applied = storage.applied();
+            assert_eq!(applied.seq, seq);
+            assert!(applied.time > before, "{applied:?} after {before:?}");
+            before = applied.time;
+            storage.wait_durable(seq).expect("durable");
+            drop(storage);
+            machine.fs.restart();
+        }
+    }
+
+    #[test]
+    fn a_term_ends_with_the_next_election() {
+        let machine = Machine::new(8);
+        let storage = machine.open().expect("opened");
+        storage.advance_consensus().expect("nothing to do");
+        for term in 1..4 {
+            assert_eq!(storage.stand_for_election(1).expect("a term"), term);
+            for _ in 0..3 {
+                let seq = storage.write_note(&rawdoc! { "msg": "x" }).expect("noted");
+                assert_eq!(storage.log().term_of(seq).expect("known"), term);
+            }
+            storage.advance_consensus().expect("told");
+        }
+        let state = storage.log().hard_state().expect("written");
+        assert_eq!((state.term, state.vote), (3, 1));
+    }
+
+    #[test]
+    fn entries_stay_when_consensus_says_so() {
+        let machine = Machine::new(9);
+        let storage = machine
+            .open_with(|options| options.decides_alone = false)
+            .expect("opened");
+        storage.stand_for_election(1).expect("a term");
+        let elected = storage.applied().seq;
+        assert_eq!(elected, storage.log().last_seq(), "its own entry is applied");
+        std::thread::scope(|scope| {
+            let note = scope.spawn(|| storage.write_note(&rawdoc! { "msg": "x" }));
+            while storage.log().last_seq() == elected {
+                std::thread::yield_now();
+            }
+            assert_eq!(storage.applied().seq, elected, "not on disk, hence not committed");
+            storage.wait_durable(elected.next()).expect("durable");
+            storage.advance_consensus().expect("told");
+            assert_eq!(note.join().expect("no panic").expect("noted"), elected.next());
+        });
+        assert_eq!(storage.applied().seq, elected.next());
+    }
+}

@@ -1,0 +1,42 @@
+//! Notes and times of the log: what a member of a replica set adds to it.
+
+use crate::StorageError;
+use crate::cluster_time::ClusterTime;
+use crate::effect::Effect;
+use crate::entry::EntryWriter;
+use crate::storage::Storage;
+use bson::RawDocument;
+use engine::Seq;
+
+/// The newest state that readers see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AppliedPoint {
+    /// Its entry.
+    pub seq: Seq,
+    /// When that was made.
+    pub time: ClusterTime,
+}
+
+impl Storage {
+    /// Appends an entry that changes nothing but time.
+    pub fn write_note(&self, note: &RawDocument) -> Result<Seq, StorageError> {
+        let mut entry = EntryWriter::default();
+        entry.note(note);
+        self.commit_derived(&mut entry, |_| Effect::default())
+    }
+
+    /// The next entries are later than a point of cluster time that others have seen.
+    pub fn saw_cluster_time(&self, time: ClusterTime) {
+        self.pipeline.order.lock().saw_time(time);
+    }
+
+    /// What readers see now.
+    pub fn applied(&self) -> AppliedPoint {
+        // The time first: it is never that of a later entry than the position.
+        let time = self.pipeline.applied_time();
+        AppliedPoint {
+            seq: self.last_seq(),
+            time,
+        }
+    }
+}
