@@ -1,9 +1,9 @@
 //! Consensus: which entries of the log stay, and which member of a replica set appends them.
 //!
 //! Raft (Ongaro and Ousterhout, USENIX ATC 2014; pre-vote and leader transfer from Ongaro's dissertation, 2014, 9.6 and
-//! 3.10), by the crate `raft`. A [`Member`] is a state machine without sockets, clock, threads or files: it is told what
-//! arrived, that time went on and what is on disk, and says what to write, whom to send what, and which entries stay.
-//! The log itself is its driver's ([`LogView`]), who also fills in what the entries of a message say.
+//! 3.10), by the crate `raft`. A [`Member`] is a state machine without sockets, clock, threads or files: it is told
+//! what arrived, that time went on and what is on disk, and says what to write, whom to send what, and which entries
+//! stay. The log itself is its driver's ([`LogView`]), who also fills in what the entries of a message say.
 //!
 //! A leader's entries get their places from the log, not from here: the write path appends, and the driver says how far
 //! ([`Member::wrote`]). So no write waits for consensus to give it a place, and the state machine never holds an

@@ -5,8 +5,8 @@ use oplog::HardState;
 use raft::eraftpb::{ConfState, Entry, Snapshot};
 use raft::{GetEntriesContext, RaftState, StorageError};
 
-/// A driver's log: where it begins and ends, and the terms of its entries. Read on the thread that drives the member, and
-/// so never from disk for long.
+/// A driver's log: where it begins and ends, and the terms of its entries. Read on the thread that drives the member,
+/// and so never from disk for long.
 pub trait LogView {
     /// The first entry that is kept; one more than [`LogView::last`] if there is none.
     fn first(&self) -> Seq;

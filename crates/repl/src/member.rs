@@ -232,8 +232,8 @@ impl<L: LogView> Member<L> {
         }
     }
 
-    /// The leader's log now reaches to `last`. Answers whether the entries are on their way: while leadership is handed over
-    /// none are taken, and they are told again later, or taken back.
+    /// The leader's log now reaches to `last`. Answers whether the entries are on their way: while leadership is handed
+    /// over none are taken, and they are told again later, or taken back.
     ///
     /// # Errors
     /// [`ReplError::WrongTerm`]: an entry was not written by the leader of this term.
@@ -391,8 +391,8 @@ impl<L: LogView> Member<L> {
         debug_assert!(self.in_hand.is_none(), "outputs are carried out before anything else");
     }
 
-    /// The time-out from here on: drawn anew with each role and term, and after each that has passed. The state machine's own
-    /// draws, which no seed reaches, never last.
+    /// The time-out from here on: drawn anew with each role and term, and after each that has passed. The state
+    /// machine's own draws, which no seed reaches, never last.
     fn draw_timeout(&mut self, anew: bool) {
         let raft = &mut self.node.raft;
         let now = (raft.state, raft.term);

@@ -35,8 +35,8 @@ impl Message {
         self.0.entries.iter().map(|entry| Seq(entry.index))
     }
 
-    /// Puts in what the entries say. To be done before it is sent, from the log: there the entries stay as they are while
-    /// the sender leads, and an entry's place and term say which it is.
+    /// Puts in what the entries say. To be done before it is sent, from the log: there the entries stay as they are
+    /// while the sender leads, and an entry's place and term say which it is.
     pub fn fill(&mut self, mut bytes: impl FnMut(Seq) -> Bytes) {
         for entry in self.0.entries.iter_mut() {
             entry.data = bytes(Seq(entry.index));

@@ -1,8 +1,8 @@
 //! This server's part in the agreement on the log: it drives the state machine of `repl`, as the only voter.
 //!
-//! The write path appends; the state machine hears of entries when they are on disk ([`Storage::advance_consensus`]), and
-//! says which stay. With nobody else to vote that is all of them, and nothing is ever taken back. A term begins with an
-//! election and an entry of the leader's own, appended while nobody else can append.
+//! The write path appends; the state machine hears of entries when they are on disk ([`Storage::advance_consensus`]),
+//! and says which stay. With nobody else to vote that is all of them, and nothing is ever taken back. A term begins
+//! with an election and an entry of the leader's own, appended while nobody else can append.
 //!
 //! A set of one that steps down does so for its clients: what works in the background goes on writing in the term that
 //! there is, so the state machine leads until the next election begins.
@@ -11,42 +11,13 @@ use crate::StorageError;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::storage::Storage;
+use crate::voter::{Voter, begin};
 use bson::rawdoc;
-use engine::Seq;
-use oplog::Log;
-use parking_lot::Mutex;
-use repl::{Config, LogView, Member, Outputs, ReplError, Role};
-use std::sync::Arc;
-
-/// Ticks are of no consequence where nobody else can lead.
-const ELECTION_TICKS: usize = 10;
-const HEARTBEAT_TICKS: usize = 1;
-
-/// The state machine; none before this server stood for election. Locked before `order`.
-#[derive(Default)]
-pub(crate) struct Consensus(Mutex<Option<Member<LogOf>>>);
-
-/// The log as consensus sees it.
-struct LogOf(Arc<Log>);
-
-impl LogView for LogOf {
-    fn first(&self) -> Seq {
-        // Without segments there is nothing to read, and the log goes on where it ends.
-        self.0.first_seq().min(self.0.last_seq().next())
-    }
-
-    fn last(&self) -> Seq {
-        self.0.last_seq()
-    }
-
-    fn term(&self, seq: Seq) -> Result<u64, String> {
-        self.0.term_of(seq).map_err(|error| error.to_string())
-    }
-}
+use repl::{Outputs, ReplError, Role};
 
 impl Storage {
-    /// Stands for election as `member`, the only voter, and wins: on return the term's first entry, a note, is on disk and
-    /// applied. Answers the term.
+    /// Stands for election as `member`, the only voter, and wins: on return the term's first entry, a note, is on disk
+    /// and applied. Answers the term.
     ///
     /// Errors: [`StorageError::NoJournal`] without a log, and those of writing, which stop the storage.
     pub fn stand_for_election(&self, member: u64) -> Result<u64, StorageError> {
@@ -57,7 +28,10 @@ impl Storage {
         self.wait_durable(self.log.last_seq())?;
         let member = match &mut *consensus {
             Some(member) => member,
-            none => none.insert(self.begin_consensus(member)?),
+            none => {
+                let begun = begin(self.log.clone(), member, self.env.random.clone());
+                none.insert(begun.map_err(|error| self.consensus_failed(&error))?)
+            }
         };
         self.tell_durable(member)?;
         member.step_down();
@@ -92,20 +66,7 @@ impl Storage {
         }
     }
 
-    fn begin_consensus(&self, id: u64) -> Result<Member<LogOf>, StorageError> {
-        let config = Config {
-            id,
-            voters: vec![id],
-            election_ticks: ELECTION_TICKS,
-            heartbeat_ticks: HEARTBEAT_TICKS,
-            random: self.env.random.clone(),
-        };
-        let log = LogOf(self.log.clone());
-        let member = Member::start(&config, self.log.hard_state(), log.last(), log);
-        member.map_err(|error| self.consensus_failed(&error))
-    }
-
-    fn tell_durable(&self, member: &mut Member<LogOf>) -> Result<(), StorageError> {
+    fn tell_durable(&self, member: &mut Voter) -> Result<(), StorageError> {
         if member.role() != Role::Leader {
             return Ok(());
         }
@@ -118,7 +79,7 @@ impl Storage {
     }
 
     /// What is to be done; term and vote are on disk.
-    fn outputs(&self, member: &mut Member<LogOf>) -> Result<Option<Outputs>, StorageError> {
+    fn outputs(&self, member: &mut Voter) -> Result<Option<Outputs>, StorageError> {
         let Some(outputs) = member.outputs() else {
             return Ok(None);
         };
@@ -133,7 +94,7 @@ impl Storage {
     }
 
     /// The entries that outputs speak of are on disk.
-    fn carried_out(&self, member: &mut Member<LogOf>, outputs: &Outputs) -> Result<(), StorageError> {
+    fn carried_out(&self, member: &mut Voter, outputs: &Outputs) -> Result<(), StorageError> {
         let unsynced = member.written();
         let waiting = member.persisted(unsynced);
         assert!(waiting.is_empty(), "there is no other member");

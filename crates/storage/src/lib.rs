@@ -9,9 +9,8 @@
 //! then; `index_keys.rs` turns a change into index rows; `entry.rs` is the log entry, `diff.rs` what an update
 //! changed; `effect.rs` is what a unit does, `fold.rs` what an entry does that `recovery.rs` reads back; `ddl.rs`,
 //! `build.rs` and `apply.rs` change definitions; `transaction.rs` holds a unit between statements, `transaction_ddl.rs`
-//! what it defines, `sessions.rs`
-//! remembers what was sent, `consensus.rs` has the log agreed on; `backup.rs` pins what is to be
-//! copied; `locks/` is `docs/locks.md` in code.
+//! what it defines, `sessions.rs` remembers what was sent, `consensus.rs` has the log agreed on; `backup.rs` pins what
+//! is to be copied; `locks/` is `docs/locks.md` in code.
 //!
 //! Invariant: the engine's state at `Seq` s is the fold of `fold.rs` over the log's entries up to s.
 
@@ -64,6 +63,7 @@ mod transaction;
 mod transaction_ddl;
 mod ttl;
 mod validate;
+mod voter;
 mod write;
 
 #[cfg(test)]

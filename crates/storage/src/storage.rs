@@ -6,7 +6,6 @@
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
-use crate::consensus::Consensus;
 use crate::history::Recent;
 use crate::mutations::mutated;
 use crate::pending::Pending;
@@ -14,6 +13,7 @@ use crate::pipeline::Pipeline;
 use crate::reserved::ReservedNames;
 use crate::sessions::Sessions;
 use crate::stats::Figures;
+use crate::voter::Consensus;
 use crate::{
     Catalog, Collection, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError,
     StorageStats,

@@ -35,8 +35,8 @@ impl Checks {
         Ok(())
     }
 
-    /// A member says that its entries `from..=to` are committed: nobody said otherwise, and what is new is on the disks of a
-    /// majority, as `copies` counts them.
+    /// A member says that its entries `from..=to` are committed: nobody said otherwise, and what is new is on the disks
+    /// of a majority, as `copies` counts them.
     pub fn committed(
         &mut self,
         id: u64,

@@ -138,7 +138,8 @@ impl Cluster {
             Act::Write => {
                 self.written += 1;
                 let bytes = Bytes::from(self.written.to_string());
-                // Clients look for the leader; of several, one that does not know yet that it was replaced is found, too.
+                // Clients look for the leader; of several, one that does not know yet that it was replaced is found,
+                // too.
                 let leads = |index: &usize| self.nodes[*index].role() == Some(Role::Leader);
                 let count = self.nodes.len();
                 let leader = (index..count).chain(0..index).find(leads);
