@@ -19,14 +19,23 @@ impl Storage {
     /// Stands for election as `member`, the only voter, and wins: on return the term's first entry, a note, is on disk
     /// and applied. Answers the term.
     ///
-    /// Errors: [`StorageError::NoJournal`] without a log, and those of writing, which stop the storage.
+    /// Errors: [`StorageError::NoJournal`] without a log, and those of writing. After a full disk it may stand again.
     pub fn stand_for_election(&self, member: u64) -> Result<u64, StorageError> {
         let mut consensus = self.consensus.0.lock();
+        let elected = self.elect(&mut consensus, member);
+        if elected.is_err() {
+            // What it knows is not what is on disk; the next election begins with that.
+            *consensus = None;
+        }
+        elected
+    }
+
+    fn elect(&self, consensus: &mut Option<Voter>, member: u64) -> Result<u64, StorageError> {
         let mut order = self.lock_order();
         self.check_running()?;
         // Nobody appends from here to the end. The vote is for a log that is on disk.
         self.wait_durable(self.log.last_seq())?;
-        let member = match &mut *consensus {
+        let member = match consensus {
             Some(member) => member,
             none => {
                 let begun = begin(self.log.clone(), member, self.env.random.clone());
@@ -147,6 +156,32 @@ mod tests {
         }
         let state = storage.log().hard_state().expect("written");
         assert_eq!((state.term, state.vote), (3, 1));
+    }
+
+    #[test]
+    fn who_finds_the_disk_full_stands_again() {
+        let machine = Machine::new(10);
+        let storage = machine.open().expect("opened");
+        assert_eq!(storage.stand_for_election(1).expect("a term"), 1);
+        for _ in 0..2 {
+            machine.fs.set_free_bytes(Some(0));
+            // What is prepared for the log is used up first.
+            while storage.stand_for_election(1).is_ok() {
+                let bytes = bson::Binary {
+                    subtype: bson::spec::BinarySubtype::Generic,
+                    bytes: vec![0; 64 << 10],
+                };
+                storage.write_note(&rawdoc! { "bytes": bytes }).expect("noted");
+            }
+            storage.advance_consensus().expect("nothing to do");
+            machine.fs.set_free_bytes(None);
+            let term = storage.stand_for_election(1).expect("a term");
+            let applied = storage.applied().seq;
+            assert_eq!(storage.log().term_of(applied).expect("known"), term);
+        }
+        drop(storage);
+        machine.fs.restart();
+        machine.open().expect("opened").stand_for_election(1).expect("a term");
     }
 
     #[test]
