@@ -239,7 +239,7 @@ impl<L: LogView> Member<L> {
     /// [`ReplError::WrongTerm`]: an entry was not written by the leader of this term.
     pub fn wrote(&mut self, last: Seq) -> Result<bool, ReplError> {
         self.expect_idle();
-        let (known, term) = (self.node.raft.raft_log.last_index(), self.term());
+        let (known, term) = (self.last().0, self.term());
         if self.role() != Role::Leader || last.0 <= known {
             return Ok(self.role() == Role::Leader);
         }
@@ -357,6 +357,11 @@ impl<L: LogView> Member<L> {
     /// The leader of this term, as far as it knows.
     pub fn leader(&self) -> Option<u64> {
         Some(self.node.raft.leader_id).filter(|&id| id != raft::INVALID_ID)
+    }
+
+    /// The last entry that it has been told of.
+    pub fn last(&self) -> Seq {
+        Seq(self.node.raft.raft_log.last_index())
     }
 
     /// Its number.

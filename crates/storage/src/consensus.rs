@@ -13,7 +13,11 @@ use crate::entry::EntryWriter;
 use crate::storage::Storage;
 use crate::voter::{Voter, begin};
 use bson::rawdoc;
+use engine::Seq;
 use repl::{Outputs, ReplError, Role};
+
+/// Entries that the state machine hears of in one step: it makes some hundred bytes of each.
+const TOLD_AT_ONCE: u64 = 4096;
 
 impl Storage {
     /// Stands for election as `member`, the only voter, and wins: on return the term's first entry, a note, is on disk
@@ -79,10 +83,15 @@ impl Storage {
         if member.role() != Role::Leader {
             return Ok(());
         }
-        let told = member.wrote(self.log.durable_seq());
-        told.map_err(|error| self.consensus_failed(&error))?;
-        while let Some(outputs) = self.outputs(member)? {
-            self.carried_out(member, &outputs)?;
+        let durable = self.log.durable_seq();
+        while member.last() < durable {
+            let next = Seq(member.last().0 + TOLD_AT_ONCE).min(durable);
+            if !member.wrote(next).map_err(|error| self.consensus_failed(&error))? {
+                break;
+            }
+            while let Some(outputs) = self.outputs(member)? {
+                self.carried_out(member, &outputs)?;
+            }
         }
         Ok(())
     }
@@ -156,6 +165,21 @@ mod tests {
         }
         let state = storage.log().hard_state().expect("written");
         assert_eq!((state.term, state.vote), (3, 1));
+    }
+
+    #[test]
+    fn many_entries_are_told_in_steps() {
+        let machine = Machine::new(11);
+        let storage = machine.open().expect("opened");
+        storage.stand_for_election(1).expect("a term");
+        let mut last = storage.applied().seq;
+        for _ in 0..2 * super::TOLD_AT_ONCE + 1 {
+            last = storage.write_note(&rawdoc! { "msg": "x" }).expect("noted");
+        }
+        storage.wait_durable(last).expect("durable");
+        storage.advance_consensus().expect("told");
+        let known = storage.consensus.0.lock().as_ref().map(repl::Member::last);
+        assert_eq!(known, Some(last));
     }
 
     #[test]
