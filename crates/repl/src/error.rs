@@ -9,8 +9,7 @@ pub enum ReplError {
     /// The configuration contradicts itself, or the log.
     #[error("a member of the replica set cannot start: {0}")]
     Start(String),
-    /// The state machine refused; the log could not be read, or a message cannot come from a member that follows the
-    /// protocol.
+    /// The state machine refused, or entries could not be read.
     #[error("consensus failed: {0}")]
     Protocol(String),
     /// The only voter stands for election while something that it wrote is not on disk.

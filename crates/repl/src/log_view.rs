@@ -14,16 +14,19 @@ pub trait LogView {
     /// The last entry, on disk or not.
     fn last(&self) -> Seq;
 
-    /// The term of an entry, from the one before [`LogView::first`] on.
+    /// The term of an entry, from the one on that was before [`LogView::first`] when the member started: terms outlive
+    /// the entries that the log recycles.
     ///
     /// # Errors
-    /// A sentence: the log could not be read.
+    /// A sentence: the log could not be read. A member that cannot tell its own terms must not vote, and panics.
     fn term(&self, seq: Seq) -> Result<u64, String>;
 }
 
 /// What the state machine reads: of the log only what it has been told of.
 pub(crate) struct View<L> {
     pub log: L,
+    /// The first entry when the member started. Not the log's own, which can rise between two looks of the state machine.
+    pub first: Seq,
     /// The last entry that it knows. A leader's log may have more.
     pub last: Seq,
     /// What was kept from before.
@@ -34,7 +37,7 @@ pub(crate) struct View<L> {
 
 impl<L: LogView> View<L> {
     fn term_of(&self, seq: u64) -> raft::Result<u64> {
-        if seq + 1 < self.log.first().0 {
+        if seq + 1 < self.first.0 {
             return Err(StorageError::Compacted.into());
         }
         if seq > self.last.0 {
@@ -55,15 +58,17 @@ impl<L: LogView> raft::Storage for View<L> {
         Ok(RaftState::new(state, voters))
     }
 
-    /// Places and terms only: what the entries say is filled in when a message leaves.
+    /// Places and terms only: what the entries say is filled in when a message leaves, so only entries for one have to
+    /// be in the log still.
     fn entries(
         &self,
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        if low < self.log.first().0 {
+        let for_a_message = context.can_async();
+        if for_a_message && low < self.log.first().0 {
             return Err(StorageError::Compacted.into());
         }
         let mut entries = Vec::new();
@@ -82,7 +87,7 @@ impl<L: LogView> raft::Storage for View<L> {
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.log.first().0)
+        Ok(self.first.0)
     }
 
     fn last_index(&self) -> raft::Result<u64> {

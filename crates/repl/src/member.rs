@@ -96,10 +96,13 @@ impl<L: LogView> Member<L> {
     /// applied has been committed.
     ///
     /// # Errors
-    /// [`ReplError::Start`]: the member does not vote, or `applied` is behind the log's end.
+    /// [`ReplError::Start`]: the member does not vote, or `applied` lies outside of the log.
     pub fn start(config: &Config, kept: Option<HardState>, applied: Seq, log: L) -> Result<Self, ReplError> {
         let (first, last) = (log.first(), log.last());
         let failed = |sentence: String| ReplError::Start(sentence);
+        if !config.voters.contains(&config.id) {
+            return Err(failed(format!("member {} does not vote", config.id)));
+        }
         if applied > last || applied.next() < first {
             return Err(failed(format!(
                 "{applied:?} is applied, the log has {first:?} to {last:?}"
@@ -116,22 +119,20 @@ impl<L: LogView> Member<L> {
             };
         }
         let alone = config.voters == [config.id];
+        // All that the only voter has on disk is committed.
+        let applied = if alone { last } else { applied };
         // A set begins with term 1: a vote is refused at term 0 by a message that the state machine itself takes for
         // broken. Who is alone asks nobody, and counts from the log's.
         if !alone {
             state.term = state.term.max(1);
         }
-        // Commit is not forced to disk: what is applied is committed, and all that the only voter has on disk.
-        state.commit = if alone {
-            last
-        } else {
-            state.commit.max(applied).min(last)
-        };
+        // The commit position is not forced to disk, so an engine can be ahead of it.
+        state.commit = state.commit.max(applied).min(last);
         let settings = raft::Config {
             id: config.id,
             election_tick: config.election_ticks,
             heartbeat_tick: config.heartbeat_ticks,
-            applied: if alone { last.0 } else { applied.0 },
+            applied: applied.0,
             max_size_per_msg: MESSAGE_BYTES_MAX,
             max_inflight_msgs: MESSAGES_IN_FLIGHT_MAX,
             check_quorum: true,
@@ -141,13 +142,11 @@ impl<L: LogView> Member<L> {
         };
         let view = View {
             log,
+            first,
             last,
             state,
             voters: config.voters.clone(),
         };
-        if !config.voters.contains(&config.id) {
-            return Err(failed(format!("member {} does not vote", config.id)));
-        }
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&settings, view, &logger).map_err(|error| failed(error.to_string()))?;
         let mut member = Self {
@@ -167,7 +166,7 @@ impl<L: LogView> Member<L> {
     /// Time goes on.
     ///
     /// # Errors
-    /// The log could not be read.
+    /// The state machine refused.
     pub fn tick(&mut self) -> Result<(), ReplError> {
         self.expect_idle();
         if self.is_alone() && self.role() != Role::Leader {
@@ -217,7 +216,7 @@ impl<L: LogView> Member<L> {
     /// A message arrived.
     ///
     /// # Errors
-    /// The log could not be read. What makes no sense is ignored: a message may be late, or from nobody.
+    /// Entries could not be read. What makes no sense is ignored: a message may be late, or from nobody.
     pub fn receive(&mut self, message: Message) -> Result<(), ReplError> {
         self.expect_idle();
         if message.proposes() || raft::raw_node::is_local_msg(message.0.msg_type) {
@@ -354,24 +353,9 @@ impl<L: LogView> Member<L> {
         self.node.raft.term
     }
 
-    /// The leader of this term, as far as it knows.
-    pub fn leader(&self) -> Option<u64> {
-        Some(self.node.raft.leader_id).filter(|&id| id != raft::INVALID_ID)
-    }
-
     /// The last entry that it has been told of.
     pub fn last(&self) -> Seq {
         Seq(self.node.raft.raft_log.last_index())
-    }
-
-    /// Its number.
-    pub fn id(&self) -> u64 {
-        self.node.raft.id
-    }
-
-    /// The log that it was given.
-    pub fn log(&self) -> &L {
-        &self.node.store().log
     }
 
     /// Term and vote if they are others than those written last; the commit position rides along.

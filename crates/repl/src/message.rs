@@ -5,7 +5,7 @@ use engine::Seq;
 use raft::eraftpb;
 
 /// A message from one member to another. How it travels is the driver's business.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Message(pub(crate) eraftpb::Message);
 
 /// An entry that arrived from another leader.
@@ -28,11 +28,6 @@ impl Message {
     /// The member that it is for.
     pub fn to(&self) -> u64 {
         self.0.to
-    }
-
-    /// The places of the entries in it, which rise by one.
-    pub fn entries(&self) -> impl Iterator<Item = Seq> {
-        self.0.entries.iter().map(|entry| Seq(entry.index))
     }
 
     /// Puts in what the entries say. To be done before it is sent, from the log: there the entries stay as they are

@@ -73,10 +73,12 @@ impl Storage {
     ///
     /// Errors: those of a storage that has stopped.
     pub fn advance_consensus(&self) -> Result<(), StorageError> {
-        match &mut *self.consensus.0.lock() {
-            Some(member) => self.tell_durable(member),
-            None => Ok(()),
-        }
+        // No member: nobody has been elected yet.
+        self.consensus
+            .0
+            .lock()
+            .as_mut()
+            .map_or(Ok(()), |member| self.tell_durable(member))
     }
 
     fn tell_durable(&self, member: &mut Voter) -> Result<(), StorageError> {
@@ -128,8 +130,17 @@ impl Storage {
 
 #[cfg(test)]
 mod tests {
+    use crate::storage::Storage;
     use crate::testing::Machine;
     use bson::rawdoc;
+    use engine::Seq;
+
+    impl Storage {
+        /// The last entry that the state machine was told of.
+        fn consensus_knows(&self) -> Seq {
+            self.consensus.0.lock().as_ref().expect("elected").last()
+        }
+    }
 
     #[test]
     fn terms_rise_over_restarts_and_times_over_entries() {
@@ -178,8 +189,32 @@ mod tests {
         }
         storage.wait_durable(last).expect("durable");
         storage.advance_consensus().expect("told");
-        let known = storage.consensus.0.lock().as_ref().map(repl::Member::last);
-        assert_eq!(known, Some(last));
+        assert_eq!(storage.consensus_knows(), last);
+    }
+
+    #[test]
+    fn the_log_can_recycle_what_was_not_told() {
+        let machine = Machine::new(12);
+        let storage = machine.open().expect("opened");
+        let mut term = storage.stand_for_election(1).expect("a term");
+        for tells_first in [true, false] {
+            let first = storage.log().first_seq();
+            let note = rawdoc! { "text": "x".repeat(100 << 10) };
+            while storage.log().first_seq() <= storage.consensus_knows().next().max(first) {
+                for _ in 0..50 {
+                    let seq = storage.write_note(&note).expect("noted");
+                    storage.wait_durable(seq).expect("durable");
+                }
+                storage.checkpoint().expect("taken");
+            }
+            if tells_first {
+                storage.advance_consensus().expect("told");
+                assert_eq!(storage.consensus_knows(), storage.log().last_seq());
+            }
+            term += 1;
+            assert_eq!(storage.stand_for_election(1).expect("a term"), term);
+            assert_eq!(storage.consensus_knows(), storage.log().last_seq());
+        }
     }
 
     #[test]
