@@ -185,13 +185,38 @@ impl Storage {
     /// Errors: [`StorageError::NamespaceExists`] for any collection or view of the name;
     /// [`StorageError::DatabaseDiffersInCase`].
     pub fn create_collection(&self, op: &Operation, ns: &Namespace, options: &RawDocument) -> Result<(), StorageError> {
-        self.while_reserved(op, || self.try_create_collection(op, ns, options))
+        self.while_reserved(op, || self.try_create_collection(op, ns, options, None))
     }
 
-    fn try_create_collection(&self, op: &Operation, ns: &Namespace, options: &RawDocument) -> Result<(), StorageError> {
+    /// The same with a uuid that it had elsewhere.
+    ///
+    /// Errors: as above, and [`StorageError::NamespaceExists`] naming the collection that has the uuid.
+    pub fn create_collection_as(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        options: &RawDocument,
+        uuid: [u8; 16],
+    ) -> Result<(), StorageError> {
+        self.while_reserved(op, || self.try_create_collection(op, ns, options, Some(uuid)))
+    }
+
+    fn try_create_collection(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        options: &RawDocument,
+        uuid: Option<[u8; 16]>,
+    ) -> Result<(), StorageError> {
         let mut next_table = self.lock_definitions(op)?;
         self.check_new_name(ns)?;
-        let row = self.new_collection_row(ns, options, *next_table);
+        let mut row = self.new_collection_row(ns, options, *next_table);
+        if let Some(uuid) = uuid {
+            if let Some(there) = self.catalog.collection_by_uuid(&uuid) {
+                return Err(StorageError::NamespaceExists(there.namespace().clone()));
+            }
+            row.uuid = uuid;
+        }
         self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
         Ok(())
     }

@@ -237,6 +237,11 @@ fn check_id_index(index: &RawDocument) -> Result<()> {
 }
 
 fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    create_as(call, None)
+}
+
+/// `create` of a collection that had this uuid elsewhere.
+pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()> {
     let namespace = call.namespace()?;
     refuse_system(&namespace)?;
     let definition = parse_definition(call)?;
@@ -263,6 +268,8 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             array.push(bson::raw::RawBson::try_from(stage.clone())?);
         }
         storage.create_view(&call.operation, &namespace, view_on, array, &options)
+    } else if let Some(uuid) = uuid {
+        storage.create_collection_as(&call.operation, &namespace, &options, uuid)
     } else {
         storage.create_collection(&call.operation, &namespace, &options)
     };

@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod aggregate_access;
+mod apply_ops;
 mod authenticate;
 mod backup_cursor;
 mod build_info;
@@ -28,6 +29,7 @@ mod indexes;
 mod initial_stages;
 mod insert;
 mod listing;
+mod log_operation;
 mod maintenance;
 pub(crate) mod parameters;
 mod pretence;
@@ -58,6 +60,7 @@ pub const ALL: &[&Command] = &[
     &transactions::ABORT_TRANSACTION,
     &aggregate::AGGREGATE,
     &replication::APPEND_OPLOG_NOTE,
+    &apply_ops::APPLY_OPS,
     &authenticate::AUTHENTICATE,
     &build_info::BUILD_INFO,
     &bulk_write::BULK_WRITE,

@@ -37,12 +37,25 @@ pub const UPDATE: Command = Command::new(
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();
 
+/// What a change says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeForm {
+    /// What clients send: operators, a replacement or a pipeline, which its first name or its type tells.
+    Statement,
+    /// The new document.
+    Document,
+    /// The difference of an entry of a log.
+    Difference,
+}
+
 /// One statement of `update`, or a `findAndModify`.
 pub struct Statement<'a> {
     /// Which documents.
     pub filter: &'a RawDocument,
     /// The change: operators, a replacement or a pipeline.
     pub change: RawBsonRef<'a>,
+    /// How the change is to be read.
+    pub form: ChangeForm,
     /// `c` of a statement: constants for a pipeline.
     pub constants: Option<&'a RawDocument>,
     /// Filters of `$[name]`.
@@ -73,6 +86,7 @@ impl<'a> Statement<'a> {
         Self {
             filter: empty_document(),
             change: RawBsonRef::Null,
+            form: ChangeForm::Statement,
             constants: None,
             array_filters: None,
             multi: false,
@@ -314,13 +328,13 @@ pub fn run(
         return Updated::before_retry(result);
     }
     let expressions = call.expressions_with(statement.variables)?;
-    let update = match statement.constants {
-        Some(constants) => Update::parse(
-            statement.change,
-            statement.array_filters,
-            &expressions.with_let(constants)?,
-        )?,
-        None => Update::parse(statement.change, statement.array_filters, &expressions)?,
+    let update = match (statement.change, statement.form, statement.constants) {
+        (RawBsonRef::Document(document), ChangeForm::Document, _) => Update::document(document),
+        (RawBsonRef::Document(difference), ChangeForm::Difference, _) => Update::delta(difference)?,
+        (change, _, Some(constants)) => {
+            Update::parse(change, statement.array_filters, &expressions.with_let(constants)?)?
+        }
+        (change, _, None) => Update::parse(change, statement.array_filters, &expressions)?,
     };
     if statement.constants.is_some() && !update.is_pipeline() {
         return Err(CommandError::new(

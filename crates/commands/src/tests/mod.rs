@@ -2,6 +2,7 @@
 
 mod access;
 mod administration;
+mod apply_ops;
 mod reads;
 mod replica_set;
 mod roles;

@@ -10,6 +10,7 @@ use bson::{Bson, Document, doc};
 pub fn plain(name: &str) -> Document {
     match name {
         "aggregate" => doc! { "aggregate": "c", "pipeline": [], "cursor": {} },
+        "applyOps" => doc! { "applyOps": [{ "op": "d", "ns": "test.c", "o": { "_id": 1 } }] },
         "authenticate" => doc! { "authenticate": 1, "mechanism": "MONGODB-X509" },
         "bulkWrite" => {
             doc! { "bulkWrite": 1, "ops": [{ "insert": 0, "document": {} }], "nsInfo": [{ "ns": "test.c" }] }

@@ -18,7 +18,7 @@ use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
 
 /// Most nulls that setting an element beyond an array's end puts in between.
-const BACKFILL_MAX: u32 = 1_500_000;
+pub(super) const BACKFILL_MAX: u32 = 1_500_000;
 
 /// One application of an update's operators.
 pub(super) struct Application<'a> {

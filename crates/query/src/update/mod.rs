@@ -8,6 +8,7 @@
 
 mod apply;
 mod array;
+mod delta;
 mod leaf;
 mod parse;
 mod pipeline;
@@ -24,6 +25,7 @@ use storage::Targets;
 use wire::ErrorCode;
 
 use self::apply::Application;
+use self::delta::Delta;
 use self::leaf::Surroundings;
 use self::pipeline::Pipeline;
 pub use self::pipeline::check_stage_names;
@@ -42,7 +44,7 @@ pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// document can be inserted again.
 pub const DEPTH_MAX: usize = 100;
 
-/// A parsed update: operators, a replacement or a pipeline.
+/// A parsed update: operators, a replacement, a pipeline, or a difference out of a log.
 pub struct Update {
     form: Form,
     collator: Option<Arc<dyn Collator>>,
@@ -52,6 +54,7 @@ enum Form {
     Operators(Operators),
     Replacement(Replacement),
     Pipeline(Pipeline),
+    Delta(Delta),
 }
 
 /// The operators with what they refer to.
@@ -131,11 +134,27 @@ impl Update {
         })
     }
 
-    /// Where operators change a document; `None` of a replacement or a pipeline.
+    /// Parses the `diff` of an update in a log of operations.
+    pub fn delta(difference: &RawDocument) -> Result<Self, QueryError> {
+        Ok(Self {
+            form: Form::Delta(Delta::parse(difference)?),
+            collator: None,
+        })
+    }
+
+    /// A whole document, whatever the names of its fields.
+    pub fn document(document: &RawDocument) -> Self {
+        Self {
+            form: Form::Replacement(Replacement::of(document)),
+            collator: None,
+        }
+    }
+
+    /// Where operators change a document; `None` of other updates.
     pub fn targets(&self) -> Option<&dyn Targets> {
         match &self.form {
             Form::Operators(operators) => Some(&operators.tree),
-            Form::Replacement(_) | Form::Pipeline(_) => None,
+            Form::Replacement(_) | Form::Pipeline(_) | Form::Delta(_) => None,
         }
     }
 
@@ -218,6 +237,7 @@ impl Update {
             }
             Form::Replacement(replacement) => Ok(Some(replacement.apply(document, context)?)),
             Form::Pipeline(pipeline) => Ok(Some(pipeline.apply(document, evaluation)?)),
+            Form::Delta(delta) => Ok(Some(delta.apply(document)?)),
         }
     }
 
@@ -234,7 +254,7 @@ impl Update {
             return Ok(());
         }
         let message = match (&self.form, new) {
-            (Form::Operators(_), _) | (_, None) => {
+            (Form::Operators(_) | Form::Delta(_), _) | (_, None) => {
                 "Performing an update on the path '_id' would modify the immutable field '_id'".to_owned()
             }
             (_, Some(new)) => format!(
@@ -254,7 +274,7 @@ impl Update {
         }
         let may_be_deep = match &self.form {
             Form::Operators(operators) => operators.may_be_deep,
-            Form::Replacement(_) | Form::Pipeline(_) => true,
+            Form::Replacement(_) | Form::Pipeline(_) | Form::Delta(_) => true,
         };
         if may_be_deep && nesting_depth(document)? > DEPTH_MAX {
             let message = format!("{what} exceeds the maximum nesting depth of {DEPTH_MAX}");
@@ -270,6 +290,7 @@ impl std::fmt::Debug for Update {
             Form::Operators(operators) => operators.tree.fmt(f),
             Form::Replacement(_) => f.write_str("Replacement"),
             Form::Pipeline(_) => f.write_str("Pipeline"),
+            Form::Delta(_) => f.write_str("Delta"),
         }
     }
 }

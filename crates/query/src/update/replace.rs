@@ -26,9 +26,14 @@ impl Replacement {
                 return Err(QueryError::new(ErrorCode::DollarPrefixedFieldName, message));
             }
         }
-        Ok(Self {
+        Ok(Self::of(document))
+    }
+
+    /// Without looking at the names.
+    pub(super) fn of(document: &RawDocument) -> Self {
+        Self {
             document: document.to_owned(),
-        })
+        }
     }
 
     /// The new document: `_id` in front, its own or the old document's.
