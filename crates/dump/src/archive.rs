@@ -245,6 +245,7 @@ impl<R: Read> ArchiveReader<R> {
 
     fn namespace(&self, document: &RawDocument) -> Result<Namespace> {
         match (document.get_str("db"), document.get_str("collection")) {
+            (Ok(""), Ok("oplog")) => Ok(Namespace::oplog()),
             (Ok(database), Ok(collection)) if !database.is_empty() => Ok(Namespace::new(database, collection)),
             _ => Err(self.malformed("a header without db and collection")),
         }

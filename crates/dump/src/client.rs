@@ -94,7 +94,8 @@ impl Client {
         })
     }
 
-    fn documents(&mut self, database: &str, command: &Document) -> Result<Vec<Document>> {
+    /// All documents of the cursor that a command opens.
+    pub(crate) fn documents(&mut self, database: &str, command: &Document) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         self.cursor(database, &raw(command)?, &mut |document| {
             let document = Document::try_from(document).map_err(|error| protocol(&error))?;

@@ -113,6 +113,14 @@ pub fn open_file(path: Option<&Path>, is_gzip: bool) -> Result<Box<dyn Read>> {
     })
 }
 
+/// Whether a file begins as gzip's do.
+pub(crate) fn is_compressed(path: &Path) -> Result<bool> {
+    let doing = || format!("reading {}", path.display());
+    let mut beginning = [0; 2];
+    let read = File::open(path).doing(doing)?.read(&mut beginning).doing(doing)?;
+    Ok(beginning[..read] == [0x1F, 0x8B])
+}
+
 /// Reads documents to the end of a file. Bytes that are no document are an error with their place.
 pub fn bson_file(
     input: &mut dyn Read,
@@ -177,7 +185,8 @@ pub(crate) struct Files {
 /// The collections of a folder with one folder for each database; or of one database's folder, whose name is given.
 pub(crate) fn scan(root: &Path, database: Option<&str>, is_gzip: bool) -> Result<Vec<(Namespace, Files)>> {
     let mut found = Vec::new();
-    if let Some(database) = database {
+    // Beside the folders of databases there is the log of operations only.
+    if let Some(database) = database.filter(|database| !root.join(database).is_dir()) {
         scan_database(root, database, is_gzip, &mut found)?;
     }
     for path in entries(root)? {
@@ -185,12 +194,6 @@ pub(crate) fn scan(root: &Path, database: Option<&str>, is_gzip: bool) -> Result
         if path.is_dir() && database.is_none_or(|database| database == name) {
             scan_database(&path, name, is_gzip, &mut found)?;
         }
-    }
-    if found.is_empty() {
-        return Err(DumpError::Format {
-            subject: root.display().to_string(),
-            fault: format!("no files of a dump{}", if is_gzip { " with --gzip" } else { "" }),
-        });
     }
     Ok(found)
 }

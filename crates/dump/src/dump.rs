@@ -6,6 +6,7 @@ use crate::directory::{Output, file_stem};
 use crate::error::{Doing, DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace};
+use crate::oplog::{OPLOG_FILE, OplogWindow};
 use crate::server::Server;
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
@@ -17,6 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Documents of a segment of an archive are gathered up to so many bytes.
 const SEGMENT_BYTES: usize = 4 << 20;
+/// What `listIndexes` says of a collection that was dropped after it was listed, and a cursor over one.
+const NAMESPACE_NOT_FOUND: i32 = 26;
+const QUERY_PLAN_KILLED: i32 = 175;
 /// Collections of this prefix are a server's own, but for the functions of `system.js`.
 const OWN_PREFIX: &str = "system.";
 
@@ -35,6 +39,8 @@ pub struct DumpOptions {
     pub archive: bool,
     /// Compresses files or the stream.
     pub gzip: bool,
+    /// With the server's log of what is written meanwhile, so that restoring can give one moment of all collections.
+    pub oplog: bool,
     /// So many collections at once, at least one.
     pub parallel: usize,
     /// Ends it early, with an error.
@@ -52,6 +58,8 @@ pub struct Dumped {
     pub documents: u64,
     /// Bytes of the documents, before compression.
     pub bytes: u64,
+    /// Entries of the log.
+    pub operations: u64,
 }
 
 struct Job {
@@ -66,13 +74,20 @@ impl Job {
     }
 }
 
-/// Dumps. The documents of one collection are as its cursor saw them; nothing holds collections together in time.
+/// Dumps. The documents of one collection are as its cursor saw them; nothing but the log holds collections together
+/// in time.
 pub fn dump(options: &DumpOptions) -> Result<Dumped> {
+    if options.oplog && !options.filter.takes_all() {
+        return Err(DumpError::Choice(
+            "--oplog goes with a dump of everything only".to_owned(),
+        ));
+    }
     let mut client = Client::open(&options.server, &options.interrupt)?;
+    let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
     let jobs = jobs(&mut client, &options.filter)?;
     options.progress.set_length(jobs.iter().map(|job| job.size_bytes).sum());
     let archive = if options.archive {
-        let announced = jobs
+        let mut announced = jobs
             .iter()
             .map(|job| {
                 Ok(Announced {
@@ -83,6 +98,12 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
+        announced.extend(options.oplog.then(|| Announced {
+            namespace: Namespace::oplog(),
+            metadata: String::new(),
+            size_bytes: 0,
+            kind: CollectionKind::Collection.name(),
+        }));
         let output = Output::create(options.path.as_deref(), options.gzip)?;
         let version = client.version()?;
         Some(Mutex::new(ArchiveWriter::begin(
@@ -99,7 +120,8 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
         let mut client = Client::open(&options.server, &options.interrupt)?;
         let mut dumped = Dumped::default();
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = dump_collection(&mut client, options, job, archive.as_ref(), &mut dumped) {
+            let done = dump_collection(&mut client, options, job, archive.as_ref(), &mut dumped);
+            if let Err(error) = done {
                 // The other threads stop after the collection that they are at.
                 next.store(jobs.len(), Ordering::Relaxed);
                 return Err(error.of(&job.namespace));
@@ -122,6 +144,9 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
         total.collections += dumped.collections;
         total.documents += dumped.documents;
         total.bytes += dumped.bytes;
+    }
+    if let Some(window) = window {
+        total.operations = dump_oplog(&mut client, options, &window, archive.as_ref())?;
     }
     if let Some(archive) = archive {
         let output = archive.into_inner().finish();
@@ -149,7 +174,10 @@ fn jobs(client: &mut Client, filter: &Filter) -> Result<Vec<Job>> {
                 }
                 CollectionKind::View => 0,
                 CollectionKind::Collection => {
-                    metadata.indexes = client.indexes(&namespace).map_err(|error| error.of(&namespace))?;
+                    metadata.indexes = match client.indexes(&namespace) {
+                        Err(error) if error.is_refusal(NAMESPACE_NOT_FOUND) => continue,
+                        indexes => indexes.map_err(|error| error.of(&namespace))?,
+                    };
                     client.size_bytes(&namespace)?
                 }
             };
@@ -180,38 +208,26 @@ fn dump_collection(
     dumped.collections += 1;
     let is_view = job.metadata.kind == CollectionKind::View;
     let mut find = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
-        client.find(&job.namespace, options.query.as_deref(), &mut |document| {
+        let found = client.find(&job.namespace, options.query.as_deref(), &mut |document| {
             let bytes = document.as_bytes();
             dumped.documents += 1;
             dumped.bytes += bytes.len() as u64;
             options.progress.inc(bytes.len() as u64);
             each(bytes)
-        })
+        });
+        match found {
+            // The log says that it went, and what came in its place.
+            Err(error) if options.oplog && error.is_refusal(QUERY_PLAN_KILLED) => Ok(()),
+            found => found,
+        }
     };
     if let Some(archive) = archive {
-        if is_view {
-            return Ok(());
-        }
-        let mut checksum = Checksum::default();
-        let mut segment = Vec::new();
-        find(&mut |bytes| {
-            segment.extend_from_slice(bytes);
-            if segment.len() < SEGMENT_BYTES {
-                return Ok(());
-            }
-            checksum.add(&segment);
-            archive.lock().segment(&job.namespace, &segment)?;
-            segment.clear();
-            Ok(())
-        })?;
-        checksum.add(&segment);
-        let mut writer = archive.lock();
-        if !segment.is_empty() {
-            writer.segment(&job.namespace, &segment)?;
-        }
-        return writer.end(&job.namespace, checksum.value());
+        return match is_view {
+            true => Ok(()),
+            false => to_archive(archive, &job.namespace, &mut find),
+        };
     }
-    let root = options.path.clone().unwrap_or_else(|| PathBuf::from("dump"));
+    let root = root(options);
     let folder = root.join(&job.namespace.database);
     std::fs::create_dir_all(&folder).doing(|| format!("creating the folder {}", folder.display()))?;
     let stem = file_stem(&job.namespace.collection);
@@ -228,4 +244,61 @@ fn dump_collection(
     let mut output = Output::create(Some(&path), options.gzip)?;
     output.write_all(job.metadata_json()?.as_bytes()).doing(doing)?;
     output.finish().doing(doing)
+}
+
+fn root(options: &DumpOptions) -> PathBuf {
+    options.path.clone().unwrap_or_else(|| PathBuf::from("dump"))
+}
+
+/// Documents on their way: each is given to the function.
+type Documents<'d> = dyn FnMut(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + 'd;
+
+fn to_archive(archive: &Mutex<ArchiveWriter<Output>>, namespace: &Namespace, find: &mut Documents<'_>) -> Result<()> {
+    let mut checksum = Checksum::default();
+    let mut segment = Vec::new();
+    find(&mut |bytes| {
+        segment.extend_from_slice(bytes);
+        if segment.len() < SEGMENT_BYTES {
+            return Ok(());
+        }
+        checksum.add(&segment);
+        archive.lock().segment(namespace, &segment)?;
+        segment.clear();
+        Ok(())
+    })?;
+    checksum.add(&segment);
+    let mut writer = archive.lock();
+    if !segment.is_empty() {
+        writer.segment(namespace, &segment)?;
+    }
+    writer.end(namespace, checksum.value())
+}
+
+/// The log, when all collections have been dumped; how many entries it has.
+fn dump_oplog(
+    client: &mut Client,
+    options: &DumpOptions,
+    window: &OplogWindow,
+    archive: Option<&Mutex<ArchiveWriter<Output>>>,
+) -> Result<u64> {
+    let mut entries = 0;
+    let mut read = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
+        window.end(client, &mut |entry| {
+            entries += 1;
+            each(entry)
+        })
+    };
+    match archive {
+        Some(archive) => to_archive(archive, &Namespace::oplog(), &mut read)?,
+        None => {
+            let root = root(options);
+            std::fs::create_dir_all(&root).doing(|| format!("creating the folder {}", root.display()))?;
+            let path = root.join(format!("{OPLOG_FILE}{}", if options.gzip { ".gz" } else { "" }));
+            let doing = || format!("writing {}", path.display());
+            let mut output = Output::create(Some(&path), options.gzip)?;
+            read(&mut |entry| output.write_all(entry).doing(doing))?;
+            output.finish().doing(doing)?;
+        }
+    }
+    Ok(entries)
 }

@@ -61,6 +61,11 @@ pub enum DumpError {
 pub type Result<T> = std::result::Result<T, DumpError>;
 
 impl DumpError {
+    /// Did the server refuse a command with this code?
+    pub(crate) fn is_refusal(&self, wanted: i32) -> bool {
+        matches!(self, Self::Server(bench::Error::Refused { code, .. }) if *code == wanted)
+    }
+
     /// The same error, with the collection that it is about.
     pub(crate) fn of(self, namespace: &Namespace) -> Self {
         Self::Collection {

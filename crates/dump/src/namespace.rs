@@ -25,6 +25,11 @@ impl Namespace {
         }
     }
 
+    /// The log of operations, which an archive has beside the collections.
+    pub(crate) fn oplog() -> Self {
+        Self::new("", "oplog")
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (database, collection) = text.split_once('.')?;
         (!database.is_empty() && !collection.is_empty()).then(|| Self::new(database, collection))
@@ -185,6 +190,11 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// True when every collection is meant.
+    pub fn takes_all(&self) -> bool {
+        self.database.is_none() && self.collection.is_none() && self.include.is_empty() && self.exclude.is_empty()
+    }
+
     /// True when the collection is meant.
     pub fn takes(&self, namespace: &Namespace) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);

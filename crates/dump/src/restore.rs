@@ -2,17 +2,19 @@
 
 use crate::archive::{ArchiveReader, Part};
 use crate::client::Client;
-use crate::directory::{Files, bson_file, open_file, read_metadata, scan};
+use crate::directory::{Files, bson_file, is_compressed, open_file, read_metadata, scan};
 use crate::error::{DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
+use crate::oplog::OPLOG_FILE;
+use crate::replay::{PendingIndexes, Replay, ReplayOptions, is_of_ids};
 use crate::server::Server;
 use bench::interrupt::Interrupt;
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -42,6 +44,8 @@ pub struct RestoreOptions {
     pub gzip: bool,
     /// Removes collections that the dump has, too, before they are restored.
     pub drop: bool,
+    /// Replays the log that was dumped along, so that all collections are as at the dump's end.
+    pub oplog: Option<ReplayOptions>,
     /// Makes no indexes but those on `_id`.
     pub no_indexes: bool,
     /// Makes collections without their options.
@@ -57,7 +61,7 @@ pub struct RestoreOptions {
 }
 
 /// What was restored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Restored {
     /// Collections and views.
     pub collections: u64,
@@ -67,6 +71,10 @@ pub struct Restored {
     pub failed: u64,
     /// Why, for the first of each collection.
     pub failures: Vec<String>,
+    /// Operations of the log that were applied.
+    pub operations: u64,
+    /// Indexes that wait for the log.
+    indexes: PendingIndexes,
 }
 
 impl Restored {
@@ -75,11 +83,22 @@ impl Restored {
         self.documents += other.documents;
         self.failed += other.failed;
         self.failures.extend(other.failures);
+        self.operations += other.operations;
+        self.indexes.append(other.indexes);
     }
 }
 
 /// Restores. After an error what has been restored so far is left there.
 pub fn restore(options: &RestoreOptions) -> Result<Restored> {
+    if options.oplog.is_some() {
+        let selects = options.filter.database.is_some() || !options.filter.include.is_empty();
+        if selects || options.filter.collection.is_some() || !options.renames.is_empty() {
+            return Err(DumpError::Choice(
+                "--oplogReplay goes with --nsExclude, but with no other choice of collections and no other names"
+                    .to_owned(),
+            ));
+        }
+    }
     if options.archive {
         return restore_archive(options);
     }
@@ -92,13 +111,70 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
         let metadata = PathBuf::from(root.to_string_lossy().replacen(".bson", ".metadata.json", 1));
         let files = Files {
             metadata: Some(metadata).filter(|path| *path != root && path.is_file()),
-            documents: Some(root),
+            documents: Some(root.clone()),
         };
         vec![(Namespace::new(database, collection), files)]
     } else {
         scan(&root, database, options.gzip)?
     };
-    restore_files(options, &found)
+    let log = options
+        .oplog
+        .as_ref()
+        .map(|replay| oplog_file(options, replay, &root))
+        .transpose()?;
+    if found.is_empty() && log.is_none() {
+        return Err(DumpError::Format {
+            subject: root.display().to_string(),
+            fault: format!("no files of a dump{}", if options.gzip { " with --gzip" } else { "" }),
+        });
+    }
+    let restored = restore_files(options, &found)?;
+    match log {
+        None => Ok(restored),
+        Some((path, is_gzip)) => replay(options, restored, &mut |replay| {
+            let mut input = open_file(Some(&path), is_gzip)?;
+            bson_file(&mut *input, &path.display().to_string(), &mut |entry| {
+                options.progress.inc(entry.as_bytes().len() as u64);
+                replay.entry(&entry)
+            })
+        }),
+    }
+}
+
+/// The file of the log, and whether it is compressed.
+fn oplog_file(options: &RestoreOptions, replay: &ReplayOptions, root: &Path) -> Result<(PathBuf, bool)> {
+    if let Some(file) = &replay.file {
+        return Ok((file.clone(), options.gzip));
+    }
+    let plain = root.join(OPLOG_FILE);
+    let compressed = root.join(format!("{OPLOG_FILE}.gz"));
+    match (compressed.is_file(), plain.is_file()) {
+        (true, _) => Ok((compressed, true)),
+        // Compressed or not, mongodump's has this name.
+        (false, true) => Ok((plain.clone(), is_compressed(&plain)?)),
+        (false, false) => Err(DumpError::Format {
+            subject: root.display().to_string(),
+            fault: format!("no {OPLOG_FILE} in the dump: it was made without --oplog"),
+        }),
+    }
+}
+
+/// Replays a log over what has been restored, and makes the indexes.
+fn replay(
+    options: &RestoreOptions,
+    mut restored: Restored,
+    read: &mut dyn FnMut(&mut Replay<'_>) -> Result<()>,
+) -> Result<Restored> {
+    let mut client = Client::open(&options.server, &options.interrupt)?;
+    let until = options.oplog.as_ref().and_then(|replay| replay.until);
+    let mut indexes = std::mem::take(&mut restored.indexes);
+    let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes);
+    read(&mut replay)?;
+    restored.operations = replay.finish()?;
+    if !options.no_indexes {
+        indexes.create(&mut client)?;
+    }
+    Ok(restored)
 }
 
 fn restore_files(options: &RestoreOptions, found: &[(Namespace, Files)]) -> Result<Restored> {
@@ -177,7 +253,8 @@ fn restore_one(
 }
 
 fn is_wanted(options: &RestoreOptions, namespace: &Namespace) -> bool {
-    let is_own = namespace.collection.starts_with("system.") && namespace.collection != "system.js";
+    let is_own = namespace.collection.starts_with("system.") && namespace.collection != "system.js"
+        || *namespace == Namespace::oplog();
     !is_own && options.filter.takes(namespace)
 }
 
@@ -194,9 +271,12 @@ fn restore_archive(options: &RestoreOptions) -> Result<Restored> {
             announced.insert(entry.namespace.clone(), metadata);
         }
     }
+    if options.oplog.as_ref().is_some_and(|replay| replay.file.is_some()) {
+        return Err(DumpError::Choice("--oplogFile: an archive has its own".to_owned()));
+    }
     let parallel = options.parallel.max(1);
     let announced = &announced;
-    std::thread::scope(|scope| {
+    let (first, restored) = std::thread::scope(|scope| {
         let (queues, threads): (Vec<_>, Vec<_>) = (0..parallel)
             .map(|_| {
                 let (sender, receiver) = sync_channel(QUEUE_PARTS);
@@ -207,21 +287,54 @@ fn restore_archive(options: &RestoreOptions) -> Result<Restored> {
         drop(queues);
         let restored = collect(threads);
         // When a thread has ended by an error, its queue is closed and routing has ended without one.
-        routed.and(restored)
+        routed.and_then(|first| Ok((first, restored?)))
+    })?;
+    if options.oplog.is_none() {
+        return Ok(restored);
+    }
+    let Some(first) = first else {
+        return Err(DumpError::Format {
+            subject: "archive".to_owned(),
+            fault: "it has no log of operations: it was made without --oplog".to_owned(),
+        });
+    };
+    replay(options, restored, &mut |replay| {
+        replay.entry(&first)?;
+        while let Some(part) = reader.next_part()? {
+            match part {
+                Part::Document(namespace, entry) if namespace == Namespace::oplog() => replay.entry(&entry)?,
+                Part::End(_) => {}
+                Part::Document(namespace, _) => {
+                    return Err(DumpError::Format {
+                        subject: "archive".to_owned(),
+                        fault: format!("documents of {namespace} behind the log of operations"),
+                    });
+                }
+            }
+        }
+        Ok(())
     })
 }
 
-/// Gives each namespace's parts to one thread, the next free one in turn.
+/// Gives each namespace's parts to one thread, the next free one in turn; answers the first entry of a log that is to be
+/// replayed, in front of which it ends.
 fn route(
     options: &RestoreOptions,
     reader: &mut ArchiveReader<Box<dyn Read>>,
     announced: &HashMap<Namespace, Metadata>,
     queues: &[SyncSender<Part>],
-) -> Result<()> {
+) -> Result<Option<RawDocumentBuf>> {
+    let mut first_of_log = None;
     let mut assigned: HashMap<Namespace, usize> = HashMap::new();
     while let Some(part) = reader.next_part()? {
         let (Part::Document(namespace, _) | Part::End(namespace)) = &part;
         if !is_wanted(options, namespace) {
+            if let (Part::Document(_, entry), true) =
+                (&part, options.oplog.is_some() && *namespace == Namespace::oplog())
+            {
+                first_of_log = Some(entry.clone());
+                break;
+            }
             continue;
         }
         let thread = match assigned.get(namespace) {
@@ -233,7 +346,7 @@ fn route(
             }
         };
         if queues[thread].send(part).is_err() {
-            return Ok(());
+            return Ok(None);
         }
     }
     let mut silent: Vec<_> = announced
@@ -244,10 +357,10 @@ fn route(
     // Views are announced only.
     for namespace in silent {
         if queues[0].send(Part::End(namespace.clone())).is_err() {
-            return Ok(());
+            return Ok(None);
         }
     }
-    Ok(())
+    Ok(first_of_log)
 }
 
 fn load_parts(
@@ -360,17 +473,20 @@ impl<'a> Loading<'a> {
 
     fn finish(mut self, client: &mut Client) -> Result<Restored> {
         self.flush(client)?;
-        let id = doc! { "_id": 1 };
-        let indexes: Vec<Bson> = std::mem::take(&mut self.metadata.indexes)
+        let indexes: Vec<Document> = std::mem::take(&mut self.metadata.indexes)
             .into_iter()
-            .filter(|index| index.get_str("name").ok() != Some("_id_") && index.get_document("key").ok() != Some(&id))
+            .filter(|index| !is_of_ids(index))
             .map(|mut index: Document| {
                 // Old servers repeat the namespace, which may have another name now.
                 index.remove("ns");
-                Bson::Document(index)
+                index
             })
             .collect();
-        if !indexes.is_empty() && !self.options.no_indexes {
+        if self.options.oplog.is_some() {
+            for index in indexes {
+                self.restored.indexes.put(&self.target, index);
+            }
+        } else if !indexes.is_empty() && !self.options.no_indexes {
             let command = doc! { "createIndexes": &self.target.collection, "indexes": indexes };
             client.run(&self.target.database, &command)?;
         }
@@ -382,7 +498,7 @@ impl<'a> Loading<'a> {
 fn unless_code(result: Result<Document>, accepted: i32) -> Result<()> {
     match result {
         Ok(_) => Ok(()),
-        Err(DumpError::Server(bench::Error::Refused { code, .. })) if code == accepted => Ok(()),
+        Err(error) if error.is_refusal(accepted) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::connect::{self, ServerArgs};
 use crate::point::PointArgs;
-use ::dump::{DumpOptions, Filter, Pattern, Rename, RestoreOptions, Server};
+use ::dump::{DumpOptions, Filter, Pattern, Rename, ReplayOptions, RestoreOptions, Server};
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
@@ -105,7 +105,7 @@ pub struct DumpCommand {
         help_heading = "Collections"
     )]
     query: Option<String>,
-    /// Not supported: there is no log of operations to read yet
+    /// With what is written meanwhile, for tenon restore --oplogReplay; of a replica set's member, everything
     #[arg(long, help_heading = "Behaviour")]
     oplog: bool,
 }
@@ -113,9 +113,6 @@ pub struct DumpCommand {
 impl DumpCommand {
     /// Dumps, and says how much.
     pub fn run(&self) -> Result<ExitCode> {
-        if self.oplog {
-            bail!("--oplog is not supported: it needs the collection local.oplog.rs");
-        }
         let (server, filter) = self.selection.server()?;
         let query: Option<RawDocumentBuf> = match &self.query {
             Some(text) => Some(extjson::parse(text).context("--query")?),
@@ -131,6 +128,7 @@ impl DumpCommand {
             path: self.selection.path(self.out.as_ref())?,
             archive: self.selection.archive.is_some(),
             gzip: self.selection.gzip,
+            oplog: self.oplog,
             parallel: usize::from(self.selection.num_parallel_collections),
             interrupt,
             progress: progress.clone(),
@@ -140,6 +138,10 @@ impl DumpCommand {
             "{} documents of {} collections dumped, {} bytes",
             dumped.documents, dumped.collections, dumped.bytes
         ));
+        if self.oplog {
+            self.selection
+                .tell(&format!("{} entries of the log of operations", dumped.operations));
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -173,19 +175,47 @@ pub struct RestoreCommand {
     /// Ends at the first document that the server refuses
     #[arg(long = "stopOnError", help_heading = "Behaviour")]
     stop_on_error: bool,
-    /// Not supported: the server does not take operations of a log
+    /// Replays the log that was dumped by --oplog: all collections are as at the dump's end then
     #[arg(long = "oplogReplay", help_heading = "Behaviour")]
     oplog_replay: bool,
+    /// Replays only what is older than this: SECONDS[:INCREMENT]
+    #[arg(
+        long = "oplogLimit",
+        value_name = "TIME",
+        requires = "oplog_replay",
+        help_heading = "Behaviour"
+    )]
+    oplog_limit: Option<String>,
+    /// The log to replay, if it is not the dump's
+    #[arg(
+        long = "oplogFile",
+        value_name = "FILE",
+        requires = "oplog_replay",
+        help_heading = "Files"
+    )]
+    oplog_file: Option<PathBuf>,
     #[command(flatten)]
     point: PointArgs,
 }
 
 impl RestoreCommand {
+    fn replay(&self) -> Result<Option<ReplayOptions>> {
+        let until = match &self.oplog_limit {
+            None => None,
+            Some(text) => {
+                let (seconds, increment) = text.split_once(':').unwrap_or((text, "0"));
+                match (seconds.parse(), increment.parse()) {
+                    (Ok(time), Ok(increment)) => Some(bson::Timestamp { time, increment }),
+                    _ => bail!("--oplogLimit {text}: SECONDS or SECONDS:INCREMENT is expected"),
+                }
+            }
+        };
+        let file = self.oplog_file.clone();
+        Ok(self.oplog_replay.then_some(ReplayOptions { file, until }))
+    }
+
     /// Restores, and says how much. Documents that the server refuses make it fail at the end.
     pub fn run(&self) -> Result<ExitCode> {
-        if self.oplog_replay {
-            bail!("--oplogReplay is not supported: the server does not take operations of a log");
-        }
         if self.point.is_given() {
             return self.point.run();
         }
@@ -210,6 +240,7 @@ impl RestoreCommand {
             archive: self.selection.archive.is_some(),
             gzip: self.selection.gzip,
             drop: self.drop,
+            oplog: self.replay()?,
             no_indexes: self.no_index_restore,
             no_options: self.no_options_restore,
             stop_on_error: self.stop_on_error,
@@ -225,6 +256,10 @@ impl RestoreCommand {
             "{} documents of {} collections restored, {} failed",
             restored.documents, restored.collections, restored.failed
         ));
+        if self.oplog_replay {
+            self.selection
+                .tell(&format!("{} operations of the log replayed", restored.operations));
+        }
         Ok(if restored.failed == 0 {
             ExitCode::SUCCESS
         } else {

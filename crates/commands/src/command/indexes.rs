@@ -359,18 +359,20 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if catalog.view(&namespace).is_some() {
         return Err(super::views::refused(&namespace));
     }
-    let Some(collection) = catalog.collection(&namespace) else {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceNotFound,
-            format!("ns does not exist: {namespace}"),
-        ));
+    let specs = match catalog.collection(&namespace) {
+        Some(collection) => {
+            let indexes = collection.indexes().iter().chain(collection.building_indexes());
+            indexes.map(|index| index.spec().to_owned()).collect()
+        }
+        // The log of a replica set's member has no index.
+        None if namespace.as_str() == storage::OPLOG && call.server.storage.keeps_history() => Vec::new(),
+        None => {
+            return Err(CommandError::new(
+                ErrorCode::NamespaceNotFound,
+                format!("ns does not exist: {namespace}"),
+            ));
+        }
     };
-    let specs = collection
-        .indexes()
-        .iter()
-        .chain(collection.building_indexes())
-        .map(|index| index.spec().to_owned())
-        .collect();
     listing::reply_with_cursor(call, reply, namespace.as_str().to_owned(), specs, batch)
 }
 

@@ -101,7 +101,8 @@ fn roles_allow_what_they_are_for() {
         names
     };
     let read = "aggregate collStats count dataSize dbStats distinct explain find listCollections listIndexes";
-    let write = "applyOps bulkWrite create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
+    let write =
+        "applyOps bulkWrite create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
     let administer = "collMod collStats compact create createIndexes dbStats drop dropDatabase dropIndexes listCollections \
                       listIndexes renameCollection validate";
     let users = "createRole createUser dropAllRolesFromDatabase dropAllUsersFromDatabase dropRole dropUser \

@@ -1,0 +1,123 @@
+//! The log of operations beside a dump: what was written while it was made, so that replaying it over the restored
+//! documents gives one moment of all collections, the dump's end.
+
+use crate::client::Client;
+use crate::error::{DumpError, Result};
+use crate::namespace::Namespace;
+use bson::raw::{RawBsonRef, RawDocument};
+use bson::{Bson, Document, Timestamp, doc};
+
+/// The log's file in the folder of a dump.
+pub(crate) const OPLOG_FILE: &str = "oplog.bson";
+
+/// Where the log is on a server.
+fn log() -> Namespace {
+    Namespace::new("local", "oplog.rs")
+}
+
+/// What is read of a server's log for a dump.
+pub(crate) struct OplogWindow {
+    from: Timestamp,
+}
+
+impl OplogWindow {
+    /// Begins with the last operation that there is, and with the first of a transaction that has not ended.
+    pub(crate) fn begin(client: &mut Client) -> Result<Self> {
+        let hello = client.run("admin", &doc! { "hello": 1 })?;
+        if !hello.contains_key("setName") {
+            return Err(DumpError::Choice(
+                "--oplog: the server has no log of operations, it is no member of a replica set (tenond --replSet)"
+                    .to_owned(),
+            ));
+        }
+        let mut from = last(client)?;
+        // MongoDB writes parts of a large transaction before its end.
+        let open = doc! { "find": "transactions", "filter": { "state": { "$in": ["prepared", "inProgress"] } } };
+        for transaction in client.documents("config", &open)? {
+            let started = transaction.get_document("startOpTime").ok();
+            if let Some(started) = started.and_then(|time| time.get_timestamp("ts").ok()) {
+                from = from.min(started);
+            }
+        }
+        Ok(Self { from })
+    }
+
+    /// All operations until now. Fails when the log has recycled the first of them, and when a collection got another
+    /// name, which a dump cannot follow.
+    pub(crate) fn end(&self, client: &mut Client, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let to = last(client)?;
+        let filter = doc! { "ts": { "$gte": self.from, "$lte": to } };
+        let filter = bson::RawDocumentBuf::try_from(&filter).map_err(|error| DumpError::Choice(error.to_string()))?;
+        let mut is_first = true;
+        client.find(&log(), Some(&filter), &mut |operation| {
+            if std::mem::take(&mut is_first) && operation.get_timestamp("ts").ok() != Some(self.from) {
+                return Err(recycled());
+            }
+            if renames(operation) {
+                return Err(DumpError::Choice(
+                    "--oplog: a collection was renamed meanwhile, so that parts of it may be missing; dump again"
+                        .to_owned(),
+                ));
+            }
+            each(operation.as_bytes())
+        })?;
+        if is_first { Err(recycled()) } else { Ok(()) }
+    }
+}
+
+fn recycled() -> DumpError {
+    DumpError::Choice(
+        "--oplog: the server's log was recycled while the dump was made; give it more room (--oplogSize)".to_owned(),
+    )
+}
+
+/// The time of the log's last operation.
+fn last(client: &mut Client) -> Result<Timestamp> {
+    let find = doc! { "find": "oplog.rs", "sort": { "$natural": -1 }, "limit": 1, "projection": { "ts": 1 } };
+    let found = client.documents("local", &find)?;
+    let time = found.first().and_then(|operation| operation.get_timestamp("ts").ok());
+    time.ok_or_else(|| DumpError::Choice("--oplog: the server's log is empty".to_owned()))
+}
+
+fn renames(operation: &RawDocument) -> bool {
+    let Ok(o) = operation.get_document("o") else {
+        return false;
+    };
+    operation.get_str("op").ok() == Some("c") && matches!(o.get("renameCollection"), Ok(Some(_)))
+}
+
+/// What a client needs of an operation to have it applied under another uuid.
+pub(crate) fn applicable(operation: &RawDocument) -> Result<Document> {
+    let mut applicable = Document::new();
+    for name in ["op", "ns", "o", "o2", "b"] {
+        let value = operation.get(name).map_err(|error| malformed(&error.to_string()))?;
+        if let Some(value) = value {
+            applicable.insert(
+                name,
+                Bson::try_from(value).map_err(|error| malformed(&error.to_string()))?,
+            );
+        }
+    }
+    Ok(applicable)
+}
+
+pub(crate) fn malformed(fault: &str) -> DumpError {
+    DumpError::Format {
+        subject: "oplog".to_owned(),
+        fault: fault.to_owned(),
+    }
+}
+
+/// The operations of an entry that is several: the `applyOps` of a transaction.
+pub(crate) fn inner(o: &RawDocument) -> Result<Option<Vec<&RawDocument>>> {
+    let operations = match o.get("applyOps").map_err(|error| malformed(&error.to_string()))? {
+        None => return Ok(None),
+        Some(RawBsonRef::Array(operations)) => operations,
+        Some(_) => return Err(malformed("applyOps is no array")),
+    };
+    let documents = operations.into_iter().map(|operation| match operation {
+        Ok(RawBsonRef::Document(operation)) => Ok(operation),
+        _ => Err(malformed("an operation of applyOps is no document")),
+    });
+    documents.collect::<Result<_>>().map(Some)
+}
