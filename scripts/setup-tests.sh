@@ -24,7 +24,7 @@ if ! same "$TENON_CLIENTS/python.stamp" tests/requirements.txt; then
     stamp "$TENON_CLIENTS/python.stamp" tests/requirements.txt
 fi
 if ! same "$TENON_CLIENTS/node.stamp" tests/clients/node/package.json tests/clients/node/package-lock.json; then
-    say "Node client packages (mongosh, the Node driver)"
+    say "Node client packages (mongosh, the Node driver, mongoose, MikroORM)"
     mkdir -p "$TENON_CLIENTS/node"
     cp tests/clients/node/package.json tests/clients/node/package-lock.json "$TENON_CLIENTS/node/"
     (cd "$TENON_CLIENTS/node" && npm ci --silent --no-fund --no-audit --ignore-scripts)

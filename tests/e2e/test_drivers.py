@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from server import ENGINES
+from server import ENGINES, Server
 
 CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 HERE = Path(__file__).parents[1]
@@ -33,6 +33,29 @@ def test_java_driver(server, tmp_path):
         env={**os.environ, "TENON_URI": server.uri()},
     )
     assert "BUILD SUCCESS" in out and "Tests run:" in out, out
+
+
+@pytest.fixture
+def replica_set(server, tmp_path):
+    made = Server(tmp_path / "set", server.engine, options=["--replSet", "rs0", "--replSetInitiate", "--setParameter", "enableTestCommands=1"])
+    made.start()
+    yield f"mongodb://127.0.0.1:{made.port}/?replicaSet=rs0"
+    assert made.stop() == 0, made.tail()
+
+
+def test_node_clients_of_a_set(replica_set):
+    """Transactions, retries and change streams of the Node driver, mongoose and an ORM."""
+    environment = {**os.environ, "NODE_PATH": str(CLIENTS / "node" / "node_modules"), "TENON_URI": replica_set}
+    out = run(["node", "--test", "--test-reporter=tap", str(HERE / "clients" / "node" / "set.test.cjs")], env=environment)
+    assert "# fail 0" in out and "# pass 7" in out, out
+
+
+def test_java_driver_of_a_set(replica_set, tmp_path):
+    out = run(
+        ["mvn", "--batch-mode", "--offline", "-f", str(HERE / "clients" / "java" / "pom.xml"), f"-Dtenon.build={tmp_path}", "-Dtest=SetTest", "test"],
+        env={**os.environ, "TENON_SET_URI": replica_set},
+    )
+    assert "BUILD SUCCESS" in out and "Tests run: 3" in out, out
 
 
 def mongosh(server, *arguments):
