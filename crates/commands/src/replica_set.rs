@@ -17,7 +17,7 @@ use bson::oid::ObjectId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use storage::{AppliedPoint, ClusterTime, Operation};
+use storage::{ClusterTime, Operation, Storage};
 use wire::ErrorCode;
 
 /// How long a waiter sleeps between two looks at its operation.
@@ -179,7 +179,7 @@ impl ReplicaSet {
 
     /// The fields of `hello` that tell of the set. `primary` is the name of the field that says whether it takes
     /// writes.
-    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, applied: AppliedPoint) {
+    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) {
         let member = self.member();
         self.write_topology_version(reply);
         let Some(config) = &member.config else {
@@ -208,9 +208,15 @@ impl ReplicaSet {
             reply.value("electionId", &election_id(member.term).into());
         }
         reply.open_document("lastWrite");
-        for (time, date) in [("opTime", "lastWriteDate"), ("majorityOpTime", "majorityWriteDate")] {
-            write_op_time(reply, time, applied.time, member.term);
-            reply.date(date, date_of(applied.time));
+        // Durable first: it is never later than what is applied then.
+        let durable = storage.durable().time;
+        let applied = storage.applied().time;
+        for (name, date, time) in [
+            ("opTime", "lastWriteDate", applied),
+            ("majorityOpTime", "majorityWriteDate", durable),
+        ] {
+            write_op_time(reply, name, time, member.term);
+            reply.date(date, date_of(time));
         }
         reply.close();
     }

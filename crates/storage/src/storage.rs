@@ -8,6 +8,7 @@ use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::history::Recent;
 use crate::mutations::mutated;
+use crate::notes::DurablePoints;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
 use crate::reserved::ReservedNames;
@@ -147,6 +148,7 @@ pub struct Storage {
     pub(crate) sessions: Sessions,
     pub(crate) recent: Recent,
     pub(crate) consensus: Consensus,
+    pub(crate) durable_points: DurablePoints,
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
@@ -199,6 +201,7 @@ impl Storage {
             sessions: Sessions::default(),
             recent: Recent::default(),
             consensus: Consensus::default(),
+            durable_points: DurablePoints::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
             unblocked: Condvar::new(),

@@ -94,7 +94,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
                 set.wait_for_change(&call.operation, known, patience)?;
                 call.report.more_to_come = call.exhaust_allowed;
             }
-            set.write_hello(reply, writable, call.server.storage.applied());
+            set.write_hello(reply, writable, &call.server.storage);
         }
         None => reply.boolean(writable, true),
     }

@@ -269,6 +269,7 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, _| Ok(name == "initialSync"))?;
     let (set, member, config) = configured(call)?;
     let server = call.server;
+    let durable = server.storage.durable();
     let applied = server.storage.applied();
     let now = DateTime::from_millis(server.env.clock.now_ms());
     let uptime = server.env.clock.monotonic().saturating_sub(server.started.1);
@@ -290,12 +291,22 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.int32(count, 1);
     }
     reply.open_document("optimes");
-    write_op_time(reply, "lastCommittedOpTime", applied.time, member.term);
-    reply.date("lastCommittedWallTime", date);
-    for name in ["readConcernMajorityOpTime", "appliedOpTime", "durableOpTime"] {
-        write_op_time(reply, name, applied.time, member.term);
+    let durable_date = date_of(durable.time);
+    for (name, point) in [
+        ("lastCommittedOpTime", durable),
+        ("readConcernMajorityOpTime", durable),
+        ("appliedOpTime", applied),
+        ("durableOpTime", durable),
+        ("writtenOpTime", applied),
+    ] {
+        write_op_time(reply, name, point.time, member.term);
     }
-    for name in ["lastAppliedWallTime", "lastDurableWallTime"] {
+    for (name, date) in [
+        ("lastCommittedWallTime", durable_date),
+        ("lastAppliedWallTime", date),
+        ("lastDurableWallTime", durable_date),
+        ("lastWrittenWallTime", date),
+    ] {
         reply.date(name, date);
     }
     reply.close();
@@ -321,7 +332,7 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         "optime": op_time(),
         "optimeDate": date,
         "lastAppliedWallTime": date,
-        "lastDurableWallTime": date,
+        "lastDurableWallTime": durable_date,
         "syncSourceHost": "",
         "syncSourceId": -1,
         "infoMessage": "",
@@ -506,6 +517,7 @@ impl Server {
     /// What a member does each second: stands for election when it may, lets time go on, forgets old sessions.
     pub(crate) fn look_after_set(&self, set: &ReplicaSet) {
         let member = set.member();
+        self.storage.durable();
         let now = self.env.clock.monotonic();
         let done = match (member.role, member.config) {
             (Role::Secondary, Some(config)) if member.frozen_until <= now => self.begin_as_primary(set, config),
