@@ -234,7 +234,10 @@ impl Call<'_> {
             true => note_session(&invocation),
             false => Ok(()),
         });
-        let mut failure = admitted.as_ref().ok().and_then(|()| self.fail(&invocation));
+        let (admitted, mut failure) = match admitted.and_then(|()| self.fail(&invocation)) {
+            Ok(failure) => (Ok(()), failure),
+            Err(error) => (Err(error), None),
+        };
         let mut closes = failure.as_ref().is_some_and(|failure| failure.closes);
         let injected = failure.as_mut().and_then(|failure| failure.error.take());
         self.is_injected = injected.is_some();
@@ -256,8 +259,15 @@ impl Call<'_> {
         if let Err(error) = self.server.storage.wait_applied(&invocation.operation, observed) {
             result = result.and(Err(error.into()));
         }
-        if result.is_ok() {
-            result = wait_for_concerns(&invocation, reply);
+        let waited = wait_for_concerns(&invocation, &result, generic.has_write_concern);
+        match (&mut result, waited) {
+            (_, Ok(None)) => {}
+            (Ok(()), Ok(Some(cannot))) => reply.value("writeConcernError", &cannot.into()),
+            (Err(error), Ok(Some(cannot))) => {
+                drop(error.extra.get_or_insert_default().insert("writeConcernError", cannot));
+            }
+            (Ok(()), Err(error)) => result = Err(error),
+            (Err(_), Err(_)) => {}
         }
         match (&mut result, failure.and_then(|failure| failure.write_concern_error)) {
             (Err(error), _) if !is_labelled => in_session::label(&invocation, error),
@@ -285,7 +295,7 @@ impl Call<'_> {
     }
 
     /// What a fail point does to the call. Waits if that is what it does.
-    fn fail(&self, invocation: &Invocation<'_>) -> Option<Failure> {
+    fn fail(&self, invocation: &Invocation<'_>) -> Result<Option<Failure>> {
         let namespace = || match invocation.target() {
             Ok(RawBsonRef::String(collection)) => format!("{}.{collection}", invocation.database),
             _ => invocation.database.to_owned(),
@@ -298,18 +308,20 @@ impl Call<'_> {
         };
         let application = || self.client.application_name().or_else(named_now);
         let random = &*self.server.env.random;
-        let failure = self
-            .server
-            .fail_points
-            .enter(self.command, application, namespace, random)?;
-        if let Some(time) = failure.blocks {
+        let points = &self.server.fail_points;
+        if invocation.max_time_ms > 0 {
+            points.enter_limit(random)?;
+        }
+        let failure = points.enter(self.command, application, namespace, random);
+        if let Some(time) = failure.as_ref().and_then(|failure| failure.blocks) {
             let until = self.server.env.clock.monotonic() + time;
-            while self.server.env.clock.monotonic() < until && invocation.operation.check_now().is_ok() {
+            while self.server.env.clock.monotonic() < until {
+                invocation.operation.check_now().map_err(StorageError::from)?;
                 #[expect(clippy::disallowed_methods, reason = "it was asked for")]
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        Some(failure)
+        Ok(failure)
     }
 
     /// Whether a member in its role may carry the command out.
@@ -498,39 +510,58 @@ fn note_session(call: &Invocation<'_>) -> Result<()> {
 
 /// The reply waits until what it tells is as safe as was asked for: the log is on disk beyond the call's newest
 /// write, or beyond what it read. A wait that is ended (`maxTimeMS`, `killOp`, shutdown) takes no write back: the
-/// reply tells what was done, and of the wait in `writeConcernError`.
-fn wait_for_concerns(invocation: &Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+/// reply tells what was done, and of the wait in `writeConcernError`, which is answered here.
+///
+/// A write that changed nothing, or failed, was decided by what others wrote: for that it waits.
+fn wait_for_concerns(
+    invocation: &Invocation<'_>,
+    result: &Result<()>,
+    has_write_concern: bool,
+) -> Result<Option<Document>> {
     let storage = &invocation.server.storage;
-    let Some(seq) = invocation.report.last_write.get() else {
-        return match invocation.read_concern.level {
-            // What a transaction reads is waited for when it is committed.
-            _ if invocation.transaction_fields.is_some() || !invocation.server.deployment().journal => Ok(()),
-            ReadLevel::Local => Ok(()),
-            ReadLevel::Majority if !invocation.server.deployment().is_member => Ok(()),
-            ReadLevel::Majority | ReadLevel::Linearizable | ReadLevel::Snapshot => {
-                Ok(storage.wait_durable_in(&invocation.operation, storage.last_seq())?)
-            }
-        };
+    let writes = matches!(
+        invocation.command.kind,
+        OperationKind::Insert | OperationKind::Update | OperationKind::Remove
+    );
+    let seq = match invocation.report.last_write.get() {
+        Some(seq) => seq,
+        // What a transaction reads and writes is waited for when it is committed.
+        None if invocation.transaction_number().is_some() => return Ok(None),
+        None if writes || has_write_concern => storage.last_seq(),
+        None => return wait_for_read_concern(invocation, result).map(|()| None),
     };
+    if result.as_ref().is_err_and(CommandError::is_fatal) {
+        return Ok(None);
+    }
     let waited = match invocation.write_concern.journaled {
         true => storage.wait_durable_in(&invocation.operation, seq),
         false => Ok(()),
     };
     match (waited, invocation.write_concern.cannot_be_met) {
-        (Err(error @ StorageError::Interrupted(_)), _) => write_concern_error(reply, &error.into()),
-        (Err(error), _) => return Err(error.into()),
-        (Ok(()), Some(cannot)) => write_concern_error(reply, &cannot.error()),
-        (Ok(()), None) => {}
+        (Err(error @ StorageError::Interrupted(_)), _) => Ok(Some(write_concern_error(&error.into()))),
+        (Err(error), _) => Err(error.into()),
+        (Ok(()), Some(cannot)) => Ok(Some(write_concern_error(&cannot.error()))),
+        (Ok(()), None) => Ok(None),
     }
-    Ok(())
 }
 
-fn write_concern_error(reply: &mut Reply<'_>, error: &CommandError) {
-    reply.open_document("writeConcernError");
-    reply.int32("code", error.code.0);
-    reply.string("codeName", &error.code.name());
-    reply.string("errmsg", &error.message);
-    reply.close();
+fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Result<()> {
+    let deployment = invocation.server.deployment();
+    if result.is_err() || invocation.transaction_fields.is_some() || !deployment.journal {
+        return Ok(());
+    }
+    match invocation.read_concern.level {
+        ReadLevel::Local => Ok(()),
+        ReadLevel::Majority if !deployment.is_member => Ok(()),
+        ReadLevel::Majority | ReadLevel::Linearizable | ReadLevel::Snapshot => {
+            let storage = &invocation.server.storage;
+            Ok(storage.wait_durable_in(&invocation.operation, storage.last_seq())?)
+        }
+    }
+}
+
+fn write_concern_error(error: &CommandError) -> Document {
+    doc! { "code": error.code.0, "codeName": error.code.name(), "errmsg": &error.message }
 }
 
 /// The command as log lines show it: long ones are cut.

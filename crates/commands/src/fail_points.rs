@@ -1,16 +1,18 @@
-//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are three, with
-//! the fields of the drivers' test specifications: `failCommand`; `failGetMoreAfterCursorCheckout`; and
-//! `onPrimaryTransactionalWrite`, which meets a write with a transaction number when it is about to be committed.
+//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are four, with
+//! the fields of the drivers' test specifications: `failCommand`; `failGetMoreAfterCursorCheckout`;
+//! `onPrimaryTransactionalWrite`, which meets a write with a transaction number when it is about to be committed; and
+//! `maxTimeAlwaysTimeOut`, for which the time of an operation that has a limit is always over.
 
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
+use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument};
-use bson::{Document, doc};
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use storage::{Interrupted, StorageError};
 use vfs::Random;
 use wire::ErrorCode;
 
@@ -67,6 +69,8 @@ pub struct FailPoints {
     meets_writes: AtomicBool,
     get_more: Mutex<Option<(i32, Mode)>>,
     meets_get_more: AtomicBool,
+    times_out: Mutex<Option<Mode>>,
+    meets_limits: AtomicBool,
 }
 
 /// What happens to a write that is about to be committed.
@@ -183,6 +187,32 @@ impl FailPoints {
         };
         self.meets_get_more.store(slot.is_some(), Ordering::Release);
         Ok(())
+    }
+
+    /// Sets `maxTimeAlwaysTimeOut`.
+    ///
+    /// # Errors
+    /// As [`FailPoints::set`].
+    pub fn set_on_limits(&self, mode: RawBsonRef<'_>) -> Result<()> {
+        let mode = read_mode(mode)?;
+        *self.times_out.lock() = mode;
+        self.meets_limits.store(mode.is_some(), Ordering::Release);
+        Ok(())
+    }
+
+    /// What happens to an operation with a limit of time.
+    ///
+    /// # Errors
+    /// That its time is over.
+    pub fn enter_limit(&self, random: &dyn Random) -> Result<()> {
+        if !self.meets_limits.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut slot = self.times_out.lock();
+        match slot.as_mut().is_some_and(|mode| mode.is_due(random)) {
+            true => Err(StorageError::Interrupted(Interrupted::TimeExpired).into()),
+            false => Ok(()),
+        }
     }
 
     /// What happens to a `getMore` that has its cursor.
@@ -336,12 +366,6 @@ fn read_data(data: &RawDocument) -> Result<FailCommand> {
         (true, Some(ms)) => Some(Duration::from_millis(ms)),
         (false, _) => None,
     };
-    if let Some(error) = &mut what.write_concern_error
-        && let Some(code) = error.get("code").and_then(crate::parameters::as_integer)
-        && !error.contains_key("codeName")
-    {
-        error.extend(doc! { "codeName": ErrorCode(code as i32).name() });
-    }
     Ok(what)
 }
 

@@ -177,6 +177,10 @@ impl<'i> Generic<'i> {
         if generic.api_strict {
             check_api_strict(command)?;
         }
+        if command.name == "getMore" {
+            // A cursor reads what it was opened to read.
+            generic.read_concern = ReadConcern::implicit(deployment);
+        }
         generic.transaction = generic.transaction_fields(command, deployment)?;
         Ok(generic)
     }

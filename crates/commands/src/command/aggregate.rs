@@ -147,6 +147,15 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             pipeline: &before,
             ..parsed.request.clone()
         };
+        if call.read_concern.level == ReadLevel::Linearizable {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                format!(
+                    "{} cannot be used with a 'linearizable' read concern level",
+                    stage.name()
+                ),
+            ));
+        }
         write_stages::run(call, &request, &stage)?;
         reply.open_document("cursor");
         reply.open_array("firstBatch");

@@ -287,6 +287,7 @@ fn fetch(
     }
     if cursor.max_time_ms > 0 {
         call.operation.set_deadline_ms(cursor.max_time_ms);
+        call.server.fail_points.enter_limit(&*call.server.env.random)?;
     }
     reply.open_document("cursor");
     reply.open_array("nextBatch");

@@ -50,6 +50,10 @@ fn configure(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             reply.int32("count", 0);
             return call.server.fail_points.set_on_get_more(mode, data);
         }
+        RawBsonRef::String("maxTimeAlwaysTimeOut") => {
+            reply.int32("count", 0);
+            return call.server.fail_points.set_on_limits(mode);
+        }
         RawBsonRef::String(other) => return Err(CommandError::not_implemented(format!("the fail point {other}"))),
         other => {
             return Err(crate::arguments::wrong_type(

@@ -41,6 +41,16 @@ pub enum WriteStage {
     Merge(Box<Merge>),
 }
 
+impl WriteStage {
+    /// As pipelines call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Out(_) => "$out",
+            Self::Merge(_) => "$merge",
+        }
+    }
+}
+
 /// What `$merge` does with a document that is there.
 #[derive(Clone, Debug, PartialEq)]
 enum Matched {
@@ -703,10 +713,7 @@ fn literals(values: RawDocumentBuf) -> RawDocumentBuf {
 
 /// `explain` of a pipeline that writes shows how it would read.
 pub fn check_explained(stage: &WriteStage, runs: bool) -> Result<()> {
-    let name = match stage {
-        WriteStage::Out(_) => "$out",
-        WriteStage::Merge(_) => "$merge",
-    };
+    let name = stage.name();
     match runs {
         true => failure(
             51029,

@@ -312,3 +312,73 @@ fn a_commit_quorum_of_one_is_met() {
     bench.ok(create("votingMembers".into()));
     assert_eq!(Bench::new().code(create(1.into())), 2);
 }
+
+#[test]
+fn a_write_concern_that_cannot_be_met_is_told_whatever_the_write_did() {
+    let bench = Bench::member(true);
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let with = |mut command: Document| {
+        command.insert("writeConcern", doc! { "w": 2, "wtimeout": 1 });
+        bench.run(command)
+    };
+    let code_of = |reply: &Document| {
+        let error = reply
+            .get_document("writeConcernError")
+            .unwrap_or_else(|_| panic!("{reply}"));
+        (
+            error.get_i32("code").unwrap(),
+            error.get_str("codeName").unwrap().to_owned(),
+        )
+    };
+    let unsatisfiable = (100, "UnsatisfiableWriteConcern".to_owned());
+    let nothing = doc! { "update": "c", "updates": [{ "q": { "_id": 9 }, "u": { "$set": { "a": 1 } } }] };
+    assert_eq!(code_of(&with(nothing)), unsatisfiable);
+    assert_eq!(code_of(&with(doc! { "drop": "none" })), unsatisfiable);
+    let partly = with(doc! { "insert": "c", "documents": [{ "_id": 1 }] });
+    assert_eq!(
+        (code_of(&partly), super::write_errors(&partly)),
+        (unsatisfiable.clone(), vec![(0, 11000)])
+    );
+    let failed = with(doc! { "findAndModify": "c", "query": { "_id": 1 }, "update": { "$set": { "_id": 2 } } });
+    assert_eq!((code_of(&failed), code(&failed)), (unsatisfiable, 66));
+    // Reads have none, unless they are asked to.
+    let read = bench.run(doc! { "find": "c" });
+    assert!(!read.contains_key("writeConcernError"), "{read}");
+}
+
+#[test]
+fn fail_points_end_operations_at_their_limit() {
+    let bench = Bench::with_parameters(&[("enableTestCommands", "1")]).unwrap();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let opened = bench.ok(doc! { "find": "c", "batchSize": 1, "maxTimeMS": 1000 });
+    let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    succeeded(bench.admin(doc! { "configureFailPoint": "maxTimeAlwaysTimeOut", "mode": "alwaysOn" }));
+    assert_eq!(bench.code(doc! { "count": "c", "maxTimeMS": 1000 }), 50);
+    bench.ok(doc! { "count": "c" });
+    assert_eq!(bench.code(doc! { "getMore": cursor, "collection": "c" }), 50);
+    succeeded(bench.admin(doc! { "configureFailPoint": "maxTimeAlwaysTimeOut", "mode": "off" }));
+    bench.ok(doc! { "count": "c", "maxTimeMS": 1000 });
+}
+
+#[test]
+fn what_writes_cannot_be_linearizable_and_a_cursor_keeps_its_read_concern() {
+    let bench = Bench::member(true);
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let out = |stage: Document| {
+        let concern = doc! { "level": "linearizable" };
+        bench.code(doc! { "aggregate": "c", "pipeline": [stage], "cursor": {}, "readConcern": concern })
+    };
+    assert_eq!((out(doc! { "$out": "d" }), out(doc! { "$merge": "d" })), (72, 72));
+    let opened = bench.ok(doc! { "find": "c", "batchSize": 1, "readConcern": { "level": "snapshot" } });
+    let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    bench.ok(doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 0 }] });
+    let more = bench.ok(doc! { "getMore": cursor, "collection": "c", "readConcern": { "level": "snapshot" } });
+    assert_eq!(
+        more.get_document("cursor")
+            .unwrap()
+            .get_array("nextBatch")
+            .unwrap()
+            .len(),
+        1
+    );
+}

@@ -71,7 +71,8 @@ impl Query {
             projection,
             skip: request.skip,
             limit: request.limit,
-            show_record_id: request.show_record_id,
+            // A key stands alone.
+            show_record_id: request.show_record_id && !request.return_key,
             return_key: request.return_key,
             tailable: request.tailable,
             for_write: request.for_write,
