@@ -17,6 +17,7 @@ pub mod order;
 mod raw;
 #[cfg(test)]
 mod testing;
+mod type_name;
 mod wide;
 
 pub use collator::Collator;
@@ -24,3 +25,4 @@ pub use decimal::Decimal;
 pub use extract::{ExtractError, IndexPattern, KeyExtractor, KeySet, MultikeyPaths, PatternError};
 pub use key::{FieldOrder, KeyInterval, KeyOrdering, TypeBits};
 pub use order::{canonical_type, compare, compare_documents};
+pub use type_name::type_name;

@@ -13,6 +13,7 @@ use bson::{DateTime, Decimal128, RawBinaryRef, RawBson, RawBsonRef, RawDocument,
 
 pub use crate::value::scan::Malformed;
 use crate::value::scan::value_size;
+pub use keys::type_name;
 
 /// Type bytes that are asked for by name.
 pub mod kind {
@@ -496,33 +497,6 @@ pub use keys::describe::{describe, describe_whole};
 pub fn describe_element(element: Element<'_>) -> String {
     let value = element.value().map(describe).unwrap_or_default();
     format!("{}: {value}", element.name_lossy())
-}
-
-/// MongoDB's name of a type, as `$type` takes it and messages give it.
-pub fn type_name(element_type: ElementType) -> &'static str {
-    match element_type {
-        ElementType::Double => "double",
-        ElementType::String => "string",
-        ElementType::EmbeddedDocument => "object",
-        ElementType::Array => "array",
-        ElementType::Binary => "binData",
-        ElementType::Undefined => "undefined",
-        ElementType::ObjectId => "objectId",
-        ElementType::Boolean => "bool",
-        ElementType::DateTime => "date",
-        ElementType::Null => "null",
-        ElementType::RegularExpression => "regex",
-        ElementType::DbPointer => "dbPointer",
-        ElementType::JavaScriptCode => "javascript",
-        ElementType::Symbol => "symbol",
-        ElementType::JavaScriptCodeWithScope => "javascriptWithScope",
-        ElementType::Int32 => "int",
-        ElementType::Timestamp => "timestamp",
-        ElementType::Int64 => "long",
-        ElementType::Decimal128 => "decimal",
-        ElementType::MinKey => "minKey",
-        ElementType::MaxKey => "maxKey",
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,138 @@
+//! What documents mean, how strings compare, and that sort keys agree.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use bson::{Document, doc};
+use keys::Collator as _;
+use proptest::prelude::*;
+
+fn raw(document: &Document) -> RawDocumentBuf {
+    RawDocumentBuf::try_from(document).unwrap()
+}
+
+fn of(document: Document) -> Collation {
+    let parsed = Collation::parse(&raw(&document)).unwrap_or_else(|error| panic!("{document}: {error}"));
+    parsed.unwrap_or_else(|| panic!("{document} is simple"))
+}
+
+fn sorted<'t>(collation: &Collation, texts: &[&'t str]) -> Vec<&'t str> {
+    let mut texts = texts.to_vec();
+    texts.sort_by(|a, b| collation.compare(a, b));
+    texts
+}
+
+#[test]
+fn a_document_is_made_whole() {
+    let whole = |document| Document::try_from(of(document).document()).unwrap();
+    let english = doc! {
+        "locale": "en", "caseLevel": false, "caseFirst": "off", "strength": 3, "numericOrdering": false,
+        "alternate": "non-ignorable", "maxVariable": "punct", "normalization": false, "backwards": false, "version": "57.1",
+    };
+    assert_eq!(whole(doc! { "locale": "en" }), english);
+    assert_eq!(whole(english.clone()), english, "and stays as it is");
+    let asked = whole(doc! { "locale": "fr_CA", "strength": 2.0, "numericOrdering": true, "version": "60.1" });
+    assert_eq!(asked.get_i32("strength").ok(), Some(2));
+    assert_eq!(asked.get_bool("backwards").ok(), Some(true));
+    assert_eq!(asked.get_bool("numericOrdering").ok(), Some(true));
+    assert_eq!(whole(doc! { "locale": "da" }).get_str("caseFirst").ok(), Some("upper"));
+    assert!(Collation::parse(&raw(&doc! { "locale": "simple" })).unwrap().is_none());
+}
+
+#[test]
+fn what_describes_no_collation_is_refused() {
+    for (document, code) in [
+        (doc! {}, 40414),
+        (doc! { "strength": 2 }, 40414),
+        (doc! { "locale": 5 }, 14),
+        (doc! { "locale": "xx" }, 2),
+        (doc! { "locale": "en-US" }, 2),
+        (doc! { "locale": "en", "strength": 6 }, 2),
+        (doc! { "locale": "en", "strength": 0 }, 2),
+        (doc! { "locale": "en", "strength": "1" }, 14),
+        (doc! { "locale": "en", "caseFirst": "none" }, 2),
+        (doc! { "locale": "en", "caseFirst": "upper", "strength": 1 }, 2),
+        (doc! { "locale": "en", "alternate": 1 }, 14),
+        (doc! { "locale": "en", "maxVariable": "symbol" }, 2),
+        (doc! { "locale": "en", "caseLevel": "yes" }, 14),
+        (doc! { "locale": "en", "other": 1 }, 40415),
+        (doc! { "locale": "simple", "strength": 1 }, 9),
+        (doc! { "locale": "en", "backwards": true }, 238),
+        (doc! { "locale": "ko@collation=search" }, 238),
+    ] {
+        let error = Collation::parse(&raw(&document))
+            .err()
+            .unwrap_or_else(|| panic!("{document}"));
+        assert_eq!(error.code.0, code, "{document}: {error}");
+    }
+}
+
+#[test]
+fn languages_and_options_order_strings() {
+    let english = of(doc! { "locale": "en" });
+    assert_eq!(
+        sorted(&english, &["b", "A", "a", "B", "á", "-"]),
+        ["-", "a", "A", "á", "b", "B"]
+    );
+    let by_strength = |strength: i32| of(doc! { "locale": "en", "strength": strength });
+    assert!(by_strength(1).compare("café", "CAFE").is_eq());
+    assert!(by_strength(2).compare("cafe", "CAFE").is_eq() && by_strength(2).compare("café", "cafe").is_gt());
+    assert!(by_strength(3).compare("cafe", "CAFE").is_lt());
+    let case = of(doc! { "locale": "en", "strength": 1, "caseLevel": true });
+    assert!(case.compare("cafe", "CAFE").is_lt() && case.compare("café", "cafe").is_eq());
+    let upper = of(doc! { "locale": "en", "caseFirst": "upper" });
+    assert_eq!(sorted(&upper, &["a", "A"]), ["A", "a"]);
+    let numbers = of(doc! { "locale": "en", "numericOrdering": true });
+    assert_eq!(sorted(&numbers, &["a10", "a9", "a100"]), ["a9", "a10", "a100"]);
+    let shifted = of(doc! { "locale": "en", "alternate": "shifted" });
+    assert!(shifted.compare("a b", "a-b").is_eq() && shifted.compare("ab", "a b").is_eq());
+    let spaces = of(doc! { "locale": "en", "alternate": "shifted", "maxVariable": "space" });
+    assert!(spaces.compare("a b", "ab").is_eq() && spaces.compare("a-b", "ab").is_ne());
+    let swedish = of(doc! { "locale": "sv" });
+    assert_eq!(sorted(&swedish, &["ö", "z", "å", "o"]), ["o", "z", "å", "ö"]);
+    let phonebook = of(doc! { "locale": "de@collation=phonebook" });
+    assert_eq!(sorted(&phonebook, &["af", "ä", "ad"]), ["ad", "ä", "af"]);
+    let canadian = of(doc! { "locale": "fr_CA" });
+    assert_eq!(sorted(&canadian, &["coté", "côte"]), ["côte", "coté"]);
+    assert_eq!(
+        sorted(&of(doc! { "locale": "fr" }), &["coté", "côte"]),
+        ["coté", "côte"]
+    );
+}
+
+#[test]
+fn every_language_has_data() {
+    for locale in [
+        "zh",
+        "ja",
+        "ko",
+        "th",
+        "ar",
+        "he",
+        "hi",
+        "ru",
+        "vi",
+        "tr",
+        "zh@collation=stroke",
+        "si@collation=dictionary",
+    ] {
+        assert!(of(doc! { "locale": locale }).compare("a", "b").is_lt(), "{locale}");
+    }
+}
+
+proptest! {
+    /// The invariant of `keys::Collator`: sort keys compare as the strings do.
+    #[test]
+    fn sort_keys_agree(a in "\\PC{0,12}|[a-cA-C0-9á -]{0,8}", b in "\\PC{0,12}|[a-cA-C0-9á -]{0,8}", strength in 1..6_i32, which in 0..4_usize, flags in 0..8_u8) {
+        let locale = ["en", "sv", "fr_CA", "ja"][which];
+        let collation = of(doc! {
+            "locale": locale, "strength": strength, "numericOrdering": flags & 1 != 0,
+            "alternate": if flags & 2 != 0 { "shifted" } else { "non-ignorable" }, "caseLevel": flags & 4 != 0,
+        });
+        let key = |text: &str| {
+            let mut key = Vec::new();
+            collation.append_sort_key(text, &mut key);
+            key
+        };
+        prop_assert_eq!(collation.compare(&a, &b), key(&a).cmp(&key(&b)), "{:?} {:?} {:?}", collation, a, b);
+    }
+}
