@@ -13,7 +13,6 @@ use icu_collator::{Collator, CollatorBorrowed, CollatorPreferences};
 use icu_locale_core::Locale;
 use locales::Named;
 use std::cmp::Ordering;
-use wire::ErrorCode;
 
 /// The collation data that sort keys are made of: ICU4X's version, which pins that of its data.
 pub const DATA_VERSION: &str = "icu4x 2.4";
@@ -28,15 +27,32 @@ const SIMPLE: &str = "simple";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CollationError {
-    /// MongoDB's code.
-    pub code: ErrorCode,
+    /// What is wrong.
+    pub fault: Fault,
     /// A sentence.
     pub message: String,
 }
 
-fn error(code: ErrorCode, message: impl Into<String>) -> CollationError {
+/// What is wrong with a collation document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A field's value has another type than it should.
+    Type,
+    /// A field's value is none of those that it can have.
+    Value,
+    /// A field is not known.
+    UnknownField,
+    /// There is no `locale`.
+    NoLocale,
+    /// Binary order has no options.
+    OptionsOfSimple,
+    /// ICU4X has no data, or no way, for what is asked.
+    NotBuilt,
+}
+
+fn error(fault: Fault, message: impl Into<String>) -> CollationError {
     CollationError {
-        code,
+        fault,
         message: message.into(),
     }
 }
@@ -66,13 +82,12 @@ impl Collation {
     /// Reads a collation document; `None` of the simple one, binary order.
     ///
     /// # Errors
-    /// [`CollationError`], as MongoDB: a wrong type (14), an unknown field (40415) or value (2), no `locale` (40414),
-    /// options beside `simple` (9); 238 where ICU4X has no data, or no way, for what is asked.
+    /// [`CollationError`].
     pub fn parse(document: &RawDocument) -> Result<Option<Self>, CollationError> {
         let asked = Asked::read(document)?;
         let locale = asked.locale.ok_or_else(|| {
             error(
-                ErrorCode(40414),
+                Fault::NoLocale,
                 "BSON field 'collation.locale' is missing but a required field",
             )
         })?;
@@ -80,7 +95,7 @@ impl Collation {
             return match document.iter().count() {
                 1 => Ok(None),
                 _ => Err(error(
-                    ErrorCode::FailedToParse,
+                    Fault::OptionsOfSimple,
                     format!(
                         "If locale=simple no other fields should be present in: {}",
                         shown(document)
@@ -90,7 +105,7 @@ impl Collation {
         }
         let invalid = |field: &str| {
             error(
-                ErrorCode::BadValue,
+                Fault::Value,
                 format!("Field '{field}' is invalid in: {}", shown(document)),
             )
         };
@@ -130,7 +145,7 @@ impl Collation {
         let case_counts = resolved.case_level == CaseLevel::On || resolved.strength >= Strength::Tertiary;
         if resolved.case_first != CollationCaseFirst::False && asked.case_first.is_some() && !case_counts {
             return Err(error(
-                ErrorCode::BadValue,
+                Fault::Value,
                 format!(
                     "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: {}",
                     shown(document)
@@ -203,10 +218,7 @@ impl keys::Collator for Collation {
 }
 
 fn not_built(what: &str) -> CollationError {
-    error(
-        ErrorCode::NotImplemented,
-        format!("collation: {what} is not implemented"),
-    )
+    error(Fault::NotBuilt, format!("collation: {what} is not implemented"))
 }
 
 fn shown(document: &RawDocument) -> String {
@@ -231,11 +243,11 @@ impl<'d> Asked<'d> {
     fn read(document: &'d RawDocument) -> Result<Self, CollationError> {
         let mut asked = Self::default();
         for field in document {
-            let (name, value) = field.map_err(|_| error(ErrorCode::InvalidBSON, "a collation is no valid BSON"))?;
+            let (name, value) = field.map_err(|_| error(Fault::Type, "a collation is no valid BSON"))?;
             let name = name.as_str();
             let wrong_type = |wanted: &str| {
                 error(
-                    ErrorCode::TypeMismatch,
+                    Fault::Type,
                     format!(
                         "BSON field 'collation.{name}' is the wrong type '{}', expected type '{wanted}'",
                         keys::type_name(value.element_type())
@@ -252,7 +264,7 @@ impl<'d> Asked<'d> {
             };
             let unknown = |value: &str| {
                 error(
-                    ErrorCode::BadValue,
+                    Fault::Value,
                     format!("Enumeration value '{value}' for field 'collation.{name}' is not a valid value."),
                 )
             };
@@ -304,7 +316,7 @@ impl<'d> Asked<'d> {
                 "version" => drop(text()?),
                 other => {
                     return Err(error(
-                        ErrorCode(40415),
+                        Fault::UnknownField,
                         format!("BSON field 'collation.{other}' is an unknown field."),
                     ));
                 }

@@ -1,5 +1,5 @@
-//! The languages that a collation may name, with the further orders that some of them have: those of the table "Supported
-//! Languages and Locales" of MongoDB's manual.
+//! The languages that a collation may name, with the further orders that some of them have: those of the table
+//! "Supported Languages and Locales" of MongoDB's manual.
 
 /// A language and the types of collation that it has beside its usual one, as BCP 47 calls them (`co`).
 type Language = (&'static str, &'static [&'static str]);

@@ -40,29 +40,32 @@ fn a_document_is_made_whole() {
 
 #[test]
 fn what_describes_no_collation_is_refused() {
-    for (document, code) in [
-        (doc! {}, 40414),
-        (doc! { "strength": 2 }, 40414),
-        (doc! { "locale": 5 }, 14),
-        (doc! { "locale": "xx" }, 2),
-        (doc! { "locale": "en-US" }, 2),
-        (doc! { "locale": "en", "strength": 6 }, 2),
-        (doc! { "locale": "en", "strength": 0 }, 2),
-        (doc! { "locale": "en", "strength": "1" }, 14),
-        (doc! { "locale": "en", "caseFirst": "none" }, 2),
-        (doc! { "locale": "en", "caseFirst": "upper", "strength": 1 }, 2),
-        (doc! { "locale": "en", "alternate": 1 }, 14),
-        (doc! { "locale": "en", "maxVariable": "symbol" }, 2),
-        (doc! { "locale": "en", "caseLevel": "yes" }, 14),
-        (doc! { "locale": "en", "other": 1 }, 40415),
-        (doc! { "locale": "simple", "strength": 1 }, 9),
-        (doc! { "locale": "en", "backwards": true }, 238),
-        (doc! { "locale": "ko@collation=search" }, 238),
+    for (document, fault) in [
+        (doc! {}, Fault::NoLocale),
+        (doc! { "strength": 2 }, Fault::NoLocale),
+        (doc! { "locale": 5 }, Fault::Type),
+        (doc! { "locale": "xx" }, Fault::Value),
+        (doc! { "locale": "en-US" }, Fault::Value),
+        (doc! { "locale": "en", "strength": 6 }, Fault::Value),
+        (doc! { "locale": "en", "strength": 0 }, Fault::Value),
+        (doc! { "locale": "en", "strength": "1" }, Fault::Type),
+        (doc! { "locale": "en", "caseFirst": "none" }, Fault::Value),
+        (
+            doc! { "locale": "en", "caseFirst": "upper", "strength": 1 },
+            Fault::Value,
+        ),
+        (doc! { "locale": "en", "alternate": 1 }, Fault::Type),
+        (doc! { "locale": "en", "maxVariable": "symbol" }, Fault::Value),
+        (doc! { "locale": "en", "caseLevel": "yes" }, Fault::Type),
+        (doc! { "locale": "en", "other": 1 }, Fault::UnknownField),
+        (doc! { "locale": "simple", "strength": 1 }, Fault::OptionsOfSimple),
+        (doc! { "locale": "en", "backwards": true }, Fault::NotBuilt),
+        (doc! { "locale": "ko@collation=search" }, Fault::NotBuilt),
     ] {
         let error = Collation::parse(&raw(&document))
             .err()
             .unwrap_or_else(|| panic!("{document}"));
-        assert_eq!(error.code.0, code, "{document}: {error}");
+        assert_eq!(error.fault, fault, "{document}: {error}");
     }
 }
 

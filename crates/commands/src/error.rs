@@ -201,17 +201,22 @@ fn interrupted_code(interrupted: Interrupted) -> ErrorCode {
 
 fn duplicate_key(duplicate: &DuplicateKey) -> CommandError {
     let decode = |raw: &bson::RawDocument| Document::try_from(raw).unwrap_or_default();
+    let shown = |raw| keys::describe::describe_whole(RawBsonRef::Document(raw));
+    let mut facts = doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": decode(&duplicate.key_value) };
+    let mut collation = String::new();
+    if let Some(document) = &duplicate.collation {
+        collation = format!(" collation: {}", shown(document));
+        facts.insert("collation", decode(document));
+    }
     CommandError {
         code: ErrorCode::DuplicateKey,
         message: format!(
-            "E11000 duplicate key error collection: {} index: {} dup key: {}",
+            "E11000 duplicate key error collection: {} index: {}{collation} dup key: {}",
             duplicate.namespace,
             duplicate.index,
-            keys::describe::describe_whole(RawBsonRef::Document(&duplicate.key_value)),
+            shown(&duplicate.key_value),
         ),
-        extra: Some(Box::new(
-            doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": decode(&duplicate.key_value) },
-        )),
+        extra: Some(Box::new(facts)),
     }
 }
 

@@ -632,9 +632,18 @@ impl<'i> Invocation<'i> {
         ExpressionContext::new(self.operation.started_ms(), random).for_operation(&self.operation)
     }
 
-    /// The same with the variables of `let`.
-    pub fn expressions_with(&self, variables: Option<&RawDocument>) -> Result<ExpressionContext> {
-        let context = self.expressions();
+    /// The same for a statement on a collection: with the variables of `let`, and with the collection's order of
+    /// strings unless another one is asked for.
+    pub fn expressions_on(
+        &self,
+        namespace: &Namespace,
+        variables: Option<&RawDocument>,
+        collation: Option<&RawDocument>,
+    ) -> Result<ExpressionContext> {
+        let collection = self.definition(namespace);
+        let of_collection = collection.as_ref().and_then(|collection| collection.collation());
+        let collation = query::plan::collation_of(collation, of_collection)?;
+        let context = self.expressions().with_collation(collation);
         Ok(match variables {
             Some(variables) => context.with_let(variables)?,
             None => context,

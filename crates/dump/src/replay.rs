@@ -114,6 +114,11 @@ pub(crate) fn is_of_ids(index: &Document) -> bool {
     index.get_str("name").ok() == Some("_id_") || index.get_document("key").ok() == Some(&doc! { "_id": 1 })
 }
 
+/// The collation of an index that has none.
+pub(crate) fn binary_order() -> Document {
+    doc! { "locale": "simple" }
+}
+
 /// Who wrote a transaction, and its number.
 type TransactionId = (Vec<u8>, i64);
 
@@ -224,13 +229,13 @@ impl<'a> Replay<'a> {
             "createIndexes" => {
                 let mut index = o.get_document("spec").cloned().unwrap_or_else(|_| o.clone());
                 index.remove("createIndexes");
-                self.indexes.put(&namespace, index);
+                self.put_whole(&namespace, index);
                 Ok(())
             }
             "commitIndexBuild" => {
                 let indexes = o.get_array("indexes").into_iter().flatten();
                 for index in indexes.filter_map(Bson::as_document) {
-                    self.indexes.put(&namespace, index.clone());
+                    self.put_whole(&namespace, index.clone());
                 }
                 Ok(())
             }
@@ -268,6 +273,14 @@ impl<'a> Replay<'a> {
             }
             _ => self.push(operation),
         }
+    }
+
+    /// An index as logs tell it, who say all that there is of it.
+    fn put_whole(&mut self, namespace: &Namespace, mut index: Document) {
+        index
+            .entry("collation".to_owned())
+            .or_insert_with(|| binary_order().into());
+        self.indexes.put(namespace, index);
     }
 
     fn is_wanted(&self, namespace: &Namespace) -> bool {

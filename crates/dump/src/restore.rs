@@ -7,7 +7,7 @@ use crate::error::{DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
 use crate::oplog::OPLOG_FILE;
-use crate::replay::{PendingIndexes, Replay, ReplayOptions, is_of_ids};
+use crate::replay::{PendingIndexes, Replay, ReplayOptions, binary_order, is_of_ids};
 use crate::server::Server;
 use bench::interrupt::Interrupt;
 use bson::{Document, RawDocumentBuf, doc};
@@ -316,8 +316,8 @@ fn restore_archive(options: &RestoreOptions) -> Result<Restored> {
     })
 }
 
-/// Gives each namespace's parts to one thread, the next free one in turn; answers the first entry of a log that is to be
-/// replayed, in front of which it ends.
+/// Gives each namespace's parts to one thread, the next free one in turn; answers the first entry of a log that is to
+/// be replayed, in front of which it ends.
 fn route(
     options: &RestoreOptions,
     reader: &mut ArchiveReader<Box<dyn Read>>,
@@ -473,12 +473,17 @@ impl<'a> Loading<'a> {
 
     fn finish(mut self, client: &mut Client) -> Result<Restored> {
         self.flush(client)?;
+        let is_collated = self.metadata.options.contains_key("collation");
         let indexes: Vec<Document> = std::mem::take(&mut self.metadata.indexes)
             .into_iter()
             .filter(|index| !is_of_ids(index))
             .map(|mut index: Document| {
                 // Old servers repeat the namespace, which may have another name now.
                 index.remove("ns");
+                // Else it would take over the collection's.
+                if is_collated && !index.contains_key("collation") {
+                    index.insert("collation", binary_order());
+                }
                 index
             })
             .collect();

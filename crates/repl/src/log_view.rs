@@ -25,7 +25,8 @@ pub trait LogView {
 /// What the state machine reads: of the log only what it has been told of.
 pub(crate) struct View<L> {
     pub log: L,
-    /// The first entry when the member started. Not the log's own, which can rise between two looks of the state machine.
+    /// The first entry when the member started. Not the log's own, which can rise between two looks of the state
+    /// machine.
     pub first: Seq,
     /// The last entry that it knows. A leader's log may have more.
     pub last: Seq,

@@ -133,7 +133,7 @@ impl Storage {
                         wanted: ns.db().to_owned(),
                     });
                 }
-                self.new_collection_row(ns, &RawDocumentBuf::new(), *next_table)
+                self.new_collection_row(ns, &RawDocumentBuf::new(), *next_table)?
             }
         };
         let before = row.indexes.len();
@@ -377,7 +377,8 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
         let same_index = same_pattern(existing, spec)
             && existing.partial_filter == spec.partial_filter
             && existing.unique == spec.unique
-            && existing.sparse == spec.sparse;
+            && existing.sparse == spec.sparse
+            && existing.collation == spec.collation;
         if existing.name == spec.name {
             if !same_index {
                 return Err(StorageError::IndexKeySpecsConflict(format!(

@@ -8,6 +8,7 @@
 use crate::capped::CAPPED_SIZE_STEP;
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
+use crate::catalog::index::collation_in;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::definition::Definition;
 use crate::history::OPLOG;
@@ -210,7 +211,7 @@ impl Storage {
     ) -> Result<(), StorageError> {
         let mut next_table = self.lock_definitions(op)?;
         self.check_new_name(ns)?;
-        let mut row = self.new_collection_row(ns, options, *next_table);
+        let mut row = self.new_collection_row(ns, options, *next_table)?;
         if let Some(uuid) = uuid {
             if let Some(there) = self.catalog.collection_by_uuid(&uuid) {
                 return Err(StorageError::NamespaceExists(there.namespace().clone()));
@@ -221,7 +222,12 @@ impl Storage {
         Ok(())
     }
 
-    pub(crate) fn new_collection_row(&self, ns: &Namespace, options: &RawDocument, next_table: u32) -> CollectionRow {
+    pub(crate) fn new_collection_row(
+        &self,
+        ns: &Namespace,
+        options: &RawDocument,
+        next_table: u32,
+    ) -> Result<CollectionRow, StorageError> {
         let mut uuid = [0; 16];
         self.env.random.fill(&mut uuid);
         // Version 4, variant 1 (RFC 9562).
@@ -230,15 +236,15 @@ impl Storage {
         let id_index = IndexRow {
             table: TableId(next_table + 1),
             ready: true,
-            spec: IndexSpec::id_index(),
+            spec: IndexSpec::id_index(collation_in(options)?),
         };
-        CollectionRow {
+        Ok(CollectionRow {
             namespace: ns.clone(),
             uuid,
             table: TableId(next_table),
             options: options.to_owned(),
             indexes: vec![id_index],
-        }
+        })
     }
 
     /// Whether something of the name can be made: [`StorageError::WriteConflict`] while a transaction is about to.

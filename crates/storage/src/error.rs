@@ -1,7 +1,7 @@
 //! What can go wrong, with the facts a reply needs. The numbers of MongoDB's codes stand in `commands`, in one table.
 
 use crate::index_rows::IndexRow;
-use crate::{Collection, Interrupted, MemoryExceeded, Namespace, RecordId};
+use crate::{Collection, Index, Interrupted, MemoryExceeded, Namespace, RecordId};
 use bson::{Bson, Document, RawDocumentBuf};
 use engine::{EngineError, ErrorKind, Seq};
 use oplog::LogError;
@@ -189,8 +189,11 @@ pub struct DuplicateKey {
     pub index: String,
     /// The index's key pattern.
     pub key_pattern: RawDocumentBuf,
-    /// The pattern's field names with the values that collided.
+    /// The pattern's field names with the values that collided; of strings of an index with a collation there are only
+    /// their sort keys.
     pub key_value: RawDocumentBuf,
+    /// The index's collation.
+    pub collation: Option<RawDocumentBuf>,
 }
 
 impl From<EngineError> for StorageError {
@@ -218,17 +221,46 @@ pub(crate) fn duplicate_key(collection: &Collection, row: &IndexRow<'_>) -> Stor
         .value
         .and_then(|value| value.get(crate::read::RECORD_ID_BYTES..))
         .unwrap_or_default();
-    let values = keys::key::decode_key(row.key, bits, index.pattern().ordering()).unwrap_or_default();
-    let fields = index.pattern().fields().iter().zip(values);
-    let key_value: Document = fields
-        .map(|(field, value)| (field.path().to_owned(), value.unwrap_or(Bson::Null)))
-        .collect();
+    let key_value = match index.collation() {
+        None => {
+            let values = keys::key::decode_key(row.key, bits, index.pattern().ordering()).unwrap_or_default();
+            let fields = index.pattern().fields().iter().zip(values);
+            fields
+                .map(|(field, value)| (field.path().to_owned(), value.unwrap_or(Bson::Null)))
+                .collect()
+        }
+        Some(_) => collated_values(index, row.key),
+    };
     StorageError::DuplicateKey(Box::new(DuplicateKey {
         namespace: collection.namespace().clone(),
         index: index.name().to_owned(),
         key_pattern: index.key().to_owned(),
         key_value: RawDocumentBuf::try_from(&key_value).unwrap_or_default(),
+        collation: index.collation().map(|collation| collation.document().to_owned()),
     }))
+}
+
+/// The values of a key in which strings cannot be read: those that can be, and the bytes of the others.
+fn collated_values(index: &Index, key: &[u8]) -> Document {
+    let (mut values, mut rest) = (Document::new(), key);
+    for (place, field) in index.pattern().fields().iter().enumerate() {
+        let order = index.pattern().ordering().field(place);
+        let length = keys::key::value_length(rest, order).unwrap_or(rest.len());
+        let (bytes, behind) = rest.split_at(length.min(rest.len()));
+        let decoded = keys::key::decode_key(bytes, &[], keys::KeyOrdering::new([order])).ok();
+        let value = decoded.and_then(|values| values.into_iter().next().flatten());
+        let is_string = matches!(value, None | Some(Bson::String(_) | Bson::Document(_)));
+        let shown = match value.filter(|_| !is_string) {
+            Some(value) => value,
+            None => {
+                let digits: String = bytes.iter().skip(1).map(|byte| format!("{byte:02x}")).collect();
+                format!("CollationKey(0x{digits})").into()
+            }
+        };
+        values.insert(field.path(), shown);
+        rest = behind;
+    }
+    values
 }
 
 #[cfg(test)]

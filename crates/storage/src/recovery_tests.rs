@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::testing::{Calls, Machine, index, ns};
-use crate::{IndexSpec, LockMode, Operation, RecordId, entry::Deletion, index_keys::Versions};
+use crate::{IndexSpec, LockMode, Operation, Predicate, RecordId, entry::Deletion, index_keys::Versions};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -1014,7 +1014,7 @@ fn background_threads_work_and_end() {
 /// A predicate that takes a second of the clock, for each document it looks at.
 struct Slow(Arc<vfs::SimulatedClock>);
 
-impl crate::Predicate for Slow {
+impl Predicate for Slow {
     fn matches(&self, _document: &RawDocument) -> bool {
         self.0.advance(Duration::from_secs(1));
         true
@@ -1022,7 +1022,7 @@ impl crate::Predicate for Slow {
 }
 
 impl crate::PredicateCompiler for Slow {
-    fn compile(&self, _filter: &RawDocument) -> Result<Arc<dyn crate::Predicate>, String> {
+    fn compile(&self, _: &RawDocument, _: Option<Arc<dyn keys::Collator>>) -> Result<Arc<dyn Predicate>, String> {
         Ok(Arc::new(Self(self.0.clone())))
     }
 }

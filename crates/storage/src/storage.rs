@@ -8,9 +8,9 @@ use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::history::Recent;
 use crate::mutations::mutated;
-use crate::notes::DurablePoints;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
+use crate::points::DurablePoints;
 use crate::reserved::ReservedNames;
 use crate::sessions::Sessions;
 use crate::stats::Figures;
@@ -21,6 +21,7 @@ use crate::{
 };
 use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq, TableId};
+use keys::Collator;
 use locks::{Held, LockCounts, LockTable, Waiter};
 use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
@@ -32,15 +33,20 @@ use vfs::Env;
 
 /// Turns the filter of a partial index into a predicate; the query layer supplies it.
 pub trait PredicateCompiler: Send + Sync {
-    /// The predicate, or a sentence that says why the filter cannot be used in an index.
-    fn compile(&self, filter: &RawDocument) -> Result<Arc<dyn Predicate>, String>;
+    /// The predicate, or a sentence that says why the filter cannot be used in an index. Strings compare as the index
+    /// has them.
+    fn compile(&self, filter: &RawDocument, collator: Option<Arc<dyn Collator>>) -> Result<Arc<dyn Predicate>, String>;
 }
 
 /// For databases without partial indexes: refuses every filter.
 pub struct NoPartialIndexes;
 
 impl PredicateCompiler for NoPartialIndexes {
-    fn compile(&self, _filter: &RawDocument) -> Result<Arc<dyn Predicate>, String> {
+    fn compile(
+        &self,
+        _filter: &RawDocument,
+        _collator: Option<Arc<dyn Collator>>,
+    ) -> Result<Arc<dyn Predicate>, String> {
         Err("partial indexes are not available".to_owned())
     }
 }

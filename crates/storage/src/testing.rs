@@ -31,7 +31,11 @@ impl Predicate for Equal {
 pub(crate) struct EqualCompiler;
 
 impl PredicateCompiler for EqualCompiler {
-    fn compile(&self, filter: &RawDocument) -> Result<Arc<dyn Predicate>, String> {
+    fn compile(
+        &self,
+        filter: &RawDocument,
+        _collator: Option<Arc<dyn keys::Collator>>,
+    ) -> Result<Arc<dyn Predicate>, String> {
         Ok(Arc::new(Equal(filter.to_owned())))
     }
 }

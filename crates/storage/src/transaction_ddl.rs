@@ -41,7 +41,7 @@ impl Transaction {
         // Whoever has the turn waits for no collection, so that it may be waited for with some.
         let mut next_table = storage.next_turn(op)?;
         storage.check_new_name(ns)?;
-        let row = storage.new_collection_row(ns, options, *next_table);
+        let row = storage.new_collection_row(ns, options, *next_table)?;
         let collection = storage.prepare_collection(&row, None)?;
         storage.reserved.reserve(ns, self.parts.holding.owner);
         self.has_reserved = true;

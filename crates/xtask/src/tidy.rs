@@ -25,12 +25,29 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("engine-btree", &["blocks", "pins", "rcu", "engine", "vfs", "codec"]),
     ("engine-inmemory", &["engine", "pins", "vfs", "codec"]),
     ("engine-rocksdb", &["engine", "vfs", "codec"]),
-    ("storage", &["locks", "repl", "oplog", "engine", "vfs", "codec", "keys"]),
-    ("query", &["storage", "oplog", "engine", "vfs", "keys", "wire"]),
+    ("collation", &["keys"]),
+    (
+        "storage",
+        &["locks", "repl", "oplog", "engine", "vfs", "codec", "collation", "keys"],
+    ),
+    (
+        "query",
+        &["storage", "oplog", "engine", "vfs", "collation", "keys", "wire"],
+    ),
     ("auth", &[]),
     (
         "commands",
-        &["auth", "query", "storage", "oplog", "engine", "vfs", "keys", "wire"],
+        &[
+            "auth",
+            "query",
+            "storage",
+            "oplog",
+            "engine",
+            "vfs",
+            "collation",
+            "keys",
+            "wire",
+        ],
     ),
     (
         "server",

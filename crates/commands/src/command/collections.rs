@@ -13,6 +13,8 @@ use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
+use collation::Collation;
+use std::sync::Arc;
 use storage::Namespace;
 use wire::ErrorCode;
 
@@ -75,6 +77,7 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
         options: Document::new(),
     };
     let (mut capped, mut size, mut max) = (false, None, None);
+    let (mut id_index, mut default) = (None, None);
     call.for_each_field(|name, value| {
         match name {
             "capped" => capped = arguments.boolean(name, value)?,
@@ -82,7 +85,7 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
             "max" => max = Some(arguments.integer(name, value)?),
             "viewOn" => definition.view_on = Some(arguments.string(name, value)?),
             "pipeline" => definition.pipeline = Some(bson::Array::try_from(arguments.array(name, value)?)?),
-            "idIndex" => check_id_index(arguments.document(name, value)?)?,
+            "idIndex" => id_index = Some(arguments.document(name, value)?),
             "autoIndexId" => {
                 if !arguments.boolean(name, value)? {
                     return Err(CommandError::bad_value("autoIndexId: false is no longer allowed"));
@@ -92,6 +95,9 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
                 if !matches!(value, RawBsonRef::Null) {
                     definition.options.insert(name, Bson::try_from(value)?);
                 }
+            }
+            "collation" if !matches!(value, RawBsonRef::Null) => {
+                default = collation(arguments.document(name, value)?)?;
             }
             "validator" | "collation" | "timeseries" | "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" => {
                 refuse_unbuilt(name, value)?
@@ -126,6 +132,14 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
         }
         Ok(true)
     })?;
+    if let Some(index) = id_index {
+        check_id_index(index, default.as_ref())?;
+    }
+    if let Some(collation) = default {
+        definition
+            .options
+            .insert("collation", Document::try_from(collation.document())?);
+    }
     if let Some(name) = definition.options.keys().find(|name| name.starts_with("validation")) {
         return Err(CommandError::not_implemented(format!("create.{name}")));
     }
@@ -182,14 +196,14 @@ pub fn check_storage_engine(options: &RawDocument) -> Result<()> {
     }
 }
 
-/// The collation of a collection or an index: something, and the simple one.
-pub fn check_collation(collation: &RawDocument) -> Result<()> {
+/// The collation of a collection or an index, `None` for binary order; it must say something.
+pub fn collation(collation: &RawDocument) -> Result<Option<Arc<Collation>>> {
     if collation.is_empty() {
         return Err(CommandError::bad_value(
             "The field 'collation' cannot be an empty object.",
         ));
     }
-    Ok(query::plan::check_collation(Some(collation))?)
+    Ok(query::plan::collation_of(Some(collation), None)?)
 }
 
 /// An option that is not built is refused by name, unless it asks for nothing.
@@ -197,10 +211,6 @@ fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
     let asks_nothing = match value {
         RawBsonRef::Null => true,
         RawBsonRef::Document(document) if name == "validator" => document.is_empty(),
-        RawBsonRef::Document(document) if name == "collation" => {
-            check_collation(document)?;
-            true
-        }
         _ => false,
     };
     if asks_nothing {
@@ -225,8 +235,8 @@ pub fn pre_and_post_images(command: &'static str, images: &RawDocument) -> Resul
 }
 
 /// `mongorestore` sends the `_id` index, its namespace included; it must be the usual one.
-fn check_id_index(index: &RawDocument) -> Result<()> {
-    let spec = super::indexes::parse_spec(index, false)?;
+fn check_id_index(index: &RawDocument, of_collection: Option<&Arc<Collation>>) -> Result<()> {
+    let spec = super::indexes::parse_spec(index, of_collection, false)?;
     if spec.name != "_id_" {
         return Err(CommandError::bad_value(format!(
             "The field 'key' for an _id index must be {{_id: 1}}, but got {}",

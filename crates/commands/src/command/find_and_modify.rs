@@ -113,7 +113,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let parsed = parse(call)?;
     refuse_view(call, &namespace)?;
-    let expressions = call.expressions_with(parsed.statement.variables)?;
+    let expressions = call.expressions_on(&namespace, parsed.statement.variables, parsed.statement.collation)?;
     let matcher = Matcher::parse(parsed.statement.filter, &expressions)?;
     let projection = parsed
         .fields

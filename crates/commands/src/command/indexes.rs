@@ -13,6 +13,8 @@ use crate::reply::Reply;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
+use collation::Collation;
+use std::sync::Arc;
 use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
 
@@ -110,11 +112,12 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if documents.is_empty() {
         return Err(CommandError::bad_value("Must specify at least one index to create"));
     }
+    let existing = call.definition(&namespace);
+    let of_collection = existing.as_ref().and_then(|collection| collection.collation());
     let mut specs = Vec::with_capacity(documents.len());
     for document in documents {
-        specs.push(parse_spec(document, ignore_unknown)?);
+        specs.push(parse_spec(document, of_collection, ignore_unknown)?);
     }
-    let existing = call.definition(&namespace);
     let there = existing.as_ref().map_or(1, |collection| collection.indexes().len());
     let fresh = specs.iter().filter(|spec| {
         let mut existing = existing.iter();
@@ -147,12 +150,18 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks one index specification and brings it into the form that `listIndexes` shows.
-pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexSpec> {
+/// Checks one index specification and brings it into the form that `listIndexes` shows. Without a collation it has the
+/// collection's.
+pub fn parse_spec(
+    document: &RawDocument,
+    of_collection: Option<&Arc<Collation>>,
+    ignore_unknown: bool,
+) -> Result<IndexSpec> {
     let arguments = Arguments::of("createIndexes.indexes");
     let cannot = |message: String| CommandError::new(ErrorCode::CannotCreateIndex, message);
     let (mut key, mut name) = (None, None);
     let mut options = Document::new();
+    let mut collation = of_collection.cloned();
     for element in document {
         let (field, value) = element?;
         match field.as_str() {
@@ -195,7 +204,7 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
                 }
             },
             "collation" => {
-                super::collections::check_collation(arguments.document("collation", value)?)?;
+                collation = super::collections::collation(arguments.document("collation", value)?)?;
             }
             // It means nothing any more, but is shown as it was given.
             "background" => {
@@ -257,8 +266,16 @@ pub fn parse_spec(document: &RawDocument, ignore_unknown: bool) -> Result<IndexS
     };
     check_key(key)?;
     let is_id = is_id_key(key);
+    if let Some(collation) = &collation {
+        options.insert("collation", Document::try_from(collation.document())?);
+    }
     if is_id {
         check_id_spec(document, key, ignore_unknown)?;
+        if collation.as_ref() != of_collection {
+            return Err(CommandError::bad_value(
+                "The _id index must have the same collation as the collection",
+            ));
+        }
     } else if name == "_id_" {
         return Err(CommandError::bad_value(
             "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}",

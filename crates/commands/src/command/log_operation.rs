@@ -253,13 +253,19 @@ fn command<'a>(
                 }
             };
             let mut indexes = RawArrayBuf::new();
-            indexes.push(specification);
+            indexes.push(whole(specification)?);
             let body = rawdoc! { "createIndexes": collection()?, "indexes": indexes };
             push("createIndexes", database, uuid, body, GONE);
         }
         "commitIndexBuild" => {
             let indexes = Arguments::of("applyOps").array("indexes", o.get("indexes")?.unwrap_or(RawBsonRef::Null))?;
-            let body = rawdoc! { "createIndexes": collection()?, "indexes": indexes.to_owned() };
+            let mut whole_indexes = RawArrayBuf::new();
+            for index in indexes {
+                whole_indexes.push(whole(
+                    Arguments::of("applyOps").document("indexes", index?)?.to_owned(),
+                )?);
+            }
+            let body = rawdoc! { "createIndexes": collection()?, "indexes": whole_indexes };
             push("createIndexes", database, uuid, body, GONE);
         }
         // An index is made when its building ends.
@@ -303,6 +309,15 @@ fn command<'a>(
         }
     }
     Ok(())
+}
+
+/// The specification of an index as logs tell it, who say all that there is of it: without a collation it is in binary
+/// order, whatever the collection's is.
+fn whole(mut specification: RawDocumentBuf) -> Result<RawDocumentBuf> {
+    if specification.get("collation")?.is_none() {
+        specification.append(cstr!("collation"), rawdoc! { "locale": "simple" });
+    }
+    Ok(specification)
 }
 
 const GONE: &[ErrorCode] = &[ErrorCode::NamespaceNotFound];

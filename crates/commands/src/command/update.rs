@@ -327,7 +327,7 @@ pub fn run(
     if let Some(result) = call.retried(statement.id)? {
         return Updated::before_retry(result);
     }
-    let expressions = call.expressions_with(statement.variables)?;
+    let expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
     let update = match (statement.change, statement.form, statement.constants) {
         (RawBsonRef::Document(document), ChangeForm::Document, _) => Update::document(document),
         (RawBsonRef::Document(difference), ChangeForm::Difference, _) => Update::delta(difference)?,

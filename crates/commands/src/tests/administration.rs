@@ -1,6 +1,6 @@
 //! Definitions, sessions, parameters, figures.
 
-use super::{Bench, code, first_batch, succeeded};
+use super::{Bench, code, first_batch, succeeded, write_errors};
 use crate::Peer;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
@@ -40,7 +40,7 @@ fn a_collation_says_of_what_locale() {
     assert_eq!(code(&index(doc! { "strength": 2 })), 40414);
     assert_eq!(code(&index(doc! { "locale": 5 })), 14);
     assert_eq!(code(&index(doc! { "locale": "simple", "nonesuch": 1 })), 40415);
-    assert_eq!(code(&index(doc! { "locale": "de" })), 238);
+    assert_eq!(code(&index(doc! { "locale": "nonesuch" })), 2);
     succeeded(index(doc! { "locale": "simple" }));
     assert_eq!(
         bench.code(doc! { "create": "d", "collation": { "strength": 2 } }),
@@ -60,6 +60,141 @@ fn a_size_is_for_capped_collections() {
     assert_eq!(bench.code(doc! { "create": "c", "max": 1000 }), 72);
     assert_eq!(bench.code(doc! { "create": "v", "viewOn": "c", "size": 1000 }), 72);
     bench.ok(doc! { "create": "c", "capped": true, "size": 1000 });
+}
+
+#[test]
+fn a_collection_has_a_collation_that_indexes_take_over() {
+    let bench = Bench::new();
+    let caseless = doc! { "locale": "en", "strength": 2 };
+    bench.ok(doc! { "create": "c", "collation": caseless.clone() });
+    let listed = first_batch(&bench.ok(doc! { "listCollections": 1, "filter": { "name": "c" } }));
+    let whole = listed[0]
+        .get_document("options")
+        .unwrap()
+        .get_document("collation")
+        .unwrap();
+    assert_eq!((whole.len(), whole.get_str("version").ok()), (10, Some("57.1")));
+    // Of the same options, whole or not, it is there already; of others it is another one.
+    bench.ok(doc! { "create": "c", "collation": whole.clone() });
+    assert_eq!(bench.code(doc! { "create": "c" }), 48);
+    assert_eq!(bench.code(doc! { "create": "c", "collation": { "locale": "en" } }), 48);
+
+    let spec = |name: &str, collation: Option<Document>| {
+        let mut spec = doc! { "key": { "a": 1 }, "name": name };
+        spec.extend(
+            collation
+                .map(|collation| doc! { "collation": collation })
+                .unwrap_or_default(),
+        );
+        bench.run(doc! { "createIndexes": "c", "indexes": [spec] })
+    };
+    succeeded(spec("own", None));
+    succeeded(spec("plain", Some(doc! { "locale": "simple" })));
+    succeeded(spec("german", Some(doc! { "locale": "de" })));
+    assert_eq!(code(&spec("again", Some(caseless.clone()))), 85);
+    assert_eq!(code(&spec("own", Some(doc! { "locale": "simple" }))), 86);
+    let id = doc! { "key": { "_id": 1 }, "name": "_id_", "collation": { "locale": "de" } };
+    assert_eq!(bench.code(doc! { "createIndexes": "c", "indexes": [id] }), 2);
+    let indexes = first_batch(&bench.ok(doc! { "listIndexes": "c" }));
+    let locales: Vec<_> = indexes
+        .iter()
+        .map(|index| {
+            index
+                .get_document("collation")
+                .and_then(|collation| collation.get_str("locale"))
+                .ok()
+        })
+        .collect();
+    assert_eq!(locales, [Some("en"), Some("en"), None, Some("de")]);
+
+    // Strings are equal as the collection has them, those of _id and of unique indexes, too.
+    bench.insert("c", &[doc! { "_id": "x", "a": "Ann" }, doc! { "_id": "y", "a": "bob" }]);
+    assert_eq!(
+        write_errors(&bench.ok(doc! { "insert": "c", "documents": [{ "_id": "X" }] })),
+        [(0, 11000)]
+    );
+    let refused = bench.ok(doc! { "insert": "c", "documents": [{ "_id": "X" }] });
+    let error = refused.get_array("writeErrors").unwrap()[0].as_document().unwrap();
+    assert_eq!(
+        error.get_document("collation").unwrap().get_str("locale").ok(),
+        Some("en")
+    );
+    assert!(
+        error.get_str("errmsg").unwrap().contains("collation: { locale: \"en\""),
+        "{error}"
+    );
+    let found = |filter: Document| bench.find("c", filter).len();
+    assert_eq!(
+        (
+            found(doc! { "_id": "X" }),
+            found(doc! { "a": "ANN" }),
+            found(doc! { "a": { "$in": ["BOB", "ann"] } })
+        ),
+        (1, 1, 2)
+    );
+    let ask = |more: Document| {
+        let mut find = doc! { "find": "c", "filter": { "a": "ANN" } };
+        find.extend(more);
+        first_batch(&bench.ok(find)).len()
+    };
+    assert_eq!(
+        (
+            ask(doc! { "collation": { "locale": "simple" } }),
+            ask(doc! { "hint": "plain" }),
+            ask(doc! { "hint": "german" })
+        ),
+        (0, 1, 1)
+    );
+    let explained = bench.ok(doc! { "explain": { "find": "c", "filter": { "a": "ANN" } } });
+    let shown = format!("{explained}");
+    assert!(
+        shown.contains("CollationKey(0x") && shown.contains("\"own\"") && !shown.contains("\"plain\""),
+        "{shown}"
+    );
+
+    // Writes, and stages.
+    let changed = bench.ok(doc! { "update": "c", "updates": [{ "q": { "a": "ANN" }, "u": { "$set": { "n": 1 } } }] });
+    assert_eq!(changed.get_i32("nModified").ok(), Some(1));
+    let pulled = doc! { "q": { "_id": "x" }, "u": [{ "$set": { "same": { "$eq": ["$a", "aNN"] } } }] };
+    bench.ok(doc! { "update": "c", "updates": [pulled] });
+    assert_eq!(bench.find("c", doc! { "same": true }).len(), 1);
+    bench.insert("c", &[doc! { "_id": "z", "a": "ANN" }]);
+    let groups = bench.aggregate(
+        "c",
+        &[
+            doc! { "$group": { "_id": "$a", "n": { "$sum": 1 } } },
+            doc! { "$sort": { "_id": -1 } },
+        ],
+    );
+    let counts: Vec<_> = groups.iter().map(|group| group.get_i32("n").unwrap()).collect();
+    assert_eq!(counts, [1, 2]);
+    let distinct = bench.ok(doc! { "distinct": "c", "key": "a" });
+    assert_eq!(distinct.get_array("values").unwrap().len(), 2);
+    let gone = bench.ok(doc! { "delete": "c", "deletes": [{ "q": { "a": "ann" }, "limit": 0 }] });
+    assert_eq!(gone.get_i32("n").ok(), Some(2));
+}
+
+#[test]
+fn a_view_is_read_in_its_own_order() {
+    let bench = Bench::new();
+    bench.ok(doc! { "create": "c", "collation": { "locale": "en", "strength": 2 } });
+    bench.insert("c", &[doc! { "_id": 1, "a": "x" }, doc! { "_id": 2, "a": "X" }]);
+    bench.ok(doc! { "create": "plain", "viewOn": "c", "pipeline": [] });
+    bench.ok(doc! { "create": "caseless", "viewOn": "c", "pipeline": [{ "$match": { "a": "x" } }], "collation": { "locale": "en", "strength": 2 } });
+    assert_eq!(
+        (
+            bench.find("plain", doc! { "a": "X" }).len(),
+            bench.find("caseless", doc! { "a": "X" }).len()
+        ),
+        (1, 2)
+    );
+    let asked = |view: &str, collation: Document| bench.run(doc! { "find": view, "collation": collation });
+    succeeded(asked("caseless", doc! { "locale": "en", "strength": 2 }));
+    succeeded(asked("plain", doc! { "locale": "simple" }));
+    assert_eq!(code(&asked("caseless", doc! { "locale": "en" })), 167);
+    assert_eq!(code(&asked("plain", doc! { "locale": "en" })), 167);
+    let values = bench.ok(doc! { "distinct": "caseless", "key": "a" });
+    assert_eq!(values.get_array("values").unwrap().len(), 1);
 }
 
 /// The same key may be indexed again where `unique` or `sparse` differ.

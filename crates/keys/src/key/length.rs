@@ -16,6 +16,11 @@ pub fn value_length(key: &[u8], order: FieldOrder) -> Result<usize, DecodeError>
     Ok(key.len() - walker.rest.len())
 }
 
+/// Whether an ascending key starts with a string of an index with a collation, of which it has the sort key only.
+pub fn is_collated_string(key: &[u8]) -> bool {
+    key.first() == Some(&lead::COLLATED_STRING)
+}
+
 struct Walker<'a> {
     /// Bytes behind what was walked over.
     rest: &'a [u8],

@@ -17,7 +17,7 @@ pub use bounds::{Discriminator, Edge, KeyInterval, encode_bound, successor};
 pub use decode::{DecodeError, KeyDecoder, decode_key};
 pub(crate) use encode::encode_field;
 pub use encode::{encode_key, encode_missing, encode_value, encode_value_with_types};
-pub use length::value_length;
+pub use length::{is_collated_string, value_length};
 
 use format::null_code;
 

@@ -6,14 +6,16 @@ use super::find::{Memory, expression_context, plan};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::sort_document;
 use super::stage::Flow;
+use super::view::collation_of_view;
 use crate::QueryError;
 use crate::history::{self, OplogSource, Tail, is_oplog};
-use crate::plan::query::{Order, Query, check_collation, parse_sort};
+use crate::plan::query::{Order, Query, collation_of, parse_sort};
 use crate::plan::request::Verbosity;
 use crate::plan::request::{AggregateRequest, FindRequest, Hint};
 use crate::stages::{self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageSpec};
 use crate::value::SharedDocument;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
+use collation::Collation;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use storage::{CollectionGuard, LockMode, Namespace};
@@ -25,7 +27,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         Some(ns) => ns.clone(),
         None => Namespace::of_command(request.db, "aggregate")?,
     };
-    let (mut pipeline, base) = parse(context, request)?;
+    let (mut pipeline, base, collation) = parse(context, request)?;
     let db: Arc<str> = request.db.into();
     if pipeline.initial().is_some() {
         // A stage of the client's on a view is about the view, one of the view's about what that stands on.
@@ -55,7 +57,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         let source = log_source(context, &pipeline)?;
         return Ok(PlanExecutor::new(ns, over(pipeline.run(source)?, db, Arc::default())));
     }
-    let body = match open(*context, &base, &mut pipeline, request.hint, Memory::Use)? {
+    let body = match open(*context, &base, &mut pipeline, collation, request.hint, Memory::Use)? {
         Opened::Nothing => over(
             pipeline.run(Box::new(IteratorSource::new(Vec::new())))?,
             db,
@@ -127,7 +129,10 @@ pub(crate) fn find_in_log(context: &ExecContext<'_>, request: &FindRequest<'_>) 
         ..request.clone()
     };
     let stages = super::view::find_pipeline(&over_source)?;
-    let pipeline = Pipeline::parse(&stages, &expression_context(context, request.variables)?)?;
+    let pipeline = Pipeline::parse(
+        &stages,
+        &expression_context(context, request.variables, collation_of(request.collation, None)?)?,
+    )?;
     let (top, db) = (pipeline.run(Box::new(source))?, request.ns.db().into());
     let body = match tail {
         Some(tail) => following(top, db, tail),
@@ -146,19 +151,30 @@ fn log_source(context: &ExecContext<'_>, pipeline: &Pipeline) -> Result<Box<dyn 
     Ok(Box::new(OplogSource::new(context.storage, filter, false, None)?))
 }
 
-/// The pipeline with those of the views it reads in front, and the collection at the bottom.
-fn parse(
-    context: &ExecContext<'_>,
-    request: &AggregateRequest<'_>,
-) -> Result<(Pipeline, Option<Namespace>), QueryError> {
-    check_collation(request.collation)?;
-    let expressions = expression_context(context, request.variables)?;
+/// A pipeline that can be run.
+type Parsed = (Pipeline, Option<Namespace>, Option<Arc<Collation>>);
+
+/// The pipeline with those of the views it reads in front, the collection at the bottom, and the collation.
+fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Parsed, QueryError> {
+    let catalog = context.storage.catalog();
+    let view = request.ns.as_ref().and_then(|ns| catalog.view(ns));
+    let collation = match (&view, &request.ns) {
+        (Some(view), _) => collation_of_view(view, request.collation)?,
+        (None, Some(ns)) => {
+            let collection = context.definition(ns);
+            let of_collection = collection.as_ref().and_then(|collection| collection.collation());
+            collation_of(request.collation, of_collection)?
+        }
+        (None, None) => collation_of(request.collation, None)?,
+    };
+    let expressions = expression_context(context, request.variables, collation.clone())?;
     let Some(ns) = &request.ns else {
-        return Ok((Pipeline::parse(request.pipeline, &expressions)?, None));
+        return Ok((Pipeline::parse(request.pipeline, &expressions)?, None, collation));
     };
     let (base, mut stages) = super::view::resolve(context.storage, ns)?;
     if stages.is_empty() {
-        return Ok((Pipeline::parse(request.pipeline, &expressions)?, Some(base)));
+        let pipeline = Pipeline::parse(request.pipeline, &expressions)?;
+        return Ok((pipeline, Some(base), collation));
     }
     // Checked by itself first: errors speak of the client's stages.
     Pipeline::parse(request.pipeline, &expressions)?;
@@ -169,7 +185,8 @@ fn parse(
             .flatten()
             .filter_map(|stage| stage.as_document().map(ToOwned::to_owned)),
     );
-    Ok((Pipeline::parse_stages(&stages, &expressions, 0)?, Some(base)))
+    let pipeline = Pipeline::parse_stages(&stages, &expressions, 0)?;
+    Ok((pipeline, Some(base), collation))
 }
 
 enum Opened {
@@ -183,6 +200,7 @@ fn open(
     context: ExecContext<'_>,
     base: &Namespace,
     pipeline: &mut Pipeline,
+    collation: Option<Arc<Collation>>,
     hint: Option<Hint<'_>>,
     memory: Memory,
 ) -> Result<Opened, QueryError> {
@@ -192,7 +210,7 @@ fn open(
         return Ok(Opened::Nothing);
     };
     let count = pushdown.count.clone();
-    let planned = plan_pushdown(context, &guard, base, pushdown, hint, memory)?;
+    let planned = plan_pushdown(context, &guard, base, (pushdown, collation), hint, memory)?;
     Ok(Opened::Plan(Box::new(planned), count))
 }
 
@@ -200,7 +218,7 @@ fn plan_pushdown(
     context: ExecContext<'_>,
     guard: &CollectionGuard,
     base: &Namespace,
-    pushdown: Pushdown,
+    (pushdown, collation): (Pushdown, Option<Arc<Collation>>),
     hint: Option<Hint<'_>>,
     memory: Memory,
 ) -> Result<Planned, QueryError> {
@@ -230,6 +248,7 @@ fn plan_pushdown(
         tailable: false,
         for_write: false,
         count_only: pushdown.count.is_some(),
+        collation,
     };
     let request = FindRequest {
         sort: sort.as_deref(),
@@ -275,7 +294,8 @@ pub(crate) fn open_foreign(
         let source = log_source(&context, &pipeline)?;
         return pipeline.run(source);
     }
-    match open(context, &base, &mut pipeline, None, Memory::Use)? {
+    let collation = request.context.collation.clone();
+    match open(context, &base, &mut pipeline, collation, None, Memory::Use)? {
         Opened::Nothing => pipeline.run(Box::new(IteratorSource::new(Vec::new()))),
         Opened::Plan(planned, count) => {
             let (source, _, planned) = PlanSource::new(*planned);
@@ -362,10 +382,10 @@ pub(crate) fn explain(
     request: &AggregateRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    let (mut pipeline, base) = parse(&context, request)?;
+    let (mut pipeline, base, collation) = parse(&context, request)?;
     let mut stages = Vec::new();
     if let Some(base) = base.filter(|_| pipeline.initial().is_none()) {
-        let opened = open(context, &base, &mut pipeline, request.hint, Memory::Ignore)?;
+        let opened = open(context, &base, &mut pipeline, collation, request.hint, Memory::Ignore)?;
         let document = match opened {
             Opened::Nothing => super::explain::missing(&base, &RawDocumentBuf::new(), verbosity),
             Opened::Plan(mut planned, ..) => super::explain::explain_planned_plain(context, &mut planned, verbosity)?,

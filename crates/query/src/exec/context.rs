@@ -36,6 +36,13 @@ impl<'a> ExecContext<'a> {
         }
     }
 
+    /// A collection as it is defined now, for the transaction if there is one.
+    pub fn definition(&self, ns: &Namespace) -> Option<Arc<Collection>> {
+        let transaction = self.transaction.map(RefCell::borrow);
+        let own = transaction.and_then(|transaction| transaction.created(ns).cloned());
+        own.or_else(|| self.storage.catalog().collection(ns))
+    }
+
     /// What is read.
     pub fn data(&self) -> DataSource<'a> {
         DataSource {

@@ -7,7 +7,7 @@ use super::id_lookup::{IdLookup, plain_id};
 use super::stage::Flow;
 use crate::QueryError;
 use crate::history::is_oplog;
-use crate::plan::query::Query;
+use crate::plan::query::{Query, collation_of};
 use crate::plan::request::{CountRequest, FindRequest};
 use storage::{CollectionGuard, LockMode, StorageError};
 
@@ -23,11 +23,11 @@ pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u6
     let find = as_find(request);
     if let (Some(guard), Some(id)) = (&guard, plain_id(&find)) {
         op.counters().keys_examined.add(1);
-        let key = IdLookup::new(id).key;
+        let key = IdLookup::new(id, guard.id_index()).key;
         return Ok(u64::from(data.view()?.find_unique(guard.id_index(), &key)?.is_some()));
     }
     if is_metadata_count(request) {
-        crate::plan::query::check_collation(request.collation)?;
+        collation_of(request.collation, None)?;
         return Ok(trimmed(guard.map_or(0, |guard| guard.count()), request));
     }
     let Some(mut planned) = plan_count(*context, guard.as_ref(), request, Memory::Use)? else {
@@ -59,7 +59,8 @@ pub(crate) fn plan_count(
     request: &CountRequest<'_>,
     memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
-    let expressions = expression_context(&context, None)?;
+    let collation = collation_of(request.collation, guard.and_then(|guard| guard.collation()))?;
+    let expressions = expression_context(&context, None, collation)?;
     let find = as_find(request);
     let query = Query {
         count_only: true,

@@ -173,6 +173,9 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
         }
         document.insert("multiKeyPaths", paths);
     }
+    if let Some(collation) = index.collation() {
+        document.insert("collation", to_document(collation.document()));
+    }
     document.insert("isUnique", index.unique());
     document.insert("isSparse", index.sparse());
     document.insert("isPartial", index.partial_filter().is_some());
@@ -184,13 +187,18 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
     for (i, field) in fields.iter().enumerate() {
         bounds.insert(
             field.path(),
-            bounds_text(scan.bounds.fields().get(i), field.order(), scan.direction),
+            bounds_text(
+                scan.bounds.fields().get(i),
+                field.order(),
+                scan.direction,
+                index.collation().is_some(),
+            ),
         );
     }
     document.insert("indexBounds", bounds);
 }
 
-fn bounds_text(set: Option<&Intervals>, order: FieldOrder, direction: Direction) -> Vec<Bson> {
+fn bounds_text(set: Option<&Intervals>, order: FieldOrder, direction: Direction, is_collated: bool) -> Vec<Bson> {
     let falling = (order == FieldOrder::Descending) != (direction == Direction::Reverse);
     let whole = || {
         if falling {
@@ -211,7 +219,7 @@ fn bounds_text(set: Option<&Intervals>, order: FieldOrder, direction: Direction)
     let mut texts: Vec<Bson> = ascending
         .list()
         .iter()
-        .map(|interval| interval_text(interval, falling).into())
+        .map(|interval| interval_text(interval, falling, is_collated).into())
         .collect();
     if falling {
         texts.reverse();
@@ -220,7 +228,11 @@ fn bounds_text(set: Option<&Intervals>, order: FieldOrder, direction: Direction)
 }
 
 /// `[5, 10)`, or `(10, 5]` when the scan meets it falling.
-fn interval_text(interval: &Interval, falling: bool) -> String {
+fn interval_text(interval: &Interval, falling: bool, is_collated: bool) -> String {
+    let decoded = |bytes: &[u8]| match is_collated && keys::key::is_collated_string(bytes) {
+        true => sort_key_text(bytes),
+        false => decoded(bytes),
+    };
     if interval.is_point() {
         let value = decoded(interval.start()).unwrap_or_else(|| "?".to_owned());
         return format!("[{value}, {value}]");
@@ -261,6 +273,13 @@ fn predecessor(bytes: &[u8]) -> Option<Vec<u8>> {
     let last = before.last_mut()?;
     *last = last.checked_sub(1)?;
     Some(before)
+}
+
+/// What is left of a string in the key of an index with a collation.
+fn sort_key_text(bytes: &[u8]) -> Option<String> {
+    let is_whole = keys::key::value_length(bytes, FieldOrder::Ascending).ok() == Some(bytes.len());
+    let digits = || bytes[1..].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    is_whole.then(|| format!("CollationKey(0x{})", digits()))
 }
 
 fn decoded(bytes: &[u8]) -> Option<String> {
@@ -332,6 +351,9 @@ pub(crate) fn to_document(raw: &RawDocument) -> Document {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::plan::encode::StringKeys;
+
+    const BINARY: StringKeys<'static> = StringKeys::Alike(None);
     use crate::plan::leaf::{Comparison, Leaf};
     use bson::raw::RawBsonRef;
 
@@ -341,7 +363,7 @@ mod tests {
         } else {
             leaf.set
         };
-        bounds_text(Some(&set), order, direction)
+        bounds_text(Some(&set), order, direction, false)
             .iter()
             .map(|text| text.as_str().unwrap().to_owned())
             .collect()
@@ -349,20 +371,22 @@ mod tests {
 
     #[test]
     fn bounds_read_as_in_mongodb() {
-        let number = |comparison| Leaf::compare("a", comparison, RawBsonRef::Int32(5)).unwrap();
+        let number = |comparison| Leaf::compare("a", comparison, RawBsonRef::Int32(5), BINARY).unwrap();
         let up = |leaf| texts(leaf, FieldOrder::Ascending, Direction::Forward);
         assert_eq!(up(number(Comparison::Greater)), ["(5, inf]"]);
         assert_eq!(up(number(Comparison::LessOrEqual)), ["[-inf, 5]"]);
         assert_eq!(
-            up(Leaf::equal("a", RawBsonRef::String("x")).unwrap()),
+            up(Leaf::equal("a", RawBsonRef::String("x"), BINARY).unwrap()),
             ["[\"x\", \"x\"]"]
         );
         assert_eq!(
-            up(Leaf::compare("a", Comparison::GreaterOrEqual, RawBsonRef::String("x")).unwrap()),
+            up(Leaf::compare("a", Comparison::GreaterOrEqual, RawBsonRef::String("x"), BINARY).unwrap()),
             ["[\"x\", {})"]
         );
         assert_eq!(
-            up(Leaf::equal("a", RawBsonRef::Int32(5)).and_then(Leaf::negated).unwrap()),
+            up(Leaf::equal("a", RawBsonRef::Int32(5), BINARY)
+                .and_then(Leaf::negated)
+                .unwrap()),
             ["[MinKey, 5)", "(5, MaxKey]"]
         );
         assert_eq!(
@@ -374,7 +398,7 @@ mod tests {
             ["(5, inf]"]
         );
         assert_eq!(
-            up(Leaf::regex("a", "^ab", "")),
+            up(Leaf::regex("a", "^ab", "", BINARY)),
             ["[\"ab\", \"ac\")", "[//, CodeWScope)"]
         );
     }

@@ -14,15 +14,18 @@ use crate::history::is_oplog;
 use crate::path::{LeafArray, Path};
 use crate::plan::access::{Access, Unbounded};
 use crate::plan::convert::{Converter, has_position};
+use crate::plan::encode::StringKeys;
 use crate::plan::implication::implies;
-use crate::plan::query::{Query, Wish, resolve_hint};
+use crate::plan::query::{Query, Wish, collation_of, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest};
 use bson::raw::RawBsonRef;
 use bson::{Bson, RawDocument};
+use collation::Collation;
 use engine::Direction;
-use keys::FieldOrder;
 use keys::key::KeyDecoder;
+use keys::{Collator, FieldOrder};
 use std::collections::HashSet;
+use std::sync::Arc;
 use storage::{CollectionGuard, LockMode, StorageError};
 use wire::ErrorCode;
 
@@ -40,10 +43,10 @@ pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Res
         Err(StorageError::IsView(_)) => return super::view::distinct(context, request),
         Err(error) => return Err(error.into()),
     };
-    let mut values = DistinctValues::new(request.key)?;
     let Some(mut planned) = plan_distinct(*context, guard.as_ref(), request, Memory::Use)? else {
-        return Ok(values.list);
+        return Ok(Vec::new());
     };
+    let mut values = DistinctValues::new(request.key, planned.query.collation.clone())?;
     planned.run(*context, guard, &mut |row| {
         values.add_row(row)?;
         Ok(Flow::Continue)
@@ -58,7 +61,8 @@ pub(crate) fn plan_distinct(
     request: &DistinctRequest<'_>,
     memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
-    let expressions = expression_context(&context, None)?;
+    let collation = collation_of(request.collation, guard.and_then(|guard| guard.collation()))?;
+    let expressions = expression_context(&context, None, collation)?;
     let find = FindRequest {
         hint: request.hint,
         collation: request.collation,
@@ -93,7 +97,9 @@ fn distinct_scan(
             Wish::Natural(_) => false,
         };
         let fields = index.pattern().fields();
-        if !wanted || fields[0].path() != request.key {
+        // Values are told from each other as the query compares them, and read out of the keys.
+        let is_binary = index.collation().is_none() && query.collation.is_none();
+        if !wanted || !is_binary || fields[0].path() != request.key {
             return None;
         }
         if index
@@ -103,7 +109,7 @@ fn distinct_scan(
             return None;
         }
         let indexed = |path: &str| fields.iter().any(|field| field.path() == path);
-        let predicate = Converter::convert(query.filter.as_deref(), &indexed);
+        let predicate = Converter::convert(query.filter.as_deref(), &indexed, StringKeys::Alike(None));
         let access = match query.filter {
             // A sparse index leaves out only documents without the field, which have no value to list.
             None if fields.len() == 1 || !index.sparse() => Access::whole(index, true),
@@ -127,6 +133,7 @@ fn distinct_scan(
 /// Gathers different values.
 pub(crate) struct DistinctValues {
     path: Path,
+    collation: Option<Arc<Collation>>,
     seen: HashSet<Vec<u8>>,
     key: Vec<u8>,
     decoded: Vec<u8>,
@@ -135,10 +142,11 @@ pub(crate) struct DistinctValues {
 }
 
 impl DistinctValues {
-    /// For the values at a dotted path.
-    pub(crate) fn new(path: &str) -> Result<Self, QueryError> {
+    /// For the values at a dotted path; strings are told from each other by a collation.
+    pub(crate) fn new(path: &str, collation: Option<Arc<Collation>>) -> Result<Self, QueryError> {
         Ok(Self {
             path: Path::new(path)?,
+            collation,
             seen: HashSet::new(),
             key: Vec::new(),
             decoded: Vec::new(),
@@ -194,7 +202,8 @@ impl DistinctValues {
 
     fn add(&mut self, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         self.key.clear();
-        keys::key::encode_value(&mut self.key, value, FieldOrder::Ascending, None);
+        let collator = self.collation.as_deref().map(|collation| collation as &dyn Collator);
+        keys::key::encode_value(&mut self.key, value, FieldOrder::Ascending, collator);
         if self.seen.contains(self.key.as_slice()) {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use super::stage::Flow;
 use crate::QueryError;
 use crate::plan::hashes::{QueryHashes, pipeline_shape, query_shape};
 use crate::plan::planner::Planner;
-use crate::plan::query::Query;
+use crate::plan::query::{Query, collation_of};
 use crate::plan::request::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocumentBuf, doc};
@@ -149,8 +149,10 @@ struct FixedQuery {
 
 impl FixedQuery {
     fn of(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<Self, QueryError> {
-        let query = Query::parse(request, &expression_context(context, request.variables)?)?;
-        let collection = context.storage.catalog().collection(&request.ns);
+        let collection = context.definition(&request.ns);
+        let of_collection = collection.as_ref().and_then(|collection| collection.collation());
+        let collation = collation_of(request.collation, of_collection)?;
+        let query = Query::parse(request, &expression_context(context, request.variables, collation)?)?;
         Ok(Self {
             hashes: QueryHashes::of(&query, collection.as_deref()),
             shape: query_shape(&request.ns, "find", &query),

@@ -12,10 +12,12 @@ use crate::expression::ExpressionContext;
 use crate::history::is_oplog;
 use crate::plan::cache::{Remembered, plan_cache};
 use crate::plan::planner::{Candidate, Planner};
-use crate::plan::query::{Query, Wish, parse_sort, resolve_hint};
+use crate::plan::query::{Query, Wish, collation_of, parse_sort, resolve_hint};
 use crate::plan::request::FindRequest;
 use crate::plan::shape::hash_shape;
 use bson::RawDocument;
+use collation::Collation;
+use std::sync::Arc;
 use storage::{CollectionGuard, LockMode, StorageError};
 use wire::ErrorCode;
 
@@ -50,19 +52,21 @@ pub(crate) fn find_with(
         (Some(id), guard) => {
             // Neither changes what is found; both are checked.
             if request.variables.is_some() {
-                expression_context(context, request.variables)?;
+                expression_context(context, request.variables, None)?;
             }
             request.sort.map(parse_sort).transpose()?;
             match guard {
                 None => Body::Nothing,
                 Some(guard) => {
                     guard.id_index().record_access();
-                    Body::Id(IdLookup::new(id))
+                    Body::Id(IdLookup::new(id, guard.id_index()))
                 }
             }
         }
         (None, _) => {
-            let expressions = expression_context(context, request.variables)?;
+            let of_collection = guard.as_ref().and_then(|guard| guard.collation());
+            let collation = collation_of(request.collation, of_collection)?;
+            let expressions = expression_context(context, request.variables, collation)?;
             let query = Query::parse(request, &expressions)?;
             match &guard {
                 None => Body::Nothing,
@@ -77,9 +81,12 @@ pub(crate) fn find_with(
 pub(crate) fn expression_context(
     context: &ExecContext<'_>,
     variables: Option<&RawDocument>,
+    collation: Option<Arc<Collation>>,
 ) -> Result<ExpressionContext, QueryError> {
     let random = context.storage.env().random.clone();
-    let expressions = ExpressionContext::new(context.op.started_ms(), random).for_operation(context.op);
+    let expressions = ExpressionContext::new(context.op.started_ms(), random)
+        .for_operation(context.op)
+        .with_collation(collation);
     match variables {
         Some(variables) if !variables.is_empty() => expressions.with_let(variables),
         _ => Ok(expressions),
@@ -109,8 +116,8 @@ pub(crate) fn plan(
         let candidate = bounded_by_keys(&planner, &wish, request)?;
         return build(&planner, &candidate, guard);
     }
-    let shape =
-        (wish == Wish::None && memory == Memory::Use).then(|| hash_shape(guard.uuid(), guard.version(), request));
+    let shape = (wish == Wish::None && memory == Memory::Use)
+        .then(|| hash_shape(guard.uuid(), guard.version(), request, query.collation.as_deref()));
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))
         && let Some(candidate) = planner.candidate(&remembered.choice)?
     {

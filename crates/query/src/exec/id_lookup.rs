@@ -1,8 +1,10 @@
 //! IDHACK: one document by its `_id`, with two look-ups and nothing in between.
 
+use crate::plan::encode::encode_with;
 use crate::plan::request::FindRequest;
 use crate::raw::Elements;
 use bson::raw::RawBsonRef;
+use storage::Index;
 
 /// A look-up by `_id`.
 pub(crate) struct IdLookup {
@@ -14,10 +16,10 @@ pub(crate) struct IdLookup {
 }
 
 impl IdLookup {
-    /// For an `_id` of this value.
-    pub(crate) fn new(id: RawBsonRef<'_>) -> Self {
+    /// For an `_id` of this value in the index on `_id`.
+    pub(crate) fn new(id: RawBsonRef<'_>, index: &Index) -> Self {
         Self {
-            key: crate::plan::encode::encode(id),
+            key: encode_with(id, index.extractor().collator()),
             keys_examined: 0,
             docs_examined: 0,
             done: false,

@@ -5,8 +5,11 @@
 
 use crate::QueryError;
 use crate::plan::access::SortField;
+use crate::value::CollatorRef;
 use bson::{RawDocument, RawDocumentBuf};
+use collation::Collation;
 use keys::{ExtractError, FieldOrder, IndexPattern, KeyExtractor, KeySet};
+use std::sync::Arc;
 use wire::ErrorCode;
 
 /// Makes sort keys. Keeps its buffers from document to document.
@@ -18,12 +21,13 @@ pub(crate) struct SortKeys {
 
 impl SortKeys {
     /// For a sort by these fields, at least one.
-    pub(crate) fn new(fields: &[SortField]) -> Result<Self, QueryError> {
+    pub(crate) fn new(fields: &[SortField], collation: Option<&Arc<Collation>>) -> Result<Self, QueryError> {
         let pattern =
             IndexPattern::parse(&sort_document(fields)).map_err(|error| QueryError::bad_value(error.to_string()))?;
+        let collator = collation.map(|collation| Arc::clone(collation) as CollatorRef);
         Ok(Self {
             fields: fields.to_vec(),
-            extractor: KeyExtractor::new(pattern, false, None),
+            extractor: KeyExtractor::new(pattern, false, collator),
             keys: KeySet::new(),
         })
     }

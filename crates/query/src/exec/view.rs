@@ -5,10 +5,12 @@ use super::context::ExecContext;
 use super::distinct::DistinctValues;
 use super::executor::PlanExecutor;
 use crate::QueryError;
-use crate::plan::query::{Order, parse_sort};
+use crate::plan::query::{Order, collation_of, parse_sort};
 use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
 use crate::stages::{Pipeline, StageSpec};
 use bson::{Bson, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, rawdoc};
+use collation::Collation;
+use std::sync::Arc;
 use storage::{Namespace, Storage};
 use wire::ErrorCode;
 
@@ -33,6 +35,23 @@ pub(crate) fn resolve(storage: &Storage, ns: &Namespace) -> Result<(Namespace, V
         current = Namespace::new(ns.db(), view.view_on())?;
     }
     Ok((current, pipelines.into_iter().rev().flatten().collect()))
+}
+
+/// The collation that a view is read with: its own.
+///
+/// Errors: another one is asked for (167).
+pub(crate) fn collation_of_view(
+    view: &storage::View,
+    asked: Option<&RawDocument>,
+) -> Result<Option<Arc<Collation>>, QueryError> {
+    let own = collation_of(view.options().get_document("collation").ok(), None)?;
+    if collation_of(asked, own.as_ref())? == own {
+        return Ok(own);
+    }
+    Err(QueryError::new(
+        ErrorCode::OptionNotSupportedOnView,
+        format!("Cannot override a view's default collation: {}", view.namespace()),
+    ))
 }
 
 /// `find` on a view.
@@ -121,7 +140,12 @@ pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>)
         context,
         &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
     )?;
-    let mut values = DistinctValues::new(request.key)?;
+    let view = context.storage.catalog().view(&request.ns);
+    let collation = view.map_or_else(
+        || collation_of(request.collation, None),
+        |view| collation_of_view(&view, request.collation),
+    )?;
+    let mut values = DistinctValues::new(request.key, collation)?;
     run_to_end(&mut executor, context, &mut |document| values.add_document(document))?;
     Ok(values.list)
 }
@@ -153,7 +177,7 @@ pub fn check_view(
     for stage in pipeline {
         array.push(RawBson::try_from(stage.clone()).map_err(|error| QueryError::bad_value(error.to_string()))?);
     }
-    let expressions = super::find::expression_context(context, None)?;
+    let expressions = super::find::expression_context(context, None, None)?;
     let parsed = Pipeline::parse(&array, &expressions)?;
     if let Some(stage) = parsed
         .stages()

@@ -31,13 +31,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bson::{RawBsonRef, RawDocument, Timestamp};
+use collation::Collation;
 use storage::Operation;
 use vfs::Random;
 
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::{
-    ARRAY_BYTES_MAX, ArrayValue, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value, array_too_large,
+    ARRAY_BYTES_MAX, ArrayValue, CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value,
+    array_too_large,
 };
 
 use operator::{NamedOperator, Operator};
@@ -63,6 +65,8 @@ pub struct ExpressionContext {
     pub cluster_time: Option<Timestamp>,
     /// How values compare.
     pub comparer: Comparer,
+    /// The order of strings that the comparer has; `None` is binary.
+    pub collation: Option<Arc<Collation>>,
     /// The source of `$rand` and `$sample`.
     pub random: Arc<dyn Random>,
     /// The variables of the command's `let` (or of the `$lookup` around): constants.
@@ -88,6 +92,7 @@ impl ExpressionContext {
             now_ms,
             cluster_time: None,
             comparer: Comparer::default(),
+            collation: None,
             random,
             variables: Arc::default(),
             operation: None,
@@ -101,6 +106,16 @@ impl ExpressionContext {
             operation: Some(operation.clone()),
             folded_bytes: Arc::default(),
             ..self.clone()
+        }
+    }
+
+    /// The same context with another order of strings.
+    pub fn with_collation(self, collation: Option<Arc<Collation>>) -> Self {
+        let collator = collation.clone().map(|collation| collation as CollatorRef);
+        Self {
+            comparer: Comparer::new(collator),
+            collation,
+            ..self
         }
     }
 

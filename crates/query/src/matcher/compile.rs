@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bson::RawDocument;
+use keys::Collator;
 use storage::{Predicate, PredicateCompiler};
 
 use super::Matcher;
@@ -16,10 +17,10 @@ use crate::evaluation::EvaluationContext;
 pub struct MatcherCompiler;
 
 impl PredicateCompiler for MatcherCompiler {
-    fn compile(&self, filter: &RawDocument) -> Result<Arc<dyn Predicate>, String> {
+    fn compile(&self, filter: &RawDocument, collator: Option<Arc<dyn Collator>>) -> Result<Arc<dyn Predicate>, String> {
         let root = parse::filter(filter, None).map_err(|error| error.to_string())?;
         check(&root)?;
-        Ok(Arc::new(PartialFilter(Matcher::from_expr(root, None))))
+        Ok(Arc::new(PartialFilter(Matcher::from_expr(root, collator))))
     }
 }
 

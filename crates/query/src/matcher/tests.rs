@@ -742,7 +742,7 @@ fn details_tell_the_outermost_index() {
 #[test]
 fn partial_filters_allow_what_the_planner_understands() {
     use storage::PredicateCompiler;
-    let compile = |filter: bson::Document| MatcherCompiler.compile(&raw_of(&filter));
+    let compile = |filter: bson::Document| MatcherCompiler.compile(&raw_of(&filter), None);
     let predicate =
         compile(doc! {"a": {"$gt": 5}, "$or": [{"b": {"$exists": true}}, {"c": {"$type": "int"}}]}).unwrap();
     assert!(predicate.matches(&raw_of(&doc! {"a": 6, "b": 1})));

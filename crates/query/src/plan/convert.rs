@@ -3,11 +3,11 @@
 //! Only predicates on indexed paths become leaves; everything else is opaque, which costs an index some precision and
 //! never a result.
 
-use super::encode::{bracket, everything};
+use super::encode::{StringKeys, bracket, everything};
 use super::interval::Intervals;
 use super::leaf::{Comparison, Leaf};
 use super::predicate::Predicate;
-use crate::matcher::{CompareOp, MatchExpr, Matcher, RegexTest, Test, TypeSet, ValueTest};
+use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, TypeSet, ValueTest};
 use bson::spec::ElementType;
 
 /// How deep the tree is looked into; deeper parts are opaque. The matcher's own limit is the same.
@@ -16,17 +16,26 @@ const DEPTH_MAX: usize = 100;
 /// Turns filters into predicates on the paths that `indexed` names.
 pub(crate) struct Converter<'c> {
     indexed: &'c dyn Fn(&str) -> bool,
+    keys: StringKeys<'c>,
     elements: usize,
 }
 
 impl<'c> Converter<'c> {
-    /// The predicates of a filter. A filter with a collation has none: indexes have no collation yet.
-    pub(crate) fn convert(matcher: Option<&Matcher>, indexed: &'c dyn Fn(&str) -> bool) -> Predicate {
-        match matcher {
-            None => Predicate::And(Vec::new()),
-            Some(matcher) if matcher.collator().is_some() => Predicate::Opaque,
-            Some(matcher) => Converter { indexed, elements: 0 }.expression(matcher.root(), 0),
-        }
+    /// The predicates of a filter, for indexes with such keys.
+    pub(crate) fn convert(
+        matcher: Option<&Matcher>,
+        indexed: &'c dyn Fn(&str) -> bool,
+        keys: StringKeys<'c>,
+    ) -> Predicate {
+        let converter = |matcher: &Matcher| {
+            let mut converter = Converter {
+                indexed,
+                keys,
+                elements: 0,
+            };
+            converter.expression(matcher.root(), 0)
+        };
+        matcher.map_or(Predicate::And(Vec::new()), converter)
     }
 
     fn expression(&mut self, expression: &MatchExpr, depth: usize) -> Predicate {
@@ -56,7 +65,7 @@ impl<'c> Converter<'c> {
         }
         let leaf = match test {
             Test::Exists => Some(Leaf::exists(path.text(), false)),
-            test => simple_leaf(path.text(), test).and_then(Leaf::negated),
+            test => simple_leaf(path.text(), test, self.keys).and_then(Leaf::negated),
         };
         leaf.map_or(Predicate::Opaque, |leaf| Predicate::Leaf(Box::new(leaf)))
     }
@@ -66,7 +75,7 @@ impl<'c> Converter<'c> {
             Test::ElemMatchObject(_) if has_position(path) => Predicate::Opaque,
             Test::ElemMatchObject(filter) => self.element(path, filter, depth),
             test if (self.indexed)(path) => {
-                let leaf = simple_leaf(path, test);
+                let leaf = simple_leaf(path, test, self.keys);
                 let leaf = if has_position(path) {
                     leaf.and_then(|leaf| at_position(leaf, test))
                 } else {
@@ -87,6 +96,7 @@ impl<'c> Converter<'c> {
         let below = |path: &str| outer(&format!("{array}.{path}"));
         let mut inner = Converter {
             indexed: &below,
+            keys: self.keys,
             elements: self.elements,
         };
         let predicate = inner.expression(filter, depth + 1);
@@ -130,21 +140,22 @@ fn at_position(leaf: Leaf, test: &Test) -> Option<Leaf> {
 }
 
 /// The leaf of a test on one path.
-fn simple_leaf(path: &str, test: &Test) -> Option<Leaf> {
+fn simple_leaf(path: &str, test: &Test, keys: StringKeys<'_>) -> Option<Leaf> {
     match test {
         Test::Compare { op, value } => match op {
-            CompareOp::Eq => Leaf::equal(path, value.value()),
-            CompareOp::Lt => Leaf::compare(path, Comparison::Less, value.value()),
-            CompareOp::Lte => Leaf::compare(path, Comparison::LessOrEqual, value.value()),
-            CompareOp::Gt => Leaf::compare(path, Comparison::Greater, value.value()),
-            CompareOp::Gte => Leaf::compare(path, Comparison::GreaterOrEqual, value.value()),
+            CompareOp::Eq => Leaf::equal(path, value.value(), keys),
+            CompareOp::Lt => Leaf::compare(path, Comparison::Less, value.value(), keys),
+            CompareOp::Lte => Leaf::compare(path, Comparison::LessOrEqual, value.value(), keys),
+            CompareOp::Gt => Leaf::compare(path, Comparison::Greater, value.value(), keys),
+            CompareOp::Gte => Leaf::compare(path, Comparison::GreaterOrEqual, value.value(), keys),
         },
         Test::In(list) => Leaf::one_of(
             path,
             list.values.iter().map(|value| value.value()),
             list.regexes.iter().map(|regex| (regex.pattern(), regex.options())),
+            keys,
         ),
-        Test::Regex(regex) => Some(regex_leaf(path, regex)),
+        Test::Regex(regex) => Some(Leaf::regex(path, regex.pattern(), regex.options(), keys)),
         Test::Exists => Some(Leaf::exists(path, true)),
         Test::Type(types) => type_leaf(path, *types),
         Test::Mod { .. } => Some(Leaf::superset(path, Intervals::one(bracket(ElementType::Double)))),
@@ -152,13 +163,9 @@ fn simple_leaf(path: &str, test: &Test) -> Option<Leaf> {
             let types = vec![bracket(ElementType::Double), bracket(ElementType::Binary)];
             Some(Leaf::superset(path, Intervals::from_unsorted(types)))
         }
-        Test::ElemMatchValue(tests) => Some(element_leaf(path, tests)),
+        Test::ElemMatchValue(tests) => Some(element_leaf(path, tests, keys)),
         Test::Size(_) | Test::ElemMatchObject(_) => None,
     }
-}
-
-fn regex_leaf(path: &str, regex: &RegexTest) -> Leaf {
-    Leaf::regex(path, regex.pattern(), regex.options())
 }
 
 fn type_leaf(path: &str, types: TypeSet) -> Option<Leaf> {
@@ -172,13 +179,13 @@ fn type_leaf(path: &str, types: TypeSet) -> Option<Leaf> {
 }
 
 /// `$elemMatch` with operators: all of them hold for one element, so their sets intersect even on a field with arrays.
-fn element_leaf(path: &str, tests: &[ValueTest]) -> Leaf {
+fn element_leaf(path: &str, tests: &[ValueTest], keys: StringKeys<'_>) -> Leaf {
     let mut set = Intervals::one(everything());
     for test in tests {
         let leaf = match test {
-            ValueTest::Is(test) => simple_leaf(path, test),
+            ValueTest::Is(test) => simple_leaf(path, test, keys),
             ValueTest::Not(inner) => match inner.as_slice() {
-                [ValueTest::Is(test)] => simple_leaf(path, test)
+                [ValueTest::Is(test)] => simple_leaf(path, test, keys)
                     .filter(|leaf| leaf.exact)
                     .and_then(Leaf::negated),
                 _ => None,

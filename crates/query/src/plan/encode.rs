@@ -5,20 +5,62 @@ use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
 use keys::key::{Edge, KeyDecoder, KeyInterval};
-use keys::{FieldOrder, IndexPattern, KeyOrdering};
+use keys::{Collator, FieldOrder, IndexPattern, KeyOrdering};
 use std::ops::Bound;
 use std::sync::LazyLock;
+use storage::Index;
+
+/// The ascending encoding of a value in which no string is.
+pub(crate) fn encode(value: RawBsonRef<'_>) -> Vec<u8> {
+    encode_with(value, None)
+}
 
 /// The ascending encoding of a value.
-pub(crate) fn encode(value: RawBsonRef<'_>) -> Vec<u8> {
+pub(crate) fn encode_with(value: RawBsonRef<'_>, collator: Option<&dyn Collator>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
-    keys::key::encode_value(&mut bytes, value, FieldOrder::Ascending, None);
+    keys::key::encode_value(&mut bytes, value, FieldOrder::Ascending, collator);
     bytes
 }
 
-/// The interval of one value.
+/// The interval of one value in which no string is.
 pub(crate) fn point(value: RawBsonRef<'_>) -> Interval {
     Interval::point(encode(value))
+}
+
+/// How the strings of an index' keys compare, as a query sees it.
+#[derive(Clone, Copy)]
+pub(crate) enum StringKeys<'c> {
+    /// As those of the query.
+    Alike(Option<&'c dyn Collator>),
+    /// In another way: where a string is, keys tell nothing.
+    Other,
+}
+
+impl StringKeys<'_> {
+    /// Whether strings are in the keys as they are.
+    pub(crate) fn is_binary(self) -> bool {
+        matches!(self, Self::Alike(None))
+    }
+
+    /// The encoding of a value, if it can be told.
+    pub(crate) fn encode(self, value: RawBsonRef<'_>) -> Option<Vec<u8>> {
+        match self {
+            Self::Alike(collator) => Some(encode_with(value, collator)),
+            Self::Other => (!may_have_strings(value)).then(|| encode(value)),
+        }
+    }
+
+    /// The interval of one value, if it can be told.
+    pub(crate) fn point(self, value: RawBsonRef<'_>) -> Option<Interval> {
+        self.encode(value).map(Interval::point)
+    }
+}
+
+fn may_have_strings(value: RawBsonRef<'_>) -> bool {
+    matches!(
+        value.element_type(),
+        ElementType::String | ElementType::Symbol | ElementType::EmbeddedDocument | ElementType::Array
+    )
 }
 
 static EVERYTHING: LazyLock<Interval> =
@@ -65,7 +107,9 @@ pub(crate) fn first_field_is_missing(pattern: &IndexPattern, key: &[u8], type_bi
 }
 
 /// The values of a document in turn, as one encoded key of an index; `None` when the names are not the index' fields.
-pub(crate) fn encode_key_document(pattern: &IndexPattern, document: &RawDocument) -> Option<Vec<u8>> {
+pub(crate) fn encode_key_document(index: &Index, document: &RawDocument) -> Option<Vec<u8>> {
+    let pattern = index.pattern();
+    let collator = index.extractor().collator();
     let mut key = Vec::with_capacity(32);
     let mut fields = pattern.fields().iter().enumerate();
     for element in document.iter() {
@@ -74,7 +118,7 @@ pub(crate) fn encode_key_document(pattern: &IndexPattern, document: &RawDocument
         if field.path() != name.as_str() {
             return None;
         }
-        keys::key::encode_value(&mut key, value, pattern.ordering().field(i), None);
+        keys::key::encode_value(&mut key, value, pattern.ordering().field(i), collator);
     }
     fields.next().is_none().then_some(key)
 }

@@ -79,7 +79,11 @@ fn text(query: &Query) -> String {
         .projection
         .as_ref()
         .map_or_else(String::new, |projection| document_text(projection.source()));
-    format!("({filter})({})({projection})", sort.join(","))
+    let collation = query
+        .collation
+        .as_ref()
+        .map_or_else(String::new, |collation| document_text(collation.document()));
+    format!("({filter})({})({projection}){collation}", sort.join(","))
 }
 
 /// Recursion is bounded by the depth that filters may have.

@@ -4,6 +4,7 @@
 //! predicate on the same path is at least as narrow.
 
 use super::convert::Converter;
+use super::encode::StringKeys;
 use super::leaf::Leaf;
 use super::predicate::Predicate;
 use crate::expression::ExpressionContext;
@@ -24,6 +25,7 @@ pub(crate) fn implies(filter: Option<&Matcher>, partial: &RawDocument) -> bool {
     let (Some(filter), Ok(partial)) = (filter, parse(partial)) else {
         return false;
     };
+    // Where strings have another order, what is narrower is not looked into.
     filter.collator().is_none() && tree_implies(filter.root(), partial.root(), 0)
 }
 
@@ -117,7 +119,7 @@ fn narrower(query: &Test, partial: &Test) -> bool {
 fn leaf_of(test: &Test) -> Option<Box<Leaf>> {
     let path = crate::path::Path::new("a").ok()?;
     let matcher = Matcher::from_expr(MatchExpr::on(path, test.clone()), None);
-    match Converter::convert(Some(&matcher), &|_| true) {
+    match Converter::convert(Some(&matcher), &|_| true, StringKeys::Alike(None)) {
         Predicate::Leaf(leaf) => Some(leaf),
         _ => None,
     }

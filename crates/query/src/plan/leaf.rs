@@ -4,7 +4,7 @@
 //! the converse holds too, so that no filter has to be run. Null, missing and arrays make most of the difference: a
 //! missing field has the key null, an empty array the key undefined, an array one key per element.
 
-use super::encode::{bracket, encode, everything, point};
+use super::encode::{StringKeys, bracket, encode, everything, point};
 use super::interval::{Interval, Intervals, successor};
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
@@ -57,7 +57,7 @@ impl Leaf {
     }
 
     /// `path` equals `value`.
-    pub(crate) fn equal(path: &str, value: RawBsonRef<'_>) -> Option<Self> {
+    pub(crate) fn equal(path: &str, value: RawBsonRef<'_>, keys: StringKeys<'_>) -> Option<Self> {
         match value {
             RawBsonRef::Null | RawBsonRef::Undefined => {
                 let nulls = vec![point(RawBsonRef::Null), point(RawBsonRef::Undefined)];
@@ -71,25 +71,30 @@ impl Leaf {
                 // The whole array (keyed by its elements, an empty one as undefined), or an element that is this array.
                 let first = match array.into_iter().next() {
                     None => point(RawBsonRef::Undefined),
-                    Some(element) => point(element.ok()?),
+                    Some(element) => keys.point(element.ok()?)?,
                 };
                 Some(Self::new(
                     path,
-                    Intervals::from_unsorted(vec![first, point(value)]),
+                    Intervals::from_unsorted(vec![first, keys.point(value)?]),
                     false,
                 ))
             }
             RawBsonRef::RegularExpression(_) => None,
-            _ => Some(Self::new(path, Intervals::one(point(value)), true)),
+            _ => Some(Self::new(path, Intervals::one(keys.point(value)?), true)),
         }
     }
 
     /// `path` compares so with `value`.
-    pub(crate) fn compare(path: &str, comparison: Comparison, value: RawBsonRef<'_>) -> Option<Self> {
+    pub(crate) fn compare(
+        path: &str,
+        comparison: Comparison,
+        value: RawBsonRef<'_>,
+        keys: StringKeys<'_>,
+    ) -> Option<Self> {
         let or_equal = matches!(comparison, Comparison::LessOrEqual | Comparison::GreaterOrEqual);
         match value {
             RawBsonRef::Null | RawBsonRef::Undefined => {
-                return if or_equal { Self::equal(path, value) } else { None };
+                return if or_equal { Self::equal(path, value, keys) } else { None };
             }
             RawBsonRef::Array(_) | RawBsonRef::MinKey | RawBsonRef::MaxKey | RawBsonRef::RegularExpression(_) => {
                 return None;
@@ -106,7 +111,7 @@ impl Leaf {
             return Some(Self::new(path, set, true));
         }
         let of_type = bracket(value.element_type());
-        let encoded = encode(value);
+        let encoded = keys.encode(value)?;
         let first = match keys::canonical_type(value.element_type()) == keys::canonical_type(ElementType::Double) {
             true => encode(RawBsonRef::Double(f64::NEG_INFINITY)),
             false => of_type.start().to_vec(),
@@ -125,17 +130,18 @@ impl Leaf {
         path: &str,
         values: impl Iterator<Item = RawBsonRef<'v>>,
         regexes: impl Iterator<Item = (&'v str, &'v str)>,
+        keys: StringKeys<'_>,
     ) -> Option<Self> {
         let (mut list, mut exact, mut matches_missing) = (Vec::new(), true, false);
         for value in values {
-            let leaf = Self::equal("", value)?;
+            let leaf = Self::equal("", value, keys)?;
             exact &= leaf.exact;
             matches_missing |= leaf.matches_missing;
             list.extend(leaf.set.list().iter().cloned());
         }
         for (pattern, options) in regexes {
             exact = false;
-            list.extend(Self::regex("", pattern, options).set.list().iter().cloned());
+            list.extend(Self::regex("", pattern, options, keys).set.list().iter().cloned());
         }
         Some(Self {
             matches_missing,
@@ -143,9 +149,10 @@ impl Leaf {
         })
     }
 
-    /// `path` is a string that matches a regular expression, or that expression itself.
-    pub(crate) fn regex(path: &str, pattern: &str, options: &str) -> Self {
-        let prefix = literal_prefix(pattern, options);
+    /// `path` is a string that matches a regular expression, or that expression itself. The expression looks at the
+    /// string as it is, whatever the order of strings.
+    pub(crate) fn regex(path: &str, pattern: &str, options: &str, keys: StringKeys<'_>) -> Self {
+        let prefix = literal_prefix(pattern, options).filter(|_| keys.is_binary());
         let strings = match &prefix {
             Some(prefix) if !prefix.is_empty() => prefix_range(prefix),
             _ => bracket(ElementType::String),
@@ -266,6 +273,8 @@ pub(crate) fn literal_prefix(pattern: &str, options: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    const BINARY: StringKeys<'static> = StringKeys::Alike(None);
+
     #[test]
     fn prefixes_of_patterns() {
         let cases = [
@@ -296,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_prefix_takes_the_strings_that_start_with_it() {
-        let leaf = Leaf::regex("a", "^ab", "");
+        let leaf = Leaf::regex("a", "^ab", "", BINARY);
         for (text, wanted) in [
             ("ab", true),
             ("abz", true),
@@ -311,7 +320,7 @@ mod tests {
 
     #[test]
     fn ranges_stay_within_their_type() {
-        let below = Leaf::compare("a", Comparison::Less, RawBsonRef::Int32(5)).expect("a number has a range");
+        let below = Leaf::compare("a", Comparison::Less, RawBsonRef::Int32(5), BINARY).expect("a number has a range");
         assert!(inside(&below.set, RawBsonRef::Double(4.5)));
         assert!(inside(&below.set, RawBsonRef::Double(f64::NEG_INFINITY)));
         for outside in [
@@ -322,24 +331,24 @@ mod tests {
         ] {
             assert!(!inside(&below.set, outside), "{outside:?}");
         }
-        let from =
-            Leaf::compare("a", Comparison::GreaterOrEqual, RawBsonRef::String("b")).expect("a string has a range");
+        let from = Leaf::compare("a", Comparison::GreaterOrEqual, RawBsonRef::String("b"), BINARY)
+            .expect("a string has a range");
         assert!(inside(&from.set, RawBsonRef::String("b")) && inside(&from.set, RawBsonRef::String("zz")));
         assert!(!inside(&from.set, RawBsonRef::String("a")) && !inside(&from.set, RawBsonRef::Int32(9)));
     }
 
     #[test]
     fn negation_keeps_to_what_keys_tell() {
-        let not_five = Leaf::equal("a", RawBsonRef::Int32(5))
+        let not_five = Leaf::equal("a", RawBsonRef::Int32(5), BINARY)
             .and_then(Leaf::negated)
             .expect("an exact leaf has a complement");
         assert!(!inside(&not_five.set, RawBsonRef::Double(5.0)) && inside(&not_five.set, RawBsonRef::Null));
         assert!(not_five.matches_missing && !not_five.scalar_only);
-        let not_null = Leaf::equal("a", RawBsonRef::Null)
+        let not_null = Leaf::equal("a", RawBsonRef::Null, BINARY)
             .and_then(Leaf::negated)
             .expect("null has a complement");
         assert!(!inside(&not_null.set, RawBsonRef::Null) && inside(&not_null.set, RawBsonRef::Undefined));
         assert!(!not_null.matches_missing && not_null.scalar_only);
-        assert!(Leaf::regex("a", "^x", "").negated().is_none());
+        assert!(Leaf::regex("a", "^x", "", BINARY).negated().is_none());
     }
 }

@@ -18,7 +18,7 @@ pub(crate) mod query;
 pub mod request;
 pub(crate) mod shape;
 
-pub use query::check_collation;
+pub use query::collation_of;
 pub use request::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
 };

@@ -11,7 +11,7 @@
 
 use super::access::{Access, SortField, Unbounded};
 use super::convert::{Converter, has_position};
-use super::encode::encode_key_document;
+use super::encode::{StringKeys, encode_key_document};
 use super::index_bounds::IndexBounds;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
@@ -26,6 +26,7 @@ use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
 use bson::RawDocument;
 use engine::{Direction, TableId};
+use keys::Collator;
 use std::sync::Arc;
 use storage::{Collection, Index};
 use wire::ErrorCode;
@@ -131,7 +132,9 @@ impl Planner<'_> {
                 .filter(|index| !index.hidden())
                 .collect(),
         };
-        let predicate = self.predicate(&indexes);
+        let (alike, others): (Vec<_>, Vec<_>) = indexes.iter().partition(|index| self.is_alike(index));
+        let of_others = self.predicate(&others, StringKeys::Other);
+        let predicate = self.predicate(&alike, self.string_keys());
         let conjuncts = predicate.conjuncts();
         if conjuncts.iter().any(|part| matches!(part, Predicate::Never)) {
             return Ok(vec![Candidate {
@@ -142,10 +145,13 @@ impl Planner<'_> {
         }
         let hinted = matches!(wish, Wish::Index(_));
         let mut candidates = Vec::new();
-        for index in &indexes {
+        for index in &alike {
             self.add_index(index, &conjuncts, hinted, &mut candidates)?;
         }
-        self.add_unions(&indexes, &conjuncts, hinted, &mut candidates);
+        for index in &others {
+            self.add_index(index, &of_others.conjuncts(), hinted, &mut candidates)?;
+        }
+        self.add_unions(&alike, &conjuncts, hinted, &mut candidates);
         if candidates.is_empty() {
             if hinted {
                 return Err(QueryError::new(
@@ -170,7 +176,11 @@ impl Planner<'_> {
             else {
                 return Ok(None);
             };
-            let predicate = self.predicate(&[index]);
+            let keys = match self.is_alike(index) {
+                true => self.string_keys(),
+                false => StringKeys::Other,
+            };
+            let predicate = self.predicate(&[index], keys);
             let mut candidates = Vec::new();
             self.add_index(index, &predicate.conjuncts(), false, &mut candidates)?;
             return Ok(candidates
@@ -191,7 +201,7 @@ impl Planner<'_> {
         max: Option<&RawDocument>,
     ) -> Result<Candidate, QueryError> {
         let encode = |document: &RawDocument| {
-            encode_key_document(index.pattern(), document).ok_or_else(|| {
+            encode_key_document(index, document).ok_or_else(|| {
                 QueryError::new(
                     ErrorCode(51174),
                     "The index chosen is not compatible with min/max: the fields of both must be the index' fields",
@@ -203,9 +213,9 @@ impl Planner<'_> {
             return Err(QueryError::new(ErrorCode(51175), "max() must be greater than min()"));
         }
         let whole = Access::whole(index, false);
-        let direction = self
-            .sort_fields()
-            .map_or(Some(Direction::Forward), |sort| whole.direction_for(sort));
+        let direction = self.sort_fields().map_or(Some(Direction::Forward), |sort| {
+            whole.direction_for(sort).filter(|_| self.is_alike(index))
+        });
         let sorted = direction.is_some();
         let source = Source::Range(index.clone(), bounds, direction.unwrap_or(Direction::Forward));
         Ok(Candidate {
@@ -225,12 +235,22 @@ impl Planner<'_> {
         }
     }
 
-    fn predicate(&self, indexes: &[&Arc<Index>]) -> Predicate {
+    /// Whether the index has strings in the order that the query has them in.
+    fn is_alike(&self, index: &Index) -> bool {
+        index.collation() == self.query.collation.as_ref()
+    }
+
+    fn string_keys(&self) -> StringKeys<'_> {
+        let collation = self.query.collation.as_deref();
+        StringKeys::Alike(collation.map(|collation| collation as &dyn Collator))
+    }
+
+    fn predicate(&self, indexes: &[&Arc<Index>], keys: StringKeys<'_>) -> Predicate {
         let indexed = |path: &str| {
             let on_path = |index: &&Arc<Index>| index.pattern().fields().iter().any(|field| field.path() == path);
             indexes.iter().any(on_path)
         };
-        Converter::convert(self.query.filter.as_deref(), &indexed)
+        Converter::convert(self.query.filter.as_deref(), &indexed, keys)
     }
 
     fn sort_fields(&self) -> Option<&[SortField]> {
@@ -258,6 +278,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let sort = self.sort_fields();
+        let is_alike = self.is_alike(index);
         let bounded = Access::of(index, conjuncts, Unbounded::Refuse);
         let access = match bounded {
             Some(access) => access,
@@ -266,13 +287,13 @@ impl Planner<'_> {
                 let complete = hinted || !index.sparse();
                 let wanted = hinted || sort.is_some_and(|sort| !sort.is_empty());
                 match Access::of(index, conjuncts, Unbounded::Allow).filter(|_| complete && wanted) {
-                    Some(access) if hinted || sort.is_some_and(|sort| access.orders(sort)) => access,
+                    Some(access) if hinted || is_alike && sort.is_some_and(|sort| access.orders(sort)) => access,
                     _ => return Ok(()),
                 }
             }
         };
-        let direction = sort.map(|sort| access.direction_for(sort));
-        if let (Some(None), Some(sort)) = (direction, sort)
+        let direction = sort.map(|sort| access.direction_for(sort).filter(|_| is_alike));
+        if let (Some(None), Some(sort), true) = (direction, sort, is_alike)
             && let Some((scans, direction)) = access.split_for(sort)
         {
             let exact = access.exact;
@@ -445,7 +466,7 @@ impl Planner<'_> {
         if let (Some(fields), false) = (self.sort_fields(), candidate.sorted) {
             stage = Stage::Sort(Box::new(Sort::new(
                 stage,
-                SortKeys::new(fields)?,
+                SortKeys::new(fields, query.collation.as_ref())?,
                 query.rows_wanted(),
                 query.return_key,
             )));
@@ -463,7 +484,7 @@ impl Planner<'_> {
         let fields = self.sort_fields().unwrap_or_default();
         Ok(Stage::SortMerge(Box::new(SortMerge::new(
             inputs,
-            SortKeys::new(fields)?,
+            SortKeys::new(fields, self.query.collation.as_ref())?,
         ))))
     }
 
@@ -497,6 +518,10 @@ impl Planner<'_> {
             return false;
         };
         if !candidate.exact || !candidate.sorted || access.is_multikey() || self.query.return_key {
+            return false;
+        }
+        // What the strings were is not in such keys.
+        if access.index.collation().is_some() {
             return false;
         }
         let Some(wanted) = self

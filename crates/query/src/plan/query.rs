@@ -6,9 +6,9 @@ use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use crate::project::Projection;
-use crate::value::scan::Malformed;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
+use collation::{Collation, Fault};
 use engine::Direction;
 use keys::FieldOrder;
 use std::sync::Arc;
@@ -48,12 +48,13 @@ pub(crate) struct Query {
     pub(crate) for_write: bool,
     /// Only the number of rows counts: no document is read unless the filter needs it.
     pub(crate) count_only: bool,
+    /// The order of strings; `None` is binary.
+    pub(crate) collation: Option<Arc<Collation>>,
 }
 
 impl Query {
     /// Parses the parts of a `find`.
     pub(crate) fn parse(request: &FindRequest<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
-        check_collation(request.collation)?;
         let filter = parse_filter(request.filter, context)?;
         let projection = match request.projection.filter(|spec| !spec.is_empty()) {
             Some(spec) if !request.return_key => Some(Arc::new(Projection::parse(spec, context)?)),
@@ -77,6 +78,7 @@ impl Query {
             tailable: request.tailable,
             for_write: request.for_write,
             count_only: false,
+            collation: context.collation.clone(),
         })
     }
 
@@ -98,44 +100,30 @@ pub(crate) fn parse_filter(
     }
 }
 
-/// Only the simple collation is built; every collation is checked for what it has to say. An empty one is none.
-pub fn check_collation(collation: Option<&RawDocument>) -> Result<(), QueryError> {
-    let Some(collation) = collation.filter(|collation| !collation.is_empty()) else {
-        return Ok(());
-    };
-    let mut locale = None;
-    for element in collation {
-        let (name, value) = element.map_err(|_| Malformed)?;
-        let (fits, wanted) = match name.as_str() {
-            "locale" => {
-                locale = locale.or(value.as_str());
-                (value.as_str().is_some(), "string")
-            }
-            "caseFirst" | "alternate" | "maxVariable" | "version" => (value.as_str().is_some(), "string"),
-            "caseLevel" | "numericOrdering" | "normalization" | "backwards" => (value.as_bool().is_some(), "bool"),
-            "strength" => (number_sign(value).is_some(), "int"),
-            other => {
-                return Err(QueryError::new(
-                    ErrorCode(40415),
-                    format!("BSON field 'collation.{other}' is an unknown field."),
-                ));
-            }
-        };
-        if !fits {
-            return Err(QueryError::type_mismatch(format!(
-                "BSON field 'collation.{}' is the wrong type '{}', expected type '{wanted}'",
-                name.as_str(),
-                crate::raw::type_name(value.element_type()),
-            )));
-        }
+/// MongoDB's code for what is wrong with a collation.
+fn code_of(fault: Fault) -> ErrorCode {
+    match fault {
+        Fault::Type => ErrorCode::TypeMismatch,
+        Fault::Value => ErrorCode::BadValue,
+        Fault::UnknownField => ErrorCode(40415),
+        Fault::NoLocale => ErrorCode(40414),
+        Fault::OptionsOfSimple => ErrorCode::FailedToParse,
+        Fault::NotBuilt => ErrorCode::NotImplemented,
     }
-    match locale {
-        Some("simple") => Ok(()),
-        Some(locale) => Err(QueryError::not_implemented(&format!("collation of locale '{locale}'"))),
-        None => Err(QueryError::new(
-            ErrorCode(40414),
-            "BSON field 'collation.locale' is missing but a required field",
-        )),
+}
+
+/// The order of strings that a request asks for; an empty document asks for nothing, as none does: then it is that of
+/// what is read.
+pub fn collation_of(
+    asked: Option<&RawDocument>,
+    of_collection: Option<&Arc<Collation>>,
+) -> Result<Option<Arc<Collation>>, QueryError> {
+    match asked.filter(|collation| !collation.is_empty()) {
+        None => Ok(of_collection.cloned()),
+        Some(asked) => match Collation::parse(asked) {
+            Ok(collation) => Ok(collation.map(Arc::new)),
+            Err(error) => Err(QueryError::new(code_of(error.fault), error.message)),
+        },
     }
 }
 

@@ -6,18 +6,25 @@
 use super::request::FindRequest;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
+use collation::Collation;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// How deep filters are looked into.
 const DEPTH_MAX: usize = 32;
 
 /// The hash of a request's shape on a collection.
-pub(crate) fn hash_shape(collection: [u8; 16], version: u64, request: &FindRequest<'_>) -> u64 {
+pub(crate) fn hash_shape(
+    collection: [u8; 16],
+    version: u64,
+    request: &FindRequest<'_>,
+    collation: Option<&Collation>,
+) -> u64 {
     let mut hasher = DefaultHasher::new();
     (collection, version).hash(&mut hasher);
     hash_filter(request.filter, 0, &mut hasher);
     hash_bytes(1, request.sort, &mut hasher);
     hash_bytes(2, request.projection, &mut hasher);
+    hash_bytes(3, collation.map(Collation::document), &mut hasher);
     (
         request.limit.is_some(),
         request.skip > 0,

@@ -13,12 +13,10 @@ use wire::ErrorCode;
 
 use super::ArrayFilter;
 use super::leaf::{Change, Leaf, Surroundings};
+use super::limits::BACKFILL_MAX;
 use super::tree::{Branch, ElementStep, Field, Node};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
-
-/// Most nulls that setting an element beyond an array's end puts in between.
-pub(super) const BACKFILL_MAX: u32 = 1_500_000;
 
 /// One application of an update's operators.
 pub(super) struct Application<'a> {

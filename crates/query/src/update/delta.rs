@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 
 use bson::{RawBsonRef, RawDocument};
 
-use super::DEPTH_MAX;
-use super::apply::BACKFILL_MAX;
+use super::limits::{BACKFILL_MAX, DEPTH_MAX};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
 

@@ -10,6 +10,7 @@ mod apply;
 mod array;
 mod delta;
 mod leaf;
+mod limits;
 mod parse;
 mod pipeline;
 mod replace;
@@ -27,6 +28,7 @@ use wire::ErrorCode;
 use self::apply::Application;
 use self::delta::Delta;
 use self::leaf::Surroundings;
+pub use self::limits::{DEPTH_MAX, DOCUMENT_BYTES_MAX};
 use self::pipeline::Pipeline;
 pub use self::pipeline::check_stage_names;
 use self::replace::Replacement;
@@ -37,12 +39,6 @@ use crate::expression::ExpressionContext;
 use crate::matcher::{self, MatchDetails, MatchExpr, Matcher, Scope};
 use crate::raw::{self, Element, Elements, Frame, kind, nesting_depth};
 use crate::value::scan::frame;
-
-/// Largest document that an update may make: what clients may send.
-pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Deepest nesting that an update may make, in levels of documents and arrays: what an insert may store, so that every stored
-/// document can be inserted again.
-pub const DEPTH_MAX: usize = 100;
 
 /// A parsed update: operators, a replacement, a pipeline, or a difference out of a log.
 pub struct Update {

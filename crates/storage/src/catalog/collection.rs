@@ -8,6 +8,7 @@ use crate::capped::{CAPPED_SIZE_STEP, CappedTail};
 use crate::catalog::index::{truthy, whole_number};
 use crate::{CappedLimits, CappedWaiter, Index, Namespace, RecordId};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
+use collation::Collation;
 use engine::TableId;
 use locks::CollectionLock;
 use std::sync::Arc;
@@ -75,6 +76,7 @@ pub struct Collection {
     pub(crate) options: RawDocumentBuf,
     pub(crate) table: TableId,
     pub(crate) capped: Option<CappedLimits>,
+    pub(crate) collation: Option<Arc<Collation>>,
     pub(crate) keeps_pre_images: bool,
     /// Ready ones, `_id_` first, in the order they were made.
     pub(crate) indexes: Box<[Arc<Index>]>,
@@ -92,6 +94,11 @@ impl Collection {
     /// Identifies the collection for its life, renames included.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
+    }
+
+    /// The order of strings where none is asked for; `None` is binary.
+    pub fn collation(&self) -> Option<&Arc<Collation>> {
+        self.collation.as_ref()
     }
 
     /// As given to `create`, with later changes.

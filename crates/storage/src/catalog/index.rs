@@ -7,8 +7,9 @@
 use crate::{PredicateCompiler, StorageError};
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{RawDocument, RawDocumentBuf};
+use collation::Collation;
 use engine::TableId;
-use keys::{IndexPattern, KeyExtractor, MultikeyPaths};
+use keys::{Collator, IndexPattern, KeyExtractor, MultikeyPaths};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -36,8 +37,23 @@ pub struct IndexSpec {
     pub expire_after_seconds: Option<i64>,
     /// The planner does not see it.
     pub hidden: bool,
+    /// The order of strings; `None` is binary.
+    pub collation: Option<Arc<Collation>>,
     /// The whole specification, normalised (`v: 2`), as `listIndexes` shows it. The fields above win where they differ.
     pub spec: RawDocumentBuf,
+}
+
+/// The collation that a specification or a collection's options name.
+pub(crate) fn collation_in(options: &RawDocument) -> Result<Option<Arc<Collation>>, StorageError> {
+    let Ok(document) = options.get_document("collation") else {
+        return Ok(None);
+    };
+    let parsed = Collation::parse(document).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
+    Ok(parsed.map(Arc::new))
+}
+
+fn collator_of(collation: Option<&Arc<Collation>>) -> Option<Arc<dyn Collator>> {
+    collation.map(|collation| Arc::clone(collation) as Arc<dyn Collator>)
 }
 
 impl IndexSpec {
@@ -54,6 +70,7 @@ impl IndexSpec {
             partial_filter: spec.get_document("partialFilterExpression").ok().map(ToOwned::to_owned),
             expire_after_seconds: spec.get("expireAfterSeconds").ok().flatten().and_then(whole_number),
             hidden: flag("hidden"),
+            collation: collation_in(spec)?,
             spec: spec.to_owned(),
         };
         // The specification of `_id_` does not say it.
@@ -61,8 +78,12 @@ impl IndexSpec {
         Ok(parsed)
     }
 
-    /// The `_id_` index of every collection.
-    pub fn id_index() -> Self {
+    /// The `_id_` index of every collection, which has its collation.
+    pub fn id_index(collation: Option<Arc<Collation>>) -> Self {
+        let mut spec = RawDocumentBuf::new();
+        if let Some(collation) = &collation {
+            spec.append(cstr!("collation"), collation.document().to_owned());
+        }
         let mut key = RawDocumentBuf::new();
         key.append(cstr!("_id"), 1);
         Self {
@@ -73,7 +94,8 @@ impl IndexSpec {
             partial_filter: None,
             expire_after_seconds: None,
             hidden: false,
-            spec: RawDocumentBuf::new(),
+            collation,
+            spec,
         }
         .normalised()
     }
@@ -210,7 +232,7 @@ impl IndexShared {
 
 /// That of an `_id_` index with no options.
 static ID_SHAPE: LazyLock<Arc<Shape>> =
-    LazyLock::new(|| Arc::new(Shape::new(IndexSpec::id_index(), None).expect("a pattern of one field")));
+    LazyLock::new(|| Arc::new(Shape::new(IndexSpec::id_index(None), None).expect("a pattern of one field")));
 
 /// What an index takes from which documents.
 struct Shape {
@@ -226,7 +248,7 @@ impl Shape {
             IndexPattern::parse(&spec.key).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
         Ok(Self {
             is_id: spec.is_id(),
-            extractor: KeyExtractor::new(pattern, spec.sparse, None),
+            extractor: KeyExtractor::new(pattern, spec.sparse, collator_of(spec.collation.as_ref())),
             partial,
             spec,
         })
@@ -253,7 +275,12 @@ impl Index {
         let shape = if *spec == ID_SHAPE.spec {
             ID_SHAPE.clone()
         } else {
-            let compile = |filter: &RawDocumentBuf| compiler.compile(filter).map_err(StorageError::CannotCreateIndex);
+            let compile = |filter: &RawDocumentBuf| {
+                let collator = collator_of(spec.collation.as_ref());
+                compiler
+                    .compile(filter, collator)
+                    .map_err(StorageError::CannotCreateIndex)
+            };
             let partial = spec.partial_filter.as_ref().map(compile).transpose()?;
             Arc::new(Shape::new(spec.clone(), partial)?)
         };
@@ -288,6 +315,11 @@ impl Index {
     /// The key pattern.
     pub fn pattern(&self) -> &IndexPattern {
         self.shape.extractor.pattern()
+    }
+
+    /// The order of strings in its keys; `None` is binary.
+    pub fn collation(&self) -> Option<&Arc<Collation>> {
+        self.shape.spec.collation.as_ref()
     }
 
     /// Takes keys out of documents.

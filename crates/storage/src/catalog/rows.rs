@@ -1,7 +1,7 @@
 //! Rows of the catalog and statistics tables: bytes and back. `docs/formats/catalog.md` describes them.
 
 use crate::catalog::collection::{CollectionShared, capped_limits, keeps_pre_images};
-use crate::catalog::index::IndexShared;
+use crate::catalog::index::{IndexShared, collation_in};
 use crate::cluster_time::ClusterTime;
 use crate::limits::FIRST_USER_TABLE;
 use crate::{Collection, Index, IndexSpec, Namespace, PredicateCompiler, StorageError, View};
@@ -247,6 +247,9 @@ impl CollectionRow {
             row.append(cstr!("table"), i64::from(index.table.0));
             row.append(cstr!("ready"), index.ready);
             row.append(cstr!("spec"), index.spec.spec.clone());
+            if index.spec.collation.is_some() {
+                row.append(cstr!("collationData"), collation::DATA_VERSION);
+            }
             indexes.push(row);
         }
         let mut row = RawDocumentBuf::new();
@@ -265,10 +268,21 @@ impl CollectionRow {
         for index in row.get_array("indexes").map_err(text)? {
             let index = index.map_err(text)?;
             let index = index.as_document().ok_or("an index is not a document")?;
+            let spec =
+                IndexSpec::from_document(index.get_document("spec").map_err(text)?).map_err(|e| e.to_string())?;
+            let data = index.get_str("collationData").unwrap_or_default();
+            if spec.collation.is_some() && data != collation::DATA_VERSION {
+                return Err(format!(
+                    "the index {} has strings in the order of {data:?}, this version has that of {:?}: dump the data with the \
+                     version that wrote it",
+                    spec.name,
+                    collation::DATA_VERSION
+                ));
+            }
             indexes.push(IndexRow {
                 table: table(index)?,
                 ready: index.get_bool("ready").map_err(text)?,
-                spec: IndexSpec::from_document(index.get_document("spec").map_err(text)?).map_err(|e| e.to_string())?,
+                spec,
             });
         }
         if !indexes
@@ -311,6 +325,7 @@ impl CollectionRow {
             uuid: self.uuid,
             capped,
             keeps_pre_images,
+            collation: collation_in(&self.options)?,
             options: self.options.clone(),
             table: self.table,
             indexes: ready.into(),

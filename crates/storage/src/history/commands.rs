@@ -90,7 +90,7 @@ fn created(row: &CollectionRow, commands: &mut Vec<RawDocumentBuf>) {
     if let Some(id) = row.indexes.first() {
         let field = |name| id.spec.spec.get(name).ok().flatten();
         let mut index = RawDocumentBuf::new();
-        for name in [cstr!("v"), cstr!("key"), cstr!("name")] {
+        for name in [cstr!("v"), cstr!("key"), cstr!("name"), cstr!("collation")] {
             if let Some(value) = field(name.as_str()) {
                 index.append(name, value);
             }

@@ -601,7 +601,7 @@ fn a_remembered_plan_is_used_while_it_serves() {
         assert_eq!(fixture.all(&mut executor, 100).len(), 4);
     }
     let collection = fixture.storage.catalog().collection(&ns("c")).expect("there");
-    let shape = crate::plan::shape::hash_shape(collection.uuid(), collection.version(), &request);
+    let shape = crate::plan::shape::hash_shape(collection.uuid(), collection.version(), &request, None);
     assert!(
         crate::plan::cache::plan_cache().get(shape).is_some(),
         "the winner is remembered"

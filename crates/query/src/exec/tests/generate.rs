@@ -9,6 +9,19 @@ const PATHS: [&str; 8] = ["a", "b", "c", "d", "d.x", "d.y", "d.z.w", "e"];
 /// Paths with numbers, which may be positions.
 const POSITIONS: [&str; 6] = ["a.0", "b.1", "d.0", "d.0.x", "d.1.z.w", "d.0.0"];
 
+/// Some are the same without their case, or without their accents.
+const TEXTS: [&str; 12] = ["", "a", "ab", "abc", "b", "ba", "A", "Ab", "á", "B", "a9", "a10"];
+
+/// A collation as a client gives it; simple ones and none are usual.
+pub(super) fn collation(random: &SeededRandom) -> Option<Document> {
+    match pick(random, 8) {
+        0 => Some(doc! { "locale": "simple" }),
+        1 | 2 => Some(doc! { "locale": "en", "strength": 2 }),
+        3 => Some(doc! { "locale": "en", "strength": 1, "numericOrdering": true }),
+        _ => None,
+    }
+}
+
 pub(super) fn raw(document: &Document) -> RawDocumentBuf {
     RawDocumentBuf::try_from(document).expect("encodable")
 }
@@ -24,7 +37,7 @@ fn scalar(random: &SeededRandom) -> Bson {
         11 => Bson::Double(f64::NEG_INFINITY),
         12 | 13 => Bson::Null,
         14 => Bson::Boolean(random.next_u64() & 1 == 1),
-        15..=17 => Bson::String(["", "a", "ab", "abc", "b", "ba"][pick(random, 6) as usize].to_owned()),
+        15..=17 => Bson::String(TEXTS[pick(random, TEXTS.len() as u64) as usize].to_owned()),
         18 => Bson::DateTime(bson::DateTime::from_millis(pick(random, 4) as i64)),
         19 => Bson::MinKey,
         20 => Bson::MaxKey,

@@ -1,7 +1,7 @@
 //! Every plan gives what a scan with the matcher gives: random documents, indexes, filters, sorts, limits and projections.
 
 use super::fixture::{Fixture, ns, pick, plain};
-use super::generate::{document, filter, indexable_filter, key, partial, path, raw};
+use super::generate::{collation, document, filter, indexable_filter, key, partial, path, raw};
 use crate::EvaluationContext;
 use crate::exec::describe::{Detail, describe};
 use crate::exec::executor::{Body, Planned};
@@ -11,10 +11,11 @@ use crate::exec::{PlanExecutor, count, distinct, find};
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use crate::plan::planner::Planner;
-use crate::plan::query::{Order, Query, Wish, parse_sort};
+use crate::plan::query::{Order, Query, Wish, collation_of, parse_sort};
 use crate::plan::{CountRequest, DistinctRequest, FindRequest, Hint};
 use crate::project::Projection;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
+use collation::Collation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::StorageError;
@@ -28,6 +29,9 @@ struct Asked {
     skip: u64,
     limit: Option<u64>,
     batch: usize,
+    collation: Option<RawDocumentBuf>,
+    /// What that means on the collection.
+    context: ExpressionContext,
 }
 
 impl Asked {
@@ -38,6 +42,7 @@ impl Asked {
             skip: self.skip,
             limit: self.limit,
             hint,
+            collation: self.collation.as_deref(),
             ..FindRequest::new(ns("c"), &self.filter)
         }
     }
@@ -57,6 +62,8 @@ struct Case {
     /// By `_id`.
     documents: BTreeMap<i32, RawDocumentBuf>,
     context: ExpressionContext,
+    /// There are collations.
+    collates: bool,
     /// Plans that ran with results, by their stages.
     plans: BTreeMap<String, usize>,
 }
@@ -92,12 +99,22 @@ impl Case {
     fn new(seed: u64) -> Self {
         let random = SeededRandom::new(seed);
         let fixture = Fixture::new(seed);
-        fixture.create("c", RawDocumentBuf::new());
+        let collates = seed.is_multiple_of(2);
+        let options = collates.then(|| collation(&random)).flatten();
+        let options = options.filter(|collation| collation.len() > 1);
+        let whole = options.map(|collation| {
+            let parsed = Collation::parse(&raw(&collation))
+                .expect("a collation")
+                .expect("not simple");
+            doc! { "collation": plain(parsed.document()) }
+        });
+        fixture.create("c", raw(&whole.unwrap_or_default()));
         let mut case = Self {
             fixture,
             seed,
             documents: BTreeMap::new(),
             context: ExpressionContext::new(0, Arc::new(SeededRandom::new(seed))),
+            collates,
             plans: BTreeMap::new(),
         };
         let before = pick(&random, 2) == 0;
@@ -135,12 +152,19 @@ impl Case {
 
     fn make_indexes(&self, random: &SeededRandom) {
         for _ in 0..2 + pick(random, 4) {
-            let options = match pick(random, 8) {
+            let mut options = match pick(random, 8) {
                 0 => doc! { "sparse": true },
                 1 => doc! { "unique": true, "sparse": true },
                 2 | 3 => doc! { "partialFilterExpression": partial(random) },
                 _ => doc! {},
             };
+            let asked = collation(random)
+                .filter(|_| self.collates)
+                .map(|collation| raw(&collation));
+            let of_index = collation_of(asked.as_deref(), self.collection().collation()).expect("a collation");
+            if let Some(of_index) = of_index {
+                options.insert("collation", plain(of_index.document()));
+            }
             // A build may meet duplicates or parallel arrays, or an index that is there already.
             let _ = self.fixture.index("c", raw(&key(random)), raw(&options));
         }
@@ -192,7 +216,13 @@ impl Case {
             }
             _ => None,
         };
+        let collation = collation(random)
+            .filter(|_| self.collates)
+            .map(|collation| raw(&collation));
+        let effective = collation_of(collation.as_deref(), self.collection().collation()).expect("a collation");
         Asked {
+            context: self.context.clone().with_collation(effective),
+            collation,
             filter,
             sort,
             projection,
@@ -212,7 +242,9 @@ impl Case {
 
     fn sort_keys(&self, asked: &Asked) -> Option<SortKeys> {
         match asked.sort.as_deref().map(parse_sort) {
-            Some(Ok(Order::Fields(fields))) => Some(SortKeys::new(&fields).expect("a sort")),
+            Some(Ok(Order::Fields(fields))) => {
+                Some(SortKeys::new(&fields, asked.context.collation.as_ref()).expect("a sort"))
+            }
             _ => None,
         }
     }
@@ -226,7 +258,7 @@ impl Case {
 
     /// `None` when the documents cannot be sorted: parallel arrays.
     fn reference(&self, asked: &Asked) -> Option<Reference> {
-        let matcher = Matcher::parse(&asked.filter, &self.context).expect("a filter");
+        let matcher = Matcher::parse(&asked.filter, &asked.context).expect("a filter");
         let matching = self.documents.iter().filter(|(_, document)| {
             matcher
                 .matches(document, &EvaluationContext::uninterrupted())
@@ -263,7 +295,7 @@ impl Case {
                 planned.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed)),
             )
         });
-        let query = Query::parse(&asked.request(None), &self.context).expect("a query");
+        let query = Query::parse(&asked.request(None), &asked.context).expect("a query");
         let planner = Planner {
             collection: &collection,
             query: &query,
@@ -289,8 +321,9 @@ impl Case {
             return;
         };
         let described = format!(
-            "seed {}: filter {:?} sort {:?} skip {} limit {:?} projection {:?}",
+            "seed {}: collation {:?} filter {:?} sort {:?} skip {} limit {:?} projection {:?}",
             self.seed,
+            asked.context.collation,
             plain(&asked.filter),
             asked.sort.as_deref().map(plain),
             asked.skip,
@@ -306,7 +339,7 @@ impl Case {
                 *self.plans.entry(plan).or_default() += 1;
             }
         }
-        self.check_count_and_distinct(random, &asked.filter, &reference.matches, &described);
+        self.check_count_and_distinct(random, &asked, &reference.matches, &described);
     }
 
     fn compare(&self, asked: &Asked, reference: &Reference, results: &[RawDocumentBuf], plan: &str, described: &str) {
@@ -318,7 +351,7 @@ impl Case {
             "{described}: order; got {ids:?} of {matches:?}"
         );
         let projection = asked.projection.as_deref();
-        let project = projection.map(|spec| Projection::parse(spec, &self.context).expect("a projection"));
+        let project = projection.map(|spec| Projection::parse(spec, &asked.context).expect("a projection"));
         for (document, id) in results.iter().zip(&ids) {
             let mut expected = self.documents[id].as_bytes().to_vec();
             if let Some(project) = &project {
@@ -364,17 +397,28 @@ impl Case {
         [only(a, b), only(b, a)].concat()
     }
 
-    fn check_count_and_distinct(&self, random: &SeededRandom, filter: &RawDocument, matches: &[i32], described: &str) {
+    fn check_count_and_distinct(&self, random: &SeededRandom, asked: &Asked, matches: &[i32], described: &str) {
+        let filter = &asked.filter;
+        let collator = asked.context.comparer.collator();
         let counted = self
             .fixture
-            .with(|context| count(context, &CountRequest::new(ns("c"), filter)))
+            .with(|context| {
+                let request = CountRequest {
+                    collation: asked.collation.as_deref(),
+                    ..CountRequest::new(ns("c"), filter)
+                };
+                count(context, &request)
+            })
             .expect("counted");
         assert_eq!(counted, matches.len() as u64, "{described}: count");
         let path = path(random);
-        let request = DistinctRequest::new(ns("c"), path, filter);
+        let request = DistinctRequest {
+            collation: asked.collation.as_deref(),
+            ..DistinctRequest::new(ns("c"), path, filter)
+        };
         let encode = |value: &Bson| {
             let raw = bson::RawBson::try_from(value.clone()).expect("encodable");
-            crate::plan::encode::encode(raw.as_raw_bson_ref())
+            crate::plan::encode::encode_with(raw.as_raw_bson_ref(), collator)
         };
         let values = self
             .fixture
@@ -382,7 +426,8 @@ impl Case {
             .expect("distinct values");
         let mut found: Vec<Vec<u8>> = values.iter().map(encode).collect();
         found.sort_unstable();
-        let mut wanted = crate::exec::distinct::DistinctValues::new(path).expect("a path");
+        let mut wanted =
+            crate::exec::distinct::DistinctValues::new(path, asked.context.collation.clone()).expect("a path");
         for id in matches {
             wanted.add_document(&self.documents[id]).expect("walked");
         }
@@ -401,7 +446,7 @@ fn every_plan_agrees_with_a_scan() {
     let cases: u64 = std::env::var("CASES")
         .ok()
         .and_then(|cases| cases.parse().ok())
-        .unwrap_or(60);
+        .unwrap_or(100);
     println!("seeds {first}..{}", first + cases);
     let mut plans: BTreeMap<String, usize> = BTreeMap::new();
     for seed in first..first + cases {

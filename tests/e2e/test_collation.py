@@ -1,0 +1,118 @@
+"""Collations of collections, indexes and operations, as pymongo asks for them; also across restarts and dumps."""
+
+import os
+import random
+import subprocess
+
+import pytest
+from pymongo import ASCENDING, WriteConcern
+from pymongo.collation import Collation
+from pymongo.errors import DuplicateKeyError, OperationFailure
+from server import ENGINES, Server, binary
+
+CASELESS = Collation("en", strength=2)
+WORDS = ["apple", "Apple", "APPLE", "äpfel", "Äpfel", "banana", "Banana", "item 9", "item 10", "Item 10", "zebra", "Zoë", "zoe", ""]
+
+
+def test_strings_are_found_and_sorted_by_language(db):
+    words = db.words
+    words.insert_many([{"w": word} for word in WORDS])
+
+    def found(query, collation):
+        return sorted(document["w"] for document in words.find(query, collation=collation))
+
+    def order(collation):
+        return [document["w"] for document in words.find({}, {"w": 1}).sort("w", ASCENDING).collation(collation)]
+
+    numeric = Collation("en", numericOrdering=True)
+    german = Collation("de@collation=phonebook")
+
+    def check():
+        assert found({"w": "APPLE"}, CASELESS) == ["APPLE", "Apple", "apple"]
+        assert found({"w": "APFEL"}, Collation("en", strength=1)) == ["Äpfel", "äpfel"]
+        assert found({"w": "ZOE"}, Collation("en", strength=1)) == ["Zoë", "zoe"]
+        assert found({"w": {"$gt": "item 9"}}, numeric) == ["Item 10", "Zoë", "item 10", "zebra", "zoe"]
+        assert found({"w": {"$regex": "^A"}}, CASELESS) == ["APPLE", "Apple"], "an expression looks at the string as it is"
+        assert order(numeric)[-6:-3] == ["item 9", "item 10", "Item 10"]
+        assert order(german)[1:4] == ["äpfel", "Äpfel", "apple"]
+        assert words.count_documents({"w": {"$in": ["BANANA", "zebra"]}}, collation=CASELESS) == 3
+        assert len(words.distinct("w", collation=CASELESS)) == 9
+
+    check()
+    words.create_index("w")
+    check()
+    for collation in (CASELESS, numeric, german):
+        words.create_index("w", name=f"w_{collation.document['locale']}_{len(words.index_information())}", collation=collation)
+    check()
+    plan = words.find({"w": "APPLE"}, collation=CASELESS).explain()["queryPlanner"]["winningPlan"]
+    assert plan["inputStage"]["stage"] == "IXSCAN" and plan["inputStage"]["collation"]["strength"] == 2
+
+
+def test_writes_and_pipelines_have_the_collation(db):
+    users = db.create_collection("users", collation=CASELESS)
+    users.create_index("name", unique=True)
+    users.insert_many([{"_id": n, "name": name, "tags": ["A", "b"]} for n, name in enumerate(["Ann", "bob"])])
+    with pytest.raises(DuplicateKeyError) as refused:
+        users.insert_one({"name": "ANN"})
+    assert refused.value.details["collation"]["locale"] == "en"
+    assert users.update_one({"name": "BOB"}, {"$pull": {"tags": "B"}, "$addToSet": {"more": "x"}}).modified_count == 1
+    assert users.find_one({"_id": 1})["tags"] == ["A"]
+    assert users.update_one({"name": "BOB"}, {"$addToSet": {"more": "X"}}).modified_count == 0
+    assert users.find_one_and_update({"name": "bob"}, {"$set": {"seen": 1}}, collation=Collation("simple"))["name"] == "bob"
+    assert users.find_one({"name": "BOB"}, collation=Collation("simple")) is None
+    assert users.replace_one({"name": "Carl"}, {"name": "Carl"}, upsert=True).upserted_id is not None
+    assert users.replace_one({"name": "CARL"}, {"name": "carl", "n": 1}, upsert=True).matched_count == 1
+    db.orders.insert_many([{"who": "ann"}, {"who": "ANN"}, {"who": "bob"}])
+    joined = users.aggregate([{"$lookup": {"from": "orders", "localField": "name", "foreignField": "who", "as": "orders"}}, {"$sort": {"name": 1}}])
+    assert [len(document["orders"]) for document in joined] == [2, 1, 0]
+    groups = db.orders.aggregate([{"$group": {"_id": "$who", "n": {"$sum": 1}}}, {"$sort": {"n": 1}}], collation=CASELESS)
+    assert [group["n"] for group in groups] == [1, 2]
+    assert db.orders.delete_many({"who": "Ann"}, collation=CASELESS).deleted_count == 2
+    with pytest.raises(OperationFailure) as unknown:
+        users.find_one({}, collation=Collation("xx"))
+    assert unknown.value.code == 2
+
+
+def test_random_queries_do_not_depend_on_indexes(db):
+    plain, indexed = db.plain, db.indexed
+    random.seed(7)
+    documents = [{"_id": n, "a": random.choice(WORDS), "b": random.choice([*WORDS, 1, 2, None, ["x", "X"]])} for n in range(300)]
+    for collection in (plain, indexed):
+        collection.insert_many(documents)
+    collations = [None, CASELESS, Collation("de", strength=1), Collation("en", numericOrdering=True, caseFirst="upper")]
+    for number, collation in enumerate(collations):
+        indexed.create_index([("a", 1), ("b", -1)], name=f"i{number}", collation=collation)
+    for _ in range(150):
+        word = random.choice(WORDS)
+        query = random.choice([{"a": word}, {"a": {"$lt": word}}, {"a": {"$gte": word}, "b": random.choice(WORDS)}, {"a": {"$ne": word}}, {"b": word}])
+        collation = random.choice(collations)
+        keys = [[(document["a"], document["_id"]) for document in collection.find(query, collation=collation).sort([("a", 1), ("b", -1), ("_id", 1)])] for collection in (plain, indexed)]
+        assert keys[0] == keys[1], (query, collation)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_indexes_outlive_restarts_and_dumps(tmp_path, engine):
+    server = Server(tmp_path / "a", engine)
+    server.start()
+    client = server.client()
+    users = client.shop.create_collection("users", collation=CASELESS)
+    users.create_index("name", unique=True)
+    users.create_index("name", name="plain", collation=Collation("simple"))
+    users.with_options(write_concern=WriteConcern(j=True)).insert_one({"_id": "x", "name": "Ann"})
+    for how in (server.kill, server.stop):
+        how()
+        server.start()
+        users = server.client().shop.users
+        assert users.find_one({"name": "ANN"})["_id"] == "x" and users.find_one({"_id": "X"})
+        with pytest.raises(DuplicateKeyError):
+            users.insert_one({"name": "aNN"})
+        assert server.client().shop.command("validate", "users")["valid"]
+    tool = os.path.join(os.path.dirname(binary()), "tenon")
+    target = Server(tmp_path / "b", engine)
+    target.start()
+    for words in (["dump", "--port", server.port], ["restore", "--port", target.port]):
+        done = subprocess.run([tool, *map(str, words), f"--archive={tmp_path}/dump"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    copied = target.client().shop.users
+    assert copied.index_information() == users.index_information() and copied.options() == users.options()
+    assert copied.find_one({"name": "ANN"})["_id"] == "x"
