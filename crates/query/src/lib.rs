@@ -1,7 +1,7 @@
 //! The query language: match, update, projection, aggregation, planner, executor.
 //!
 //! Synchronous and without a clock of its own: documents go in as borrowed bytes, results go out as bytes. [`matcher`],
-//! [`project`] and [`update`] work on one document; [`expression`], [`accumulators`] and [`stages`] are the aggregation
+//! [`project`] and [`update`] work on one document, a [`Validator`] asks whether one is allowed; [`expression`], [`accumulators`] and [`stages`] are the aggregation
 //! language over [`value`]s; [`plan`] and [`exec`] read collections.
 
 mod data;
@@ -12,6 +12,7 @@ pub mod path;
 pub mod project;
 pub mod raw;
 pub mod update;
+mod validation;
 
 pub mod accumulators;
 pub mod expression;
@@ -31,3 +32,4 @@ pub use exec::{
 };
 pub use history::ResumeToken;
 pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};
+pub use validation::Validator;

@@ -74,6 +74,7 @@ pub(super) fn matches(
             Ok(true)
         }
         MatchExpr::Not(part) => Ok(!matches(part, document, scope, None)?),
+        MatchExpr::Schema(schema) => schema.matches(document, scope.context),
         MatchExpr::Expr(predicate) => Ok(predicate.expression.evaluate_on(document, scope.context)?.is_true()),
     }
 }
@@ -292,7 +293,7 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 /// `$lt $lte $gt $gte` on one value.
-fn compares(
+pub(super) fn compares(
     op: CompareOp,
     constant: &Constant,
     element: Element<'_>,

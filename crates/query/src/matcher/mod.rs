@@ -12,6 +12,7 @@ mod evaluate;
 mod number;
 mod parse;
 pub(crate) mod regex;
+pub(crate) mod schema;
 mod serialize;
 mod tree;
 
@@ -26,13 +27,14 @@ use crate::expression::{Dependencies, ExpressionContext};
 
 pub use compile::MatcherCompiler;
 pub use regex::RegexTest;
+pub use schema::Schema;
 pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 
 pub use crate::expression::ExpressionContext as ParseContext;
 
 pub(crate) use evaluate::{Scope, equals};
 pub(crate) use number::integral;
-pub(crate) use parse::{ValuePredicate, array_filter, element_condition, pull_condition};
+pub(crate) use parse::{ValuePredicate, array_filter, element_condition, is_operators, pull_condition};
 
 /// How deep filters may nest.
 pub const DEPTH_MAX: usize = 100;
@@ -148,6 +150,7 @@ impl MatchExpr {
                 }
             }
             Self::Expr(predicate) => predicate.expression.add_dependencies(dependencies),
+            Self::Schema(_) => dependencies.whole_document = true,
         }
     }
 

@@ -15,6 +15,7 @@ use super::DEPTH_MAX;
 use super::evaluate::Scope;
 use super::number::{integral, is_number, truncated, type_code};
 use super::regex::RegexTest;
+use super::schema::Schema;
 use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 use crate::QueryError;
 use crate::expression::{Expression, ExpressionContext};
@@ -24,10 +25,9 @@ use crate::value::Value;
 use crate::value::scan::frame;
 
 /// Top-level operators of MongoDB that are not built.
-const UNBUILT_TOP: [&str; 5] = [
+const UNBUILT_TOP: [&str; 4] = [
     "$where",
     "$text",
-    "$jsonSchema",
     "$sampleRate",
     "$_internalSchemaObjectMatch",
 ];
@@ -66,7 +66,7 @@ struct Parser<'c> {
 
 /// Whether a document is a list of operators: its first name begins with a dollar, and it is no DBRef, which has both
 /// `$ref` and `$id`.
-fn is_operators(document: &RawDocument) -> bool {
+pub(crate) fn is_operators(document: &RawDocument) -> bool {
     let has = |name: &[u8]| matches!(raw::find(document, name), Ok(Some(_)));
     begins_with_dollar(document) && !(has(b"$ref") && has(b"$id"))
 }
@@ -122,6 +122,7 @@ impl Parser<'_> {
                 parts => MatchExpr::Nor(parts),
             }),
             "$expr" => self.expr(value),
+            "$jsonSchema" => self.schema(value),
             "$comment" => Ok(MatchExpr::AlwaysTrue),
             name if is_reference_field(name.as_bytes()) => Ok(MatchExpr::on(Path::new(name)?, equality(value)?)),
             "$alwaysTrue" | "$alwaysFalse" => {
@@ -185,6 +186,19 @@ impl Parser<'_> {
             expression,
             source: Constant::new(value),
         })))
+    }
+
+    fn schema(self, value: RawBsonRef<'_>) -> Result<MatchExpr, QueryError> {
+        if self.in_element {
+            return Err(QueryError::new(
+                ErrorCode::QueryFeatureNotAllowed,
+                "$jsonSchema is not allowed in this context",
+            ));
+        }
+        match value {
+            RawBsonRef::Document(schema) => Ok(MatchExpr::Schema(Schema::parse(schema)?)),
+            _ => Err(QueryError::type_mismatch("$jsonSchema must be an object")),
+        }
     }
 
     /// The operators on one field.
@@ -470,7 +484,7 @@ fn types(value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
     named_type(value)
 }
 
-fn named_type(value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
+pub(super) fn named_type(value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
     let all = || (0..=u8::MAX).filter_map(ElementType::from);
     match value {
         RawBsonRef::String("number") => Ok(TypeSet::NUMBERS),
@@ -592,7 +606,7 @@ pub(crate) fn array_filter(
 
 fn collect_identifier(expr: &MatchExpr, found: &mut Option<String>) -> Result<(), QueryError> {
     match expr {
-        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse | MatchExpr::Expr(_) => Ok(()),
+        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse | MatchExpr::Expr(_) | MatchExpr::Schema(_) => Ok(()),
         MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
             parts.iter().try_for_each(|part| collect_identifier(part, found))
         }

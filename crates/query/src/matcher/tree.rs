@@ -10,6 +10,7 @@ use bson::RawBsonRef;
 use bson::spec::ElementType;
 
 use super::regex::RegexTest;
+use super::schema::Schema;
 use crate::expression::Expression;
 use crate::path::Path;
 use crate::raw::Constant;
@@ -38,6 +39,8 @@ pub enum MatchExpr {
     },
     /// `$expr`: the expression is true.
     Expr(Arc<ExprPredicate>),
+    /// `$jsonSchema`: the document conforms.
+    Schema(Schema),
 }
 
 /// `$expr`.

@@ -101,6 +101,7 @@ fn filter_text(expr: &MatchExpr) -> String {
         MatchExpr::Nor(parts) => list("nor", parts),
         MatchExpr::Not(part) => format!("not[{}]", filter_text(part)),
         MatchExpr::Path { path, test } => format!("{}:{}", path.text(), test_text(test)),
+        MatchExpr::Schema(schema) => format!("schema[{}]", document_text(schema.source())),
         MatchExpr::Expr(predicate) => format!("expr[{}]", value_text(predicate.source.value())),
     }
 }

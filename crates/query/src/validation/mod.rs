@@ -1,0 +1,126 @@
+//! Document validation: does a document keep the rules of its collection, and if not, which does it break?
+//!
+//! A [`Validator`] is compiled once and asked for every write: that is one walk of its filter. Only when a document is
+//! turned down does [`Validator::explain`] go through the filter clause by clause, as the client wrote it: the matcher's
+//! tree is normalised and no longer tells `$ne` from a `$not` around `$eq`.
+
+mod clause;
+mod leaf;
+
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
+use wire::ErrorCode;
+
+use crate::QueryError;
+use crate::evaluation::{EvaluationContext, is_interruption};
+use crate::expression::ExpressionContext;
+use crate::matcher::Matcher;
+use crate::matcher::schema::{Reporter, to_bson};
+use crate::raw::{self, Elements, kind};
+use crate::value::scan::Malformed;
+use clause::Clause;
+
+/// Bytes that the report of one document may have, as MongoDB's: a reply has room for it and for the rest.
+const REPORT_BYTES_MAX: usize = 12 << 20;
+/// Levels of nesting in a report, so that every client can read it.
+const REPORT_DEPTH_MAX: usize = 180;
+
+/// Operators that no validator may have.
+const FORBIDDEN: [&str; 5] = ["$where", "$text", "$nearSphere", "$near", "$geoNear"];
+/// Variables whose value depends on when they are asked for.
+const OF_THE_TIME: [&str; 2] = ["$$NOW", "$$CLUSTER_TIME"];
+
+/// A collection's validator.
+pub struct Validator {
+    matcher: Matcher,
+    clause: Clause,
+    depends_on_time: bool,
+}
+
+impl Validator {
+    /// Compiles a validator. Errors are those of filters, and 224 for operators that no validator may have.
+    pub fn compile(source: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
+        let matcher = Matcher::parse(source, context).map_err(forbidden)?;
+        Ok(Self {
+            matcher,
+            clause: Clause::of(source, context)?,
+            depends_on_time: depends_on_time(source)?,
+        })
+    }
+
+    /// Whether it has to be compiled anew for each operation: variables such as `$$NOW` are constants once parsed.
+    pub fn depends_on_time(&self) -> bool {
+        self.depends_on_time
+    }
+
+    /// Whether a document keeps the rules. One on which an expression fails does not.
+    pub fn accepts(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        match self.matcher.matches(document, context) {
+            Err(error) if !is_interruption(&error) => Ok(false),
+            decided => decided,
+        }
+    }
+
+    /// `errInfo` of a document that was turned down: its `_id`, and which clauses it does not satisfy.
+    pub fn explain(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<Document, QueryError> {
+        let id = raw::find(document, b"_id")?.map(|id| id.value()).transpose()?;
+        let id = to_bson(id.unwrap_or(RawBsonRef::Null))?;
+        for is_brief in [false, true] {
+            let reporter = Reporter { context, is_brief };
+            let details = self.clause.explain(document, false, &reporter)?;
+            let mut report = doc! { "failingDocumentId": id.clone(), "details": details };
+            if is_brief {
+                report.insert("truncated", true);
+            }
+            let written = RawDocumentBuf::try_from(&report).map_err(|_| Malformed)?;
+            if raw::nesting_depth(&written)? > REPORT_DEPTH_MAX {
+                let reason = "generated error was too deeply nested";
+                return Ok(doc! { "failingDocumentId": id, "reason": reason, "truncated": true });
+            }
+            if written.as_bytes().len() <= REPORT_BYTES_MAX {
+                return Ok(report);
+            }
+        }
+        Ok(doc! { "failingDocumentId": id, "note": "detailed error was too large" })
+    }
+}
+
+impl std::fmt::Debug for Validator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.matcher.fmt(f)
+    }
+}
+
+/// What is not built and never allowed here is told as the latter.
+fn forbidden(error: QueryError) -> QueryError {
+    let is_unbuilt = error.code() == Some(ErrorCode::NotImplemented);
+    let text = error.to_string();
+    match FORBIDDEN.iter().find(|name| is_unbuilt && text.starts_with(*name)) {
+        Some(name) => QueryError::new(
+            ErrorCode::QueryFeatureNotAllowed,
+            format!("{name} is not allowed in this context"),
+        ),
+        None => error,
+    }
+}
+
+/// Recursion is bounded by the depth of documents.
+fn depends_on_time(document: &RawDocument) -> Result<bool, Malformed> {
+    for element in Elements::new(document) {
+        let element = element?;
+        let depends = match element.kind() {
+            kind::DOCUMENT | kind::ARRAY => depends_on_time(element.frame()?)?,
+            0x02 => OF_THE_TIME.iter().any(|name| {
+                let text = element.text().unwrap_or_default();
+                text.starts_with(name.as_bytes())
+            }),
+            _ => false,
+        };
+        if depends {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;
