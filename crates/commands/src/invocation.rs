@@ -50,6 +50,8 @@ pub struct Report {
     pub is_change_stream: bool,
     /// The newest write of the call.
     pub last_write: Cell<Option<Seq>>,
+    /// Bytes of what it tells of documents that are not valid.
+    pub explained_bytes: Cell<usize>,
     /// A statement of it failed, and the reply says so in `writeErrors`.
     pub has_write_errors: bool,
     /// Users or roles may have been changed.

@@ -36,6 +36,7 @@ mod table;
 mod tests;
 mod throttle;
 mod transactions;
+mod validation;
 
 pub use client::{Client, Peer};
 pub use dispatch::Outcome;

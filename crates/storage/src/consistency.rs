@@ -13,7 +13,7 @@
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::row_owner;
 use crate::limits::NESTING_DEPTH_MAX;
-use crate::validate::{IndexReport, ValidateReport, unless_damaged};
+use crate::validate::{IndexReport, Inspect, ValidateReport, unless_damaged};
 use crate::{Collection, Index, Operation, ReadView, RecordBatch, RecordId, StorageError};
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
@@ -92,9 +92,10 @@ pub(crate) fn check(
     collection: &Collection,
     view: &ReadView,
     report: &mut ValidateReport,
+    inspect: Inspect<'_>,
 ) -> Result<Option<u64>, StorageError> {
     let mut tallies: Vec<Tally> = collection.maintained().map(|_| Tally::new()).collect();
-    let read = read_documents(op, collection, view, report, &mut tallies);
+    let read = read_documents(op, collection, view, report, &mut tallies, inspect);
     let data_bytes = unless_damaged(read, report)?;
     for (index, tally) in collection.maintained().zip(&mut tallies) {
         let read = read_index(op, index, view, tally);
@@ -132,6 +133,7 @@ fn read_documents(
     view: &ReadView,
     report: &mut ValidateReport,
     tallies: &mut [Tally],
+    inspect: Inspect<'_>,
 ) -> Result<u64, StorageError> {
     let indexes: Vec<_> = collection.maintained().collect();
     let mut data_bytes = 0;
@@ -147,6 +149,7 @@ fn read_documents(
                 return Ok(());
             }
         };
+        inspect(id, document)?;
         if let Err(error) = writes.derive(collection, id, Versions::inserted(document)) {
             report.error(format!("{id:?}: {error}"));
             return Ok(());

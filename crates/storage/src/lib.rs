@@ -79,6 +79,7 @@ pub use capped::{CappedLimits, CappedWaiter};
 pub use catalog::Catalog;
 pub use catalog::collection::{Collection, View};
 pub use catalog::index::{Index, IndexSpec, Predicate};
+pub use catalog::validation::{Validation, ValidationAction, ValidationLevel};
 pub use cluster_time::ClusterTime;
 pub use ddl::{CollectionChange, DropReport, IndexChange, ViewChange};
 pub use diff::{Target, Targets};

@@ -7,6 +7,7 @@ use crate::consistency;
 use crate::history::OPLOG;
 use crate::storage::Storage;
 use crate::{CappedLimits, Collection, LockMode, Namespace, Operation, RecordId, StorageError};
+use bson::RawDocument;
 use engine::{EngineError, ErrorKind, Maintenance, TableId};
 use std::sync::atomic::Ordering;
 
@@ -98,6 +99,9 @@ pub struct IndexStats {
     pub building: bool,
 }
 
+/// What [`Storage::validate_with`] calls for each document.
+pub type Inspect<'i> = &'i mut dyn FnMut(RecordId, &RawDocument) -> Result<(), StorageError>;
+
 /// What [`Storage::compact`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactReport {
@@ -109,6 +113,17 @@ impl Storage {
     /// Checks a collection: see the module. `full` also has the engine check the tables' blocks. Errors are about the
     /// call; damage is in the report.
     pub fn validate(&self, op: &Operation, ns: &Namespace, full: bool) -> Result<ValidateReport, StorageError> {
+        self.validate_with(op, ns, full, &mut |_, _| Ok(()))
+    }
+
+    /// As [`Storage::validate`], and shows `inspect` each well-formed document.
+    pub fn validate_with(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        full: bool,
+        inspect: Inspect<'_>,
+    ) -> Result<ValidateReport, StorageError> {
         let guard = self.existing(op, ns, LockMode::IntentShared)?;
         let (view, counted) = {
             // Counts change under it, when what they count is published.
@@ -116,7 +131,7 @@ impl Storage {
             (self.read()?, Counted::of(&guard))
         };
         let mut report = ValidateReport::default();
-        let checked = consistency::check(op, &guard, &view, &mut report);
+        let checked = consistency::check(op, &guard, &view, &mut report, inspect);
         // Without all records, the counts cannot be compared with them.
         if let Some(Some(data_bytes)) = unless_damaged(checked, &mut report)? {
             let found = Counted {

@@ -9,6 +9,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use crate::rights::Rights;
+use crate::validation;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
@@ -69,7 +70,7 @@ struct Definition<'a> {
     options: Document,
 }
 
-fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
+fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<Definition<'a>> {
     let arguments = call.arguments();
     let mut definition = Definition {
         view_on: None,
@@ -91,7 +92,7 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
                     return Err(CommandError::bad_value("autoIndexId: false is no longer allowed"));
                 }
             }
-            "validationLevel" | "validationAction" | "flags" => {
+            "flags" => {
                 if !matches!(value, RawBsonRef::Null) {
                     definition.options.insert(name, Bson::try_from(value)?);
                 }
@@ -99,7 +100,16 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
             "collation" if !matches!(value, RawBsonRef::Null) => {
                 default = collation(arguments.document(name, value)?)?;
             }
-            "validator" | "collation" | "timeseries" | "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" => {
+            "validator" => {
+                let validator = arguments.document(name, value)?;
+                if !validator.is_empty() {
+                    validation::check_validator(call, namespace, validator)?;
+                    definition.options.insert(name, Document::try_from(validator)?);
+                }
+            }
+            "validationLevel" => drop(definition.options.insert(name, validation::level(arguments, value)?)),
+            "validationAction" => drop(definition.options.insert(name, validation::action(arguments, value)?)),
+            "collation" | "timeseries" | "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" => {
                 refuse_unbuilt(name, value)?
             }
             "changeStreamPreAndPostImages" => {
@@ -140,9 +150,6 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
             .options
             .insert("collation", Document::try_from(collation.document())?);
     }
-    if let Some(name) = definition.options.keys().find(|name| name.starts_with("validation")) {
-        return Err(CommandError::not_implemented(format!("create.{name}")));
-    }
     if capped {
         let size = size.ok_or_else(|| {
             CommandError::new(
@@ -173,10 +180,13 @@ fn parse_definition<'a>(call: &Invocation<'a>) -> Result<Definition<'a>> {
             "the 'capped' field needs to be true when either the 'size' or 'max' fields are present",
         ));
     }
-    if definition.view_on.is_some() && capped {
+    let of_collections = definition.options.keys().find(|name| name.starts_with("validat"));
+    if definition.view_on.is_some()
+        && let Some(option) = of_collections.map(String::as_str).or(capped.then_some("capped"))
+    {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
-            "options not supported when creating a view: capped",
+            format!("options not supported when creating a view: {option}"),
         ));
     }
     if definition.view_on.is_none() && definition.pipeline.is_some() {
@@ -208,12 +218,7 @@ pub fn collation(collation: &RawDocument) -> Result<Option<Arc<Collation>>> {
 
 /// An option that is not built is refused by name, unless it asks for nothing.
 fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
-    let asks_nothing = match value {
-        RawBsonRef::Null => true,
-        RawBsonRef::Document(document) if name == "validator" => document.is_empty(),
-        _ => false,
-    };
-    if asks_nothing {
+    if matches!(value, RawBsonRef::Null) {
         Ok(())
     } else {
         Err(CommandError::not_implemented(format!("create.{name}")))
@@ -254,7 +259,7 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()> {
     let namespace = call.namespace()?;
     refuse_system(&namespace)?;
-    let definition = parse_definition(call)?;
+    let definition = parse_definition(call, &namespace)?;
     let storage = call.server.storage.clone();
     let options = RawDocumentBuf::try_from(&definition.options)?;
     let created = if let Some(transaction) = &call.transaction {

@@ -10,6 +10,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::validation;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
@@ -543,6 +544,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut change = CollectionChange::default();
     let mut index = None;
     let (mut view_on, mut pipeline) = (None, None);
+    let mut rules = validation::RulesChange::default();
     call.for_each_field(|name, value| {
         match name {
             "index" => index = Some(arguments.document(name, value)?),
@@ -555,7 +557,10 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             }
             "cappedSize" => change.capped_size = Some(arguments.non_negative(name, value)? as u64),
             "cappedMax" => change.capped_max = Some(arguments.integer(name, value)?.max(0) as u64),
-            "validator" | "validationLevel" | "validationAction" | "timeseries" | "expireAfterSeconds" => {
+            "validator" => rules.validator = Some(arguments.document(name, value)?),
+            "validationLevel" => rules.level = Some(validation::level(arguments, value)?),
+            "validationAction" => rules.action = Some(validation::action(arguments, value)?),
+            "timeseries" | "expireAfterSeconds" => {
                 return Err(CommandError::not_implemented(format!("collMod.{name}")));
             }
             _ => return Ok(false),
@@ -573,6 +578,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if view_on.is_some() || pipeline.is_some() {
         change.view = Some(view_change(call, &namespace, view_on, pipeline)?);
     }
+    rules.apply(call, &namespace, &mut change)?;
     if let Some(index) = index {
         let (edit, old) = parse_index_change(&storage, &namespace, index)?;
         for (field, value) in old {

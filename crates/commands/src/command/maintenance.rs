@@ -6,6 +6,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
+use crate::validation;
 use auth::{Action, Target};
 use bson::raw::RawBsonRef;
 use bson::spec::BinarySubtype;
@@ -93,7 +94,10 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             format!("Collection '{namespace}' does not exist to validate."),
         ));
     };
-    let report = storage.validate(&call.operation, &namespace, full)?;
+    let mut compliance = validation::Compliance::of(call, &collection);
+    let inspect = &mut |id, document: &_| compliance.inspect(id, document);
+    let mut report = storage.validate_with(&call.operation, &namespace, full, inspect)?;
+    let n_non_compliant = compliance.finish(&mut report);
     let mut keys_per_index = Document::new();
     let mut details = Document::new();
     for index in &report.indexes {
@@ -114,7 +118,7 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         "ns": namespace.as_str(),
         "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() },
         "nInvalidDocuments": narrowed(report.n_invalid_documents as i64),
-        "nNonCompliantDocuments": 0,
+        "nNonCompliantDocuments": narrowed(n_non_compliant as i64),
         "nrecords": narrowed(report.n_records as i64),
         "nIndexes": report.indexes.len() as i32,
         "keysPerIndex": keys_per_index,

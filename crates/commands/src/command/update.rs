@@ -508,6 +508,7 @@ fn update_one(
         let Statement { id, kept, .. } = *prepared.statement;
         Writer::begin_statement(call.retry.is_some(), &mut unit, id, kept);
         let new_document = RawDocument::from_bytes(&new)?;
+        crate::validation::check(call, &target.guard, new_document, Some(old_document))?;
         let form = match prepared.update.targets() {
             Some(targets) => UpdateForm::Operators(targets),
             None if prepared.update.is_replacement() => UpdateForm::Replacement,
@@ -560,6 +561,7 @@ fn upsert(
     let document = super::insert::prepare(call, &made, true)?.into_owned();
     let document = RawDocumentBuf::from_bytes(document)?;
     let guard = open_or_create(call, namespace)?;
+    crate::validation::check(call, &guard, &document, None)?;
     let operation = call.operation.clone();
     loop {
         let mut writer = call.writer();

@@ -10,6 +10,7 @@ mod sessions;
 mod tables;
 mod transactions;
 mod users;
+mod validation;
 mod write_stages;
 mod writes;
 

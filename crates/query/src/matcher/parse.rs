@@ -25,12 +25,7 @@ use crate::value::Value;
 use crate::value::scan::frame;
 
 /// Top-level operators of MongoDB that are not built.
-const UNBUILT_TOP: [&str; 4] = [
-    "$where",
-    "$text",
-    "$sampleRate",
-    "$_internalSchemaObjectMatch",
-];
+const UNBUILT_TOP: [&str; 4] = ["$where", "$text", "$sampleRate", "$_internalSchemaObjectMatch"];
 /// Operators on a field that are not built.
 const UNBUILT: [&str; 12] = [
     "$near",

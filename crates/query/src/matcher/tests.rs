@@ -695,7 +695,6 @@ fn refusals_have_mongodbs_codes_and_texts() {
     );
     fails(doc! {"$where": "1"}, ErrorCode::NotImplemented, "$where");
     fails(doc! {"$text": {"$search": "x"}}, ErrorCode::NotImplemented, "$text");
-    fails(doc! {"$jsonSchema": {}}, ErrorCode::NotImplemented, "$jsonSchema");
     fails(doc! {"a": {"$near": [1, 1]}}, ErrorCode::NotImplemented, "$near");
     fails(doc! {"a": {"$elemMatch": {"$expr": true}}}, bad, "top-level");
 }

@@ -9,8 +9,8 @@ use super::leaf::Leaf;
 use crate::QueryError;
 use crate::evaluation::is_interruption;
 use crate::expression::{Expression, ExpressionContext};
-use crate::matcher::schema::{Reporter, Schema, to_bson};
 use crate::matcher::is_operators;
+use crate::matcher::schema::{Reporter, Schema, to_bson};
 use crate::raw::{Element, Elements};
 use crate::value::Value;
 use crate::value::scan::{Malformed, frame};
@@ -28,7 +28,10 @@ pub(super) enum Clause {
     /// An operator on a field.
     Leaf(Box<Leaf>),
     /// `$expr`.
-    Expr { expression: Expression, specified: Document },
+    Expr {
+        expression: Expression,
+        specified: Document,
+    },
     /// `$jsonSchema`.
     Schema(Schema),
     /// What does not depend on the document.
@@ -127,7 +130,11 @@ impl Clause {
         reporter: &Reporter<'_>,
     ) -> Result<Document, QueryError> {
         let several = |name: &str, clauses: &[Clause], inverted: bool| {
-            let field = if inverted { "clausesSatisfied" } else { "clausesNotSatisfied" };
+            let field = if inverted {
+                "clausesSatisfied"
+            } else {
+                "clausesNotSatisfied"
+            };
             let mut wrong = Vec::new();
             for (index, clause) in clauses.iter().enumerate() {
                 if clause.is_wrong(document, inverted, reporter)? {

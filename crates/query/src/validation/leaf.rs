@@ -324,7 +324,11 @@ mod tests {
     fn types_are_listed_as_reports_list_them() {
         for wording in &WORDINGS {
             assert!(wording.expected.is_sorted(), "{}", wording.name);
-            let known = |name: &&str| (0..=u8::MAX).filter_map(ElementType::from).any(|t| raw::type_name(t) == *name);
+            let known = |name: &&str| {
+                (0..=u8::MAX)
+                    .filter_map(ElementType::from)
+                    .any(|t| raw::type_name(t) == *name)
+            };
             assert!(wording.expected.iter().all(known), "{}", wording.name);
         }
     }

@@ -1,8 +1,8 @@
 //! Document validation: does a document keep the rules of its collection, and if not, which does it break?
 //!
 //! A [`Validator`] is compiled once and asked for every write: that is one walk of its filter. Only when a document is
-//! turned down does [`Validator::explain`] go through the filter clause by clause, as the client wrote it: the matcher's
-//! tree is normalised and no longer tells `$ne` from a `$not` around `$eq`.
+//! turned down does [`Validator::explain`] go through the filter clause by clause, as the client wrote it: the
+//! matcher's tree is normalised and no longer tells `$ne` from a `$not` around `$eq`.
 
 mod clause;
 mod leaf;
@@ -60,8 +60,14 @@ impl Validator {
         }
     }
 
-    /// `errInfo` of a document that was turned down: its `_id`, and which clauses it does not satisfy.
-    pub fn explain(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<Document, QueryError> {
+    /// `errInfo` of a document that was turned down: its `_id`, and which clauses it does not satisfy; and how many
+    /// bytes it has. Where there is no room for so much it says less.
+    pub fn explain(
+        &self,
+        document: &RawDocument,
+        bytes_max: usize,
+        context: &EvaluationContext<'_>,
+    ) -> Result<(Document, usize), QueryError> {
         let id = raw::find(document, b"_id")?.map(|id| id.value()).transpose()?;
         let id = to_bson(id.unwrap_or(RawBsonRef::Null))?;
         for is_brief in [false, true] {
@@ -74,13 +80,15 @@ impl Validator {
             let written = RawDocumentBuf::try_from(&report).map_err(|_| Malformed)?;
             if raw::nesting_depth(&written)? > REPORT_DEPTH_MAX {
                 let reason = "generated error was too deeply nested";
-                return Ok(doc! { "failingDocumentId": id, "reason": reason, "truncated": true });
+                let report = doc! { "failingDocumentId": id, "reason": reason, "truncated": true };
+                return Ok((report, written.as_bytes().len().min(bytes_max)));
             }
-            if written.as_bytes().len() <= REPORT_BYTES_MAX {
-                return Ok(report);
+            if written.as_bytes().len() <= bytes_max.min(REPORT_BYTES_MAX) {
+                return Ok((report, written.as_bytes().len()));
             }
         }
-        Ok(doc! { "failingDocumentId": id, "note": "detailed error was too large" })
+        let report = doc! { "failingDocumentId": id, "note": "detailed error was too large" };
+        Ok((report, 0))
     }
 }
 

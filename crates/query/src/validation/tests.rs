@@ -1,0 +1,143 @@
+//! What is said of documents that break a validator.
+#![allow(clippy::unwrap_used)]
+
+use bson::{Document, doc};
+
+use super::Validator;
+use crate::EvaluationContext;
+use crate::matcher::tests::{context, raw_of};
+
+/// `details` of the report on a document, which must be turned down.
+fn details(validator: Document, document: Document) -> Document {
+    let compiled = Validator::compile(&raw_of(&validator), &context()).unwrap();
+    let evaluation = EvaluationContext::uninterrupted();
+    let raw = raw_of(&document);
+    assert!(
+        !compiled.accepts(&raw, &evaluation).unwrap(),
+        "{validator} accepts {document}"
+    );
+    let (report, bytes) = compiled.explain(&raw, 1 << 20, &evaluation).unwrap();
+    assert_eq!(report.get("failingDocumentId"), document.get("_id"));
+    assert_eq!(bytes, raw_of(&report).as_bytes().len());
+    report.get_document("details").unwrap().clone()
+}
+
+#[test]
+fn comparisons_say_what_they_looked_at() {
+    assert_eq!(
+        details(doc! { "a": { "$gt": 5 } }, doc! { "_id": 1, "a": 3 }),
+        doc! { "operatorName": "$gt", "specifiedAs": { "a": { "$gt": 5 } }, "reason": "comparison failed", "consideredValue": 3 }
+    );
+    assert_eq!(
+        details(doc! { "a": 5 }, doc! { "_id": 1 }),
+        doc! { "operatorName": "$eq", "specifiedAs": { "a": 5 }, "reason": "field was missing" }
+    );
+    let several = details(doc! { "a": { "$lt": 5 } }, doc! { "_id": 1, "a": [7, 8] });
+    assert_eq!(
+        several.get_array("consideredValues").unwrap(),
+        &[7.into(), 8.into()],
+        "{several}"
+    );
+    let inverted = details(doc! { "a": { "$not": { "$gt": 5 } } }, doc! { "_id": 1, "a": 7 });
+    assert_eq!(inverted.get_str("operatorName").ok(), Some("$not"));
+    assert_eq!(
+        inverted.get_document("details").unwrap().get_str("reason").ok(),
+        Some("comparison succeeded"),
+        "{inverted}"
+    );
+}
+
+#[test]
+fn clauses_name_those_that_failed() {
+    let both = details(doc! { "a": 1, "b": { "$exists": true } }, doc! { "_id": 1, "a": 2 });
+    assert_eq!(both.get_str("operatorName").ok(), Some("$and"));
+    let failed = both.get_array("clausesNotSatisfied").unwrap();
+    let places: Vec<_> = failed
+        .iter()
+        .map(|clause| clause.as_document().unwrap().get_i32("index").unwrap())
+        .collect();
+    assert_eq!(places, [0, 1]);
+    let one = details(
+        doc! { "$or": [{ "a": 1 }, { "b": 1 }] },
+        doc! { "_id": 1, "a": 2, "b": 2 },
+    );
+    assert_eq!(one.get_array("clausesNotSatisfied").unwrap().len(), 2);
+    let expression = details(
+        doc! { "$expr": { "$gt": ["$a", "$b"] } },
+        doc! { "_id": 1, "a": 2, "b": 2 },
+    );
+    assert_eq!(
+        expression,
+        doc! {
+            "operatorName": "$expr", "specifiedAs": { "$expr": { "$gt": ["$a", "$b"] } }, "reason": "expression did not match",
+            "expressionResult": false,
+        }
+    );
+}
+
+#[test]
+fn schemas_name_rules_and_properties() {
+    let schema = doc! {
+        "bsonType": "object", "required": ["name", "year"],
+        "properties": { "year": { "bsonType": "int", "minimum": 2017, "description": "when" }, "name": { "bsonType": "string" } },
+    };
+    let told = details(doc! { "$jsonSchema": schema }, doc! { "_id": 1, "year": 2010 });
+    assert_eq!(
+        told,
+        doc! {
+            "operatorName": "$jsonSchema",
+            "schemaRulesNotSatisfied": [
+                {
+                    "operatorName": "properties",
+                    "propertiesNotSatisfied": [{
+                        "propertyName": "year",
+                        "description": "when",
+                        "details": [{
+                            "operatorName": "minimum", "specifiedAs": { "minimum": 2017 }, "reason": "comparison failed",
+                            "consideredValue": 2010,
+                        }],
+                    }],
+                },
+                { "operatorName": "required", "specifiedAs": { "required": ["name", "year"] }, "missingProperties": ["name"] },
+            ],
+        },
+        "{told}"
+    );
+}
+
+#[test]
+fn a_report_without_room_is_short() {
+    let compiled = Validator::compile(&raw_of(&doc! { "a": "x".repeat(1000) }), &context()).unwrap();
+    let (report, bytes) = compiled
+        .explain(
+            &raw_of(&doc! { "_id": 7, "a": 1 }),
+            100,
+            &EvaluationContext::uninterrupted(),
+        )
+        .unwrap();
+    assert_eq!(
+        (report, bytes),
+        (
+            doc! { "failingDocumentId": 7, "note": "detailed error was too large" },
+            0
+        )
+    );
+}
+
+#[test]
+fn what_no_validator_may_have_is_refused() {
+    for (validator, code) in [
+        (doc! { "$where": "1" }, 224),
+        (doc! { "$text": { "$search": "x" } }, 224),
+        (doc! { "a": { "$near": [0, 0] } }, 224),
+        (doc! { "$jsonSchema": { "required": [] } }, 9),
+        (doc! { "$jsonSchema": { "minimum": "x" } }, 14),
+        (doc! { "$jsonSchema": { "$ref": "x" } }, 9),
+        (doc! { "$nonesuch": 1 }, 2),
+    ] {
+        let error = Validator::compile(&raw_of(&validator), &context())
+            .err()
+            .unwrap_or_else(|| panic!("{validator}"));
+        assert_eq!(error.code().map(|code| code.0), Some(code), "{validator}: {error}");
+    }
+}

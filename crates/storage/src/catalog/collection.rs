@@ -6,6 +6,7 @@
 
 use crate::capped::{CAPPED_SIZE_STEP, CappedTail};
 use crate::catalog::index::{truthy, whole_number};
+use crate::catalog::validation::Validation;
 use crate::{CappedLimits, CappedWaiter, Index, Namespace, RecordId};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use collation::Collation;
@@ -78,6 +79,7 @@ pub struct Collection {
     pub(crate) capped: Option<CappedLimits>,
     pub(crate) collation: Option<Arc<Collation>>,
     pub(crate) keeps_pre_images: bool,
+    pub(crate) validation: Option<Box<Validation>>,
     /// Ready ones, `_id_` first, in the order they were made.
     pub(crate) indexes: Box<[Arc<Index>]>,
     pub(crate) building: Box<[Arc<Index>]>,
@@ -139,6 +141,12 @@ impl Collection {
     /// Whether changes are logged with the document as it was before (`changeStreamPreAndPostImages`).
     pub fn keeps_pre_images(&self) -> bool {
         self.keeps_pre_images
+    }
+
+    /// The rules that documents have to keep; `None` without any.
+    #[inline]
+    pub fn validation(&self) -> Option<&Validation> {
+        self.validation.as_deref()
     }
 
     /// Documents, exactly.

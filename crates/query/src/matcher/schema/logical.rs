@@ -134,7 +134,10 @@ pub(super) fn one_of_values(_: &Fields<'_>, name: &'static str, value: RawBsonRe
         let what = format!("must be an array, but found an element of type {found}");
         return Err(wrong_type(name, &what));
     };
-    let listed = array.into_iter().collect::<Result<Vec<_>, _>>().map_err(|_| Malformed)?;
+    let listed = array
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| Malformed)?;
     if listed.is_empty() {
         return Err(malformed(name, "cannot be an empty array"));
     }

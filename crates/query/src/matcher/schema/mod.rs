@@ -337,7 +337,8 @@ impl Schema {
         Ok(())
     }
 
-    /// What a failed validation tells about `$jsonSchema`: why the document does not match, or for `inverted` that it does.
+    /// What a failed validation tells about `$jsonSchema`: why the document does not match, or for `inverted` that it
+    /// does.
     pub(crate) fn explain_document(
         &self,
         document: &RawDocument,

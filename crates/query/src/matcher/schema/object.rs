@@ -13,11 +13,7 @@ use crate::raw::{self, Element};
 use crate::value::scan::Malformed;
 
 /// Object whose fields are schemas.
-fn schemas<'d>(
-    fields: &Fields<'_>,
-    name: &str,
-    value: RawBsonRef<'d>,
-) -> Result<Vec<(&'d str, Schema)>, QueryError> {
+fn schemas<'d>(fields: &Fields<'_>, name: &str, value: RawBsonRef<'d>) -> Result<Vec<(&'d str, Schema)>, QueryError> {
     let RawBsonRef::Document(document) = value else {
         return Err(wrong_type(name, "must be an object"));
     };
@@ -134,8 +130,7 @@ impl Rule for PatternProperties {
             for element in value.items()? {
                 let element = element?;
                 if pattern.is_match(element.name())? && !schema.passes(Subject::Value(element), reporter.context)? {
-                    let mut detail =
-                        doc! { "propertyName": element.name_lossy(), "regexMatched": pattern.pattern() };
+                    let mut detail = doc! { "propertyName": element.name_lossy(), "regexMatched": pattern.pattern() };
                     schema.explain_into(Subject::Value(element), reporter, &mut detail)?;
                     details.push(Bson::Document(detail));
                 }
