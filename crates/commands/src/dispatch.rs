@@ -22,8 +22,7 @@ use crate::server::Server;
 use crate::settings::Settings;
 use crate::table::COMMANDS;
 use bson::raw::{RawBsonRef, RawDocument};
-use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, Document, doc, rawdoc};
+use bson::{Bson, Document, doc, rawdoc};
 use query::raw::Elements;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -134,21 +133,15 @@ impl Server {
         if self.settings.replica_set.is_none() {
             return;
         }
-        let now = Bson::Timestamp(self.storage.applied().time.to_timestamp());
+        let now = self.storage.applied().time.to_timestamp();
         reply.open_document("$clusterTime");
-        reply.value("clusterTime", &now);
+        reply.timestamp("clusterTime", now);
         reply.open_document("signature");
-        reply.value(
-            "hash",
-            &Bson::Binary(Binary {
-                subtype: BinarySubtype::Generic,
-                bytes: vec![0; 20],
-            }),
-        );
+        reply.generic_binary("hash", &[0; 20]);
         reply.int64("keyId", 0);
         reply.close();
         reply.close();
-        reply.value("operationTime", &now);
+        reply.timestamp("operationTime", now);
     }
 }
 

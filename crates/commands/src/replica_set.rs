@@ -245,7 +245,7 @@ pub fn date_of(time: ClusterTime) -> DateTime {
 /// A position in the log as drivers see it: `{ts, t}`.
 pub fn write_op_time(reply: &mut Reply<'_>, name: &str, time: ClusterTime, term: u64) {
     reply.open_document(name);
-    reply.value("ts", &time.to_timestamp().into());
+    reply.timestamp("ts", time.to_timestamp());
     reply.int64("t", term as i64);
     reply.close();
 }

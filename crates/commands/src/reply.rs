@@ -4,8 +4,8 @@
 //! lengths are patched in when they end.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
-use bson::spec::ElementType;
-use bson::{Bson, DateTime, Document};
+use bson::spec::{BinarySubtype, ElementType};
+use bson::{Bson, DateTime, Document, Timestamp};
 
 /// A count or a size as MongoDB answers it: 32 bits where it fits, else 64. Typed clients insist.
 pub fn narrowed(number: i64) -> Bson {
@@ -116,6 +116,21 @@ impl<'b> Reply<'b> {
         self.buffer.extend_from_slice(&value.timestamp_millis().to_le_bytes());
     }
 
+    /// Timestamp.
+    pub fn timestamp(&mut self, name: &str, value: Timestamp) {
+        self.header(ElementType::Timestamp, name);
+        self.buffer.extend_from_slice(&value.increment.to_le_bytes());
+        self.buffer.extend_from_slice(&value.time.to_le_bytes());
+    }
+
+    /// Binary data of the generic subtype.
+    pub fn generic_binary(&mut self, name: &str, bytes: &[u8]) {
+        self.header(ElementType::Binary, name);
+        self.buffer.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.buffer.push(BinarySubtype::Generic.into());
+        self.buffer.extend_from_slice(bytes);
+    }
+
     /// An embedded document, copied as it is.
     pub fn document(&mut self, name: &str, value: &RawDocument) {
         self.header(ElementType::EmbeddedDocument, name);
@@ -137,6 +152,7 @@ impl<'b> Reply<'b> {
             Bson::Boolean(v) => self.boolean(name, *v),
             Bson::String(v) => self.string(name, v),
             Bson::DateTime(v) => self.date(name, *v),
+            Bson::Timestamp(v) => self.timestamp(name, *v),
             Bson::Null => self.null(name),
             Bson::Document(v) => {
                 self.open_document(name);
