@@ -4,7 +4,9 @@
 //! one spec merge, so that parts of a group may be computed apart (by shards, say) and joined. What a state holds is its
 //! own: it borrows from no document.
 
+mod digest;
 mod ordered;
+mod percentile;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -18,7 +20,10 @@ use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, SortPattern, Value};
 
-pub use state::Accumulator;
+pub(crate) use digest::rank;
+pub use percentile::Percentiles;
+pub(crate) use percentile::{finite_or_infinite, parse_percentiles};
+pub use state::{Accumulator, Deviation, Shape};
 
 /// What is accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +66,8 @@ pub enum AccumulatorKind {
     Bottom,
     /// `$bottomN`
     BottomN,
+    /// `$percentile`, and `$median`, which is one of them
+    Percentile,
 }
 
 use AccumulatorKind as Kind;
@@ -85,10 +92,12 @@ const KINDS: &[(&str, Kind)] = &[
     ("$topN", Kind::TopN),
     ("$bottom", Kind::Bottom),
     ("$bottomN", Kind::BottomN),
+    ("$percentile", Kind::Percentile),
+    ("$median", Kind::Percentile),
 ];
 
 /// Accumulators that MongoDB has and Tenon does not have yet.
-const NOT_BUILT: &[&str] = &["$accumulator", "$percentile", "$median", "$concatArrays", "$setUnion"];
+const NOT_BUILT: &[&str] = &["$accumulator", "$concatArrays", "$setUnion"];
 
 /// A parsed accumulator.
 #[derive(Debug)]
@@ -100,7 +109,18 @@ pub struct AccumulatorSpec {
     n: usize,
     /// For `$top` and `$bottom` and their `N` forms.
     sort: Option<SortPattern>,
+    /// For `$percentile` and `$median`.
+    percentiles: Option<Percentiles>,
     comparer: Comparer,
+}
+
+/// What an array is as the argument of an accumulator that takes one expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrayArgument {
+    /// Too many arguments: `$group` refuses it.
+    Refused,
+    /// An expression: window functions take it.
+    Expression,
 }
 
 fn failure<T>(code: i32, message: impl Into<String>) -> Result<T, QueryError> {
@@ -108,14 +128,25 @@ fn failure<T>(code: i32, message: impl Into<String>) -> Result<T, QueryError> {
 }
 
 impl AccumulatorSpec {
-    /// Parses `{<name>: <raw>}`. An unknown name is 15952.
+    /// Parses `{<name>: <raw>}` of `$group`. An unknown name is 15952.
     pub fn parse(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
+        Self::parse_argument(name, raw, ArrayArgument::Refused, context)
+    }
+
+    /// As [`AccumulatorSpec::parse`], where an array may be an expression.
+    pub fn parse_argument(
+        name: &str,
+        raw: RawBsonRef<'_>,
+        arrays: ArrayArgument,
+        context: &ExpressionContext,
+    ) -> Result<Self, QueryError> {
         let simple = |kind, argument| {
             Ok(Self {
                 kind,
                 argument,
                 n: 1,
                 sort: None,
+                percentiles: None,
                 comparer: context.comparer.clone(),
             })
         };
@@ -145,8 +176,17 @@ impl AccumulatorSpec {
             | Kind::TopN
             | Kind::Bottom
             | Kind::BottomN => Self::parse_structured(name, *kind, raw, context),
+            Kind::Percentile => {
+                let (input, percentiles) = parse_percentiles(name, raw, context)?;
+                Ok(Self {
+                    percentiles: Some(percentiles),
+                    ..simple(Kind::Percentile, Expression::parse(input, context)?)?
+                })
+            }
             _ => match raw {
-                RawBsonRef::Array(_) => failure(40237, format!("The {name} accumulator is a unary operator")),
+                RawBsonRef::Array(_) if arrays == ArrayArgument::Refused => {
+                    failure(40237, format!("The {name} accumulator is a unary operator"))
+                }
                 raw => simple(*kind, Expression::parse(raw, context)?),
             },
         }
@@ -161,10 +201,12 @@ impl AccumulatorSpec {
     ) -> Result<Self, QueryError> {
         let RawBsonRef::Document(document) = raw else {
             let found = Value::from_raw(raw).render();
-            return failure(
-                5787900,
-                format!("specification must be an object; found {name}: {found}"),
-            );
+            let code = match kind {
+                Kind::FirstN | Kind::LastN => 5787801,
+                Kind::MinN | Kind::MaxN => 5787900,
+                _ => 5788001,
+            };
+            return failure(code, format!("specification must be an object; found {name}: {found}"));
         };
         let sorted = matches!(kind, Kind::Top | Kind::TopN | Kind::Bottom | Kind::BottomN);
         let single = matches!(kind, Kind::Top | Kind::Bottom);
@@ -216,6 +258,7 @@ impl AccumulatorSpec {
             argument,
             n,
             sort,
+            percentiles: None,
             comparer: context.comparer.clone(),
         })
     }
@@ -223,6 +266,31 @@ impl AccumulatorSpec {
     /// The kind.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// What is accumulated of each document.
+    pub fn argument(&self) -> &Expression {
+        &self.argument
+    }
+
+    /// How many values are kept, of the `N` kinds; 1 of the others.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// What `$top` and its relatives order by.
+    pub fn sort(&self) -> Option<&SortPattern> {
+        self.sort.as_ref()
+    }
+
+    /// What `$percentile` and `$median` answer.
+    pub fn percentiles(&self) -> Option<&Percentiles> {
+        self.percentiles.as_ref()
+    }
+
+    /// How values compare.
+    pub fn comparer(&self) -> &Comparer {
+        &self.comparer
     }
 
     /// A state that has seen nothing.
@@ -291,6 +359,7 @@ pub(crate) fn accumulate_values<'a>(
         argument: Expression::constant(Value::Null),
         n: 1,
         sort: None,
+        percentiles: None,
         comparer: comparer.clone(),
     };
     let mut state = spec.start();

@@ -67,6 +67,11 @@ impl OrderedN {
     }
 
     /// The values in rising order of their keys.
+    pub fn values(&self) -> impl Iterator<Item = &Value<'static>> {
+        self.values.values()
+    }
+
+    /// The values in rising order of their keys.
     pub fn into_values(self) -> Vec<Value<'static>> {
         self.values.into_values().collect()
     }

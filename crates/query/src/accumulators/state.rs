@@ -6,8 +6,10 @@ use std::collections::{HashSet, VecDeque};
 use bson::RawDocument;
 use keys::KeySet;
 
+use super::digest::Digest;
 use super::ordered::{Kept, OrderedN};
-use super::{AccumulatorKind as Kind, AccumulatorSpec, failure};
+use super::percentile::finite_or_infinite;
+use super::{AccumulatorKind as Kind, AccumulatorSpec, Percentiles, failure};
 use crate::error::QueryError;
 use crate::expression::merge_documents;
 use crate::value::number::{Number, Sum};
@@ -40,6 +42,8 @@ pub enum Accumulator {
     LastN(usize, VecDeque<Value<'static>>),
     /// `$minN`, `$maxN`, `$top`, `$bottom` and their `N` forms.
     Ordered(OrderedN, Shape),
+    /// `$percentile`, `$median`
+    Percentile(Box<Digest>, Option<Percentiles>),
 }
 
 /// How kept values become the result.
@@ -69,7 +73,7 @@ impl Deviation {
         self.squares += distance * (x - self.mean);
     }
 
-    fn merge(&mut self, other: Deviation) {
+    pub(crate) fn merge(&mut self, other: Deviation) {
         if other.count == 0 {
             return;
         }
@@ -111,6 +115,7 @@ impl Accumulator {
             Kind::BottomN => Accumulator::Ordered(OrderedN::new(spec.n, Kept::Largest), Shape::Rising),
             Kind::Top => Accumulator::Ordered(OrderedN::new(1, Kept::Smallest), Shape::Single),
             Kind::Bottom => Accumulator::Ordered(OrderedN::new(1, Kept::Largest), Shape::Single),
+            Kind::Percentile => Accumulator::Percentile(Box::default(), spec.percentiles.clone()),
         }
     }
 
@@ -197,6 +202,7 @@ impl Accumulator {
                 }
                 Ok(bytes)
             }
+            Accumulator::Percentile(digest, _) => Ok(finite_or_infinite(&value).map_or(0, |x| digest.add(x))),
             Accumulator::Ordered(kept, _) => {
                 if value.is_nullish() {
                     return Ok(0);
@@ -234,6 +240,7 @@ impl Accumulator {
             }
             (Accumulator::StdDev(deviation, _), Accumulator::StdDev(other, _)) => deviation.merge(other),
             (Accumulator::Ordered(kept, _), Accumulator::Ordered(other, _)) => kept.merge(other),
+            (Accumulator::Percentile(digest, _), Accumulator::Percentile(other, _)) => digest.merge(*other),
             (own @ Accumulator::First(None), first @ Accumulator::First(_)) => *own = first,
             (own, Accumulator::Last(Some(value)) | Accumulator::Extreme(Some(value), _)) => {
                 own.add(value, comparer)?;
@@ -258,30 +265,52 @@ impl Accumulator {
 
     /// The group's result; missing when there was no value.
     pub fn finish(self) -> Result<Value<'static>, QueryError> {
+        match self {
+            Accumulator::Extreme(kept, _) => Ok(kept.unwrap_or(Value::Null)),
+            Accumulator::First(kept) | Accumulator::Last(kept) => Ok(kept.unwrap_or(Value::Missing)),
+            Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values) => {
+                Value::array(values)
+            }
+            Accumulator::LastN(_, values) => Value::array(values.into()),
+            Accumulator::Ordered(kept, shape) => shape.value(kept.into_values()),
+            other => other.result(),
+        }
+    }
+
+    /// The result so far.
+    pub fn result(&self) -> Result<Value<'static>, QueryError> {
         Ok(match self {
             Accumulator::Sum(sum) => sum.total().value(),
             Accumulator::Average(_, 0) => Value::Null,
-            Accumulator::Average(sum, count) => sum.average(count).value(),
-            Accumulator::Extreme(kept, _) => kept.unwrap_or(Value::Null),
-            Accumulator::First(kept) | Accumulator::Last(kept) => kept.unwrap_or(Value::Missing),
+            Accumulator::Average(sum, count) => sum.average(*count).value(),
+            Accumulator::Extreme(kept, _) => kept.clone().unwrap_or(Value::Null),
+            Accumulator::First(kept) | Accumulator::Last(kept) => kept.clone().unwrap_or(Value::Missing),
             Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values) => {
-                Value::array(values)?
+                Value::array(values.clone())?
             }
-            Accumulator::Merge(merged) => Value::document(merged.unwrap_or_else(SharedDocument::empty)),
-            Accumulator::StdDev(deviation, sample) => deviation.result(sample),
-            Accumulator::LastN(_, values) => Value::array(values.into())?,
-            Accumulator::Ordered(kept, shape) => {
-                let mut values = kept.into_values();
-                match shape {
-                    Shape::Single => values.pop().unwrap_or(Value::Null),
-                    Shape::Rising => Value::array(values)?,
-                    Shape::Falling => {
-                        values.reverse();
-                        Value::array(values)?
-                    }
-                }
-            }
+            Accumulator::Merge(merged) => Value::document(merged.clone().unwrap_or_else(SharedDocument::empty)),
+            Accumulator::StdDev(deviation, sample) => deviation.result(*sample),
+            Accumulator::LastN(_, values) => Value::array(values.iter().cloned().collect())?,
+            Accumulator::Ordered(kept, shape) => shape.value(kept.values().cloned().collect())?,
+            Accumulator::Percentile(digest, percentiles) => match percentiles {
+                Some(percentiles) => percentiles.value(digest.percentiles(percentiles.of()))?,
+                None => Value::Null,
+            },
         })
+    }
+}
+
+impl Shape {
+    /// The result of the kept values, which are in rising order.
+    pub(crate) fn value(self, mut values: Vec<Value<'static>>) -> Result<Value<'static>, QueryError> {
+        match self {
+            Shape::Single => Ok(values.pop().unwrap_or(Value::Null)),
+            Shape::Rising => Value::array(values),
+            Shape::Falling => {
+                values.reverse();
+                Value::array(values)
+            }
+        }
     }
 }
 

@@ -158,10 +158,11 @@ fn ordered_by_other_fields() {
 fn what_is_refused() {
     let code = |spec: Document| parse(&spec).unwrap_err().code().unwrap().0;
     assert_eq!(code(doc! {"$nothing": 1}), 15952);
-    assert_eq!(code(doc! {"$percentile": {}}), 238);
+    assert_eq!(code(doc! {"$accumulator": {}}), 238);
     assert_eq!(code(doc! {"$sum": [1, 2]}), 40237);
     assert_eq!(code(doc! {"$count": 1}), 14);
-    assert_eq!(code(doc! {"$firstN": 1}), 5787900);
+    assert_eq!(code(doc! {"$firstN": 1}), 5787801);
+    assert_eq!(code(doc! {"$maxN": 1}), 5787900);
     assert_eq!(code(doc! {"$firstN": {"x": 1}}), 5787901);
     assert_eq!(code(doc! {"$firstN": {"input": 1}}), 5787906);
     assert_eq!(code(doc! {"$firstN": {"n": 1}}), 5787907);

@@ -200,8 +200,6 @@ pub(crate) const NOT_BUILT: &[&str] = &[
     "$function",
     "$accumulator",
     "$meta",
-    "$percentile",
-    "$median",
     "$toHashedIndexKey",
     "$sigmoid",
     "$similarityCosine",

@@ -503,3 +503,30 @@ fn date_trunc<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<
         None => overflow(5166406, name),
     }
 }
+
+/// A unit of time for stages that step through dates, in UTC.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeUnit(Unit);
+
+impl TimeUnit {
+    /// The unit of a name.
+    pub(crate) fn parse(name: &str) -> Result<Self, QueryError> {
+        let code = wire::ErrorCode::FailedToParse.0;
+        Unit::parse(&Value::borrowed_str(name), code, "").map(Self)
+    }
+
+    /// A date plus so many units; `None` when it overflows.
+    pub(crate) fn add(self, date_ms: i64, amount: i64) -> Option<i64> {
+        arithmetic::add(date_ms, self.0, amount, &Zone::Utc)
+    }
+
+    /// Milliseconds of the unit; `None` of a month and more, whose length varies.
+    pub(crate) fn fixed_ms(self) -> Option<i64> {
+        match self.0 {
+            Unit::Milliseconds(ms) => Some(ms),
+            Unit::Day => Some(calendar::MS_PER_DAY),
+            Unit::Week => Some(7 * calendar::MS_PER_DAY),
+            Unit::Months(_) => None,
+        }
+    }
+}
