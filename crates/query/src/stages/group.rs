@@ -101,7 +101,11 @@ impl GroupSpec {
     }
 }
 
-fn parse_field(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<AccumulatorSpec, QueryError> {
+pub(super) fn parse_field(
+    name: &str,
+    raw: RawBsonRef<'_>,
+    context: &ExpressionContext,
+) -> Result<AccumulatorSpec, QueryError> {
     if name.contains('.') {
         return failure(40235, format!("The field name '{name}' cannot contain '.'"));
     }

@@ -9,12 +9,17 @@
 //! with each call, so that a pipeline can rest between two calls without pinning anything.
 
 mod bucket;
+mod bucket_auto;
+mod densify;
+mod fill;
 mod filter;
+mod granularity;
 mod graph_lookup;
 mod group;
 mod lookup;
 mod optimize;
 mod parse;
+mod planned;
 mod pushdown;
 mod sort;
 mod source;
@@ -23,6 +28,7 @@ mod specification;
 mod tests;
 mod transform;
 mod unwind;
+mod window;
 
 use bson::{RawArray, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
@@ -34,6 +40,7 @@ use crate::expression::ExpressionContext;
 use crate::value::SharedDocument;
 
 pub(crate) use parse::SPLIT_LARGE_EVENT;
+pub use planned::PlannedStage;
 pub use pushdown::{CountOnly, Pushdown};
 pub use source::IteratorSource;
 pub use specification::StageSpec;

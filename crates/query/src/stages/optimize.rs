@@ -107,6 +107,15 @@ fn match_of(mut parts: Vec<MatchExpr>, context: &ExpressionContext) -> StageSpec
 
 /// The parts of a filter that may be tested before `stage`, and the others. `None` when there are no such parts.
 fn split(matcher: &Matcher, stage: &StageSpec) -> Option<(Vec<MatchExpr>, Vec<MatchExpr>)> {
+    if let StageSpec::Planned(stage) = stage {
+        let lets_ahead = |part: &MatchExpr| {
+            let mut read = Dependencies::default();
+            part.add_dependencies(&mut read);
+            stage.lets_ahead(part, &read)
+        };
+        let (ahead, rest): (Vec<_>, Vec<_>) = conjuncts(matcher).into_iter().partition(lets_ahead);
+        return (!ahead.is_empty()).then_some((ahead, rest));
+    }
     let touched: Vec<String> = match stage {
         StageSpec::Sort { limit: None, .. } => Vec::new(),
         StageSpec::Project {

@@ -10,7 +10,7 @@ use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
 use super::specification::{StageSpec, stage_document};
 use super::unwind::UnwindSpec;
-use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, failure};
+use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, bucket_auto, densify, failure, fill, window};
 use crate::error::QueryError;
 use crate::expression::{Expression, ExpressionContext, FieldPath, render};
 use crate::matcher::Matcher;
@@ -35,16 +35,12 @@ const INITIAL: &[&str] = &[
 /// Stages that MongoDB has and Tenon does not have yet.
 const NOT_BUILT: &[&str] = &[
     "$backupCursorExtend",
-    "$bucketAuto",
-    "$densify",
-    "$fill",
     "$geoNear",
     "$listClusterCatalog",
     "$listSampledQueries",
     "$listSearchIndexes",
     "$querySettings",
     "$queryStats",
-    "$setWindowFields",
     "$shardedDataDistribution",
 ];
 
@@ -190,6 +186,10 @@ fn parse_stage(
         "$facet" => parse_facet(raw, context, depth)?,
         "$sortByCount" => return bucket::parse_sort_by_count(stages, raw, context),
         "$bucket" => return bucket::parse_bucket(stages, raw, context),
+        "$bucketAuto" => bucket_auto::parse(raw, context)?,
+        "$densify" => return densify::parse(stages, raw, context),
+        "$fill" => return fill::parse(stages, raw, context),
+        "$setWindowFields" => return window::parse(stages, raw, context),
         "$out" | "$merge" => StageSpec::Write {
             name: if name == "$out" { "$out" } else { "$merge" },
             written: written(),
@@ -308,7 +308,7 @@ fn projection_exclusions(document: &RawDocument) -> Option<Vec<String>> {
     Some(paths)
 }
 
-fn parse_add_fields(
+pub(super) fn parse_add_fields(
     name: &str,
     raw: RawBsonRef<'_>,
     written: RawDocumentBuf,

@@ -7,7 +7,7 @@ use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::parse::SPLIT_LARGE_EVENT;
 use super::unwind::UnwindSpec;
-use super::{Pipeline, Stage, filter, graph_lookup, group, lookup, sort, source, transform, unwind};
+use super::{Pipeline, PlannedStage, Stage, filter, graph_lookup, group, lookup, sort, source, transform, unwind};
 use crate::error::QueryError;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::Matcher;
@@ -85,6 +85,8 @@ pub enum StageSpec {
     Union(Box<UnionSpec>),
     /// `$facet`: name and pipeline of each
     Facet(Vec<(String, Pipeline)>),
+    /// A stage that stands alone.
+    Planned(Box<dyn PlannedStage>),
     /// `$out`, `$merge`: carried out by whoever runs the pipeline, never here.
     Write {
         /// The stage's name.
@@ -142,6 +144,7 @@ impl StageSpec {
             StageSpec::GraphLookup(_) => "$graphLookup",
             StageSpec::Union(_) => "$unionWith",
             StageSpec::Facet(_) => "$facet",
+            StageSpec::Planned(stage) => stage.name(),
             StageSpec::Write { name, .. } => name,
             StageSpec::SplitLargeEvent { .. } => SPLIT_LARGE_EVENT,
             StageSpec::Initial { name, .. } => name,
@@ -183,6 +186,7 @@ impl StageSpec {
             StageSpec::GraphLookup(lookup) => lookup.written().to_owned(),
             StageSpec::Union(union) => union.written().to_owned(),
             StageSpec::Facet(facets) => facet_document(facets),
+            StageSpec::Planned(stage) => stage.written(),
             StageSpec::Initial { name, specification } => stage_document(name, &document_value(specification)),
         }
     }
@@ -205,6 +209,7 @@ impl StageSpec {
             StageSpec::GraphLookup(spec) => Box::new(graph_lookup::GraphLookupStage::new(source, *spec)),
             StageSpec::Union(spec) => Box::new(lookup::UnionStage::new(source, *spec)),
             StageSpec::Facet(facets) => Box::new(transform::FacetStage::new(source, facets)?),
+            StageSpec::Planned(stage) => stage.start(source),
             StageSpec::Initial { name, specification } if name == "$documents" => {
                 Box::new(source::IteratorSource::of_array(&specification)?)
             }
@@ -246,6 +251,7 @@ impl StageSpec {
                 false
             }
             StageSpec::Count { .. } => false,
+            StageSpec::Planned(stage) => stage.add_dependencies(dependencies),
             StageSpec::ReplaceRoot { expression, .. } => {
                 expression.add_dependencies(dependencies);
                 false

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 //! Pipelines over documents in memory.
 
+mod blocks;
 mod cases;
 mod properties;
 mod refusals;
@@ -109,6 +110,22 @@ pub(super) fn optimized(stages: &[Document]) -> Vec<Document> {
         .iter()
         .map(|stage| Document::try_from(stage).unwrap())
         .collect()
+}
+
+/// The code that a stage is refused with.
+#[track_caller]
+pub(super) fn code(stage: Document, expected: i32) {
+    match parse(std::slice::from_ref(&stage)) {
+        Ok(_) => panic!("{stage} is accepted"),
+        Err(error) => assert_eq!(error.code().unwrap().0, expected, "{stage}: {error}"),
+    }
+}
+
+/// The code that running the stages fails with.
+#[track_caller]
+pub(super) fn run_error(stages: &[Document], input: &[Document]) -> i32 {
+    let error = drain(parse(stages).unwrap(), input, &Memory::default()).unwrap_err();
+    error.code().unwrap_or_else(|| panic!("{error}")).0
 }
 
 pub(super) fn numbers(values: std::ops::Range<i32>) -> Vec<Document> {

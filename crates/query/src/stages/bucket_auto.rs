@@ -1,0 +1,334 @@
+//! `$bucketAuto`: groups of about as many documents each, by the order of an expression.
+//!
+//! All documents are sorted first. Each bucket takes its share, and then all that are equal to its last; the last bucket
+//! takes the rest. With a granularity a bucket's upper boundary is rounded up to a preferred number, and it takes the
+//! documents below that, too.
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use wire::ErrorCode;
+
+use super::filter::Checkpoint;
+use super::granularity::Granularity;
+use super::group::parse_field;
+use super::specification::{StageSpec, stage_document};
+use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use crate::accumulators::{Accumulator, AccumulatorSpec};
+use crate::error::QueryError;
+use crate::evaluation::StageMemory;
+use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
+use crate::value::number::Number;
+use crate::value::scan::Malformed;
+use crate::value::{Comparer, DocumentWriter, SharedDocument, Value};
+
+/// Memory of one held document beyond its bytes and its key's.
+const HELD_BYTES: usize = 96;
+
+#[derive(Debug)]
+struct BucketAutoSpec {
+    written: RawDocumentBuf,
+    group_by: Expression,
+    buckets: usize,
+    granularity: Option<Granularity>,
+    fields: Vec<(Box<str>, AccumulatorSpec)>,
+    comparer: Comparer,
+}
+
+/// Parses `$bucketAuto`.
+pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<StageSpec, QueryError> {
+    let RawBsonRef::Document(document) = raw else {
+        let found = Value::from_raw(raw).type_name();
+        return failure(
+            40240,
+            format!("The argument to $bucketAuto must be an object, but found type: {found}."),
+        );
+    };
+    let (mut group_by, mut buckets, mut fields, mut granularity) = (None, None, None, None);
+    for element in document {
+        let (name, raw) = element.map_err(|_| Malformed)?;
+        let type_name = || Value::from_raw(raw).type_name();
+        match (name.as_str(), raw) {
+            ("groupBy", raw) => group_by = Some(parse_group_by(raw, context)?),
+            ("buckets", raw) => buckets = Some(parse_buckets(raw)?),
+            ("output", RawBsonRef::Document(output)) => fields = Some(parse_output(output, context)?),
+            ("output", _) => {
+                return failure(
+                    40244,
+                    format!(
+                        "The $bucketAuto 'output' field must be an object, but found type: {}.",
+                        type_name()
+                    ),
+                );
+            }
+            ("granularity", RawBsonRef::String(name)) => granularity = Some(Granularity::parse(name)?),
+            ("granularity", _) => {
+                return failure(
+                    40261,
+                    format!(
+                        "The $bucketAuto 'granularity' field must be a string, but found type: {}.",
+                        type_name()
+                    ),
+                );
+            }
+            (other, _) => return failure(40245, format!("Unrecognized option to $bucketAuto: {other}.")),
+        }
+    }
+    let (Some(group_by), Some(buckets)) = (group_by, buckets) else {
+        return failure(40246, "$bucketAuto requires 'groupBy' and 'buckets' to be specified.");
+    };
+    let fields = match fields {
+        Some(fields) => fields,
+        None => vec![("count".into(), count(context)?)],
+    };
+    Ok(StageSpec::Planned(Box::new(BucketAutoSpec {
+        written: stage_document("$bucketAuto", &Value::from_raw(raw)),
+        group_by,
+        buckets,
+        granularity,
+        fields,
+        comparer: context.comparer.clone(),
+    })))
+}
+
+fn count(context: &ExpressionContext) -> Result<AccumulatorSpec, QueryError> {
+    AccumulatorSpec::parse("$sum", RawBsonRef::Int32(1), context)
+}
+
+fn parse_group_by(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Expression, QueryError> {
+    let is_expression = match raw {
+        RawBsonRef::String(path) => path.starts_with('$'),
+        RawBsonRef::Document(_) => true,
+        _ => false,
+    };
+    if !is_expression {
+        return failure(
+            40239,
+            format!(
+                "The $bucketAuto 'groupBy' field must be defined as a $-prefixed path or an expression object, but found: {}.",
+                Value::from_raw(raw).render()
+            ),
+        );
+    }
+    Expression::parse(raw, context)
+}
+
+fn parse_buckets(raw: RawBsonRef<'_>) -> Result<usize, QueryError> {
+    let value = Value::from_raw(raw);
+    let Some(number) = Number::of(&value) else {
+        return failure(
+            40241,
+            format!(
+                "The $bucketAuto 'buckets' field must be a numeric value, but found type: {}.",
+                value.type_name()
+            ),
+        );
+    };
+    let Some(n) = number.to_exact_i32() else {
+        return failure(
+            40242,
+            format!(
+                "The $bucketAuto 'buckets' field must be representable as a 32-bit integer, but found {}.",
+                value.render()
+            ),
+        );
+    };
+    match usize::try_from(n) {
+        Ok(n) if n > 0 => Ok(n),
+        _ => failure(
+            40243,
+            format!("The $bucketAuto 'buckets' field must be greater than 0, but found: {n}."),
+        ),
+    }
+}
+
+fn parse_output(
+    output: &RawDocument,
+    context: &ExpressionContext,
+) -> Result<Vec<(Box<str>, AccumulatorSpec)>, QueryError> {
+    let mut fields = Vec::new();
+    for element in output {
+        let (name, raw) = element.map_err(|_| Malformed)?;
+        fields.push((Box::from(name.as_str()), parse_field(name.as_str(), raw, context)?));
+    }
+    Ok(fields)
+}
+
+impl PlannedStage for BucketAutoSpec {
+    fn name(&self) -> &'static str {
+        "$bucketAuto"
+    }
+
+    fn written(&self) -> RawDocumentBuf {
+        self.written.clone()
+    }
+
+    fn start(self: Box<Self>, source: Box<dyn Stage>) -> Box<dyn Stage> {
+        Box::new(BucketAutoStage {
+            source,
+            spec: *self,
+            sorted: None,
+            share: 1,
+            made: 0,
+            boundary: None,
+            memory: StageMemory::default(),
+        })
+    }
+
+    fn add_dependencies(&self, dependencies: &mut Dependencies) -> bool {
+        self.group_by.add_dependencies(dependencies);
+        self.fields
+            .iter()
+            .for_each(|(_, accumulator)| accumulator.add_dependencies(dependencies));
+        false
+    }
+}
+
+/// A document, with what it is ordered by.
+struct Held {
+    key: Vec<u8>,
+    value: Value<'static>,
+    document: SharedDocument,
+}
+
+struct BucketAutoStage {
+    source: Box<dyn Stage>,
+    spec: BucketAutoSpec,
+    sorted: Option<std::iter::Peekable<std::vec::IntoIter<Held>>>,
+    /// Documents that each bucket takes.
+    share: usize,
+    /// Buckets that have been made.
+    made: usize,
+    /// The rounded upper boundary of the bucket before.
+    boundary: Option<Value<'static>>,
+    memory: StageMemory,
+}
+
+impl BucketAutoStage {
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Held>, QueryError> {
+        let (mut held, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
+        while let Some(document) = self.source.next(context)? {
+            checkpoint.tick(context)?;
+            let value = match self.spec.group_by.evaluate_on(&document, context.evaluation)? {
+                Value::Missing | Value::Undefined => Value::Null,
+                value => value.shared_in(&document),
+            };
+            if self.spec.granularity.is_some() {
+                Granularity::check(&value)?;
+            }
+            let mut key = Vec::with_capacity(16);
+            self.spec.comparer.append_key(&value, &mut key);
+            let size = key.len() + document.as_bytes().len() + value.approximate_bytes() + HELD_BYTES;
+            bytes += size;
+            if bytes > STAGE_BYTES_MAX {
+                return failure(
+                    ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
+                    format!(
+                        "$bucketAuto exceeded memory limit of {STAGE_BYTES_MAX} bytes, but did not opt in to external sorting."
+                    ),
+                );
+            }
+            self.memory.grow(context.evaluation, size)?;
+            held.push(Held { key, value, document });
+        }
+        context.evaluation.sort(held, |a, b| a.key.cmp(&b.key))
+    }
+
+    /// The next bucket, of documents that there are.
+    fn bucket(&mut self, first: Held, context: &StageContext<'_>) -> Result<SharedDocument, QueryError> {
+        let Self { spec, sorted, .. } = self;
+        let Some(sorted) = sorted.as_mut() else {
+            return failure(ErrorCode::InternalError.0, "$bucketAuto makes a bucket of nothing");
+        };
+        let mut states: Vec<Accumulator> = spec.fields.iter().map(|(_, field)| field.start()).collect();
+        let mut bytes = 0_usize;
+        let mut take = |held: &Held| -> Result<(), QueryError> {
+            context.evaluation.step()?;
+            let mut evaluation = Evaluation::new(&held.document, context.evaluation);
+            for ((_, field), state) in spec.fields.iter().zip(&mut states) {
+                bytes += field.accumulate(state, &mut evaluation)?;
+            }
+            match bytes > STAGE_BYTES_MAX {
+                true => failure(
+                    ErrorCode::ExceededMemoryLimit.0,
+                    format!("a bucket of $bucketAuto exceeds the memory limit of {STAGE_BYTES_MAX} bytes"),
+                ),
+                false => Ok(()),
+            }
+        };
+        let is_last = self.made + 1 >= spec.buckets;
+        let low = match &self.boundary {
+            Some(boundary) => boundary.clone(),
+            None => match &spec.granularity {
+                Some(granularity) => granularity.round_down(Granularity::check(&first.value)?)?,
+                None => first.value.clone(),
+            },
+        };
+        take(&first)?;
+        let mut last = first;
+        let mut taken = 1;
+        while taken < self.share || is_last {
+            let Some(next) = sorted.next() else { break };
+            take(&next)?;
+            last = next;
+            taken += 1;
+        }
+        while let Some(next) = sorted.next_if(|next| next.key == last.key) {
+            take(&next)?;
+        }
+        let high = match &spec.granularity {
+            Some(granularity) => {
+                let boundary = granularity.round_up(Granularity::check(&last.value)?)?;
+                while let Some(next) = sorted.next_if(|next| spec.comparer.compare(&next.value, &boundary).is_lt()) {
+                    take(&next)?;
+                }
+                self.boundary = Some(boundary.clone());
+                boundary
+            }
+            None => match sorted.peek() {
+                Some(next) => next.value.clone(),
+                None => last.value,
+            },
+        };
+        self.made += 1;
+        document_of(spec, &low, &high, states)
+    }
+}
+
+fn document_of(
+    spec: &BucketAutoSpec,
+    low: &Value<'_>,
+    high: &Value<'_>,
+    states: Vec<Accumulator>,
+) -> Result<SharedDocument, QueryError> {
+    let mut out = Vec::with_capacity(64);
+    let mut writer = DocumentWriter::new(&mut out);
+    let mut id = writer.document("_id");
+    id.append("min", low);
+    id.append("max", high);
+    id.finish();
+    for ((name, _), state) in spec.fields.iter().zip(states) {
+        match state.finish()? {
+            Value::Missing => writer.append(name, &Value::Null),
+            value => writer.append(name, &value),
+        }
+    }
+    writer.finish();
+    Ok(SharedDocument::new(out.into())?)
+}
+
+impl Stage for BucketAutoStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if self.sorted.is_none() {
+            let sorted = self.consume(context)?;
+            // Rounded, half up.
+            self.share = ((sorted.len() + self.spec.buckets / 2) / self.spec.buckets).max(1);
+            self.sorted = Some(sorted.into_iter().peekable());
+        }
+        match self.sorted.as_mut().and_then(Iterator::next) {
+            Some(first) => self.bucket(first, context).map(Some),
+            None => {
+                self.memory.clear();
+                Ok(None)
+            }
+        }
+    }
+}

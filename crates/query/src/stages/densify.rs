@@ -1,0 +1,489 @@
+//! `$densify`: documents for the steps of a field that no document has.
+//!
+//! Its input comes sorted by the field (by the partition's fields first where each partition has bounds of its own). Each
+//! partition knows its next step; a document lets the steps before its own value out first. When the source has ended,
+//! partitions go on to the upper bound where there is one for all.
+
+use std::collections::{HashMap, VecDeque};
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use wire::ErrorCode;
+
+use super::filter::Checkpoint;
+use super::specification::{StageSpec, stage_document};
+use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use crate::error::QueryError;
+use crate::evaluation::StageMemory;
+use crate::expression::{Dependencies, ExpressionContext, FieldPath, TimeUnit};
+use crate::value::number::Number;
+use crate::value::scan::Malformed;
+use crate::value::{Comparer, DocumentWriter, SharedDocument, SortPattern, Value, with_path};
+
+/// Documents that one stage may make.
+pub const GENERATED_MAX: u64 = 500_000;
+
+/// From where to where.
+#[derive(Clone, Debug)]
+enum Bounds {
+    /// From the least to the greatest value of all documents, both included.
+    Full,
+    /// From the least to the greatest value of the partition.
+    Partition,
+    /// From the first, included, to the second, not included.
+    Between(Value<'static>, Value<'static>),
+}
+
+#[derive(Clone, Debug)]
+struct Range {
+    step: Number,
+    unit: Option<TimeUnit>,
+    bounds: Bounds,
+}
+
+#[derive(Debug)]
+struct DensifySpec {
+    written: RawDocumentBuf,
+    field: FieldPath,
+    partition: Vec<FieldPath>,
+    range: Range,
+    comparer: Comparer,
+}
+
+fn wrong_type<T>(field: &str, raw: RawBsonRef<'_>, wanted: &str) -> Result<T, QueryError> {
+    let found = Value::from_raw(raw).type_name();
+    failure(
+        ErrorCode::TypeMismatch.0,
+        format!("BSON field '$densify.{field}' is the wrong type '{found}', expected type '{wanted}'"),
+    )
+}
+
+fn missing<T>(field: &str) -> Result<T, QueryError> {
+    failure(
+        40414,
+        format!("BSON field '$densify.{field}' is missing but a required field"),
+    )
+}
+
+/// Parses `$densify`; appends the sort and the stage.
+pub(super) fn parse(
+    stages: &mut Vec<StageSpec>,
+    raw: RawBsonRef<'_>,
+    context: &ExpressionContext,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(document) = raw else {
+        let found = Value::from_raw(raw).type_name();
+        return failure(
+            5733400,
+            format!("The $densify specification must be an object, found {found}"),
+        );
+    };
+    let (mut field, mut partition, mut range) = (None, Vec::new(), None);
+    for element in document {
+        let (name, raw) = element.map_err(|_| Malformed)?;
+        match (name.as_str(), raw) {
+            ("field", RawBsonRef::String(path)) => field = Some(FieldPath::parse(path)?),
+            ("field", other) => return wrong_type("field", other, "string"),
+            ("partitionByFields", RawBsonRef::Array(fields)) => {
+                for item in fields {
+                    match item.map_err(|_| Malformed)? {
+                        RawBsonRef::String(path) => partition.push(FieldPath::parse(path)?),
+                        other => return wrong_type("partitionByFields", other, "string"),
+                    }
+                }
+            }
+            ("partitionByFields", other) => return wrong_type("partitionByFields", other, "array"),
+            ("range", RawBsonRef::Document(argument)) => range = Some(argument),
+            ("range", other) => return wrong_type("range", other, "object"),
+            (other, _) => return failure(40415, format!("BSON field '$densify.{other}' is an unknown field.")),
+        }
+    }
+    let Some(field) = field else { return missing("field") };
+    let Some(range) = range else { return missing("range") };
+    let range = parse_range(range, !partition.is_empty(), context)?;
+    check_partition(&field, &partition)?;
+    let first = match range.bounds {
+        Bounds::Partition => &partition[..],
+        Bounds::Full | Bounds::Between(..) => &[],
+    };
+    let mut pattern = Vec::new();
+    let mut writer = DocumentWriter::new(&mut pattern);
+    for path in first.iter().chain([&field]) {
+        writer.append(&path.to_string(), &Value::Int32(1));
+    }
+    writer.finish();
+    let pattern = RawDocumentBuf::from_bytes(pattern).map_err(|_| Malformed)?;
+    stages.push(StageSpec::Sort {
+        pattern: SortPattern::parse(&pattern, &context.comparer)?,
+        limit: None,
+    });
+    stages.push(StageSpec::Planned(Box::new(DensifySpec {
+        written: stage_document("$_internalDensify", &Value::from_raw(raw)),
+        field,
+        partition,
+        range,
+        comparer: context.comparer.clone(),
+    })));
+    Ok(())
+}
+
+/// The field and those partitioned by must not contain each other.
+fn check_partition(field: &FieldPath, partition: &[FieldPath]) -> Result<(), QueryError> {
+    let leads_into = |short: &FieldPath, long: &FieldPath| long.parts().starts_with(short.parts());
+    for path in partition {
+        if leads_into(field, path) {
+            return failure(
+                8993000,
+                "BSON field '$densify.partitionByFields' contains the field that is being densified",
+            );
+        }
+        if leads_into(path, field) {
+            return failure(
+                9554500,
+                "The field that is being densified lies in a field of '$densify.partitionByFields'",
+            );
+        }
+    }
+    Ok(())
+}
+
+fn parse_range(document: &RawDocument, partitioned: bool, context: &ExpressionContext) -> Result<Range, QueryError> {
+    let (mut step, mut bounds, mut unit) = (None, None, None);
+    for element in document {
+        let (name, raw) = element.map_err(|_| Malformed)?;
+        match (name.as_str(), raw) {
+            ("step", raw) => match Number::of(&Value::from_raw(raw)) {
+                Some(number) => step = Some(number),
+                None => return wrong_type("range.step", raw, "[int, decimal, double, long]"),
+            },
+            ("bounds", raw) => bounds = Some(raw),
+            ("unit", RawBsonRef::String(name)) => unit = Some(TimeUnit::parse(name)?),
+            ("unit", other) => return wrong_type("range.unit", other, "string"),
+            (other, _) => {
+                return failure(
+                    40415,
+                    format!("BSON field '$densify.range.{other}' is an unknown field."),
+                );
+            }
+        }
+    }
+    let Some(step) = step else { return missing("range.step") };
+    let Some(bounds) = bounds else {
+        return missing("range.bounds");
+    };
+    let is_positive = step.to_f64() > 0.0 && !step.is_nan();
+    if !is_positive {
+        return failure(
+            5733401,
+            "the step parameter in a range statement must be a strictly positive numeric value",
+        );
+    }
+    let range = Range {
+        step,
+        unit,
+        bounds: parse_bounds(bounds, unit, partitioned, context)?,
+    };
+    if unit.is_some() && step.to_exact_i64().is_none() {
+        return failure(
+            6586400,
+            "The step parameter in a range statement must be a whole number when densifying a date range",
+        );
+    }
+    Ok(range)
+}
+
+fn parse_bounds(
+    raw: RawBsonRef<'_>,
+    unit: Option<TimeUnit>,
+    partitioned: bool,
+    context: &ExpressionContext,
+) -> Result<Bounds, QueryError> {
+    let array = match raw {
+        RawBsonRef::String("full") => return Ok(Bounds::Full),
+        RawBsonRef::String("partition") if partitioned => return Ok(Bounds::Partition),
+        RawBsonRef::String("partition") => {
+            return failure(
+                5733408,
+                "one may not specify the bounds as 'partition' without specifying a non-empty array of partitionByFields. You may have meant to specify 'full' bounds.",
+            );
+        }
+        RawBsonRef::Array(array) => array,
+        _ => {
+            return failure(
+                5946800,
+                "the bounds in a range statement must be the string 'full', 'partition', or an ascending array of two numbers or two dates",
+            );
+        }
+    };
+    let items = array
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| Malformed)?;
+    let [first, second] = items[..] else {
+        return failure(
+            5733403,
+            "a bounding array in a range statement must have exactly two elements",
+        );
+    };
+    let (first, second) = (
+        Value::from_raw(first).into_owned(),
+        Value::from_raw(second).into_owned(),
+    );
+    let not_ascending = "a bounding array must be an ascending array of either two dates or two numbers";
+    match (&first, &second) {
+        (Value::Date(_), Value::Date(_)) if unit.is_some() => {}
+        (Value::Date(_), _) => return failure(5733402, not_ascending),
+        (first, second) if first.is_number() && second.is_number() => {
+            if unit.is_some() {
+                return failure(5733409, "numeric bounds may not have unit parameter");
+            }
+        }
+        _ => {
+            return failure(
+                5733406,
+                "a bounding array must contain either both dates or both numeric types",
+            );
+        }
+    }
+    if context.comparer.compare(&first, &second).is_gt() {
+        return failure(5733402, not_ascending);
+    }
+    Ok(Bounds::Between(first, second))
+}
+
+impl PlannedStage for DensifySpec {
+    fn name(&self) -> &'static str {
+        "$_internalDensify"
+    }
+
+    fn written(&self) -> RawDocumentBuf {
+        self.written.clone()
+    }
+
+    fn start(self: Box<Self>, source: Box<dyn Stage>) -> Box<dyn Stage> {
+        Box::new(DensifyStage {
+            source,
+            spec: *self,
+            partitions: Vec::new(),
+            places: HashMap::new(),
+            full: None,
+            waiting: None,
+            is_exhausted: false,
+            ending: VecDeque::new(),
+            generated: 0,
+            bytes: 0,
+            memory: StageMemory::default(),
+            checkpoint: Checkpoint::default(),
+        })
+    }
+
+    fn add_dependencies(&self, dependencies: &mut Dependencies) -> bool {
+        let paths = self.partition.iter().chain([&self.field]);
+        dependencies.paths.extend(paths.map(|path| path.to_string()));
+        true
+    }
+}
+
+/// A partition.
+struct Part {
+    /// What its new documents have of it.
+    fields: SharedDocument,
+    /// The next step.
+    next: Value<'static>,
+}
+
+struct DensifyStage {
+    source: Box<dyn Stage>,
+    spec: DensifySpec,
+    partitions: Vec<Part>,
+    places: HashMap<Vec<u8>, usize>,
+    /// The least and the greatest value, where the bounds are those of all documents.
+    full: Option<(Value<'static>, Value<'static>)>,
+    /// A document, its value, and its partition: steps before it come first.
+    waiting: Option<(SharedDocument, Value<'static>, usize)>,
+    is_exhausted: bool,
+    /// Partitions that go on to the upper bound.
+    ending: VecDeque<usize>,
+    generated: u64,
+    bytes: usize,
+    memory: StageMemory,
+    checkpoint: Checkpoint,
+}
+
+impl DensifyStage {
+    /// The value to step by; `None` of a document that has none and just passes.
+    fn value(&self, document: &SharedDocument) -> Result<Option<Value<'static>>, QueryError> {
+        let value = self.spec.field.of_document(document)?;
+        match (&value, self.spec.range.unit) {
+            (value, _) if value.is_nullish() => Ok(None),
+            (Value::Date(_), Some(_)) => Ok(Some(value.into_owned())),
+            (Value::Date(_), None) => failure(
+                6053600,
+                "Encountered date densify value in collection when step does not have a date unit.",
+            ),
+            (number, Some(_)) if number.is_number() => failure(
+                6053600,
+                "Encountered numeric densify value in collection when step has a date unit.",
+            ),
+            (number, None) if number.is_number() => Ok(Some(value.into_owned())),
+            (other, _) => failure(
+                5733201,
+                format!(
+                    "Densify field type must be numeric or a date, but it was {}",
+                    other.type_name()
+                ),
+            ),
+        }
+    }
+
+    /// The partition of a document whose value is `value`.
+    fn part(
+        &mut self,
+        document: &SharedDocument,
+        value: &Value<'static>,
+        context: &StageContext<'_>,
+    ) -> Result<usize, QueryError> {
+        let mut key = Vec::new();
+        let mut values = Vec::with_capacity(self.spec.partition.len());
+        for path in &self.spec.partition {
+            let part = path.of_document(document)?;
+            self.spec.comparer.append_key(&part, &mut key);
+            values.push((path, part));
+        }
+        if let Some(place) = self.places.get(&key) {
+            return Ok(*place);
+        }
+        let mut fields = SharedDocument::empty();
+        for (path, value) in values {
+            fields = with_path(&fields, path.parts(), &value)?;
+        }
+        let bytes = fields.as_bytes().len() + key.len() + size_of::<Part>() + 64;
+        self.bytes += bytes;
+        if self.bytes > STAGE_BYTES_MAX {
+            return failure(
+                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
+                format!("$densify exceeded the memory limit of {STAGE_BYTES_MAX} bytes"),
+            );
+        }
+        self.memory.grow(context.evaluation, bytes)?;
+        let next = match (&self.spec.range.bounds, &self.full) {
+            (Bounds::Between(first, _), _) => first.clone(),
+            (Bounds::Full, Some((least, _))) => least.clone(),
+            _ => value.clone(),
+        };
+        self.partitions.push(Part { fields, next });
+        self.places.insert(key, self.partitions.len() - 1);
+        Ok(self.partitions.len() - 1)
+    }
+
+    fn step_on(&self, value: &Value<'_>) -> Result<Value<'static>, QueryError> {
+        let range = &self.spec.range;
+        let next = match (value, range.unit) {
+            (Value::Date(ms), Some(unit)) => range
+                .step
+                .to_exact_i64()
+                .and_then(|amount| unit.add(*ms, amount))
+                .map(Value::Date),
+            (value, _) => Number::of(value).map(|number| number.plus(range.step).value()),
+        };
+        match next {
+            Some(next) if self.spec.comparer.compare(&next, value).is_gt() => Ok(next),
+            _ => failure(
+                ErrorCode::Overflow.0,
+                "$densify cannot take another step: the values are too large",
+            ),
+        }
+    }
+
+    /// Whether the step may be made, but for documents that have it.
+    fn is_in_bounds(&self, step: &Value<'_>) -> bool {
+        let compare = |limit| self.spec.comparer.compare(step, limit);
+        match (&self.spec.range.bounds, &self.full) {
+            (Bounds::Between(_, upper), _) => compare(upper).is_lt(),
+            (Bounds::Full, Some((_, greatest))) => compare(greatest).is_le(),
+            _ => true,
+        }
+    }
+
+    /// The document for the next step of a partition.
+    fn generate(&mut self, place: usize, context: &StageContext<'_>) -> Result<SharedDocument, QueryError> {
+        self.checkpoint.tick(context)?;
+        self.generated += 1;
+        if self.generated > GENERATED_MAX {
+            return failure(
+                5897900,
+                format!(
+                    "Generated {} documents in $densify, which is over the limit of {GENERATED_MAX}",
+                    self.generated
+                ),
+            );
+        }
+        let part = &self.partitions[place];
+        let document = with_path(&part.fields, self.spec.field.parts(), &part.next)?;
+        let next = self.step_on(&part.next)?;
+        self.partitions[place].next = next;
+        Ok(document)
+    }
+
+    /// The next of the documents that come before the waiting one, or that one.
+    fn next_before(
+        &mut self,
+        (document, value, place): (SharedDocument, Value<'static>, usize),
+        context: &StageContext<'_>,
+    ) -> Result<SharedDocument, QueryError> {
+        let next = &self.partitions[place].next;
+        let order = self.spec.comparer.compare(next, &value);
+        if order.is_lt() && self.is_in_bounds(next) {
+            self.waiting = Some((document, value, place));
+            return self.generate(place, context);
+        }
+        if order.is_eq() {
+            self.partitions[place].next = self.step_on(&value)?;
+        }
+        Ok(document)
+    }
+
+    /// The source has ended: which partitions go on.
+    fn begin_ending(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
+        let goes_on = !matches!(self.spec.range.bounds, Bounds::Partition);
+        if matches!(self.spec.range.bounds, Bounds::Between(..)) && self.spec.partition.is_empty() {
+            // Even without any document.
+            self.part(&SharedDocument::empty(), &Value::Null, context)?;
+        }
+        if goes_on {
+            self.ending = (0..self.partitions.len()).collect();
+        }
+        Ok(())
+    }
+}
+
+impl Stage for DensifyStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if let Some(waiting) = self.waiting.take() {
+            return self.next_before(waiting, context).map(Some);
+        }
+        if !self.is_exhausted {
+            if let Some(document) = self.source.next(context)? {
+                self.checkpoint.tick(context)?;
+                let Some(value) = self.value(&document)? else {
+                    return Ok(Some(document));
+                };
+                if matches!(self.spec.range.bounds, Bounds::Full) {
+                    let least = self.full.take().map_or_else(|| value.clone(), |(least, _)| least);
+                    self.full = Some((least, value.clone()));
+                }
+                let place = self.part(&document, &value, context)?;
+                return self.next_before((document, value, place), context).map(Some);
+            }
+            self.is_exhausted = true;
+            self.begin_ending(context)?;
+        }
+        while let Some(&place) = self.ending.front() {
+            if self.is_in_bounds(&self.partitions[place].next) {
+                return self.generate(place, context).map(Some);
+            }
+            self.ending.pop_front();
+        }
+        self.memory.clear();
+        Ok(None)
+    }
+}

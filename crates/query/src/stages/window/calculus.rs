@@ -1,0 +1,319 @@
+//! `$derivative`, `$integral`, `$covariancePop` and `$covarianceSamp`: functions of two numbers of each document.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bson::RawDocument;
+
+use super::super::failure;
+use super::sliding::{Part, SumPart, TwoStacks, WindowState};
+use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
+use crate::expression::{Expression, TimeUnit};
+use crate::value::Value;
+use crate::value::number::{Number, Sum};
+use keys::Decimal;
+
+/// The quotient: a decimal where one of the two is, else a double.
+pub(super) fn divide(a: Number, b: Number) -> Number {
+    match (a, b) {
+        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(a.to_decimal() / b.to_decimal()),
+        _ => Number::Double(a.to_f64() / b.to_f64()),
+    }
+}
+
+/// What `$derivative` and `$integral` are taken of.
+#[derive(Debug)]
+pub(super) struct Curve {
+    /// The height.
+    pub(super) input: Expression,
+    /// The place: what the documents are sorted by.
+    pub(super) sort: Expression,
+    /// The unit of places that are dates.
+    pub(super) unit: Option<TimeUnit>,
+}
+
+#[derive(Clone)]
+struct Point {
+    x: Value<'static>,
+    y: Value<'static>,
+}
+
+impl Curve {
+    fn point(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<Point, QueryError> {
+        Ok(Point {
+            x: self.sort.evaluate_on(document, context)?.into_owned(),
+            y: self.input.evaluate_on(document, context)?.into_owned(),
+        })
+    }
+
+    /// A place as a number, dates in milliseconds. Dates need a unit, and numbers must not have one.
+    fn place(&self, name: &str, x: &Value<'_>, codes: [i32; 2]) -> Result<Number, QueryError> {
+        match (x, self.unit) {
+            (Value::Date(ms), Some(_)) => Ok(Number::Int64(*ms)),
+            (_, Some(_)) => failure(
+                codes[0],
+                format!("{name} with 'unit' expects the sortBy field to be a Date"),
+            ),
+            (x, None) => match Number::of(x) {
+                Some(number) => Ok(number),
+                None => failure(
+                    codes[1],
+                    format!("{name} (with no 'unit') expects the sortBy field to be numeric"),
+                ),
+            },
+        }
+    }
+
+    /// Milliseconds of the unit.
+    fn unit_ms(&self) -> Option<Number> {
+        self.unit.and_then(TimeUnit::fixed_ms).map(Number::Int64)
+    }
+}
+
+/// `$derivative`: the slope from the first to the last point.
+pub(super) struct Derivative {
+    curve: Arc<Curve>,
+    points: VecDeque<(Point, usize)>,
+    bytes: usize,
+}
+
+impl Derivative {
+    pub(super) fn new(curve: Arc<Curve>) -> Self {
+        Self {
+            curve,
+            points: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl WindowState for Derivative {
+    fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
+        let point = self.curve.point(document, context)?;
+        let bytes = point.x.approximate_bytes() + point.y.approximate_bytes();
+        self.bytes += bytes;
+        self.points.push_back((point, bytes));
+        Ok(())
+    }
+
+    fn remove(&mut self) {
+        if let Some((_, bytes)) = self.points.pop_front() {
+            self.bytes -= bytes;
+        }
+    }
+
+    fn value(&self) -> Result<Value<'static>, QueryError> {
+        let (Some((first, _)), Some((last, _))) = (self.points.front(), self.points.back()) else {
+            return Ok(Value::Null);
+        };
+        if self.points.len() < 2 {
+            return Ok(Value::Null);
+        }
+        let place = |x| self.curve.place("$derivative", x, [5624900, 5624901]);
+        let run = place(&last.x)?.minus(place(&first.x)?);
+        if first.y.is_nullish() || last.y.is_nullish() {
+            return Ok(Value::Null);
+        }
+        let (Some(y1), Some(y2)) = (Number::of(&first.y), Number::of(&last.y)) else {
+            let wrong = if last.y.is_number() { &first.y } else { &last.y };
+            return failure(
+                wire::ErrorCode::TypeMismatch.0,
+                format!("$derivative expects numbers, found {}", wrong.type_name()),
+            );
+        };
+        if run.is_zero() {
+            return Ok(Value::Null);
+        }
+        let slope = divide(y2.minus(y1), run);
+        Ok(match self.curve.unit_ms() {
+            Some(ms) => slope.times(ms),
+            None => slope,
+        }
+        .value())
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// `$integral`: the trapezoids between neighbouring points. The invariant: there is one trapezoid less than numbers, and
+/// none when there are none.
+pub(super) struct Integral {
+    curve: Arc<Curve>,
+    /// In order of arrival; none for a document that has no number to integrate.
+    points: VecDeque<Option<(Number, Number)>>,
+    /// How many of them have one, and the last that had.
+    numbers: usize,
+    last: (Number, Number),
+    trapezoids: TwoStacks<SumPart>,
+}
+
+impl Integral {
+    pub(super) fn new(curve: Arc<Curve>) -> Self {
+        Self {
+            curve,
+            points: VecDeque::new(),
+            numbers: 0,
+            last: (Number::Int32(0), Number::Int32(0)),
+            trapezoids: TwoStacks::new(SumPart::default()),
+        }
+    }
+}
+
+impl WindowState for Integral {
+    fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
+        let point = self.curve.point(document, context)?;
+        let x = self.curve.place("$integral", &point.x, [5423901, 5423902])?;
+        let point = Number::of(&point.y).map(|y| (x, y));
+        if let Some((x2, y2)) = point {
+            if self.numbers > 0 {
+                let (x1, y1) = self.last;
+                let area = divide(y1.plus(y2).times(x2.minus(x1)), Number::Int32(2));
+                let mut sum = Sum::default();
+                sum.add(area);
+                self.trapezoids.push(SumPart(sum));
+            }
+            self.numbers += 1;
+            self.last = (x2, y2);
+        }
+        self.points.push_back(point);
+        Ok(())
+    }
+
+    fn remove(&mut self) {
+        if let Some(Some(_)) = self.points.pop_front() {
+            self.numbers -= 1;
+            if self.numbers > 0 {
+                self.trapezoids.pop();
+            }
+        }
+    }
+
+    fn value(&self) -> Result<Value<'static>, QueryError> {
+        if self.points.is_empty() {
+            return Ok(Value::Null);
+        }
+        let area = self.trapezoids.total().0.total();
+        Ok(match self.curve.unit_ms() {
+            Some(ms) => divide(area, ms),
+            None => area,
+        }
+        .value())
+    }
+
+    fn bytes(&self) -> usize {
+        self.points.len() * size_of::<Option<(Number, Number)>>() + self.trapezoids.bytes()
+    }
+}
+
+/// Count, means and the sum of products of distances; joins as in Chan, Golub, LeVeque 1979. Decimals when one was seen.
+#[derive(Clone)]
+struct CovariancePart {
+    count: i64,
+    x: Number,
+    y: Number,
+    products: Number,
+}
+
+impl CovariancePart {
+    const NOTHING: Self = Self {
+        count: 0,
+        x: Number::Double(0.0),
+        y: Number::Double(0.0),
+        products: Number::Double(0.0),
+    };
+}
+
+impl Part for CovariancePart {
+    fn merge(&mut self, later: &Self) {
+        if later.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            *self = later.clone();
+            return;
+        }
+        let count = self.count + later.count;
+        let (dx, dy) = (later.x.minus(self.x), later.y.minus(self.y));
+        let of_all = |part: Number, n: i64| divide(part.times(Number::Int64(n)), Number::Int64(count));
+        self.products = self
+            .products
+            .plus(later.products)
+            .plus(of_all(dx.times(dy).times(Number::Int64(self.count)), later.count));
+        self.x = self.x.plus(of_all(dx, later.count));
+        self.y = self.y.plus(of_all(dy, later.count));
+        self.count = count;
+    }
+}
+
+/// `$covariancePop`, `$covarianceSamp`.
+pub(super) struct Covariance {
+    pair: Arc<Expression>,
+    sample: bool,
+    parts: TwoStacks<CovariancePart>,
+}
+
+impl Covariance {
+    pub(super) fn new(pair: Arc<Expression>, sample: bool) -> Self {
+        Self {
+            pair,
+            sample,
+            parts: TwoStacks::new(CovariancePart::NOTHING),
+        }
+    }
+}
+
+/// A double, or a decimal.
+fn widened(number: Number) -> Number {
+    match number {
+        Number::Decimal(_) => number,
+        other => Number::Double(other.to_f64()),
+    }
+}
+
+impl WindowState for Covariance {
+    fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
+        let pair = self.pair.evaluate_on(document, context)?;
+        let numbers = match &pair {
+            Value::Array(array) => array.to_vec()?,
+            _ => Vec::new(),
+        };
+        let part = match &numbers[..] {
+            [x, y] => Number::of(x).zip(Number::of(y)),
+            _ => None,
+        };
+        // What is no pair of numbers takes its place in the queue, and counts for nothing.
+        self.parts.push(match part {
+            None => CovariancePart::NOTHING,
+            Some((x, y)) => CovariancePart {
+                count: 1,
+                x: widened(x),
+                y: widened(y),
+                products: match (x, y) {
+                    (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(Decimal::ZERO),
+                    _ => Number::Double(0.0),
+                },
+            },
+        });
+        Ok(())
+    }
+
+    fn remove(&mut self) {
+        self.parts.pop();
+    }
+
+    fn value(&self) -> Result<Value<'static>, QueryError> {
+        let total = self.parts.total();
+        let divisor = total.count - i64::from(self.sample);
+        Ok(match divisor {
+            ..=0 => Value::Null,
+            divisor => divide(total.products, Number::Int64(divisor)).value(),
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.bytes()
+    }
+}

@@ -1,0 +1,251 @@
+//! The documents of one partition, read from the source as far as somebody asks for them.
+//!
+//! The source gives the documents of a partition one behind the other. Documents are numbered from 0 in each partition;
+//! those that nobody will ask for any more are forgotten.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use keys::KeySet;
+use wire::ErrorCode;
+
+use super::super::filter::Checkpoint;
+use super::super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::SortBy;
+use crate::error::QueryError;
+use crate::evaluation::StageMemory;
+use crate::expression::Expression;
+use crate::value::{Comparer, SharedDocument, Value};
+
+/// Memory of one held document beyond its bytes.
+const HELD_BYTES: usize = 64;
+
+/// See the module.
+pub(super) struct Partitions {
+    source: Box<dyn Stage>,
+    by: Option<Arc<Expression>>,
+    comparer: Comparer,
+    /// The key of the partition that is open.
+    key: Option<Vec<u8>>,
+    documents: VecDeque<SharedDocument>,
+    /// The number of the first of `documents`.
+    first: usize,
+    /// All documents of the open partition have been read.
+    is_complete: bool,
+    /// The first document of the next one.
+    next: Option<(Vec<u8>, SharedDocument)>,
+    is_exhausted: bool,
+    bytes: usize,
+    memory: StageMemory,
+    checkpoint: Checkpoint,
+}
+
+/// The error of a stage that would hold more than it may.
+pub(super) fn too_much_memory<T>() -> Result<T, QueryError> {
+    failure(
+        ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
+        format!(
+            "$setWindowFields exceeded the memory limit of {STAGE_BYTES_MAX} bytes, and using the disk is not built yet"
+        ),
+    )
+}
+
+/// The key bytes of the value that a document is partitioned by. Null and missing are one partition.
+pub(super) fn partition_key(
+    by: Option<&Expression>,
+    document: &SharedDocument,
+    comparer: &Comparer,
+    context: &StageContext<'_>,
+) -> Result<Vec<u8>, QueryError> {
+    let mut key = Vec::new();
+    let Some(by) = by else { return Ok(key) };
+    let value = match by.evaluate_on(document, context.evaluation)? {
+        Value::Missing => Value::Null,
+        Value::Array(_) => {
+            return failure(
+                ErrorCode::TypeMismatch.0,
+                "An expression used to partition cannot evaluate to value of type array",
+            );
+        }
+        value => value,
+    };
+    comparer.append_key(&value, &mut key);
+    Ok(key)
+}
+
+impl Partitions {
+    pub(super) fn new(source: Box<dyn Stage>, by: Option<Arc<Expression>>, comparer: Comparer) -> Self {
+        Self {
+            source,
+            by,
+            comparer,
+            key: None,
+            documents: VecDeque::new(),
+            first: 0,
+            is_complete: true,
+            next: None,
+            is_exhausted: false,
+            bytes: 0,
+            memory: StageMemory::default(),
+            checkpoint: Checkpoint::default(),
+        }
+    }
+
+    /// Goes on to the next partition; false when there is none. The open one must have been read to its end.
+    pub(super) fn open_next(&mut self, context: &mut StageContext<'_>) -> Result<bool, QueryError> {
+        debug_assert!(self.is_complete, "a partition is left before its end");
+        if self.next.is_none() {
+            self.read(context)?;
+        }
+        self.documents.clear();
+        self.memory.clear();
+        self.bytes = 0;
+        self.first = 0;
+        let Some((key, document)) = self.next.take() else {
+            return Ok(false);
+        };
+        self.key = Some(key);
+        self.is_complete = false;
+        self.hold(document, context)?;
+        Ok(true)
+    }
+
+    /// The document of a number; `None` behind the end. It must not have been forgotten.
+    pub(super) fn document(
+        &mut self,
+        number: usize,
+        context: &mut StageContext<'_>,
+    ) -> Result<Option<SharedDocument>, QueryError> {
+        debug_assert!(
+            number >= self.first,
+            "document {number} is forgotten, the first is {}",
+            self.first
+        );
+        let end = self.read_to(number.saturating_add(1), context)?;
+        Ok((number < end)
+            .then(|| self.documents.get(number - self.first).cloned())
+            .flatten())
+    }
+
+    /// Reads until so many documents are known or there are no more; the number of those known.
+    pub(super) fn read_to(&mut self, end: usize, context: &mut StageContext<'_>) -> Result<usize, QueryError> {
+        while self.first + self.documents.len() < end && !self.is_complete {
+            self.read(context)?;
+        }
+        Ok(self.first + self.documents.len())
+    }
+
+    /// Forgets the documents before a number.
+    pub(super) fn forget_before(&mut self, number: usize) {
+        while self.first < number {
+            let Some(document) = self.documents.pop_front() else {
+                return;
+            };
+            let bytes = document.as_bytes().len() + HELD_BYTES;
+            self.bytes -= bytes;
+            self.memory.shrink(bytes);
+            self.first += 1;
+        }
+    }
+
+    /// Bytes of the documents held.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn hold(&mut self, document: SharedDocument, context: &StageContext<'_>) -> Result<(), QueryError> {
+        let bytes = document.as_bytes().len() + HELD_BYTES;
+        self.bytes += bytes;
+        if self.bytes > STAGE_BYTES_MAX {
+            return too_much_memory();
+        }
+        self.memory.grow(context.evaluation, bytes)?;
+        self.documents.push_back(document);
+        Ok(())
+    }
+
+    /// Reads one document: of the open partition, or the first of the next one.
+    fn read(&mut self, context: &mut StageContext<'_>) -> Result<(), QueryError> {
+        let next = match self.is_exhausted {
+            true => None,
+            false => self.source.next(context)?,
+        };
+        let Some(document) = next else {
+            self.is_exhausted = true;
+            self.is_complete = true;
+            return Ok(());
+        };
+        self.checkpoint.tick(context)?;
+        let key = partition_key(self.by.as_deref(), &document, &self.comparer, context)?;
+        if !self.is_complete && self.key.as_ref() == Some(&key) {
+            self.hold(document, context)?;
+        } else {
+            self.is_complete = true;
+            self.next = Some((key, document));
+        }
+        Ok(())
+    }
+}
+
+/// Brings the documents of a partition together, in the order of the sort, where no index and no `$sort` can: the
+/// partition is computed.
+pub(super) struct PartitionSort {
+    source: Box<dyn Stage>,
+    by: Arc<Expression>,
+    sort: Option<Arc<SortBy>>,
+    comparer: Comparer,
+    sorted: Option<std::vec::IntoIter<(Vec<u8>, SharedDocument)>>,
+    memory: StageMemory,
+}
+
+impl PartitionSort {
+    pub(super) fn new(
+        source: Box<dyn Stage>,
+        by: Arc<Expression>,
+        sort: Option<Arc<SortBy>>,
+        comparer: Comparer,
+    ) -> Self {
+        Self {
+            source,
+            by,
+            sort,
+            comparer,
+            sorted: None,
+            memory: StageMemory::default(),
+        }
+    }
+
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<(Vec<u8>, SharedDocument)>, QueryError> {
+        let (mut held, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
+        let mut keys = KeySet::new();
+        while let Some(document) = self.source.next(context)? {
+            checkpoint.tick(context)?;
+            let mut key = partition_key(Some(&self.by), &document, &self.comparer, context)?;
+            if let Some(sort) = &self.sort {
+                sort.append_key(&document, &mut keys, &mut key)?;
+            }
+            let size = document.as_bytes().len() + key.len() + HELD_BYTES;
+            bytes += size;
+            if bytes > STAGE_BYTES_MAX {
+                return too_much_memory();
+            }
+            self.memory.grow(context.evaluation, size)?;
+            held.push((key, document));
+        }
+        context.evaluation.sort(held, |a, b| a.0.cmp(&b.0))
+    }
+}
+
+impl Stage for PartitionSort {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if self.sorted.is_none() {
+            self.sorted = Some(self.consume(context)?.into_iter());
+        }
+        let next = self.sorted.as_mut().and_then(Iterator::next);
+        match &next {
+            Some((key, document)) => self.memory.shrink(document.as_bytes().len() + key.len() + HELD_BYTES),
+            None => self.memory.clear(),
+        }
+        Ok(next.map(|(_, document)| document))
+    }
+}
