@@ -330,6 +330,11 @@ impl Expression {
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
         self.node.add_dependencies(dependencies);
     }
+
+    /// Whether it gives another value each time.
+    pub fn is_random(&self) -> bool {
+        self.node.is_random()
+    }
 }
 
 /// A constant, borrowed from the expression.
@@ -418,6 +423,12 @@ impl Node {
             Node::Named { arguments, .. } => arguments.iter().flatten().for_each(visit),
             Node::Special(special) => special.visit_children(visit),
         }
+    }
+
+    fn is_random(&self) -> bool {
+        let mut random = matches!(self, Node::Special(special) if !special.is_pure());
+        self.visit_children(&mut |child| random |= child.is_random());
+        random
     }
 
     fn add_dependencies(&self, dependencies: &mut Dependencies) {

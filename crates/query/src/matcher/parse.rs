@@ -25,7 +25,7 @@ use crate::value::Value;
 use crate::value::scan::frame;
 
 /// Top-level operators of MongoDB that are not built.
-const UNBUILT_TOP: [&str; 4] = ["$where", "$text", "$sampleRate", "$_internalSchemaObjectMatch"];
+const UNBUILT_TOP: [&str; 3] = ["$where", "$text", "$_internalSchemaObjectMatch"];
 /// Operators on a field that are not built.
 const UNBUILT: [&str; 12] = [
     "$near",
@@ -118,6 +118,7 @@ impl Parser<'_> {
             }),
             "$expr" => self.expr(value),
             "$jsonSchema" => self.schema(value),
+            "$sampleRate" => self.sample_rate(value),
             "$comment" => Ok(MatchExpr::AlwaysTrue),
             name if is_reference_field(name.as_bytes()) => Ok(MatchExpr::on(Path::new(name)?, equality(value)?)),
             "$alwaysTrue" | "$alwaysFalse" => {
@@ -194,6 +195,32 @@ impl Parser<'_> {
             RawBsonRef::Document(schema) => Ok(MatchExpr::Schema(Schema::parse(schema)?)),
             _ => Err(QueryError::type_mismatch("$jsonSchema must be an object")),
         }
+    }
+
+    /// `$sampleRate: p` is `$expr: {$lt: [{$rand: {}}, p]}`.
+    fn sample_rate(self, value: RawBsonRef<'_>) -> Result<MatchExpr, QueryError> {
+        let rate = match value {
+            RawBsonRef::Int32(n) => f64::from(n),
+            RawBsonRef::Int64(n) => n as f64,
+            RawBsonRef::Double(n) => n,
+            RawBsonRef::Decimal128(n) => keys::Decimal::from(n).to_f64(),
+            _ => {
+                return Err(QueryError::bad_value("argument to $sampleRate must be a numeric type"));
+            }
+        };
+        if !(0.0..=1.0).contains(&rate) {
+            return Err(QueryError::bad_value(
+                "numeric argument to $sampleRate must be in [0, 1]",
+            ));
+        }
+        if rate == 0.0 {
+            return Ok(MatchExpr::AlwaysFalse);
+        }
+        if rate == 1.0 {
+            return Ok(MatchExpr::AlwaysTrue);
+        }
+        let comparison = bson::rawdoc! {"$lt": [{"$rand": {}}, rate]};
+        self.expr(RawBsonRef::Document(&comparison))
     }
 
     /// The operators on one field.

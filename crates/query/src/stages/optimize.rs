@@ -143,11 +143,22 @@ fn is_independent(part: &MatchExpr, touched: &[String]) -> bool {
     if touched.is_empty() {
         return true;
     }
-    !read.whole_document
+    !is_random(part)
+        && !read.whole_document
         && read
             .paths
             .iter()
             .all(|path| touched.iter().all(|other| !overlap(path, other)))
+}
+
+/// Whether a filter is a matter of chance: then it counts how many documents it is asked about.
+fn is_random(part: &MatchExpr) -> bool {
+    match part {
+        MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => parts.iter().any(is_random),
+        MatchExpr::Not(part) => is_random(part),
+        MatchExpr::Expr(predicate) => predicate.expression.is_random(),
+        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse | MatchExpr::Path { .. } | MatchExpr::Schema(_) => false,
+    }
 }
 
 /// What setting a value at a path may change: a scalar or an array on the way becomes a document.

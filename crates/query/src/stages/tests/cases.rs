@@ -515,3 +515,22 @@ fn fields_of_nothing_and_a_sample_of_a_decimal() {
     let constant = [doc! {"$group": {"_id": {"a": {"$literal": 1}}}}];
     gives(&constant, &documents, &[doc! {"_id": {"a": 1}}]);
 }
+
+#[test]
+fn a_sample_is_taken_where_it_is_written() {
+    let input: Vec<_> = (0..1000).map(|n| doc! {"_id": n, "a": [1, 2]}).collect();
+    let stages = [doc! {"$unwind": "$a"}, doc! {"$match": {"$sampleRate": 0.5}}];
+    assert_eq!(optimized(&stages)[0].keys().next().unwrap(), "$unwind");
+    let found = run(&stages, &input);
+    assert!((800..1200).contains(&found.len()), "{} of 2000", found.len());
+    // Of some documents one element has stayed.
+    let mut ids: Vec<_> = found.iter().map(|document| document.get_i32("_id").unwrap()).collect();
+    ids.dedup();
+    assert!(ids.len() < found.len());
+    for (rate, count) in [(0.0, 0), (1.0, 1000)] {
+        assert_eq!(run(&[doc! {"$match": {"$sampleRate": rate}}], &input).len(), count);
+    }
+    for wrong in [Bson::from("x"), (-0.1).into(), 2.into()] {
+        code(doc! {"$match": {"$sampleRate": wrong}}, 2);
+    }
+}

@@ -450,6 +450,9 @@ impl Stage for WindowStage {
             for runner in &mut self.runners {
                 values.push(runner.next(&mut self.partitions, current, context)?);
             }
+            context
+                .evaluation
+                .steps(1 + values.iter().map(Value::steps).sum::<usize>())?;
             self.charge(context)?;
             let needed = self.runners.iter().map(|runner| runner.needed_from(current + 1)).min();
             self.partitions
