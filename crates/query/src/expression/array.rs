@@ -2,10 +2,13 @@
 
 use std::cmp::Ordering;
 
+use bson::RawBsonRef;
+
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use super::parse::Parser;
 use super::string::search_range;
-use super::{Gathered, elements};
-use crate::accumulators::{AccumulatorKind, accumulate_values, parse_n};
+use super::{Evaluation, Gathered, Node, Special, elements};
+use crate::accumulators::{AccumulatorKind, Percentiles, accumulate_values, parse_n, parse_percentiles};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;
@@ -152,6 +155,31 @@ fn over_operands<'a>(
         }
         _ => accumulate_values(kind, operands.into_iter().map(Ok), comparer),
     }
+}
+
+/// `$percentile` and `$median` over an array, or a number alone: exact, because all numbers are at hand.
+#[derive(Debug)]
+struct PercentileNode {
+    input: Node,
+    percentiles: Percentiles,
+}
+
+impl Special for PercentileNode {
+    fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Computed<'a> {
+        let input = self.input.evaluate(evaluation)?;
+        evaluation.context.steps(1 + input.steps())?;
+        self.percentiles.of_value(&input, evaluation.context)
+    }
+
+    fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.input);
+    }
+}
+
+pub(super) fn parse_percentile(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    let (input, percentiles) = parse_percentiles(name, raw, parser.context)?;
+    let input = parser.operand(input)?;
+    Ok(Node::Special(Box::new(PercentileNode { input, percentiles })))
 }
 
 /// The element at an index that may count from the end.

@@ -19,7 +19,6 @@ mod operator;
 pub(crate) use object::merge_documents;
 mod parse;
 mod path;
-mod percentile;
 mod regex;
 mod scope;
 mod set;

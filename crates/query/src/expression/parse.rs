@@ -9,7 +9,7 @@ use wire::ErrorCode;
 
 use super::operator::{self, NOT_BUILT, failure};
 use super::path::{FieldPath, check_part};
-use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, boolean, date, percentile, regex, scope};
+use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, array, boolean, date, regex, scope};
 use crate::error::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::value::scan::Malformed;
@@ -249,7 +249,7 @@ impl Parser<'_> {
             "$filter" => scope::parse_filter(self, raw)?,
             "$reduce" => scope::parse_reduce(self, raw)?,
             "$sortArray" => scope::parse_sort_array(self, raw)?,
-            "$percentile" | "$median" => percentile::parse(self, name, raw)?,
+            "$percentile" | "$median" => array::parse_percentile(self, name, raw)?,
             "$regexMatch" | "$regexFind" | "$regexFindAll" => regex::parse(self, name, raw)?,
             _ => match date::parse_part(self, name, raw)? {
                 Some(node) => node,

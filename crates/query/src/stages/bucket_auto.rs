@@ -1,8 +1,8 @@
 //! `$bucketAuto`: groups of about as many documents each, by the order of an expression.
 //!
-//! All documents are sorted first. Each bucket takes its share, and then all that are equal to its last; the last bucket
-//! takes the rest. With a granularity a bucket's upper boundary is rounded up to a preferred number, and it takes the
-//! documents below that, too.
+//! All documents are sorted first. Each bucket takes its share, and then all that are equal to its last; the last
+//! bucket takes the rest. With a granularity a bucket's upper boundary is rounded up to a preferred number, and it
+//! takes the documents below that, too.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;

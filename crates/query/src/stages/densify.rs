@@ -1,8 +1,8 @@
 //! `$densify`: documents for the steps of a field that no document has.
 //!
-//! Its input comes sorted by the field (by the partition's fields first where each partition has bounds of its own). Each
-//! partition knows its next step; a document lets the steps before its own value out first. When the source has ended,
-//! partitions go on to the upper bound where there is one for all.
+//! Its input comes sorted by the field (by the partition's fields first where each partition has bounds of its own).
+//! Each partition knows its next step; a document lets the steps before its own value out first. When the source has
+//! ended, partitions go on to the upper bound where there is one for all.
 
 use std::collections::{HashMap, VecDeque};
 

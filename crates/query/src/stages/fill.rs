@@ -1,4 +1,5 @@
-//! `$fill` is written short for `$setWindowFields` with `$locf` and `$linearFill`, and `$addFields` for constant values.
+//! `$fill` is written short for `$setWindowFields` with `$locf` and `$linearFill`, and `$addFields` for constant
+//! values.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;

@@ -1,8 +1,8 @@
 //! Series of preferred numbers, to whose members `$bucketAuto` rounds its boundaries.
 //!
-//! A series is the numbers of one decade; all others are these times a power of ten. The R series are those of ISO 3, the E
-//! series those of IEC 60063: from E48 on they are the rounded powers of a root of ten, before that they are as tradition
-//! has them.
+//! A series is the numbers of one decade; all others are these times a power of ten. The R series are those of ISO 3,
+//! the E series those of IEC 60063: from E48 on they are the rounded powers of a root of ten, before that they are as
+//! tradition has them.
 
 use keys::Decimal;
 use wire::ErrorCode;

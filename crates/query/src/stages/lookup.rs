@@ -7,7 +7,7 @@
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
-use super::parse::check_sub_pipeline;
+use super::positions::check_sub_pipeline;
 use super::{ForeignRequest, PIPELINE_DEPTH_MAX, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;

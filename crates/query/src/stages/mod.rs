@@ -20,6 +20,7 @@ mod lookup;
 mod optimize;
 mod parse;
 mod planned;
+mod positions;
 mod pushdown;
 mod sort;
 mod source;
@@ -39,8 +40,8 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::value::SharedDocument;
 
-pub(crate) use parse::SPLIT_LARGE_EVENT;
 pub use planned::PlannedStage;
+pub(crate) use positions::SPLIT_LARGE_EVENT;
 pub use pushdown::{CountOnly, Pushdown};
 pub use source::IteratorSource;
 pub use specification::StageSpec;
@@ -155,7 +156,7 @@ impl Pipeline {
 
     /// Whether the first of these stages makes documents by itself.
     pub fn starts_with_source(stages: &[RawDocumentBuf]) -> bool {
-        stages.first().is_some_and(|stage| parse::is_initial(stage))
+        stages.first().is_some_and(|stage| positions::is_initial(stage))
     }
 
     /// The collections that the pipeline reads besides its own: (database, collection), with duplicates.

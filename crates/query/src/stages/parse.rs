@@ -8,6 +8,7 @@ use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
+use super::positions::{INITIAL, NOT_IN_FACET, SPLIT_LARGE_EVENT};
 use super::specification::{StageSpec, stage_document};
 use super::unwind::UnwindSpec;
 use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, bucket_auto, densify, failure, fill, window};
@@ -18,19 +19,6 @@ use crate::project::Projection;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{SharedDocument, SortPattern, Value};
-
-/// Stages that make documents by themselves and must come first.
-const INITIAL: &[&str] = &[
-    "$backupCursor",
-    "$changeStream",
-    "$collStats",
-    "$currentOp",
-    "$documents",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSessions",
-    "$planCacheStats",
-];
 
 /// Stages that MongoDB has and Tenon does not have yet.
 const NOT_BUILT: &[&str] = &[
@@ -46,17 +34,6 @@ const NOT_BUILT: &[&str] = &[
 
 /// Stages of a real server's search extension, which answers so without it.
 const SEARCH: &[&str] = &["$search", "$searchMeta", "$vectorSearch", "$rankFusion", "$scoreFusion"];
-
-/// Stages that may not appear inside `$facet`.
-const NOT_IN_FACET: &[&str] = &[
-    "$facet",
-    "$out",
-    "$merge",
-    "$geoNear",
-    "$search",
-    "$searchMeta",
-    "$vectorSearch",
-];
 
 pub(super) fn parse_array(array: &RawArray, context: &ExpressionContext, depth: usize) -> Result<Pipeline, QueryError> {
     let mut stages = Vec::new();
@@ -90,31 +67,6 @@ pub(super) fn parse_documents(
         stages,
         context: context.clone(),
     })
-}
-
-/// Whether a stage makes documents by itself.
-pub(super) fn is_initial(stage: &RawDocument) -> bool {
-    let first = stage.into_iter().next();
-    first.is_some_and(|first| first.is_ok_and(|(name, _)| INITIAL.contains(&name.as_str())))
-}
-
-/// Stages that no pipeline inside another may have.
-const NOT_IN_SUB_PIPELINE: &[&str] = &["$out", "$merge", "$changeStream"];
-
-/// Refuses what the sub-pipeline of `$lookup` or `$unionWith` may not have.
-pub(super) fn check_sub_pipeline(stages: &[RawDocumentBuf], outer: &str, code: i32) -> Result<(), QueryError> {
-    for stage in stages {
-        let Some((name, _)) = stage.into_iter().next().transpose().map_err(|_| Malformed)? else {
-            continue;
-        };
-        if NOT_IN_SUB_PIPELINE.contains(&name.as_str()) {
-            return failure(
-                code,
-                format!("{} is not allowed within a {outer}'s sub-pipeline", name.as_str()),
-            );
-        }
-    }
-    Ok(())
 }
 
 fn push_stage(
@@ -238,9 +190,6 @@ fn parse_other(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> 
     }
     failure(40324, format!("Unrecognized pipeline stage name: '{name}'"))
 }
-
-/// The stage that splits events, behind `$changeStream` only.
-pub(crate) const SPLIT_LARGE_EVENT: &str = "$changeStreamSplitLargeEvent";
 
 fn parse_split(stages: &[StageSpec], raw: RawBsonRef<'_>, written: RawDocumentBuf) -> Result<StageSpec, QueryError> {
     if !matches!(raw, RawBsonRef::Document(argument) if argument.is_empty()) {

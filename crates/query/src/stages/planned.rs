@@ -1,7 +1,7 @@
 //! The seam for stages that stand alone: everything the pipeline asks of one, in one place beside its code.
 //!
-//! A stage that other rules of the optimiser or of the planner name is a variant of [`StageSpec`](super::StageSpec) of its
-//! own. All others implement [`PlannedStage`] and are listed by name in the parser only.
+//! A stage that other rules of the optimiser or of the planner name is a variant of [`StageSpec`](super::StageSpec) of
+//! its own. All others implement [`PlannedStage`] and are listed by name in the parser only.
 
 use bson::RawDocumentBuf;
 

@@ -5,7 +5,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
-use super::parse::SPLIT_LARGE_EVENT;
+use super::positions::SPLIT_LARGE_EVENT;
 use super::unwind::UnwindSpec;
 use super::{Pipeline, PlannedStage, Stage, filter, graph_lookup, group, lookup, sort, source, transform, unwind};
 use crate::error::QueryError;

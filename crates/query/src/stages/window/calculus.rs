@@ -138,8 +138,8 @@ impl WindowState for Derivative {
     }
 }
 
-/// `$integral`: the trapezoids between neighbouring points. The invariant: there is one trapezoid less than numbers, and
-/// none when there are none.
+/// `$integral`: the trapezoids between neighbouring points. The invariant: there is one trapezoid less than numbers,
+/// and none when there are none.
 pub(super) struct Integral {
     curve: Arc<Curve>,
     /// In order of arrival; none for a document that has no number to integrate.
@@ -208,7 +208,8 @@ impl WindowState for Integral {
     }
 }
 
-/// Count, means and the sum of products of distances; joins as in Chan, Golub, LeVeque 1979. Decimals when one was seen.
+/// Count, means and the sum of products of distances; joins as in Chan, Golub, LeVeque 1979. Decimals when one was
+/// seen.
 #[derive(Clone)]
 struct CovariancePart {
     count: i64,

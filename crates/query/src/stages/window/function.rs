@@ -376,7 +376,8 @@ impl Output {
     }
 }
 
-/// A function over a window. The invariant: documents from `left` to `entered`, the latter not included, are in the state.
+/// A function over a window. The invariant: documents from `left` to `entered`, the latter not included, are in the
+/// state.
 struct WindowRunner {
     frame: Frame,
     state: Box<dyn WindowState>,

@@ -1,9 +1,9 @@
 //! `$setWindowFields`: fields computed over a window of documents around each one.
 //!
-//! The stage becomes a `$sort` by partition and sort key, which an index may answer, and this stage behind it, which sees
-//! one partition after the other. Where the partition is computed, it sorts by itself. Each field of `output` runs over the
-//! partition on its own ([`Runner`]) and asks for documents by number; what nobody will ask for again is forgotten, so a
-//! window of a few documents holds a few documents, however long its partition is.
+//! The stage becomes a `$sort` by partition and sort key, which an index may answer, and this stage behind it, which
+//! sees one partition after the other. Where the partition is computed, it sorts by itself. Each field of `output`
+//! runs over the partition on its own ([`Runner`]) and asks for documents by number; what nobody will ask for again is
+//! forgotten, so a window of a few documents holds a few documents, however long its partition is.
 
 mod calculus;
 mod frame;
@@ -204,8 +204,8 @@ fn parse_partition(
     }
 }
 
-/// The path of a partition that a sort by this path brings together. A number in a path is an array's index to a sort, and
-/// a field's name to an expression.
+/// The path of a partition that a sort by this path brings together. A number in a path is an array's index to a sort,
+/// and a field's name to an expression.
 fn sortable_path(by: &Expression) -> Option<String> {
     let path = by.as_field()?;
     let has_number = path.parts().iter().any(|part| array_index(part.as_bytes()).is_some());
@@ -316,8 +316,8 @@ impl PlannedStage for WindowSpec {
         true
     }
 
-    /// A filter that only looks at the field partitioned by takes whole partitions away, where it cannot tell apart what
-    /// is one partition.
+    /// A filter that only looks at the field partitioned by takes whole partitions away, where it cannot tell apart
+    /// what is one partition.
     fn lets_ahead(&self, part: &MatchExpr, read: &Dependencies) -> bool {
         let Some(path) = self.partition.as_deref().and_then(sortable_path) else {
             return false;
@@ -331,8 +331,8 @@ impl PlannedStage for WindowSpec {
     }
 }
 
-/// Whether a filter answers the same for 1 and 1.0, for null and for what is missing. Comparisons do; not so a test of the
-/// type or of the bytes.
+/// Whether a filter answers the same for 1 and 1.0, for null and for what is missing. Comparisons do; not so a test of
+/// the type or of the bytes.
 fn treats_equals_alike(part: &MatchExpr) -> bool {
     match part {
         MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse => true,
