@@ -62,6 +62,15 @@ def test_time_windows(db):
     assert [d["v"] for d in found] == [1, 2, 2, 2, 2]
 
 
+def test_partitions_follow_the_collation(db):
+    db.c.insert_many([{"_id": n, "p": p} for n, p in enumerate(["ab", "CD", "AB", "cd", "Ab"])])
+    stage = {"$setWindowFields": {"partitionBy": "$p", "sortBy": {"_id": 1}, "output": {"n": {"$documentNumber": {}}, "all": {"$addToSet": "$p"}}}}
+    pipeline = [stage, {"$match": {"p": "AB"}}]
+    found = db.c.aggregate(pipeline, collation={"locale": "en", "strength": 2})
+    assert [(d["_id"], d["n"], len(d["all"])) for d in found] == [(0, 1, 1), (2, 2, 1), (4, 3, 1)]
+    assert [d["n"] for d in db.c.aggregate(pipeline)] == [1]
+
+
 def test_an_index_sorts_the_partitions(sales):
     sales.create_index([("state", 1), ("day", 1)])
     pipeline = [
@@ -72,6 +81,11 @@ def test_an_index_sorts_the_partitions(sales):
     assert [next(iter(stage)) for stage in explained["stages"]] == ["$cursor", "$_internalSetWindowFields"]
     assert "IXSCAN" in str(explained["stages"][0]) and "SORT" not in str(explained["stages"][0])
     assert [d["n"] for d in sales.aggregate(pipeline)] == [1, 2, 3]
+    # What nobody asks for need not be read.
+    covered = [pipeline[0], {"$project": {"n": 1, "_id": 0}}]
+    assert [d for d in sales.aggregate(covered)] == [{"n": n} for n in (1, 2, 3, 1, 2, 3)]
+    dense = [{"$densify": {"field": "day", "range": {"step": 1, "bounds": [0, 2]}}}, {"$project": {"day": 1, "_id": 0}}]
+    assert [d["day"] for d in sales.aggregate(dense)] == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_inside_other_pipelines(sales, db):

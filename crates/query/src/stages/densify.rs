@@ -287,8 +287,8 @@ impl PlannedStage for DensifySpec {
 struct Part {
     /// What its new documents have of it.
     fields: SharedDocument,
-    /// The next step.
-    next: Value<'static>,
+    /// The next step; none when the values are too large for another one.
+    next: Option<Value<'static>>,
 }
 
 struct DensifyStage {
@@ -370,12 +370,15 @@ impl DensifyStage {
             (Bounds::Full, Some((least, _))) => least.clone(),
             _ => value.clone(),
         };
-        self.partitions.push(Part { fields, next });
+        self.partitions.push(Part {
+            fields,
+            next: Some(next),
+        });
         self.places.insert(key, self.partitions.len() - 1);
         Ok(self.partitions.len() - 1)
     }
 
-    fn step_on(&self, value: &Value<'_>) -> Result<Value<'static>, QueryError> {
+    fn step_on(&self, value: &Value<'_>) -> Option<Value<'static>> {
         let range = &self.spec.range;
         let next = match (value, range.unit) {
             (Value::Date(ms), Some(unit)) => range
@@ -385,13 +388,7 @@ impl DensifyStage {
                 .map(Value::Date),
             (value, _) => Number::of(value).map(|number| number.plus(range.step).value()),
         };
-        match next {
-            Some(next) if self.spec.comparer.compare(&next, value).is_gt() => Ok(next),
-            _ => failure(
-                ErrorCode::Overflow.0,
-                "$densify cannot take another step: the values are too large",
-            ),
-        }
+        next.filter(|next| self.spec.comparer.compare(next, value).is_gt())
     }
 
     /// Whether the step may be made, but for documents that have it.
@@ -418,8 +415,15 @@ impl DensifyStage {
             );
         }
         let part = &self.partitions[place];
-        let document = with_path(&part.fields, self.spec.field.parts(), &part.next)?;
-        let next = self.step_on(&part.next)?;
+        let own = part.next.clone().unwrap_or(Value::Missing);
+        let document = with_path(&part.fields, self.spec.field.parts(), &own)?;
+        let next = self.step_on(&own);
+        if next.is_none() {
+            return failure(
+                ErrorCode::Overflow.0,
+                "$densify cannot take another step: the values are too large",
+            );
+        }
         self.partitions[place].next = next;
         Ok(document)
     }
@@ -430,14 +434,16 @@ impl DensifyStage {
         (document, value, place): (SharedDocument, Value<'static>, usize),
         context: &StageContext<'_>,
     ) -> Result<SharedDocument, QueryError> {
-        let next = &self.partitions[place].next;
+        let Some(next) = &self.partitions[place].next else {
+            return Ok(document);
+        };
         let order = self.spec.comparer.compare(next, &value);
         if order.is_lt() && self.is_in_bounds(next) {
             self.waiting = Some((document, value, place));
             return self.generate(place, context);
         }
         if order.is_eq() {
-            self.partitions[place].next = self.step_on(&value)?;
+            self.partitions[place].next = self.step_on(&value);
         }
         Ok(document)
     }
@@ -478,7 +484,8 @@ impl Stage for DensifyStage {
             self.begin_ending(context)?;
         }
         while let Some(&place) = self.ending.front() {
-            if self.is_in_bounds(&self.partitions[place].next) {
+            let next = self.partitions[place].next.as_ref();
+            if next.is_some_and(|next| self.is_in_bounds(next)) {
                 return self.generate(place, context).map(Some);
             }
             self.ending.pop_front();

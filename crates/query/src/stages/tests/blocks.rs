@@ -157,6 +157,17 @@ fn densify_numbers() {
 }
 
 #[test]
+fn densify_at_the_end_of_numbers() {
+    let alone = [doc! {"x": 1e300}];
+    assert_eq!(
+        densified(&alone, doc! {"field": "x", "range": {"step": 1, "bounds": "full"}}),
+        alone
+    );
+    let stage = doc! {"$densify": {"field": "x", "range": {"step": 1, "bounds": [1e300, 2e300]}}};
+    assert_eq!(run_error(&[stage], &[]), 15);
+}
+
+#[test]
 fn densify_partitions() {
     let input = [
         doc! {"p": 0, "x": 0},

@@ -382,7 +382,12 @@ impl WindowStage {
         Ok(())
     }
 
-    fn document(&self, document: &SharedDocument, values: &[Value<'static>]) -> Result<SharedDocument, QueryError> {
+    fn document(
+        &self,
+        document: &SharedDocument,
+        values: &[Value<'static>],
+        context: &StageContext<'_>,
+    ) -> Result<SharedDocument, QueryError> {
         let outputs = || self.spec.outputs.iter().zip(values);
         let simple: Vec<(&str, &Value<'static>)> = outputs()
             .filter(|(output, _)| !output.path.contains('.'))
@@ -394,7 +399,7 @@ impl WindowStage {
             let field = stage_document(&output.path, &Value::document(SharedDocument::from(literal)));
             let projection = Projection::parse_add_fields(&field, &self.spec.context)?;
             let mut out = Vec::with_capacity(result.as_bytes().len() + 32);
-            projection.apply(&result, None, &self.spec.context.evaluation(), &mut out)?;
+            projection.apply(&result, None, context.evaluation, &mut out)?;
             result = SharedDocument::new(out.into())?;
         }
         Ok(result)
@@ -458,7 +463,7 @@ impl Stage for WindowStage {
             self.partitions
                 .forget_before(needed.map_or(current + 1, |needed| needed.min(current + 1)));
             self.current = Some(current + 1);
-            return self.document(&document, &values).map(Some);
+            return self.document(&document, &values, context).map(Some);
         }
     }
 }

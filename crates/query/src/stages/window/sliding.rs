@@ -506,15 +506,16 @@ impl WindowState for OrderedState {
     }
 
     fn value(&self) -> Result<Value<'static>, QueryError> {
-        let spec = &self.items.spec;
-        let (n, values) = (spec.n(), self.values.values().cloned());
-        let largest = self.values.len().saturating_sub(n);
-        match spec.kind() {
-            Kind::MinN | Kind::TopN => Shape::Rising.value(values.take(n).collect()),
-            Kind::Top => Shape::Single.value(values.take(n).collect()),
-            Kind::MaxN => Shape::Falling.value(values.skip(largest).collect()),
-            Kind::BottomN => Shape::Rising.value(values.skip(largest).collect()),
-            _ => Shape::Single.value(values.skip(largest).collect()),
+        let (n, values) = (self.items.spec.n(), self.values.values());
+        // Never through all of them: the window may be large, and n small.
+        let least = || values.clone().take(n).cloned().collect();
+        let greatest = || values.clone().rev().take(n).cloned().collect::<Vec<_>>();
+        match self.items.spec.kind() {
+            Kind::MinN | Kind::TopN => Shape::Rising.value(least()),
+            Kind::Top => Shape::Single.value(least()),
+            Kind::MaxN => Value::array(greatest()),
+            Kind::BottomN => Shape::Falling.value(greatest()),
+            _ => Shape::Single.value(greatest()),
         }
     }
 
