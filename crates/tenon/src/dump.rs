@@ -178,7 +178,7 @@ pub struct RestoreCommand {
     /// Replays the log that was dumped by --oplog: all collections are as at the dump's end then
     #[arg(long = "oplogReplay", help_heading = "Behaviour")]
     oplog_replay: bool,
-    /// Replays only what is older than this: SECONDS[:INCREMENT]
+    /// Replays only what is older than this: SECONDS or SECONDS:INCREMENT
     #[arg(
         long = "oplogLimit",
         value_name = "TIME",
