@@ -1,17 +1,23 @@
 //! What a client does, as the driver sees it: operations that consist of requests, one after the other.
 //!
-//! An actor knows no sockets and no time. It belongs to one connection.
+//! An actor knows no sockets and no clock. It belongs to one connection.
 
 use crate::connection::{is_ok, refusal, whole_number};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use bson::raw::{RawArray, RawDocument};
+use std::time::Duration;
 
 /// What became of an operation after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The next request of the same operation has been encoded.
     Next,
+    /// The operation begins again: nothing came of what was done for it. Its first request has been encoded.
+    Again {
+        /// How long to wait before it is sent.
+        after: Duration,
+    },
     /// The operation is over and counts for so many.
     Done {
         /// Operations (documents, for batches).

@@ -21,7 +21,8 @@ use report::Pacing;
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -63,6 +64,7 @@ struct Counters {
     counts: Vec<AtomicU64>,
     latencies: Vec<Buckets>,
     errors: Vec<AtomicU64>,
+    restarts: AtomicU64,
     document_bytes: AtomicU64,
     ended: AtomicBool,
     failed: AtomicBool,
@@ -80,6 +82,8 @@ pub struct Counts {
     pub operations: Vec<u64>,
     /// Failed ones.
     pub errors: Vec<u64>,
+    /// How often an operation of any kind began again.
+    pub restarts: u64,
     /// Bytes of documents written.
     pub document_bytes: u64,
 }
@@ -99,6 +103,7 @@ impl Shared {
             counts: zeros(),
             latencies: (0..operations).map(|_| Buckets::default()).collect(),
             errors: zeros(),
+            restarts: AtomicU64::new(0),
             document_bytes: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -153,13 +158,14 @@ impl Shared {
         let mut counts = Counts {
             operations: vec![0; kinds],
             errors: vec![0; kinds],
-            document_bytes: 0,
+            ..Counts::default()
         };
         for thread in &self.threads {
             for kind in 0..kinds {
                 counts.operations[kind] += thread.counts[kind].load(Ordering::Relaxed);
                 counts.errors[kind] += thread.errors[kind].load(Ordering::Relaxed);
             }
+            counts.restarts += thread.restarts.load(Ordering::Relaxed);
             counts.document_bytes += thread.document_bytes.load(Ordering::Relaxed);
         }
         counts
@@ -171,10 +177,21 @@ impl Shared {
 pub struct Recorded {
     /// Latencies in nanoseconds by kind of operation.
     pub latencies: Vec<Histogram<u64>>,
+    /// How each client got on.
+    pub clients: Vec<ClientProgress>,
     /// The first error that the server answered.
     pub first_error: Option<String>,
     /// What ended the thread before its time. What it recorded until then counts.
     pub failure: Option<Error>,
+}
+
+/// How one client got on while it was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientProgress {
+    /// Its operations that were done.
+    pub operations: u64,
+    /// The longest that one of them took. One that was under way at the end counts with its time until then.
+    pub longest: Duration,
 }
 
 enum State {
@@ -189,8 +206,9 @@ struct Client {
     message: Message,
     actor: Box<dyn Actor>,
     state: State,
-    /// When the request that waits for its reply was sent, to notice silence.
+    /// When the request that waits for its reply was sent, or will be, to notice silence.
     sent: Instant,
+    progress: ClientProgress,
 }
 
 impl Client {
@@ -240,6 +258,8 @@ pub struct Worker<'s> {
     clients: Vec<Client>,
     epoll: Option<OwnedFd>,
     schedule: Option<Schedule>,
+    /// Clients whose request is not to be sent yet, and when it is. They count as waiting.
+    pauses: BinaryHeap<Reverse<(Instant, usize)>>,
     latencies: Vec<Histogram<u64>>,
     errors: u64,
     first_error: Option<String>,
@@ -271,6 +291,7 @@ impl<'s> Worker<'s> {
                 actor,
                 state: State::Idle,
                 sent: Instant::now(),
+                progress: ClientProgress::default(),
             });
         }
         let schedule = match plan.pacing {
@@ -298,6 +319,7 @@ impl<'s> Worker<'s> {
             clients,
             epoll,
             schedule,
+            pauses: BinaryHeap::new(),
             latencies,
             errors: 0,
             first_error: None,
@@ -313,6 +335,7 @@ impl<'s> Worker<'s> {
         counters.ended.store(true, Ordering::Relaxed);
         Recorded {
             latencies: self.latencies,
+            clients: self.clients.iter().map(|client| client.progress).collect(),
             first_error: self.first_error,
             failure,
         }
@@ -330,6 +353,7 @@ impl<'s> Worker<'s> {
         let mut last_look = now;
         loop {
             self.start_due()?;
+            self.end_pauses()?;
             let any = self.wait(&mut events)?;
             for event in events.drain(..) {
                 if event != TIMER {
@@ -338,7 +362,7 @@ impl<'s> Worker<'s> {
             }
             let phase = self.shared.phase();
             if phase >= STOP {
-                let since = stop_seen.get_or_insert_with(Instant::now);
+                let since = *stop_seen.get_or_insert_with(|| self.note_unfinished());
                 if phase == ABANDON || self.waiting == 0 || since.elapsed() > DRAIN {
                     return Ok(());
                 }
@@ -359,8 +383,15 @@ impl<'s> Worker<'s> {
 
     /// Fills in which clients can be read from. False when none can for a while.
     fn wait(&self, events: &mut Vec<u64>) -> Result<bool> {
+        let pause = self
+            .pauses
+            .peek()
+            .map(|Reverse((end, _))| end.saturating_duration_since(Instant::now()));
         let Some(epoll) = &self.epoll else {
-            events.push(0);
+            match pause {
+                None => events.push(0),
+                Some(pause) => std::thread::sleep(pause.min(LOOK)),
+            }
             return Ok(true);
         };
         let mut ready: [epoll::Event; 64] = [epoll::Event {
@@ -369,7 +400,7 @@ impl<'s> Worker<'s> {
         }; 64];
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: LOOK.as_nanos() as i64,
+            tv_nsec: pause.map_or(LOOK, |pause| pause.min(LOOK)).as_nanos() as i64,
         };
         let count = match epoll::wait(epoll, &mut ready, Some(&timeout)) {
             Ok(count) => count,
@@ -407,6 +438,10 @@ impl<'s> Worker<'s> {
                 client.sent = Instant::now();
                 return client.send(self.shared);
             }
+            Ok(Progress::Again { after }) => {
+                client.incoming.clear();
+                return self.begin_again(index, after);
+            }
             other => other,
         };
         client.incoming.clear();
@@ -414,8 +449,10 @@ impl<'s> Worker<'s> {
         self.waiting -= 1;
         let now = Instant::now();
         match progress {
-            Ok(Progress::Next) => {}
-            Ok(Progress::Done { count, document_bytes }) => self.record(operation, count, document_bytes, now - began),
+            Ok(Progress::Next | Progress::Again { .. }) => {}
+            Ok(Progress::Done { count, document_bytes }) => {
+                self.record(index, operation, count, document_bytes, now - began)
+            }
             Err(error @ Error::Refused { .. }) => self.refused(operation, error)?,
             Err(error) => return Err(error),
         }
@@ -448,6 +485,42 @@ impl<'s> Worker<'s> {
         }
     }
 
+    /// Sends the first request of an operation that begins again, at once or when its pause is over.
+    fn begin_again(&mut self, index: usize, after: Duration) -> Result<()> {
+        if self.shared.phase() == RECORD {
+            add(&self.shared.threads[self.index].restarts, 1);
+        }
+        let client = &mut self.clients[index];
+        client.sent = Instant::now() + after;
+        if after.is_zero() {
+            return client.send(self.shared);
+        }
+        self.pauses.push(Reverse((client.sent, index)));
+        Ok(())
+    }
+
+    /// Sends the requests whose pause is over.
+    fn end_pauses(&mut self) -> Result<()> {
+        while let Some(Reverse((end, index))) = self.pauses.peek().copied()
+            && end <= Instant::now()
+        {
+            self.pauses.pop();
+            self.clients[index].send(self.shared)?;
+        }
+        Ok(())
+    }
+
+    /// The run is over: clients that have waited long for their operation are not to go unseen. Returns the moment.
+    fn note_unfinished(&mut self) -> Instant {
+        let now = Instant::now();
+        for client in &mut self.clients {
+            if let State::Waiting { began, .. } = client.state {
+                client.progress.add(0, now.saturating_duration_since(began));
+            }
+        }
+        now
+    }
+
     /// Open loop: gives what is due to clients that are free, and sets the timer for what comes next.
     fn start_due(&mut self) -> Result<()> {
         while let Some(schedule) = &mut self.schedule {
@@ -466,7 +539,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    fn record(&mut self, operation: usize, count: u64, document_bytes: u64, took: Duration) {
+    fn record(&mut self, index: usize, operation: usize, count: u64, document_bytes: u64, took: Duration) {
         if self.shared.phase() != RECORD {
             return;
         }
@@ -476,6 +549,7 @@ impl<'s> Worker<'s> {
         let ns = took.as_nanos() as u64;
         counters.latencies[operation].add(ns);
         self.latencies[operation].saturating_record(ns);
+        self.clients[index].progress.add(count, took);
     }
 
     fn refused(&mut self, operation: usize, error: Error) -> Result<()> {
@@ -496,6 +570,13 @@ impl<'s> Worker<'s> {
             });
         }
         Ok(())
+    }
+}
+
+impl ClientProgress {
+    fn add(&mut self, operations: u64, took: Duration) {
+        self.operations += operations;
+        self.longest = self.longest.max(took);
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::actor::Actor;
 use crate::buckets::Seen;
 use crate::context::Context;
-use crate::driver::{Counts, Plan, Recorded, Shared, Worker};
+use crate::driver::{ClientProgress, Counts, Plan, Recorded, Shared, Worker};
 use crate::error::{Error, Result, chain};
 use crate::limits;
 use crate::procfs::{self, Usage};
@@ -54,6 +54,8 @@ pub struct Phase {
     pub batch: u64,
     /// Drop the pages of the server's files every second: an I/O-bound run on a machine with much memory.
     pub drop_pages: bool,
+    /// Operations may have to begin again: tell how often they did, and how evenly the clients got on.
+    pub contended: bool,
 }
 
 impl Phase {
@@ -71,6 +73,7 @@ impl Phase {
             seed: 0,
             batch: 1,
             drop_pages: false,
+            contended: false,
         }
     }
 
@@ -228,6 +231,10 @@ fn measure_into(
         let counts = shared.counts();
         series.finish(run, phase, &watch, &after);
         fill(run, &counts, &before, &after);
+        if phase.contended {
+            let clients: Vec<ClientProgress> = recorded.iter().flat_map(|thread| &thread.clients).copied().collect();
+            contention(run, &counts, &clients);
+        }
         let failure = combine(run, phase, &counts, recorded);
         ended = match (ended, failure) {
             (Err(Error::Interrupted), _) => Err(Error::Interrupted),
@@ -374,6 +381,23 @@ fn fill(run: &mut Run, counts: &Counts, before: &Look, after: &Look) {
     {
         let share = own as f64 / (server + own) as f64;
         run.figures.insert("generatorCpuShare".to_owned(), share);
+    }
+}
+
+/// How often operations began again, and how evenly the clients got on.
+fn contention(run: &mut Run, counts: &Counts, clients: &[ClientProgress]) {
+    let mut figure = |name: &str, value: f64| run.figures.insert(name.to_owned(), value);
+    if counts.total() > 0 {
+        figure(report::RESTARTS, counts.restarts as f64 / counts.total() as f64);
+    }
+    let operations = || clients.iter().map(|client| client.operations);
+    if let (Some(least), Some(most)) = (operations().min(), operations().max())
+        && most > 0
+    {
+        figure(report::SLOWEST_CLIENT, least as f64 / most as f64);
+    }
+    if let Some(longest) = clients.iter().map(|client| client.longest).max() {
+        figure(report::LONGEST_OPERATION, longest.as_secs_f64());
     }
 }
 
@@ -558,6 +582,30 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn contention_tells_of_clients_that_got_nothing() {
+        let mut run = Run::new("test", "a", report::Configuration::default());
+        let client = |operations, seconds| ClientProgress {
+            operations,
+            longest: Duration::from_secs(seconds),
+        };
+        contention(&mut run, &Counts::default(), &[client(0, 0)]);
+        assert_eq!(
+            run.figures.keys().collect::<Vec<_>>(),
+            [report::LONGEST_OPERATION],
+            "nothing was done"
+        );
+        let counts = Counts {
+            operations: vec![40, 10],
+            restarts: 125,
+            ..Counts::default()
+        };
+        contention(&mut run, &counts, &[client(40, 1), client(10, 2), client(0, 9)]);
+        let figures =
+            [report::RESTARTS, report::SLOWEST_CLIENT, report::LONGEST_OPERATION].map(|name| run.figures[name]);
+        assert_eq!(figures, [2.5, 0.0, 9.0]);
+    }
 
     #[test]
     fn a_rate_is_missed_when_chance_does_not_explain_it() {

@@ -27,7 +27,7 @@ pub use file::write_whole;
 pub use latency::Latency;
 pub use markdown::markdown;
 pub use model::{
-    COLLAPSED, CPU_US_MIN, Configuration, FORMAT, Iteration, Machine, Operation, Outcome, Pacing, Run, Series, Session,
-    Span,
+    COLLAPSED, CPU_US_MIN, Configuration, FORMAT, Iteration, LONGEST_OPERATION, Machine, Operation, Outcome, Pacing,
+    RESTARTS, Run, SLOWEST_CLIENT, Series, Session, Span,
 };
 pub use stalls::{collapse, stalls};

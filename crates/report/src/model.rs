@@ -12,6 +12,7 @@
 //! | `linkbench` | `load`, `query` | as published: `addNode`, `updateNode`, `getNode`, `updateLink`, `getLinkList`, ... |
 //! | `iibench` | `insert` | `insert`, `query` |
 //! | `ycsb` | `load`, `a` ... `f` | `read`, `update`, `insert`, `scan`, `readModifyWrite` |
+//! | `transactions` | `load`, `disjoint`, `hot` | `transaction` |
 //! | `scan` | `cold`, `cached` (one [`Iteration`] per scan) | `scan` |
 //! | `stress` | `inRam.write`, `inRam.read`, `largerThanRam.write`, `largerThanRam.read` | `write`, `read` |
 //!
@@ -225,6 +226,15 @@ pub struct Iteration {
 
 /// Figure of a run that collapsed: the slowest second's part of the median one's operations, see [`crate::collapse`].
 pub const COLLAPSED: &str = "slowestSecondShare";
+
+/// Figure of a contended run: how often an operation began again, for each that was done.
+pub const RESTARTS: &str = "restartsPerOperation";
+
+/// Figure of a contended run: the operations of the client that did the fewest, as a share of those of the client that did the most.
+pub const SLOWEST_CLIENT: &str = "slowestClientShare";
+
+/// Figure of a contended run: the longest that a client was at one operation, also one that was not done at the end.
+pub const LONGEST_OPERATION: &str = "longestOperationSeconds";
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
