@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// A configuration file longer than this is none.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
+/// Servers of our own that are to be members are so of this set.
+const REPLICA_SET: &str = "bench";
+
 /// One configuration, not started yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
@@ -22,6 +25,8 @@ pub struct Setup {
     pub engine: String,
     /// Options by their dotted names.
     pub options: BTreeMap<String, String>,
+    /// Arguments of the server's command line, whatever the file says.
+    pub arguments: Vec<String>,
     /// The user's file, instead of one that is made from the options.
     pub file: Option<PathBuf>,
     /// What was asked for and is not possible, in sentences.
@@ -35,6 +40,7 @@ impl Setup {
             label: name.to_owned(),
             engine: name.to_owned(),
             options: BTreeMap::new(),
+            arguments: Vec::new(),
             file: None,
             notes: Vec::new(),
         }
@@ -79,6 +85,7 @@ impl Setup {
                 .into_iter()
                 .filter(|(name, _)| name.starts_with("storage.") && name != "storage.dbPath")
                 .collect(),
+            arguments: Vec::new(),
             file: Some(fs::canonicalize(path).doing(format!("finding {}", path.display()))?),
             notes: Vec::new(),
         })
@@ -113,6 +120,13 @@ impl Setup {
                 .notes
                 .push(format!("no limit on the cache: {} has no such option", self.engine)),
         }
+        self
+    }
+
+    /// As the only member of a replica set, which the server initiates by itself.
+    pub fn as_member(mut self) -> Self {
+        let arguments = ["--replSet", REPLICA_SET, "--replSetInitiate"];
+        self.arguments.extend(arguments.map(str::to_owned));
         self
     }
 

@@ -45,6 +45,11 @@ impl Message {
         }
     }
 
+    /// The session that all requests are of.
+    pub fn session(&self) -> [u8; 16] {
+        self.session
+    }
+
     /// The bytes to send.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -53,7 +53,7 @@ impl Subject {
             program: program.to_path_buf(),
             label: setup.label.clone(),
             config: Some(config),
-            arguments: Vec::new(),
+            arguments: setup.arguments.clone(),
             directory: directory.to_path_buf(),
             limits,
         };

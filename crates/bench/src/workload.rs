@@ -7,6 +7,7 @@ pub mod iibench;
 pub mod linkbench;
 mod load;
 pub mod scan;
+pub mod transactions;
 pub mod ycsb;
 
 use crate::configuration::Setup;
@@ -30,6 +31,8 @@ pub enum Workload {
     Hot,
     /// Reading whole collections.
     Scan(scan::Choices),
+    /// Transactions of several documents.
+    Transactions(transactions::Choices),
 }
 
 impl Workload {
@@ -42,6 +45,7 @@ impl Workload {
             Workload::Ycsb(_) => "ycsb",
             Workload::Hot => "hot",
             Workload::Scan(_) => "scan",
+            Workload::Transactions(_) => "transactions",
         }
     }
 
@@ -54,6 +58,7 @@ impl Workload {
             Workload::Ycsb(_) => &[ycsb::DATABASE],
             Workload::Hot => &[hot::DATABASE],
             Workload::Scan(_) => &[scan::DATABASE],
+            Workload::Transactions(_) => &[transactions::DATABASE],
         }
     }
 
@@ -67,6 +72,7 @@ impl Workload {
             Workload::Book(choices) => choices.setups(chosen),
             Workload::Hot => hot::setups(chosen, options),
             Workload::Scan(choices) => choices.setups(chosen),
+            Workload::Transactions(_) => transactions::setups(chosen),
             _ => chosen.to_vec(),
         };
         setups.into_iter().map(with_cache).collect()
@@ -77,6 +83,7 @@ impl Workload {
         match self {
             Workload::Iibench(choices) => iibench::check(choices, options),
             Workload::Ycsb(choices) => ycsb::check(choices),
+            Workload::Transactions(choices) => transactions::check(choices),
             Workload::Book(_) | Workload::Linkbench(_) | Workload::Hot | Workload::Scan(_) => Ok(()),
         }
     }
@@ -90,6 +97,7 @@ impl Workload {
             Workload::Ycsb(choices) => ycsb::run(context, subject, choices),
             Workload::Hot => hot::run(context, subject),
             Workload::Scan(choices) => scan::run(context, subject, choices),
+            Workload::Transactions(choices) => transactions::run(context, subject, choices),
         }
     }
 }

@@ -10,7 +10,7 @@ use bench::experiment::{self, Ended, Own, Target, data_directory};
 use bench::interrupt::Interrupt;
 use bench::limits::Wanted;
 use bench::server::{Build, build_of};
-use bench::workload::{Workload, book, iibench, linkbench, scan, ycsb};
+use bench::workload::{Workload, book, iibench, linkbench, scan, transactions, ycsb};
 use bench::{procfs, subject};
 use clap::{Args, Subcommand, ValueEnum};
 use report::Session;
@@ -67,7 +67,14 @@ enum What {
         #[command(flatten)]
         common: CommonArgs,
     },
-    /// book, linkbench, iibench, ycsb and hot in one session
+    /// Transactions of several documents: without conflicts, and of all clients on a few documents
+    Transactions {
+        #[command(flatten)]
+        transactions: TransactionsArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// book, linkbench, iibench, ycsb, hot and transactions in one session
     All {
         #[command(flatten)]
         book: BookArgs,
@@ -77,6 +84,8 @@ enum What {
         iibench: IibenchArgs,
         #[command(flatten)]
         ycsb: YcsbArgs,
+        #[command(flatten)]
+        transactions: TransactionsArgs,
         #[command(flatten)]
         common: CommonArgs,
     },
@@ -160,6 +169,48 @@ struct ScanArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+struct TransactionsArgs {
+    /// Documents that all clients want, in the phases with conflicts
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Workload transactions")]
+    hot_documents: u64,
+    /// Reads by _id of a transaction, before its updates
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100), help_heading = "Workload transactions")]
+    reads: u32,
+    /// Updates of a transaction, each of another document
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Workload transactions")]
+    updates: u32,
+    /// What clients do before they try an aborted transaction again; the phases with conflicts are run with each
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "exponential",
+        help_heading = "Workload transactions"
+    )]
+    backoff: Vec<BackoffChoice>,
+    /// Write concern of the commits
+    #[arg(long, value_enum, default_value = "1", help_heading = "Workload transactions")]
+    write_concern: WriteConcernChoice,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum BackoffChoice {
+    /// Wait as the drivers' specification has it: by chance up to 5 ms, half as much more each time, at most 500 ms
+    Exponential,
+    /// Try again at once, as older drivers do
+    None,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum WriteConcernChoice {
+    /// Answered when the primary has it
+    #[value(name = "1")]
+    One,
+    /// Answered when it is on disk, on a set of one member
+    Majority,
+}
+
+#[derive(Args, Clone, Debug)]
 struct CommonArgs {
     /// Measure a server that is running: mongodb://host:port. Its database of the workload is dropped before and after
     #[arg(
@@ -237,6 +288,7 @@ impl BenchCommand {
             What::Linkbench { linkbench, common } => (vec![linkbench.workload()], common, None),
             What::Iibench { iibench, common } => (vec![iibench.workload()], common, None),
             What::Ycsb { ycsb, common } => (vec![ycsb.workload()], common, None),
+            What::Transactions { transactions, common } => (vec![transactions.workload(false)], common, None),
             What::Hot { common } => (vec![Workload::Hot], common, None),
             What::Scan { scan, common } => {
                 let disk = scan.disk_mb_per_second;
@@ -247,6 +299,7 @@ impl BenchCommand {
                 linkbench,
                 iibench,
                 ycsb,
+                transactions,
                 common,
             } => {
                 let all = vec![
@@ -255,6 +308,7 @@ impl BenchCommand {
                     iibench.workload(),
                     ycsb.workload(),
                     Workload::Hot,
+                    transactions.workload(true),
                 ];
                 (all, common, None)
             }
@@ -301,6 +355,27 @@ impl YcsbArgs {
     fn workload(&self) -> Workload {
         Workload::Ycsb(ycsb::Choices {
             workloads: self.workloads.clone(),
+        })
+    }
+}
+
+impl TransactionsArgs {
+    /// `may_be_skipped`: among others, on a server that has no transactions.
+    fn workload(&self, may_be_skipped: bool) -> Workload {
+        let backoff = |choice: &BackoffChoice| match choice {
+            BackoffChoice::Exponential => transactions::Backoff::Exponential,
+            BackoffChoice::None => transactions::Backoff::None,
+        };
+        Workload::Transactions(transactions::Choices {
+            hot_documents: self.hot_documents,
+            reads: self.reads as usize,
+            updates: self.updates as usize,
+            backoffs: self.backoff.iter().map(backoff).collect(),
+            write_concern: match self.write_concern {
+                WriteConcernChoice::One => transactions::WriteConcern::One,
+                WriteConcernChoice::Majority => transactions::WriteConcern::Majority,
+            },
+            may_be_skipped,
         })
     }
 }
