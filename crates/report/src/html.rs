@@ -11,6 +11,7 @@ mod linkbench;
 mod setup;
 mod stress;
 mod summary;
+mod transactions;
 mod workload;
 
 use crate::verdict::and;

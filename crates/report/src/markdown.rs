@@ -171,7 +171,7 @@ fn without(pool: Option<&Pool>) -> String {
         .map_or("–".to_owned(), |run| run.outcome.word().to_owned())
 }
 
-/// The phase, with the parameters that tell it from its namesakes.
+/// The phase, with the clients and parameters that tell it from its namesakes.
 fn name(experiment: &Experiment, all: &[&Experiment]) -> String {
     let work = &experiment.work;
     let namesakes = || all.iter().filter(|other| other.work.phase == work.phase);
@@ -180,7 +180,10 @@ fn name(experiment: &Experiment, all: &[&Experiment]) -> String {
         .iter()
         .filter(|(name, value)| namesakes().any(|other| other.work.parameters.get(*name) != Some(*value)))
         .map(|(name, value)| format!("{name} {value}"));
-    let telling: Vec<String> = telling.collect();
+    let clients = namesakes()
+        .any(|other| other.work.clients != work.clients)
+        .then(|| format!("clients {}", work.clients));
+    let telling: Vec<String> = clients.into_iter().chain(telling).collect();
     let name = if telling.is_empty() {
         work.phase.to_owned()
     } else {
@@ -273,6 +276,13 @@ mod tests {
         let text = markdown(&session, "Results", "");
         assert!(
             text.contains("| query (indexes few) |") && text.contains("| query (indexes covering) |"),
+            "{text}"
+        );
+        session.runs[1].clients = 64;
+        let text = markdown(&session, "Results", "");
+        assert!(
+            text.contains("| query (clients 1, indexes few) |")
+                && text.contains("| query (clients 64, indexes covering) |"),
             "{text}"
         );
     }

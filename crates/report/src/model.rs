@@ -230,7 +230,8 @@ pub const COLLAPSED: &str = "slowestSecondShare";
 /// Figure of a contended run: how often an operation began again, for each that was done.
 pub const RESTARTS: &str = "restartsPerOperation";
 
-/// Figure of a contended run: the operations of the client that did the fewest, as a share of those of the client that did the most.
+/// Figure of a contended run: the operations of the client that did the fewest, as a share of those of the client that
+/// did the most.
 pub const SLOWEST_CLIENT: &str = "slowestClientShare";
 
 /// Figure of a contended run: the longest that a client was at one operation, also one that was not done at the end.

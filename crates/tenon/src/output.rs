@@ -122,8 +122,46 @@ pub fn table(session: &Session) -> String {
         "RSS MB",
         "own CPU",
     ];
+    layout(&head, session.runs.iter().map(row)) + &contention(session) + &remarks(session)
+}
+
+/// What conflicts cost in runs that may have had some; nothing when there are none.
+fn contention(session: &Session) -> String {
+    let head = [
+        "configuration",
+        "workload",
+        "phase",
+        "restarts/op",
+        "slowest client",
+        "longest op",
+    ];
+    let row = |run: &Run| {
+        let figure = |name| {
+            let value = run.figures.get(name);
+            value.map_or("-".to_owned(), |value| report::number::named(name, *value))
+        };
+        run.figures.contains_key(report::LONGEST_OPERATION).then(|| {
+            vec![
+                run.configuration.label.clone(),
+                run.workload.clone(),
+                phase(run),
+                figure(report::RESTARTS),
+                figure(report::SLOWEST_CLIENT),
+                figure(report::LONGEST_OPERATION),
+            ]
+        })
+    };
+    let rows: Vec<_> = session.runs.iter().filter_map(row).collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", layout(&head, rows.into_iter())),
+    }
+}
+
+/// Lines of equal columns; the first three are names.
+fn layout(head: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(|cell| (*cell).to_owned()).collect()];
-    rows.extend(session.runs.iter().map(row));
+    rows.extend(lines);
     let widths: Vec<usize> = (0..head.len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
@@ -141,7 +179,27 @@ pub fn table(session: &Session) -> String {
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
-    text + &remarks(session)
+    text
+}
+
+/// The phase with what tells it from its namesakes, and its repetition.
+fn phase(run: &Run) -> String {
+    let mut phase = run.phase.clone();
+    let telling: &[&str] = match run.workload.as_str() {
+        "linkbench" => &["indexes", "bound"],
+        "transactions" => &["backoff"],
+        _ => &[],
+    };
+    if run.workload == "transactions" {
+        phase += &format!(" {}", run.clients);
+    }
+    for value in telling.iter().filter_map(|name| run.parameters.get(*name)) {
+        phase += &format!(" {value}");
+    }
+    if run.repetition > 0 {
+        phase += &format!(" #{}", run.repetition + 1);
+    }
+    phase
 }
 
 fn row(run: &Run) -> Vec<String> {
@@ -151,25 +209,16 @@ fn row(run: &Run) -> Vec<String> {
     let main = run.operations.values().max_by_key(|operation| operation.count);
     let latency = main.and_then(|operation| operation.latency.as_ref());
     let milliseconds = |ns: Option<u64>| figure(ns.map(|ns| ns as f64 / 1e6), 3);
-    let mut phase = run.phase.clone();
-    for name in ["indexes", "bound"] {
-        if let Some(value) = run.parameters.get(name).filter(|_| run.workload == "linkbench") {
-            phase += &format!(" {value}");
-        }
-    }
     let outcome = match &run.outcome {
         Outcome::Complete if run.collapsed().is_some() => " COLLAPSED".to_owned(),
         Outcome::Complete => String::new(),
         Outcome::Failed { .. } => " FAILED".to_owned(),
         other => format!(" ({})", other.word()),
     };
-    if run.repetition > 0 {
-        phase += &format!(" #{}", run.repetition + 1);
-    }
     vec![
         run.configuration.label.clone(),
         run.workload.clone(),
-        phase + &outcome,
+        phase(run) + &outcome,
         figure(run.rate(), 0),
         milliseconds(latency.map(|latency| latency.p50_ns)),
         milliseconds(latency.map(|latency| latency.p99_ns)),
@@ -211,7 +260,7 @@ fn remarks(session: &Session) -> String {
                 "{} {} {} COLLAPSED: its slowest second had {:.1} % of the median second's operations, less than a tenth\n",
                 run.configuration.label,
                 run.workload,
-                run.phase,
+                phase(run),
                 part * 100.0
             );
         }
@@ -222,7 +271,9 @@ fn remarks(session: &Session) -> String {
         if let Some(message) = run.outcome.message() {
             text += &format!(
                 "{} {} {} {word}: {message}\n",
-                run.configuration.label, run.workload, run.phase
+                run.configuration.label,
+                run.workload,
+                phase(run)
             );
         }
     }
@@ -275,6 +326,29 @@ mod tests {
         let text = table(&session);
         assert!(text.lines().nth(1).expect("a line").contains("a COLLAPSED"), "{text}");
         assert!(text.contains("COLLAPSED: its slowest second had 4.2 %"), "{text}");
+    }
+
+    #[test]
+    fn conflicts_have_a_table_of_their_own() {
+        let mut session = Session::new("test", 0, Vec::new(), Machine::default());
+        session
+            .runs
+            .push(Run::new("transactions", "load", Configuration::default()));
+        assert!(!table(&session).contains("restarts/op"), "there were none to see");
+        let mut run = Run::new("transactions", "hot", Configuration::default());
+        run.clients = 64;
+        run.parameters.insert("backoff".to_owned(), "none".to_owned());
+        let figures = [
+            (report::RESTARTS, 42.1),
+            (report::SLOWEST_CLIENT, 0.095),
+            (report::LONGEST_OPERATION, 2.8),
+        ];
+        run.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+        session.runs.push(run);
+        let text = table(&session);
+        let of_run: Vec<&str> = text.lines().filter(|line| line.contains("hot 64 none")).collect();
+        assert_eq!(of_run.len(), 2, "{text}");
+        assert!(of_run[1].ends_with(" 42.1           9.5 %      2.80 s"), "{text}");
     }
 
     #[test]

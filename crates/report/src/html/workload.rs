@@ -1,7 +1,7 @@
 //! One section per workload: its phases together, then each by itself.
 
 use super::charts::{Bar, Charts, Unit};
-use super::{Page, book, experiment, linkbench, stress};
+use super::{Page, book, experiment, linkbench, stress, transactions};
 use crate::Experiment;
 use crate::measure::Measure;
 use maud::{Markup, html};
@@ -49,6 +49,7 @@ impl Workload<'_> {
                     "book" => { (book::section(page, &self.experiments, charts)) }
                     "linkbench" => { (linkbench::section(page, &self.experiments)) }
                     "stress" => { (stress::section(page, &self.experiments)) }
+                    "transactions" => { (transactions::section(page, &self.experiments)) }
                     _ => {}
                 }
                 (self.overview(page, charts))
