@@ -54,7 +54,7 @@ verify: ## Formatting, lints, documentation (changes nothing)
 fix: ## Format and apply what clippy can
 	cargo run -q -p xtask -- fix
 
-bench: build ## book, linkbench, iibench, ycsb and hot on every engine, small; a report; BENCH="--io-bound", BENCH_SCALE=2
+bench: build ## book, linkbench, iibench, ycsb, hot and transactions on every engine, small; a report; BENCH="--io-bound", BENCH_SCALE=2
 	cargo build --release -p tenon
 	@mkdir -p $(CACHE)/bench
 	$(CARGO_TARGET_DIR)/release/tenon bench all --scale $(BENCH_SCALE) --duration $(BENCH_SECONDS) --warm-up 1 --insert-seconds 40 \

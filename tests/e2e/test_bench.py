@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from server import ENGINES, Server, binary
 
+MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
 TENON = Path(os.environ.get("TENON", Path(binary()).with_name("tenon")))
 
 
@@ -37,6 +38,7 @@ def test_every_workload_ends_on_every_engine(tmp_path):
         "iibench": ["load", "insert"],
         "ycsb": ["load", *"abcdef"],
         "hot": ["load", "insertAndCount"],
+        "transactions": ["load", "disjoint", "hot"],
     }
     assert found == {(engine, name, phase) for engine in ENGINES for name, list_ in phases.items() for phase in list_}
     for run in runs(out):
@@ -115,6 +117,39 @@ def test_iibench_inserts_what_its_definition_says(server, client, tmp_path):
     document = purchases.find_one()
     assert document["cf1"].endswith("a" * 128) and 0 <= document["price"] < 1005
     client.drop_database("iibench")
+
+
+def test_transactions_tell_of_conflicts_and_add_up(tmp_path):
+    out = tmp_path / "transactions.json"
+    with Server(tmp_path / "server", ENGINES[0], options=MEMBER) as server:
+        # The second one meets sessions that the server knows.
+        for _ in range(2):
+            done = bench(
+                "transactions", "--uri", server.uri(), "--clients", 16, "--scale", 0.02, "--duration", 2, "--warm-up", 0.5, "--reads", 1, "--updates", 3,
+                "--backoff", "exponential,none", "--write-concern", "majority", "--keep", "--json", out, "--report", tmp_path / "out.html", "--quiet",
+            )  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr
+        counters = server.client().transactions
+        # All that was counted is of the last call, warm-up included; half a transaction is nowhere.
+        sums = {name: sum(row["n"] for row in counters[name].find()) for name in ["disjoint", "hot"]}
+    found = {(run["phase"], run["parameters"].get("backoff")): run for run in runs(out)}
+    assert list(found) == [("load", None), ("disjoint", None), ("hot", "exponential"), ("hot", "none")]
+    for (phase, backoff), run in found.items():
+        assert run["outcome"] == {"state": "complete"} and run["clients"] == 16
+        if phase == "load":
+            continue
+        operation, figures = run["operations"]["transaction"], run["figures"]
+        assert operation["count"] > 0 and operation["errors"] == 0
+        assert (figures["restartsPerOperation"] > 0) == (phase == "hot"), "only these are in conflict"
+        assert 0 <= figures["slowestClientShare"] <= 1 and figures["longestOperationSeconds"] > 0
+        assert sums[phase] % 3 == 0 and sums[phase] >= 3 * operation["count"]
+    assert "hot 16 none" in done.stdout and "restarts/op" in done.stdout
+    assert "aborted/committed" in (tmp_path / "out.html").read_text()
+
+
+def test_transactions_need_a_member(server, tmp_path):
+    done = bench("transactions", "--uri", server.uri(), "--quiet")
+    assert done.returncode == 1 and "is no member of one: start it with --replSet NAME --replSetInitiate" in done.stdout, done.stdout
 
 
 def test_scan_says_how_cold_it_was(tmp_path):
@@ -274,6 +309,23 @@ def test_ctrl_c_leaves_a_running_server_as_it_was(tmp_path, stands_still):
     assert {run["configuration"]["label"] for run in runs(out)} == {f"127.0.0.1:{server.port}"}
 
 
+def test_ctrl_c_leaves_no_transaction_open(tmp_path):
+    """An open transaction keeps its collection from being dropped, until it expires after a minute."""
+    out = tmp_path / "out.json"
+    with Server(tmp_path / "server", ENGINES[0], options=MEMBER) as server:
+        line = [str(TENON), "bench", "transactions", "--uri", server.uri(), "--clients", "32", "--scale", "0.01", "--duration", "60", "--json", str(out)]
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not out.exists():
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 130 and "may be left behind" not in said, said
+        assert "transactions" not in server.client().list_database_names()
+    assert [(run["phase"], run["outcome"]["state"]) for run in runs(out)] == [("load", "complete"), ("disjoint", "interrupted")]
+
+
 @pytest.mark.parametrize("stage", ["load", "measure"])
 def test_a_server_that_dies_is_told(tmp_path, stage):
     session = Session(tmp_path, scale={"load": "100", "measure": "0.01"}[stage])
@@ -349,6 +401,7 @@ def test_choices_that_are_not_possible_are_refused_at_once(tmp_path):
         (["ycsb", "--tenond", binary(), "--engines", "nonesuch", "--directory", str(tmp_path)], "nonesuch"),
         (["ycsb", "--tenond", binary(), "--json", "/nonexistent/x.json"], "no directory"),
         (["ycsb", "--scale", "0"], "--scale"),
+        (["transactions", "--hot-documents", "1"], "touches 2 different documents"),
     ]:
         done = bench(*arguments)
         assert done.returncode != 0 and words in done.stdout + done.stderr, done.stdout + done.stderr
