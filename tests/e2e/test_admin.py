@@ -84,7 +84,7 @@ def test_coll_mod(db):
     db.command("collMod", "c", index={"keyPattern": {"t": 1}, "hidden": True})
     assert db.c.index_information()["t_1"]["hidden"] is True
     with pytest.raises(OperationFailure) as error:
-        db.command("collMod", "c", validator={"a": 1})
+        db.command("collMod", "c", expireAfterSeconds=100)
     assert error.value.code == 238
 
 
