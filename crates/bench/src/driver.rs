@@ -177,7 +177,7 @@ impl Shared {
 pub struct Recorded {
     /// Latencies in nanoseconds by kind of operation.
     pub latencies: Vec<Histogram<u64>>,
-    /// How each client got on.
+    /// Each client's progress.
     pub clients: Vec<ClientProgress>,
     /// The first error that the server answered.
     pub first_error: Option<String>,
@@ -185,12 +185,12 @@ pub struct Recorded {
     pub failure: Option<Error>,
 }
 
-/// How one client got on while it was recorded.
+/// What one client achieved while it was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientProgress {
     /// Its operations that were done.
     pub operations: u64,
-    /// The longest that one of them took. One that was under way at the end counts with its time until then.
+    /// The longest that one of them took. One still under way at the end counts with its time until then.
     pub longest: Duration,
 }
 
@@ -510,7 +510,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// The run is over: clients that have waited long for their operation are not to go unseen. Returns the moment.
+    /// The run is over: a client that has waited long for its operation must not go unseen. Returns the moment.
     fn note_unfinished(&mut self) -> Instant {
         let now = Instant::now();
         for client in &mut self.clients {

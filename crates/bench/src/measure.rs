@@ -54,7 +54,7 @@ pub struct Phase {
     pub batch: u64,
     /// Drop the pages of the server's files every second: an I/O-bound run on a machine with much memory.
     pub drop_pages: bool,
-    /// Operations may have to begin again: tell how often they did, and how evenly the clients got on.
+    /// Operations may have to begin again: report how often they did, and how evenly the clients progressed.
     pub contended: bool,
 }
 
@@ -384,7 +384,7 @@ fn fill(run: &mut Run, counts: &Counts, before: &Look, after: &Look) {
     }
 }
 
-/// How often operations began again, and how evenly the clients got on.
+/// How often operations began again, and how evenly the clients progressed.
 fn contention(run: &mut Run, counts: &Counts, clients: &[ClientProgress]) {
     let mut figure = |name: &str, value: f64| run.figures.insert(name.to_owned(), value);
     if counts.total() > 0 {

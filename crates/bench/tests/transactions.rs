@@ -26,7 +26,7 @@ use wire::{HEADER_BYTES, Header, Message};
 struct Counting {
     /// What `hello` adds.
     set: Option<&'static str>,
-    /// Every so manieth update of a connection is a conflict; 0: none is.
+    /// Each n-th update of a connection is a conflict; 0: none is.
     conflict_every: i64,
     /// Commits add so much less than what was updated.
     loses: i64,

@@ -234,7 +234,7 @@ pub const RESTARTS: &str = "restartsPerOperation";
 /// did the most.
 pub const SLOWEST_CLIENT: &str = "slowestClientShare";
 
-/// Figure of a contended run: the longest that a client was at one operation, also one that was not done at the end.
+/// Figure of a contended run: the longest time of one operation, including those that were not done at the end.
 pub const LONGEST_OPERATION: &str = "longestOperationSeconds";
 
 /// How a run ended.

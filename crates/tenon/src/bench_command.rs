@@ -195,7 +195,7 @@ struct TransactionsArgs {
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum BackoffChoice {
-    /// Wait as the drivers' specification has it: by chance up to 5 ms, half as much more each time, at most 500 ms
+    /// Wait as the drivers' specification says: a random time up to 5 ms, half as much more each time, 500 ms at most
     Exponential,
     /// Try again at once, as older drivers do
     None,

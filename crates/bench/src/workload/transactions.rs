@@ -2,7 +2,7 @@
 //!
 //! In `disjoint` each client has documents of its own, so that no two transactions are in conflict: what is left is the
 //! price of a transaction. In `hot` all clients choose among the same few documents: what is looked for is how many
-//! commits are left, and whether every client gets its share of them.
+//! commits remain, and whether every client gets its share of them.
 //!
 //! Invariant, checked after each phase: the sum of the counters has grown by what the acknowledged commits added, and
 //! by nothing else.
@@ -87,7 +87,7 @@ pub struct Choices {
     pub backoffs: Vec<Backoff>,
     /// Of the commits.
     pub write_concern: WriteConcern,
-    /// A server that is no member is passed over with a remark, instead of an error.
+    /// A server that has no transactions is skipped with a remark; otherwise that is an error.
     pub may_be_skipped: bool,
 }
 
@@ -247,7 +247,7 @@ fn run_one(
     };
     let actors = (0..u64::from(clients))
         .map(|client| {
-            let random = Random::of_part(context.options.seed ^ phase.seed, client);
+            let random = Random::of_part(context.options.seed, client);
             Box::new(Client::new(&task, &tally, documents(client), random)) as Box<dyn Actor>
         })
         .collect();

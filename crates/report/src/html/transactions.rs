@@ -62,8 +62,8 @@ pub fn section(page: &Page, experiments: &[Experiment]) -> Markup {
             } }
             p.small.soft {
                 "aborted/committed: attempts that ended in a conflict, for each commit. ms: of a whole transaction, attempts and pauses included. "
-                "CPU: of the server, for each commit. slowest client: commits of the client that made the fewest, as a share of those of the client that made "
-                "the most. longest wait: the longest that a client was at one transaction, also one that was not committed at the end."
+                "CPU: of the server, for each commit. slowest client: commits of the client with the fewest, as a share of those of the client with "
+                "the most. longest wait: the longest time of one transaction, including those that were still open at the end."
             }
             (one_of_many(experiments))
         }

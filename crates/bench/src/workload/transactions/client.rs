@@ -31,10 +31,10 @@ const OUT_OF_TIME: i32 = 50;
 /// What a client does before it tries an aborted transaction again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backoff {
-    /// Nothing, as drivers did for years.
+    /// Nothing: it tries at once, as drivers did for years.
     None,
-    /// It waits, longer each time, by chance anything up to a bound that grows by half: as the drivers' specification
-    /// has it now.
+    /// It waits for a random time up to a bound that grows by half with each attempt, as the drivers' specification now
+    /// says.
     Exponential,
 }
 
@@ -106,7 +106,7 @@ impl Tally {
 enum Sent {
     /// A statement, by its place in the transaction.
     Statement(usize),
-    /// A commit, for the how manieth time.
+    /// A commit, and how often it has been sent.
     Commit(u32),
     Abort,
 }
