@@ -248,8 +248,7 @@ impl Call<'_> {
             self.server.access.changed();
         }
         // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
-        let observed = invocation.operation.observed();
-        if let Err(error) = self.server.storage.wait_applied(&invocation.operation, observed) {
+        if let Err(error) = self.server.storage.wait_observed(&invocation.operation) {
             result = result.and(Err(error.into()));
         }
         let waited = wait_for_concerns(&invocation, &result, generic.has_write_concern);

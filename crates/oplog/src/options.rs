@@ -63,6 +63,8 @@ pub struct LogOptions {
     pub mode: LogMode,
     /// What to do when the engine is ahead of the log.
     pub engine_ahead: EngineAhead,
+    /// The term of the entry before the first, of a log that begins behind an engine.
+    pub term_before: u64,
     /// `wait_for_room` waits while more bytes than this are not yet on disk.
     pub buffer_bytes_max: usize,
     /// `append` refuses while more bytes than this are not yet on disk: the last resort against callers that never
@@ -91,6 +93,7 @@ impl LogOptions {
             commit_interval: Duration::from_millis(100),
             mode: LogMode::On,
             engine_ahead: EngineAhead::Refuse,
+            term_before: 0,
             buffer_bytes_max: BUFFER_BYTES_MOST as usize,
             buffer_bytes_refused: BUFFER_BYTES_REFUSED,
             retention: Retention::default(),

@@ -96,7 +96,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
     };
     if last < durable {
         drop((end, segments));
-        terms.begin(durable.next());
+        terms.begin(durable.next(), options.term_before);
         let mut recovered = Recovered {
             catalog,
             tail: None,

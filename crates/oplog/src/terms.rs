@@ -23,10 +23,10 @@ impl Terms {
         }
     }
 
-    /// Forgets everything: the next entry is `first`.
-    pub fn begin(&mut self, first: Seq) {
+    /// Forgets everything: the next entry is `first`, behind one of the term `before` at least.
+    pub fn begin(&mut self, first: Seq, before: u64) {
         *self = Self {
-            from: Some((first, self.last())),
+            from: Some((first, self.last().max(before))),
             begins: Vec::new(),
         };
     }

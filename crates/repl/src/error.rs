@@ -12,6 +12,9 @@ pub enum ReplError {
     /// The state machine refused, or entries could not be read.
     #[error("consensus failed: {0}")]
     Protocol(String),
+    /// What arrived is no message, or a message cannot be sent.
+    #[error("a message between members is malformed: {0}")]
+    Message(String),
     /// The only voter stands for election while something that it wrote is not on disk.
     #[error("what was written is not on disk yet")]
     Unsynced,

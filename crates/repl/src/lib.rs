@@ -23,5 +23,5 @@ mod simulator;
 
 pub use error::ReplError;
 pub use log_view::LogView;
-pub use member::{Config, Elected, Member, Outputs, Role, Unsynced};
+pub use member::{Config, Elected, Member, Outputs, Progress, Role, Unsynced};
 pub use message::{Entry, Message};

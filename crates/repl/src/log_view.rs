@@ -1,5 +1,6 @@
 //! The log as consensus sees it.
 
+use bytes::Bytes;
 use engine::Seq;
 use oplog::HardState;
 use raft::eraftpb::{ConfState, Entry, Snapshot};
@@ -20,6 +21,15 @@ pub trait LogView {
     /// # Errors
     /// A sentence: the log could not be read. A member that cannot tell its own terms must not vote, and panics.
     fn term(&self, seq: Seq) -> Result<u64, String>;
+
+    /// Hands over what the entries from `from` on say, up to `to` and not that one, as many as fit into `bytes_max` and
+    /// one at least. Who does not fills messages in when they leave ([`crate::Message::fill`]).
+    ///
+    /// # Errors
+    /// A sentence: the log could not be read.
+    fn read(&self, _from: Seq, _to: Seq, _bytes_max: u64, _put: &mut dyn FnMut(Bytes)) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// What the state machine reads: of the log only what it has been told of.
@@ -34,6 +44,8 @@ pub(crate) struct View<L> {
     pub state: HardState,
     /// Who votes.
     pub voters: Vec<u64>,
+    /// Who is sent the log besides.
+    pub learners: Vec<u64>,
 }
 
 impl<L: LogView> View<L> {
@@ -55,12 +67,11 @@ impl<L: LogView> raft::Storage for View<L> {
         state.set_term(self.state.term);
         state.set_vote(self.state.vote);
         state.set_commit(self.state.commit.0);
-        let voters = ConfState::from((self.voters.clone(), Vec::new()));
-        Ok(RaftState::new(state, voters))
+        let members = ConfState::from((self.voters.clone(), self.learners.clone()));
+        Ok(RaftState::new(state, members))
     }
 
-    /// Places and terms only: what the entries say is filled in when a message leaves, so only entries for one have to
-    /// be in the log still.
+    /// Places and terms, and for a message what the entries say: only those have to be in the log still.
     fn entries(
         &self,
         low: u64,
@@ -72,14 +83,29 @@ impl<L: LogView> raft::Storage for View<L> {
         if for_a_message && low < self.log.first().0 {
             return Err(StorageError::Compacted.into());
         }
+        let max_size = max_size.into();
+        let mut said = Vec::new();
+        if for_a_message && high > low {
+            let bytes_max = max_size.unwrap_or(u64::MAX);
+            let read = self
+                .log
+                .read(Seq(low), Seq(high), bytes_max, &mut |bytes| said.push(bytes));
+            read.map_err(|error| raft::Error::Store(StorageError::Other(error.into())))?;
+        }
+        let high = match said.len() as u64 {
+            0 => high,
+            count => high.min(low + count),
+        };
         let mut entries = Vec::new();
+        let mut said = said.into_iter();
         for index in low..high {
             let mut entry = Entry::default();
             entry.set_index(index);
             entry.set_term(self.term_of(index)?);
+            entry.data = said.next().unwrap_or_default();
             entries.push(entry);
         }
-        raft::util::limit_size(&mut entries, max_size.into());
+        raft::util::limit_size(&mut entries, max_size);
         Ok(entries)
     }
 

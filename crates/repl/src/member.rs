@@ -5,13 +5,14 @@ use crate::message::{Entry, Message};
 use crate::{LogView, ReplError};
 use engine::Seq;
 use oplog::HardState;
-use raft::eraftpb::{self, MessageType};
+use raft::eraftpb::{self, ConfChange, ConfChangeType, MessageType};
 use raft::{NO_LIMIT, RawNode, Ready, StateRole};
 use std::sync::Arc;
 use vfs::Random;
 
-/// Bytes of places and terms in one message: about 6,000 entries. What they say is bounded where it is filled in.
-const MESSAGE_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of entries in one message, of those that are read from the log. Those that a leader has just written are
+/// filled in and bounded where the message leaves.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 /// Messages with entries on the way to one member.
 const MESSAGES_IN_FLIGHT_MAX: usize = 64;
 
@@ -20,8 +21,10 @@ const MESSAGES_IN_FLIGHT_MAX: usize = 64;
 pub struct Config {
     /// Its number in the set, which is never another's: at least 1.
     pub id: u64,
-    /// The members that vote, this one among them.
+    /// The members that vote.
     pub voters: Vec<u64>,
+    /// Those that are sent the log and do not vote.
+    pub learners: Vec<u64>,
     /// A follower that hears nothing for this many ticks, or up to twice as many, stands for election.
     pub election_ticks: usize,
     /// A leader says that it is alive every so many ticks.
@@ -89,19 +92,34 @@ pub struct Member<L: LogView> {
     /// Role and term when the time-out was drawn.
     drawn_for: (StateRole, u64),
     timeout_ticks: usize,
+    may_stand: bool,
 }
+
+/// What a leader knows of another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Whose.
+    pub id: u64,
+    /// Its log agrees with this member's up to here, on its disk.
+    pub matched: Seq,
+    /// It is sent entries from here on.
+    pub next: Seq,
+}
+
+/// A time-out that never passes.
+const NEVER: usize = usize::MAX / 2;
 
 impl<L: LogView> Member<L> {
     /// A member with its log as it was found on disk. `applied` is the last entry whose effect is on disk; whatever is
     /// applied has been committed.
     ///
     /// # Errors
-    /// [`ReplError::Start`]: the member does not vote, or `applied` lies outside of the log.
+    /// [`ReplError::Start`]: it is no member, or `applied` lies outside of the log.
     pub fn start(config: &Config, kept: Option<HardState>, applied: Seq, log: L) -> Result<Self, ReplError> {
         let (first, last) = (log.first(), log.last());
         let failed = |sentence: String| ReplError::Start(sentence);
-        if !config.voters.contains(&config.id) {
-            return Err(failed(format!("member {} does not vote", config.id)));
+        if !config.voters.contains(&config.id) && !config.learners.contains(&config.id) {
+            return Err(failed(format!("{} is no member", config.id)));
         }
         if applied > last || applied.next() < first {
             return Err(failed(format!(
@@ -132,6 +150,7 @@ impl<L: LogView> Member<L> {
             id: config.id,
             election_tick: config.election_ticks,
             heartbeat_tick: config.heartbeat_ticks,
+            max_election_tick: NEVER + 1,
             applied: applied.0,
             max_size_per_msg: MESSAGE_BYTES_MAX,
             max_inflight_msgs: MESSAGES_IN_FLIGHT_MAX,
@@ -146,6 +165,7 @@ impl<L: LogView> Member<L> {
             last,
             state,
             voters: config.voters.clone(),
+            learners: config.learners.clone(),
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&settings, view, &logger).map_err(|error| failed(error.to_string()))?;
@@ -158,6 +178,7 @@ impl<L: LogView> Member<L> {
             state,
             drawn_for: (StateRole::Follower, 0),
             timeout_ticks: config.election_ticks,
+            may_stand: true,
         };
         member.draw_timeout(true);
         Ok(member)
@@ -169,7 +190,7 @@ impl<L: LogView> Member<L> {
     /// The state machine refused.
     pub fn tick(&mut self) -> Result<(), ReplError> {
         self.expect_idle();
-        if self.is_alone() && self.role() != Role::Leader {
+        if self.is_alone() && self.role() != Role::Leader && self.may_stand {
             return match self.persisted < self.written {
                 true => Ok(()),
                 false => self.campaign(),
@@ -193,6 +214,64 @@ impl<L: LogView> Member<L> {
         self.node.campaign()?;
         self.draw_timeout(true);
         Ok(())
+    }
+
+    /// Whether it stands for election when it hears of no leader. It votes for others all the same.
+    pub fn set_may_stand(&mut self, may_stand: bool) {
+        if self.may_stand != may_stand {
+            self.may_stand = may_stand;
+            self.draw_timeout(true);
+        }
+    }
+
+    /// The members from here on; a change that an entry made which is applied. At most one comes to vote or ceases to,
+    /// so that two majorities always share a member (Ongaro's dissertation, 4.1).
+    ///
+    /// # Errors
+    /// The state machine refused.
+    pub fn change_members(&mut self, voters: &[u64], learners: &[u64]) -> Result<(), ReplError> {
+        self.expect_idle();
+        let known = self.node.raft.prs().conf().to_conf_state();
+        let mut changes = Vec::new();
+        for &id in voters.iter().filter(|id| !known.voters.contains(id)) {
+            changes.push((id, ConfChangeType::AddNode));
+        }
+        for &id in learners.iter().filter(|id| !known.learners.contains(id)) {
+            changes.push((id, ConfChangeType::AddLearnerNode));
+        }
+        for &id in known.voters.iter().chain(&known.learners) {
+            if !voters.contains(&id) && !learners.contains(&id) {
+                changes.push((id, ConfChangeType::RemoveNode));
+            }
+        }
+        for (id, kind) in changes {
+            let mut change = ConfChange::default();
+            change.set_change_type(kind);
+            change.node_id = id;
+            self.node.apply_conf_change(&change)?;
+        }
+        let view = self.node.mut_store();
+        view.voters = voters.to_vec();
+        view.learners = learners.to_vec();
+        self.draw_timeout(false);
+        Ok(())
+    }
+
+    /// What it knows of the others while it leads.
+    pub fn progress(&self) -> Vec<Progress> {
+        let own = self.node.raft.id;
+        let others = self.node.raft.prs().iter().filter(|(id, _)| **id != own);
+        let progress = others.map(|(&id, progress)| Progress {
+            id,
+            matched: Seq(progress.matched),
+            next: Seq(progress.next_idx),
+        });
+        progress.collect()
+    }
+
+    /// The leader that it knows of.
+    pub fn leader(&self) -> Option<u64> {
+        Some(self.node.raft.leader_id).filter(|&id| id != raft::INVALID_ID)
     }
 
     /// Leads no more, until the next election.
@@ -353,6 +432,11 @@ impl<L: LogView> Member<L> {
         self.node.raft.term
     }
 
+    /// Entries up to here stay, as far as it knows.
+    pub fn committed(&self) -> Seq {
+        Seq(self.node.raft.raft_log.committed)
+    }
+
     /// The last entry that it has been told of.
     pub fn last(&self) -> Seq {
         Seq(self.node.raft.raft_log.last_index())
@@ -388,7 +472,10 @@ impl<L: LogView> Member<L> {
         if anew || now != self.drawn_for {
             self.drawn_for = now;
             let shortest = raft.election_timeout();
-            self.timeout_ticks = shortest + (self.random.next_u64() % shortest as u64) as usize;
+            self.timeout_ticks = match self.may_stand {
+                true => shortest + (self.random.next_u64() % shortest as u64) as usize,
+                false => NEVER,
+            };
         }
         raft.set_randomized_election_timeout(self.timeout_ticks);
     }

@@ -1,7 +1,9 @@
 //! What members send each other.
 
+use crate::ReplError;
 use bytes::Bytes;
 use engine::Seq;
+use protobuf::Message as _;
 use raft::eraftpb;
 
 /// A message from one member to another. How it travels is the driver's business.
@@ -28,6 +30,42 @@ impl Message {
     /// The member that it is for.
     pub fn to(&self) -> u64 {
         self.0.to
+    }
+
+    /// As bytes for the way.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    pub fn encode(&self) -> Result<Vec<u8>, ReplError> {
+        let bytes = self.0.write_to_bytes();
+        bytes.map_err(|error| ReplError::Message(error.to_string()))
+    }
+
+    /// From bytes that another member sent.
+    ///
+    /// # Errors
+    /// They are no message.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ReplError> {
+        let message = eraftpb::Message::parse_from_bytes(bytes);
+        message
+            .map(Self)
+            .map_err(|error| ReplError::Message(error.to_string()))
+    }
+
+    /// The leader asks the receiver to stand for election at once.
+    pub fn asks_to_stand(&self) -> bool {
+        self.0.msg_type == eraftpb::MessageType::MsgTimeoutNow
+    }
+
+    /// The entries whose contents are missing: the first place, and how many.
+    pub fn unfilled(&self) -> Option<(Seq, usize)> {
+        let first = self.0.entries.first().filter(|entry| entry.data.is_empty())?;
+        Some((Seq(first.index), self.0.entries.len()))
+    }
+
+    /// Keeps the first entries only: the receiver asks for the others again.
+    pub fn keep(&mut self, entries: usize) {
+        self.0.entries.truncate(entries);
     }
 
     /// Puts in what the entries say. To be done before it is sent, from the log: there the entries stay as they are

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Storage {
     /// Checks a collection's new definition and builds it.
@@ -184,6 +185,7 @@ impl Storage {
     ) -> Result<Seq, StorageError> {
         self.log.wait_for_room().map_err(|error| self.log_error(error))?;
         let mut entry = EntryWriter::default();
+        entry.epoch = Some(self.definitions_epoch.load(Ordering::Acquire));
         for definition in &definitions {
             match definition {
                 Definition::PutCollection { row, .. } => entry.put_collection(&row.to_document()),

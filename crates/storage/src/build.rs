@@ -173,8 +173,13 @@ impl Storage {
             Ok(()) => self.end_build(op, build, true),
             Err(error) => {
                 // A storage that has stopped or closed resumes the build when it is opened again.
-                let going_on = self.check_running().is_ok();
-                if going_on && !matches!(error, StorageError::Interrupted(Interrupted::Shutdown)) {
+                // As does the next leader.
+                let is_ours = self.check_running().is_ok() && self.leads();
+                let ends = matches!(
+                    error,
+                    StorageError::Interrupted(Interrupted::Shutdown | Interrupted::RoleChanged)
+                );
+                if is_ours && !ends {
                     let unhurried = Operation::new(self.env.clock.clone(), op.id);
                     self.end_build(&unhurried, build, false).and(Err(error))
                 } else {

@@ -107,7 +107,7 @@ impl Storage {
         self.keep_thread(name, None, Some(kill), move || work(storage));
     }
 
-    fn keep_thread(
+    pub(crate) fn keep_thread(
         &self,
         name: &str,
         alarm: Option<Arc<Alarm>>,
@@ -197,7 +197,8 @@ impl Storage {
         // Whoever is in the middle of a commit ends it first; whoever comes later, or waits at a barrier, is refused.
         drop(self.pipeline.order.lock());
         drop(self.pipeline.applying.lock());
-        let counted = match clean && !stopped {
+        // Where others take part an entry that none of them has any more is of no use.
+        let counted = match clean && !stopped && !self.pending.is_used() {
             true => self.write_counts(),
             false => Ok(()),
         };

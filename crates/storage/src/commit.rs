@@ -19,8 +19,9 @@ use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::limits::WAIT_SLICE;
 use crate::mutations::mutated;
-use crate::pipeline::{Applied, Order, Proposed};
+use crate::pipeline::{Applied, Leads, Order, Proposed};
 use crate::storage::Storage;
+use crate::Interrupted;
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
 use std::sync::atomic::Ordering;
@@ -36,7 +37,7 @@ impl Storage {
         derive: impl FnOnce(Seq) -> Effect,
     ) -> Result<Seq, StorageError> {
         let seq = self.propose(entry, derive)?;
-        self.wait_published(seq, &|| Ok(()))?;
+        self.wait_published(seq, entry.epoch, &|| Ok(()))?;
         Ok(seq)
     }
 
@@ -51,6 +52,7 @@ impl Storage {
     ) -> Result<Seq, StorageError> {
         let mut order = self.lock_order();
         self.check_running()?;
+        self.check_leads(&order, entry)?;
         let (place, time) = (self.place_of(entry), self.next_time(&order, entry.ticks()));
         let mut effect = derive(place);
         effect.finish(self, place, time);
@@ -64,7 +66,9 @@ impl Storage {
                 self.pending.remove(seq, effect.batch());
             }
             pipeline.queue.lock().push_back(Proposed { seq, effect });
+            entry.epoch = Some(pipeline.epoch());
             drop(order);
+            self.consensus.wake();
             // Who said meanwhile that it stays did not find it in the queue.
             if pipeline.is_committed(seq) {
                 self.apply_committed(&mut pipeline.applying.lock())?;
@@ -137,9 +141,22 @@ impl Storage {
         let (place, time) = (self.place_of(entry), self.next_time(order, entry.ticks()));
         effect.finish(self, place, time);
         let seq = self.append(order, entry, time)?;
+        if self.pending.is_used() {
+            self.pending.add(seq, effect.batch());
+        }
         self.pipeline.queue.lock().push_back(Proposed { seq, effect });
+        self.consensus.wake();
         self.apply_committed(applied)?;
         Ok(seq)
+    }
+
+    /// Whether this server appends to the log, and has done so since the entry was evaluated.
+    pub(crate) fn check_leads(&self, order: &Order, entry: &EntryWriter) -> Result<(), StorageError> {
+        let is_outdated = entry.epoch.is_some_and(|epoch| epoch != self.pipeline.epoch());
+        match order.leads == Leads::Yes && !is_outdated {
+            true => Ok(()),
+            false => Err(Interrupted::RoleChanged.into()),
+        }
     }
 
     /// Applies what is committed, in the order of the queue.
@@ -164,6 +181,9 @@ impl Storage {
     }
 
     fn take_committed(&self) -> Option<Proposed> {
+        if !self.pipeline.is_drained() {
+            return None;
+        }
         let mut queue = self.pipeline.queue.lock();
         match queue.front() {
             Some(proposed) if self.pipeline.is_committed(proposed.seq) => queue.pop_front(),
@@ -187,9 +207,13 @@ impl Storage {
         if awaited {
             self.pending.remove(seq, effect.batch());
         }
+        let changes_members = awaited && effect.changes_members();
         effect.install(self, applied);
         if awaited {
             self.pipeline.wake();
+        }
+        if changes_members {
+            self.consensus.members_changed();
         }
         Ok(())
     }
@@ -206,7 +230,21 @@ impl Storage {
     /// Waits until an entry has taken effect, as long as the operation may: its end is [`StorageError::Interrupted`],
     /// and says nothing of the entry, which goes its way.
     pub fn wait_applied(&self, op: &Operation, seq: Seq) -> Result<(), StorageError> {
-        self.wait_published(seq, &|| Ok(op.check_now()?))
+        self.wait_published(seq, None, &|| Ok(op.check_now()?))
+    }
+
+    /// As [`Storage::wait_applied`], for the entry that was proposed in an epoch: [`Interrupted::RoleChanged`] when it
+    /// may have been lost with it.
+    pub(crate) fn wait_applied_in(&self, op: &Operation, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
+        self.wait_published(seq, epoch, &|| Ok(op.check_now()?))
+    }
+
+    /// Waits until what the operation has seen before it took effect does.
+    pub fn wait_observed(&self, op: &Operation) -> Result<(), StorageError> {
+        match op.observed() {
+            (Seq::ZERO, _) => Ok(()),
+            (seq, epoch) => self.wait_applied_in(op, seq, Some(epoch)),
+        }
     }
 
     /// Waits until all that has been proposed so far has taken effect, as long as `go_on` answers no error.
@@ -216,21 +254,32 @@ impl Storage {
             self.apply_committed(&mut applied)?;
             self.pipeline.queue.lock().back().map(|proposed| proposed.seq)
         };
-        last.map_or(Ok(()), |last| self.wait_published(last, go_on))
+        let epoch = Some(self.pipeline.epoch());
+        last.map_or(Ok(()), |last| self.wait_published(last, epoch, go_on))
     }
 
-    fn wait_published(&self, seq: Seq, go_on: &dyn Fn() -> Result<(), StorageError>) -> Result<(), StorageError> {
+    fn wait_published(
+        &self,
+        seq: Seq,
+        epoch: Option<u64>,
+        go_on: &dyn Fn() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         let pipeline = &self.pipeline;
+        // Asked after what is published was looked at: it may be another's entry by then.
+        let is_kept = || match epoch.is_none_or(|epoch| pipeline.is_kept(seq, epoch)) {
+            true => Ok(()),
+            false => Err(StorageError::from(Interrupted::RoleChanged)),
+        };
         if pipeline.published() >= seq {
-            return Ok(());
+            return is_kept();
         }
         let mut waiting = pipeline.waiting.lock();
         pipeline.waiters.fetch_add(1, Ordering::SeqCst);
         let result = loop {
             if pipeline.published() >= seq {
-                break Ok(());
+                break is_kept();
             }
-            if let Err(error) = go_on().and_then(|()| self.check_running()) {
+            if let Err(error) = is_kept().and_then(|()| go_on()).and_then(|()| self.check_running()) {
                 break Err(error);
             }
             pipeline.advanced.wait_for(&mut waiting, WAIT_SLICE);

@@ -119,7 +119,7 @@ fn busy_hour(seed: u64, rounds: u64, commits_all: bool) -> Outcome {
                                     Ok(_) => inserted.push((thread, n)),
                                     Err(StorageError::DuplicateKey(_)) => {
                                         // The answer stands on an entry: it may be told when that has taken effect.
-                                        storage.wait_applied(&op, op.observed()).unwrap();
+                                        storage.wait_observed(&op).unwrap();
                                         let taken =
                                             storage.all("c").iter().any(|(_, d)| d.get_i64("u").ok() == Some(u));
                                         assert!(taken, "the key {u} is somebody's");
@@ -138,7 +138,7 @@ fn busy_hour(seed: u64, rounds: u64, commits_all: bool) -> Outcome {
                                 assert!(storage.all("capped").len() <= 7, "more than the cap");
                             }
                         }
-                        observers.fetch_add(u64::from(op.observed() > Seq::ZERO), Ordering::SeqCst);
+                        observers.fetch_add(u64::from(op.observed().0 > Seq::ZERO), Ordering::SeqCst);
                     }
                     (answered, inserted)
                 })

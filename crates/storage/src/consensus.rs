@@ -25,7 +25,7 @@ impl Storage {
     ///
     /// Errors: [`StorageError::NoJournal`] without a log, and those of writing. After a full disk it may stand again.
     pub fn stand_for_election(&self, member: u64) -> Result<u64, StorageError> {
-        let mut consensus = self.consensus.0.lock();
+        let mut consensus = self.consensus.voter.lock();
         let elected = self.elect(&mut consensus, member);
         if elected.is_err() {
             // What it knows is not what is on disk; the next election begins with that.
@@ -75,13 +75,13 @@ impl Storage {
     pub fn advance_consensus(&self) -> Result<(), StorageError> {
         // No member: nobody has been elected yet.
         self.consensus
-            .0
+            .voter
             .lock()
             .as_mut()
             .map_or(Ok(()), |member| self.tell_durable(member))
     }
 
-    fn tell_durable(&self, member: &mut Voter) -> Result<(), StorageError> {
+    pub(crate) fn tell_durable(&self, member: &mut Voter) -> Result<(), StorageError> {
         if member.role() != Role::Leader {
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl Storage {
         Ok(())
     }
 
-    fn consensus_failed(&self, error: &ReplError) -> StorageError {
+    pub(crate) fn consensus_failed(&self, error: &ReplError) -> StorageError {
         self.stop(&error.to_string())
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     impl Storage {
         /// The last entry that the state machine was told of.
         fn consensus_knows(&self) -> Seq {
-            self.consensus.0.lock().as_ref().expect("elected").last()
+            self.consensus.voter.lock().as_ref().expect("elected").last()
         }
     }
 

@@ -5,7 +5,7 @@ use crate::catalog::collection::CollectionShared;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::limits::COUNTS_WRITTEN_MAX;
-use crate::pipeline::{Applied, Order};
+use crate::pipeline::{Applied, Leads, Order};
 use crate::storage::Storage;
 use engine::{Seq, TableId};
 use std::sync::Arc;
@@ -26,6 +26,13 @@ impl Storage {
             // While writes are held back nothing is written; the log then keeps what tells the counts.
             let is_barred = self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire);
             if left.is_none() && (is_barred || self.log.last_seq() == order.counts_proposed) {
+                return Ok(());
+            }
+            // The leader writes them for all members.
+            if order.leads != Leads::Yes {
+                if let Some(left) = &mut left {
+                    applied.changed_counts.append(left);
+                }
                 return Ok(());
             }
             let left = left.get_or_insert_with(|| {

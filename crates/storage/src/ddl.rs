@@ -84,14 +84,21 @@ impl Storage {
     pub(crate) fn next_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         op.check_now()?;
         self.check_running()?;
-        if let Some(turn) = self.definitions.try_lock() {
-            self.lock_counts.definition();
-            return Ok(turn);
-        }
-        op.begins_to_wait(LockMode::Exclusive);
-        let turn = self.wait_for_turn(op);
-        op.ends_to_wait();
-        turn
+        let turn = match self.definitions.try_lock() {
+            Some(turn) => {
+                self.lock_counts.definition();
+                turn
+            }
+            None => {
+                op.begins_to_wait(LockMode::Exclusive);
+                let turn = self.wait_for_turn(op);
+                op.ends_to_wait();
+                turn?
+            }
+        };
+        let epoch = self.pipeline.epoch();
+        self.definitions_epoch.store(epoch, Ordering::Release);
+        Ok(turn)
     }
 
     fn wait_for_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {

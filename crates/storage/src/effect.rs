@@ -10,6 +10,7 @@ use crate::definition::Definition;
 use crate::error::duplicate_key;
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::owner;
+use crate::membership::is_configuration;
 use crate::overlay::Overlay;
 use crate::sessions::{SessionEffect, SessionKey};
 use crate::{Collection, Index, RecordId, StorageError};
@@ -213,6 +214,13 @@ impl Effect {
 
     pub(crate) fn batch(&self) -> &Batch {
         &self.overlay.batch
+    }
+
+    /// Whether it changes who is a member of the replica set.
+    pub(crate) fn changes_members(&self) -> bool {
+        self.collections
+            .iter()
+            .any(|effect| is_configuration(&effect.collection))
     }
 
     /// What it changes in the counts: table, documents, bytes.

@@ -247,6 +247,8 @@ pub(crate) struct EntryWriter {
     commands: usize,
     /// An entry that would grow beyond so many bytes is full.
     part_bytes_max: usize,
+    /// The epoch of what it was evaluated on (see `Pipeline`); when it has been proposed, that of its place.
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Default for EntryWriter {
@@ -265,6 +267,7 @@ impl EntryWriter {
             full_count: 0,
             commands: 0,
             part_bytes_max,
+            epoch: None,
         }
     }
 

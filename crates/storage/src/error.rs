@@ -113,6 +113,9 @@ pub enum StorageError {
     /// A backup is open (50886).
     #[error("The existing backup cursor must be closed before $backupCursor can succeed.")]
     BackupOpen,
+    /// A copy of another member's data was not completed.
+    #[error("the copy of the data was not completed: {0}")]
+    CloneFailed(String),
     /// `j: true` without a journal (2).
     #[error("cannot wait for the journal: journaling is off")]
     NoJournal,

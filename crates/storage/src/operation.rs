@@ -96,8 +96,9 @@ pub struct Operation {
     /// The lock a unit of this operation met and could not wait for: the next unit waits for it first.
     pub(crate) awaited: Mutex<Option<LockKey>>,
     pub(crate) has_awaited: AtomicBool,
-    /// The last entry of which it has seen something before it took effect.
+    /// The last entry of which it has seen something before it took effect, and the epoch of that entry.
     observed: AtomicU64,
+    observed_epoch: AtomicU64,
     /// The mode of the lock it waits for, from 1; 0 when it does not wait.
     waiting: AtomicU8,
 }
@@ -132,6 +133,7 @@ impl Operation {
             awaited: Mutex::new(None),
             has_awaited: AtomicBool::new(false),
             observed: AtomicU64::new(0),
+            observed_epoch: AtomicU64::new(u64::MAX - 1),
             waiting: AtomicU8::new(0),
         }
     }
@@ -218,13 +220,17 @@ impl Operation {
     }
 
     /// It has seen something of an entry that has not taken effect yet.
-    pub(crate) fn observe(&self, seq: Seq) {
+    pub(crate) fn observe(&self, seq: Seq, epoch: u64) {
         self.observed.fetch_max(seq.0, Ordering::Relaxed);
+        // What was seen first may be lost first.
+        self.observed_epoch.fetch_min(epoch, Ordering::Relaxed);
     }
 
-    /// Its client may be told what it saw when this entry has taken effect: [`crate::Storage::wait_applied`].
-    pub fn observed(&self) -> Seq {
-        Seq(self.observed.load(Ordering::Relaxed))
+    /// Its client may be told what it saw when this entry has taken effect: [`crate::Storage::wait_observed`]. With the
+    /// entry's epoch.
+    pub(crate) fn observed(&self) -> (Seq, u64) {
+        let epoch = self.observed_epoch.load(Ordering::Relaxed);
+        (Seq(self.observed.load(Ordering::Relaxed)), epoch)
     }
 
     /// The clock the operation measures with.

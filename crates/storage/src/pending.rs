@@ -10,6 +10,7 @@ use engine::{Batch, Op, Seq, TableId};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SHARDS: usize = 16;
 
@@ -25,7 +26,8 @@ struct Version {
 
 /// See the module.
 pub(crate) struct Pending {
-    shards: Box<[Mutex<Rows>]>,
+    is_used: AtomicBool,
+    shards: [Mutex<Rows>; SHARDS],
     hasher: hashbrown::DefaultHashBuilder,
 }
 
@@ -41,9 +43,9 @@ fn row_of(op: &Op) -> Option<(TableId, &Bytes, Option<&Bytes>)> {
 impl Pending {
     /// `is_used`: entries take effect later than they are proposed.
     pub(crate) fn new(is_used: bool) -> Self {
-        let shards = if is_used { SHARDS } else { 0 };
         Self {
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            is_used: AtomicBool::new(is_used),
+            shards: Default::default(),
             hasher: hashbrown::DefaultHashBuilder::default(),
         }
     }
@@ -51,7 +53,17 @@ impl Pending {
     /// Whether rows may be pending at all.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
-        !self.shards.is_empty()
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    /// From here on rows may be pending. Under `order`.
+    pub(crate) fn begin_use(&self) {
+        self.is_used.store(true, Ordering::Release);
+    }
+
+    /// What was proposed is lost.
+    pub(crate) fn clear(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().clear());
     }
 
     fn shard(&self, table: TableId, key: &[u8]) -> &Mutex<Rows> {

@@ -8,7 +8,7 @@ use engine::{Seq, TableId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What the next entry's place and time follow from.
 #[derive(Default)]
@@ -21,6 +21,18 @@ pub(crate) struct Order {
     pub(crate) new_term: Option<u64>,
     /// The last entry that writes counts down.
     pub(crate) counts_proposed: Seq,
+    /// Whether this server appends to the log.
+    pub(crate) leads: Leads,
+}
+
+/// Whether a server appends entries of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Leads {
+    #[default]
+    Yes,
+    /// It was elected, and what the leaders before it left is not applied yet: only its term's first entry.
+    Draining,
+    No,
 }
 
 impl Order {
@@ -65,6 +77,18 @@ pub(crate) struct Pipeline {
     pub(crate) queue: Mutex<VecDeque<Proposed>>,
     /// Entries up to here stay; the largest number where this server decides alone.
     pub(crate) committed: AtomicU64,
+    /// Entries from here on have their effects in the queue; those before are applied from the log (`follow.rs`).
+    pub(crate) queue_from: AtomicU64,
+    /// Those before `queue_from` have been taken from the log up to here.
+    pub(crate) followed: AtomicU64,
+    /// Where following begins anew; 0: it goes on where it was.
+    pub(crate) follow_from: AtomicU64,
+    /// Whether this server appends to the log, for those who look without `order`.
+    pub(crate) leads: AtomicBool,
+    /// Rises when this server ceases to lead: what it has proposed since may be lost.
+    epoch: AtomicU64,
+    /// What was applied when the epoch rose last.
+    kept: AtomicU64,
     /// The last one applied and published.
     published: AtomicU64,
     /// Cluster time of that.
@@ -81,6 +105,12 @@ impl Pipeline {
             applying: Mutex::default(),
             queue: Mutex::default(),
             committed: AtomicU64::new(u64::MAX),
+            queue_from: AtomicU64::new(0),
+            followed: AtomicU64::new(0),
+            follow_from: AtomicU64::new(0),
+            leads: AtomicBool::new(true),
+            epoch: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             published: AtomicU64::new(0),
             applied_time: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
@@ -107,9 +137,30 @@ impl Pipeline {
         self.applied_time.fetch_max(time.0, Ordering::AcqRel);
     }
 
-    /// From here on entries stay when [`crate::Storage::commit_to`] says so. When nobody uses the storage yet.
+    /// From here on entries stay when [`crate::Storage::commit_to`] says so. When all that was proposed is applied.
     pub(crate) fn await_commits(&self) {
         self.committed.store(self.published().0, Ordering::Release);
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// What is proposed and not applied is lost. With both mutexes held.
+    pub(crate) fn end_epoch(&self) {
+        self.kept.store(self.published().0, Ordering::Release);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether the entry that was proposed at `seq` in an epoch is still the one at that place, as far as is known.
+    pub(crate) fn is_kept(&self, seq: Seq, epoch: u64) -> bool {
+        let now = self.epoch();
+        epoch == now || epoch + 1 == now && seq.0 <= self.kept.load(Ordering::Acquire)
+    }
+
+    /// Whether what comes before the queue has been applied.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.followed.load(Ordering::Acquire) + 1 >= self.queue_from.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_committed(&self, seq: Seq) -> bool {

@@ -40,7 +40,7 @@ struct Found {
 
 /// Puts entries that belong together together.
 #[derive(Default)]
-struct Chain {
+pub(crate) struct Chain {
     first: Seq,
     /// Those before the last one.
     entries: Vec<Bytes>,
@@ -49,7 +49,7 @@ struct Chain {
 impl Chain {
     /// Takes the next entry of the log. Answers the entries of a unit once they are complete. A chain whose end never came
     /// is dropped when another unit begins: it was cut off by a crash or an error.
-    fn push(&mut self, seq: Seq, bytes: Bytes) -> Result<Option<Vec<Bytes>>, StorageError> {
+    pub(crate) fn push(&mut self, seq: Seq, bytes: Bytes) -> Result<Option<Vec<Bytes>>, StorageError> {
         let reader = EntryReader::new(seq, &bytes)?;
         let (header, expected) = (*reader.header(), self.first.0 + self.entries.len() as u64);
         match header.chain_first {
@@ -138,6 +138,9 @@ impl Storage {
         }
         let reader = self.log.read_ahead(from).map_err(|error| self.log_error(error))?;
         let (mut entries, mut chain) = (0, Chain::default());
+        // What others have a say in may be taken back: only what is known to stay is applied.
+        let stays = self.log.hard_state().map_or(Seq::ZERO, |state| state.commit).max(durable);
+        let mut decides = self.membership()?.is_none_or(|members| members.decides_alone());
         let mut reported = self.env.clock.monotonic();
         for entry in reader {
             let (seq, bytes) = entry.map_err(|error| self.log_error(error))?;
@@ -147,8 +150,13 @@ impl Storage {
                 self.count_unit(seq, &unit.unwrap_or_default(), &found.counted_later)?;
                 continue;
             }
-            if let Some(unit) = unit {
-                self.replay_unit(seq, &unit, found)?;
+            if seq > stays && !decides {
+                break;
+            }
+            if let Some(unit) = unit
+                && self.replay_unit(seq, &unit, found)?
+            {
+                decides = self.membership()?.is_none_or(|members| members.decides_alone());
             }
             entries += 1;
             self.pipeline.order.lock().log_bytes += length;
@@ -165,13 +173,22 @@ impl Storage {
         Ok(entries)
     }
 
-    fn replay_unit(&self, seq: Seq, unit: &[Bytes], found: &mut Found) -> Result<(), StorageError> {
+    /// Answers whether it changes who is a member of the replica set.
+    fn replay_unit(&self, seq: Seq, unit: &[Bytes], found: &mut Found) -> Result<bool, StorageError> {
         while !self.engine.throttle() {}
+        let effect = self.read_unit(seq, unit, &mut found.meta)?;
+        let changes_members = effect.changes_members();
+        self.enter(&mut self.pipeline.applying.lock(), seq, effect)?;
+        Ok(changes_members)
+    }
+
+    /// What the entries of a unit do to the state before it.
+    pub(crate) fn read_unit(&self, seq: Seq, unit: &[Bytes], meta: &mut Meta) -> Result<Effect, StorageError> {
         let (mut effect, mut replay) = (Effect::default(), Replay(self.engine.snapshot()?));
         for entry in unit {
-            effect.add_entry(self, seq, entry, &mut replay, &mut found.meta)?;
+            effect.add_entry(self, seq, entry, &mut replay, meta)?;
         }
-        if found.meta.format < FORMAT_VERSION {
+        if meta.format < FORMAT_VERSION {
             effect.add_counts();
         }
         // What it pins could not be pruned by the engine while applying.
@@ -182,7 +199,7 @@ impl Storage {
             self.pipeline.order.lock().saw_time(time.cluster);
             effect.finish(self, seq, time);
         }
-        self.enter(&mut self.pipeline.applying.lock(), seq, effect)
+        Ok(effect)
     }
 
     /// Takes in what a unit that the engine has changed in the counts since they were written down. Of collections that are

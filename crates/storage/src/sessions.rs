@@ -474,12 +474,13 @@ impl Storage {
         }
         let mut order = self.lock_order();
         self.check_running()?;
+        let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
+        self.check_leads(&order, &entry)?;
         let mut applied = self.pipeline.applying.lock();
         self.apply_committed(&mut applied)?;
         if !self.pipeline.queue.lock().is_empty() {
             return Ok(0);
         }
-        let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
         entry.forget_sessions(before_ms);
         effect.forget_sessions(&self.sessions, before_ms);
         let forgotten = effect.forgotten_sessions.len();

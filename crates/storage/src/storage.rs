@@ -116,6 +116,8 @@ pub struct StorageOptions {
     /// What this server appends to the log stays there. Else an entry takes effect when [`Storage::commit_to`] says that it
     /// does, which whoever decides about the log with others has to call.
     pub decides_alone: bool,
+    /// The data directory's own number, by which the configuration of a replica set names it.
+    pub instance: Option<[u8; 16]>,
     /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work, and
     /// interrupted index builds end within `open`.
     pub background: bool,
@@ -135,6 +137,7 @@ impl StorageOptions {
             on_checkpoint_failure: None,
             on_ttl_failure: None,
             decides_alone: true,
+            instance: None,
             background: true,
         }
     }
@@ -162,6 +165,8 @@ pub struct Storage {
     sync_period_ms: AtomicU64,
     /// Held by one data-definition operation at a time; holds the next table id.
     pub(crate) definitions: Mutex<u32>,
+    /// The epoch in which the turn was taken that somebody has.
+    pub(crate) definitions_epoch: AtomicU64,
     /// Counts changes of definitions; `definitions_changed` tells of them.
     pub(crate) definition_changes: Mutex<u64>,
     pub(crate) definitions_changed: Condvar,
@@ -214,6 +219,7 @@ impl Storage {
             sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),
             options,
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
+            definitions_epoch: AtomicU64::new(0),
             definition_changes: Mutex::default(),
             definitions_changed: Condvar::new(),
             owners: AtomicU64::new(1),
@@ -229,16 +235,22 @@ impl Storage {
             storage.engine.set_write_ahead(write_ahead(storage.log.clone()));
         }
         storage.recover()?;
+        // What the log has besides is decided upon with others.
+        if storage.membership()?.is_some() {
+            storage.wait_for_leader();
+        }
         let (decides_alone, background) = (storage.options.decides_alone, storage.options.background);
         // Builds that end within this call write what nobody could decide about before it returns.
-        if !background {
+        if !background && storage.leads() {
             storage.resume_index_builds()?;
         }
         if !decides_alone {
             storage.pipeline.await_commits();
         }
         if background {
-            storage.resume_index_builds()?;
+            if storage.leads() {
+                storage.resume_index_builds()?;
+            }
             storage.start_background();
         }
         Ok(storage)

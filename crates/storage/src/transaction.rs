@@ -113,6 +113,7 @@ impl Storage {
             has_reserved: false,
         };
         transaction.parts.holding.owner = transaction.owner;
+        transaction.parts.changes.entry.epoch = Some(self.pipeline.epoch());
         transaction.parts.holding.snapshot = Some(self.engine.snapshot()?);
         Ok(transaction)
     }

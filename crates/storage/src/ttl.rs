@@ -34,6 +34,10 @@ impl Storage {
     ///
     /// Errors: the pass was interrupted, or nothing can be written.
     pub fn run_ttl_pass(&self) -> Result<u64, StorageError> {
+        // The leader deletes for all members.
+        if !self.leads() {
+            return Ok(0);
+        }
         let op = Operation::with_kill_flag(self.env.clock.clone(), 0, self.ttl.kill.clone());
         let mut deleted = 0;
         let result = self.expire_all(&op, &mut deleted);

@@ -1,24 +1,98 @@
-//! The state machine of consensus over this server's log; `consensus.rs` drives it.
+//! The state machine of consensus over this server's log, and what is on its way to it; `consensus.rs` drives it where
+//! this server decides alone, `driver.rs` where others take part.
 
+use crate::background::Alarm;
+use crate::membership::Membership;
+use crate::standing::Standing;
+use bytes::Bytes;
 use engine::Seq;
 use oplog::Log;
-use parking_lot::Mutex;
-use repl::{Config, LogView, Member, ReplError};
-use std::sync::Arc;
+use parking_lot::{Condvar, Mutex};
+use repl::{Config, LogView, Member, Message, ReplError, Unsynced};
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
 use vfs::Random;
 
-/// Ticks are of no consequence where nobody else can lead.
-const ELECTION_TICKS: usize = 10;
-const HEARTBEAT_TICKS: usize = 1;
+/// Ticks that make an election's shortest time-out, and those between two signs of life of a leader.
+pub(crate) const ELECTION_TICKS: usize = 20;
+const HEARTBEAT_TICKS: usize = 4;
 
-/// The state machine; none before this server stood for election. Locked before `order`.
+/// See the module.
 #[derive(Default)]
-pub(crate) struct Consensus(pub(crate) Mutex<Option<Voter>>);
+pub(crate) struct Consensus {
+    /// The state machine of who decides alone; none before this server stood for election, or when a driver has it.
+    /// Locked before `order`.
+    pub(crate) voter: Mutex<Option<Voter>>,
+    /// Where others take part.
+    link: OnceLock<Arc<Inbox>>,
+}
+
+impl Consensus {
+    /// Where others take part: what the driver's thread is told.
+    pub(crate) fn link(&self) -> Option<&Arc<Inbox>> {
+        self.link.get()
+    }
+
+    /// False when others take part already.
+    pub(crate) fn connect(&self, inbox: Arc<Inbox>) -> bool {
+        self.link.set(inbox).is_ok()
+    }
+
+    /// The log has grown.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        if let Some(inbox) = self.link.get() {
+            inbox.alarm.ring();
+        }
+    }
+
+    /// An entry that changes who is a member was applied.
+    pub(crate) fn members_changed(&self) {
+        if let Some(inbox) = self.link.get() {
+            inbox.members_changed.store(true, Ordering::Release);
+            inbox.alarm.ring();
+        }
+    }
+}
+
+/// What the driver's thread is to do next.
+pub(crate) enum Event {
+    /// From another member.
+    Message(Message),
+    /// What was written up to then is on disk.
+    Persisted(Unsynced),
+    /// Hand leadership over.
+    Transfer(u64),
+    /// Lead no more.
+    StepDown,
+    /// Stand for election now.
+    Campaign,
+}
+
+/// See [`Consensus::link`].
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub(crate) events: Mutex<Vec<Event>>,
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) members_changed: AtomicBool,
+    /// Whether this member may stand for election.
+    pub(crate) may_stand: AtomicBool,
+    /// As the driver's thread left it last.
+    pub(crate) standing: Mutex<Standing>,
+    pub(crate) standing_changed: Condvar,
+}
+
+impl Inbox {
+    pub(crate) fn push(&self, event: Event) {
+        self.events.lock().push(event);
+        self.alarm.ring();
+    }
+}
 
 /// The log as consensus sees it.
 pub(crate) struct LogOf(Arc<Log>);
 
-/// A state machine that votes alone.
+/// A state machine over this server's log.
 pub(crate) type Voter = Member<LogOf>;
 
 impl LogView for LogOf {
@@ -34,17 +108,49 @@ impl LogView for LogOf {
     fn term(&self, seq: Seq) -> Result<u64, String> {
         self.0.term_of(seq).map_err(|error| error.to_string())
     }
+
+    fn read(&self, from: Seq, to: Seq, bytes_max: u64, put: &mut dyn FnMut(Bytes)) -> Result<(), String> {
+        let mut bytes_left = bytes_max;
+        let entries = self.0.read_appended(from).map_err(|error| error.to_string())?;
+        for entry in entries {
+            let (seq, bytes) = entry.map_err(|error| error.to_string())?;
+            if seq >= to || seq > from && bytes.len() as u64 > bytes_left {
+                break;
+            }
+            bytes_left = bytes_left.saturating_sub(bytes.len() as u64);
+            put(bytes);
+        }
+        Ok(())
+    }
 }
 
 /// The only voter, `id`, with the log as it is on disk.
 pub(crate) fn begin(log: Arc<Log>, id: u64, random: Arc<dyn Random>) -> Result<Voter, ReplError> {
+    let members = Membership {
+        voters: vec![id],
+        learners: Vec::new(),
+        own: Some(id),
+    };
+    let last = log.last_seq();
+    begin_with(log, id, &members, last, random)
+}
+
+/// A member, `id`, with the log as it is on disk, of which entries up to `applied` are applied.
+pub(crate) fn begin_with(
+    log: Arc<Log>,
+    id: u64,
+    members: &Membership,
+    applied: Seq,
+    random: Arc<dyn Random>,
+) -> Result<Voter, ReplError> {
     let config = Config {
         id,
-        voters: vec![id],
+        voters: members.voters.clone(),
+        learners: members.learners.clone(),
         election_ticks: ELECTION_TICKS,
         heartbeat_ticks: HEARTBEAT_TICKS,
         random,
     };
-    let (state, last) = (log.hard_state(), log.last_seq());
-    Member::start(&config, state, last, LogOf(log))
+    let state = log.hard_state();
+    Member::start(&config, state, applied, LogOf(log))
 }

@@ -117,6 +117,13 @@ pub(crate) struct Touched {
 }
 
 impl Changes {
+    /// What is gathered on the state of an epoch.
+    pub(crate) fn begun_in(epoch: u64) -> Self {
+        let mut changes = Self::default();
+        changes.entry.epoch = Some(epoch);
+        changes
+    }
+
     /// All changes belong to a session's transaction number.
     pub(crate) fn in_session(&mut self, session: EntrySession) {
         self.entry.session(&session);
@@ -158,7 +165,7 @@ impl<'a> WriteUnit<'a> {
                 holding,
                 isolated_at: None,
             },
-            changes: Changes::default(),
+            changes: Changes::begun_in(storage.pipeline.epoch()),
             home: None,
         }
     }
@@ -372,11 +379,12 @@ impl<'a> WriteUnit<'a> {
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
         // Whoever changes the same rows next finds them pending. Capped collections count what is applied.
         let is_capped = |touched: &Touched| touched.guard.is_capped().is_some();
+        let (op, epoch) = (self.evaluator.op, self.changes.entry.epoch);
         if self.changes.touched.iter().any(is_capped) {
-            storage.wait_applied(self.evaluator.op, seq)?;
+            storage.wait_applied_in(op, seq, epoch)?;
         }
         self.evaluator.release_changed(seq);
-        storage.wait_applied(self.evaluator.op, seq)?;
+        storage.wait_applied_in(op, seq, epoch)?;
         Ok(seq)
     }
 
@@ -704,8 +712,10 @@ impl Evaluation for Evaluator<'_> {
         }
         // What is pending is behind the snapshot of a transaction, and its lock would not have been given.
         if self.isolated_at.is_none() && self.storage.pending.is_used() {
+            // Looked at first: what is pending then belongs to this epoch or an earlier one.
+            let epoch = self.storage.pipeline.epoch();
             if let Some((seq, value)) = self.storage.pending.get(table, key) {
-                self.op.observe(seq);
+                self.op.observe(seq, epoch);
                 return Ok(value);
             }
             // What was pending a moment ago has been published: only a snapshot taken from here on is sure to have it.

@@ -85,6 +85,7 @@ impl Node {
         let config = Config {
             id: self.id,
             voters: around.voters.to_vec(),
+            learners: Vec::new(),
             election_ticks: 10,
             heartbeat_ticks: 2,
             random: Arc::new(SeededRandom::new(random)),

@@ -1,0 +1,100 @@
+//! A connection to another member: whole messages out, one document back, and an end to every wait.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+use wire::{HEADER_BYTES, Header, MsgFlags, OpCode};
+
+/// Flags and section kind, before the body.
+const BODY_AT: usize = HEADER_BYTES + 4 + 1;
+/// Longest reply that is read: a document of the largest size and what stands around it.
+const REPLY_BYTES_MAX: usize = 49 << 20;
+
+/// See the module.
+pub struct Link {
+    stream: TcpStream,
+    next_id: i32,
+    buffer: Vec<u8>,
+}
+
+impl Link {
+    /// Connects to `host:port`. No wait for an answer takes longer than `patience`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn open(host: &str, patience: Duration) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("{host}: {error}");
+        let mut last = format!("{host}: the name has no address");
+        for address in host.to_socket_addrs().map_err(failed)? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) => {
+                    stream.set_nodelay(true).map_err(failed)?;
+                    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+                    stream.set_write_timeout(Some(patience)).map_err(failed)?;
+                    return Ok(Self {
+                        stream,
+                        next_id: 1,
+                        buffer: Vec::new(),
+                    });
+                }
+                Err(error) => last = failed(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Sends a command that is not answered.
+    ///
+    /// # Errors
+    /// A sentence; the connection is of no use any more.
+    pub fn send(&mut self, command: &RawDocument) -> Result<(), String> {
+        self.write(command, MsgFlags::MORE_TO_COME)
+    }
+
+    /// Sends a command and answers the reply, which says `ok: 1`.
+    ///
+    /// # Errors
+    /// A sentence: the connection broke, or what the reply says.
+    pub fn call(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, String> {
+        self.write(command, 0)?;
+        let broken = |error: std::io::Error| format!("the connection broke: {error}");
+        let mut header = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut header).map_err(broken)?;
+        let header = Header::parse(&header).map_err(|error| error.to_string())?;
+        if header.op_code != OpCode::Msg || !(BODY_AT..=REPLY_BYTES_MAX).contains(&header.length) {
+            return Err("the reply is malformed".to_owned());
+        }
+        self.buffer.resize(header.length - HEADER_BYTES, 0);
+        self.stream.read_exact(&mut self.buffer).map_err(broken)?;
+        let reply = RawDocumentBuf::from_bytes(self.buffer[BODY_AT - HEADER_BYTES..].to_vec());
+        let reply = reply.map_err(|error| format!("the reply is malformed: {error}"))?;
+        let is_ok = match reply.get("ok") {
+            Ok(Some(RawBsonRef::Double(ok))) => ok == 1.0,
+            Ok(Some(RawBsonRef::Int32(ok))) => ok == 1,
+            _ => false,
+        };
+        match is_ok {
+            true => Ok(reply),
+            false => Err(reply.get_str("errmsg").unwrap_or("it said no").to_owned()),
+        }
+    }
+
+    fn write(&mut self, command: &RawDocument, flags: u32) -> Result<(), String> {
+        let bytes = command.as_bytes();
+        let header = Header {
+            length: BODY_AT + bytes.len(),
+            request_id: self.next_id,
+            response_to: 0,
+            op_code: OpCode::Msg,
+        };
+        self.next_id = self.next_id.wrapping_add(1);
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&header.to_bytes());
+        self.buffer.extend_from_slice(&flags.to_le_bytes());
+        self.buffer.push(0);
+        self.buffer.extend_from_slice(bytes);
+        let written = self.stream.write_all(&self.buffer);
+        written.map_err(|error| format!("the connection broke: {error}"))
+    }
+}

@@ -1,0 +1,404 @@
+//! Sets of several members: their storages, joined by queues, with real threads and simulated disks.
+
+use crate::testing::{Calls, EqualCompiler, ns};
+use crate::{
+    CloneRows, Interrupted, LockMode, Membership, Message, Namespace, Operation, Outlet, Role, Standing, Storage,
+    StorageError, StorageOptions, fill_from_clone,
+};
+use bson::{Document, RawDocumentBuf, doc, rawdoc};
+use engine::{CloseMode, Engine, Seq, TableId};
+use engine_btree::{BtreeEngine, BtreeOptions};
+use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use oplog::{EngineAhead, HardState, Log, LogOptions};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedFs, SystemClock};
+
+/// Short, so that a test sees many elections.
+const ELECTION_TIMEOUT: Duration = Duration::from_millis(150);
+/// What a busy machine needs for an election or two.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who is up, by number. Messages to others are lost.
+#[derive(Default)]
+struct Network {
+    up: Mutex<BTreeMap<u64, Weak<Storage>>>,
+    cut: Mutex<Vec<(u64, u64)>>,
+}
+
+struct Post {
+    network: Arc<Network>,
+    own: u64,
+    storage: Weak<Storage>,
+    told: AtomicBool,
+}
+
+impl Post {
+    fn bring(&self, to: u64, message: Option<Message>) {
+        if self.network.cut.lock().contains(&(self.own, to)) {
+            return;
+        }
+        let receiver = self.network.up.lock().get(&to).and_then(Weak::upgrade);
+        let applied = self.storage.upgrade().map(|storage| storage.last_seq());
+        if let (Some(receiver), Some(applied)) = (receiver, applied) {
+            // As it travels.
+            let message = message.map(|message| {
+                let bytes = message.encode().expect("encoded");
+                Message::decode(&bytes).expect("decoded")
+            });
+            receiver.receive(message, self.own, applied);
+        }
+    }
+}
+
+impl Outlet for Post {
+    fn send(&self, messages: Vec<Message>) {
+        for message in messages {
+            self.bring(message.to(), Some(message));
+        }
+    }
+
+    fn standing_changed(&self, _standing: &Standing) {
+        self.told.store(true, Ordering::SeqCst);
+    }
+
+    fn configuration_changed(&self) {}
+
+    fn applied_more(&self) {
+        let storage = self.storage.upgrade();
+        if let Some(leader) = storage.and_then(|storage| storage.standing()?.leader) {
+            self.bring(leader, None);
+        }
+    }
+}
+
+/// A machine of a member.
+struct Machine {
+    id: u64,
+    fs: SimulatedFs,
+    on_btree: bool,
+    storage: Option<Arc<Storage>>,
+}
+
+fn instance(id: u64) -> [u8; 16] {
+    [id as u8; 16]
+}
+
+fn configuration(voters: &[u64], learners: &[u64]) -> RawDocumentBuf {
+    let member = |id: u64, votes: bool| {
+        let bytes = instance(id).to_vec();
+        let subtype = bson::spec::BinarySubtype::Generic;
+        doc! { "_id": id as i32, "id": id as i64, "votes": votes, "instance": bson::Binary { subtype, bytes } }
+    };
+    let mut members: Vec<_> = voters.iter().map(|id| member(*id, true)).collect();
+    members.extend(learners.iter().map(|id| member(*id, false)));
+    RawDocumentBuf::try_from(&doc! { "_id": "rs", "consensus": { "members": members } }).expect("valid")
+}
+
+fn write_configuration(storage: &Storage, document: &RawDocumentBuf) -> Result<(), StorageError> {
+    let ns = Namespace::parse("local.system.replset").expect("valid");
+    let op = operation();
+    if storage.catalog().collection(&ns).is_none() {
+        storage.create_collection(&op, &ns, &rawdoc! {})?;
+    }
+    let guard = storage.collection(&op, &ns, LockMode::IntentExclusive)?;
+    let guard = guard.expect("made");
+    let mut unit = storage.begin_write(&op);
+    let id = crate::RecordId(1);
+    match unit.lock_record(&guard, id)? {
+        None => drop(unit.insert(&guard, document)?),
+        Some(old) => {
+            let old = RawDocumentBuf::from_bytes(old.to_vec()).expect("valid");
+            unit.update(&guard, id, &old, document)?;
+        }
+    }
+    unit.commit()?;
+    Ok(())
+}
+
+struct Copy<'s>(&'s crate::CloneSource);
+
+impl CloneRows for Copy<'_> {
+    fn next(
+        &mut self,
+        table: TableId,
+        after: Option<&[u8]>,
+        rows: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<(), String> {
+        let found = self.0.rows(table, after, 1000).map_err(|error| error.to_string())?;
+        rows.extend((0..found.len()).map(|row| (found.key(row).to_vec(), found.value(row).to_vec())));
+        Ok(())
+    }
+}
+
+impl Machine {
+    fn new(id: u64, seed: u64) -> Self {
+        let fs = SimulatedFs::new(seed);
+        for directory in ["/db/engine", "/db/journal"] {
+            fs.create_directory_all(Path::new(directory)).expect("created");
+        }
+        for directory in ["/db/engine", "/db/journal", "/db", "/"] {
+            fs.sync_directory(Path::new(directory)).expect("synced");
+        }
+        Self {
+            id,
+            fs,
+            on_btree: id % 2 == 0,
+            storage: None,
+        }
+    }
+
+    fn env(&self) -> Env {
+        Env {
+            fs: Arc::new(self.fs.clone()),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SeededRandom::new(self.id)),
+        }
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        let (env, path) = (self.env(), Path::new("/db/engine"));
+        match self.on_btree {
+            true => Arc::new(BtreeEngine::open(&env, path, BtreeOptions::default()).expect("opened")),
+            false => Arc::new(InMemoryEngine::open(&env, path, InMemoryOptions::default()).expect("opened")),
+        }
+    }
+
+    fn log(&self, term_before: u64, durable: Seq) -> Log {
+        let mut options = LogOptions::new("/db/journal");
+        options.engine_ahead = EngineAhead::BeginBehind;
+        options.term_before = term_before;
+        Log::open(&self.env(), options, durable).expect("opened")
+    }
+
+    /// Begins with a copy of another member's data.
+    fn copy(&self, source: &Storage) {
+        let clone = source.begin_clone().expect("begun");
+        let header = clone.header().clone();
+        let engine = self.engine();
+        fill_from_clone(&*engine, &header, &mut Copy(&clone)).expect("copied");
+        engine.close(CloseMode::Checkpoint).expect("closed");
+        let log = self.log(header.term, header.seq);
+        let state = HardState {
+            term: header.term,
+            vote: 0,
+            commit: header.seq,
+        };
+        log.write_state(state).expect("written");
+        log.close().expect("closed");
+    }
+
+    fn start(&mut self, network: &Arc<Network>) -> Arc<Storage> {
+        let engine = self.engine();
+        let log = Arc::new(self.log(0, engine.durable_seq()));
+        let mut options = StorageOptions::new(Arc::new(EqualCompiler));
+        options.sync_period = Duration::ZERO;
+        options.ttl_sleep = Duration::ZERO;
+        options.instance = Some(instance(self.id));
+        let storage = Storage::open(self.env(), engine, log, options).expect("opened");
+        self.storage = Some(storage.clone());
+        if let Some(members) = storage.membership().expect("read") {
+            self.take_part(network, &members);
+        }
+        storage
+    }
+
+    fn take_part(&self, network: &Arc<Network>, members: &Membership) {
+        let storage = self.storage.as_ref().expect("started");
+        network.up.lock().insert(self.id, Arc::downgrade(storage));
+        let post = Post {
+            network: network.clone(),
+            own: self.id,
+            storage: Arc::downgrade(storage),
+            told: AtomicBool::new(false),
+        };
+        storage
+            .take_part(members, ELECTION_TIMEOUT, Arc::new(post))
+            .expect("takes part");
+    }
+
+    fn stop(&mut self, network: &Network) {
+        network.up.lock().remove(&self.id);
+        if let Some(storage) = self.storage.take() {
+            storage.close(false).expect("closed");
+        }
+    }
+
+    /// Power is lost.
+    fn crash(&mut self, network: &Network) {
+        self.stop(network);
+        self.fs.restart();
+    }
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn leader(machines: &[Machine]) -> Option<Arc<Storage>> {
+    let mut up = machines.iter().filter_map(|machine| machine.storage.clone());
+    up.find(|storage| storage.standing().is_some_and(|standing| standing.is_writable))
+}
+
+fn operation() -> Operation {
+    Operation::new(Arc::new(SystemClock::new()), 1)
+}
+
+fn documents(storage: &Arc<Storage>) -> Vec<Document> {
+    let mut all: Vec<_> = storage.all("c").into_iter().map(|(_, document)| document).collect();
+    all.sort_by_key(|document| document.get_i64("_id").expect("a number"));
+    all
+}
+
+fn write(storage: &Arc<Storage>, number: i64) -> Result<(), StorageError> {
+    let op = operation();
+    op.set_deadline_ms(2_000);
+    let document = rawdoc! { "_id": number, "text": "x".repeat(50) };
+    storage.put(&op, "c", document).map(drop)
+}
+
+/// Three members on two engines, the first of which made the set.
+fn set(seed: u64) -> (Arc<Network>, Vec<Machine>) {
+    let network = Arc::new(Network::default());
+    let mut machines: Vec<_> = (1..=3).map(|id| Machine::new(id, seed + id)).collect();
+    let first = machines[0].start(&network);
+    assert!(first.membership().expect("read").is_none());
+    first.stand_for_election(1).expect("elected");
+    first
+        .create_collection(&operation(), &ns("c"), &rawdoc! {})
+        .expect("created");
+    write(&first, 0).expect("written");
+    let members = Membership {
+        voters: vec![1],
+        learners: Vec::new(),
+        own: Some(1),
+    };
+    machines[0].take_part(&network, &members);
+    write(&first, 1).expect("written by who leads alone");
+    for (voters, learners) in [(vec![1], vec![2]), (vec![1, 2], vec![]), (vec![1, 2], vec![3]), (vec![1, 2, 3], vec![])] {
+        write_configuration(&first, &configuration(&voters, &learners)).expect("configured");
+        if let Some(id) = learners.first() {
+            let machine = &mut machines[*id as usize - 1];
+            machine.copy(&first);
+            let storage = machine.start(&network);
+            until("it has what the leader has", || {
+                (storage.last_seq() >= first.last_seq()).then_some(())
+            });
+        }
+    }
+    (network, machines)
+}
+
+#[test]
+fn members_on_several_engines_agree() {
+    let (network, mut machines) = set(1);
+    let first = leader(&machines).expect("the first one leads");
+    for number in 2..200 {
+        write(&first, number).expect("written");
+    }
+    for machine in &machines {
+        let storage = machine.storage.as_ref().expect("up");
+        until("all is applied", || (storage.last_seq() >= first.last_seq()).then_some(()));
+        assert_eq!(documents(storage).len(), 200, "member {}", machine.id);
+        let collection = storage.catalog().collection(&ns("c")).expect("there");
+        assert_eq!(collection.count(), 200);
+    }
+    // What is not a leader appends nothing.
+    let follower = machines[1].storage.clone().expect("up");
+    let refused = write(&follower, 1000).expect_err("refused");
+    assert!(
+        matches!(refused, StorageError::Interrupted(Interrupted::RoleChanged)),
+        "{refused}"
+    );
+    follower.checkpoint().expect("taken");
+    drop((first, follower));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_the_loss_of_leaders() {
+    for seed in [11, 12] {
+        let (network, mut machines) = set(seed);
+        let mut acknowledged = vec![0, 1];
+        let mut number = 2;
+        let random = SeededRandom::new(seed);
+        for round in 0..6 {
+            let led_by = until("a leader is there", || leader(&machines));
+            std::thread::scope(|scope| {
+                let writers: Vec<_> = (0..4)
+                    .map(|writer| {
+                        let (led_by, from) = (led_by.clone(), number + writer * 1000);
+                        scope.spawn(move || {
+                            let done = (from..from + 40).filter(|number| write(&led_by, *number).is_ok());
+                            done.collect::<Vec<_>>()
+                        })
+                    })
+                    .collect();
+                std::thread::sleep(Duration::from_millis(random.next_u64() % 30));
+                let which = machines
+                    .iter()
+                    .position(|machine| machine.storage.as_ref().is_some_and(|one| Arc::ptr_eq(one, &led_by)))
+                    .expect("it is up");
+                let others: Vec<u64> = (1..=3).filter(|id| *id != machines[which].id).collect();
+                match round % 3 {
+                    0 => machines[which].crash(&network),
+                    // It goes on as if it led, and nobody hears of it.
+                    1 => network.cut.lock().extend(others.iter().map(|other| (machines[which].id, *other))),
+                    _ => led_by.give_leadership_up(),
+                }
+                for writer in writers {
+                    acknowledged.extend(writer.join().expect("no panic"));
+                }
+            });
+            drop(led_by);
+            number += 4000;
+            until("another one leads", || {
+                let cut = network.cut.lock().first().map(|(from, _)| *from);
+                let now = leader(&machines)?;
+                (cut != now.standing().map(|standing| standing.id)).then_some(())
+            });
+            network.cut.lock().clear();
+            for machine in machines.iter_mut().filter(|machine| machine.storage.is_none()) {
+                machine.start(&network);
+            }
+        }
+        let led_by = until("a write goes through", || {
+            number += 1;
+            let led_by = leader(&machines)?;
+            write(&led_by, number).ok().map(|()| led_by)
+        });
+        acknowledged.push(number);
+        let expected = documents(&led_by);
+        for number in &acknowledged {
+            assert!(
+                expected.iter().any(|document| document.get_i64("_id").ok() == Some(*number)),
+                "seed {seed}: {number} was acknowledged and is gone"
+            );
+        }
+        for machine in &mut machines {
+            let storage = machine.storage.clone().expect("up");
+            until("all is applied", || (storage.last_seq() >= led_by.last_seq()).then_some(()));
+            assert_eq!(documents(&storage), expected, "seed {seed}, member {}", machine.id);
+            let collection = storage.catalog().collection(&ns("c")).expect("there");
+            assert_eq!(collection.count(), expected.len() as u64, "seed {seed}, member {}", machine.id);
+            assert_ne!(storage.standing().map(|standing| standing.role), Some(Role::Candidate));
+        }
+        drop(led_by);
+        for machine in &mut machines {
+            machine.stop(&network);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Applying from the log what other servers have appended.
+//!
+//! Entries before `queue_from` have no effects in the queue: they came from another leader, or were found in the log at
+//! the start. Once they stay, one thread reads them in order, derives from each unit what it does as recovery does, and
+//! takes it into the engine. A server that was elected goes on so until it has reached its own first entry.
+
+use crate::catalog::rows::{FORMAT_VERSION, Meta};
+use crate::definition::Definition;
+use crate::effect::Effect;
+use crate::operation::Operation;
+use crate::pipeline::Leads;
+use crate::recovery::Chain;
+use crate::storage::Storage;
+use crate::{Collection, KillFlag, LockMode, StorageError};
+use engine::Seq;
+use locks::Held;
+use oplog::LogError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Entries are read from the log at most so many at a time: the thread then looks whether it still follows.
+const ENTRIES_AT_ONCE: usize = 1024;
+
+/// Where it is in the log.
+pub(crate) struct Follower {
+    next: Seq,
+    chain: Chain,
+    op: Operation,
+}
+
+impl Follower {
+    pub(crate) fn new(storage: &Storage, kill: Arc<KillFlag>) -> Self {
+        Self {
+            next: Seq(storage.pipeline.followed.load(Ordering::Acquire)).next(),
+            chain: Chain::default(),
+            op: Operation::with_kill_flag(storage.env.clock.clone(), 0, kill),
+        }
+    }
+
+    /// Applies what stays and is not in the queue. Answers whether there was something.
+    ///
+    /// # Errors
+    /// Those of a storage that has stopped, which damage makes it do; the thread is to end.
+    pub(crate) fn follow(&mut self, storage: &Storage) -> Result<bool, StorageError> {
+        let pipeline = &storage.pipeline;
+        // In this order: whoever ceases to lead says where to begin before he empties the queue.
+        let queue_from = pipeline.queue_from.load(Ordering::Acquire);
+        let anew = pipeline.follow_from.swap(0, Ordering::AcqRel);
+        if anew > 0 {
+            self.next = Seq(anew);
+            self.chain = Chain::default();
+        }
+        let committed = pipeline.committed.load(Ordering::Acquire);
+        let last = Seq(committed.min(queue_from.saturating_sub(1)).min(storage.log.last_seq().0));
+        if self.next > last {
+            return Ok(false);
+        }
+        let entries = match storage.log.read_appended(self.next) {
+            Ok(entries) => entries,
+            Err(error) => return Err(storage.stop(&format!("what other members wrote cannot be read: {error}"))),
+        };
+        for entry in entries.take(ENTRIES_AT_ONCE) {
+            let (seq, bytes) = match entry {
+                Ok(entry) => entry,
+                // The log's end was taken back while it was read. What stays is before that.
+                Err(LogError::Truncated { .. }) => break,
+                Err(error) => return Err(storage.log_error(error)),
+            };
+            if seq > last {
+                break;
+            }
+            let unit = self.chain.push(seq, bytes)?;
+            if let Some(unit) = unit {
+                let mut meta = Meta {
+                    format: FORMAT_VERSION,
+                    next_table: *storage.definitions.lock(),
+                };
+                while !storage.engine.throttle() {}
+                let effect = storage
+                    .read_unit(seq, &unit, &mut meta)
+                    .map_err(|error| storage.stop(&format!("what another member wrote does not fit: {error}")))?;
+                storage.enter_followed(&self.op, seq, effect, &meta)?;
+            }
+            self.next = seq.next();
+            pipeline.followed.store(seq.0, Ordering::Release);
+        }
+        Ok(true)
+    }
+}
+
+impl Storage {
+    /// Applies what another server has written. Readers of a collection whose definition it changes are waited for.
+    fn enter_followed(&self, op: &Operation, seq: Seq, effect: Effect, meta: &Meta) -> Result<(), StorageError> {
+        if effect.definitions.is_empty() {
+            return self.enter_unbarred(op, seq, effect);
+        }
+        let mut next_table = self.next_turn(op)?;
+        let concerned = effect.definitions.iter().filter_map(|(definition, _)| former(definition));
+        let _held = self.lock_all(op, &concerned.collect::<Vec<_>>())?;
+        self.enter_unbarred(op, seq, effect)?;
+        *next_table = meta.next_table.max(*next_table);
+        drop(next_table);
+        self.tell_definitions_changed();
+        Ok(())
+    }
+
+    /// Not while files are copied.
+    fn enter_unbarred(&self, op: &Operation, seq: Seq, effect: Effect) -> Result<(), StorageError> {
+        loop {
+            self.wait_for_barrier(op)?;
+            let mut applied = self.pipeline.applying.lock();
+            if self.barriers.load(Ordering::Acquire) == 0 {
+                self.check_not_stopped()?;
+                return self.enter(&mut applied, seq, effect);
+            }
+        }
+    }
+
+    /// All of the collections, exclusively. Waits for one only while it holds none.
+    fn lock_all(&self, op: &Operation, collections: &[Arc<Collection>]) -> Result<Vec<Held>, StorageError> {
+        'again: loop {
+            let mut held = Vec::new();
+            for collection in collections {
+                match Held::try_take(&collection.shared.lock, op, LockMode::Exclusive) {
+                    Some(lock) => held.push(lock),
+                    None => {
+                        drop(held);
+                        drop(self.lock_shared(op, &collection.shared, LockMode::Exclusive)?);
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(held);
+        }
+    }
+
+    /// The last entry that was applied, or is part of a chain whose end is not.
+    pub(crate) fn reached(&self) -> Seq {
+        self.last_seq().max(Seq(self.pipeline.followed.load(Ordering::Acquire)))
+    }
+
+    /// Whether this server appends to the log, as far as is known without waiting.
+    pub(crate) fn leads(&self) -> bool {
+        self.pipeline.leads.load(Ordering::Acquire)
+    }
+
+    /// Appends nothing of its own before it is elected. Before anybody uses the storage.
+    pub(crate) fn wait_for_leader(&self) {
+        let mut order = self.pipeline.order.lock();
+        let _applied = self.pipeline.applying.lock();
+        self.set_leads(&mut order.leads, Leads::No);
+        self.pending.begin_use();
+        self.pipeline.await_commits();
+        self.pipeline.followed.store(self.last_seq().0, Ordering::Release);
+        self.pipeline.queue_from.store(u64::MAX, Ordering::Release);
+    }
+
+    pub(crate) fn set_leads(&self, leads: &mut Leads, now: Leads) {
+        *leads = now;
+        self.pipeline.leads.store(now == Leads::Yes, Ordering::Release);
+    }
+}
+
+/// The collection as it was before a definition.
+fn former(definition: &Definition) -> Option<Arc<Collection>> {
+    match definition {
+        Definition::PutCollection { former, .. } => former.clone(),
+        Definition::DropCollection(collection) => Some(collection.clone()),
+        Definition::PutView(_) | Definition::DropView(_) => None,
+    }
+}
