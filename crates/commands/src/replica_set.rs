@@ -8,7 +8,7 @@
 
 mod config;
 
-pub use config::SetConfig;
+pub use config::{MemberConfig, SetConfig};
 
 use crate::error::{CommandError, Result};
 use crate::reply::Reply;
@@ -50,6 +50,8 @@ impl Role {
 pub struct Member {
     /// Of the set; `None` before it is initiated.
     pub config: Option<SetConfig>,
+    /// This server's number in the configuration.
+    pub id: i32,
     /// Of this server.
     pub role: Role,
     /// The term of the log that it is, or was last, the primary in.
@@ -100,6 +102,7 @@ impl ReplicaSet {
             process: ObjectId::new(),
             member: Mutex::new(Member {
                 config: None,
+                id: 0,
                 role: Role::Startup,
                 term: 0,
                 elected_ms: 0,
@@ -182,7 +185,8 @@ impl ReplicaSet {
     pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) {
         let member = self.member();
         self.write_topology_version(reply);
-        let Some(config) = &member.config else {
+        let configured = member.config.as_ref();
+        let Some((config, me)) = configured.and_then(|config| Some((config, config.member(member.id)?))) else {
             reply.boolean(primary, false);
             reply.boolean("secondary", false);
             reply.boolean("isreplicaset", true);
@@ -191,18 +195,18 @@ impl ReplicaSet {
         };
         let is_primary = member.role == Role::Primary;
         reply.open_array("hosts");
-        reply.string("0", &config.host);
+        reply.string("0", &me.host);
         reply.close();
         reply.string("setName", &self.name);
         reply.int32("setVersion", config.version);
         reply.boolean(primary, is_primary);
         reply.boolean("secondary", !is_primary);
         if is_primary {
-            reply.string("primary", &config.host);
+            reply.string("primary", &me.host);
         }
-        reply.string("me", &config.host);
-        if !config.tags.is_empty() {
-            reply.value("tags", &config.tags.clone().into());
+        reply.string("me", &me.host);
+        if !me.tags.is_empty() {
+            reply.value("tags", &me.tags.clone().into());
         }
         if is_primary {
             reply.value("electionId", &election_id(member.term).into());

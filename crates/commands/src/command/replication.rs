@@ -8,14 +8,14 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::OperationKind;
-use crate::replica_set::{Member, ReplicaSet, Role, SetConfig, date_of, write_op_time};
+use crate::replica_set::{Member, MemberConfig, ReplicaSet, Role, SetConfig, date_of, write_op_time};
 use crate::reply::Reply;
 use crate::server::{SESSION_TIMEOUT, Server};
 use crate::{Client, Peer};
 use auth::Action;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, DateTime, Document, doc, rawdoc};
+use bson::{Bson, DateTime, doc, rawdoc};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{Namespace, Storage};
@@ -135,27 +135,44 @@ fn initiate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if set.member().config.is_some() {
         return Err(CommandError::new(ErrorCode::AlreadyInitialized, "already initialized"));
     }
-    let made;
-    let config = match given(call)? {
-        Some(config) => config,
+    let mut config = match given(call)? {
+        Some(config) => {
+            let config = parse(config)?;
+            if config.settings.replica_set_id.is_some() {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidReplicaSetConfig,
+                    "replica set configuration cannot contain 'replicaSetId' field when called from replSetInitiate",
+                ));
+            }
+            config
+        }
         None => {
             reply.string(
                 "info2",
                 "no configuration specified. Using a default configuration for the set",
             );
             reply.string("me", set.own_host());
-            made = RawDocumentBuf::try_from(&SetConfig::of_one(&set.name, set.own_host(), &ObjectId::new()))?;
-            &made
+            let made = SetConfig::of_one(&set.name, set.own_host(), &ObjectId::new());
+            parse(&RawDocumentBuf::try_from(&made)?)?
         }
     };
-    let mut config = SetConfig::read(config, &set.name, &|host| set.is_me(host))?;
-    if let Ok(settings) = config.document.get_document_mut("settings") {
-        settings
-            .entry("replicaSetId".to_owned())
-            .or_insert_with(|| ObjectId::new().into());
-    }
+    let me = config.check_initial(&set.name, &|host| set.is_me(host))?.id;
+    config.settings.replica_set_id.get_or_insert_with(ObjectId::new);
     keep_config(call, &config)?;
-    call.server.begin_as_primary(set, config)
+    call.server.begin_as_primary(set, config, me)
+}
+
+/// A configuration as a client gives it. The term is the server's to say.
+fn parse(config: &RawDocument) -> Result<SetConfig> {
+    let mut config = SetConfig::parse(config)?;
+    config.term = None;
+    if config.members.len() > 1 {
+        return Err(CommandError::not_implemented("A replica set of several members"));
+    }
+    if !config.settings.modes.is_empty() {
+        return Err(CommandError::not_implemented("settings.getLastErrorModes"));
+    }
+    Ok(config)
 }
 
 /// Only what concerns a single member can be changed: its host, priority and tags, and the settings.
@@ -179,47 +196,17 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
         ));
     }
     let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
-    let mut config = SetConfig::read(config, &set.name, &|host| set.is_me(host))?;
-    let incompatible = |reason: String| {
-        Err(CommandError::new(
+    let mut config = parse(config)?;
+    config.inherit(&old, force);
+    let me = config.check_successor(&old, force, &|host| set.is_me(host))?.id;
+    if me != member.id {
+        return Err(CommandError::new(
             ErrorCode::NewReplicaSetConfigurationIncompatible,
-            reason,
-        ))
-    };
-    if config.version <= old.version && !force {
-        return incompatible(format!(
-            "New replica set configuration version must be greater than old, but {} is not greater than {} for replica set {}",
-            config.version, old.version, set.name
+            format!(
+                "New and old configurations differ in the _id of the only member: {me} and {}",
+                member.id
+            ),
         ));
-    }
-    if config.member != old.member {
-        return incompatible(format!(
-            "New and old configurations differ in the _id of the only member: {} and {}",
-            config.member, old.member
-        ));
-    }
-    if force {
-        config.version = config.version.max(old.version + 1);
-        config.document.insert("version", config.version);
-    }
-    let id_of = |config: &SetConfig| {
-        config
-            .document
-            .get_document("settings")
-            .ok()?
-            .get("replicaSetId")
-            .cloned()
-    };
-    match (id_of(&old), id_of(&config)) {
-        (Some(old), Some(new)) if old != new => {
-            return incompatible("settings.replicaSetId cannot be changed".to_owned());
-        }
-        (Some(old), None) => {
-            if let Ok(settings) = config.document.get_document_mut("settings") {
-                settings.insert("replicaSetId", old);
-            }
-        }
-        _ => {}
     }
     keep_config(call, &config)?;
     set.change(|member| member.config = Some(config));
@@ -232,8 +219,8 @@ fn configurations() -> Result<Namespace> {
 
 /// Writes the configuration down, and waits until it is on disk.
 fn keep_config(call: &mut Invocation<'_>, config: &SetConfig) -> Result<()> {
-    let filter = RawDocumentBuf::try_from(&doc! { "_id": config.document.get("_id").cloned() })?;
-    let change = RawDocumentBuf::try_from(&config.document)?;
+    let filter = RawDocumentBuf::try_from(&doc! { "_id": &config.name })?;
+    let change = RawDocumentBuf::try_from(&config.to_document())?;
     let mut statement = Statement::new(None);
     statement.filter = &filter;
     statement.change = RawBsonRef::Document(&change);
@@ -252,22 +239,16 @@ fn config(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let (_, member, config) = configured(call)?;
-    let mut document = Document::new();
-    for (name, value) in config.document {
-        let is_version = name == "version";
-        document.insert(name, value);
-        if is_version {
-            document.insert("term", member.term as i64);
-        }
-    }
-    reply.value("config", &document.into());
+    let (_, member, mut config) = configured(call)?;
+    config.term = Some(member.term);
+    reply.value("config", &config.to_document().into());
     Ok(())
 }
 
 fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, _| Ok(name == "initialSync"))?;
     let (set, member, config) = configured(call)?;
+    let me = own_member(&member, &config)?;
     let server = call.server;
     let durable = server.storage.durable();
     let applied = server.storage.applied();
@@ -281,14 +262,14 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     reply.int64("term", member.term as i64);
     reply.string("syncSourceHost", "");
     reply.int32("syncSourceId", -1);
-    reply.int64("heartbeatIntervalMillis", 2000);
-    for count in [
-        "majorityVoteCount",
-        "writeMajorityCount",
-        "votingMembersCount",
-        "writableVotingMembersCount",
+    reply.int64("heartbeatIntervalMillis", config.settings.heartbeat_interval_ms as i64);
+    for (name, count) in [
+        ("majorityVoteCount", config.majority()),
+        ("writeMajorityCount", config.write_majority()),
+        ("votingMembersCount", config.voters().count()),
+        ("writableVotingMembersCount", config.data_voters().count()),
     ] {
-        reply.int32(count, 1);
+        reply.int32(name, count as i32);
     }
     reply.open_document("optimes");
     let durable_date = date_of(durable.time);
@@ -317,14 +298,14 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "lastElectionDate": elected,
             "electionTerm": member.term as i64,
             "numVotesNeeded": 1,
-            "priorityAtElection": priority(&config),
-            "electionTimeoutMillis": 10_000_i64,
+            "priorityAtElection": me.priority,
+            "electionTimeoutMillis": config.settings.election_timeout_ms as i64,
         };
         reply.value("electionCandidateMetrics", &metrics.into());
     }
     let mut this = doc! {
-        "_id": config.member,
-        "name": &config.host,
+        "_id": me.id,
+        "name": &me.host,
         "health": 1.0,
         "state": member.role as i32,
         "stateStr": member.role.name(),
@@ -358,13 +339,14 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-fn priority(config: &SetConfig) -> f64 {
-    let member = config
-        .document
-        .get_array("members")
-        .ok()
-        .and_then(|members| members.first()?.as_document());
-    member.and_then(|member| member.get_f64("priority").ok()).unwrap_or(1.0)
+/// This server in the configuration.
+fn own_member<'c>(member: &Member, config: &'c SetConfig) -> Result<&'c MemberConfig> {
+    config.member(member.id).ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::InvalidReplicaSetConfig,
+            "Our replica set config is invalid or we are not a member of it",
+        )
+    })
 }
 
 /// Seconds as the first field of a command.
@@ -488,7 +470,8 @@ impl Server {
                 let config = RawDocumentBuf::try_from(config)?;
                 // The host was checked when the configuration came; names may mean other machines now.
                 let config = SetConfig::read(&config, &set.name, &|_| true)?;
-                self.begin_as_primary(set, config)
+                let me = config.me(&|_| true)?.id;
+                self.begin_as_primary(set, config, me)
             }
             None if set.initiates_itself => {
                 let mut ignored = Vec::new();
@@ -499,13 +482,14 @@ impl Server {
     }
 
     /// An election without anybody else to vote.
-    fn begin_as_primary(&self, set: &ReplicaSet, config: SetConfig) -> Result<()> {
+    fn begin_as_primary(&self, set: &ReplicaSet, config: SetConfig, me: i32) -> Result<()> {
         self.storage.keep_sessions()?;
         self.storage.keep_history();
-        let member_id = config.member as u64 + 1;
+        let member_id = me as u64 + 1;
         let term = self.storage.stand_for_election(member_id)?;
         set.change(|member| {
             member.config = Some(config);
+            member.id = me;
             member.role = Role::Primary;
             member.term = term;
             member.elected_ms = self.env.clock.now_ms();
@@ -520,7 +504,9 @@ impl Server {
         self.storage.durable();
         let now = self.env.clock.monotonic();
         let done = match (member.role, member.config) {
-            (Role::Secondary, Some(config)) if member.frozen_until <= now => self.begin_as_primary(set, config),
+            (Role::Secondary, Some(config)) if member.frozen_until <= now => {
+                self.begin_as_primary(set, config, member.id)
+            }
             (Role::Primary, _) => self.keep_time(&self.storage),
             _ => Ok(()),
         };

@@ -1,32 +1,77 @@
-//! The configuration of a replica set: what `replSetInitiate` and `replSetReconfig` take, checked.
+//! The configuration of a replica set: its members and settings as `replSetInitiate` and `replSetReconfig` take them.
+//!
+//! `parse` reads the fields and fills in defaults. What has been parsed may still contradict itself; `rules` knows
+//! which configurations a set can have, and which one may follow another. Nothing here asks another server: whether a
+//! host is this server is for the caller to say.
+//!
+//! Invariant after `check`: 1 to 50 members with numbers and hosts of their own, 1 to 7 of them voters, and at least
+//! one that can become the primary.
 
-use crate::arguments::{Arguments, missing_field};
+mod member;
+mod rules;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use member::MemberConfig;
+pub use settings::Settings;
+
+use crate::arguments::{Arguments, missing_field, wrong_type};
 use crate::error::{CommandError, Result};
 use bson::raw::{RawBsonRef, RawDocument};
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
+use std::collections::HashSet;
 use wire::ErrorCode;
 
-/// A checked configuration of one member.
+/// Most members of a set.
+const MEMBERS_MAX: usize = 50;
+
+/// The configuration of a set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetConfig {
+    /// The set's name.
+    pub name: String,
     /// Rises with each change.
     pub version: i32,
-    /// `host:port` of the member.
-    pub host: String,
-    /// Its number in the set.
-    pub member: i32,
-    /// Its tags.
-    pub tags: Document,
-    /// All of it, as it is kept and shown. Without the term, which is the server's.
-    pub document: Document,
+    /// The term of the log that it was made in, if that is written down with it.
+    pub term: Option<u64>,
+    /// In the order given.
+    pub members: Vec<MemberConfig>,
+    /// `writeConcernMajorityJournalDefault`.
+    pub majority_is_journaled: bool,
+    /// What concerns all members.
+    pub settings: Settings,
 }
-
-/// Highest version and highest number of a member.
-const VERSION_MAX: i64 = i32::MAX as i64;
-const MEMBER_MAX: i64 = 255;
 
 fn invalid(reason: impl std::fmt::Display) -> CommandError {
     CommandError::new(ErrorCode::InvalidReplicaSetConfig, reason.to_string())
+}
+
+/// The same reason with another code. What is not built keeps its own.
+fn recoded(code: ErrorCode, error: CommandError) -> CommandError {
+    if error.code == ErrorCode::NotImplemented {
+        return error;
+    }
+    CommandError { code, ..error }
+}
+
+/// A number that must be in a range, as MongoDB words it.
+fn at_least(field: &str, value: i64, least: i64) -> Result<i64> {
+    if value < least {
+        return Err(invalid(format!(
+            "BSON field '{field}' value must be >= {least}, actual value '{value}'"
+        )));
+    }
+    Ok(value)
+}
+
+fn at_most(field: &str, value: i64, most: i64) -> Result<i64> {
+    if value > most {
+        return Err(invalid(format!(
+            "BSON field '{field}' value must be <= {most}, actual value '{value}'"
+        )));
+    }
+    Ok(value)
 }
 
 impl SetConfig {
@@ -40,223 +85,219 @@ impl SetConfig {
         }
     }
 
-    /// Checks a configuration for the set `name`, and fills the defaults in. `is_me` tells whether a host is this
-    /// server.
+    /// Reads a configuration and fills the defaults in, without asking whether it makes sense.
     ///
     /// # Errors
-    /// `InvalidReplicaSetConfig` (93) names what is wrong; `NodeNotFound` (74) when this server is no member;
-    /// `NotImplemented` (238) for sets of several members.
-    pub fn read(config: &RawDocument, name: &str, is_me: &dyn Fn(&str) -> bool) -> Result<Self> {
+    /// `InvalidReplicaSetConfig` (93) names the field that is missing, unknown or has a wrong value; `NotImplemented`
+    /// (238) what is not built.
+    pub fn parse(config: &RawDocument) -> Result<Self> {
+        Self::parse_fields(config).map_err(|error| recoded(ErrorCode::InvalidReplicaSetConfig, error))
+    }
+
+    fn parse_fields(config: &RawDocument) -> Result<Self> {
         let arguments = Arguments::of("ReplSetConfig");
-        let (mut id, mut version, mut members) = (None, 1, None);
-        let (mut settings, mut journaled, mut protocol) = (Document::new(), true, 1);
+        let (mut name, mut version, mut term, mut members) = (None, None, -1, None);
+        let (mut settings, mut journaled, mut protocol) = (Settings::default(), true, 1);
         arguments.each(config, |field, value| {
             match field {
-                "_id" => id = Some(arguments.string(field, value)?),
-                "version" => version = arguments.integer(field, value)?,
-                "term" => drop(arguments.integer(field, value)?),
+                "_id" => name = Some(arguments.string(field, value)?.to_owned()),
+                "version" => version = Some(arguments.integer(field, value)?),
+                "term" => term = at_least(field, arguments.integer(field, value)?, -1)?,
                 "members" => members = Some(arguments.array(field, value)?),
                 "protocolVersion" => protocol = arguments.integer(field, value)?,
                 "writeConcernMajorityJournalDefault" => journaled = arguments.flag(field, value)?,
-                "settings" => settings = Document::try_from(arguments.document(field, value)?)?,
+                "configsvr" if arguments.boolean(field, value)? => {
+                    return Err(CommandError::not_implemented("A replica set of config servers"));
+                }
+                "configsvr" => {}
+                "settings" => settings = Settings::parse(arguments.document(field, value)?)?,
                 _ => return Ok(false),
             }
             Ok(true)
         })?;
-        let id = id.ok_or_else(|| missing_field("ReplSetConfig", "_id"))?;
-        if id != name {
+        let name = name.ok_or_else(|| missing_field("ReplSetConfig", "_id"))?;
+        let version = at_least("version", version.unwrap_or(1), 1)?;
+        let version = at_most("version", version, i64::from(i32::MAX))?;
+        if protocol != 1 {
             return Err(invalid(format!(
-                "Attempting to initiate a replica set with name {id}, but command line reports {name}; rejecting"
+                "1 is the only supported value for protocolVersion, found: {protocol}"
             )));
         }
-        if !(1..=VERSION_MAX).contains(&version) {
-            return Err(invalid(format!("version field value of {version} is out of range")));
+        let given = members.ok_or_else(|| missing_field("ReplSetConfig", "members"))?;
+        let mut members = Vec::new();
+        for member in given {
+            match member? {
+                // Counted here, before the members are compared with each other.
+                _ if members.len() == MEMBERS_MAX => return Err(wrong_member_count(given.into_iter().count())),
+                RawBsonRef::Document(member) => members.push(MemberConfig::parse(member)?),
+                other => {
+                    let field = format!("members.{}", members.len());
+                    return Err(wrong_type("ReplSetConfig", &field, other, "type 'object'"));
+                }
+            }
         }
-        if protocol != 1 {
-            return Err(invalid(format!("protocolVersion of {protocol}, only 1 is supported")));
-        }
-        let members = members.ok_or_else(|| missing_field("ReplSetConfig", "members"))?;
-        let members = members.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
-        let [member] = members.as_slice() else {
-            return Err(match members.len() {
-                0 => invalid("Replica set configuration must contain at least one member"),
-                _ => CommandError::not_implemented("A replica set of several members"),
-            });
-        };
-        let RawBsonRef::Document(member) = *member else {
-            return Err(invalid("members[0] is not a document"));
-        };
-        let (host, number, tags, member) = read_member(member)?;
-        if !is_me(&host) {
-            return Err(CommandError::new(
-                ErrorCode::NodeNotFound,
-                format!(
-                    "No host described in new configuration with {{version: {version}, term: 0}} for replica set {name} maps to this node"
-                ),
-            ));
-        }
-        let document = doc! {
-            "_id": name,
-            "version": version as i32,
-            "members": [member],
-            "protocolVersion": 1_i64,
-            "writeConcernMajorityJournalDefault": journaled,
-            "settings": read_settings(settings)?,
-        };
         Ok(Self {
+            name,
             version: version as i32,
-            host,
-            member: number,
-            tags,
-            document,
+            term: u64::try_from(term).ok(),
+            members,
+            majority_is_journaled: journaled,
+            settings,
         })
     }
-}
 
-/// Host, number, tags, and the whole with its defaults.
-fn read_member(member: &RawDocument) -> Result<(String, i32, Document, Document)> {
-    let arguments = Arguments::of("MemberConfig");
-    let (mut number, mut host, mut priority, mut tags) = (None, None, 1.0, Document::new());
-    let refused = |what: &str| invalid(format!("the only member of a set cannot have {what}"));
-    arguments.each(member, |field, value| {
-        match field {
-            "_id" => number = Some(arguments.integer(field, value)?),
-            "host" => host = Some(arguments.string(field, value)?.to_owned()),
-            "priority" => {
-                priority = match value {
-                    RawBsonRef::Double(priority) => priority,
-                    other => arguments.integer(field, other)? as f64,
-                };
-            }
-            "tags" => tags = Document::try_from(arguments.document(field, value)?)?,
-            "votes" if arguments.integer(field, value)? != 1 => return Err(refused("other than one vote")),
-            "votes" => {}
-            "arbiterOnly" | "hidden" if arguments.boolean(field, value)? => return Err(refused(field)),
-            "arbiterOnly" | "hidden" => {}
-            "buildIndexes" if !arguments.boolean(field, value)? => return Err(refused("buildIndexes: false")),
-            "buildIndexes" => {}
-            "secondaryDelaySecs" | "slaveDelay" if arguments.integer(field, value)? != 0 => {
-                return Err(refused("secondaryDelaySecs"));
-            }
-            "secondaryDelaySecs" | "slaveDelay" => {}
-            _ => return Ok(false),
+    /// Reads the configuration of the set `name` and checks it. `is_me` tells whether a host is this server.
+    ///
+    /// # Errors
+    /// `InvalidReplicaSetConfig` (93) names what is wrong; `NodeNotFound` (74) when this server is no member.
+    pub fn read(config: &RawDocument, name: &str, is_me: &dyn Fn(&str) -> bool) -> Result<Self> {
+        let config = Self::parse(config)?;
+        config.check_name(name)?;
+        config.check()?;
+        config.me(is_me)?;
+        Ok(config)
+    }
+
+    /// All of it, as it is kept and shown.
+    pub fn to_document(&self) -> Document {
+        let members: Vec<Document> = self.members.iter().map(MemberConfig::to_document).collect();
+        let mut document = doc! { "_id": &self.name, "version": self.version };
+        if let Some(term) = self.term {
+            document.insert("term", term as i64);
         }
-        Ok(true)
-    })?;
-    let number = number.ok_or_else(|| missing_field("MemberConfig", "_id"))?;
-    let host = host.ok_or_else(|| missing_field("MemberConfig", "host"))?;
-    if !(0..=MEMBER_MAX).contains(&number) {
-        return Err(invalid(format!("_id field value of {number} is out of range.")));
+        document.extend(doc! {
+            "members": members,
+            "protocolVersion": 1_i64,
+            "writeConcernMajorityJournalDefault": self.majority_is_journaled,
+            "settings": self.settings.to_document(),
+        });
+        document
     }
-    if !(priority > 0.0 && priority <= 1000.0) {
-        return Err(invalid(match priority {
-            0.0 => "Found no electable member: the only member of a set cannot have priority 0".to_owned(),
-            _ => format!("priority field value of {priority} is out of range"),
-        }));
-    }
-    if let Some((tag, _)) = tags.iter().find(|(_, value)| !matches!(value, Bson::String(_))) {
-        return Err(invalid(format!("tags.{tag} field has non-string value")));
-    }
-    let document = doc! {
-        "_id": number as i32,
-        "host": &host,
-        "arbiterOnly": false,
-        "buildIndexes": true,
-        "hidden": false,
-        "priority": priority,
-        "tags": tags.clone(),
-        "secondaryDelaySecs": 0_i64,
-        "votes": 1,
-    };
-    Ok((host, number as i32, tags, document))
-}
 
-/// The settings with their defaults. Those that concern other members are kept for when there are some.
-fn read_settings(given: Document) -> Result<Document> {
-    let mut settings = doc! {
-        "chainingAllowed": true,
-        "heartbeatIntervalMillis": 2000,
-        "heartbeatTimeoutSecs": 10,
-        "electionTimeoutMillis": 10000,
-        "catchUpTimeoutMillis": -1,
-        "catchUpTakeoverDelayMillis": 30000,
-        "getLastErrorModes": {},
-        "getLastErrorDefaults": { "w": 1, "wtimeout": 0 },
-    };
-    for (name, value) in given {
-        if !settings.contains_key(&name) && name != "replicaSetId" {
-            return Err(invalid(format!("settings.{name} is an unknown field")));
+    /// The member with the number `id`.
+    pub fn member(&self, id: i32) -> Option<&MemberConfig> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// The member that is this server.
+    ///
+    /// # Errors
+    /// `NodeNotFound` (74): none is; `InvalidReplicaSetConfig` (93): more than one is.
+    pub fn me(&self, is_me: &dyn Fn(&str) -> bool) -> Result<&MemberConfig> {
+        let mut mine = self.members.iter().filter(|member| is_me(&member.host));
+        match (mine.next(), mine.next()) {
+            (Some(me), None) => Ok(me),
+            (Some(me), Some(other)) => Err(invalid(format!(
+                "The hosts {} and {} all map to this node in new configuration with {} for replica set {}",
+                me.host,
+                other.host,
+                self.identity(),
+                self.name
+            ))),
+            (None, _) => Err(CommandError::new(
+                ErrorCode::NodeNotFound,
+                format!(
+                    "No host described in new configuration with {} for replica set {} maps to this node",
+                    self.identity(),
+                    self.name
+                ),
+            )),
         }
-        settings.insert(name, value);
-    }
-    if !settings.get_document("getLastErrorModes").is_ok_and(Document::is_empty) {
-        return Err(CommandError::not_implemented("settings.getLastErrorModes"));
-    }
-    Ok(settings)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bson::RawDocumentBuf;
-
-    fn read(config: Document) -> Result<SetConfig> {
-        let raw = RawDocumentBuf::try_from(&config).expect("valid BSON");
-        SetConfig::read(&raw, "rs", &|host| host == "me:1")
     }
 
-    fn code(config: Document) -> i32 {
-        read(config).expect_err("refused").code.0
+    /// Version and term for messages.
+    fn identity(&self) -> String {
+        format!("{{version: {}, term: {}}}", self.version, self.term.unwrap_or(0))
     }
 
-    #[test]
-    fn defaults_are_filled_in() {
-        let id = bson::oid::ObjectId::from_bytes([7; 12]);
-        let config = read(SetConfig::of_one("rs", "me:1", &id)).expect("accepted");
-        assert_eq!((config.version, config.member, &*config.host), (1, 0, "me:1"));
-        let again = read(config.document.clone()).expect("accepted again");
-        assert_eq!(again, config);
-        assert_eq!(
-            config
-                .document
-                .get_document("settings")
-                .and_then(|settings| settings.get_object_id("replicaSetId"))
-                .ok(),
-            Some(id)
-        );
+    /// The members that have a vote.
+    pub fn voters(&self) -> impl Iterator<Item = &MemberConfig> {
+        self.members.iter().filter(|member| member.votes)
     }
 
-    #[test]
-    fn what_is_no_set_of_one_is_refused_with_a_reason() {
-        let with = |member: Document| doc! { "_id": "rs", "members": [member] };
-        let member = || doc! { "_id": 0, "host": "me:1" };
-        let but = |name: &str, value: Bson| {
-            let mut member = member();
-            member.insert(name, value);
-            with(member)
+    /// The members that keep data: all but arbiters.
+    pub fn data_members(&self) -> impl Iterator<Item = &MemberConfig> {
+        self.members.iter().filter(|member| !member.arbiter_only)
+    }
+
+    /// The members that keep data and have a vote: those that `w: "majority"` counts.
+    pub fn data_voters(&self) -> impl Iterator<Item = &MemberConfig> {
+        self.voters().filter(|member| !member.arbiter_only)
+    }
+
+    /// How many votes elect a primary.
+    pub fn majority(&self) -> usize {
+        self.voters().count() / 2 + 1
+    }
+
+    /// How many members with data and a vote `w: "majority"` waits for.
+    pub fn write_majority(&self) -> usize {
+        self.majority().min(self.data_voters().count())
+    }
+
+    /// Whether writes without a concern wait for the majority. Not when an arbiter is among the voters and every other
+    /// voter would have to be up for that.
+    pub fn implicit_default_is_majority(&self) -> bool {
+        let data_voters = self.data_voters().count();
+        data_voters == self.voters().count() || data_voters > self.majority()
+    }
+
+    /// Whether the members that `has` is true for are enough for `w: mode`: the majority, or for each tag of the mode
+    /// as many different values as it asks for.
+    ///
+    /// # Errors
+    /// `UnknownReplWriteConcern` (79): there is no such mode.
+    pub fn mode_is_satisfied(&self, mode: &str, has: &dyn Fn(i32) -> bool) -> Result<bool> {
+        if mode == "majority" {
+            return Ok(self.data_voters().filter(|member| has(member.id)).count() >= self.write_majority());
+        }
+        let Some(mode) = self.settings.modes.get(mode) else {
+            return Err(CommandError::new(
+                ErrorCode::UnknownReplWriteConcern,
+                format!("No write concern mode named '{mode}' found in replica set configuration"),
+            ));
         };
-        assert_eq!(code(doc! { "_id": "other", "members": [member()] }), 93);
-        assert_eq!(code(doc! { "_id": "rs" }), 40414);
-        assert_eq!(code(doc! { "_id": "rs", "members": [] }), 93);
-        assert_eq!(
-            code(doc! { "_id": "rs", "members": [member(), { "_id": 1, "host": "b" }] }),
-            238
-        );
-        assert_eq!(code(doc! { "_id": "rs", "version": 0, "members": [member()] }), 93);
-        assert_eq!(code(doc! { "_id": "rs", "x": 0, "members": [member()] }), 40415);
-        assert_eq!(code(with(doc! { "_id": 0, "host": "you:1" })), 74);
-        for (name, value) in [
-            ("priority", Bson::Int32(0)),
-            ("priority", Bson::Double(f64::NAN)),
-            ("votes", Bson::Int32(0)),
-            ("hidden", Bson::Boolean(true)),
-            ("arbiterOnly", Bson::Boolean(true)),
-            ("secondaryDelaySecs", Bson::Int32(5)),
-            ("_id", Bson::Int32(256)),
-            ("tags", Bson::Document(doc! { "dc": 1 })),
-        ] {
-            assert_eq!(code(but(name, value.clone())), 93, "{name}: {value}");
-        }
-        assert_eq!(code(but("nonesuch", Bson::Int32(0))), 40415);
+        let members: Vec<&MemberConfig> = self.data_members().filter(|member| has(member.id)).collect();
+        Ok(mode.iter().all(|(tag, count)| {
+            let values: HashSet<&str> = members
+                .iter()
+                .filter_map(|member| member.tags.get_str(tag).ok())
+                .collect();
+            values.len() >= *count
+        }))
     }
+
+    /// Whether `w: mode` can be met when all members are up.
+    ///
+    /// # Errors
+    /// `UnknownReplWriteConcern` (79): there is no such mode; `UnsatisfiableWriteConcern` (100): it cannot be met.
+    pub fn check_mode(&self, mode: &str) -> Result<()> {
+        if self.mode_is_satisfied(mode, &|_| true)? {
+            return Ok(());
+        }
+        Err(CommandError::new(
+            ErrorCode::UnsatisfiableWriteConcern,
+            format!("Not enough nodes match write concern mode \"{mode}\""),
+        ))
+    }
+
+    /// Whether `w: count` can be met when all members are up.
+    ///
+    /// # Errors
+    /// `UnsatisfiableWriteConcern` (100): there are not so many members with data.
+    pub fn check_member_count(&self, count: usize) -> Result<()> {
+        if count <= self.data_members().count() {
+            return Ok(());
+        }
+        Err(CommandError::new(
+            ErrorCode::UnsatisfiableWriteConcern,
+            "Not enough data-bearing nodes",
+        ))
+    }
+}
+
+fn wrong_member_count(count: usize) -> CommandError {
+    invalid(format!(
+        "Replica set configuration contains {count} members, but must have at least 1 and no more than {MEMBERS_MAX}"
+    ))
 }

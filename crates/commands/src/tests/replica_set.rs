@@ -167,7 +167,7 @@ fn a_configuration_is_changed_by_a_later_one() {
     several
         .get_array_mut("members")
         .unwrap()
-        .push(doc! { "_id": 1, "host": "b:1" }.into());
+        .push(doc! { "_id": 1, "host": "localhost:1" }.into());
     assert_eq!(code(&bench.admin(doc! { "replSetReconfig": several })), 238);
     succeeded(bench.admin(doc! { "replSetReconfig": next }));
     let said = hello(&bench);
