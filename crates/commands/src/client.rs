@@ -3,6 +3,7 @@
 //! Invariant: `current.running` is true only between [`Client::begin`] and the drop of its guard.
 
 use crate::authentication::Authentication;
+use crate::command::Assembly;
 use crate::cursors::SessionId;
 use auth::Ends;
 use bson::raw::{RawDocument, RawDocumentBuf};
@@ -67,6 +68,8 @@ pub struct Client {
     peer: Peer,
     metadata: Mutex<Option<RawDocumentBuf>>,
     pub(crate) authentication: Mutex<Authentication>,
+    /// Messages of consensus that come over the connection.
+    pub(crate) stream: Mutex<Assembly>,
     current: Mutex<Current>,
 }
 
@@ -93,6 +96,7 @@ impl Client {
             peer,
             metadata: Mutex::new(None),
             authentication: Mutex::new(Authentication::default()),
+            stream: Mutex::default(),
             current: Mutex::new(Current::default()),
         }
     }

@@ -4,11 +4,13 @@
 use crate::arguments::{Arguments, number_as_i64, wrong_type};
 use crate::error::{CommandError, Result};
 use bson::raw::{RawBsonRef, RawDocument};
+use std::sync::Arc;
+use std::time::Duration;
 use storage::ClusterTime;
 use wire::ErrorCode;
 
 /// What concerns mean here depends on what this server is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Deployment {
     /// The log is on.
     pub journal: bool,
@@ -19,7 +21,7 @@ pub struct Deployment {
 }
 
 /// What `setDefaultRWConcern` has set for commands that name no concern.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DefaultConcerns {
     /// `defaultReadConcern.level`.
     pub read: ReadLevel,
@@ -27,51 +29,56 @@ pub struct DefaultConcerns {
     pub write: Option<WriteConcern>,
 }
 
-/// `writeConcern` as a server without others needs it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `writeConcern`: how safe a write has to be before it is answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteConcern {
     /// Answer only when the log is flushed beyond the write.
     pub journaled: bool,
     /// `w: 0`.
     pub unacknowledged: bool,
-    /// More members than there are, or a mode that the set does not have. The write stays.
-    pub cannot_be_met: Option<CannotBeMet>,
+    /// Which members have to have it, in a replica set.
+    pub members: Acknowledging,
+    /// `wtimeout`: how long that is waited for.
+    pub timeout: Option<Duration>,
+    /// Nobody asked for it: it is what writes get that name none.
+    pub is_implicit: bool,
 }
 
-/// Why a write concern fails for certain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CannotBeMet {
-    /// There are not so many members.
-    Members,
-    /// There is no such mode.
-    Mode,
-}
-
-impl CannotBeMet {
-    /// What stands in `writeConcernError`.
-    pub fn error(self) -> CommandError {
-        match self {
-            Self::Members => CommandError::new(ErrorCode::UnsatisfiableWriteConcern, "Not enough data-bearing nodes"),
-            Self::Mode => CommandError::new(
-                ErrorCode::UnknownReplWriteConcern,
-                "No such write concern mode found in replica set configuration",
-            ),
-        }
-    }
+/// `w`: which members acknowledge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Acknowledging {
+    /// The primary, whose writes stay in any case.
+    #[default]
+    Primary,
+    /// So many members with data, the primary among them.
+    Count(usize),
+    /// `majority`.
+    Majority,
+    /// A mode of the configuration's `getLastErrorModes`.
+    Mode(Arc<str>),
 }
 
 impl WriteConcern {
     /// That of a command that names none: what was set for all of them, else a member's is `majority`, which in a set
     /// of one is this server's disk.
-    pub fn implicit(deployment: Deployment) -> Self {
-        deployment.defaults.write.unwrap_or(Self {
+    pub fn implicit(deployment: &Deployment) -> Self {
+        if let Some(given) = &deployment.defaults.write {
+            return given.clone();
+        }
+        Self {
             journaled: deployment.is_member && deployment.journal,
+            members: if deployment.is_member {
+                Acknowledging::Majority
+            } else {
+                Acknowledging::Primary
+            },
+            is_implicit: true,
             ..Self::default()
-        })
+        }
     }
 
     /// Reads one.
-    pub fn read(document: &RawDocument, deployment: Deployment) -> Result<Self> {
+    pub fn read(document: &RawDocument, deployment: &Deployment) -> Result<Self> {
         let arguments = Arguments::of("writeConcern");
         let mut concern = Self::default();
         let (mut journaled, mut synced, mut has_w) = (false, false, false);
@@ -85,7 +92,10 @@ impl WriteConcern {
                     let on = arguments.boolean(name, value)?;
                     *(if name == "j" { &mut journaled } else { &mut synced }) = on;
                 }
-                "wtimeout" => drop(arguments.integer(name, value)?),
+                "wtimeout" => {
+                    let timeout = u64::try_from(arguments.integer(name, value)?).ok();
+                    concern.timeout = timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
+                }
                 "provenance" => check_provenance(arguments, value)?,
                 "getLastError" => {}
                 _ => return Ok(false),
@@ -109,16 +119,19 @@ impl WriteConcern {
         if !has_w {
             let implicit = Self::implicit(deployment);
             concern.journaled |= implicit.journaled;
-            concern.cannot_be_met = implicit.cannot_be_met;
+            (concern.members, concern.is_implicit) = (implicit.members, implicit.is_implicit);
         }
         Ok(concern)
     }
 
-    fn read_w(&mut self, w: RawBsonRef<'_>, deployment: Deployment) -> Result<()> {
+    fn read_w(&mut self, w: RawBsonRef<'_>, deployment: &Deployment) -> Result<()> {
         let failed_to_parse = |reason| Err(CommandError::new(ErrorCode::FailedToParse, reason));
         match w {
-            RawBsonRef::String("majority") => self.journaled |= deployment.journal,
-            RawBsonRef::String(_) if deployment.is_member => self.cannot_be_met = Some(CannotBeMet::Mode),
+            RawBsonRef::String("majority") => {
+                self.journaled |= deployment.journal;
+                self.members = Acknowledging::Majority;
+            }
+            RawBsonRef::String(mode) if deployment.is_member => self.members = Acknowledging::Mode(mode.into()),
             RawBsonRef::String(mode) => {
                 return Err(CommandError::bad_value(format!(
                     "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica set"
@@ -127,7 +140,7 @@ impl WriteConcern {
             number => match number_as_i64(number) {
                 Some(0) => self.unacknowledged = true,
                 Some(1) => {}
-                Some(2..=50) if deployment.is_member => self.cannot_be_met = Some(CannotBeMet::Members),
+                Some(count @ 2..=50) if deployment.is_member => self.members = Acknowledging::Count(count as usize),
                 Some(2..=50) => {
                     return Err(CommandError::bad_value(
                         "cannot use 'w' > 1 when a host is not replicated",
@@ -172,7 +185,7 @@ pub struct ReadConcern {
 
 impl ReadConcern {
     /// That of a command that names none.
-    pub fn implicit(deployment: Deployment) -> Self {
+    pub fn implicit(deployment: &Deployment) -> Self {
         Self {
             level: deployment.defaults.read,
             ..Self::default()
@@ -180,7 +193,7 @@ impl ReadConcern {
     }
 
     /// Reads one.
-    pub fn read(document: &RawDocument, deployment: Deployment) -> Result<Self> {
+    pub fn read(document: &RawDocument, deployment: &Deployment) -> Result<Self> {
         let arguments = Arguments::of("readConcern");
         let needs_replica_set = |what: String| {
             CommandError::new(
@@ -269,7 +282,7 @@ mod tests {
     };
 
     fn write(document: &RawDocumentBuf) -> WriteConcern {
-        WriteConcern::read(document, MEMBER).expect("accepted")
+        WriteConcern::read(document, &MEMBER).expect("accepted")
     }
 
     #[test]
@@ -283,21 +296,33 @@ mod tests {
             assert!(write(&waits).journaled, "{waits:?}");
         }
         assert!(!write(&rawdoc! { "w": 1 }).journaled);
-        assert!(WriteConcern::implicit(MEMBER).journaled);
+        assert!(WriteConcern::implicit(&MEMBER).journaled);
         let alone = Deployment {
             is_member: false,
             ..MEMBER
         };
-        assert!(!WriteConcern::implicit(alone).journaled);
-        assert_eq!(write(&rawdoc! { "w": 2 }).cannot_be_met, Some(CannotBeMet::Members));
-        assert_eq!(write(&rawdoc! { "w": "dc" }).cannot_be_met, Some(CannotBeMet::Mode));
-        assert!(WriteConcern::read(&rawdoc! { "w": 51 }, MEMBER).is_err());
+        assert!(!WriteConcern::implicit(&alone).journaled);
+        for (given, members) in [
+            (rawdoc! { "w": 1 }, Acknowledging::Primary),
+            (rawdoc! { "w": 2 }, Acknowledging::Count(2)),
+            (rawdoc! { "w": "dc" }, Acknowledging::Mode("dc".into())),
+            (rawdoc! { "w": "majority" }, Acknowledging::Majority),
+            (rawdoc! { "j": true }, Acknowledging::Majority),
+        ] {
+            assert_eq!(write(&given).members, members, "{given:?}");
+        }
+        assert_eq!(
+            write(&rawdoc! { "w": 2, "wtimeout": 5 }).timeout,
+            Some(Duration::from_millis(5))
+        );
+        assert_eq!(write(&rawdoc! { "w": 2, "wtimeout": 0 }).timeout, None);
+        assert!(WriteConcern::read(&rawdoc! { "w": 51 }, &MEMBER).is_err());
     }
 
     #[test]
     fn times_go_with_some_levels_only() {
         let time = Timestamp { time: 7, increment: 1 };
-        let read = |document: RawDocumentBuf| ReadConcern::read(&document, MEMBER);
+        let read = |document: RawDocumentBuf| ReadConcern::read(&document, &MEMBER);
         assert_eq!(read(rawdoc! {}).expect("accepted"), ReadConcern::default());
         let after = read(rawdoc! { "level": "majority", "afterClusterTime": time }).expect("accepted");
         assert_eq!(

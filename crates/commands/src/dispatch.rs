@@ -167,7 +167,7 @@ struct Call<'c> {
 
 impl Call<'_> {
     fn run(&mut self, reply: &mut Reply<'_>) -> (Result<()>, Outcome) {
-        let generic = match Generic::read(self.request, self.command, self.server.deployment()) {
+        let generic = match Generic::read(self.request, self.command, &self.server.deployment()) {
             Ok(generic) => generic,
             Err(error) => return (Err(error), Outcome::default()),
         };
@@ -210,7 +210,7 @@ impl Call<'_> {
             sequences: self.request.sequences,
             database: generic.database,
             session: generic.session,
-            write_concern: generic.write_concern,
+            write_concern: generic.write_concern.clone(),
             read_concern: generic.read_concern,
             transaction_fields: generic.transaction,
             in_session: None,
@@ -336,15 +336,16 @@ impl Call<'_> {
         if !reads || generic.database == "local" {
             return Ok(());
         }
-        match set.member().role {
+        match set.role() {
             Role::Secondary if generic.secondary_ok || self.request.legacy_database.is_some() => Ok(()),
-            Role::Startup => Err(CommandError::new(
-                ErrorCode::NotPrimaryOrSecondary,
-                "node is not in primary or recovering state",
-            )),
-            _ => Err(CommandError::new(
+            // It takes writes no more, and did when the client chose it.
+            Role::Primary | Role::Secondary => Err(CommandError::new(
                 ErrorCode::NotPrimaryNoSecondaryOk,
                 "not primary and secondaryOk=false",
+            )),
+            _ => Err(CommandError::new(
+                ErrorCode::NotPrimaryOrSecondary,
+                "node is not in primary or recovering state",
             )),
         }
     }
@@ -359,7 +360,8 @@ impl Call<'_> {
         if after <= applied {
             return Ok(());
         }
-        if Some(after) > generic.cluster_time {
+        let others = self.server.storage.standing().is_some();
+        if Some(after) > generic.cluster_time && !others {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 format!(
@@ -370,9 +372,14 @@ impl Call<'_> {
             ));
         }
         // Nothing was written here since a time that another server has given: an entry moves this one's on.
-        storage.saw_cluster_time(after);
-        storage.write_note(&rawdoc! { "msg": "cluster time" })?;
-        Ok(())
+        match self.server.replica_set() {
+            Some(set) if !set.is_writable() => self.server.wait_until_applied(set, invocation, after),
+            _ => {
+                storage.saw_cluster_time(after);
+                storage.write_note(&rawdoc! { "msg": "cluster time" })?;
+                Ok(())
+            }
+        }
     }
 
     /// Counts the finished call, and logs it when it was slow.
@@ -525,16 +532,7 @@ fn wait_for_concerns(
     if result.as_ref().is_err_and(CommandError::is_fatal) {
         return Ok(None);
     }
-    let waited = match invocation.write_concern.journaled {
-        true => storage.wait_durable_in(&invocation.operation, seq),
-        false => Ok(()),
-    };
-    match (waited, invocation.write_concern.cannot_be_met) {
-        (Err(error @ StorageError::Interrupted(_)), _) => Ok(Some(write_concern_error(&error.into()))),
-        (Err(error), _) => Err(error.into()),
-        (Ok(()), Some(cannot)) => Ok(Some(write_concern_error(&cannot.error()))),
-        (Ok(()), None) => Ok(None),
-    }
+    invocation.server.wait_acknowledged(invocation, seq)
 }
 
 fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Result<()> {
@@ -550,10 +548,6 @@ fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Re
             Ok(storage.wait_durable_in(&invocation.operation, storage.last_seq())?)
         }
     }
-}
-
-fn write_concern_error(error: &CommandError) -> Document {
-    doc! { "code": error.code.0, "codeName": error.code.name(), "errmsg": &error.message }
 }
 
 /// The command as log lines show it: long ones are cut.

@@ -146,7 +146,7 @@ pub(crate) struct Generic<'i> {
 
 impl<'i> Generic<'i> {
     /// Reads the fields every command may carry.
-    pub(crate) fn read(request: &Request<'i>, command: &Command, deployment: Deployment) -> Result<Self> {
+    pub(crate) fn read(request: &Request<'i>, command: &Command, deployment: &Deployment) -> Result<Self> {
         let arguments = Arguments::of(command.name);
         let mut generic = Self {
             database: request.legacy_database.unwrap_or(""),
@@ -188,7 +188,7 @@ impl<'i> Generic<'i> {
     }
 
     /// The fields of a transaction, as far as they make sense together.
-    fn transaction_fields(&self, command: &Command, deployment: Deployment) -> Result<Option<TransactionFields>> {
+    fn transaction_fields(&self, command: &Command, deployment: &Deployment) -> Result<Option<TransactionFields>> {
         let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
         let is_transaction = self.number.is_some() && self.autocommit.is_some();
         if self.read_concern.level == ReadLevel::Snapshot
@@ -293,7 +293,7 @@ impl<'i> Generic<'i> {
         name: &str,
         value: RawBsonRef<'i>,
         arguments: Arguments<'_>,
-        deployment: Deployment,
+        deployment: &Deployment,
     ) -> Result<()> {
         match name {
             "$db" => self.database = arguments.string("$db", value)?,
@@ -501,7 +501,7 @@ impl<'i> Invocation<'i> {
             sequences: &[],
             database,
             session: self.session,
-            write_concern: self.write_concern,
+            write_concern: self.write_concern.clone(),
             read_concern: self.read_concern,
             transaction_fields: None,
             in_session: None,

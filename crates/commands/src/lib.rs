@@ -3,6 +3,7 @@
 //! The server hands a parsed request and a buffer to [`Server::handle`]; exactly one reply document is appended. This
 //! crate knows nothing of sockets, threads or message framing.
 
+mod acknowledging;
 mod arguments;
 mod authentication;
 mod authorization;
@@ -39,8 +40,9 @@ mod transactions;
 mod validation;
 
 pub use client::{Client, Peer};
+pub use command::{Upkeep, ask, new_instance, read_copy_header, read_copy_rows};
 pub use dispatch::Outcome;
-pub use replica_set::ReplicaSet;
+pub use replica_set::{CopyProgress, MemberThreads, ReplicaSet, Role};
 pub use request::{Request, Traffic};
 pub use server::Server;
 pub use settings::{Settings, TransportSecurity};

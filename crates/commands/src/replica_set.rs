@@ -1,67 +1,155 @@
-//! A replica set of one member: its configuration, this server's role in it, and what drivers are told of both.
+//! A member of a replica set: its configuration, its role, and what it knows of the others.
 //!
-//! A server started with `--replSet` has no role before the set is initiated. Then it is the primary: a term of the
-//! log begins with each election, and an election is won at once, there being nobody else to vote. After
-//! `replSetStepDown` it is a secondary until the time asked for has passed.
+//! A server started with `--replSet` has no role before the set is initiated, or before it has copied the data of a
+//! set that took it in. A member that is alone decides alone: it is the primary, but for the time after
+//! `replSetStepDown`. With others, consensus (`storage`'s driver) says who leads, and [`ReplicaSet::take_standing`]
+//! makes roles of that. Threads and connections are not here: [`MemberThreads`] is how they are reached.
 //!
-//! Invariant: `is_writable` says of the role whether it is that of the primary; it is set under `member`.
+//! Invariants: `is_writable` says of the role whether it is that of the primary, and is set under `member`. A role
+//! follows from the other fields of [`Member`] and is never set by itself.
 
 mod config;
+mod consensus_members;
+mod hello;
+mod peer_state;
+mod role;
 
 pub use config::{MemberConfig, SetConfig};
+pub use consensus_members::ConsensusMembers;
+pub use hello::{date_of, majority_point, term_of, write_op_time};
+pub use peer_state::{PeerState, instance_in};
+pub use role::Role;
 
 use crate::error::{CommandError, Result};
-use crate::reply::Reply;
-use bson::DateTime;
 use bson::oid::ObjectId;
+use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use storage::{ClusterTime, Operation, Storage};
+use storage::{ClusterTime, Membership, Operation, Standing, StorageError};
 use wire::ErrorCode;
 
 /// How long a waiter sleeps between two looks at its operation.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
-/// What a member is at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The set has not been initiated.
-    Startup = 0,
-    /// Takes writes.
-    Primary = 1,
-    /// Takes none for a while.
-    Secondary = 2,
+/// The threads and connections of a member, which are where sockets are.
+pub trait MemberThreads: Send + Sync {
+    /// Asks another server something and waits for its answer.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be reached, or what it says instead.
+    fn ask(
+        &self,
+        host: &str,
+        question: &RawDocument,
+        patience: Duration,
+    ) -> std::result::Result<RawDocumentBuf, String>;
+
+    /// The configuration changed, or there is something to do for who looks after the set.
+    fn wake(&self);
+
+    /// Asks all others at once how they are.
+    fn ask_all(&self);
+
+    /// Takes part in consensus with others from here on.
+    ///
+    /// # Errors
+    /// Those of [`storage::Storage::take_part`].
+    fn take_part(&self, members: &Membership, election_timeout: Duration) -> std::result::Result<(), StorageError>;
+
+    /// Begins to copy all data of a member, to become the given instance. Nothing is done when that goes on already.
+    fn copy_from(&self, host: &str, instance: [u8; 16]);
+
+    /// Asks the primary, which has the number, for an entry of at least this time.
+    fn want(&self, primary: u64, time: ClusterTime);
 }
 
-impl Role {
-    /// The name that `replSetGetStatus` shows.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Startup => "STARTUP",
-            Self::Primary => "PRIMARY",
-            Self::Secondary => "SECONDARY",
-        }
-    }
-}
-
-/// The configuration and the role.
+/// The configuration, the role, and what the role follows from.
 #[derive(Clone)]
 pub struct Member {
     /// Of the set; `None` before it is initiated.
     pub config: Option<SetConfig>,
+    /// How consensus knows the members; `None` when there has only been one.
+    pub consensus: Option<ConsensusMembers>,
     /// This server's number in the configuration.
     pub id: i32,
     /// Of this server.
     pub role: Role,
-    /// The term of the log that it is, or was last, the primary in.
+    /// The newest term of the log that it knows.
     pub term: u64,
-    /// Wall time of the last election, in milliseconds since the Unix epoch.
+    /// Wall time of the last election that it won, in milliseconds since the Unix epoch.
     pub elected_ms: i64,
     /// A secondary does not stand for election before this (monotonic) time.
     pub frozen_until: Duration,
+    /// The member that it takes for the primary.
+    pub primary: Option<i32>,
+    /// It was elected, and may write.
+    pub leads: bool,
+    /// It leads and takes no writes any more: others catch up.
+    pub steps_down: bool,
+    /// `replSetMaintenance` has been asked for so many times more than it was ended.
+    pub maintenance: u32,
+    /// It is to become another instance, with a copy of another member's data.
+    pub joins_as: Option<[u8; 16]>,
+    /// The copy is being made.
+    pub copies: bool,
     /// Rises with each change that drivers are to hear of.
     counter: i64,
+}
+
+impl Member {
+    /// What the other fields make of it.
+    fn role_now(&self) -> Role {
+        let me = self.config.as_ref().map(|config| config.member(self.id));
+        match me {
+            _ if self.copies => Role::Startup2,
+            None => Role::Startup,
+            Some(None) => Role::Removed,
+            Some(Some(_)) if self.joins_as.is_some() => Role::Recovering,
+            Some(Some(me)) if me.arbiter_only => Role::Arbiter,
+            Some(Some(_)) if self.leads && !self.steps_down => Role::Primary,
+            Some(Some(_)) if self.maintenance > 0 => Role::Recovering,
+            Some(Some(_)) => Role::Secondary,
+        }
+    }
+
+    /// The member of the configuration with a number in consensus.
+    pub fn by_consensus_id(&self, id: u64) -> Option<&MemberConfig> {
+        let known = self.consensus.as_ref()?.by_id(id)?;
+        self.config.as_ref()?.member(known.member)
+    }
+
+    /// This server in the configuration.
+    pub fn me(&self) -> Option<&MemberConfig> {
+        self.config.as_ref()?.member(self.id)
+    }
+
+    /// What drivers and the log hear of.
+    fn shown(&self) -> (Role, u64, Option<i32>, Option<i32>, u64) {
+        let version = self.config.as_ref().map(|config| config.version);
+        (self.role, self.term, self.primary, version, self.elected_ms as u64)
+    }
+}
+
+/// How far a copy of all data has come.
+#[derive(Clone, Debug, Default)]
+pub struct CopyProgress {
+    /// Whom it is made of; empty: none is, or was.
+    pub source: String,
+    /// Wall time of its begin.
+    pub started_ms: i64,
+    /// Tables copied, and all of them.
+    pub tables: (u64, u64),
+    /// Rows and bytes copied.
+    pub rows: u64,
+    /// See `rows`.
+    pub bytes: u64,
+    /// Copies that failed.
+    pub failed: u32,
+    /// Why the last one did.
+    pub failure: String,
 }
 
 /// See the module.
@@ -73,6 +161,8 @@ pub struct ReplicaSet {
     /// How this server calls itself when nobody else does.
     own_host: String,
     port: u16,
+    /// The data directory, which another one never has the number of.
+    pub instance: [u8; 16],
     /// Of this process, for `topologyVersion`.
     process: ObjectId,
     member: Mutex<Member>,
@@ -80,6 +170,12 @@ pub struct ReplicaSet {
     is_writable: AtomicBool,
     /// Held while the configuration is changed: what was checked is still so when it is written.
     configuring: Mutex<()>,
+    peers: Mutex<BTreeMap<i32, PeerState>>,
+    threads: OnceLock<Weak<dyn MemberThreads>>,
+    /// Of the copy that this member makes, or made.
+    pub copy: Mutex<CopyProgress>,
+    /// The latest cluster time that a member waits for.
+    pub wanted: AtomicU64,
 }
 
 /// `topologyVersion` as a driver sends it back.
@@ -92,26 +188,70 @@ pub struct TopologyVersion {
 }
 
 impl ReplicaSet {
-    /// A server of the set `name` without a configuration. `own_host` is how it is reached.
-    pub fn new(name: String, initiates_itself: bool, own_host: &str, port: u16) -> Self {
+    /// A server of the set `name` without a configuration. `own_host` is how it is reached, `instance` its data
+    /// directory's own number.
+    pub fn new(name: String, initiates_itself: bool, (own_host, port): (&str, u16), instance: [u8; 16]) -> Self {
         Self {
             name,
             initiates_itself,
             own_host: format!("{own_host}:{port}"),
             port,
+            instance,
             process: ObjectId::new(),
             member: Mutex::new(Member {
                 config: None,
+                consensus: None,
                 id: 0,
                 role: Role::Startup,
                 term: 0,
                 elected_ms: 0,
                 frozen_until: Duration::ZERO,
+                primary: None,
+                leads: false,
+                steps_down: false,
+                maintenance: 0,
+                joins_as: None,
+                copies: false,
                 counter: 0,
             }),
             changed: Condvar::new(),
             is_writable: AtomicBool::new(false),
             configuring: Mutex::default(),
+            peers: Mutex::default(),
+            threads: OnceLock::new(),
+            copy: Mutex::default(),
+            wanted: AtomicU64::new(0),
+        }
+    }
+
+    /// Connects it with its threads. Once.
+    pub fn set_threads(&self, threads: Weak<dyn MemberThreads>) {
+        let is_first = self.threads.set(threads).is_ok();
+        debug_assert!(is_first, "a member has its threads for good");
+    }
+
+    /// Its threads; `None` where there are none, as in tests of a set of one.
+    pub fn threads(&self) -> Option<Arc<dyn MemberThreads>> {
+        self.threads.get()?.upgrade()
+    }
+
+    /// The time between two questions to another member, and how long its answer may take.
+    pub fn heartbeat_times(&self) -> (Duration, Duration) {
+        self.with_member(|member| {
+            let settings = member.config.as_ref().map(|config| &config.settings);
+            settings.map_or((Duration::from_secs(2), Duration::from_secs(10)), |settings| {
+                (
+                    Duration::from_millis(settings.heartbeat_interval_ms),
+                    Duration::from_secs(settings.heartbeat_timeout_s),
+                )
+            })
+        })
+    }
+
+    /// Has its threads look at what changed.
+    pub fn wake(&self) {
+        if let Some(threads) = self.threads() {
+            threads.wake();
         }
     }
 
@@ -125,6 +265,16 @@ impl ReplicaSet {
         self.member.lock().clone()
     }
 
+    /// Looks at the state without a copy of it.
+    pub fn with_member<T>(&self, look: impl FnOnce(&Member) -> T) -> T {
+        look(&self.member.lock())
+    }
+
+    /// What this server is now.
+    pub fn role(&self) -> Role {
+        self.member.lock().role
+    }
+
     /// Whether it takes writes.
     pub fn is_writable(&self) -> bool {
         self.is_writable.load(Ordering::Acquire)
@@ -135,19 +285,43 @@ impl ReplicaSet {
         &self.own_host
     }
 
-    /// Whether `host:port` is this server, as far as can be told without asking there: its port is.
-    pub fn is_me(&self, host: &str) -> bool {
+    /// Whether `host:port` may be this server, as far as can be told without asking there: its port is.
+    pub fn may_be_me(&self, host: &str) -> bool {
         let port = host.rsplit_once(':').map_or("27017", |(_, port)| port);
         host == self.own_host || port.parse() == Ok(self.port)
     }
 
-    /// Changes the state; drivers that wait hear of it.
+    /// Changes the state; drivers that wait hear of it when it is one that they are told of.
     pub fn change(&self, change: impl FnOnce(&mut Member)) {
         let mut member = self.member.lock();
+        let before = member.shown();
         change(&mut member);
-        member.counter += 1;
+        member.role = member.role_now();
         self.is_writable.store(member.role == Role::Primary, Ordering::Release);
-        self.changed.notify_all();
+        if member.shown() != before {
+            member.counter += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes up what consensus says of this member. Answers whether it began or ceased to lead.
+    pub fn take_standing(&self, standing: &Standing, now_ms: i64) -> bool {
+        let mut differs = false;
+        self.change(|member| {
+            let leads = standing.is_writable;
+            differs = leads != member.leads;
+            member.term = member.term.max(standing.term);
+            member.primary = standing
+                .leader
+                .and_then(|id| member.by_consensus_id(id))
+                .map(|leader| leader.id);
+            if leads && !member.leads {
+                member.elected_ms = now_ms;
+                member.steps_down = false;
+            }
+            member.leads = leads;
+        });
+        differs
     }
 
     /// Waits until the state is another one than a driver knows, at most for `patience`.
@@ -174,100 +348,130 @@ impl ReplicaSet {
             if left.is_zero() {
                 break;
             }
-            operation.check_now().map_err(storage::StorageError::from)?;
+            operation.check_now().map_err(StorageError::from)?;
             self.changed.wait_for(&mut member, left.min(WAIT_SLICE));
         }
         Ok(())
     }
 
-    /// The fields of `hello` that tell of the set. `primary` is the name of the field that says whether it takes
-    /// writes.
-    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) {
-        let member = self.member();
-        self.write_topology_version(reply);
-        let configured = member.config.as_ref();
-        let Some((config, me)) = configured.and_then(|config| Some((config, config.member(member.id)?))) else {
-            reply.boolean(primary, false);
-            reply.boolean("secondary", false);
-            reply.boolean("isreplicaset", true);
-            reply.string("info", "Does not have a valid replica set config");
-            return;
-        };
-        let is_primary = member.role == Role::Primary;
-        reply.open_array("hosts");
-        reply.string("0", &me.host);
-        reply.close();
-        reply.string("setName", &self.name);
-        reply.int32("setVersion", config.version);
-        reply.boolean(primary, is_primary);
-        reply.boolean("secondary", !is_primary);
-        if is_primary {
-            reply.string("primary", &me.host);
-        }
-        reply.string("me", &me.host);
-        if !me.tags.is_empty() {
-            reply.value("tags", &me.tags.clone().into());
-        }
-        if is_primary {
-            reply.value("electionId", &election_id(member.term).into());
-        }
-        reply.open_document("lastWrite");
-        // Durable first: it is never later than what is applied then.
-        let durable = storage.durable().time;
-        let applied = storage.applied().time;
-        for (name, date, time) in [
-            ("opTime", "lastWriteDate", applied),
-            ("majorityOpTime", "majorityWriteDate", durable),
-        ] {
-            write_op_time(reply, name, time, member.term);
-            reply.date(date, date_of(time));
-        }
-        reply.close();
+    /// What the others said last, by their numbers.
+    pub fn peers(&self) -> BTreeMap<i32, PeerState> {
+        self.peers.lock().clone()
     }
 
-    /// `topologyVersion`.
-    pub fn write_topology_version(&self, reply: &mut Reply<'_>) {
-        reply.open_document("topologyVersion");
-        reply.value("processId", &self.process.into());
-        reply.int64("counter", self.member.lock().counter);
-        reply.close();
+    /// What one of them said last.
+    pub fn peer(&self, member: i32) -> PeerState {
+        self.peers.lock().get(&member).cloned().unwrap_or_default()
     }
-}
 
-/// What drivers tell later terms from earlier ones by: 0x7fffffff and the term, big-endian.
-fn election_id(term: u64) -> ObjectId {
-    let mut bytes = [0x7F, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0];
-    bytes[4..].copy_from_slice(&term.to_be_bytes());
-    ObjectId::from_bytes(bytes)
-}
+    /// A member has answered, or has not.
+    pub fn heard(
+        &self,
+        member: i32,
+        reply: std::result::Result<&RawDocument, &str>,
+        now: (i64, Duration),
+        ping: Duration,
+    ) {
+        let mut peers = self.peers.lock();
+        let peer = peers.entry(member).or_default();
+        match reply {
+            Ok(reply) => peer.answered(reply, now, ping),
+            Err(reason) => peer.silent(reason),
+        }
+    }
 
-/// The second of a cluster time.
-pub fn date_of(time: ClusterTime) -> DateTime {
-    DateTime::from_millis((time.0 >> 32) as i64 * 1000)
-}
+    /// A member has asked.
+    pub fn has_asked(&self, member: i32, now_ms: i64) {
+        if let Some(peer) = self.peers.lock().get_mut(&member) {
+            peer.asked_ms = now_ms;
+        }
+    }
 
-/// A position in the log as drivers see it: `{ts, t}`.
-pub fn write_op_time(reply: &mut Reply<'_>, name: &str, time: ClusterTime, term: u64) {
-    reply.open_document(name);
-    reply.timestamp("ts", time.to_timestamp());
-    reply.int64("t", term as i64);
-    reply.close();
+    /// Forgets members that the configuration has no more.
+    pub fn keep_peers(&self, is_kept: impl Fn(i32) -> bool) {
+        self.peers.lock().retain(|member, _| is_kept(*member));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bson::{doc, rawdoc};
 
-    #[test]
-    fn election_ids_rise_with_the_term() {
-        assert_eq!(election_id(1).to_hex(), "7fffffff0000000000000001");
-        assert!(election_id(255) < election_id(256));
+    fn set() -> ReplicaSet {
+        ReplicaSet::new("rs".into(), false, ("localhost", 27017), [1; 16])
     }
 
     #[test]
-    fn a_host_with_this_port_is_me() {
-        let set = ReplicaSet::new("rs".into(), false, "localhost", 27017);
-        assert!(set.is_me("localhost:27017") && set.is_me("db.example.org:27017") && set.is_me("db.example.org"));
-        assert!(!set.is_me("localhost:27018") && !set.is_me("localhost:x"));
+    fn a_host_with_this_port_may_be_me() {
+        let set = set();
+        assert!(set.may_be_me("localhost:27017") && set.may_be_me("db.example.org:27017"));
+        assert!(set.may_be_me("db.example.org"));
+        assert!(!set.may_be_me("localhost:27018") && !set.may_be_me("localhost:x"));
+    }
+
+    #[test]
+    fn roles_follow_from_what_is_known() {
+        let set = set();
+        let config = |arbiter: bool| {
+            let config = doc! { "_id": "rs", "version": 1, "members": [
+                { "_id": 0, "host": "a:1" }, { "_id": 1, "host": "b:1", "arbiterOnly": arbiter },
+            ] };
+            SetConfig::parse(&RawDocumentBuf::try_from(&config).expect("valid")).expect("parsed")
+        };
+        assert_eq!(set.role(), Role::Startup);
+        set.change(|member| member.copies = true);
+        assert_eq!(set.role(), Role::Startup2);
+        set.change(|member| (member.copies, member.config, member.id) = (false, Some(config(true)), 1));
+        assert_eq!(set.role(), Role::Arbiter);
+        set.change(|member| member.config = Some(config(false)));
+        assert_eq!(set.role(), Role::Secondary);
+        let standing = Standing {
+            id: 2,
+            is_writable: true,
+            term: 3,
+            leader: Some(2),
+            ..Standing::default()
+        };
+        set.change(|member| {
+            let mut consensus = ConsensusMembers::of_one(0, [9; 16]);
+            consensus.take_in(1, [1; 16]);
+            member.consensus = Some(consensus);
+        });
+        assert!(set.take_standing(&standing, 7) && !set.take_standing(&standing, 8));
+        let member = set.member();
+        assert_eq!(
+            (member.role, member.term, member.primary, member.elected_ms),
+            (Role::Primary, 3, Some(1), 7)
+        );
+        assert!(set.is_writable());
+        set.change(|member| member.steps_down = true);
+        assert_eq!(set.role(), Role::Secondary);
+        assert!(!set.is_writable());
+        set.change(|member| member.maintenance = 1);
+        assert_eq!(set.role(), Role::Recovering);
+        set.change(|member| member.id = 7);
+        assert_eq!(set.role(), Role::Removed);
+    }
+
+    #[test]
+    fn drivers_hear_of_what_they_are_told_of() {
+        let set = set();
+        let counter = || set.with_member(|member| member.counter);
+        let before = counter();
+        set.change(|member| member.frozen_until = Duration::from_secs(1));
+        assert_eq!(counter(), before);
+        set.change(|member| member.term = 1);
+        assert_eq!(counter(), before + 1);
+    }
+
+    #[test]
+    fn a_peer_is_what_it_said_last() {
+        let set = set();
+        let answer = rawdoc! { "state": 2, "v": 4, "term": 3_i64 };
+        set.heard(1, Ok(&answer), (5, Duration::from_secs(1)), Duration::from_millis(2));
+        assert_eq!((set.peer(1).role, set.peer(1).version), (Role::Secondary, 4));
+        set.heard(1, Err("gone"), (6, Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!((set.peer(1).role, set.peer(1).message), (Role::Down, "gone".to_owned()));
     }
 }

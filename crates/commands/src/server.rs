@@ -1,5 +1,6 @@
 //! The state all commands share.
 
+use crate::command::Copies;
 use crate::concerns::{DefaultConcerns, Deployment};
 use crate::cursors::{Cursors, SessionId};
 use crate::definition::CommandTable;
@@ -72,6 +73,8 @@ pub struct Server {
     pub(crate) user_changes: Mutex<()>,
     /// What users who do not exist are made up from.
     pub(crate) pretence: OnceLock<[u8; 32]>,
+    /// Copies of the data that other members make.
+    pub(crate) copies: Copies,
     /// Nested `fsync` locks, see the command.
     pub fsync_lock: FsyncLock,
 }
@@ -112,6 +115,7 @@ impl Server {
             shutting_down: AtomicBool::new(false),
             user_changes: Mutex::new(()),
             pretence: OnceLock::new(),
+            copies: Copies::default(),
             fsync_lock: FsyncLock::default(),
         };
         Arc::new(server)
@@ -127,7 +131,7 @@ impl Server {
         Deployment {
             journal: self.settings.journal,
             is_member: self.settings.replica_set.is_some(),
-            defaults: *self.default_concerns.read(),
+            defaults: self.default_concerns.read().clone(),
         }
     }
 
@@ -274,6 +278,7 @@ impl Server {
         self.cursors.expire(Duration::from_millis(limit as u64));
         self.sessions.expire(self.env.clock.monotonic(), SESSION_TIMEOUT);
         self.pinned.expire(self.env.clock.monotonic());
+        self.copies.expire(self.env.clock.monotonic());
         self.end_unused_sessions();
         if let Some(set) = self.replica_set() {
             self.look_after_set(set);

@@ -7,16 +7,19 @@
 //!
 //! Invariant: nothing in the directory is changed before the lock is held and the metadata agrees.
 
+mod copy_place;
+
+pub use copy_place::CopyPlace;
+
 use bson::{Document, doc};
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
-use vfs::{Access, DirectoryLock, FileSystem};
+use vfs::{Access, DirectoryLock, FileSystem, Random};
 
 /// Name of the lock file.
 pub const LOCK_FILE: &str = "tenond.lock";
 /// Name of the metadata file.
 pub const METADATA_FILE: &str = "storage.bson";
-const METADATA_TEMPORARY_FILE: &str = "storage.bson.new";
 /// Version of the directory's layout.
 const FORMAT_VERSION: i32 = 1;
 /// A longer metadata file is not one of ours.
@@ -42,6 +45,8 @@ pub struct DataDirectory {
     pub unclean: bool,
     /// That server kept a log, so what it had acknowledged may be nowhere else.
     pub needs_log: bool,
+    /// A copy of another member's data has taken the place of what was here.
+    pub was_replaced: bool,
 }
 
 /// What the lock file of a server without a log says below the process id.
@@ -125,6 +130,7 @@ impl DataDirectory {
         let lock = lock(fs, path, LOCK_FILE)?;
         check_metadata(fs, path, wanted)?;
         let metadata_lock = self::lock(fs, path, METADATA_FILE)?;
+        let was_replaced = CopyPlace::of(path, &wanted.engine).take_over(fs, path)?;
         let lock_path = path.join(LOCK_FILE);
         let before = read(fs, &lock_path)?.unwrap_or_default();
         let directory = Self {
@@ -132,7 +138,9 @@ impl DataDirectory {
             lock,
             _metadata_lock: metadata_lock,
             unclean: !before.is_empty(),
-            needs_log: !before.is_empty() && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
+            // Of what was replaced nothing is asked any more.
+            needs_log: !was_replaced && !before.is_empty() && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
+            was_replaced,
         };
         // Until the log is open, what the last server left counts: this start may be refused, or cut short.
         directory.write_lock(directory.needs_log)?;
@@ -177,6 +185,21 @@ impl DataDirectory {
         engine_path(&self.path, name)
     }
 
+    /// Where a copy of another member's data is made.
+    pub fn copy_place(&self, engine: &str) -> CopyPlace {
+        CopyPlace::of(&self.path, engine)
+    }
+
+    /// The directory's own number, by which a replica set knows it; made when it has none.
+    pub fn instance(&self, fs: &dyn FileSystem, random: &dyn Random) -> Result<[u8; 16]> {
+        if let Some(instance) = copy_place::read_instance(fs, &self.path)? {
+            return Ok(instance);
+        }
+        let instance = commands::new_instance(random);
+        copy_place::write_instance(fs, &self.path, &instance)?;
+        Ok(instance)
+    }
+
     /// Notes that the server ended cleanly.
     pub fn close(self) -> Result<()> {
         self.lock
@@ -217,15 +240,20 @@ fn check_metadata(fs: &dyn FileSystem, directory: &Path, wanted: &Metadata) -> R
 }
 
 fn write_metadata(fs: &dyn FileSystem, directory: &Path, metadata: &Metadata) -> Result<()> {
-    let temporary = directory.join(METADATA_TEMPORARY_FILE);
-    let bytes = encode(metadata);
+    write_document(fs, directory, METADATA_FILE, fields(metadata))
+}
+
+/// Writes a small file as a whole or not at all: a document with its checksum.
+fn write_document(fs: &dyn FileSystem, directory: &Path, name: &str, document: Document) -> Result<()> {
+    let temporary = directory.join(format!("{name}.new"));
+    let bytes = with_checksum(document);
     let file = fs
         .open(&temporary, Access::OpenOrCreate)
         .map_err(io("create", &temporary))?;
     file.set_len(0).map_err(io("write", &temporary))?;
     file.write_all_at(&bytes, 0).map_err(io("write", &temporary))?;
     file.sync_data().map_err(io("sync", &temporary))?;
-    let target = directory.join(METADATA_FILE);
+    let target = directory.join(name);
     fs.rename(&temporary, &target).map_err(io("rename", &target))?;
     fs.sync_directory(directory).map_err(io("sync", directory))
 }
@@ -283,11 +311,35 @@ fn checksum(document: &Document) -> Option<i64> {
     Some(i64::from(crc32c::crc32c(&document.to_vec().ok()?)))
 }
 
-fn encode(metadata: &Metadata) -> Vec<u8> {
-    let mut document = fields(metadata);
-    let sum = checksum(&document).expect("four fields encode");
+fn with_checksum(mut document: Document) -> Vec<u8> {
+    let sum = checksum(&document).expect("a few fields encode");
     document.insert("checksum", sum);
-    document.to_vec().expect("five fields encode")
+    document.to_vec().expect("a few fields encode")
+}
+
+/// A document whose checksum fits, without that.
+fn checked_document(bytes: &[u8], file: &Path) -> Result<Document> {
+    let damaged = |reason: &str| DataDirectoryError::Damaged {
+        path: file.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let mut document = parsed(bytes, file)?;
+    let found = document.remove("checksum").and_then(|sum| sum.as_i64());
+    match found.is_some() && found == checksum(&document) {
+        true => Ok(document),
+        false => Err(damaged("the checksum does not fit")),
+    }
+}
+
+fn parsed(bytes: &[u8], file: &Path) -> Result<Document> {
+    let damaged = || DataDirectoryError::Damaged {
+        path: file.to_owned(),
+        reason: "not a BSON document".to_owned(),
+    };
+    if wire::validate_document(bytes).is_err() {
+        return Err(damaged());
+    }
+    Document::from_reader(bytes).map_err(|_| damaged())
 }
 
 /// `None` when the file is no metadata of Tenon's.
@@ -296,17 +348,10 @@ fn decode(bytes: &[u8], file: &Path) -> Result<Option<Metadata>> {
         path: file.to_owned(),
         reason: reason.to_owned(),
     };
-    if wire::validate_document(bytes).is_err() {
-        return Err(damaged("not a BSON document"));
-    }
-    let mut document = Document::from_reader(bytes).map_err(|_| damaged("not a BSON document"))?;
-    if document.get_str("tenon").ok() != Some("data directory") {
+    if parsed(bytes, file)?.get_str("tenon").ok() != Some("data directory") {
         return Ok(None);
     }
-    let found = document.remove("checksum").and_then(|sum| sum.as_i64());
-    if found.is_none() || found != checksum(&document) {
-        return Err(damaged("the checksum does not fit"));
-    }
+    let document = checked_document(bytes, file)?;
     match document.get_i32("formatVersion") {
         Ok(FORMAT_VERSION) => {}
         Ok(found) => {

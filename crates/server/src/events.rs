@@ -11,6 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 pub enum Event {
     /// End in an orderly way; the text says who asked.
     Stop(String),
+    /// End in an orderly way and start anew: other data are to be used.
+    Restart,
     /// Rotate the log file.
     RotateLog,
     /// Log or engine stopped for good; the reason has been logged.

@@ -403,7 +403,7 @@ impl Unused {
         };
         let directory = DataDirectory::open(&*self.env.fs, &self.config.storage.db_path, &wanted)?;
         let OpenedEngine { engine, _copy } = self.open_engine(name)?;
-        let (log, mut options) = run::storage_parts(&self.config, name, &directory)?;
+        let (log, mut options) = run::parts_of(&self.config, name, &directory)?;
         options.background = false;
         let log = Log::open(&self.env, log, engine.durable_seq())?;
         let storage = Storage::open(self.env.clone(), engine, Arc::new(log), options)

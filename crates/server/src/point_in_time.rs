@@ -203,7 +203,7 @@ fn replay(env: &Env, engine_name: String, request: &Request<'_>) -> Result<Resto
     };
     let directory = DataDirectory::open(&*env.fs, request.out, &wanted)?;
     let engine = engines::open(name, env, &directory.engine(name), &config.storage)?;
-    let (mut log_options, mut options) = run::storage_parts(&config, name, &directory)?;
+    let (mut log_options, mut options) = run::parts_of(&config, name, &directory)?;
     options.background = false;
     log_options.background = false;
     log_options.engine_ahead = EngineAhead::Refuse;

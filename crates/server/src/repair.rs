@@ -117,7 +117,7 @@ fn open_storage(
 ) -> Result<Arc<Storage>> {
     let open = |engine_ahead: Option<EngineAhead>| -> Result<Arc<Storage>> {
         let engine = engines::open(name, env, &directory.engine(name), &config.storage)?;
-        let (mut log, mut options) = run::storage_parts(config, name, directory)?;
+        let (mut log, mut options) = run::parts_of(config, name, directory)?;
         options.background = false;
         log.engine_ahead = engine_ahead.unwrap_or(log.engine_ahead);
         let log = Log::open(env, log, engine.durable_seq())?;

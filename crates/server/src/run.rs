@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
 use crate::events::{self, Event};
+use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::{daemon, engines};
 use anyhow::{Context, anyhow};
@@ -80,24 +81,21 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
         logger.set_verbosity(*component, Some(*level));
     }
     log_panics(logger.clone());
-    let code = match Running::start(config, argv, env, &logger) {
-        Ok((running, events)) => running.wait(&events),
-        Err(StartError { code, error }) => {
-            let error = reasons(&error);
-            let attributes = doc! { "error": &error };
-            logger.fatal(
-                Component::Control,
-                20557,
-                "initandlisten",
-                "Error during startup, terminating",
-                attributes,
-            );
-            if config.log.destination != Destination::Stdout {
-                eprintln!("{error}");
-            }
-            code
+    let code = run_until_told(config.clone(), argv, &env, &logger).unwrap_or_else(|StartError { code, error }| {
+        let error = reasons(&error);
+        let attributes = doc! { "error": &error };
+        logger.fatal(
+            Component::Control,
+            20557,
+            "initandlisten",
+            "Error during startup, terminating",
+            attributes,
+        );
+        if config.log.destination != Destination::Stdout {
+            eprintln!("{error}");
         }
-    };
+        code
+    });
     logger.info(
         Component::Control,
         23138,
@@ -106,6 +104,33 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
         doc! { "exitCode": i32::from(code) },
     );
     ExitCode::from(code)
+}
+
+/// Serves, and starts anew when a copy of another member's data is to take the place of this server's.
+fn run_until_told(mut config: Config, argv: Vec<String>, env: &Env, logger: &Arc<Logger>) -> Result<u8, StartError> {
+    let (sender, events) = events::listen()?;
+    let mut is_first = true;
+    loop {
+        let running = Running::start(&config, argv.clone(), env.clone(), logger, &sender)?;
+        if is_first && daemon::is_child() {
+            daemon::ready()?;
+        }
+        is_first = false;
+        // Other members know it by the port that it has.
+        config.net.endpoints.port = running.port;
+        match running.wait(&events) {
+            Ended::ForGood(code) => return Ok(code),
+            Ended::ToStartAnew => {}
+        }
+    }
+}
+
+/// How a server that served has ended.
+enum Ended {
+    /// With this exit code.
+    ForGood(u8),
+    /// In an orderly way, to be started again.
+    ToStartAnew,
 }
 
 /// An error with its causes, as far as it does not name them itself.
@@ -137,16 +162,20 @@ fn log_panics(logger: Arc<Logger>) {
 }
 
 /// What steps 5 to 7 bring into being.
-type Serving = (Arc<commands::Server>, Arc<Pool<CommandService>>, Listeners);
+struct Serving {
+    server: Arc<commands::Server>,
+    members: Option<Arc<Members>>,
+    pool: Arc<Pool<CommandService>>,
+    listeners: Listeners,
+}
 
 /// A server that serves.
 struct Running {
     logger: Arc<Logger>,
     directory: DataDirectory,
     storage: Arc<Storage>,
-    server: Arc<commands::Server>,
-    pool: Arc<Pool<CommandService>>,
-    listeners: Listeners,
+    serving: Serving,
+    port: u16,
     pid_file: Option<PathBuf>,
 }
 
@@ -156,8 +185,8 @@ impl Running {
         argv: Vec<String>,
         env: Env,
         logger: &Arc<Logger>,
-    ) -> Result<(Self, Receiver<Event>), StartError> {
-        let (sender, events) = events::listen()?;
+        events: &Sender<Event>,
+    ) -> Result<Self, StartError> {
         // Before anything is made: what is wrong with them is the user's to mend.
         let tls = config.net.tls.clone().map(Tls::load).transpose();
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
@@ -173,7 +202,18 @@ impl Running {
         let unwise = engines::warnings(name, config, memory_bytes);
         start_warnings(config, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
-        let storage = match open_storage(config, name, &env, &directory, logger, &sender) {
+        let instance = match &config.replica_set {
+            Some(_) => Some(directory.instance(&*env.fs, &*env.random)?),
+            None => None,
+        };
+        let opening = Opening {
+            config,
+            engine: name,
+            env: &env,
+            directory: &directory,
+            instance,
+        };
+        let storage = match open_storage(&opening, logger, events) {
             Ok(storage) => storage,
             Err(error) => {
                 if !directory.unclean {
@@ -182,23 +222,18 @@ impl Running {
                 return Err(error);
             }
         };
-        match Self::serve(config, argv, env, logger, storage.clone(), sender, (descriptors, tls)) {
+        let served = Self::serve(&opening, argv, logger, storage.clone(), events, (descriptors, tls));
+        match served {
             Ok(serving) => {
-                let (server, pool, listeners) = serving;
-                let pid_file = config.pid_file.clone();
-                let logger = logger.clone();
-                Ok((
-                    Self {
-                        logger,
-                        directory,
-                        storage,
-                        server,
-                        pool,
-                        listeners,
-                        pid_file,
-                    },
-                    events,
-                ))
+                let port = serving.listeners.port();
+                Ok(Self {
+                    logger: logger.clone(),
+                    directory,
+                    storage,
+                    serving,
+                    port,
+                    pid_file: config.pid_file.clone(),
+                })
             }
             Err(error) => {
                 if storage.close(true).is_ok() {
@@ -211,14 +246,14 @@ impl Running {
 
     /// Steps 5 to 7.
     fn serve(
-        config: &Config,
+        opening: &Opening<'_>,
         argv: Vec<String>,
-        env: Env,
         logger: &Arc<Logger>,
         storage: Arc<Storage>,
-        events: Sender<Event>,
+        events: &Sender<Event>,
         (descriptors, tls): (Descriptors, Option<Arc<Tls>>),
     ) -> Result<Serving, StartError> {
+        let (config, env) = (opening.config, opening.env.clone());
         let net = |error: std::io::Error| StartError {
             code: exit::NET,
             error: error.into(),
@@ -231,13 +266,28 @@ impl Running {
             storage.engine().info().name,
             crate::memory::bytes(&*env.fs),
         );
+        let set = config
+            .replica_set
+            .as_ref()
+            .zip(opening.instance)
+            .map(|(set, instance)| {
+                let host = own_host(&config.net.endpoints.bind);
+                let own = (&*host, listeners.port());
+                Arc::new(ReplicaSet::new(set.name.clone(), set.initiates, own, instance))
+            });
+        settings.replica_set = set.clone();
         let connections_max = descriptors.connections_max(config.net.connections_max);
         settings.connections_max = connections_max;
         settings.tls = tls.clone().map(|tls| tls as Arc<dyn TransportSecurity>);
         let tls_mode = settings.tls.as_ref().map_or("off", |tls| tls.mode());
         let clock = env.clock.clone();
         let server = commands::Server::new(env, storage, logger.clone(), settings).map_err(|reason| anyhow!(reason))?;
-        if let Err(reason) = server.keep_version() {
+        // With others this server's word is not enough: who is elected writes it.
+        if let Err(reason) = if server.has_others() {
+            Ok(())
+        } else {
+            server.keep_version()
+        } {
             // A full disk must not keep a server from answering reads.
             logger.warning(
                 Component::Storage,
@@ -247,11 +297,26 @@ impl Running {
                 doc! { "error": reason },
             );
         }
-        server
-            .join_set()
-            .map_err(|reason| anyhow!("the replica set cannot be joined: {reason}"))?;
+        let members = match &set {
+            Some(set) => {
+                let copying = CopySettings {
+                    config: config.clone(),
+                    engine: opening.engine,
+                    place: opening.directory.copy_place(opening.engine),
+                };
+                Some(Members::start(&server, set, copying, events.clone())?)
+            }
+            None => None,
+        };
+        if let Err(reason) = server.join_set() {
+            if let Some(members) = members {
+                members.stop();
+            }
+            return Err(anyhow!("the replica set cannot be joined: {reason}").into());
+        }
+        let asked = events.clone();
         let stop = move || {
-            let _ = events.send(Event::Stop("shutdown command".to_owned()));
+            let _ = asked.send(Event::Stop("shutdown command".to_owned()));
         };
         let service = CommandService::new(server.clone(), Box::new(stop));
         let limits = Limits {
@@ -274,20 +339,22 @@ impl Running {
         let ready = doc! { "port": i32::from(listeners.port()), "ssl": tls_mode };
         listeners.start(pool.clone(), logger.clone())?;
         logger.info(Component::Network, 23016, "listener", "Waiting for connections", ready);
-        if daemon::is_child() {
-            daemon::ready()?;
-        }
-        Ok((server, pool, listeners))
+        Ok(Serving {
+            server,
+            members,
+            pool,
+            listeners,
+        })
     }
 
-    /// Looks after things until it is time to end; returns the exit code.
-    fn wait(self, events: &Receiver<Event>) -> u8 {
+    /// Looks after things until it is time to end.
+    fn wait(self, events: &Receiver<Event>) -> Ended {
         let mut seen = HashMap::new();
         loop {
             match events.recv_timeout(TICK) {
                 Err(RecvTimeoutError::Timeout) => {
-                    self.server.tick();
-                    self.pool.find_gone(&mut seen);
+                    self.serving.server.tick();
+                    self.serving.pool.find_gone(&mut seen);
                 }
                 Ok(Event::RotateLog) => {
                     if let Err(error) = self.logger.rotate() {
@@ -296,9 +363,15 @@ impl Running {
                             .error(Component::Control, 23168, "main", "Log rotation failed", attributes);
                     }
                 }
-                Ok(Event::Failed) => return exit::ABRUPT,
-                Ok(Event::Stop(reason)) => return self.end(&reason),
-                Err(RecvTimeoutError::Disconnected) => return self.end("no one left to ask"),
+                Ok(Event::Failed) => return Ended::ForGood(exit::ABRUPT),
+                Ok(Event::Stop(reason)) => return Ended::ForGood(self.end(&reason)),
+                Ok(Event::Restart) => {
+                    return match self.end("a copy of another member's data is to be used") {
+                        0 => Ended::ToStartAnew,
+                        code => Ended::ForGood(code),
+                    };
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ended::ForGood(self.end("no one left to ask")),
             }
         }
     }
@@ -311,9 +384,14 @@ impl Running {
             "Shutting down in an orderly way",
             doc! { "reason": reason },
         );
-        self.listeners.stop();
-        self.server.begin_shutdown();
-        let left = self.pool.end(END_PATIENCE);
+        // Another member leads before this one is gone, where there is one that can.
+        self.serving.server.resign();
+        self.serving.listeners.stop();
+        self.serving.server.begin_shutdown();
+        if let Some(members) = &self.serving.members {
+            members.stop();
+        }
+        let left = self.serving.pool.end(END_PATIENCE);
         if left > 0 {
             let attributes = doc! { "connections": left as i64 };
             self.logger.warning(
@@ -325,7 +403,7 @@ impl Running {
             );
         }
         let mut code = 0;
-        let clock = self.server.env.clock.clone();
+        let clock = self.serving.server.env.clock.clone();
         let started = clock.monotonic();
         self.logger.info(
             Component::Storage,
@@ -384,14 +462,28 @@ pub(crate) fn engine_name(config: &Config, env: &Env) -> anyhow::Result<&'static
     engines::choose(given).map_err(|reason| anyhow!(reason))
 }
 
+/// What is opened.
+struct Opening<'o> {
+    config: &'o Config,
+    engine: &'static str,
+    env: &'o Env,
+    directory: &'o DataDirectory,
+    /// Of a member of a replica set: the directory's number.
+    instance: Option<[u8; 16]>,
+}
+
 fn open_storage(
-    config: &Config,
-    engine: &str,
-    env: &Env,
-    directory: &DataDirectory,
+    opening: &Opening<'_>,
     logger: &Arc<Logger>,
     events: &Sender<Event>,
 ) -> Result<Arc<Storage>, StartError> {
+    let Opening {
+        config,
+        engine,
+        env,
+        directory,
+        instance,
+    } = *opening;
     let started = env.clock.monotonic();
     let info = |component, id, message: &str, attributes| {
         logger.info(component, id, "initandlisten", message, attributes);
@@ -406,7 +498,8 @@ fn open_storage(
     let took = env.clock.monotonic().saturating_sub(started);
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
     info(Component::Storage, 4795906, "The storage engine is open", attributes);
-    let (mut log, mut options) = storage_parts(config, engine, directory)?;
+    let (mut log, mut options) = parts_of(config, engine, directory)?;
+    options.instance = instance;
     if let Some(bytes) = engines::log_buffer_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
         log.buffer_bytes_max = bytes;
     }
@@ -454,10 +547,11 @@ fn open_storage(
 pub(crate) fn storage_parts(
     config: &Config,
     engine: &str,
-    directory: &DataDirectory,
+    journal: &Path,
+    position_file: &Path,
 ) -> anyhow::Result<(LogOptions, StorageOptions)> {
-    let mut log = LogOptions::new(directory.journal());
-    log.position_file = Some(directory.journal_position());
+    let mut log = LogOptions::new(journal);
+    log.position_file = Some(position_file.to_owned());
     log.codec = config.storage.journal_compressor.parse::<Codec>()?;
     log.commit_interval = Duration::from_millis(config.storage.commit_interval_ms);
     log.mode = if config.storage.journal {
@@ -467,19 +561,30 @@ pub(crate) fn storage_parts(
     };
     if let Some(set) = &config.replica_set {
         log.retention = Retention {
-            bytes: set.oplog_bytes.unwrap_or_else(|| oplog_bytes(&directory.journal())),
+            bytes: set.oplog_bytes.unwrap_or_else(|| oplog_bytes(journal)),
             time: set.oplog_time,
         };
     }
     let mut options = StorageOptions::new(Arc::new(query::matcher::MatcherCompiler));
+    options.journal = config.storage.journal;
+    options.collection_compressor = engines::collection_compressor(engine, &config.storage);
+    options.sync_period = Duration::from_secs(config.storage.sync_period_s);
+    Ok((log, options))
+}
+
+/// As [`storage_parts`], of a data directory.
+pub(crate) fn parts_of(
+    config: &Config,
+    engine: &str,
+    directory: &DataDirectory,
+) -> anyhow::Result<(LogOptions, StorageOptions)> {
+    let parts = storage_parts(config, engine, &directory.journal(), &directory.journal_position());
+    let (mut log, options) = parts?;
     log.engine_ahead = match directory.needs_log {
         true => EngineAhead::Refuse,
         // Ended cleanly, or without a log: the engine has everything.
         false => EngineAhead::BeginBehind,
     };
-    options.journal = config.storage.journal;
-    options.collection_compressor = engines::collection_compressor(engine, &config.storage);
-    options.sync_period = Duration::from_secs(config.storage.sync_period_s);
     Ok((log, options))
 }
 
@@ -565,10 +670,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         wire_version_max: config.wire_version_max,
         engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
         parameters,
-        replica_set: config.replica_set.as_ref().map(|set| {
-            let host = own_host(&config.net.endpoints.bind);
-            Arc::new(ReplicaSet::new(set.name.clone(), set.initiates, &host, port))
-        }),
+        replica_set: None,
         slow_ms: config.slow_ms,
         access_control: config.access_control,
         quiet: config.quiet,

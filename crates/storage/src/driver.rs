@@ -10,8 +10,8 @@
 //! waits for such an entry is told that its outcome is not known. If a majority has it, it comes back by the log.
 
 use crate::background::Alarm;
-use crate::entry::{EntryReader, EntryWriter};
 use crate::effect::Effect;
+use crate::entry::{EntryReader, EntryWriter};
 use crate::follow::Follower;
 use crate::limits::WAIT_SLICE;
 use crate::membership::Membership;
@@ -19,7 +19,7 @@ use crate::operation::Operation;
 use crate::pipeline::Leads;
 use crate::standing::{MemberProgress, Standing};
 use crate::storage::Storage;
-use crate::voter::{ELECTION_TICKS, Event, Inbox, Voter, begin_with};
+use crate::voter::{Event, Inbox, Voter, begin_with};
 use crate::{KillFlag, StorageError};
 use bson::rawdoc;
 use bytes::Bytes;
@@ -76,7 +76,6 @@ struct Driver {
     /// Requests to stand for election that came too early.
     asked_to_stand: Vec<Message>,
     applied_by_others: Vec<(u64, Seq)>,
-    tick: Duration,
 }
 
 impl Storage {
@@ -97,6 +96,9 @@ impl Storage {
         };
         let inbox = Arc::new(Inbox::default());
         inbox.may_stand.store(true, Ordering::Release);
+        inbox.set_tick(election_timeout);
+        // Before the first turn: whoever asks who this is must not hear of nobody.
+        inbox.standing.lock().id = own;
         let mut voter = self.consensus.voter.lock();
         let (member, leads) = match voter.take() {
             Some(mut member) => {
@@ -111,7 +113,9 @@ impl Storage {
             }
         };
         assert!(self.consensus.connect(inbox.clone()), "others take part once");
-        self.pipeline.committed.fetch_max(member.committed().0, Ordering::AcqRel);
+        self.pipeline
+            .committed
+            .fetch_max(member.committed().0, Ordering::AcqRel);
         drop(voter);
         let unwritten = Arc::new(Unwritten::default());
         let follower = Arc::new(Alarm::default());
@@ -128,7 +132,6 @@ impl Storage {
             follower: follower.clone(),
             asked_to_stand: Vec::new(),
             applied_by_others: Vec::new(),
-            tick: (election_timeout / ELECTION_TICKS as u32).max(Duration::from_millis(1)),
         };
         inbox.members_changed.store(true, Ordering::Release);
         let alarm = inbox.alarm.clone();
@@ -173,6 +176,13 @@ impl Storage {
         self.consensus.link().map(|inbox| inbox.standing.lock().clone())
     }
 
+    /// Changes the shortest time without a sign of life after which a follower stands for election.
+    pub fn set_election_timeout(&self, election_timeout: Duration) {
+        if let Some(inbox) = self.consensus.link() {
+            inbox.set_tick(election_timeout);
+        }
+    }
+
     /// Whether this member may stand for election.
     pub fn set_may_stand(&self, may_stand: bool) {
         if let Some(inbox) = self.consensus.link() {
@@ -202,19 +212,31 @@ impl Storage {
         }
     }
 
-    /// Waits until what is known of the others is enough, as long as the operation may. Not where this server decides
-    /// alone.
-    pub fn wait_members(&self, op: &Operation, is_enough: &dyn Fn(&Standing) -> bool) -> Result<(), StorageError> {
+    /// Waits until what is known of the others is enough, as long as the operation may, and not beyond `until`
+    /// (monotonic). Answers whether it is enough. Not where this server decides alone: there it always is.
+    ///
+    /// # Errors
+    /// The operation was interrupted; the storage has stopped.
+    pub fn wait_members(
+        &self,
+        op: &Operation,
+        until: Option<Duration>,
+        is_enough: &dyn Fn(&Standing) -> bool,
+    ) -> Result<bool, StorageError> {
         let Some(inbox) = self.consensus.link() else {
-            return Ok(());
+            return Ok(true);
         };
         let mut standing = inbox.standing.lock();
         while !is_enough(&standing) {
             op.check_now()?;
             self.check_running()?;
-            inbox.standing_changed.wait_for(&mut standing, WAIT_SLICE);
+            let left = until.map_or(WAIT_SLICE, |until| until.saturating_sub(op.clock().monotonic()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            inbox.standing_changed.wait_for(&mut standing, left.min(WAIT_SLICE));
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -222,7 +244,9 @@ fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
     while unwritten.alarm.wait(Duration::ZERO) {
         loop {
             let waiting = std::mem::take(&mut *unwritten.waiting.lock());
-            let Some(last) = waiting.iter().map(|(seq, _)| *seq).max() else { break };
+            let Some(last) = waiting.iter().map(|(seq, _)| *seq).max() else {
+                break;
+            };
             match storage.log.wait_durable(last) {
                 Ok(()) => {}
                 // Taken back meanwhile, which is on disk.
@@ -266,13 +290,13 @@ fn follow(storage: &Storage, alarm: &Alarm, kill: Arc<KillFlag>, inbox: &Inbox, 
 impl Driver {
     fn run(mut self) {
         let clock = self.storage.env.clock.clone();
-        let mut due = clock.monotonic() + self.tick;
+        let mut due = clock.monotonic() + self.inbox.tick();
         let alarm = self.inbox.alarm.clone();
         while alarm.wait(due.saturating_sub(clock.monotonic()).max(Duration::from_millis(1))) {
             let is_time = clock.monotonic() >= due;
             if is_time {
                 // One at a time: a process that stood still listens before it takes others for silent.
-                due = clock.monotonic() + self.tick;
+                due = clock.monotonic() + self.inbox.tick();
             }
             if let Err(error) = self.turn(is_time) {
                 if self.storage.check_running().is_ok() {
@@ -315,7 +339,9 @@ impl Driver {
             self.settle()?;
         }
         if is_time {
-            self.member.tick().map_err(|error| self.storage.consensus_failed(&error))?;
+            self.member
+                .tick()
+                .map_err(|error| self.storage.consensus_failed(&error))?;
             self.settle()?;
         }
         if self.member.role() == Role::Leader {
@@ -434,7 +460,11 @@ impl Driver {
         let mut order = storage.pipeline.order.lock();
         // Times go on from what is in the log, applied or not.
         let last = storage.log.last_seq();
-        let newest = storage.log.read_appended(last).map_err(|error| storage.log_error(error))?.next();
+        let newest = storage
+            .log
+            .read_appended(last)
+            .map_err(|error| storage.log_error(error))?
+            .next();
         if let Some(entry) = newest {
             let (seq, bytes) = entry.map_err(|error| storage.log_error(error))?;
             order.saw_time(EntryReader::new(seq, &bytes)?.header().time.cluster);
@@ -497,7 +527,9 @@ impl Driver {
         storage.pending.clear();
         if drained {
             pipeline.followed.store(storage.last_seq().0, Ordering::Release);
-            pipeline.follow_from.store(storage.last_seq().next().0, Ordering::Release);
+            pipeline
+                .follow_from
+                .store(storage.last_seq().next().0, Ordering::Release);
         }
         pipeline.end_epoch();
         pipeline.queue_from.store(u64::MAX, Ordering::Release);

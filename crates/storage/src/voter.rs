@@ -9,12 +9,13 @@ use engine::Seq;
 use oplog::Log;
 use parking_lot::{Condvar, Mutex};
 use repl::{Config, LogView, Member, Message, ReplError, Unsynced};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use vfs::Random;
 
 /// Ticks that make an election's shortest time-out, and those between two signs of life of a leader.
-pub(crate) const ELECTION_TICKS: usize = 20;
+const ELECTION_TICKS: usize = 20;
 const HEARTBEAT_TICKS: usize = 4;
 
 /// See the module.
@@ -77,12 +78,24 @@ pub(crate) struct Inbox {
     pub(crate) members_changed: AtomicBool,
     /// Whether this member may stand for election.
     pub(crate) may_stand: AtomicBool,
+    /// The time between two ticks.
+    tick_us: AtomicU64,
     /// As the driver's thread left it last.
     pub(crate) standing: Mutex<Standing>,
     pub(crate) standing_changed: Condvar,
 }
 
 impl Inbox {
+    /// Ticks follow each other as an election's time-out asks for.
+    pub(crate) fn set_tick(&self, election_timeout: Duration) {
+        let tick = election_timeout.as_micros() as u64 / ELECTION_TICKS as u64;
+        self.tick_us.store(tick.max(1_000), Ordering::Relaxed);
+    }
+
+    pub(crate) fn tick(&self) -> Duration {
+        Duration::from_micros(self.tick_us.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn push(&self, event: Event) {
         self.events.lock().push(event);
         self.alarm.ring();

@@ -82,6 +82,7 @@ error_codes! {
     OperationFailed = 96,
     UnsatisfiableWriteConcern = 100,
     NewReplicaSetConfigurationIncompatible = 103,
+    CannotInitializeNodeWithData = 110,
     WriteConflict = 112,
     CommandNotSupported = 115,
     ConflictingOperationInProgress = 117,

@@ -1,7 +1,7 @@
 //! The concerns of commands that name none, for the whole set: `config.settings` keeps them in the document that
 //! MongoDB keeps them in.
 
-use super::replication::set;
+use super::membership::set;
 use super::update::{self, Images, Statement};
 use super::user_store;
 use crate::concerns::{DefaultConcerns, ReadConcern, WriteConcern};
@@ -139,7 +139,7 @@ fn keep(document: &mut Document, name: &str, kept: Option<&Document>) {
 
 /// Only what any read can be made with.
 fn check_read(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
-    let concern = ReadConcern::read(given, call.server.deployment())?;
+    let concern = ReadConcern::read(given, &call.server.deployment())?;
     if concern.after.is_some() || concern.at.is_some() {
         return Err(CommandError::bad_value(
             "Default read concern must contain only 'level' and 'provenance' fields",
@@ -157,7 +157,7 @@ fn check_read(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
 
 /// Not `w: 0`, of which nobody hears, and nothing that every write would fail with.
 fn check_write(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
-    let concern = WriteConcern::read(given, call.server.deployment())?;
+    let concern = WriteConcern::read(given, &call.server.deployment())?;
     if given.get("w")?.is_none() {
         return Err(CommandError::bad_value("Default write concern must have 'w' field"));
     }
@@ -166,7 +166,7 @@ fn check_write(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
             "Default write concern 'w' must be something other than 0",
         ));
     }
-    concern.cannot_be_met.map_or(Ok(()), |cannot| Err(cannot.error()))
+    call.server.check_acknowledging(&concern.members)
 }
 
 fn kept(call: &mut Invocation<'_>) -> Result<Option<Document>> {
@@ -190,10 +190,10 @@ fn take_up(call: &Invocation<'_>, kept: Option<&Document>) -> Result<()> {
     let deployment = server.deployment();
     let mut defaults = DefaultConcerns::default();
     if let Some(read) = concern(READ)? {
-        defaults.read = ReadConcern::read(&read, deployment)?.level;
+        defaults.read = ReadConcern::read(&read, &deployment)?.level;
     }
     if let Some(write) = concern(WRITE)? {
-        defaults.write = Some(WriteConcern::read(&write, deployment)?);
+        defaults.write = Some(WriteConcern::read(&write, &deployment)?);
     }
     *server.default_concerns.write() = defaults;
     Ok(())

@@ -23,6 +23,7 @@ mod find;
 mod find_and_modify;
 mod fsync;
 pub(crate) mod grants;
+mod heartbeat;
 mod hello;
 mod host_info;
 mod indexes;
@@ -31,8 +32,11 @@ mod insert;
 mod listing;
 mod log_operation;
 mod maintenance;
+mod member_streams;
+mod membership;
 pub(crate) mod parameters;
 mod pretence;
+mod replica_status;
 mod replication;
 mod role_documents;
 mod role_store;
@@ -40,6 +44,7 @@ mod roles;
 mod server_status;
 mod sessions;
 mod shutdown;
+mod step_down;
 mod top;
 mod transactions;
 mod update;
@@ -53,10 +58,18 @@ mod write_stages;
 
 use crate::definition::Command;
 
+pub use heartbeat::new_instance;
+pub(crate) use member_streams::{Assembly, Copies};
+pub use member_streams::{ask, read_copy_header, read_copy_rows};
+pub use membership::Upkeep;
 pub(crate) use update::UPDATE;
 
 /// Every command, sorted by name.
 pub const ALL: &[&Command] = &[
+    &member_streams::CONSENSUS,
+    &member_streams::COPY_BEGIN,
+    &member_streams::COPY_END,
+    &member_streams::COPY_ROWS,
     &transactions::ABORT_TRANSACTION,
     &aggregate::AGGREGATE,
     &replication::APPEND_OPLOG_NOTE,
@@ -121,10 +134,13 @@ pub const ALL: &[&Command] = &[
     &collections::RENAME_COLLECTION,
     &replication::REPL_SET_FREEZE,
     &replication::REPL_SET_GET_CONFIG,
-    &replication::REPL_SET_GET_STATUS,
+    &replica_status::REPL_SET_GET_STATUS,
+    &heartbeat::REPL_SET_HEARTBEAT,
     &replication::REPL_SET_INITIATE,
+    &replication::REPL_SET_MAINTENANCE,
     &replication::REPL_SET_RECONFIG,
-    &replication::REPL_SET_STEP_DOWN,
+    &step_down::REPL_SET_STEP_DOWN,
+    &step_down::REPL_SET_STEP_UP,
     &roles::REVOKE_PRIVILEGES_FROM_ROLE,
     &roles::REVOKE_ROLES_FROM_ROLE,
     &users::REVOKE_ROLES_FROM_USER,

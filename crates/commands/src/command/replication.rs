@@ -1,24 +1,18 @@
-//! Commands of replica sets, and the start and the upkeep of a member.
+//! The configuration of a replica set, as clients ask for it and change it; what they ask of one member besides.
 
-use super::update::{self, Images, Statement};
-use super::{default_concerns, user_store};
-use crate::arguments::{Arguments, missing_field};
+use super::membership::{configured, keep_config, own_member, set};
+use crate::arguments::missing_field;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
 use crate::metrics::OperationKind;
-use crate::replica_set::{Member, MemberConfig, ReplicaSet, Role, SetConfig, date_of, write_op_time};
+use crate::replica_set::{ConsensusMembers, ReplicaSet, Role, SetConfig, instance_in};
 use crate::reply::Reply;
-use crate::server::{SESSION_TIMEOUT, Server};
-use crate::{Client, Peer};
 use auth::Action;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, DateTime, doc, rawdoc};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Duration;
-use storage::{Namespace, Storage};
 use wire::ErrorCode;
 
 /// `replSetInitiate`.
@@ -41,16 +35,6 @@ pub const REPL_SET_RECONFIG: Command = Command::new(
 )
 .admin_only()
 .secondary_ok();
-/// `replSetGetStatus`.
-pub const REPL_SET_GET_STATUS: Command = Command::new(
-    "replSetGetStatus",
-    "State of the replica set.",
-    OperationKind::Command,
-    Access::cluster(&[Action::ReplSetGetStatus]),
-    status,
-)
-.admin_only()
-.secondary_ok();
 /// `replSetGetConfig`.
 pub const REPL_SET_GET_CONFIG: Command = Command::new(
     "replSetGetConfig",
@@ -58,16 +42,6 @@ pub const REPL_SET_GET_CONFIG: Command = Command::new(
     OperationKind::Command,
     Access::cluster(&[Action::ReplSetGetConfig]),
     config,
-)
-.admin_only()
-.secondary_ok();
-/// `replSetStepDown`.
-pub const REPL_SET_STEP_DOWN: Command = Command::new(
-    "replSetStepDown",
-    "Has the primary become a secondary.",
-    OperationKind::Command,
-    Access::cluster(&[Action::ReplSetStateChange]),
-    step_down,
 )
 .admin_only()
 .secondary_ok();
@@ -81,6 +55,16 @@ pub const REPL_SET_FREEZE: Command = Command::new(
 )
 .admin_only()
 .secondary_ok();
+/// `replSetMaintenance`.
+pub const REPL_SET_MAINTENANCE: Command = Command::new(
+    "replSetMaintenance",
+    "Has a secondary answer no reads for a while.",
+    OperationKind::Command,
+    Access::cluster(&[Action::ReplSetStateChange]),
+    maintain,
+)
+.admin_only()
+.secondary_ok();
 /// `appendOplogNote`.
 pub const APPEND_OPLOG_NOTE: Command = Command::new(
     "appendOplogNote",
@@ -90,27 +74,9 @@ pub const APPEND_OPLOG_NOTE: Command = Command::new(
     append_note,
 )
 .admin_only();
-/// An idle primary writes a note after this long: drivers tell by it how far others are behind.
-const NOTE_EVERY: Duration = Duration::from_secs(10);
 
-pub(super) fn set<'i>(call: &Invocation<'i>) -> Result<&'i ReplicaSet> {
-    call.server
-        .replica_set()
-        .ok_or_else(|| CommandError::new(ErrorCode::NoReplicationEnabled, "not running with --replSet"))
-}
-
-/// The set with its configuration.
-fn configured<'i>(call: &Invocation<'i>) -> Result<(&'i ReplicaSet, Member, SetConfig)> {
-    let set = set(call)?;
-    let member = set.member();
-    match member.config.clone() {
-        Some(config) => Ok((set, member, config)),
-        None => Err(CommandError::new(
-            ErrorCode::NotYetInitialized,
-            "no replset config has been received",
-        )),
-    }
-}
+/// How long a server that is to be a member may take to answer.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The command's first field, as a document.
 fn given<'i>(call: &Invocation<'i>) -> Result<Option<&'i RawDocument>> {
@@ -128,7 +94,7 @@ fn given<'i>(call: &Invocation<'i>) -> Result<Option<&'i RawDocument>> {
     }
 }
 
-fn initiate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+pub(super) fn initiate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
     let set = set(call)?;
     let _configuring = set.configure();
@@ -156,26 +122,68 @@ fn initiate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             parse(&RawDocumentBuf::try_from(&made)?)?
         }
     };
-    let me = config.check_initial(&set.name, &|host| set.is_me(host))?.id;
+    let me = match config.members.len() {
+        1 => config.check_initial(&set.name, &|host| set.may_be_me(host))?.id,
+        _ => check_initial_members(set, &config)?,
+    };
     config.settings.replica_set_id.get_or_insert_with(ObjectId::new);
-    keep_config(call, &config)?;
-    call.server.begin_as_primary(set, config, me)
+    let consensus = (config.members.len() > 1).then(|| ConsensusMembers::of_one(me, set.instance));
+    keep_config(call, &config, consensus.as_ref())?;
+    call.server.begin_set(set, config, consensus, me)
 }
 
 /// A configuration as a client gives it. The term is the server's to say.
 fn parse(config: &RawDocument) -> Result<SetConfig> {
     let mut config = SetConfig::parse(config)?;
     config.term = None;
-    if config.members.len() > 1 {
-        return Err(CommandError::not_implemented("A replica set of several members"));
-    }
-    if !config.settings.modes.is_empty() {
-        return Err(CommandError::not_implemented("settings.getLastErrorModes"));
-    }
     Ok(config)
 }
 
-/// Only what concerns a single member can be changed: its host, priority and tags, and the settings.
+/// What the servers of a configuration answer, by host: an answer to a heartbeat, or why there is none.
+fn probe(set: &ReplicaSet, config: &SetConfig) -> HashMap<String, std::result::Result<RawDocumentBuf, String>> {
+    let members = config.members.iter().map(|member| {
+        let question = set.probe();
+        let answer = match set.threads() {
+            Some(threads) => threads.ask(&member.host, &question, PROBE_PATIENCE),
+            None => Err("there are no connections to others".to_owned()),
+        };
+        (member.host.clone(), answer)
+    });
+    members.collect()
+}
+
+/// Whether the servers of a configuration can begin a set with this one, and this one's number in it. All have to
+/// answer, and none but this one may have data or a set already.
+fn check_initial_members(set: &ReplicaSet, config: &SetConfig) -> Result<i32> {
+    let answers = probe(set, config);
+    let answer = |host: &str| answers.get(host).and_then(|answer| answer.as_ref().ok());
+    let is_me = |host: &str| answer(host).and_then(|answer| instance_in(answer)) == Some(set.instance);
+    let me = config.check_initial(&set.name, &is_me)?.id;
+    for member in config.members.iter().filter(|member| member.id != me) {
+        let failed = |code, reason: &str| {
+            let message = format!(
+                "replSetInitiate quorum check failed because not all proposed set members responded affirmatively: \
+                 {} {reason}",
+                member.host
+            );
+            Err(CommandError::new(code, message))
+        };
+        match answers.get(&member.host) {
+            Some(Ok(answer)) if answer.get_i32("v").is_ok_and(|version| version > 0) => {
+                return failed(ErrorCode::AlreadyInitialized, "is a member of a set already");
+            }
+            Some(Ok(answer)) if answer.get_bool("hasData").unwrap_or(false) => {
+                return failed(ErrorCode::CannotInitializeNodeWithData, "has data already");
+            }
+            Some(Ok(_)) => {}
+            Some(Err(reason)) => return failed(ErrorCode::NodeNotFound, &format!("failed with {reason}")),
+            None => return failed(ErrorCode::NodeNotFound, "was not asked"),
+        }
+    }
+    Ok(me)
+}
+
+/// As [`initiate`], of a set that there is. Consensus follows the new configuration step by step.
 fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let mut force = false;
@@ -189,216 +197,123 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     })?;
     let _configuring = set(call)?.configure();
     let (set, member, old) = configured(call)?;
-    if member.role != Role::Primary && !force {
-        return Err(CommandError::new(
-            ErrorCode::NotWritablePrimary,
-            "Safe reconfig is only allowed on a writable PRIMARY.",
-        ));
+    if member.role != Role::Primary {
+        return match force {
+            true if member.consensus.is_some() => Err(CommandError::not_implemented(
+                "replSetReconfig with force: true on a member that is not the primary",
+            )),
+            true => reconfigure_to(call, set, old, member.id, true),
+            false => Err(CommandError::new(
+                ErrorCode::NotWritablePrimary,
+                "Safe reconfig is only allowed on a writable PRIMARY.",
+            )),
+        };
     }
+    reconfigure_to(call, set, old, member.id, force)
+}
+
+fn reconfigure_to(call: &mut Invocation<'_>, set: &ReplicaSet, old: SetConfig, me: i32, force: bool) -> Result<()> {
     let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
     let mut config = parse(config)?;
     config.inherit(&old, force);
-    let me = config.check_successor(&old, force, &|host| set.is_me(host))?.id;
-    if me != member.id {
+    let own_host = config.member(me).map(|member| member.host.clone());
+    let is_me = |host: &str| match &own_host {
+        Some(own) => host == own,
+        // It was given another number, which is refused.
+        None => old.member(me).is_some_and(|member| member.host == host),
+    };
+    let found = config.check_successor(&old, force, &is_me)?.id;
+    if found != me {
         return Err(CommandError::new(
             ErrorCode::NewReplicaSetConfigurationIncompatible,
-            format!(
-                "New and old configurations differ in the _id of the only member: {me} and {}",
-                member.id
-            ),
+            format!("New and old configurations differ in the _id of this member: {found} and {me}"),
         ));
     }
-    keep_config(call, &config)?;
-    set.change(|member| member.config = Some(config));
-    Ok(())
+    if !force {
+        check_quorum(set, &config, me)?;
+    }
+    let before = set.member().consensus;
+    let consensus = match &before {
+        None if config.members.len() > 1 => Some(ConsensusMembers::of_one(me, set.instance)),
+        known => known.clone(),
+    };
+    config.term = Some(set.member().term);
+    keep_config(call, &config, consensus.as_ref())?;
+    if before.is_none()
+        && let Some(consensus) = consensus
+    {
+        return call.server.begin_set(set, config, Some(consensus), me);
+    }
+    call.server.take_up_configuration(set)
 }
 
-fn configurations() -> Result<Namespace> {
-    Ok(Namespace::new("local", "system.replset")?)
-}
-
-/// Writes the configuration down, and waits until it is on disk.
-fn keep_config(call: &mut Invocation<'_>, config: &SetConfig) -> Result<()> {
-    let filter = RawDocumentBuf::try_from(&doc! { "_id": &config.name })?;
-    let change = RawDocumentBuf::try_from(&config.to_document())?;
-    let mut statement = Statement::new(None);
-    statement.filter = &filter;
-    statement.change = RawBsonRef::Document(&change);
-    statement.upsert = true;
-    update::run(call, &configurations()?, &statement, Images::None)?;
-    let storage = &call.server.storage;
-    Ok(storage.wait_durable(storage.last_seq())?)
+/// Whether enough of the members that vote in a new configuration answer to make a majority of them.
+fn check_quorum(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
+    let known = set.peers();
+    let mut asked = config.clone();
+    asked
+        .members
+        .retain(|member| member.id != me && !known.get(&member.id).is_some_and(|peer| peer.is_up));
+    let answers = probe(set, &asked);
+    let responds = |id: i32, host: &str| {
+        id == me
+            || answers
+                .get(host)
+                .map_or(known.contains_key(&id), std::result::Result::is_ok)
+    };
+    let up: Vec<&str> = config
+        .voters()
+        .filter(|member| responds(member.id, &member.host))
+        .map(|member| &*member.host)
+        .collect();
+    if up.len() >= config.majority() {
+        return Ok(());
+    }
+    let silent: Vec<String> = answers
+        .iter()
+        .filter_map(|(host, answer)| Some(format!("{host} failed with {}", answer.as_ref().err()?)))
+        .collect();
+    Err(CommandError::new(
+        ErrorCode::NodeNotFound,
+        format!(
+            "Quorum check failed because not enough voting nodes responded; required {} but only the following {} \
+             voting nodes responded: {}; the following nodes did not respond affirmatively: {}",
+            config.majority(),
+            up.len(),
+            up.join(", "),
+            silent.join(", ")
+        ),
+    ))
 }
 
 fn config(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
+    let mut commitment = false;
     call.for_each_field(|name, value| {
         match name {
-            "commitmentStatus" => drop(arguments.boolean(name, value)?),
+            "commitmentStatus" => commitment = arguments.boolean(name, value)?,
             _ => return Ok(false),
         }
         Ok(true)
     })?;
     let (_, member, mut config) = configured(call)?;
-    config.term = Some(member.term);
+    config.term = Some(config.term.unwrap_or(member.term));
     reply.value("config", &config.to_document().into());
+    if commitment {
+        // A configuration takes effect by being committed.
+        reply.boolean("commitmentStatus", member.role == Role::Primary);
+    }
     Ok(())
-}
-
-fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|name, _| Ok(name == "initialSync"))?;
-    let (set, member, config) = configured(call)?;
-    let me = own_member(&member, &config)?;
-    let server = call.server;
-    let durable = server.storage.durable();
-    let applied = server.storage.applied();
-    let now = DateTime::from_millis(server.env.clock.now_ms());
-    let uptime = server.env.clock.monotonic().saturating_sub(server.started.1);
-    let op_time = || doc! { "ts": applied.time.to_timestamp(), "t": member.term as i64 };
-    let date = date_of(applied.time);
-    reply.string("set", &set.name);
-    reply.date("date", now);
-    reply.int32("myState", member.role as i32);
-    reply.int64("term", member.term as i64);
-    reply.string("syncSourceHost", "");
-    reply.int32("syncSourceId", -1);
-    reply.int64("heartbeatIntervalMillis", config.settings.heartbeat_interval_ms as i64);
-    for (name, count) in [
-        ("majorityVoteCount", config.majority()),
-        ("writeMajorityCount", config.write_majority()),
-        ("votingMembersCount", config.voters().count()),
-        ("writableVotingMembersCount", config.data_voters().count()),
-    ] {
-        reply.int32(name, count as i32);
-    }
-    reply.open_document("optimes");
-    let durable_date = date_of(durable.time);
-    for (name, point) in [
-        ("lastCommittedOpTime", durable),
-        ("readConcernMajorityOpTime", durable),
-        ("appliedOpTime", applied),
-        ("durableOpTime", durable),
-        ("writtenOpTime", applied),
-    ] {
-        write_op_time(reply, name, point.time, member.term);
-    }
-    for (name, date) in [
-        ("lastCommittedWallTime", durable_date),
-        ("lastAppliedWallTime", date),
-        ("lastDurableWallTime", durable_date),
-        ("lastWrittenWallTime", date),
-    ] {
-        reply.date(name, date);
-    }
-    reply.close();
-    let elected = DateTime::from_millis(member.elected_ms);
-    if member.role == Role::Primary {
-        let metrics = doc! {
-            "lastElectionReason": "electionTimeout",
-            "lastElectionDate": elected,
-            "electionTerm": member.term as i64,
-            "numVotesNeeded": 1,
-            "priorityAtElection": me.priority,
-            "electionTimeoutMillis": config.settings.election_timeout_ms as i64,
-        };
-        reply.value("electionCandidateMetrics", &metrics.into());
-    }
-    let mut this = doc! {
-        "_id": me.id,
-        "name": &me.host,
-        "health": 1.0,
-        "state": member.role as i32,
-        "stateStr": member.role.name(),
-        "uptime": uptime.as_secs() as i32,
-        "optime": op_time(),
-        "optimeDate": date,
-        "lastAppliedWallTime": date,
-        "lastDurableWallTime": durable_date,
-        "syncSourceHost": "",
-        "syncSourceId": -1,
-        "infoMessage": "",
-    };
-    if member.role == Role::Primary {
-        let seconds = u32::try_from(member.elected_ms / 1000).unwrap_or(0);
-        this.insert(
-            "electionTime",
-            bson::Timestamp {
-                time: seconds,
-                increment: 1,
-            },
-        );
-        this.insert("electionDate", elected);
-    }
-    this.extend(doc! {
-        "configVersion": config.version,
-        "configTerm": member.term as i64,
-        "self": true,
-        "lastHeartbeatMessage": "",
-    });
-    reply.value("members", &Bson::Array(vec![this.into()]));
-    Ok(())
-}
-
-/// This server in the configuration.
-fn own_member<'c>(member: &Member, config: &'c SetConfig) -> Result<&'c MemberConfig> {
-    config.member(member.id).ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::InvalidReplicaSetConfig,
-            "Our replica set config is invalid or we are not a member of it",
-        )
-    })
 }
 
 /// Seconds as the first field of a command.
-fn seconds(call: &Invocation<'_>, default: u64) -> Result<Duration> {
+pub(super) fn seconds(call: &Invocation<'_>, default: u64) -> Result<Duration> {
     let arguments = call.arguments();
     let seconds = match call.target()? {
         RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Boolean(_) => default,
         value => arguments.non_negative(call.command.name, value)? as u64,
     };
     Ok(Duration::from_secs(seconds))
-}
-
-/// Without another member there is nobody to catch up: only by force.
-fn step_down(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    let arguments: Arguments<'_> = call.arguments();
-    let (mut force, mut catch_up) = (false, None);
-    call.for_each_field(|name, value| {
-        match name {
-            "force" => force = arguments.boolean(name, value)?,
-            "secondaryCatchUpPeriodSecs" => catch_up = Some(arguments.non_negative(name, value)? as u64),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let period = seconds(call, 60)?;
-    let (set, member, _) = configured(call)?;
-    if member.role != Role::Primary {
-        return Err(CommandError::new(
-            ErrorCode::NotWritablePrimary,
-            "not primary so can't step down",
-        ));
-    }
-    let catch_up = Duration::from_secs(catch_up.unwrap_or(if force { 0 } else { 10 }));
-    if catch_up > period {
-        return Err(CommandError::bad_value(
-            "stepdown period must be longer than secondaryCatchUpPeriodSecs",
-        ));
-    }
-    if !force {
-        return Err(CommandError::new(
-            ErrorCode::ExceededTimeLimit,
-            "No electable secondaries caught up. Please use the replSetStepDown command with the argument {force: true} to force node to step down.",
-        ));
-    }
-    let until = call.server.env.clock.monotonic() + period;
-    set.change(|member| {
-        member.role = Role::Secondary;
-        member.frozen_until = until;
-    });
-    log_role(call.server, &set.member());
-    call.server.sessions.kill(|_| true, Some(call.operation.id));
-    Ok(())
 }
 
 fn freeze(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -413,9 +328,36 @@ fn freeze(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let until = call.server.env.clock.monotonic() + period;
     set.change(|member| member.frozen_until = until);
+    call.server.allow_candidacy(set);
     if period.is_zero() {
         reply.string("info", "unfreezing");
     }
+    Ok(())
+}
+
+fn maintain(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    let arguments = call.arguments();
+    let begins = arguments.boolean(call.command.name, call.target()?)?;
+    let (set, member, config) = configured(call)?;
+    own_member(&member, &config)?;
+    if member.role == Role::Primary {
+        return Err(CommandError::new(
+            ErrorCode::NotSecondary,
+            "primaries can't modify maintenance mode",
+        ));
+    }
+    if !begins && member.maintenance == 0 {
+        return Err(CommandError::new(
+            ErrorCode::OperationFailed,
+            "already out of maintenance mode",
+        ));
+    }
+    set.change(|member| match begins {
+        true => member.maintenance += 1,
+        false => member.maintenance = member.maintenance.saturating_sub(1),
+    });
+    call.server.allow_candidacy(set);
     Ok(())
 }
 
@@ -435,101 +377,4 @@ fn append_note(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     let seq = call.server.storage.write_note(data)?;
     call.wrote(seq);
     Ok(())
-}
-
-fn log_role(server: &Server, member: &Member) {
-    let attributes = doc! { "newState": member.role.name(), "term": member.term as i64 };
-    server.logger.info(
-        Component::Replication,
-        21358,
-        "ReplCoord",
-        "Replica set state transition",
-        attributes,
-    );
-}
-
-impl Server {
-    /// Takes up the place in the replica set that is written down, or initiates it when it was told to. To be called
-    /// once, before there are clients.
-    ///
-    /// # Errors
-    /// A sentence: the configuration is another set's, or cannot be read; the log or the disk failed.
-    pub fn join_set(self: &Arc<Self>) -> std::result::Result<(), String> {
-        let Some(set) = self.replica_set() else { return Ok(()) };
-        self.join(set).map_err(|error| error.message)
-    }
-
-    fn join(self: &Arc<Self>, set: &ReplicaSet) -> Result<()> {
-        let client = Arc::new(Client::new(0, Peer::Unix(String::new())));
-        let body = rawdoc! { "replSetInitiate": 1 };
-        let mut call = Invocation::of_server(self, &client, &REPL_SET_INITIATE, &body, "admin");
-        let kept = user_store::find_in(&mut call, &configurations()?, &doc! {})?;
-        default_concerns::load(&mut call)?;
-        match kept.first() {
-            Some(config) => {
-                let config = RawDocumentBuf::try_from(config)?;
-                // The host was checked when the configuration came; names may mean other machines now.
-                let config = SetConfig::read(&config, &set.name, &|_| true)?;
-                let me = config.me(&|_| true)?.id;
-                self.begin_as_primary(set, config, me)
-            }
-            None if set.initiates_itself => {
-                let mut ignored = Vec::new();
-                initiate(&mut call, &mut Reply::begin(&mut ignored))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// An election without anybody else to vote.
-    fn begin_as_primary(&self, set: &ReplicaSet, config: SetConfig, me: i32) -> Result<()> {
-        self.storage.keep_sessions()?;
-        self.storage.keep_history();
-        let member_id = me as u64 + 1;
-        let term = self.storage.stand_for_election(member_id)?;
-        set.change(|member| {
-            member.config = Some(config);
-            member.id = me;
-            member.role = Role::Primary;
-            member.term = term;
-            member.elected_ms = self.env.clock.now_ms();
-        });
-        log_role(self, &set.member());
-        Ok(())
-    }
-
-    /// What a member does each second: stands for election when it may, lets time go on, forgets old sessions.
-    pub(crate) fn look_after_set(&self, set: &ReplicaSet) {
-        let member = set.member();
-        self.storage.durable();
-        let now = self.env.clock.monotonic();
-        let done = match (member.role, member.config) {
-            (Role::Secondary, Some(config)) if member.frozen_until <= now => {
-                self.begin_as_primary(set, config, member.id)
-            }
-            (Role::Primary, _) => self.keep_time(&self.storage),
-            _ => Ok(()),
-        };
-        if let Err(error) = done {
-            let attributes = doc! { "error": error.message };
-            self.logger.warning(
-                Component::Replication,
-                8410006,
-                "ReplCoord",
-                "The member's upkeep failed",
-                attributes,
-            );
-        }
-    }
-
-    fn keep_time(&self, storage: &Storage) -> Result<()> {
-        let now_ms = self.env.clock.now_ms();
-        let idle_ms = now_ms - date_of(storage.applied().time).timestamp_millis();
-        if idle_ms >= NOTE_EVERY.as_millis() as i64 {
-            storage.write_note(&rawdoc! { "msg": "periodic noop" })?;
-        }
-        storage.advance_consensus()?;
-        storage.forget_sessions(now_ms - SESSION_TIMEOUT.as_millis() as i64)?;
-        Ok(())
-    }
 }

@@ -146,15 +146,14 @@ impl SetConfig {
         })
     }
 
-    /// Reads the configuration of the set `name` and checks it. `is_me` tells whether a host is this server.
+    /// Reads the configuration of the set `name` as it was kept, and checks it.
     ///
     /// # Errors
-    /// `InvalidReplicaSetConfig` (93) names what is wrong; `NodeNotFound` (74) when this server is no member.
-    pub fn read(config: &RawDocument, name: &str, is_me: &dyn Fn(&str) -> bool) -> Result<Self> {
+    /// `InvalidReplicaSetConfig` (93) names what is wrong.
+    pub fn read_kept(config: &RawDocument, name: &str) -> Result<Self> {
         let config = Self::parse(config)?;
         config.check_name(name)?;
         config.check()?;
-        config.me(is_me)?;
         Ok(config)
     }
 

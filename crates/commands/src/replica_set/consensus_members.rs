@@ -79,6 +79,11 @@ impl ConsensusMembers {
         self.members.iter().find(|known| known.member == member)
     }
 
+    /// The one that a data directory is.
+    pub fn of_instance(&self, instance: &[u8; 16]) -> Option<&ConsensusMember> {
+        self.members.iter().find(|known| known.instance == *instance)
+    }
+
     /// The one with a number in consensus.
     pub fn by_id(&self, id: u64) -> Option<&ConsensusMember> {
         self.members.iter().find(|known| known.id == id)

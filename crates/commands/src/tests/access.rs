@@ -114,7 +114,7 @@ fn roles_allow_what_they_are_for() {
     let back_up = "aggregate appendOplogNote count dataSize distinct explain find getParameter listCollections listIndexes serverStatus";
     let restore = "bulkWrite collMod create createIndexes drop getParameter insert listCollections updateUser";
     let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
-                  replSetReconfig replSetStepDown";
+                  replSetMaintenance replSetReconfig replSetStepDown replSetStepUp";
     for (name, of, expected) in [
         ("read", "test", vec![read]),
         ("read", "other", vec![]),
@@ -144,6 +144,8 @@ fn roles_allow_what_they_are_for() {
             .iter()
             .map(|command| command.name)
             .filter(|name| *name != "logout")
+            // Between members: nobody but a member may.
+            .filter(|command| name == "__system" || !command.starts_with("_tenon") && *command != "replSetHeartbeat")
             .collect();
         assert_eq!(allowed(&[role(name, "admin")]), all, "{name}");
     }
@@ -558,7 +560,7 @@ fn logging_out_gives_everything_up() {
 /// The same session number of two users is two sessions: neither is in the other's way.
 #[test]
 fn sessions_are_their_users() {
-    let set = crate::replica_set::ReplicaSet::new("rs".to_owned(), true, "localhost", 27017);
+    let set = crate::replica_set::ReplicaSet::new("rs".to_owned(), true, ("localhost", 27017), [1; 16]);
     let bench = Bench::build(&[], Some(Arc::new(set)), true).unwrap();
     bench.server.keep_version().unwrap();
     bench.server.join_set().unwrap();

@@ -90,7 +90,7 @@ impl Bench {
 
     /// The only member of the set `rs`, which has been initiated if `initiates`.
     fn member(initiates: bool) -> Self {
-        let set = ReplicaSet::new("rs".to_owned(), initiates, "localhost", 27017);
+        let set = ReplicaSet::new("rs".to_owned(), initiates, ("localhost", 27017), [1; 16]);
         let bench = Self::build(&[], Some(Arc::new(set)), false).expect("the server starts");
         bench.server.join_set().expect("joined");
         bench

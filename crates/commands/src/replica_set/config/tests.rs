@@ -10,7 +10,9 @@ fn parse(config: &Document) -> Result<SetConfig> {
 
 fn read(config: &Document) -> Result<SetConfig> {
     let raw = RawDocumentBuf::try_from(config).expect("valid BSON");
-    SetConfig::read(&raw, "rs", &|host| host == "a:1")
+    let config = SetConfig::read_kept(&raw, "rs")?;
+    config.me(&|host| host == "a:1")?;
+    Ok(config)
 }
 
 fn error<T: std::fmt::Debug>(result: Result<T>, of: &str) -> (i32, String) {

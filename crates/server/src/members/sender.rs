@@ -1,7 +1,7 @@
 //! What is sent to another member for consensus: in order, over a connection of its own, and lost when that breaks.
 //!
 //! Messages become a stream of bytes, each behind its length, which is cut into commands that are not answered: a
-//! message may be larger than a document. The receiver begins anew with each connection.
+//! message may be larger than a document. The receiver (`commands`) begins anew with each connection.
 
 use super::link::Link;
 use bson::rawdoc;
@@ -12,14 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The command that carries messages.
-pub const CONSENSUS: &str = "_tenonConsensus";
 /// Bytes of a piece of the stream.
 const PIECE_BYTES: usize = 8 << 20;
 /// More bytes than this do not wait: what is new is lost then, as it may be.
 const QUEUE_BYTES_MAX: usize = 128 << 20;
-/// No message is as long: what claims to be is no stream.
-const STREAM_BYTES_MAX: usize = 256 << 20;
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 /// How long a member may take to accept a connection or a piece.
@@ -44,7 +40,7 @@ pub struct Sender {
     own: u64,
     queue: Mutex<Queue>,
     filled: Condvar,
-    /// Entries up to here are applied by this member.
+    /// This member has applied entries up to here.
     applied: Arc<AtomicU64>,
 }
 
@@ -100,10 +96,10 @@ impl Sender {
 
     fn run(&self) {
         while !self.queue.lock().stopped {
-            if let Ok(mut link) = Link::open(&self.host, PATIENCE) {
-                // What waited for the connection is old.
-                self.empty();
-                self.serve(&mut link);
+            match Link::open(&self.host, PATIENCE) {
+                Ok(mut link) => self.serve(&mut link),
+                // What waited for the connection is old by the time there is one.
+                Err(_) => self.empty(),
             }
             let mut queue = self.queue.lock();
             if !queue.stopped {
@@ -151,7 +147,7 @@ impl Sender {
                 };
                 let applied = self.applied.load(Ordering::Acquire);
                 let command = rawdoc! {
-                    CONSENSUS: self.own as i64,
+                    "_tenonConsensus": self.own as i64,
                     "set": &*self.set,
                     "applied": applied as i64,
                     "wanted": wanted as i64,
@@ -168,54 +164,6 @@ impl Sender {
                     break;
                 }
             }
-        }
-    }
-}
-
-/// The receiver's end of a stream.
-#[derive(Default)]
-pub struct Assembly {
-    bytes: Vec<u8>,
-}
-
-impl Assembly {
-    /// Takes the next piece, and hands over the messages that are whole.
-    pub fn take(&mut self, is_first: bool, piece: &[u8], put: &mut dyn FnMut(&[u8])) {
-        if is_first || self.bytes.len() > STREAM_BYTES_MAX {
-            self.bytes.clear();
-        }
-        self.bytes.extend_from_slice(piece);
-        let mut at = 0;
-        while let Some(length) = self.bytes.get(at..at + 4) {
-            let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
-            let Some(message) = self.bytes.get(at + 4..at + 4 + length) else { break };
-            put(message);
-            at += 4 + length;
-        }
-        self.bytes.drain(..at);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stream_may_be_cut_anywhere() {
-        let messages: Vec<Vec<u8>> = vec![vec![], vec![1], vec![2; 300], vec![], vec![3; 5]];
-        let mut stream = Vec::new();
-        for message in &messages {
-            stream.extend_from_slice(&(message.len() as u32).to_le_bytes());
-            stream.extend_from_slice(message);
-        }
-        for cut in 0..=stream.len() {
-            let mut assembly = Assembly::default();
-            let mut found = Vec::new();
-            assembly.take(true, b"what another connection left", &mut |_| {});
-            let mut put = |message: &[u8]| found.push(message.to_vec());
-            assembly.take(true, &stream[..cut], &mut put);
-            assembly.take(false, &stream[cut..], &mut put);
-            assert_eq!(found, messages, "cut at {cut}");
         }
     }
 }

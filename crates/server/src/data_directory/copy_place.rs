@@ -1,0 +1,166 @@
+//! Where a member copies all data of another one to: `initial-sync/`, which takes the data's place at the next start.
+//!
+//! 1. The copy is made in `initial-sync/`, engine, log and instance. 2. Its marker is written and synced: from here on
+//! it counts. 3. The next start removes the former data, part by part, and puts the copy's in its place. A part that
+//! is no longer in `initial-sync/` has been moved, so a start that was cut short goes on where it was. 4. The marker
+//! goes last.
+
+use super::{DataDirectoryError, Result, io};
+use bson::doc;
+use std::path::{Path, PathBuf};
+use vfs::{Access, FileSystem};
+
+const DIRECTORY: &str = "initial-sync";
+const MARKER: &str = "complete";
+const JOURNAL: &str = "journal";
+const JOURNAL_POSITION: &str = "journal.position";
+/// Which instance the directory is.
+pub(super) const MEMBER_FILE: &str = "member.bson";
+
+/// The parts of a copy.
+#[derive(Clone, Debug)]
+pub struct CopyPlace {
+    root: PathBuf,
+    /// The engine's files.
+    pub engine: PathBuf,
+    /// The log.
+    pub journal: PathBuf,
+    /// How far the log has come.
+    pub journal_position: PathBuf,
+}
+
+impl CopyPlace {
+    /// That of a data directory.
+    pub(super) fn of(data: &Path, engine: &str) -> Self {
+        let root = data.join(DIRECTORY);
+        Self {
+            engine: super::engine_path(&root, engine),
+            journal: root.join(JOURNAL),
+            journal_position: root.join(JOURNAL_POSITION),
+            root,
+        }
+    }
+
+    /// Empties it.
+    ///
+    /// # Errors
+    /// Those of files.
+    pub fn begin(&self, fs: &dyn FileSystem) -> Result<()> {
+        self.throw_away(fs)?;
+        for inner in [&self.engine, &self.journal] {
+            fs.create_directory_all(inner).map_err(io("create", inner))?;
+        }
+        fs.sync_directory(&self.root).map_err(io("sync", &self.root))
+    }
+
+    /// The copy is whole and on disk: it is to be the data of the instance.
+    ///
+    /// # Errors
+    /// Those of files.
+    pub fn complete(&self, fs: &dyn FileSystem, instance: &[u8; 16]) -> Result<()> {
+        write_instance(fs, &self.root, instance)?;
+        for inner in [&self.engine, &self.journal] {
+            fs.sync_directory(inner).map_err(io("sync", inner))?;
+        }
+        let marker = self.root.join(MARKER);
+        let file = fs.open(&marker, Access::OpenOrCreate).map_err(io("create", &marker))?;
+        file.sync_data().map_err(io("sync", &marker))?;
+        fs.sync_directory(&self.root).map_err(io("sync", &self.root))?;
+        if let Some(data) = self.root.parent() {
+            fs.sync_directory(data).map_err(io("sync", data))?;
+        }
+        Ok(())
+    }
+
+    fn throw_away(&self, fs: &dyn FileSystem) -> Result<()> {
+        // The marker first: what is half removed must not count.
+        remove_file(fs, &self.root.join(MARKER))?;
+        if fs.exists(&self.root).map_err(io("look at", &self.root))? {
+            fs.sync_directory(&self.root).map_err(io("sync", &self.root))?;
+            fs.remove_directory_all(&self.root).map_err(io("remove", &self.root))?;
+        }
+        Ok(())
+    }
+
+    /// Has a copy that is whole take the data's place, and removes one that is not. Answers whether there was one.
+    pub(super) fn take_over(&self, fs: &dyn FileSystem, data: &Path) -> Result<bool> {
+        if !fs.exists(&self.root.join(MARKER)).map_err(io("look at", &self.root))? {
+            self.throw_away(fs)?;
+            return Ok(false);
+        }
+        for part in [&self.engine, &self.journal] {
+            let target = target(data, part);
+            if fs.exists(part).map_err(io("look at", part))? {
+                if fs.exists(&target).map_err(io("look at", &target))? {
+                    fs.remove_directory_all(&target).map_err(io("remove", &target))?;
+                }
+                fs.rename(part, &target).map_err(io("rename", &target))?;
+                fs.sync_directory(data).map_err(io("sync", data))?;
+            }
+        }
+        // A log without its position is taken as it is; that of another log must not stay.
+        let position = data.join(JOURNAL_POSITION);
+        match fs.exists(&self.journal_position).map_err(io("look at", &position))? {
+            true => fs
+                .rename(&self.journal_position, &position)
+                .map_err(io("rename", &position))?,
+            false
+                if fs
+                    .exists(&self.root.join(MEMBER_FILE))
+                    .map_err(io("look at", &self.root))? =>
+            {
+                remove_file(fs, &position)?;
+            }
+            false => {}
+        }
+        let member = self.root.join(MEMBER_FILE);
+        if fs.exists(&member).map_err(io("look at", &member))? {
+            let target = data.join(MEMBER_FILE);
+            fs.rename(&member, &target).map_err(io("rename", &target))?;
+        }
+        fs.sync_directory(data).map_err(io("sync", data))?;
+        self.throw_away(fs)?;
+        fs.sync_directory(data).map_err(io("sync", data))?;
+        Ok(true)
+    }
+}
+
+fn target(data: &Path, part: &Path) -> PathBuf {
+    data.join(part.file_name().unwrap_or_default())
+}
+
+fn remove_file(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    match fs.exists(path).map_err(io("look at", path))? {
+        true => fs.remove_file(path).map_err(io("remove", path)),
+        false => Ok(()),
+    }
+}
+
+/// Writes down which instance a directory is.
+pub(super) fn write_instance(fs: &dyn FileSystem, directory: &Path, instance: &[u8; 16]) -> Result<()> {
+    let binary = bson::Binary {
+        subtype: bson::spec::BinarySubtype::Generic,
+        bytes: instance.to_vec(),
+    };
+    let document = doc! { "tenon": "member of a replica set", "formatVersion": 1, "instance": binary };
+    super::write_document(fs, directory, MEMBER_FILE, document)
+}
+
+/// Reads which instance a directory is; `None` when it is none yet.
+pub(super) fn read_instance(fs: &dyn FileSystem, directory: &Path) -> Result<Option<[u8; 16]>> {
+    let path = directory.join(MEMBER_FILE);
+    let Some(bytes) = super::read(fs, &path)? else {
+        return Ok(None);
+    };
+    let damaged = |reason: &str| DataDirectoryError::Damaged {
+        path: path.clone(),
+        reason: reason.to_owned(),
+    };
+    let document = super::checked_document(&bytes, &path)?;
+    if document.get_str("tenon").ok() != Some("member of a replica set") {
+        return Err(damaged("it does not tell of a member of a replica set"));
+    }
+    let instance = document.get_binary_generic("instance").ok();
+    let instance = instance.and_then(|bytes| bytes.as_slice().try_into().ok());
+    instance.map(Some).ok_or_else(|| damaged("instance is missing"))
+}
