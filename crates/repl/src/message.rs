@@ -47,9 +47,7 @@ impl Message {
     /// They are no message.
     pub fn decode(bytes: &[u8]) -> Result<Self, ReplError> {
         let message = eraftpb::Message::parse_from_bytes(bytes);
-        message
-            .map(Self)
-            .map_err(|error| ReplError::Message(error.to_string()))
+        message.map(Self).map_err(|error| ReplError::Message(error.to_string()))
     }
 
     /// The leader asks the receiver to stand for election at once.

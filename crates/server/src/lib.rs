@@ -16,6 +16,7 @@ mod descriptors;
 pub mod engines;
 pub mod events;
 pub mod inspect;
+mod key_file;
 mod memory;
 pub mod net;
 pub mod point_in_time;

@@ -7,9 +7,11 @@ use crate::config::Config;
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
 use crate::events::{self, Event};
+use crate::key_file::ClusterAuthConfig;
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::{daemon, engines};
 use anyhow::{Context, anyhow};
+use auth::ClusterAuth;
 use bson::doc;
 use codec::Codec;
 use commands::logger::{Component, Destination, Logger};
@@ -139,6 +141,13 @@ fn log_panics(logger: Arc<Logger>) {
 /// What steps 5 to 7 bring into being.
 type Serving = (Arc<commands::Server>, Arc<Pool<CommandService>>, Listeners);
 
+/// What was read and reckoned before anything was made.
+struct Prepared {
+    descriptors: Descriptors,
+    tls: Option<Arc<Tls>>,
+    cluster_auth: Option<ClusterAuth>,
+}
+
 /// A server that serves.
 struct Running {
     logger: Arc<Logger>,
@@ -161,6 +170,8 @@ impl Running {
         // Before anything is made: what is wrong with them is the user's to mend.
         let tls = config.net.tls.clone().map(Tls::load).transpose();
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
+        let cluster_auth = config.cluster_auth.as_ref().map(ClusterAuthConfig::load).transpose();
+        let cluster_auth = cluster_auth.map_err(|reason| anyhow!(reason))?;
         let descriptors = Descriptors::raise();
         let name = engine_name(config, &env)?;
         log_start(config, name, logger);
@@ -182,7 +193,12 @@ impl Running {
                 return Err(error);
             }
         };
-        match Self::serve(config, argv, env, logger, storage.clone(), sender, (descriptors, tls)) {
+        let prepared = Prepared {
+            descriptors,
+            tls,
+            cluster_auth,
+        };
+        match Self::serve(config, argv, env, logger, storage.clone(), sender, prepared) {
             Ok(serving) => {
                 let (server, pool, listeners) = serving;
                 let pid_file = config.pid_file.clone();
@@ -217,7 +233,7 @@ impl Running {
         logger: &Arc<Logger>,
         storage: Arc<Storage>,
         events: Sender<Event>,
-        (descriptors, tls): (Descriptors, Option<Arc<Tls>>),
+        prepared: Prepared,
     ) -> Result<Serving, StartError> {
         let net = |error: std::io::Error| StartError {
             code: exit::NET,
@@ -231,7 +247,9 @@ impl Running {
             storage.engine().info().name,
             crate::memory::bytes(&*env.fs),
         );
+        let Prepared { descriptors, tls, .. } = prepared;
         let connections_max = descriptors.connections_max(config.net.connections_max);
+        settings.cluster_auth = prepared.cluster_auth;
         settings.connections_max = connections_max;
         settings.tls = tls.clone().map(|tls| tls as Arc<dyn TransportSecurity>);
         let tls_mode = settings.tls.as_ref().map_or("off", |tls| tls.mode());
@@ -571,6 +589,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         }),
         slow_ms: config.slow_ms,
         access_control: config.access_control,
+        cluster_auth: None,
         quiet: config.quiet,
         connections_max: config.net.connections_max,
         tls: None,
