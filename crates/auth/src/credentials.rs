@@ -82,6 +82,11 @@ impl Credentials {
         }
     }
 
+    /// The salt.
+    pub fn salt(&self) -> &[u8] {
+        &self.salt
+    }
+
     /// Reads the fields of a stored document, base64 where [`Credentials::to_stored`] writes it.
     ///
     /// # Errors

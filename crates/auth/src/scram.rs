@@ -105,9 +105,21 @@ impl ClientFirst {
 
     /// The server's first message, and the conversation from there. `random` must be fresh for each conversation.
     pub fn answer(self, credentials: Credentials, random: &[u8; 24]) -> (String, Exchange) {
+        self.answer_any(vec![credentials], random)
+    }
+
+    /// As [`ClientFirst::answer`], where the user has several passwords: there is at least one, and all have the mechanism,
+    /// the salt and the iterations of the first.
+    pub fn answer_any(self, credentials: Vec<Credentials>, random: &[u8; 24]) -> (String, Exchange) {
         let nonce = format!("{}{}", self.nonce, STANDARD.encode(random));
-        let salt = STANDARD.encode(&credentials.salt);
-        let server_first = format!("r={nonce},s={salt},i={}", credentials.iterations);
+        let first = &credentials[0];
+        debug_assert!(
+            credentials
+                .iter()
+                .all(|each| each.salt == first.salt && each.iterations == first.iterations)
+        );
+        let salt = STANDARD.encode(&first.salt);
+        let server_first = format!("r={nonce},s={salt},i={}", first.iterations);
         let exchange = Exchange {
             signed: format!("{},{server_first},", self.bare),
             header: self.header,
@@ -125,7 +137,8 @@ pub struct Exchange {
     signed: String,
     header: String,
     nonce: String,
-    credentials: Credentials,
+    /// A proof of any of them will do.
+    credentials: Vec<Credentials>,
 }
 
 /// How a conversation ended.
@@ -159,19 +172,21 @@ impl Exchange {
         {
             return Err(ScramError::Mismatch);
         }
-        let mechanism = self.credentials.mechanism;
+        let mechanism = self.credentials[0].mechanism;
         if proof.len() != mechanism.hash_bytes() {
             return Err(ScramError::Attribute('p'));
         }
         let signed = self.signed + without_proof;
-        let signature = mechanism.hmac(&self.credentials.stored_key, signed.as_bytes());
-        let client_key: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
-        // In constant time: how long a wrong proof takes must tell nothing of the stored key.
-        let proven = mechanism.hash(&client_key).ct_eq(&self.credentials.stored_key);
-        if !bool::from(proven) {
+        let proven = |credentials: &&Credentials| {
+            let signature = mechanism.hmac(&credentials.stored_key, signed.as_bytes());
+            let client_key: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+            // In constant time: how long a wrong proof takes must tell nothing of the stored key.
+            bool::from(mechanism.hash(&client_key).ct_eq(&credentials.stored_key))
+        };
+        let Some(credentials) = self.credentials.iter().find(proven) else {
             return Ok(Verdict::Refused);
-        }
-        let signature = mechanism.hmac(&self.credentials.server_key, signed.as_bytes());
+        };
+        let signature = mechanism.hmac(&credentials.server_key, signed.as_bytes());
         Ok(Verdict::Proven(format!("v={}", STANDARD.encode(signature))))
     }
 }

@@ -6,6 +6,7 @@
 //! that.
 
 use crate::authentication::Identity;
+use crate::internal_user::InternalVerifiers;
 use crate::throttle::Throttle;
 use auth::{ActionSet, Privileges, RoleName, Target};
 use std::sync::Arc;
@@ -107,6 +108,8 @@ pub struct AccessControl {
     pub users_seen: AtomicBool,
     /// Failed proofs of late.
     pub throttle: Throttle,
+    /// What other members' keys are checked against.
+    pub(crate) internal: InternalVerifiers,
 }
 
 impl AccessControl {
@@ -116,6 +119,7 @@ impl AccessControl {
             generation: AtomicU64::new(1),
             users_seen: AtomicBool::new(false),
             throttle: Throttle::default(),
+            internal: InternalVerifiers::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the process was started with, as commands need it.
 
 use crate::ReplicaSet;
+use auth::ClusterAuth;
 use bson::Document;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub slow_ms: i64,
     /// `security.authorization`: clients may do what their user may.
     pub access_control: bool,
+    /// How members of a cluster prove themselves to each other (`security.keyFile`, `security.clusterAuthMode`).
+    pub cluster_auth: Option<ClusterAuth>,
     /// `systemLog.quiet`.
     pub quiet: bool,
     /// The replica set that it is a member of (`replication`).

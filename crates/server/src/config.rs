@@ -8,6 +8,8 @@ mod file;
 pub mod options;
 mod values;
 
+use crate::key_file::ClusterAuthConfig;
+use auth::ClusterAuthMode;
 use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat};
 use options::{Kind, OPTIONS};
 use std::fmt::Write;
@@ -49,6 +51,8 @@ pub struct Config {
     pub log_components: Vec<(Component, i8)>,
     /// `security.authorization`.
     pub access_control: bool,
+    /// How members of a cluster prove themselves to each other.
+    pub cluster_auth: Option<ClusterAuthConfig>,
     /// Log less.
     pub quiet: bool,
     /// Run in the background.
@@ -169,8 +173,10 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
     if values.boolean("net.wireObjectCheck") == Some(false) {
         warnings.push("net.wireObjectCheck: false has no effect: documents from clients are always checked".to_owned());
     }
-    let access_control = values.text("security.authorization") == Some("enabled");
     let net = net(values, current_directory)?;
+    let cluster_auth = cluster_auth(values, net.tls.as_ref(), current_directory)?;
+    // Members that prove themselves have no use where nobody needs to.
+    let access_control = values.text("security.authorization") == Some("enabled") || cluster_auth.is_some();
     if !access_control {
         check_reach(
             &net.endpoints.bind,
@@ -186,6 +192,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         log,
         log_components: values.components.clone(),
         access_control,
+        cluster_auth,
         quiet: values.boolean("systemLog.quiet").unwrap_or(false),
         fork,
         pid_file: values
@@ -305,6 +312,43 @@ fn tls(values: &Values, current_directory: &Path) -> Result<Option<crate::net::T
                 .unwrap_or(false),
         })),
     }
+}
+
+/// `security.keyFile` and `security.clusterAuthMode`.
+fn cluster_auth(
+    values: &Values,
+    tls: Option<&crate::net::TlsOptions>,
+    current_directory: &Path,
+) -> Result<Option<ClusterAuthConfig>, ConfigError> {
+    let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
+    let key_file = values.text("security.keyFile").map(|path| current_directory.join(path));
+    let named = |name: &str| ClusterAuthMode::ALL.into_iter().find(|mode| mode.name() == name);
+    let mode = match values.text("security.clusterAuthMode").and_then(named) {
+        Some(mode) => mode,
+        None if key_file.is_some() => ClusterAuthMode::KeyFile,
+        None => return Ok(None),
+    };
+    if values.text("security.authorization") == Some("disabled") {
+        return refused("security.keyFile and security.clusterAuthMode switch access control on: leave --noauth out");
+    }
+    if mode != ClusterAuthMode::X509 && key_file.is_none() {
+        return refused("security.clusterAuthMode: a keyFile (security.keyFile) is needed in every mode but x509");
+    }
+    if mode.takes_certificates() {
+        match tls {
+            None => return refused("security.clusterAuthMode: certificates need TLS (net.tls.mode)"),
+            Some(tls) if tls.mode == crate::net::TlsMode::Allow("allowTLS") => {
+                return refused(
+                    "security.clusterAuthMode: members without TLS (net.tls.mode: allowTLS) show no certificates",
+                );
+            }
+            Some(tls) if tls.ca_file.is_none() => {
+                return refused("security.clusterAuthMode: certificates need an authority (net.tls.CAFile)");
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(Some(ClusterAuthConfig { mode, key_file }))
 }
 
 fn net(values: &Values, current_directory: &Path) -> Result<NetConfig, ConfigError> {

@@ -16,6 +16,7 @@ mod descriptors;
 pub mod engines;
 pub mod events;
 pub mod inspect;
+mod key_file;
 mod members;
 mod memory;
 pub mod net;

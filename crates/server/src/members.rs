@@ -18,7 +18,7 @@ use bson::{RawDocument, RawDocumentBuf, doc};
 use commands::logger::Component;
 use commands::{MemberThreads, ReplicaSet, Server, Upkeep};
 use heartbeats::Heartbeats;
-use link::Link;
+use link::Dialer;
 use parking_lot::{Condvar, Mutex};
 use sender::Sender as ToMember;
 use std::collections::HashMap;
@@ -45,6 +45,7 @@ pub struct Members {
     me: Weak<Self>,
     server: Arc<Server>,
     set: Arc<ReplicaSet>,
+    dialer: Arc<Dialer>,
     copying: CopySettings,
     events: Sender<Event>,
     rung: Mutex<Rung>,
@@ -76,6 +77,10 @@ impl Members {
             me: me.clone(),
             server: server.clone(),
             set: set.clone(),
+            dialer: Arc::new(Dialer {
+                cluster_auth: server.settings.cluster_auth.clone(),
+                random: server.env.random.clone(),
+            }),
             copying,
             events,
             rung: Mutex::default(),
@@ -160,7 +165,7 @@ impl Members {
         });
         for (id, host) in &hosts {
             if !heartbeats.contains_key(id) && !self.is_stopped() {
-                heartbeats.insert(*id, Heartbeats::start(*id, host, self.server.clone(), self.set.clone()));
+                heartbeats.insert(*id, Heartbeats::start(*id, host, &self.server, &self.set, &self.dialer));
             }
         }
         drop(heartbeats);
@@ -180,7 +185,10 @@ impl Members {
         });
         for (id, host) in wanted {
             if !senders.contains_key(&id) && !self.is_stopped() {
-                senders.insert(id, ToMember::start(host, &self.set.name, own, self.applied.clone()));
+                senders.insert(
+                    id,
+                    ToMember::start(host, &self.set.name, own, &self.applied, &self.dialer),
+                );
             }
         }
     }
@@ -188,7 +196,7 @@ impl Members {
 
 impl MemberThreads for Members {
     fn ask(&self, host: &str, question: &RawDocument, patience: Duration) -> Result<RawDocumentBuf, String> {
-        Link::open(host, patience)?.call(question)
+        self.dialer.open(host, patience)?.call(question)
     }
 
     fn wake(&self) {

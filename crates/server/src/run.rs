@@ -7,10 +7,12 @@ use crate::config::Config;
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
 use crate::events::{self, Event};
+use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::{daemon, engines};
 use anyhow::{Context, anyhow};
+use auth::ClusterAuth;
 use bson::doc;
 use codec::Codec;
 use commands::logger::{Component, Destination, Logger};
@@ -169,6 +171,13 @@ struct Serving {
     listeners: Listeners,
 }
 
+/// What was read and reckoned before anything was made.
+struct Prepared {
+    descriptors: Descriptors,
+    tls: Option<Arc<Tls>>,
+    cluster_auth: Option<ClusterAuth>,
+}
+
 /// A server that serves.
 struct Running {
     logger: Arc<Logger>,
@@ -190,6 +199,8 @@ impl Running {
         // Before anything is made: what is wrong with them is the user's to mend.
         let tls = config.net.tls.clone().map(Tls::load).transpose();
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
+        let cluster_auth = config.cluster_auth.as_ref().map(ClusterAuthConfig::load).transpose();
+        let cluster_auth = cluster_auth.map_err(|reason| anyhow!(reason))?;
         let descriptors = Descriptors::raise();
         let name = engine_name(config, &env)?;
         log_start(config, name, logger);
@@ -222,8 +233,12 @@ impl Running {
                 return Err(error);
             }
         };
-        let served = Self::serve(&opening, argv, logger, storage.clone(), events, (descriptors, tls));
-        match served {
+        let prepared = Prepared {
+            descriptors,
+            tls,
+            cluster_auth,
+        };
+        match Self::serve(&opening, argv, logger, storage.clone(), events, prepared) {
             Ok(serving) => {
                 let port = serving.listeners.port();
                 Ok(Self {
@@ -251,7 +266,7 @@ impl Running {
         logger: &Arc<Logger>,
         storage: Arc<Storage>,
         events: &Sender<Event>,
-        (descriptors, tls): (Descriptors, Option<Arc<Tls>>),
+        prepared: Prepared,
     ) -> Result<Serving, StartError> {
         let (config, env) = (opening.config, opening.env.clone());
         let net = |error: std::io::Error| StartError {
@@ -276,7 +291,9 @@ impl Running {
                 Arc::new(ReplicaSet::new(set.name.clone(), set.initiates, own, instance))
             });
         settings.replica_set = set.clone();
+        let Prepared { descriptors, tls, .. } = prepared;
         let connections_max = descriptors.connections_max(config.net.connections_max);
+        settings.cluster_auth = prepared.cluster_auth;
         settings.connections_max = connections_max;
         settings.tls = tls.clone().map(|tls| tls as Arc<dyn TransportSecurity>);
         let tls_mode = settings.tls.as_ref().map_or("off", |tls| tls.mode());
@@ -673,6 +690,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         replica_set: None,
         slow_ms: config.slow_ms,
         access_control: config.access_control,
+        cluster_auth: None,
         quiet: config.quiet,
         connections_max: config.net.connections_max,
         tls: None,

@@ -202,3 +202,24 @@ proptest! {
         prop_assert!(!proven(text.as_bytes()));
     }
 }
+
+/// Of several keys any one logs a member in, and the server proves to know that one.
+#[test]
+fn one_of_several_passwords_will_do() {
+    let keys = crate::ClusterKeys::new(["oldoldold", "newnewnew"]).unwrap();
+    for mechanism in Mechanism::ALL {
+        for (key, is_right) in [("oldoldold", true), ("newnewnew", true), ("neither00", false)] {
+            let (first, client) =
+                crate::ClientConversation::begin(mechanism, crate::INTERNAL_USER, key, &[1; 24]).unwrap();
+            let first = ClientFirst::parse(first.as_bytes()).unwrap();
+            let verifiers = keys.verifiers(mechanism, &[3; 16]);
+            assert_eq!(verifiers.len(), 2);
+            let (server_first, server) = first.answer_any(verifiers, &[2; 24]);
+            let (last, proof) = client.prove(server_first.as_bytes()).unwrap();
+            match server.finish(last.as_bytes()).unwrap() {
+                Verdict::Proven(message) => assert!(is_right && proof.verify(message.as_bytes()).is_ok(), "{key}"),
+                Verdict::Refused => assert!(!is_right, "{key}"),
+            }
+        }
+    }
+}

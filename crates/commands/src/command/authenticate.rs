@@ -163,17 +163,25 @@ fn start(
         failed()
     })?;
     let user = first.user().to_owned();
-    let document = user_store::find_one(call, database, &user)?;
+    let is_member = call.server.is_internal_user(database, &user);
+    let document = match is_member {
+        true => None,
+        false => user_store::find_one(call, database, &user)?,
+    };
     let id = user_store::id(database, &user);
     // Made up for all, so that what takes time does so for all.
     let pretended = Credentials::pretended(mechanism, &id, call.server.pretence());
     let kept = document
         .as_ref()
         .and_then(|document| user_store::credentials(document, mechanism));
+    let verifiers = match is_member {
+        true => call.server.internal_verifiers(mechanism, &pretended).map(<[_]>::to_vec),
+        false => kept.map(|kept| vec![kept]),
+    };
     let claimed = user_store::identity(database, &user, document.as_ref().unwrap_or(&Document::new()));
     let mut random = [0; 24];
     call.server.env.random.fill_secret(&mut random);
-    let (message, exchange) = first.answer(kept.unwrap_or(pretended), &random);
+    let (message, exchange) = first.answer_any(verifiers.unwrap_or_else(|| vec![pretended]), &random);
     let mut state = call.client.authentication.lock();
     state.conversations = state.conversations.wrapping_add(1);
     state.conversation = Some(Conversation {
@@ -287,7 +295,7 @@ fn heard(
 /// Do the user's restrictions, or those of a role it holds, shut this connection out? Only asked about who has
 /// proven to be the user.
 fn is_barred(call: &mut Invocation<'_>, claimed: &Identity) -> Result<bool> {
-    let Some(document) = user_store::find_one(call, &claimed.database, &claimed.user)? else {
+    let Some(document) = user_store::find_account(call, &claimed.database, &claimed.user)? else {
         return Ok(true);
     };
     Ok(!Held::of(call, &document)?.let_in(call.client.peer().ends()))
@@ -314,7 +322,11 @@ pub fn supported(call: &mut Invocation<'_>, name: &str) -> Result<Vec<&'static s
     let (database, user) = name
         .split_once('.')
         .ok_or_else(|| CommandError::bad_value("UserName must contain a '.' separated database.user pair"))?;
-    let mechanisms = match user_store::find_one(call, database, user)? {
+    let document = match call.server.is_internal_user(database, user) {
+        true => None,
+        false => user_store::find_one(call, database, user)?,
+    };
+    let mechanisms = match document {
         Some(document) => user_store::mechanisms(&document),
         None => Mechanism::ALL.to_vec(),
     };
@@ -327,7 +339,7 @@ pub fn current_user(call: &mut Invocation<'_>) -> Result<Option<(Identity, Docum
     let Some(known) = call.client.authentication.lock().user.clone() else {
         return Ok(None);
     };
-    let document = user_store::find_one(call, &known.database, &known.user)?;
+    let document = user_store::find_account(call, &known.database, &known.user)?;
     Ok(document
         .filter(|document| user_store::identity(&known.database, &known.user, document) == known)
         .map(|document| (known, document)))

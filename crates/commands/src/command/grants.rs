@@ -33,7 +33,7 @@ pub fn current(call: &mut Invocation<'_>) -> Result<Rights> {
 /// What a user may do; `None` when it is gone, or may not be here any more.
 #[cold]
 fn work_out(call: &mut Invocation<'_>, user: Identity, generation: u64) -> Result<Option<Grant>> {
-    let Some(document) = user_store::find_one(call, &user.database, &user.user)? else {
+    let Some(document) = user_store::find_account(call, &user.database, &user.user)? else {
         return Ok(None);
     };
     if user_store::identity(&user.database, &user.user, &document) != user {

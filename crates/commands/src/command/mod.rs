@@ -13,6 +13,7 @@ mod collections_access;
 mod current_op;
 mod cursor_commands;
 mod databases;
+mod db_hash;
 mod default_concerns;
 mod delete;
 mod explain;
@@ -90,6 +91,7 @@ pub const ALL: &[&Command] = &[
     &users::CREATE_USER,
     &current_op::CURRENT_OP,
     &maintenance::DATA_SIZE,
+    &db_hash::DB_HASH,
     &databases::DB_STATS,
     &delete::DELETE,
     &find::DISTINCT,

@@ -5,6 +5,7 @@ use super::update::{Images, Statement, WriteTargets};
 use super::write_result::WriteErrors;
 use crate::authentication::Identity;
 use crate::error::{CommandError, Result};
+use crate::internal_user;
 use crate::invocation::Invocation;
 use auth::{Credentials, Mechanism};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -63,6 +64,14 @@ pub fn find_in(call: &mut Invocation<'_>, namespace: &Namespace, filter: &Docume
 /// One user.
 pub fn find_one(call: &mut Invocation<'_>, database: &str, user: &str) -> Result<Option<Document>> {
     Ok(find(call, Store::Users, &key(database, user))?.pop())
+}
+
+/// One who can log in: a user, or `__system`, which other members are.
+pub fn find_account(call: &mut Invocation<'_>, database: &str, user: &str) -> Result<Option<Document>> {
+    match call.server.is_internal_user(database, user) {
+        true => Ok(Some(internal_user::document())),
+        false => find_one(call, database, user),
+    }
 }
 
 /// Adds a user or role, and the version of the documents' layout before the first one.

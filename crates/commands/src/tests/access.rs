@@ -100,10 +100,10 @@ fn roles_allow_what_they_are_for() {
         names.dedup();
         names
     };
-    let read = "aggregate collStats count dataSize dbStats distinct explain find listCollections listIndexes";
+    let read = "aggregate collStats count dataSize dbHash dbStats distinct explain find listCollections listIndexes";
     let write =
         "applyOps bulkWrite create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
-    let administer = "collMod collStats compact create createIndexes dbStats drop dropDatabase dropIndexes listCollections \
+    let administer = "collMod collStats compact create createIndexes dbHash dbStats drop dropDatabase dropIndexes listCollections \
                       listIndexes renameCollection validate";
     let users = "createRole createUser dropAllRolesFromDatabase dropAllUsersFromDatabase dropRole dropUser \
                  grantPrivilegesToRole grantRolesToRole grantRolesToUser revokePrivilegesFromRole revokeRolesFromRole \
@@ -490,7 +490,7 @@ fn lists_show_what_one_may_see() {
 /// The way in for who sets a server up is shut by the first user, for good.
 #[test]
 fn the_first_user_is_made_from_this_machine_and_no_other() {
-    let bench = Bench::build(&[], None, true).unwrap();
+    let bench = Bench::build(&[], None, true, None).unwrap();
     let create = |name: &str| doc! { "createUser": name, "pwd": "x", "roles": ["root"] };
     let far = bench.server.connect(Peer::Tcp("10.0.0.1:1".into(), None));
     refusal(&bench, &far, "admin", create("mallory"));
@@ -561,7 +561,7 @@ fn logging_out_gives_everything_up() {
 #[test]
 fn sessions_are_their_users() {
     let set = crate::replica_set::ReplicaSet::new("rs".to_owned(), true, ("localhost", 27017), [1; 16]);
-    let bench = Bench::build(&[], Some(Arc::new(set)), true).unwrap();
+    let bench = Bench::build(&[], Some(Arc::new(set)), true, None).unwrap();
     bench.server.keep_version().unwrap();
     bench.server.join_set().unwrap();
     bench.keep_user("admin", "root", &[role("root", "admin")]);

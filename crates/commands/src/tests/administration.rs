@@ -512,3 +512,62 @@ fn parameters_that_are_facts() {
         assert_eq!(code(&bench.admin(set)), 20);
     }
 }
+
+/// Equal documents have equal digests, whatever order they were inserted in; any difference shows.
+#[test]
+fn digests_tell_whether_two_databases_hold_the_same() {
+    let bench = Bench::new();
+    let hash = |database: &str| {
+        let mut reply = succeeded(bench.run_on(database, doc! { "dbHash": 1 }));
+        assert!(reply.remove("timeMillis").is_some() && reply.remove("host") == Some("host:27017".into()));
+        reply
+    };
+    let empty = hash("a");
+    assert_eq!(empty.get_str("md5").unwrap(), "d41d8cd98f00b204e9800998ecf8427e");
+    let insert = |database: &str, collection: &str, documents: &[Document]| {
+        succeeded(bench.run_on(database, doc! { "insert": collection, "documents": documents }));
+    };
+    insert(
+        "a",
+        "c",
+        &[doc! { "_id": 1, "a": 1 }, doc! { "_id": 2 }, doc! { "_id": "x" }],
+    );
+    insert(
+        "b",
+        "c",
+        &[doc! { "_id": "x" }, doc! { "_id": 2 }, doc! { "_id": 1, "a": 1 }],
+    );
+    for database in ["a", "b"] {
+        succeeded(bench.run_on(database, doc! { "create": "log", "capped": true, "size": 4096 }));
+        insert(database, "log", &[doc! { "_id": 2 }, doc! { "_id": 1 }]);
+        succeeded(bench.run_on(database, doc! { "create": "v", "viewOn": "c", "pipeline": [] }));
+    }
+    let (a, b) = (hash("a"), hash("b"));
+    assert_eq!(
+        (a.get("collections"), a.get("md5")),
+        (b.get("collections"), b.get("md5"))
+    );
+    assert_eq!(a.get("capped"), Some(&bson::Bson::from(vec!["log"])));
+    let of = |reply: &Document| reply.get_document("collections").unwrap().clone();
+    // The digest is that of the documents' bytes.
+    let bytes =
+        [doc! { "_id": 2 }, doc! { "_id": 1 }].map(|document| bson::RawDocumentBuf::try_from(&document).unwrap());
+    let expected = format!(
+        "{:x}",
+        <md5::Md5 as md5::Digest>::digest([bytes[0].as_bytes(), bytes[1].as_bytes()].concat())
+    );
+    assert_eq!(of(&a).get_str("log").unwrap(), expected);
+    assert_eq!(of(&a).len(), a.get_document("uuids").unwrap().len());
+    let some = succeeded(bench.run_on("a", doc! { "dbHash": 1, "collections": ["log"] }));
+    assert_eq!(of(&some), doc! { "log": expected });
+    // The same value of another type is another document.
+    succeeded(bench.run_on(
+        "b",
+        doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "a": 1_i64 } } }] },
+    ));
+    let changed = hash("b");
+    assert_ne!(of(&a).get("c"), of(&changed).get("c"));
+    assert_eq!(of(&a).get("log"), of(&changed).get("log"));
+    assert_ne!(a.get("md5"), changed.get("md5"));
+    assert_eq!(code(&bench.run_on("a", doc! { "dbHash": 1, "collections": [1] })), 2);
+}

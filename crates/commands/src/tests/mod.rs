@@ -3,6 +3,7 @@
 mod access;
 mod administration;
 mod apply_ops;
+mod members;
 mod reads;
 mod replica_set;
 mod roles;
@@ -17,6 +18,7 @@ mod writes;
 use crate::command::user_store::{self, Store};
 use crate::logger::Logger;
 use crate::{Client, Peer, ReplicaSet, Request, Server, Settings};
+use auth::ClusterAuth;
 use bson::raw::RawDocument;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
@@ -42,7 +44,7 @@ impl Bench {
 
     /// A server with access control, whose first client is its first user, a `root`.
     fn guarded() -> Self {
-        let bench = Self::build(&[], None, true).expect("the server starts");
+        let bench = Self::build(&[], None, true, None).expect("the server starts");
         bench.server.keep_version().expect("kept");
         bench.keep_user("admin", "root", &[doc! { "role": "root", "db": "admin" }.into()]);
         bench.become_user(&bench.client, "admin", "root");
@@ -85,13 +87,13 @@ impl Bench {
     }
 
     fn with_parameters(parameters: &[(&str, &str)]) -> Result<Self, String> {
-        Self::build(parameters, None, false)
+        Self::build(parameters, None, false, None)
     }
 
     /// The only member of the set `rs`, which has been initiated if `initiates`.
     fn member(initiates: bool) -> Self {
         let set = ReplicaSet::new("rs".to_owned(), initiates, ("localhost", 27017), [1; 16]);
-        let bench = Self::build(&[], Some(Arc::new(set)), false).expect("the server starts");
+        let bench = Self::build(&[], Some(Arc::new(set)), false, None).expect("the server starts");
         bench.server.join_set().expect("joined");
         bench
     }
@@ -100,6 +102,7 @@ impl Bench {
         parameters: &[(&str, &str)],
         replica_set: Option<Arc<ReplicaSet>>,
         access_control: bool,
+        cluster_auth: Option<ClusterAuth>,
     ) -> Result<Self, String> {
         let journal = replica_set.is_some();
         let fs = SimulatedFs::new(1);
@@ -140,7 +143,8 @@ impl Bench {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
             slow_ms: 100,
-            access_control,
+            access_control: access_control || cluster_auth.is_some(),
+            cluster_auth,
             quiet: false,
             replica_set,
             connections_max: 100,

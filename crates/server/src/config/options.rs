@@ -68,7 +68,6 @@ const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -
 const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
 const WT_CONFIG: &str = "a text of WiredTiger options";
 const TLS: &str = "this part of TLS";
-const MEMBERS: &str = "authentication between servers, by key file or by certificate,";
 const TRANSITION: &str = "passing over to access control while clients work";
 const ENTERPRISE: &str = "authentication by directory services and Kerberos";
 const REPLICATION: &str = "replication";
@@ -282,7 +281,13 @@ pub const OPTIONS: &[Spec] = &[
         "disabled",
         "clients prove who they are and may do what their user may (--auth, --noauth)",
     ),
-    not_built("security.clusterAuthMode", "clusterAuthMode", MEMBERS),
+    spec(
+        "security.clusterAuthMode",
+        "clusterAuthMode",
+        Kind::OneOf(&["keyFile", "sendKeyFile", "sendX509", "x509"]),
+        "keyFile with a keyFile",
+        "how members of a cluster prove themselves to each other; implies --auth",
+    ),
     not_built("security.enableEncryption", "enableEncryption", "encryption at rest"),
     spec(
         "security.javascriptEnabled",
@@ -291,7 +296,13 @@ pub const OPTIONS: &[Spec] = &[
         "false",
         "not built beside false",
     ),
-    not_built("security.keyFile", "keyFile", MEMBERS),
+    spec(
+        "security.keyFile",
+        "keyFile",
+        Kind::Text,
+        "none",
+        "file of the key, or keys, that the members of a cluster share; implies --auth",
+    ),
     spec(
         "setParameter",
         "setParameter",

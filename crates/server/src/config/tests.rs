@@ -204,10 +204,6 @@ fn a_replica_set_needs_a_name_and_the_log() {
 fn what_is_not_built_is_refused_by_name() {
     for (line, expected) in [
         (
-            "--keyFile k",
-            "(--keyFile): authentication between servers, by key file or by certificate, is not built yet",
-        ),
-        (
             "--transitionToAuth",
             "passing over to access control while clients work is not built yet",
         ),
@@ -222,10 +218,6 @@ fn what_is_not_built_is_refused_by_name() {
     }
     serve("--profile 0 --tlsMode disabled --noauth --noscripting");
     for (text, expected) in [
-        (
-            "security:\n  clusterAuthMode: x509",
-            "(--clusterAuthMode): authentication between servers, by key file or by certificate, is not built yet",
-        ),
         (
             "security:\n  sasl:\n    hostName: x",
             "directory services and Kerberos is not built yet",
@@ -375,5 +367,52 @@ fn the_reference_is_complete() {
     }
     for (flag, ..) in options::ALIASES {
         assert!(text.contains(&format!("`--{flag}`")), "{flag}");
+    }
+}
+
+/// A key, or certificates, of members switch access control on, and what they need is asked for.
+#[test]
+fn members_prove_themselves() {
+    const TLS: &str = "--tlsCertificateKeyFile x.pem --tlsCAFile ca.pem";
+    let config = serve("--keyFile k --bind_ip 0.0.0.0");
+    let expected = ClusterAuthConfig {
+        mode: ClusterAuthMode::KeyFile,
+        key_file: Some("/srv/tenon/k".into()),
+    };
+    assert_eq!((config.cluster_auth, config.access_control), (Some(expected), true));
+    let config = file(
+        "security:\n  clusterAuthMode: x509\nnet:\n  tls:\n    mode: preferTLS\n    certificateKeyFile: x\n    CAFile: y\n",
+    );
+    let expected = ClusterAuthConfig {
+        mode: ClusterAuthMode::X509,
+        key_file: None,
+    };
+    assert_eq!((config.cluster_auth, config.access_control), (Some(expected), true));
+    for mode in ["sendKeyFile", "sendX509"] {
+        let config = serve(&format!(
+            "--keyFile k --clusterAuthMode {mode} --tlsMode requireTLS {TLS}"
+        ));
+        assert_eq!(config.cluster_auth.unwrap().mode.name(), mode);
+    }
+    assert_eq!(serve("--auth").cluster_auth, None);
+    for (line, said) in [
+        ("--keyFile k --noauth", "--noauth"),
+        ("--clusterAuthMode keyFile", "a keyFile"),
+        (
+            "--clusterAuthMode sendX509 --tlsMode requireTLS --tlsCertificateKeyFile x --tlsCAFile y",
+            "a keyFile",
+        ),
+        ("--clusterAuthMode x509", "need TLS"),
+        (
+            "--clusterAuthMode x509 --tlsMode requireTLS --tlsCertificateKeyFile x",
+            "net.tls.CAFile",
+        ),
+        (
+            "--clusterAuthMode x509 --tlsMode allowTLS --tlsCertificateKeyFile x --tlsCAFile y",
+            "allowTLS",
+        ),
+        ("--clusterAuthMode both", "is not one of keyFile"),
+    ] {
+        assert!(refusal(line).contains(said), "{line}: {}", refusal(line));
     }
 }

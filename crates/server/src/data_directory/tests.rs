@@ -115,7 +115,7 @@ fn directories_of_mongodb_are_left_alone() {
 /// Every single-byte change of the metadata is noticed.
 #[test]
 fn damaged_metadata_is_refused() {
-    let bytes = encode(&metadata("inMemory"));
+    let bytes = with_checksum(fields(&metadata("inMemory")));
     let file = Path::new("storage.bson");
     assert_eq!(decode(&bytes, file).unwrap(), Some(metadata("inMemory")));
     for at in 0..bytes.len() {
@@ -133,4 +133,52 @@ fn damaged_metadata_is_refused() {
         decode(&newer.to_vec().unwrap(), file),
         Err(DataDirectoryError::Version { found: 2, .. })
     ));
+}
+
+/// A copy takes the data's place once it is complete, and goes on doing so after a stop in the middle.
+#[test]
+fn a_copy_that_is_complete_takes_the_place_of_the_data() {
+    let content = |path: &Path| std::fs::read_to_string(path).unwrap();
+    for stopped_after in 0..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, fs) = (directory.path(), RealFs::new());
+        let opened = open(path, "inMemory").unwrap();
+        let former = opened.instance(&fs, &vfs::SeededRandom::new(1)).unwrap();
+        std::fs::write(path.join("inMemory/data"), "former").unwrap();
+        std::fs::write(path.join("journal.position"), "former").unwrap();
+        let place = opened.copy_place("inMemory");
+        place.begin(&fs).unwrap();
+        std::fs::write(place.engine.join("data"), "copy").unwrap();
+        std::fs::write(place.journal.join("log"), "copy").unwrap();
+        opened.close().unwrap();
+        // Not complete: it is thrown away.
+        let opened = open(path, "inMemory").unwrap();
+        assert!(!opened.was_replaced && content(&path.join("inMemory/data")) == "former");
+        assert!(!place.engine.exists());
+        place.begin(&fs).unwrap();
+        std::fs::write(place.engine.join("data"), "copy").unwrap();
+        std::fs::write(place.journal.join("log"), "copy").unwrap();
+        place.complete(&fs, &[7; 16]).unwrap();
+        // A server that ended in the middle, at each part.
+        drop(opened);
+        let staged = path.join("initial-sync");
+        for (number, part) in ["inMemory", "journal", "member.bson"].iter().enumerate() {
+            if number < stopped_after {
+                let target = path.join(part);
+                if target.is_dir() {
+                    std::fs::remove_dir_all(&target).unwrap();
+                }
+                std::fs::rename(staged.join(part), target).unwrap();
+            }
+        }
+        let opened = open(path, "inMemory").unwrap();
+        assert!(opened.was_replaced && !opened.needs_log, "what was replaced is asked nothing");
+        assert_eq!(content(&path.join("inMemory/data")), "copy");
+        assert_eq!(content(&path.join("journal/log")), "copy");
+        assert!(stopped_after == 3 || !path.join("journal.position").exists());
+        let now = opened.instance(&fs, &vfs::SeededRandom::new(2)).unwrap();
+        assert!(now == [7; 16] && now != former);
+        assert!(!staged.exists());
+        opened.close().unwrap();
+    }
 }

@@ -93,7 +93,7 @@ impl Members {
     fn try_to_copy(&self, host: &str, instance: [u8; 16]) -> Result<(), String> {
         let CopySettings { config, engine, place } = &self.copying;
         let env: &Env = &self.server.env;
-        let mut link = Link::open(host, PATIENCE)?;
+        let mut link = self.dialer.open(host, PATIENCE)?;
         let begun = link.call(&ask::begin(&self.set.name, instance))?;
         let (copy, header) = read_copy_header(&begun)?;
         self.set.copy.lock().tables.1 = header.tables.len() as u64;

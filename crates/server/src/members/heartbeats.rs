@@ -1,6 +1,6 @@
 //! Asks one other member how it is, now and then, and tells it how this one is.
 
-use super::link::Link;
+use super::link::{Dialer, Link};
 use commands::{ReplicaSet, Role, Server};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ pub struct Heartbeats {
     pub host: String,
     server: Arc<Server>,
     set: Arc<ReplicaSet>,
+    dialer: Arc<Dialer>,
     rung: Mutex<Rung>,
     alarm: Condvar,
 }
@@ -29,12 +30,19 @@ struct Rung {
 
 impl Heartbeats {
     /// Begins to ask a member.
-    pub fn start(member: i32, host: &str, server: Arc<Server>, set: Arc<ReplicaSet>) -> Arc<Self> {
+    pub fn start(
+        member: i32,
+        host: &str,
+        server: &Arc<Server>,
+        set: &Arc<ReplicaSet>,
+        dialer: &Arc<Dialer>,
+    ) -> Arc<Self> {
         let asked = Arc::new(Self {
             member,
             host: host.to_owned(),
-            server,
-            set,
+            server: server.clone(),
+            set: set.clone(),
+            dialer: dialer.clone(),
             rung: Mutex::default(),
             alarm: Condvar::new(),
         });
@@ -70,7 +78,7 @@ impl Heartbeats {
             let before = clock.monotonic();
             let reply = match &mut link {
                 Some(link) => Link::call(link, &question),
-                None => Link::open(&self.host, patience).and_then(|mut new| {
+                None => self.dialer.open(&self.host, patience).and_then(|mut new| {
                     let reply = new.call(&question);
                     link = reply.is_ok().then_some(new);
                     reply

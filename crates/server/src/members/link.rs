@@ -1,15 +1,42 @@
 //! A connection to another member: whole messages out, one document back, and an end to every wait.
 
+use auth::ClusterAuth;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use commands::MemberLogin;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
+use vfs::Random;
 use wire::{HEADER_BYTES, Header, MsgFlags, OpCode};
 
 /// Flags and section kind, before the body.
 const BODY_AT: usize = HEADER_BYTES + 4 + 1;
 /// Longest reply that is read: a document of the largest size and what stands around it.
 const REPLY_BYTES_MAX: usize = 49 << 20;
+
+/// How members connect to each other.
+pub struct Dialer {
+    /// What proves that this server is a member; `None` where nobody asks.
+    pub cluster_auth: Option<ClusterAuth>,
+    /// For that proof.
+    pub random: Arc<dyn Random>,
+}
+
+impl Dialer {
+    /// Connects to `host:port` as a member. No wait for an answer takes longer than `patience`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn open(&self, host: &str, patience: Duration) -> Result<Link, String> {
+        let mut link = Link::open(host, patience)?;
+        if let Some(cluster_auth) = &self.cluster_auth {
+            let login = MemberLogin::new(cluster_auth, &*self.random);
+            login.run(&mut |command| link.call(command))?;
+        }
+        Ok(link)
+    }
+}
 
 /// See the module.
 pub struct Link {
@@ -19,11 +46,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects to `host:port`. No wait for an answer takes longer than `patience`.
-    ///
-    /// # Errors
-    /// A sentence.
-    pub fn open(host: &str, patience: Duration) -> Result<Self, String> {
+    fn open(host: &str, patience: Duration) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{host}: {error}");
         let mut last = format!("{host}: the name has no address");
         for address in host.to_socket_addrs().map_err(failed)? {

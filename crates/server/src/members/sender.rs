@@ -3,7 +3,7 @@
 //! Messages become a stream of bytes, each behind its length, which is cut into commands that are not answered: a
 //! message may be larger than a document. The receiver (`commands`) begins anew with each connection.
 
-use super::link::Link;
+use super::link::{Dialer, Link};
 use bson::rawdoc;
 use bson::spec::BinarySubtype;
 use parking_lot::{Condvar, Mutex};
@@ -38,6 +38,7 @@ pub struct Sender {
     pub host: String,
     set: String,
     own: u64,
+    dialer: Arc<Dialer>,
     queue: Mutex<Queue>,
     filled: Condvar,
     /// This member has applied entries up to here.
@@ -46,14 +47,15 @@ pub struct Sender {
 
 impl Sender {
     /// To `host`, from the member `own` of a set; its thread begins to work.
-    pub fn start(host: &str, set: &str, own: u64, applied: Arc<AtomicU64>) -> Arc<Self> {
+    pub fn start(host: &str, set: &str, own: u64, applied: &Arc<AtomicU64>, dialer: &Arc<Dialer>) -> Arc<Self> {
         let sender = Arc::new(Self {
             host: host.to_owned(),
             set: set.to_owned(),
             own,
             queue: Mutex::default(),
             filled: Condvar::new(),
-            applied,
+            dialer: dialer.clone(),
+            applied: applied.clone(),
         });
         let of_thread = sender.clone();
         let spawned = std::thread::Builder::new()
@@ -96,7 +98,7 @@ impl Sender {
 
     fn run(&self) {
         while !self.queue.lock().stopped {
-            match Link::open(&self.host, PATIENCE) {
+            match self.dialer.open(&self.host, PATIENCE) {
                 Ok(mut link) => self.serve(&mut link),
                 // What waited for the connection is old by the time there is one.
                 Err(_) => self.empty(),
