@@ -327,6 +327,12 @@ impl Call<'_> {
         if !self.command.secondary_ok {
             return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
         }
+        if generic.read_concern.level == ReadLevel::Linearizable {
+            return Err(CommandError::new(
+                ErrorCode::NotWritablePrimary,
+                "cannot satisfy linearizable read concern on non-primary node",
+            ));
+        }
         let reads = self.command.kind == OperationKind::Query
             || matches!(
                 self.command.name,
@@ -540,11 +546,20 @@ fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Re
     if result.is_err() || invocation.transaction_fields.is_some() || !deployment.journal {
         return Ok(());
     }
+    let storage = &invocation.server.storage;
+    let with_others = storage.standing().is_some();
     match invocation.read_concern.level {
         ReadLevel::Local => Ok(()),
         ReadLevel::Majority if !deployment.is_member => Ok(()),
+        // A leader that is one no more does not know it at once. An entry that stays was made by one that still is,
+        // behind what was read.
+        ReadLevel::Linearizable if with_others => {
+            storage.write_note_in(&invocation.operation, &rawdoc! { "msg": "linearizable read" })?;
+            Ok(())
+        }
+        // What is applied with others has been agreed on.
+        ReadLevel::Majority | ReadLevel::Snapshot if with_others => Ok(()),
         ReadLevel::Majority | ReadLevel::Linearizable | ReadLevel::Snapshot => {
-            let storage = &invocation.server.storage;
             Ok(storage.wait_durable_in(&invocation.operation, storage.last_seq())?)
         }
     }

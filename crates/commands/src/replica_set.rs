@@ -22,7 +22,7 @@ pub use role::Role;
 
 use crate::error::{CommandError, Result};
 use bson::oid::ObjectId;
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{Document, RawDocument, RawDocumentBuf};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,8 +59,15 @@ pub trait MemberThreads: Send + Sync {
     /// Those of [`storage::Storage::take_part`].
     fn take_part(&self, members: &Membership, election_timeout: Duration) -> std::result::Result<(), StorageError>;
 
-    /// Begins to copy all data of a member, to become the given instance. Nothing is done when that goes on already.
-    fn copy_from(&self, host: &str, instance: [u8; 16]);
+    /// Begins to copy all data of a member, to become the given instance; of an arbiter the configuration only. Nothing
+    /// is done when that goes on already.
+    fn copy_from(&self, host: &str, instance: [u8; 16], is_arbiter: bool);
+
+    /// Keeps a configuration, and this server's number in it, that is to be forced, and has the server start anew with it.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be written.
+    fn force(&self, configuration: &Document) -> std::result::Result<(), String>;
 
     /// Asks the primary, which has the number, for an entry of at least this time.
     fn want(&self, primary: u64, time: ClusterTime);
@@ -91,6 +98,8 @@ pub struct Member {
     pub steps_down: bool,
     /// `replSetMaintenance` has been asked for so many times more than it was ended.
     pub maintenance: u32,
+    /// It is an arbiter, and there has been no leader for long.
+    pub stands_in: bool,
     /// It is to become another instance, with a copy of another member's data.
     pub joins_as: Option<[u8; 16]>,
     /// The copy is being made.
@@ -210,6 +219,7 @@ impl ReplicaSet {
                 leads: false,
                 steps_down: false,
                 maintenance: 0,
+                stands_in: false,
                 joins_as: None,
                 copies: false,
                 counter: 0,
@@ -314,6 +324,7 @@ impl ReplicaSet {
             member.primary = standing
                 .leader
                 .and_then(|id| member.by_consensus_id(id))
+                .filter(|leader| !leader.arbiter_only)
                 .map(|leader| leader.id);
             if leads && !member.leads {
                 member.elected_ms = now_ms;

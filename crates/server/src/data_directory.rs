@@ -20,6 +20,8 @@ use vfs::{Access, DirectoryLock, FileSystem, Random};
 pub const LOCK_FILE: &str = "tenond.lock";
 /// Name of the metadata file.
 pub const METADATA_FILE: &str = "storage.bson";
+/// A configuration of the replica set that is to be forced at the next start.
+const FORCED_FILE: &str = "forced-configuration.bson";
 /// Version of the directory's layout.
 const FORMAT_VERSION: i32 = 1;
 /// A longer metadata file is not one of ours.
@@ -200,12 +202,31 @@ impl DataDirectory {
         Ok(instance)
     }
 
+    /// A configuration that somebody has forced on this member, to be taken up at this start.
+    pub fn forced_configuration(&self, fs: &dyn FileSystem) -> Result<Option<Document>> {
+        let path = self.path.join(FORCED_FILE);
+        let bytes = read(fs, &path)?;
+        bytes.map(|bytes| checked_document(&bytes, &path)).transpose()
+    }
+
+    /// It has been taken up.
+    pub fn forget_forced_configuration(&self, fs: &dyn FileSystem) -> Result<()> {
+        let path = self.path.join(FORCED_FILE);
+        fs.remove_file(&path).map_err(io("remove", &path))?;
+        fs.sync_directory(&self.path).map_err(io("sync", &self.path))
+    }
+
     /// Notes that the server ended cleanly.
     pub fn close(self) -> Result<()> {
         self.lock
             .write_content(b"")
             .map_err(io("write", &self.path.join(LOCK_FILE)))
     }
+}
+
+/// Keeps a configuration that is to be forced at the next start.
+pub fn force_configuration(fs: &dyn FileSystem, directory: &Path, configuration: &Document) -> Result<()> {
+    write_document(fs, directory, FORCED_FILE, configuration.clone())
 }
 
 /// Takes the lock of a file in the directory.

@@ -13,8 +13,9 @@ mod sender;
 
 pub use copy::CopySettings;
 
+use crate::data_directory;
 use crate::events::Event;
-use bson::{RawDocument, RawDocumentBuf, doc};
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use commands::logger::Component;
 use commands::{MemberThreads, ReplicaSet, Server, Upkeep};
 use heartbeats::Heartbeats;
@@ -215,7 +216,7 @@ impl MemberThreads for Members {
         self.server.storage.take_part(members, election_timeout, me)
     }
 
-    fn copy_from(&self, host: &str, instance: [u8; 16]) {
+    fn copy_from(&self, host: &str, instance: [u8; 16], is_arbiter: bool) {
         let Some(me) = self.me.upgrade() else { return };
         if self.is_stopped() || self.is_copying.swap(true, Ordering::AcqRel) {
             return;
@@ -223,10 +224,19 @@ impl MemberThreads for Members {
         let host = host.to_owned();
         let spawned = std::thread::Builder::new()
             .name("initial-sync".to_owned())
-            .spawn(move || me.copy(&host, instance));
+            .spawn(move || me.copy(&host, instance, is_arbiter));
         if spawned.is_err() {
             self.is_copying.store(false, Ordering::Release);
         }
+    }
+
+    fn force(&self, configuration: &Document) -> Result<(), String> {
+        let fs = &*self.server.env.fs;
+        data_directory::force_configuration(fs, &self.copying.data, configuration)
+            .map_err(|error| error.to_string())?;
+        self.events
+            .send(Event::Restart)
+            .map_err(|_| "the server ends".to_owned())
     }
 
     fn want(&self, primary: u64, time: ClusterTime) {

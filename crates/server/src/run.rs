@@ -13,7 +13,7 @@ use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::{daemon, engines};
 use anyhow::{Context, anyhow};
 use auth::ClusterAuth;
-use bson::doc;
+use bson::{Document, doc};
 use codec::Codec;
 use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, Settings, TransportSecurity};
@@ -223,6 +223,10 @@ impl Running {
             env: &env,
             directory: &directory,
             instance,
+            forced: match instance {
+                Some(_) => directory.forced_configuration(&*env.fs)?,
+                None => None,
+            },
         };
         let storage = match open_storage(&opening, logger, events) {
             Ok(storage) => storage,
@@ -320,16 +324,20 @@ impl Running {
                     config: config.clone(),
                     engine: opening.engine,
                     place: opening.directory.copy_place(opening.engine),
+                    data: config.storage.db_path.clone(),
                 };
                 Some(Members::start(&server, set, copying, events.clone())?)
             }
             None => None,
         };
-        if let Err(reason) = server.join_set() {
+        if let Err(reason) = server.join_set(opening.forced.as_ref()) {
             if let Some(members) = members {
                 members.stop();
             }
             return Err(anyhow!("the replica set cannot be joined: {reason}").into());
+        }
+        if opening.forced.is_some() {
+            opening.directory.forget_forced_configuration(&*server.env.fs)?;
         }
         let asked = events.clone();
         let stop = move || {
@@ -487,6 +495,8 @@ struct Opening<'o> {
     directory: &'o DataDirectory,
     /// Of a member of a replica set: the directory's number.
     instance: Option<[u8; 16]>,
+    /// A configuration of the set that somebody has forced.
+    forced: Option<Document>,
 }
 
 fn open_storage(
@@ -500,6 +510,7 @@ fn open_storage(
         env,
         directory,
         instance,
+        ref forced,
     } = *opening;
     let started = env.clock.monotonic();
     let info = |component, id, message: &str, attributes| {
@@ -517,6 +528,7 @@ fn open_storage(
     info(Component::Storage, 4795906, "The storage engine is open", attributes);
     let (mut log, mut options) = parts_of(config, engine, directory)?;
     options.instance = instance;
+    options.takes_all = forced.is_some();
     if let Some(bytes) = engines::log_buffer_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
         log.buffer_bytes_max = bytes;
     }

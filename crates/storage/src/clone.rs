@@ -5,9 +5,11 @@
 //! table, which is behind, but as they are at the position.
 
 use crate::StorageError;
-use crate::catalog::rows::{self, AS_OF_KEY, STATISTICS};
+use crate::catalog::rows::{self, AS_OF_KEY, CATALOG, STATISTICS};
 use crate::cluster_time::ClusterTime;
+use crate::membership::CONFIGURATION;
 use crate::storage::Storage;
+use bson::RawDocument;
 use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Op, Rows, Seq, Snapshot, TableId, TableSpec};
 use oplog::PinnedLog;
 use std::collections::BTreeMap;
@@ -135,7 +137,51 @@ impl Iterator for OneByOne<'_> {
     }
 }
 
-/// Fills a new engine with a copy, durably. Of a copy that failed everything is to be thrown away.
+/// What an arbiter takes of a copy: the configuration of the replica set, and what the catalog says of that.
+struct ConfigurationOnly<'r> {
+    rows: &'r mut dyn CloneRows,
+    /// The tables of the configuration.
+    tables: Vec<TableId>,
+}
+
+impl ConfigurationOnly<'_> {
+    fn takes(&self, key: &[u8], value: &[u8]) -> bool {
+        match key {
+            rows::META_KEY => true,
+            [rows::COLLECTION_PREFIX, ..] => {
+                RawDocument::from_bytes(value).is_ok_and(|row| row.get_str("ns").is_ok_and(|ns| ns == CONFIGURATION))
+            }
+            [rows::MULTIKEY_PREFIX, a, b, c, d, ..] => {
+                self.tables.contains(&TableId(u32::from_be_bytes([*a, *b, *c, *d])))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl CloneRows for ConfigurationOnly<'_> {
+    fn next(&mut self, table: TableId, after: Option<&[u8]>, rows: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
+        if table != CATALOG {
+            return self.rows.next(table, after, rows);
+        }
+        // A batch of which nothing is taken is not the table's end.
+        let mut after = after.map(<[u8]>::to_vec);
+        loop {
+            self.rows.next(table, after.as_deref(), rows)?;
+            after = match rows.last() {
+                Some((key, _)) => Some(key.clone()),
+                None => return Ok(()),
+            };
+            rows.retain(|(key, value)| self.takes(key, value));
+            if !rows.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Fills a new engine with a copy, durably; an arbiter's with the configuration alone. Of a copy that failed everything
+/// is to be thrown away.
 ///
 /// # Errors
 /// The source failed ([`StorageError::CloneFailed`]), or the engine did.
@@ -143,7 +189,22 @@ pub fn fill_from_clone(
     engine: &dyn Engine,
     header: &CloneHeader,
     rows: &mut dyn CloneRows,
+    is_arbiter: bool,
 ) -> Result<(), StorageError> {
+    if !is_arbiter {
+        return fill(engine, header, rows);
+    }
+    let of_configuration = |spec: &TableSpec| spec.name == CONFIGURATION;
+    let mut header = header.clone();
+    header
+        .tables
+        .retain(|(table, spec)| [CATALOG, STATISTICS].contains(table) || of_configuration(spec));
+    let tables: Vec<TableId> = header.tables.iter().map(|(table, _)| *table).collect();
+    header.counts.retain(|(table, ..)| tables.contains(table));
+    fill(engine, &header, &mut ConfigurationOnly { rows, tables })
+}
+
+fn fill(engine: &dyn Engine, header: &CloneHeader, rows: &mut dyn CloneRows) -> Result<(), StorageError> {
     let compressors = engine.info().capabilities.compressors;
     // A batch for each database, which an engine may keep in files of its own. Each was made by an entry at least.
     let mut databases = BTreeMap::<&str, Batch>::new();

@@ -14,6 +14,7 @@ use crate::storage::Storage;
 use crate::voter::{Voter, begin};
 use bson::rawdoc;
 use engine::Seq;
+use oplog::HardState;
 use repl::{Outputs, ReplError, Role};
 
 /// Entries that the state machine hears of in one step: it makes some hundred bytes of each.
@@ -32,6 +33,23 @@ impl Storage {
             *consensus = None;
         }
         elected
+    }
+
+    /// Makes the terms to come later ones than any that others, who are taken for lost, may still begin. Before an
+    /// election.
+    ///
+    /// Errors: those of writing.
+    pub fn skip_terms(&self, count: u64) -> Result<(), StorageError> {
+        let last = self.log.last_seq();
+        let of_log = self.log.term_of(last).map_err(|error| self.log_error(error))?;
+        let known = self.log.hard_state().unwrap_or_default();
+        let state = HardState {
+            term: known.term.max(of_log) + count,
+            vote: 0,
+            commit: last,
+        };
+        self.wait_durable(last)?;
+        self.log.write_state(state).map_err(|error| self.log_error(error))
     }
 
     fn elect(&self, consensus: &mut Option<Voter>, member: u64) -> Result<u64, StorageError> {

@@ -36,6 +36,9 @@ const FILLED_BYTES_MAX: usize = 16 << 20;
 /// How long a full disk is waited for before it is tried again.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often a member that applies with a delay looks whether the time has come.
+const DELAY_STEP: Duration = Duration::from_millis(250);
+
 /// Where messages leave, and who hears of what changed. Called on the consensus thread: nothing here may wait.
 pub trait Outlet: Send + Sync {
     /// To be brought to the members that they are for, in order; they may be lost.
@@ -272,7 +275,11 @@ fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
 
 fn follow(storage: &Storage, alarm: &Alarm, kill: Arc<KillFlag>, inbox: &Inbox, outlet: &dyn Outlet) {
     let mut follower = Follower::new(storage, kill);
-    while alarm.wait(Duration::ZERO) {
+    let until_rung = |storage: &Storage| match storage.is_delayed() {
+        true => DELAY_STEP,
+        false => Duration::ZERO,
+    };
+    while alarm.wait(until_rung(storage)) {
         loop {
             match follower.follow(storage) {
                 Ok(true) => {

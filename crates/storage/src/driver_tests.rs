@@ -175,7 +175,7 @@ impl Machine {
         let clone = source.begin_clone().expect("begun");
         let header = clone.header().clone();
         let engine = self.engine();
-        fill_from_clone(&*engine, &header, &mut Copy(&clone)).expect("copied");
+        fill_from_clone(&*engine, &header, &mut Copy(&clone), false).expect("copied");
         engine.close(CloseMode::Checkpoint).expect("closed");
         let log = self.log(header.term, header.seq);
         let state = HardState {
@@ -278,6 +278,7 @@ fn set(seed: u64) -> (Arc<Network>, Vec<Machine>) {
         voters: vec![1],
         learners: Vec::new(),
         own: Some(1),
+        is_arbiter: false,
     };
     machines[0].take_part(&network, &members);
     write(&first, 1).expect("written by who leads alone");

@@ -7,6 +7,7 @@
 use crate::catalog::rows::{FORMAT_VERSION, Meta};
 use crate::definition::Definition;
 use crate::effect::Effect;
+use crate::entry::EntryReader;
 use crate::operation::Operation;
 use crate::pipeline::Leads;
 use crate::recovery::Chain;
@@ -17,6 +18,7 @@ use locks::Held;
 use oplog::LogError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Entries are read from the log at most so many at a time: the thread then looks whether it still follows.
 const ENTRIES_AT_ONCE: usize = 1024;
@@ -61,6 +63,7 @@ impl Follower {
             Ok(entries) => entries,
             Err(error) => return Err(storage.stop(&format!("what other members wrote cannot be read: {error}"))),
         };
+        let delay_ms = pipeline.apply_delay_ms.load(Ordering::Acquire) as i64;
         for entry in entries.take(ENTRIES_AT_ONCE) {
             let (seq, bytes) = match entry {
                 Ok(entry) => entry,
@@ -70,6 +73,13 @@ impl Follower {
             };
             if seq > last {
                 break;
+            }
+            // It is asked again when the time has come. The log has the entry, and so it counts for those who wait.
+            if delay_ms > 0 {
+                let written_ms = EntryReader::new(seq, &bytes)?.header().time.wall_ms;
+                if written_ms + delay_ms > storage.env.clock.now_ms() {
+                    return Ok(false);
+                }
             }
             let unit = self.chain.push(seq, bytes)?;
             if let Some(unit) = unit {
@@ -142,6 +152,18 @@ impl Storage {
     /// The last entry that was applied, or is part of a chain whose end is not.
     pub(crate) fn reached(&self) -> Seq {
         self.last_seq().max(Seq(self.pipeline.followed.load(Ordering::Acquire)))
+    }
+
+    /// Applies what others write so long after they wrote it (`secondaryDelaySecs`).
+    pub fn set_apply_delay(&self, delay: Duration) {
+        self.pipeline
+            .apply_delay_ms
+            .store(delay.as_millis() as u64, Ordering::Release);
+    }
+
+    /// Whether it applies what others write with a delay.
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.pipeline.apply_delay_ms.load(Ordering::Acquire) > 0
     }
 
     /// Whether this server appends to the log, as far as is known without waiting.

@@ -8,7 +8,7 @@
 use crate::storage::Storage;
 use crate::{Collection, Namespace, StorageError};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
-use engine::{Direction, FillLimits, KeyRange, Rows};
+use engine::{Direction, FillLimits, KeyRange, Rows, TableId};
 use std::sync::Arc;
 
 /// The collection with the configuration.
@@ -23,6 +23,8 @@ pub struct Membership {
     pub learners: Vec<u64>,
     /// This server's number; `None` when it is not among them.
     pub own: Option<u64>,
+    /// This server votes and keeps no data but the configuration.
+    pub is_arbiter: bool,
 }
 
 impl Membership {
@@ -43,6 +45,9 @@ impl Membership {
             let of = member.get_binary("instance").map(|binary| binary.bytes);
             if instance.is_some_and(|own| of.is_ok_and(|of| of == own)) {
                 membership.own = Some(id);
+                membership.is_arbiter = member
+                    .get_i32("_id")
+                    .is_ok_and(|number| is_arbiter(configuration, number));
             }
         }
         Some(membership)
@@ -52,6 +57,14 @@ impl Membership {
     pub fn decides_alone(&self) -> bool {
         self.own.is_some_and(|own| self.voters == [own])
     }
+}
+
+/// Whether the member with a number is one that only votes.
+fn is_arbiter(configuration: &RawDocument, number: i32) -> bool {
+    let members = configuration.get_array("members").into_iter().flatten().flatten();
+    let mut members = members.filter_map(|member| member.as_document());
+    let found = members.find(|member| member.get_i32("_id").is_ok_and(|id| id == number));
+    found.is_some_and(|member| member.get_bool("arbiterOnly").unwrap_or(false))
 }
 
 impl Storage {
@@ -78,6 +91,12 @@ impl Storage {
         }
         let document = RawDocumentBuf::from_bytes(rows.value(0).to_vec());
         Ok(document.ok())
+    }
+
+    /// The table with the configuration.
+    pub(crate) fn configuration_table(&self) -> Option<TableId> {
+        let namespace = Namespace::parse(CONFIGURATION).ok()?;
+        Some(self.catalog.collection(&namespace)?.table())
     }
 
     /// The members as they are applied; `None` when there never was another one.

@@ -1,5 +1,6 @@
 //! Notes and times of the log: what a member of a replica set adds to it.
 
+use crate::Operation;
 use crate::StorageError;
 use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
@@ -21,6 +22,15 @@ impl Storage {
         let mut entry = EntryWriter::default();
         entry.note(note);
         self.commit_derived(&mut entry, |_| Effect::default())
+    }
+
+    /// As [`Storage::write_note`], as long as the operation may wait for others to have the entry.
+    pub fn write_note_in(&self, op: &Operation, note: &RawDocument) -> Result<Seq, StorageError> {
+        let mut entry = EntryWriter::default();
+        entry.note(note);
+        let seq = self.propose(&mut entry, |_| Effect::default())?;
+        self.wait_applied_in(op, seq, entry.epoch)?;
+        Ok(seq)
     }
 
     /// The next entries are later than a point of cluster time that others have seen.

@@ -83,6 +83,8 @@ pub(crate) struct Pipeline {
     pub(crate) followed: AtomicU64,
     /// Where following begins anew; 0: it goes on where it was.
     pub(crate) follow_from: AtomicU64,
+    /// What other servers wrote is applied so many milliseconds later.
+    pub(crate) apply_delay_ms: AtomicU64,
     /// Whether this server appends to the log, for those who look without `order`.
     pub(crate) leads: AtomicBool,
     /// Rises when this server ceases to lead: what it has proposed since may be lost.
@@ -108,6 +110,7 @@ impl Pipeline {
             queue_from: AtomicU64::new(0),
             followed: AtomicU64::new(0),
             follow_from: AtomicU64::new(0),
+            apply_delay_ms: AtomicU64::new(0),
             leads: AtomicBool::new(true),
             epoch: AtomicU64::new(0),
             kept: AtomicU64::new(0),

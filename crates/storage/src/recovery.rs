@@ -132,6 +132,8 @@ impl Storage {
     /// Reads the log from where the counts are known, and applies it from the engine's mark. Answers how many entries were
     /// applied.
     fn replay_log(&self, durable: Seq, last: Seq, found: &mut Found) -> Result<u64, StorageError> {
+        let is_arbiter = self.membership()?.is_some_and(|members| members.is_arbiter);
+        self.is_arbiter.store(is_arbiter, Ordering::Release);
         let from = found.counted.0.next().max(self.log.first_seq()).min(durable.next());
         if from > last {
             return Ok(0);
@@ -144,7 +146,12 @@ impl Storage {
             .hard_state()
             .map_or(Seq::ZERO, |state| state.commit)
             .max(durable);
-        let mut decides = self.membership()?.is_none_or(|members| members.decides_alone());
+        let decides_alone = || -> Result<bool, StorageError> {
+            let members = self.membership()?;
+            Ok(self.options.takes_all || members.is_none_or(|members| members.decides_alone()))
+        };
+        let mut decides = decides_alone()?;
+
         let mut reported = self.env.clock.monotonic();
         for entry in reader {
             let (seq, bytes) = entry.map_err(|error| self.log_error(error))?;
@@ -160,7 +167,7 @@ impl Storage {
             if let Some(unit) = unit
                 && self.replay_unit(seq, &unit, found)?
             {
-                decides = self.membership()?.is_none_or(|members| members.decides_alone());
+                decides = decides_alone()?;
             }
             entries += 1;
             self.pipeline.order.lock().log_bytes += length;
@@ -189,7 +196,8 @@ impl Storage {
     /// What the entries of a unit do to the state before it.
     pub(crate) fn read_unit(&self, seq: Seq, unit: &[Bytes], meta: &mut Meta) -> Result<Effect, StorageError> {
         let (mut effect, mut replay) = (Effect::default(), Replay(self.engine.snapshot()?));
-        for entry in unit {
+        let is_kept = !self.is_arbiter.load(Ordering::Acquire) || self.is_about_configuration(seq, unit)?;
+        for entry in unit.iter().filter(|_| is_kept) {
             effect.add_entry(self, seq, entry, &mut replay, meta)?;
         }
         if meta.format < FORMAT_VERSION {
@@ -204,6 +212,25 @@ impl Storage {
             effect.finish(self, seq, time);
         }
         Ok(effect)
+    }
+
+    /// Whether a unit changes the configuration of the replica set: all that an arbiter keeps.
+    fn is_about_configuration(&self, seq: Seq, unit: &[Bytes]) -> Result<bool, StorageError> {
+        let kept = self.configuration_table();
+        for entry in unit {
+            let mut reader = EntryReader::new(seq, entry)?;
+            while let Some(op) = reader.next_op()? {
+                let (EntryOp::Insert { table, .. } | EntryOp::Update { table, .. } | EntryOp::Delete { table, .. }) =
+                    op
+                else {
+                    continue;
+                };
+                if Some(table) == kept {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Takes in what a unit that the engine has changed in the counts since they were written down. Of collections that are

@@ -116,6 +116,8 @@ pub struct StorageOptions {
     /// What this server appends to the log stays there. Else an entry takes effect when [`Storage::commit_to`] says that it
     /// does, which whoever decides about the log with others has to call.
     pub decides_alone: bool,
+    /// All that the log has stays, whatever others who had a say in it have: somebody decided that they are lost.
+    pub takes_all: bool,
     /// The data directory's own number, by which the configuration of a replica set names it.
     pub instance: Option<[u8; 16]>,
     /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work, and
@@ -137,6 +139,7 @@ impl StorageOptions {
             on_checkpoint_failure: None,
             on_ttl_failure: None,
             decides_alone: true,
+            takes_all: false,
             instance: None,
             background: true,
         }
@@ -177,6 +180,8 @@ pub struct Storage {
     pub(crate) checkpointer: Checkpointer,
     pub(crate) backup_open: Arc<AtomicBool>,
     pub(crate) ttl: TtlMonitor,
+    /// This member of a replica set votes and keeps nothing but the configuration.
+    pub(crate) is_arbiter: AtomicBool,
     pub(crate) closed: AtomicBool,
     stopped: OnceLock<Arc<str>>,
     failure_handlers: Mutex<Vec<FailureHandler>>,
@@ -225,6 +230,7 @@ impl Storage {
             owners: AtomicU64::new(1),
             reserved: ReservedNames::default(),
             figures: Figures::default(),
+            is_arbiter: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             stopped: OnceLock::new(),
             failure_handlers: Mutex::default(),
@@ -236,7 +242,7 @@ impl Storage {
         }
         storage.recover()?;
         // What the log has besides is decided upon with others.
-        if storage.membership()?.is_some() {
+        if !storage.options.takes_all && storage.membership()?.is_some() {
             storage.wait_for_leader();
         }
         let (decides_alone, background) = (storage.options.decides_alone, storage.options.background);

@@ -143,6 +143,7 @@ pub(crate) fn begin(log: Arc<Log>, id: u64, random: Arc<dyn Random>) -> Result<V
         voters: vec![id],
         learners: Vec::new(),
         own: Some(id),
+        is_arbiter: false,
     };
     let last = log.last_seq();
     begin_with(log, id, &members, last, random)

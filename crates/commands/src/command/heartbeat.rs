@@ -231,7 +231,8 @@ impl Server {
                 if let Some(threads) = set.threads()
                     && !member.copies
                 {
-                    threads.copy_from(asker.host, instance);
+                    let is_arbiter = config.member(given.member).is_some_and(|me| me.arbiter_only);
+                    threads.copy_from(asker.host, instance, is_arbiter);
                 }
             }
             // Not taken in yet.

@@ -29,6 +29,8 @@ const NOTE_EVERY: Duration = Duration::from_secs(10);
 const CAUGHT_UP_WITHIN: u64 = 1_000;
 /// How long a step of consensus may take to be committed before the next look at what is to be done.
 const STEP_PATIENCE_MS: u64 = 5_000;
+/// Terms that a forced configuration leaves to others, who may still be electing leaders.
+const TERMS_SKIPPED: u64 = 1 << 20;
 /// A primary tries so often to hand over to a member with a higher priority.
 const TAKEOVER_EVERY: Duration = Duration::from_secs(5);
 
@@ -99,14 +101,46 @@ pub(super) fn read_config(document: &RawDocument, name: &str) -> Result<(SetConf
 }
 
 impl Server {
-    /// Takes up the place in the replica set that is written down, or initiates it when it was told to. To be called
-    /// once, before there are clients.
+    /// Takes up the place in the replica set that is written down, or initiates it when it was told to, or goes on as
+    /// a configuration says that was forced. To be called once, before there are clients.
     ///
     /// # Errors
     /// A sentence: the configuration is another set's, or cannot be read; the log or the disk failed.
-    pub fn join_set(self: &Arc<Self>) -> std::result::Result<(), String> {
+    pub fn join_set(self: &Arc<Self>, forced: Option<&Document>) -> std::result::Result<(), String> {
         let Some(set) = self.replica_set() else { return Ok(()) };
-        self.join(set).map_err(|error| error.message)
+        let joined = match forced {
+            Some(forced) => self.join_by_force(set, forced),
+            None => self.join(set),
+        };
+        joined.map_err(|error| error.message)
+    }
+
+    /// Decides alone from here on, under a configuration that somebody gave who takes the others for lost.
+    fn join_by_force(self: &Arc<Self>, set: &ReplicaSet, forced: &Document) -> Result<()> {
+        let malformed = |_| {
+            CommandError::new(
+                ErrorCode::InvalidReplicaSetConfig,
+                "the forced configuration is malformed",
+            )
+        };
+        let me = forced.get_i32("me").map_err(malformed)?;
+        let config = RawDocumentBuf::try_from(forced.get_document("config").map_err(malformed)?)?;
+        let config = SetConfig::read_kept(&config, &set.name)?;
+        let kept = self.storage.set_configuration()?;
+        let known = kept.map(|document| read_config(&document, &set.name)).transpose()?;
+        let known = known.and_then(|(_, consensus)| consensus);
+        let known = known.unwrap_or_else(|| ConsensusMembers::of_one(me, set.instance));
+        let consensus = known.alone(me, set.instance);
+        self.logger.warning(
+            Component::Replication,
+            8410024,
+            "ReplCoord",
+            "A configuration is forced: this member goes on alone with what it has",
+            doc! { "version": config.version },
+        );
+        self.storage.skip_terms(TERMS_SKIPPED)?;
+        self.own_call(|call| keep_config(call, &config, Some(&consensus)))?;
+        self.begin_set(set, config, Some(consensus), me)
     }
 
     /// Whether others have a say in what this server writes, from the start on: it must not write of itself.
@@ -174,10 +208,14 @@ impl Server {
         // Who has never had another member beside it is elected at once, and its log is opened for the others then.
         if self.storage.leads() && self.storage.standing().is_none() && consensus.as_ref().is_none_or(is_alone) {
             self.storage.keep_sessions()?;
-            term = self.storage.stand_for_election(me as u64 + 1)?;
+            let known = consensus.as_ref().and_then(|consensus| consensus.of(me));
+            let id = known.map_or(me as u64 + 1, |known| known.id);
+            term = self.storage.stand_for_election(id)?;
         }
         let leads = term > 0;
         let election_timeout = Duration::from_millis(config.settings.election_timeout_ms);
+        set.change(|member| member.id = me);
+        self.delay_applying(set, &config);
         set.change(|member| {
             member.config = Some(config);
             member.consensus = consensus.clone();
@@ -213,6 +251,7 @@ impl Server {
         let (config, consensus) = read_config(&document, &set.name)?;
         self.storage
             .set_election_timeout(Duration::from_millis(config.settings.election_timeout_ms));
+        self.delay_applying(set, &config);
         set.keep_peers(|id| config.member(id).is_some());
         set.change(|member| {
             member.consensus = consensus.or_else(|| member.consensus.take());
@@ -223,12 +262,20 @@ impl Server {
         Ok(())
     }
 
+    /// A member that stays behind on purpose.
+    fn delay_applying(&self, set: &ReplicaSet, config: &SetConfig) {
+        let id = set.with_member(|member| member.id);
+        let delay_s = config.member(id).map_or(0, |me| me.secondary_delay_s);
+        self.storage.set_apply_delay(Duration::from_secs(u64::from(delay_s)));
+    }
+
     /// Has consensus know whether this member may stand for election.
     pub(crate) fn allow_candidacy(&self, set: &ReplicaSet) {
         let now = self.env.clock.monotonic();
         let may_stand = set.with_member(|member| {
             let is_electable = member.me().is_some_and(MemberConfig::is_electable);
-            is_electable && member.frozen_until <= now && member.maintenance == 0 && member.joins_as.is_none()
+            let is_free = member.frozen_until <= now && member.maintenance == 0 && member.joins_as.is_none();
+            (is_electable && is_free) || member.stands_in
         });
         self.storage.set_may_stand(may_stand);
     }
@@ -308,6 +355,7 @@ impl Server {
             return;
         }
         self.storage.durable();
+        self.stand_in(set, upkeep);
         self.allow_candidacy(set);
         let (role, term) = set.with_member(|member| (member.role, member.term));
         let is_primary = role == Role::Primary;
@@ -411,11 +459,42 @@ impl Server {
     }
 }
 
+impl Server {
+    /// An arbiter may have entries that no other member which is up has: then nobody else can be elected. It stands when
+    /// there has been no leader for long, takes no writes, brings the others what it has, and hands over.
+    fn stand_in(&self, set: &ReplicaSet, upkeep: &mut Upkeep) {
+        let member = set.member();
+        let (Some(me), Some(config), Some(standing)) = (member.me(), &member.config, self.storage.standing()) else {
+            return;
+        };
+        if !me.arbiter_only {
+            return;
+        }
+        let now = self.env.clock.monotonic();
+        // Who never stands does not notice by itself that a leader is silent.
+        let leader = standing.leader.and_then(|id| member.by_consensus_id(id));
+        let is_led = standing.is_writable || leader.is_some_and(|leader| set.peer(leader.id).role == Role::Primary);
+        if is_led {
+            upkeep.leaderless_since = now;
+        }
+        let patience = Duration::from_millis(config.settings.election_timeout_ms) * 3;
+        let is_needed = now.saturating_sub(upkeep.leaderless_since) >= patience;
+        set.change(|member| member.stands_in = is_needed);
+        if standing.is_writable
+            && let Some(heir) = heir(&member, &standing, self.storage.log().last_seq())
+        {
+            self.storage.transfer_leadership(heir);
+        }
+    }
+}
+
 /// What [`Server::look_after_members`] remembers from one time to the next.
 #[derive(Default)]
 pub struct Upkeep {
     was_primary: bool,
     term: u64,
+    /// Monotonic time when there last was a leader, of an arbiter.
+    leaderless_since: Duration,
     /// When leadership was last offered to a member with a higher priority.
     handed_over: Duration,
 }
@@ -485,6 +564,7 @@ impl ConsensusMembers {
             voters: of(true),
             learners: of(false),
             own: self.of_instance(instance).map(|member| member.id),
+            is_arbiter: false,
         }
     }
 }

@@ -6,9 +6,10 @@ use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::replica_set::{ConsensusMembers, ReplicaSet, Role, SetConfig, instance_in};
+use crate::replica_set::{ConsensusMembers, MemberConfig, ReplicaSet, Role, SetConfig, instance_in};
 use crate::reply::Reply;
 use auth::Action;
+use bson::doc;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use std::collections::HashMap;
@@ -136,6 +137,9 @@ pub(super) fn initiate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Resu
 fn parse(config: &RawDocument) -> Result<SetConfig> {
     let mut config = SetConfig::parse(config)?;
     config.term = None;
+    if config.members.iter().any(|member| !member.build_indexes) {
+        return Err(CommandError::not_implemented("members.buildIndexes: false"));
+    }
     Ok(config)
 }
 
@@ -199,9 +203,7 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary {
         return match force {
-            true if member.consensus.is_some() => Err(CommandError::not_implemented(
-                "replSetReconfig with force: true on a member that is not the primary",
-            )),
+            true if member.consensus.is_some() => go_on_alone(call, set, &old, member.id),
             true => reconfigure_to(call, set, old, member.id, true),
             false => Err(CommandError::new(
                 ErrorCode::NotWritablePrimary,
@@ -245,6 +247,31 @@ fn reconfigure_to(call: &mut Invocation<'_>, set: &ReplicaSet, old: SetConfig, m
         return call.server.begin_set(set, config, Some(consensus), me);
     }
     call.server.take_up_configuration(set)
+}
+
+/// Makes this member, and it alone, decide from here on: a majority of the others is lost, and what they had agreed on
+/// and this member has not goes with them. The members of the new configuration that there are copy this one's data.
+fn go_on_alone(call: &mut Invocation<'_>, set: &ReplicaSet, old: &SetConfig, me: i32) -> Result<()> {
+    let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
+    let mut config = parse(config)?;
+    config.inherit(old, true);
+    // Later than what others who are not lost after all may make of the old one.
+    let random = (call.server.env.random.next_u64() % 90_000) as i32;
+    config.version = config.version.saturating_add(10_000 + random);
+    let own_host = config.member(me).map(|member| member.host.clone());
+    config.check_successor(old, true, &|host| own_host.as_deref() == Some(host))?;
+    if !config.member(me).is_some_and(MemberConfig::is_electable) {
+        return Err(CommandError::new(
+            ErrorCode::NewReplicaSetConfigurationIncompatible,
+            "this member leads under a forced configuration, so it must be one that can become the primary",
+        ));
+    }
+    let threads = set.threads();
+    let threads = threads.ok_or_else(|| CommandError::new(ErrorCode::OperationFailed, "this server ends"))?;
+    let document = doc! { "me": me, "config": config.to_document() };
+    threads
+        .force(&document)
+        .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))
 }
 
 /// Whether enough of the members that vote in a new configuration answer to make a majority of them.

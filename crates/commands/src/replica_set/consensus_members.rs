@@ -42,6 +42,20 @@ impl ConsensusMembers {
         }
     }
 
+    /// A member that goes on without the others, as another than it was: what is on its way to that does not reach it.
+    pub fn alone(&self, member: i32, instance: [u8; 16]) -> Self {
+        let next = self.next.max(LATER_IDS_FROM) + 1;
+        Self {
+            members: vec![ConsensusMember {
+                member,
+                id: next,
+                instance,
+                votes: true,
+            }],
+            next,
+        }
+    }
+
     /// Reads the field; `None` in the document of a set that has only had one member.
     pub fn read(document: &Document) -> Option<Self> {
         let consensus = document.get_document("consensus").ok()?;

@@ -563,7 +563,7 @@ fn sessions_are_their_users() {
     let set = crate::replica_set::ReplicaSet::new("rs".to_owned(), true, ("localhost", 27017), [1; 16]);
     let bench = Bench::build(&[], Some(Arc::new(set)), true, None).unwrap();
     bench.server.keep_version().unwrap();
-    bench.server.join_set().unwrap();
+    bench.server.join_set(None).unwrap();
     bench.keep_user("admin", "root", &[role("root", "admin")]);
     bench.become_user(&bench.client, "admin", "root");
     bench.insert("c", &[doc! { "_id": 0 }]);

@@ -94,7 +94,7 @@ impl Bench {
     fn member(initiates: bool) -> Self {
         let set = ReplicaSet::new("rs".to_owned(), initiates, ("localhost", 27017), [1; 16]);
         let bench = Self::build(&[], Some(Arc::new(set)), false, None).expect("the server starts");
-        bench.server.join_set().expect("joined");
+        bench.server.join_set(None).expect("joined");
         bench
     }
 

@@ -31,11 +31,13 @@ pub struct CopySettings {
     pub engine: &'static str,
     /// Where.
     pub place: CopyPlace,
+    /// The data directory.
+    pub data: std::path::PathBuf,
 }
 
 impl Members {
     /// Makes the copy and asks for the restart; or notes why there is none, and may be asked again.
-    pub(super) fn copy(&self, host: &str, instance: [u8; 16]) {
+    pub(super) fn copy(&self, host: &str, instance: [u8; 16], is_arbiter: bool) {
         let server = &self.server;
         let now_ms = server.env.clock.now_ms();
         {
@@ -59,7 +61,7 @@ impl Members {
             "Initial sync begins",
             attributes,
         );
-        let copied = self.try_to_copy(host, instance);
+        let copied = self.try_to_copy(host, instance, is_arbiter);
         let progress = self.set.copy.lock().clone();
         match copied {
             Ok(()) => {
@@ -90,8 +92,10 @@ impl Members {
         }
     }
 
-    fn try_to_copy(&self, host: &str, instance: [u8; 16]) -> Result<(), String> {
-        let CopySettings { config, engine, place } = &self.copying;
+    fn try_to_copy(&self, host: &str, instance: [u8; 16], is_arbiter: bool) -> Result<(), String> {
+        let CopySettings {
+            config, engine, place, ..
+        } = &self.copying;
         let env: &Env = &self.server.env;
         let mut link = self.dialer.open(host, PATIENCE)?;
         let begun = link.call(&ask::begin(&self.set.name, instance))?;
@@ -109,7 +113,7 @@ impl Members {
             copy,
             table: None,
         };
-        let copied = fill_from_clone(&*filled, &header, &mut rows);
+        let copied = fill_from_clone(&*filled, &header, &mut rows, is_arbiter);
         let closed = filled.close(CloseMode::Checkpoint);
         copied.map_err(|error| error.to_string())?;
         closed.map_err(|error| failed("the copy's engine", &error))?;
