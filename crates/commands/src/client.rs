@@ -3,8 +3,8 @@
 //! Invariant: `current.running` is true only between [`Client::begin`] and the drop of its guard.
 
 use crate::authentication::Authentication;
-use crate::command::Assembly;
 use crate::cursors::SessionId;
+use crate::member_streams::Assembly;
 use auth::Ends;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;

@@ -1,4 +1,8 @@
 //! Sets of several members: their storages, joined by queues, with real threads and simulated disks.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "threads of several members at once: elections take the machine's time"
+)]
 
 use crate::testing::{Calls, EqualCompiler, ns};
 use crate::{

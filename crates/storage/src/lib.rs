@@ -26,6 +26,7 @@ mod checkpoint;
 mod clone;
 mod cluster_time;
 mod commit;
+mod configuration;
 mod consensus;
 mod consistency;
 mod counts;

@@ -5,10 +5,8 @@
 //! data directory, that has the number. A directory that was emptied is another instance and gets another number, so
 //! that nobody votes twice (see `docs/replica-set.md`).
 
-use crate::storage::Storage;
-use crate::{Collection, Namespace, StorageError};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
-use engine::{Direction, FillLimits, KeyRange, Rows, TableId};
+use crate::Collection;
+use bson::{RawBsonRef, RawDocument};
 use std::sync::Arc;
 
 /// The collection with the configuration.
@@ -67,45 +65,6 @@ fn is_arbiter(configuration: &RawDocument, number: i32) -> bool {
     found.is_some_and(|member| member.get_bool("arbiterOnly").unwrap_or(false))
 }
 
-impl Storage {
-    /// The configuration of the replica set as it is applied.
-    ///
-    /// # Errors
-    /// Those of reading.
-    pub fn set_configuration(&self) -> Result<Option<RawDocumentBuf>, StorageError> {
-        let Ok(namespace) = Namespace::parse(CONFIGURATION) else {
-            return Ok(None);
-        };
-        let Some(collection) = self.catalog.collection(&namespace) else {
-            return Ok(None);
-        };
-        let snapshot = self.engine.snapshot()?;
-        let mut cursor = snapshot.cursor(collection.table(), KeyRange::all(), Direction::Forward)?;
-        let mut rows = Rows::new();
-        let limits = FillLimits {
-            rows_max: 1,
-            bytes_max: 1,
-        };
-        if !cursor.fill(&mut rows, limits)? {
-            return Ok(None);
-        }
-        let document = RawDocumentBuf::from_bytes(rows.value(0).to_vec());
-        Ok(document.ok())
-    }
-
-    /// The table with the configuration.
-    pub(crate) fn configuration_table(&self) -> Option<TableId> {
-        let namespace = Namespace::parse(CONFIGURATION).ok()?;
-        Some(self.catalog.collection(&namespace)?.table())
-    }
-
-    /// The members as they are applied; `None` when there never was another one.
-    pub(crate) fn membership(&self) -> Result<Option<Membership>, StorageError> {
-        let configuration = self.set_configuration()?;
-        Ok(configuration.and_then(|document| Membership::of(&document, self.options.instance.as_ref())))
-    }
-}
-
 /// Whether a collection is the one with the configuration.
 pub(crate) fn is_configuration(collection: &Arc<Collection>) -> bool {
     collection.namespace().as_str() == CONFIGURATION
@@ -114,7 +73,7 @@ pub(crate) fn is_configuration(collection: &Arc<Collection>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::rawdoc;
+    use bson::{RawDocumentBuf, rawdoc};
 
     #[test]
     fn members_are_read_with_this_servers_number() {
@@ -139,5 +98,14 @@ mod tests {
                 .decides_alone()
         );
         assert_eq!(Membership::of(&rawdoc! { "_id": "rs" }, None), None);
+        let mut document = bson::Document::try_from(&*document).expect("valid");
+        document.insert("members", vec![bson::doc! { "_id": 1, "arbiterOnly": true }]);
+        let document = RawDocumentBuf::try_from(&document).expect("valid");
+        let is_arbiter = |byte: u8| {
+            Membership::of(&document, Some(&[byte; 16]))
+                .expect("it tells")
+                .is_arbiter
+        };
+        assert!(is_arbiter(8) && !is_arbiter(7));
     }
 }

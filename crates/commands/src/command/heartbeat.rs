@@ -16,8 +16,7 @@ use crate::reply::Reply;
 use crate::server::Server;
 use auth::Action;
 use bson::raw::{RawDocument, RawDocumentBuf};
-use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, DateTime, doc};
+use bson::{Bson, DateTime, doc};
 use std::time::Duration;
 use storage::Standing;
 use wire::ErrorCode;
@@ -299,17 +298,9 @@ impl Server {
     }
 }
 
-/// A data directory's number in a document.
-pub fn instance_binary(instance: [u8; 16]) -> Binary {
-    Binary {
-        subtype: BinarySubtype::Generic,
-        bytes: instance.to_vec(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::member_streams::instance_binary;
     use crate::replica_set::instance_in;
     use bson::rawdoc;
 

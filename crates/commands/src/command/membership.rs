@@ -646,7 +646,6 @@ mod tests {
         assert_eq!(next_step(&wanted, &next, &peers, &standing, Seq(5000)), None);
         // Members go one by one.
         let fewer = config(&[(0, true)]);
-        let mut consensus = consensus;
         while let Some((next, _)) = next_step(&fewer, &consensus, &peers, &standing, Seq(5000)) {
             assert!(votes(&next).abs_diff(votes(&consensus)) <= 1);
             consensus = next;

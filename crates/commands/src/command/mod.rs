@@ -60,8 +60,6 @@ mod write_stages;
 use crate::definition::Command;
 
 pub use heartbeat::new_instance;
-pub(crate) use member_streams::{Assembly, Copies};
-pub use member_streams::{ask, read_copy_header, read_copy_rows};
 pub use membership::Upkeep;
 pub(crate) use update::UPDATE;
 

@@ -1,9 +1,10 @@
 //! Where a member copies all data of another one to: `initial-sync/`, which takes the data's place at the next start.
 //!
-//! 1. The copy is made in `initial-sync/`, engine, log and instance. 2. Its marker is written and synced: from here on
-//! it counts. 3. The next start removes the former data, part by part, and puts the copy's in its place. A part that
-//! is no longer in `initial-sync/` has been moved, so a start that was cut short goes on where it was. 4. The marker
-//! goes last.
+//! 1. The copy is made in `initial-sync/`: engine, log and instance.
+//! 2. Its marker is written and synced: from here on it counts.
+//! 3. The next start removes the former data, part by part, and puts the copy's in its place. A part that is no longer
+//!    in `initial-sync/` has been moved, so a start that was cut short goes on where it was.
+//! 4. The marker goes last.
 
 use super::{DataDirectoryError, Result, io};
 use bson::doc;
