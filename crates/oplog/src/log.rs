@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     durable: AtomicU64,
     buffered: AtomicUsize,
     entry_bytes: AtomicU64,
-    retention: Retention,
+    retention: Mutex<Retention>,
     terms: Mutex<Terms>,
     /// The first entry of each tail that was taken back, in the order of the calls.
     truncations: Mutex<Vec<Seq>>,
@@ -150,7 +150,7 @@ impl Log {
             durable: AtomicU64::new(found.last.0),
             buffered: AtomicUsize::new(0),
             entry_bytes: AtomicU64::new(0),
-            retention: options.retention,
+            retention: Mutex::new(options.retention),
             terms: Mutex::new(terms),
             truncations: Mutex::default(),
             truncation_count: AtomicUsize::new(0),
@@ -440,7 +440,17 @@ impl Log {
 
     /// Bytes of history that purging leaves.
     pub fn retained_bytes(&self) -> u64 {
-        self.shared.retention.bytes
+        self.shared.retention.lock().bytes
+    }
+
+    /// What purging leaves.
+    pub fn retention(&self) -> Retention {
+        *self.shared.retention.lock()
+    }
+
+    /// Changes what purging leaves from here on. What is gone stays gone.
+    pub fn set_retention(&self, retention: Retention) {
+        *self.shared.retention.lock() = retention;
     }
 
     /// Bytes of the segments that hold entries.
@@ -489,7 +499,7 @@ impl Log {
             &shared.disk,
             up_to,
             named,
-            shared.retention,
+            *shared.retention.lock(),
             shared.clock.now_ms().max(0) as u64,
         );
         result.map_err(|error| match error {

@@ -185,6 +185,16 @@ impl Effect {
         loop {
             let at = reader.offset();
             let Some(op) = reader.next_op()? else { break };
+            let kind = match op {
+                EntryOp::Insert { .. } => Some(0),
+                EntryOp::Update { .. } => Some(1),
+                EntryOp::Delete { .. } => Some(2),
+                EntryOp::Command { .. } => Some(3),
+                _ => None,
+            };
+            if let Some(kind) = kind {
+                storage.figures.followed_operations[kind].fetch_add(1, Ordering::Relaxed);
+            }
             self.add_op(storage, (seq, header), op, replay, &mut writes, meta)
                 .map_err(|error| match error {
                     StorageError::CorruptEntry { reason, .. } => reader.damaged_at(at, reason),

@@ -35,6 +35,9 @@ pub struct StorageStats {
     pub replayed_entries: u64,
     /// Index builds running now.
     pub index_builds: u64,
+    /// Operations applied from the log, which others wrote or a crash left to be applied again: inserts, updates,
+    /// deletes, definitions.
+    pub followed_operations: [u64; 4],
 }
 
 #[derive(Default)]
@@ -53,6 +56,7 @@ pub(crate) struct Figures {
     pub(crate) ttl_failures: AtomicU64,
     pub(crate) replayed_entries: AtomicU64,
     pub(crate) index_builds: AtomicU64,
+    pub(crate) followed_operations: [AtomicU64; 4],
 }
 
 impl Figures {
@@ -86,6 +90,7 @@ impl Figures {
             ttl_failures: get(&self.ttl_failures),
             replayed_entries: get(&self.replayed_entries),
             index_builds: get(&self.index_builds),
+            followed_operations: self.followed_operations.each_ref().map(get),
         }
     }
 }

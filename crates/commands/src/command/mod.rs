@@ -139,6 +139,7 @@ pub const ALL: &[&Command] = &[
     &replication::REPL_SET_INITIATE,
     &replication::REPL_SET_MAINTENANCE,
     &replication::REPL_SET_RECONFIG,
+    &replication::REPL_SET_RESIZE_OPLOG,
     &step_down::REPL_SET_STEP_DOWN,
     &step_down::REPL_SET_STEP_UP,
     &roles::REVOKE_PRIVILEGES_FROM_ROLE,

@@ -66,6 +66,16 @@ pub const REPL_SET_MAINTENANCE: Command = Command::new(
 )
 .admin_only()
 .secondary_ok();
+/// `replSetResizeOplog`.
+pub const REPL_SET_RESIZE_OPLOG: Command = Command::new(
+    "replSetResizeOplog",
+    "Changes how much history this member keeps, until its next start.",
+    OperationKind::Command,
+    Access::cluster(&[Action::ReplSetResizeOplog]),
+    resize_oplog,
+)
+.admin_only()
+.secondary_ok();
 /// `appendOplogNote`.
 pub const APPEND_OPLOG_NOTE: Command = Command::new(
     "appendOplogNote",
@@ -385,6 +395,50 @@ fn maintain(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         false => member.maintenance = member.maintenance.saturating_sub(1),
     });
     call.server.allow_candidacy(set);
+    Ok(())
+}
+
+/// Bounds of `size`, in megabytes, as MongoDB has them.
+const OPLOG_MB: std::ops::RangeInclusive<f64> = 990.0..=1_073_741_824.0;
+
+fn resize_oplog(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let (mut megabytes, mut hours) = (None, None);
+    call.for_each_field(|name, value| {
+        let number = match value {
+            RawBsonRef::Double(number) => number,
+            other if matches!(name, "size" | "minRetentionHours") => arguments.integer(name, other)? as f64,
+            _ => return Ok(false),
+        };
+        match name {
+            "size" if OPLOG_MB.contains(&number) => megabytes = Some(number),
+            "size" => {
+                return Err(CommandError::bad_value(format!(
+                    "BSON field 'size' value must be >= {} and <= {}, actual value '{number}'",
+                    OPLOG_MB.start(),
+                    OPLOG_MB.end()
+                )));
+            }
+            "minRetentionHours" if number >= 0.0 => hours = Some(number),
+            "minRetentionHours" => {
+                return Err(CommandError::bad_value(format!(
+                    "BSON field 'minRetentionHours' value must be >= 0, actual value '{number}'"
+                )));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    set(call)?;
+    let log = call.server.storage.log();
+    let mut retention = log.retention();
+    if let Some(megabytes) = megabytes {
+        retention.bytes = (megabytes * 1_048_576.0) as u64;
+    }
+    if let Some(hours) = hours {
+        retention.time = Duration::from_secs_f64((hours * 3600.0).min(1e12));
+    }
+    log.set_retention(retention);
     Ok(())
 }
 

@@ -5,9 +5,11 @@ use crate::definition::{Access, Command};
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::replica_set::ReplicaSet;
 use crate::reply::Reply;
+use crate::server::Server;
 use auth::Action;
-use bson::raw::RawBsonRef;
+use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, DateTime, Document, doc};
 use engine::StatValue;
 use storage::{LevelStats, LockMode};
@@ -45,8 +47,17 @@ const SECTIONS: &[Section] = &[
     ("network", network),
     ("opLatencies", latencies),
     ("opcounters", opcounters),
-    ("opcountersRepl", |_| {
-        Ok(doc! { "insert": 0_i64, "query": 0_i64, "update": 0_i64, "delete": 0_i64, "getmore": 0_i64, "command": 0_i64 }.into())
+    ("opcountersRepl", |call| {
+        let [insert, update, delete, command] = call
+            .server
+            .storage
+            .stats()
+            .followed_operations
+            .map(|count| count as i64);
+        Ok(doc! {
+            "insert": insert, "query": 0_i64, "update": update, "delete": delete, "getmore": 0_i64, "command": command,
+        }
+        .into())
     }),
     ("queues", |call| Ok(doc! { "execution": execution(call) }.into())),
     ("storageEngine", storage_engine),
@@ -75,6 +86,23 @@ pub fn status(call: &Invocation<'_>) -> Result<Document> {
             document.insert(*name, make(call)?);
         }
     }
+    if let Some(set) = server.replica_set()
+        && !is_left_out(call, "repl")?
+    {
+        document.insert("repl", repl(server, set)?);
+    }
+    Ok(document)
+}
+
+/// What `hello` tells of the set.
+fn repl(server: &Server, set: &ReplicaSet) -> Result<Document> {
+    let mut bytes = Vec::new();
+    let mut reply = Reply::begin(&mut bytes);
+    set.write_hello(&mut reply, "isWritablePrimary", &server.storage);
+    reply.finish();
+    let mut document = Document::try_from(RawDocument::from_bytes(&bytes)?)?;
+    // There is nothing to roll back: the number never changes.
+    document.insert("rbid", 1);
     Ok(document)
 }
 

@@ -114,7 +114,8 @@ fn roles_allow_what_they_are_for() {
     let back_up = "aggregate appendOplogNote count dataSize distinct explain find getParameter listCollections listIndexes serverStatus";
     let restore = "bulkWrite collMod create createIndexes drop getParameter insert listCollections updateUser";
     let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
-                  replSetMaintenance replSetReconfig replSetStepDown replSetStepUp";
+                  replSetMaintenance replSetReconfig replSetResizeOplog replSetStepDown \
+                  replSetStepUp";
     for (name, of, expected) in [
         ("read", "test", vec![read]),
         ("read", "other", vec![]),
