@@ -231,6 +231,12 @@ impl<L: LogView> Member<L> {
     /// The state machine refused.
     pub fn change_members(&mut self, voters: &[u64], learners: &[u64]) -> Result<(), ReplError> {
         self.expect_idle();
+        let own = self.node.raft.id;
+        // Elected before it knew that it was dropped. A leader that has no progress of its own is none to the state
+        // machine.
+        if !voters.contains(&own) && !learners.contains(&own) {
+            self.step_down();
+        }
         let known = self.node.raft.prs().conf().to_conf_state();
         let mut changes = Vec::new();
         for &id in voters.iter().filter(|id| !known.voters.contains(id)) {
@@ -440,6 +446,13 @@ impl<L: LogView> Member<L> {
     /// The last entry that it has been told of.
     pub fn last(&self) -> Seq {
         Seq(self.node.raft.raft_log.last_index())
+    }
+
+    /// Term and vote as they were written last, with the commit position of now: to be written where a restart must not
+    /// forget that entries stay.
+    pub fn state_with_commit(&mut self) -> HardState {
+        self.state.commit = self.committed();
+        self.state
     }
 
     /// Term and vote if they are others than those written last; the commit position rides along.

@@ -379,6 +379,9 @@ impl Driver {
             let changed = self.member.change_members(&members.voters, &members.learners);
             changed.map_err(|error| self.storage.consensus_failed(&error))?;
             self.settle()?;
+            // After a crash it must not ask members for their votes who are gone.
+            let state = self.member.state_with_commit();
+            self.persist(|log| log.write_state(state))?;
         }
         self.outlet.configuration_changed();
         Ok(())

@@ -298,6 +298,7 @@ fn check_quorum(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
                 .get(host)
                 .map_or(known.contains_key(&id), std::result::Result::is_ok)
     };
+    check_consensus_quorum(set, config, me)?;
     let up: Vec<&str> = config
         .voters()
         .filter(|member| responds(member.id, &member.host))
@@ -319,6 +320,34 @@ fn check_quorum(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
             up.len(),
             up.join(", "),
             silent.join(", ")
+        ),
+    ))
+}
+
+/// Whether those whose votes stay can decide without those that go: a member whose directory was emptied answers, but
+/// the vote that it had is lost.
+fn check_consensus_quorum(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
+    let (peers, consensus) = (set.peers(), set.member().consensus);
+    let voting = consensus.iter().flat_map(|consensus| &consensus.members);
+    let stay: Vec<_> = voting
+        .filter(|known| known.votes && config.member(known.member).is_some_and(|member| member.votes))
+        .collect();
+    let has_vote = |member: i32, id: u64| {
+        member == me
+            || peers
+                .get(&member)
+                .is_some_and(|peer| peer.is_up && peer.consensus_id == id)
+    };
+    let present = stay.iter().filter(|known| has_vote(known.member, known.id)).count();
+    if stay.is_empty() || present > stay.len() / 2 {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::NodeNotFound,
+        format!(
+            "Quorum check failed because of the {} members whose votes would stay only {present} can vote; wait until \
+             members that copy all data vote again",
+            stay.len()
         ),
     ))
 }

@@ -3,6 +3,7 @@
 use super::checks::{Broken, Checks};
 use super::disk::SharedDisk;
 use super::faults::Fault;
+use super::members::Members;
 use super::node::{Around, Node};
 use crate::{Message, Role};
 use bytes::Bytes;
@@ -19,11 +20,14 @@ const ROUNDS_TO_AGREE: usize = 300;
 /// See the module.
 pub struct Cluster {
     nodes: Vec<Node>,
-    voters: Vec<u64>,
-    disks: Vec<SharedDisk>,
+    first_members: Members,
+    /// By the numbers of the machines that have them.
+    disks: Vec<(u64, SharedDisk)>,
+    /// The next number of a member.
+    next_id: u64,
     network: Vec<Message>,
     /// Pairs of which the first does not reach the second.
-    cut: BTreeSet<(u64, u64)>,
+    cut: BTreeSet<(usize, usize)>,
     random: SeededRandom,
     /// How often what happens, in this run: weights by [`Act`].
     weights: [u64; ACTS.len()],
@@ -52,10 +56,13 @@ enum Act {
     Transfer,
     StepDown,
     Campaign,
+    Reconfigure,
+    Wipe,
+    TakeIn,
 }
 
 /// With the weight of each, which a run multiplies by 0 to 3.
-const ACTS: [(Act, u64); 14] = [
+const ACTS: [(Act, u64); 17] = [
     (Act::Tick, 300),
     (Act::Deliver, 400),
     (Act::Sync, 200),
@@ -70,6 +77,9 @@ const ACTS: [(Act, u64); 14] = [
     (Act::Transfer, 3),
     (Act::StepDown, 2),
     (Act::Campaign, 4),
+    (Act::Reconfigure, 8),
+    (Act::Wipe, 1),
+    (Act::TakeIn, 8),
 ];
 
 impl Cluster {
@@ -83,8 +93,12 @@ impl Cluster {
         });
         let nodes: Vec<Node> = (1..=members).map(Node::new).collect();
         let mut cluster = Self {
-            voters: (1..=members).collect(),
-            disks: nodes.iter().map(|node| node.disk.clone()).collect(),
+            first_members: Members {
+                voters: (1..=members).collect(),
+                learners: Vec::new(),
+            },
+            next_id: members + 1,
+            disks: nodes.iter().map(|node| (node.id, node.disk.clone())).collect(),
             nodes,
             network: Vec::new(),
             cut: BTreeSet::new(),
@@ -175,11 +189,11 @@ impl Cluster {
             Act::Restart if self.nodes[index].running.is_some() => Ok(()),
             Act::Restart => self.start(index),
             Act::Cut => {
-                let (from, to) = (index as u64 + 1, 1 + self.below(self.nodes.len() as u64));
-                self.cut.insert((from, to));
+                let other = self.below(self.nodes.len() as u64) as usize;
+                self.cut.insert((index, other));
                 // Most cuts are of the wire, and hold both ways.
                 if self.below(4) > 0 {
-                    self.cut.insert((to, from));
+                    self.cut.insert((other, index));
                 }
                 Ok(())
             }
@@ -188,7 +202,7 @@ impl Cluster {
                 Ok(())
             }
             Act::Transfer => {
-                let to = 1 + self.below(self.nodes.len() as u64);
+                let to = self.nodes[self.below(self.nodes.len() as u64) as usize].id;
                 self.drive(index, |member, _| {
                     member.transfer_to(to);
                     Ok(())
@@ -202,7 +216,136 @@ impl Cluster {
                 member.step_down();
                 Ok(())
             }),
+            Act::Reconfigure => {
+                self.reconfigure(index);
+                Ok(())
+            }
+            Act::Wipe => self.wipe(index),
+            Act::TakeIn => self.take_in(index),
         }
+    }
+
+    /// A leader changes who votes: one vote at a time.
+    fn reconfigure(&mut self, index: usize) {
+        let early = self.fault == Some(Fault::ChangesBeforeItsTerm);
+        let Some(members) = self.nodes[index].settled_members(early) else {
+            return;
+        };
+        let own = self.nodes[index].id;
+        let pick = |of: &[u64], at: u64| of.get((at as usize) % of.len().max(1)).copied();
+        let mut changed = match self.below(4) {
+            // Of two votes none goes: with the other's disk lost nobody could bring it back.
+            0 | 1 if members.voters.len() > 2 => match pick(&members.voters, self.below(8)) {
+                Some(voter) if voter != own && self.below(2) == 0 => members.without(voter),
+                Some(voter) if voter != own => members.with(voter, false),
+                _ => return,
+            },
+            _ => match pick(&members.learners, self.below(8)) {
+                Some(learner) => members.with(learner, true),
+                None => return,
+            },
+        };
+        if self.fault == Some(Fault::ChangesManyVotes) {
+            changed = Members {
+                voters: changed
+                    .voters
+                    .iter()
+                    .chain(&changed.learners)
+                    .copied()
+                    .filter(|id| id % 2 == own % 2)
+                    .collect(),
+                learners: Vec::new(),
+            };
+        }
+        let breaks_rules = matches!(
+            self.fault,
+            Some(Fault::ChangesManyVotes | Fault::ChangesBeforeItsTerm | Fault::ComesBackEmpty)
+        );
+        if breaks_rules || self.can_decide(&changed) {
+            self.nodes[index].write(changed.encode());
+        }
+    }
+
+    /// Whether more than half of those who vote have their disks.
+    fn can_decide(&self, members: &Members) -> bool {
+        let has_disk = |voter: &&u64| {
+            let mut nodes = self.nodes.iter();
+            nodes.any(|node| node.id == **voter && !node.disk.0.borrow().now.entries.is_empty())
+        };
+        members.voters.iter().filter(has_disk).count() > members.voters.len() / 2
+    }
+
+    /// A machine's disk is emptied, if the set can do without it: more than two vote, all of them have their disks, and
+    /// all know who votes. (Whoever is to replace the lost vote must not need it to learn of the last change.)
+    fn wipe(&mut self, index: usize) -> Result<(), Broken> {
+        let id = self.nodes[index].id;
+        let newest = self.newest_members();
+        let is_whole = |voter: &u64| {
+            let node = self.nodes.iter().find(|node| node.id == *voter);
+            let running = node.and_then(|node| node.running.as_ref());
+            running.is_some_and(|running| running.members == newest)
+        };
+        let decided = self.checks.committed.len();
+        let is_changing = self.nodes.iter().any(|node| {
+            let disk = node.disk.0.borrow();
+            let undecided = disk.now.entries.iter().skip(decided);
+            undecided
+                .into_iter()
+                .any(|entry| Members::decode(&entry.bytes).is_some())
+        });
+        if newest.voters.len() < 3 || is_changing || !newest.voters.iter().all(is_whole) {
+            return Ok(());
+        }
+        if self.fault == Some(Fault::ComesBackEmpty) {
+            self.nodes[index].wipe(id);
+            return self.start(index);
+        }
+        self.nodes[index].wipe(self.next_id);
+        self.disks[index].0 = self.next_id;
+        self.next_id += 1;
+        Ok(())
+    }
+
+    /// The members by all changes that are committed.
+    fn newest_members(&self) -> Members {
+        let mut said = self.checks.committed.iter().rev();
+        let said = said.find_map(|entry| Members::decode(&entry.bytes));
+        said.unwrap_or_else(|| self.first_members.clone())
+    }
+
+    /// A leader takes a machine in that is no member, in the place of one that is gone, and has it copy what it has
+    /// applied once that tells of it.
+    fn take_in(&mut self, index: usize) -> Result<(), Broken> {
+        let Some(members) = self.nodes[index].settled_members(false) else {
+            return Ok(());
+        };
+        let waits = |node: &&Node| node.running.is_none() && node.disk.0.borrow().now.entries.is_empty();
+        let Some(newcomer) = self.nodes.iter().filter(waits).map(|node| node.id).find(|id| *id > 1) else {
+            return Ok(());
+        };
+        if !members.has(newcomer) {
+            let gone = |id: &&u64| !self.nodes.iter().any(|node| node.id == **id);
+            let gone = members.voters.iter().chain(&members.learners).find(gone).copied();
+            let members = gone.map_or(members.clone(), |gone| members.without(gone));
+            self.nodes[index].write(members.with(newcomer, false).encode());
+            return Ok(());
+        }
+        let applied = self.nodes[index]
+            .running
+            .as_ref()
+            .map_or(Seq(0), |running| running.applied);
+        let source = self.nodes[index].disk.clone();
+        let disk = source.0.borrow();
+        let copied = match self.fault == Some(Fault::CopiesUncommitted) {
+            true => &disk.now.entries[..],
+            false => &disk.now.entries[..applied.0 as usize],
+        };
+        let Some(at) = self.nodes.iter().position(|node| node.id == newcomer) else {
+            return Ok(());
+        };
+        self.nodes[at].copy(copied);
+        drop(disk);
+        self.start(at)
     }
 
     /// All is mended; in a while the members agree on all that was written, and on one more write.
@@ -215,6 +358,10 @@ impl Cluster {
         }
         let mut wrote = false;
         for _ in 0..ROUNDS_TO_AGREE {
+            // Whoever is to be a member and has nothing yet is brought in.
+            for index in 0..self.nodes.len() {
+                self.take_in(index)?;
+            }
             for index in 0..self.nodes.len() {
                 self.drive(index, |member, _| member.tick())?;
                 self.drive(index, |member, last| member.wrote(last).map(|_| ()))?;
@@ -236,23 +383,25 @@ impl Cluster {
         }
         Err(format!(
             "no agreement after {ROUNDS_TO_AGREE} rounds: {:?}",
-            self.ends()
+            self.nodes.iter().map(Node::describe).collect::<Vec<_>>()
         ))
     }
 
     fn agree(&self) -> bool {
         let all = Seq(self.checks.committed.len() as u64);
         let one_leads = self.nodes.iter().any(|node| node.role() == Some(Role::Leader));
-        one_leads && self.ends().iter().all(|ends| *ends == Some((all, all)))
+        one_leads && self.present().all(|node| node.ends() == Some((all, all)))
     }
 
-    fn ends(&self) -> Vec<Option<(Seq, Seq)>> {
-        self.nodes.iter().map(Node::ends).collect()
+    /// The machines that are members now.
+    fn present(&self) -> impl Iterator<Item = &Node> {
+        let members = self.newest_members();
+        self.nodes.iter().filter(move |node| members.has(node.id))
     }
 
     /// Every member has every write that was acknowledged.
     pub fn check_complete(&self) -> Result<(), Broken> {
-        for node in &self.nodes {
+        for node in self.present() {
             self.checks.complete(node.id, &node.disk.0.borrow().now.entries)?;
         }
         Ok(())
@@ -285,10 +434,15 @@ impl Cluster {
 
     fn deliver(&mut self, at: usize) -> Result<(), Broken> {
         let message = self.network.remove(at);
-        if self.cut.contains(&(message.from(), message.to())) {
+        let place = |id: u64| self.nodes.iter().position(|node| node.id == id);
+        // What was meant for a member that its machine is no more is lost.
+        let (Some(from), Some(to)) = (place(message.from()), place(message.to())) else {
+            return Ok(());
+        };
+        if self.cut.contains(&(from, to)) {
             return Ok(());
         }
-        self.drive(message.to() as usize - 1, |member, _| member.receive(message))
+        self.drive(to, |member, _| member.receive(message))
     }
 
     fn drive(
@@ -306,7 +460,7 @@ impl Cluster {
 
     fn split(&mut self, index: usize) -> (&mut Node, Around<'_>) {
         let around = Around {
-            voters: &self.voters,
+            first_members: &self.first_members,
             disks: &self.disks,
             checks: &mut self.checks,
             network: &mut self.network,

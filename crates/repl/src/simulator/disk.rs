@@ -94,6 +94,28 @@ impl Disk {
         self.now = self.synced.clone();
     }
 
+    /// Everything is lost.
+    pub fn wipe(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Begins with a copy of another disk's entries, durably, as a member that nobody has voted for.
+    pub fn begin_with(&mut self, entries: &[LogEntry]) {
+        let image = Image {
+            entries: entries.to_vec(),
+            state: Some(HardState {
+                term: entries.last().map_or(0, |entry| entry.term),
+                vote: 0,
+                commit: Seq(entries.len() as u64),
+            }),
+        };
+        *self = Self {
+            now: image.clone(),
+            synced: image,
+            ..Self::default()
+        };
+    }
+
     fn write(&mut self, record: Record) {
         self.now.take(&record);
         self.pending.push(record);

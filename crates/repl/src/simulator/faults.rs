@@ -19,10 +19,18 @@ pub enum Fault {
     TakesLogForCommitted,
     /// A client is answered when the leader has its entry on disk.
     AcknowledgesAlone,
+    /// A member whose disk was emptied comes back as the one it was.
+    ComesBackEmpty,
+    /// A change of members changes several votes at once.
+    ChangesManyVotes,
+    /// A leader changes members before an entry of its term is committed.
+    ChangesBeforeItsTerm,
+    /// A copy for a new member takes all that its source has for applied.
+    CopiesUncommitted,
 }
 
 impl Fault {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::AnswersBeforeSync,
         Self::CountsItselfBeforeSync,
         Self::ForgetsVotes,
@@ -31,5 +39,9 @@ impl Fault {
         Self::KeepsUntold,
         Self::TakesLogForCommitted,
         Self::AcknowledgesAlone,
+        Self::ComesBackEmpty,
+        Self::ChangesManyVotes,
+        Self::ChangesBeforeItsTerm,
+        Self::CopiesUncommitted,
     ];
 }

@@ -7,5 +7,6 @@ mod checks;
 mod cluster;
 mod disk;
 mod faults;
+mod members;
 mod node;
 mod tests;

@@ -1,8 +1,9 @@
 //! A member with its driver: it carries out what the state machine says, as a server would.
 
 use super::checks::{Broken, Checks};
-use super::disk::SharedDisk;
+use super::disk::{LogEntry, SharedDisk};
 use super::faults::Fault;
+use super::members::Members;
 use crate::{Config, Member, Message, Outputs, Role, Unsynced};
 use bytes::Bytes;
 use engine::Seq;
@@ -25,11 +26,16 @@ pub struct Running {
     unsynced: VecDeque<(u64, Unsynced)>,
     waiting: Vec<Waiting>,
     committed: Seq,
-    applied: Seq,
+    pub applied: Seq,
+    /// As they are applied.
+    pub members: Members,
+    /// The first entry of the term that it leads, or led last.
+    first: Seq,
 }
 
-/// A place in the set, up or down.
+/// A machine, up or down.
 pub struct Node {
+    /// Its number in the set, another one after its disk was emptied.
     pub id: u64,
     pub disk: SharedDisk,
     /// The last entry whose effect is on the disk.
@@ -39,8 +45,10 @@ pub struct Node {
 
 /// What a node needs of the set around it.
 pub struct Around<'a> {
-    pub voters: &'a [u64],
-    pub disks: &'a [SharedDisk],
+    /// The members that the set began with.
+    pub first_members: &'a Members,
+    /// By the numbers of the machines that have them now.
+    pub disks: &'a [(u64, SharedDisk)],
     pub checks: &'a mut Checks,
     pub network: &'a mut Vec<Message>,
     pub fault: Option<Fault>,
@@ -51,15 +59,25 @@ impl Around<'_> {
         self.fault == Some(fault)
     }
 
-    fn committed(&mut self, id: u64, range: (Seq, Seq)) -> Result<(), Broken> {
-        let majority = self.voters.len() / 2 + 1;
+    fn committed(&mut self, id: u64, range: (Seq, Seq), members: &Members) -> Result<(), Broken> {
         let disks = self.disks;
-        let own = disks[id as usize - 1].0.borrow();
-        self.checks
-            .committed(id, range, &own.now.entries, majority, |seq, entry| {
-                let has = |disk: &&SharedDisk| disk.0.borrow().synced.get(seq) == Some(entry);
-                disks.iter().filter(has).count()
+        let own = disk_of(disks, id).expect("it has a disk").0.borrow();
+        // The leader that found the majority may have had later members applied, all of which are committed.
+        let later = self
+            .checks
+            .committed
+            .iter()
+            .filter_map(|entry| Members::decode(&entry.bytes));
+        let of_any: Vec<Members> = std::iter::once(members.clone()).chain(later).collect();
+        self.checks.committed(id, range, &own.now.entries, |seq, entry| {
+            of_any.iter().any(|members| {
+                // What an emptied disk had was counted when it had it; it votes for nobody any more.
+                let has = |voter: &&u64| {
+                    disk_of(disks, **voter).is_none_or(|disk| disk.0.borrow().synced.get(seq) == Some(entry))
+                };
+                members.voters.iter().filter(has).count() > members.voters.len() / 2
             })
+        })
     }
 
     fn send(&mut self, disk: &SharedDisk, messages: Vec<Message>) {
@@ -69,6 +87,17 @@ impl Around<'_> {
             self.network.push(message);
         }
     }
+}
+
+fn disk_of(disks: &[(u64, SharedDisk)], id: u64) -> Option<&SharedDisk> {
+    disks.iter().find(|(of, _)| *of == id).map(|(_, disk)| disk)
+}
+
+/// The members as the entries up to `applied` leave them.
+fn members_at(first: &Members, entries: &[LogEntry], applied: Seq) -> Members {
+    let applied = entries.iter().take(applied.0 as usize).rev();
+    let mut said = applied.filter_map(|entry| Members::decode(&entry.bytes));
+    said.next().unwrap_or_else(|| first.clone())
 }
 
 impl Node {
@@ -82,10 +111,24 @@ impl Node {
     }
 
     pub fn start(&mut self, random: u64, around: &mut Around<'_>) -> Result<(), Broken> {
+        let applied = match around.is(Fault::TakesLogForCommitted) {
+            true => self.disk.0.borrow().now.last(),
+            false => {
+                // What is known to stay is applied again.
+                let disk = self.disk.0.borrow();
+                let stays = disk.now.state.map_or(Seq(0), |state| state.commit);
+                self.applied_on_disk.max(stays).min(disk.now.last())
+            }
+        };
+        let members = members_at(around.first_members, &self.disk.0.borrow().now.entries, applied);
+        if !members.has(self.id) {
+            // It waits to be taken in, or was dropped.
+            return Ok(());
+        }
         let config = Config {
             id: self.id,
-            voters: around.voters.to_vec(),
-            learners: Vec::new(),
+            voters: members.voters.clone(),
+            learners: members.learners.clone(),
             election_ticks: 10,
             heartbeat_ticks: 2,
             random: Arc::new(SeededRandom::new(random)),
@@ -96,18 +139,16 @@ impl Node {
             Some(Fault::ForgetsTerms) => None,
             _ => kept,
         };
-        let applied = match around.is(Fault::TakesLogForCommitted) {
-            true => self.disk.0.borrow().now.last(),
-            false => self.applied_on_disk,
-        };
         let member = Member::start(&config, kept, applied, self.disk.clone()).map_err(|error| error.to_string())?;
-        around.committed(self.id, (Seq(1), applied))?;
+        around.committed(self.id, (Seq(1), applied), &members)?;
         self.running = Some(Running {
             member,
             unsynced: VecDeque::new(),
             waiting: Vec::new(),
             committed: applied,
             applied,
+            members,
+            first: Seq(u64::MAX),
         });
         self.settle(around)
     }
@@ -122,6 +163,34 @@ impl Node {
         disk.crash(|pending| below(pending as u64 + 1) as usize);
         // An engine's checkpoint waits for the log.
         self.applied_on_disk = self.applied_on_disk.min(disk.now.last());
+    }
+
+    /// The disk is emptied; the machine is another member from now on.
+    pub fn wipe(&mut self, id: u64) {
+        self.running = None;
+        self.disk.0.borrow_mut().wipe();
+        self.applied_on_disk = Seq(0);
+        self.id = id;
+    }
+
+    /// Begins with a copy of what another member has applied.
+    pub fn copy(&mut self, entries: &[LogEntry]) {
+        self.disk.0.borrow_mut().begin_with(entries);
+        self.applied_on_disk = Seq(entries.len() as u64);
+    }
+
+    /// The members as a leader has them that may change them: all before its term is applied, and no change is under
+    /// way.
+    pub fn settled_members(&self, early: bool) -> Option<Members> {
+        let running = self
+            .running
+            .as_ref()
+            .filter(|running| running.member.role() == Role::Leader)?;
+        let disk = self.disk.0.borrow();
+        let pending = disk.now.entries.iter().skip(running.applied.0 as usize);
+        let is_changing = pending.into_iter().any(|entry| Members::decode(&entry.bytes).is_some());
+        let has_begun = running.applied >= running.first || early;
+        (has_begun && !is_changing).then(|| running.members.clone())
     }
 
     /// A client's write: appended, and not told to the state machine yet.
@@ -173,6 +242,9 @@ impl Node {
         };
         while let Some(outputs) = running.member.outputs() {
             let committed = outputs.committed;
+            if let Some(elected) = outputs.elected {
+                running.first = elected.first;
+            }
             carry_out(&self.disk, running.member.role(), outputs, self.id, around)?;
             let unsynced = running.member.written();
             let early = match running.member.role() {
@@ -186,11 +258,12 @@ impl Node {
                 running.unsynced.push_back((self.disk.0.borrow().written(), unsynced));
             }
             if running.committed < committed {
-                around.committed(self.id, (running.committed.next(), committed))?;
+                around.committed(self.id, (running.committed.next(), committed), &running.members)?;
                 running.committed = committed;
             }
-            running.applied = running.committed;
+            let before = std::mem::replace(&mut running.applied, running.committed);
             running.member.applied(running.applied);
+            running.apply_members(&self.disk, before)?;
         }
         running.answer(&self.disk, around)
     }
@@ -201,12 +274,50 @@ impl Node {
         Some((self.disk.0.borrow().now.last(), running.committed))
     }
 
+    /// For messages.
+    pub fn describe(&self) -> String {
+        match &self.running {
+            None => format!("{} with {:?} does not run", self.id, self.disk.0.borrow().now.last()),
+            Some(running) => format!(
+                "{} with {:?} to {:?} is {:?} in term {} of {:?}",
+                self.id,
+                running.committed,
+                self.disk.0.borrow().now.last(),
+                running.member.role(),
+                running.member.term(),
+                running.members
+            ),
+        }
+    }
+
     pub fn role(&self) -> Option<Role> {
         self.running.as_ref().map(|running| running.member.role())
     }
 }
 
 impl Running {
+    /// Takes up changes of members, one by one, that were applied behind `before`.
+    fn apply_members(&mut self, disk: &SharedDisk, before: Seq) -> Result<(), Broken> {
+        let changes: Vec<Members> = {
+            let disk = disk.0.borrow();
+            let applied = disk
+                .now
+                .entries
+                .iter()
+                .take(self.applied.0 as usize)
+                .skip(before.0 as usize);
+            applied.filter_map(|entry| Members::decode(&entry.bytes)).collect()
+        };
+        for members in changes {
+            let changed = self.member.change_members(&members.voters, &members.learners);
+            changed.map_err(|error| error.to_string())?;
+            self.members = members;
+            let state = self.member.state_with_commit();
+            disk.0.borrow_mut().write_state(state);
+        }
+        Ok(())
+    }
+
     /// Clients hear of what is applied, as long as the leader is that of the term they wrote in.
     fn answer(&mut self, disk: &SharedDisk, around: &mut Around<'_>) -> Result<(), Broken> {
         let (role, term) = (self.member.role(), self.member.term());

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const STEPS: usize = 4000;
 const SEEDS: u64 = 300;
 /// A fault is found within so many runs of each size.
-const SEEDS_FOR_A_FAULT: u64 = 300;
+const SEEDS_FOR_A_FAULT: u64 = 1500;
 
 /// What a run came to.
 struct Run {
@@ -73,6 +73,11 @@ fn three_members_keep_what_they_acknowledged() {
 }
 
 #[test]
+fn four_members_keep_what_they_acknowledged() {
+    hold(4);
+}
+
+#[test]
 fn five_members_keep_what_they_acknowledged() {
     hold(5);
 }
@@ -89,7 +94,7 @@ fn a_seed_says_what_happens() {
 fn every_fault_is_found() {
     for fault in Fault::ALL {
         let found = (1..=SEEDS_FOR_A_FAULT).find_map(|seed| {
-            [1, 3, 5].into_iter().find_map(|members| {
+            [1, 3, 5, 4].into_iter().find_map(|members| {
                 let run = catch_unwind(AssertUnwindSafe(|| run(members, seed, STEPS, Some(fault))));
                 match run {
                     Ok(Ok(_)) => None,
