@@ -4,6 +4,7 @@ use crate::StorageError;
 use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
+use crate::operation::Operation;
 use crate::points::AppliedPoint;
 use crate::storage::Storage;
 use bson::RawDocument;
@@ -21,6 +22,15 @@ impl Storage {
         let mut entry = EntryWriter::default();
         entry.note(note);
         self.commit_derived(&mut entry, |_| Effect::default())
+    }
+
+    /// As [`Storage::write_note`], as long as the operation may. On return this server has led until after the call began.
+    pub fn write_note_in(&self, op: &Operation, note: &RawDocument) -> Result<Seq, StorageError> {
+        let mut entry = EntryWriter::default();
+        entry.note(note);
+        let seq = self.propose(&mut entry, |_| Effect::default())?;
+        self.wait_applied_in(op, seq, entry.epoch)?;
+        Ok(seq)
     }
 
     /// The next entries are later than a point of cluster time that others have seen.

@@ -1,0 +1,508 @@
+"""A replica set of three members on the engines of the build, with real drivers: what clients see, and what every member has."""
+
+import itertools
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from bson import Timestamp
+from members import ReplicaSet, contents, wait
+from pymongo import MongoClient, ReadPreference, WriteConcern
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import Nearest, Secondary
+from server import ENGINES, send
+
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
+TAGS = {"m0": {"tags": {"dc": "east", "rack": "a"}}, "m1": {"tags": {"dc": "west", "rack": "b"}}, "m2": {"tags": {"dc": "west", "rack": "c"}}}
+MODES = {"everywhere": {"rack": 3}, "both": {"dc": 2}, "impossible": {"rack": 4}}
+
+
+@pytest.fixture(scope="module")
+def rs(tmp_path_factory):
+    """One set for the tests that leave it healthy."""
+    with ReplicaSet(tmp_path_factory.mktemp("set"), settings={"getLastErrorModes": {"everywhere": {"rack": 3}, "both": {"dc": 2}}}) as made:
+        yield made.initiate(made.config(**TAGS))
+
+
+@pytest.fixture
+def db(rs, request):
+    """A database of the test's own. Afterwards the set is healthy again, and all members have the same."""
+    for each in rs.members:
+        if not each.is_running:
+            each.start()
+    rs.wait_healthy()
+    client = rs.client()
+    name = ("t_" + request.node.name.split("[")[0])[:60]
+    client.drop_database(name)
+    yield client[name]
+    rs.wait_healthy()
+    rs.check_equal()
+    client.drop_database(name)
+
+
+def code_of(run, *arguments, **options):
+    with pytest.raises(PyMongoError) as refused:
+        run(*arguments, **options)
+    error = refused.value
+    return error.code if isinstance(error, OperationFailure) else repr(error)
+
+
+# What drivers see.
+
+
+def test_drivers_find_every_member(rs, db):
+    client = db.client
+    wait(lambda: len(client.nodes) == 3, "three members in the driver's view")
+    primary = rs.primary
+    assert client.primary == ("localhost", primary.port)
+    hello = primary.hello()
+    assert hello["hosts"] == [each.host for each in rs.members]
+    assert (hello["setName"], hello["isWritablePrimary"], hello["secondary"], hello["me"]) == ("rs0", True, False, primary.host)
+    assert hello["electionId"] is not None and hello["lastWrite"]["majorityOpTime"]["t"] >= 1
+    for each in rs.secondaries:
+        hello = each.hello()
+        assert (hello["isWritablePrimary"], hello["secondary"], hello["primary"], hello["me"]) == (False, True, primary.host, each.host)
+        assert "electionId" not in hello and hello["tags"] == TAGS[f"m{each.number}"]["tags"]
+
+
+def test_status_tells_of_every_member(rs, db):
+    db.c.insert_one({"_id": 1})
+    rs.wait_applied()
+    for asked in rs.members:
+        status = asked.direct.admin.command("replSetGetStatus")
+        assert (status["set"], status["votingMembersCount"], status["majorityVoteCount"], status["writeMajorityCount"]) == ("rs0", 3, 2, 2)
+        assert [each["name"] for each in status["members"]] == [each.host for each in rs.members]
+        for each in status["members"]:
+            assert each["health"] == 1 and each["optime"]["ts"].time > 0 and each["optimeDate"] and each["configVersion"] >= 1
+            if each["stateStr"] == "SECONDARY":
+                assert each["syncSourceHost"] == rs.primary.host, each
+            else:
+                assert each["electionTime"].time > 0 and each["electionDate"], each
+            assert ("self" in each) == (each["_id"] == asked.number)
+            if "self" not in each:
+                assert each["lastHeartbeat"] and each["lastHeartbeatRecv"] and each["pingMs"] >= 0 and each["optimeDurable"]
+
+
+def mongosh(uri, script):
+    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    done = subprocess.run([str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300)
+    return done.stdout + done.stderr
+
+
+def test_mongosh_helpers(rs, db):
+    db.c.insert_one({})
+    script = """
+        print(JSON.stringify([rs.status().members.map(m => m.health), rs.conf().members.length, rs.conf()._id, rs.hello().setName]));
+        print(rs.printSecondaryReplicationInfo());
+        print(rs.printReplicationInfo());
+    """
+    said = mongosh(rs.uri(), script)
+    assert '[[1,1,1],3,"rs0","rs0"]' in said, said
+    for each in rs.secondaries:
+        assert f"source: {each.host}" in said, said
+    assert "syncedTo" in said and "replLag" in said and "oplog last event time" in said, said
+
+
+# Reads.
+
+
+def test_read_preferences_choose_members(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1})
+    client = db.client
+    wait(lambda: len(client.secondaries) == 2, "both secondaries in the driver's view")
+
+    def answered_by(preference):
+        cursor = db.c.with_options(read_preference=preference).find()
+        assert list(cursor) == [{"_id": 1}]
+        return cursor.address[1]
+
+    secondaries = {each.port for each in rs.secondaries}
+    assert answered_by(ReadPreference.PRIMARY) == rs.primary.port
+    assert answered_by(ReadPreference.PRIMARY_PREFERRED) == rs.primary.port
+    assert answered_by(ReadPreference.SECONDARY) in secondaries
+    assert answered_by(ReadPreference.SECONDARY_PREFERRED) in secondaries
+    assert answered_by(Nearest([{"rack": "c"}])) == rs[2].port
+    assert answered_by(Nearest([{"dc": "nowhere"}, {"rack": "b"}])) == rs[1].port
+    # The members' last writes are near each other: an idle primary writes a note now and then.
+    assert answered_by(Secondary(max_staleness=90)) in secondaries
+    impatient = rs.client(serverSelectionTimeoutMS=200)
+    nobody = impatient[db.name].c.with_options(read_preference=Nearest([{"dc": "nowhere"}]))
+    assert "No replica set member" in code_of(nobody.find_one)
+
+
+def test_secondaries_refuse_what_they_must(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1})
+    secondary = rs.secondaries[0]
+    topology = secondary.hello()["topologyVersion"]
+    # Without a read preference, as clients that mean the primary send it.
+    for command in [{"find": "c"}, {"aggregate": "c", "pipeline": [], "cursor": {}}, {"count": "c"}, {"distinct": "c", "key": "_id"}]:
+        reply = send(secondary, db.name, command)
+        assert (reply["ok"], reply["code"], reply["codeName"]) == (0, 13435, "NotPrimaryNoSecondaryOk"), reply
+        assert reply["topologyVersion"] == topology
+        reply = send(secondary, db.name, {**command, "$readPreference": {"mode": "secondaryPreferred"}})
+        assert reply["ok"] == 1, reply
+    for command in [
+        {"insert": "c", "documents": [{"_id": 2}]},
+        {"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 1}}}]},
+        {"delete": "c", "deletes": [{"q": {}, "limit": 0}]},
+        {"findAndModify": "c", "query": {}, "update": {"$set": {"x": 1}}},
+        {"create": "d"},
+        {"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}]},
+        {"drop": "c"},
+        {"dropDatabase": 1},
+        {"collMod": "c", "validator": {}},
+    ]:
+        for preference in [{}, {"$readPreference": {"mode": "secondaryPreferred"}}]:
+            reply = send(secondary, db.name, {**command, **preference})
+            assert (reply["ok"], reply["code"], reply["codeName"]) == (0, 10107, "NotWritablePrimary"), (command, reply)
+            assert reply["topologyVersion"] == topology
+    reply = send(secondary, db.name, {"aggregate": "c", "pipeline": [{"$out": "d"}], "cursor": {}, "$readPreference": {"mode": "nearest"}})
+    assert reply["code"] == 10107, reply
+    reply = send(secondary, db.name, {"find": "c", "readConcern": {"level": "linearizable"}, "$readPreference": {"mode": "nearest"}})
+    assert reply["code"] == 10107, reply
+    # In maintenance it is no SECONDARY, and answers nobody.
+    secondary.direct.admin.command("replSetMaintenance", True)
+    try:
+        assert secondary.state() == "RECOVERING"
+        reply = send(secondary, db.name, {"find": "c", "$readPreference": {"mode": "nearest"}})
+        assert (reply["code"], reply["codeName"]) == (13436, "NotPrimaryOrSecondary"), reply
+        assert code_of(rs.primary.direct.admin.command, "replSetMaintenance", True) == 95
+    finally:
+        secondary.direct.admin.command("replSetMaintenance", False)
+    assert secondary.state() == "SECONDARY"
+    assert code_of(secondary.direct.admin.command, "replSetMaintenance", False) == 96
+    assert [each["_id"] for each in db.c.find()] == [1]
+
+
+def test_causal_sessions_read_their_writes_on_secondaries(rs, db):
+    for each in rs.secondaries:
+        choose = Secondary([TAGS[f"m{each.number}"]["tags"]])
+        with db.client.start_session(causal_consistency=True) as session:
+            for number in range(20):
+                key = f"{each.number}:{number}"
+                db.c.insert_one({"_id": key}, session=session)
+                for level in ("local", "majority"):
+                    found = db.c.with_options(read_preference=choose, read_concern=ReadConcern(level)).find_one({"_id": key}, session=session)
+                    assert found, (each.number, number, level)
+    # A time at which nothing was written: the primary writes a note for it.
+    now = db.client.admin.command("hello")["$clusterTime"]["clusterTime"]
+    later = Timestamp(now.time + 2, 1)
+    gossip = {"clusterTime": later, "signature": {"hash": bytes(20), "keyId": 0}}
+    for each in rs.members:
+        command = {"find": "c", "readConcern": {"afterClusterTime": later}, "$clusterTime": gossip, "$readPreference": {"mode": "nearest"}}
+        reply = send(each, db.name, command)
+        assert reply["ok"] == 1 and reply["operationTime"] >= later, reply
+    never = {"find": "c", "readConcern": {"afterClusterTime": Timestamp(now.time + 3600, 1)}, "$readPreference": {"mode": "nearest"}}
+    for each in rs.members:
+        assert send(each, db.name, never)["code"] == 72
+        # Nor does a time that a client says it has seen, when that is years away.
+        far = {"clusterTime": Timestamp(2**32 - 1, 1), "signature": gossip["signature"]}
+        command = {**never, "readConcern": {"afterClusterTime": far["clusterTime"]}, "$clusterTime": far}
+        assert send(each, db.name, command)["code"] == 205
+
+
+def test_read_concerns_on_every_member(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_many([{"_id": number, "n": 0} for number in range(500)])
+    for preference in (ReadPreference.PRIMARY, ReadPreference.SECONDARY):
+        for level in ("local", "available", "majority", "snapshot"):
+            read = db.c.with_options(read_concern=ReadConcern(level), read_preference=preference)
+            assert len(list(read.find({}, batch_size=100))) == 500, (preference, level)
+        # One moment, in all batches, while the documents change.
+        read = db.c.with_options(read_concern=ReadConcern("snapshot"), read_preference=preference)
+        cursor = read.find({}, batch_size=100)
+        seen = [next(cursor)]
+        db.c.with_options(write_concern=WriteConcern(w=3)).update_many({}, {"$inc": {"n": 1}})
+        seen += cursor
+        assert len({each["n"] for each in seen}) == 1 and len(seen) == 500, preference
+    with db.client.start_session(snapshot=True) as session:
+        before = db.c.count_documents({"n": 2}, session=session)
+        db.c.delete_many({})
+        later = db.c.count_documents({"n": 2}, session=session)
+        assert before == later == 500
+        # The state is kept where it was read first.
+        elsewhere = db.c.with_options(read_preference=ReadPreference.SECONDARY)
+        assert code_of(elsewhere.count_documents, {}, session=session) == 239
+    linearizable = db.c.with_options(read_concern=ReadConcern("linearizable"))
+    assert linearizable.find_one() is None
+    db.c.insert_one({"_id": 1})
+    assert linearizable.find_one() == {"_id": 1}
+
+
+def test_a_primary_that_others_left_answers_no_linearizable_reads(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1, "n": 1})
+    primary, others = rs.primary, rs.secondaries
+    for each in others:
+        each.process.send_signal(signal.SIGSTOP)
+    try:
+        find = {"find": "c", "readConcern": {"level": "linearizable"}, "maxTimeMS": 300}
+        reply = send(primary, db.name, find)
+        assert reply["ok"] == 0 and reply["code"] in (50, 10107, 11602, 189), reply
+    finally:
+        for each in others:
+            each.process.send_signal(signal.SIGCONT)
+    rs.wait_healthy()
+    assert send(rs.primary, db.name, {"find": "c", "readConcern": {"level": "linearizable"}})["cursor"]["firstBatch"] == [{"_id": 1, "n": 1}]
+
+
+# Write concerns.
+
+
+def test_write_concerns_are_kept(rs, db):
+    for concern in [{"w": 1}, {"w": 2}, {"w": 3}, {"w": "majority"}, {"w": "everywhere"}, {"w": "both"}, {"w": 1, "j": True}, {"w": 3, "j": True}]:
+        db.c.with_options(write_concern=WriteConcern(**concern)).insert_one({"_id": str(concern)})
+        if concern["w"] in (3, "everywhere"):
+            for each in rs.members:
+                assert each.direct[db.name].c.find_one({"_id": str(concern)}), (concern, each.number)
+    for concern, code in [({"w": 4}, 100), ({"w": 50}, 100), ({"w": "nowhere"}, 79)]:
+        with pytest.raises(WriteConcernError) as refused:
+            db.c.with_options(write_concern=WriteConcern(**concern)).insert_one({"_id": str(concern)})
+        assert refused.value.code == code, refused.value.details
+        assert db.c.find_one({"_id": str(concern)}), "the write is done all the same"
+    refused = send(rs.primary, db.name, {"insert": "c", "documents": [{}], "writeConcern": {"w": 51}})
+    assert refused["ok"] == 0 and refused["code"] == 9, refused
+
+
+def test_a_write_concern_waits_for_members_that_are_down(rs, db):
+    """With one of three down: majority goes on, all do not; with two down nothing is acknowledged, and nothing is lost."""
+    first, second = rs.secondaries
+    first.kill()
+    three = db.c.with_options(write_concern=WriteConcern(w=3, wtimeout=300))
+    with pytest.raises(WTimeoutError) as late:
+        three.insert_one({"_id": "three"})
+    assert late.value.code == 64 and late.value.details["errInfo"]["wtimeout"] is True, late.value.details
+    with pytest.raises(WTimeoutError):
+        db.c.with_options(write_concern=WriteConcern(w="everywhere", wtimeout=100)).insert_one({"_id": "mode"})
+    db.c.with_options(write_concern=WriteConcern(w="majority")).insert_one({"_id": "majority"})
+    db.c.with_options(write_concern=WriteConcern(w=1)).insert_one({"_id": "one"})
+    waiter = threading.Thread(target=lambda: db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": "waits"}))
+    waiter.start()
+    wait(lambda: db.c.find_one({"_id": "waits"}), "the write to be seen while it waits")
+    assert waiter.is_alive(), "it was acknowledged by members that are down"
+    first.start()
+    waiter.join(60)
+    assert not waiter.is_alive()
+    primary = rs.primary
+    for each in (first, second):
+        each.kill()
+    alone = MongoClient("127.0.0.1", primary.port, directConnection=True)
+    with pytest.raises((OperationFailure, AutoReconnect)):
+        # It may be a primary yet that does not know, but it acknowledges nothing.
+        alone[db.name].command({"insert": "c", "documents": [{"_id": "alone"}], "writeConcern": {"w": 1}, "maxTimeMS": 2500})
+    wait(lambda: primary.state() == "SECONDARY", "a primary without a majority to step down")
+    assert alone[db.name].get_collection("c", read_preference=ReadPreference.NEAREST).find_one({"_id": "alone"}) is None
+    alone.close()
+    first.start()
+    second.start()
+    rs.wait_healthy()
+    assert db.c.count_documents({"_id": {"$in": ["three", "mode", "majority", "one", "waits"]}}) == 5
+
+
+def test_counts_after_failed_and_unchanged_writes(rs, db):
+    """Who learns that there is nothing to do has read it where it stays: the reply says a time that secondaries reach."""
+    db.c.insert_one({"_id": 1, "n": 1})
+    with pytest.raises(PyMongoError):
+        db.c.insert_one({"_id": 1})
+    result = db.c.with_options(write_concern=WriteConcern(w=3)).update_one({"_id": 1}, {"$set": {"n": 1}})
+    assert (result.matched_count, result.modified_count) == (1, 0)
+    for each in rs.members:
+        assert each.direct[db.name].c.find_one() == {"_id": 1, "n": 1}
+
+
+# Leadership changes.
+
+
+class Background:
+    """Work on threads of their own until `stop`; what they raised is raised there."""
+
+    def __init__(self, *work):
+        self.ended, self.failures = threading.Event(), []
+        self.threads = [threading.Thread(target=self.run, args=(each,)) for each in work]
+        for each in self.threads:
+            each.start()
+
+    def run(self, work):
+        try:
+            while not self.ended.is_set():
+                work()
+        except Exception as error:  # noqa: BLE001
+            self.failures.append(error)
+
+    def stop(self):
+        self.ended.set()
+        for each in self.threads:
+            each.join(120)
+            assert not each.is_alive()
+        if self.failures:
+            raise self.failures[0]
+
+
+def test_increments_happen_once_through_kills_of_the_primary(rs, db):
+    db.c.insert_one({"_id": 1, "n": 0})
+    done = itertools.count()
+    counts = [0, 0]
+
+    def increment(place):
+        client = rs.client(retryWrites=True)
+
+        def work():
+            client[db.name].c.update_one({"_id": 1}, {"$inc": {"n": 1}})
+            next(done)
+            counts[place] += 1
+
+        return work
+
+    background = Background(increment(0), increment(1))
+    for _ in range(2):
+        goal = sum(counts) + 20
+        wait(lambda goal=goal: sum(counts) >= goal or background.failures, "increments")
+        killed = rs.primary
+        killed.kill()
+        wait(lambda killed=killed: rs.find_primary(), "another primary")
+        killed.start()
+        rs.wait_healthy()
+    background.stop()
+    for each in rs.members:
+        assert wait(lambda each=each: (found := each.direct[db.name].c.find_one())["n"] >= sum(counts) and found)["n"] == sum(counts)
+
+
+def test_a_change_stream_goes_on_over_failovers(rs, db):
+    db.create_collection("c")
+    seen, stop = [], threading.Event()
+    stream = db.c.watch(max_await_time_ms=200)
+
+    def follow():
+        while not stop.is_set() or len(seen) < 60:
+            change = stream.try_next()
+            if change:
+                seen.append(change["fullDocument"]["_id"])
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    for number in range(60):
+        if number == 20:
+            rs.primary.kill()
+        if number == 40:
+            for each in rs.members:
+                if not each.is_running:
+                    each.start()
+            rs.wait_healthy()
+            rs.step_down()
+        db.c.insert_one({"_id": number})
+    stop.set()
+    follower.join(60)
+    assert not follower.is_alive() and seen == list(range(60)), seen
+    # A token of one member is one of all.
+    token = stream.resume_token
+    stream.close()
+    db.c.insert_one({"_id": "later"})
+    for preference in (ReadPreference.PRIMARY, ReadPreference.SECONDARY):
+        with db.with_options(read_preference=preference).c.watch(resume_after=token) as resumed:
+            assert next(resumed)["fullDocument"]["_id"] == "later"
+
+
+def test_transactions_over_failovers(rs, db):
+    db.create_collection("a")
+    db.create_collection("b")
+    with db.client.start_session() as session:
+        session.start_transaction()
+        db.a.insert_one({"_id": 1}, session=session)
+        rs.step_down()
+        with pytest.raises(PyMongoError) as lost:
+            db.b.insert_one({"_id": 1}, session=session)
+        assert lost.value.has_error_label("TransientTransactionError"), lost.value.details
+        session.abort_transaction()
+    assert db.a.find_one() is None
+    # A commit that is sent again to another primary is the one that was.
+    with db.client.start_session() as session:
+        session.start_transaction()
+        db.a.insert_one({"_id": 2}, session=session)
+        db.b.insert_one({"_id": 2}, session=session)
+        session.commit_transaction()
+        rs.step_down()
+        session.commit_transaction()
+    # The whole of it again and again while leaders change.
+    whole = []
+
+    def move():
+        with db.client.start_session() as session:
+
+            def body(session, number=len(whole)):
+                db.a.insert_one({"n": number}, session=session)
+                db.b.insert_one({"n": number}, session=session)
+
+            session.with_transaction(body)
+            whole.append(1)
+
+    background = Background(move)
+    for kill in (True, False):
+        goal = len(whole) + 10
+        wait(lambda goal=goal: len(whole) >= goal or background.failures, "transactions")
+        if kill:
+            killed = rs.primary
+            killed.kill()
+            wait(rs.find_primary, "another primary")
+            killed.start()
+            rs.wait_healthy()
+        else:
+            rs.step_down()
+    background.stop()
+    numbers = [sorted(each["n"] for each in db[name].find({"n": {"$exists": True}})) for name in "ab"]
+    assert numbers[0] == numbers[1] == list(range(len(whole)))
+    assert db.a.count_documents({"_id": 2}) == db.b.count_documents({"_id": 2}) == 1
+
+
+def test_steps_down_and_up(rs, db):
+    primary = rs.primary
+    run = primary.direct.admin.command
+    assert code_of(run, "replSetStepDown", 5, secondaryCatchUpPeriodSecs=10) == 2
+    assert code_of(rs.secondaries[0].direct.admin.command, "replSetStepDown", 5) == 10107
+    # Nobody can catch up: it stays, and takes writes on.
+    others = rs.secondaries
+    db.c.insert_one({"_id": 1})
+    others[0].kill()
+    others[1].direct.admin.command("replSetFreeze", 0)
+    rs.reconfig(lambda config: config["members"][others[1].number].update(priority=0))
+    assert code_of(run, "replSetStepDown", 3, secondaryCatchUpPeriodSecs=1) == 262
+    assert rs.find_primary() is primary
+    db.c.insert_one({"_id": 2})
+    rs.reconfig(lambda config: config["members"][others[1].number].update(priority=1))
+    others[0].start()
+    rs.wait_healthy()
+    # It steps down for somebody who is there and has everything, and does not come back meanwhile.
+    now = rs.step_down(seconds=60)
+    assert now is not primary and primary.state() == "SECONDARY"
+    db.c.insert_one({"_id": 3})
+    # Asked by name it does.
+    primary.direct.admin.command("replSetStepUp")
+    assert rs.primary is primary
+    assert db.c.count_documents({}) == 3
+    # Who is frozen is not elected; who is left leads when it is not frozen any more.
+    assert code_of(run, "replSetFreeze", 10) == 95
+    frozen, other = others
+    frozen.direct.admin.command("replSetFreeze", 60)
+    primary.kill()
+    assert wait(rs.find_primary, "the one that is not frozen") is other
+    assert frozen.direct.admin.command("replSetFreeze", 0)["info"] == "unfreezing"
+    primary.start()
+
+
+def test_a_higher_priority_takes_over(rs, db):
+    chosen = rs.secondaries[0]
+    rs.reconfig(lambda config: config["members"][chosen.number].update(priority=5))
+    try:
+        wait(lambda: rs.find_primary() is chosen, "the member with the highest priority as primary")
+        db.c.insert_one({"_id": 1})
+        chosen.kill()
+        wait(rs.find_primary, "another primary")
+        db.c.insert_one({"_id": 2})
+        chosen.start()
+        wait(lambda: rs.find_primary() is chosen, "it takes over again")
+        db.c.insert_one({"_id": 3})
+    finally:
+        rs.wait_healthy()
+        rs.reconfig(lambda config: config["members"][chosen.number].update(priority=1))
+    assert db.c.count_documents({}) == 3
