@@ -13,7 +13,7 @@ from server import ENGINES, Server
 
 # Below the ports that systems give to outgoing connections: a member that is down gets its own back.
 PORTS = range(12000, 32000)
-PATIENCE = 120
+PATIENCE = 60
 
 
 def free_port(_taken=set(), _random=random.Random(os.getpid())):  # noqa: B006
@@ -41,7 +41,7 @@ def wait(reached, what="", patience=PATIENCE):
         except PyMongoError as error:
             seen = error
         time.sleep(0.03)
-    raise AssertionError(f"never came: {what or reached}; last seen: {seen!r}")
+    raise AssertionError(f"never came: {what() if callable(what) else what or reached}; last seen: {seen!r}")
 
 
 class Member(Server):
@@ -111,11 +111,11 @@ class Member(Server):
 class ReplicaSet:
     """Members on ports of their own. Use as a context: members that were not stopped are, and have to end well."""
 
-    def __init__(self, directory, engines=3, name="rs0", options=(), election_ms=1000, settings=None):
+    def __init__(self, directory, engines=3, name="rs0", options=(), election_ms=1500, settings=None, oplog_mb=100):
         if isinstance(engines, int):
             engines = list(itertools.islice(itertools.cycle(ENGINES), engines))
         self.directory, self.name, self.clients = directory, name, []
-        self.options = ["--replSet", name, "--oplogSize", "100", "--setParameter", "ttlMonitorSleepSecs=1", *options]
+        self.options = ["--replSet", name, "--oplogSize", str(oplog_mb), "--setParameter", "ttlMonitorSleepSecs=1", *options]
         self.settings = {"electionTimeoutMillis": election_ms, "heartbeatIntervalMillis": 300, **(settings or {})}
         self.members = []
         for engine in engines:
@@ -181,7 +181,7 @@ class ReplicaSet:
         return [each for each in self.running if each.state() == "SECONDARY"]
 
     def wait_state(self, member, *states, patience=PATIENCE):
-        return wait(lambda: member.state() in states, f"member {member.number} as {states}: it is {member.state()}", patience)
+        return wait(lambda: member.state() in states, lambda: f"member {member.number} as {states}; {self.describe()}", patience)
 
     def consensus(self):
         """Who votes, as the primary applied it: by number, whether with a vote; and the instances."""
@@ -207,7 +207,16 @@ class ReplicaSet:
             followers = [each for each in self.running if each is not primary and each.host in hosts]
             return primary if all(each.hello().get("primary") == primary.host for each in followers) else None
 
-        return wait(is_healthy, f"a healthy set; states {self.states()}", patience)
+        return wait(is_healthy, lambda: f"a healthy set; {self.describe()}", patience)
+
+    def describe(self):
+        """What there is instead, for a failure's message."""
+        try:
+            status = {each.number: each.direct.admin.command("replSetGetStatus") for each in self.running}
+            views = {number: [(each["_id"], each["stateStr"]) for each in said["members"]] for number, said in status.items()}
+            return f"states {self.states()}; views {views}; consensus {self.consensus() if self.find_primary() else None}"
+        except PyMongoError as error:
+            return f"states {self.states()}; {error}"
 
     # Changes.
 
