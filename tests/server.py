@@ -3,10 +3,13 @@
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
 
+import bson
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
@@ -29,6 +32,19 @@ def engines():
 
 
 ENGINES = engines()
+
+
+def send(server, database, command):
+    """One command as it is: a driver would put a session of its own into it."""
+    body = bson.encode({**command, "$db": database})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
+        with connection.makefile("rb") as stream:
+            header = stream.read(16)
+            if len(header) < 16:
+                raise OSError("cut off")
+            reply = stream.read(struct.unpack("<i", header[:4])[0] - 16)
+    return bson.decode(reply[5:])
 
 
 class Server:

@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import socket
-import struct
 import subprocess
 import threading
 import uuid
@@ -16,7 +14,7 @@ from bson import Binary, Int64, Timestamp
 from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
-from server import ENGINES, Server
+from server import ENGINES, Server, send
 
 CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
@@ -143,19 +141,6 @@ def test_causal_reads_and_concerns(db):
     with pytest.raises(OperationFailure) as refused:
         db.command("find", "c", readConcern={"afterClusterTime": future})
     assert refused.value.code == 72
-
-
-def send(server, database, command):
-    """One command as it is: a driver would put a session of its own into it."""
-    body = bson.encode({**command, "$db": database})
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        connection.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
-        with connection.makefile("rb") as stream:
-            header = stream.read(16)
-            if len(header) < 16:
-                raise OSError("cut off")
-            reply = stream.read(struct.unpack("<i", header[:4])[0] - 16)
-    return bson.decode(reply[5:])
 
 
 def send_until_answered(server, database, command):

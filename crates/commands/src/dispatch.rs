@@ -124,6 +124,11 @@ fn not_found(name: &str) -> String {
     }
 }
 
+/// A time that a client has seen elsewhere may be so far ahead of this server's clock, in seconds: a year, as in MongoDB.
+const CLUSTER_TIME_AHEAD_MAX_S: i64 = 365 * 86_400;
+/// Clocks of members differ by so many seconds at most, as long as nobody tells of it.
+const CLOCKS_APART_S: i64 = 10;
+
 /// Bytes of a reply: a document of the largest size and what stands around it.
 const REPLY_BYTES_MAX: usize = DOCUMENT_INTERNAL_BYTES_MAX + 64 * 1024;
 
@@ -366,8 +371,17 @@ impl Call<'_> {
         if after <= applied {
             return Ok(());
         }
-        let others = self.server.storage.standing().is_some();
-        if Some(after) > generic.cluster_time && !others {
+        let (after_s, now_s) = ((after.0 >> 32) as i64, self.server.env.clock.now_ms() / 1000);
+        // Nobody moves the set's clock away from what clocks show.
+        if after_s > now_s + CLUSTER_TIME_AHEAD_MAX_S {
+            return Err(CommandError::new(
+                ErrorCode::ClusterTimeFailsRateLimiter,
+                format!("the cluster time {after_s} is too far from this node's wall clock time {now_s}"),
+            ));
+        }
+        // A member may be behind what others have shown.
+        let others = storage.standing().is_some();
+        if Some(after) > generic.cluster_time && !(others && after_s <= now_s + CLOCKS_APART_S) {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 format!(

@@ -92,6 +92,8 @@ pub struct Member {
     pub frozen_until: Duration,
     /// The member that it takes for the primary.
     pub primary: Option<i32>,
+    /// That one's number in consensus, which the configuration may come to know later.
+    leader: Option<u64>,
     /// It was elected, and may write.
     pub leads: bool,
     /// It leads and takes no writes any more: others catch up.
@@ -128,6 +130,13 @@ impl Member {
     pub fn by_consensus_id(&self, id: u64) -> Option<&MemberConfig> {
         let known = self.consensus.as_ref()?.by_id(id)?;
         self.config.as_ref()?.member(known.member)
+    }
+
+    /// Says which member leads, among others: when the leader is another one, or members are known by other numbers.
+    pub fn find_primary(&mut self) {
+        let leader = self.leader.and_then(|id| self.by_consensus_id(id));
+        // An arbiter that stands in takes no writes.
+        self.primary = leader.filter(|leader| !leader.arbiter_only).map(|leader| leader.id);
     }
 
     /// This server in the configuration.
@@ -216,6 +225,7 @@ impl ReplicaSet {
                 elected_ms: 0,
                 frozen_until: Duration::ZERO,
                 primary: None,
+                leader: None,
                 leads: false,
                 steps_down: false,
                 maintenance: 0,
@@ -321,11 +331,8 @@ impl ReplicaSet {
             let leads = standing.is_writable;
             differs = leads != member.leads;
             member.term = member.term.max(standing.term);
-            member.primary = standing
-                .leader
-                .and_then(|id| member.by_consensus_id(id))
-                .filter(|leader| !leader.arbiter_only)
-                .map(|leader| leader.id);
+            member.leader = standing.leader;
+            member.find_primary();
             if leads && !member.leads {
                 member.elected_ms = now_ms;
                 member.steps_down = false;
@@ -463,6 +470,21 @@ mod tests {
         assert_eq!(set.role(), Role::Recovering);
         set.change(|member| member.id = 7);
         assert_eq!(set.role(), Role::Removed);
+        // A leader that the configuration does not know yet.
+        let mut later = set.member().consensus.expect("known");
+        later.take_in(0, [8; 16]);
+        let unknown = Standing {
+            leader: later.of(0).map(|known| known.id),
+            is_writable: false,
+            ..standing
+        };
+        assert!(set.take_standing(&unknown, 9));
+        assert_eq!(set.member().primary, None);
+        set.change(|member| {
+            member.consensus = Some(later);
+            member.find_primary();
+        });
+        assert_eq!(set.member().primary, Some(0));
     }
 
     #[test]

@@ -53,6 +53,8 @@ enum Phase {
     Committed,
     /// It was ended otherwise.
     Aborted,
+    /// Its commit is in the log, and nobody waited until that was known to stay.
+    InDoubt,
 }
 
 struct State {
@@ -106,19 +108,61 @@ impl ServerSessions {
             .sessions
             .lock()
             .entry(key)
-            .or_insert_with(|| first_seen(key, storage))
+            .or_insert_with(|| first_seen(key))
             .clone();
         let mut state = session.state.lock();
         while state.operation.is_some() {
             operation.check_now().map_err(storage::StorageError::from)?;
             session.free.wait_for(&mut state, WAIT_SLICE);
         }
+        // In this order: who leads again has taken in what others wrote meanwhile.
+        if !storage.leads() {
+            return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
+        }
+        self.take_up(&mut state, storage.session(&key).as_ref());
         state.operation = Some(operation.clone());
+        let is_in_doubt = matches!(state.phase, Phase::InDoubt);
         drop(state);
-        Ok(CheckedOut {
+        let checked_out = CheckedOut {
             session,
             counters: self.counters.clone(),
-        })
+        };
+        if is_in_doubt {
+            self.resolve(&checked_out, operation, storage)?;
+        }
+        Ok(checked_out)
+    }
+
+    /// Waits until it is known what became of a commit.
+    fn resolve(&self, checked_out: &CheckedOut, operation: &Operation, storage: &Storage) -> Result<()> {
+        storage.wait_settled(operation)?;
+        if !storage.leads() {
+            return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
+        }
+        let mut state = checked_out.session.state.lock();
+        self.take_up(&mut state, storage.session(&checked_out.key()).as_ref());
+        if matches!(state.phase, Phase::InDoubt) {
+            state.phase = Phase::Aborted;
+            self.counters.aborted.add(1);
+        }
+        Ok(())
+    }
+
+    /// What was written in the session under another primary, or by a commit of which it was not known whether it
+    /// stays, is newer than what this server remembers.
+    fn take_up(&self, state: &mut State, record: Option<&SessionRecord>) {
+        let Some(record) = record else { return };
+        let is_newer = record.txn_number > state.number;
+        let was_committed = record.txn_number == state.number && record.is_transaction;
+        if !is_newer && !was_committed {
+            return;
+        }
+        self.end(state);
+        state.number = record.txn_number;
+        state.phase = match record.is_transaction {
+            true => Phase::Committed,
+            false => Phase::Writes,
+        };
     }
 
     /// Ends transactions whose time is over, and forgets sessions that were not used for `idle`.
@@ -173,18 +217,14 @@ impl ServerSessions {
     }
 }
 
-/// What the storage knows of a session is what it was before a restart.
-fn first_seen(key: SessionKey, storage: &Storage) -> Arc<ServerSession> {
-    let record: Option<SessionRecord> = storage.session(&key);
+/// What the storage knows of it is taken up by whoever checks it out.
+fn first_seen(key: SessionKey) -> Arc<ServerSession> {
     Arc::new(ServerSession {
         key,
         state: Mutex::new(State {
             operation: None,
-            number: record.as_ref().map_or(-1, |record| record.txn_number),
-            phase: match record {
-                Some(record) if record.is_transaction => Phase::Committed,
-                _ => Phase::Writes,
-            },
+            number: -1,
+            phase: Phase::Writes,
             expires: Duration::MAX,
             last_used: Duration::ZERO,
         }),
@@ -318,6 +358,11 @@ impl CheckedOut {
     pub fn committed(&self) {
         self.session.state.lock().phase = Phase::Committed;
         self.counters.committed.add(1);
+    }
+
+    /// The commit was not waited for to its end.
+    pub fn in_doubt(&self) {
+        self.session.state.lock().phase = Phase::InDoubt;
     }
 
     /// The transaction was dropped.

@@ -247,6 +247,11 @@ impl Storage {
         }
     }
 
+    /// Waits until all that has been proposed so far has taken effect, as long as the operation may.
+    pub fn wait_settled(&self, op: &Operation) -> Result<(), StorageError> {
+        self.settle(&|| Ok(op.check_now()?))
+    }
+
     /// Waits until all that has been proposed so far has taken effect, as long as `go_on` answers no error.
     pub(crate) fn settle(&self, go_on: &dyn Fn() -> Result<(), StorageError>) -> Result<(), StorageError> {
         let last = {

@@ -1,10 +1,10 @@
 //! Notes and times of the log: what a member of a replica set adds to it.
 
-use crate::Operation;
 use crate::StorageError;
 use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
+use crate::operation::Operation;
 use crate::points::AppliedPoint;
 use crate::storage::Storage;
 use bson::RawDocument;
@@ -24,7 +24,7 @@ impl Storage {
         self.commit_derived(&mut entry, |_| Effect::default())
     }
 
-    /// As [`Storage::write_note`], as long as the operation may wait for others to have the entry.
+    /// As [`Storage::write_note`], as long as the operation may. On return this server has led until after the call began.
     pub fn write_note_in(&self, op: &Operation, note: &RawDocument) -> Result<Seq, StorageError> {
         let mut entry = EntryWriter::default();
         entry.note(note);

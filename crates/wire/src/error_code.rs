@@ -107,6 +107,7 @@ error_codes! {
     PrimarySteppedDown = 189,
     InvalidIndexSpecificationOption = 197,
     NoSuchSession = 206,
+    ClusterTimeFailsRateLimiter = 205,
     InvalidUUID = 207,
     KeyNotFound = 211,
     IncompleteTransactionHistory = 217,

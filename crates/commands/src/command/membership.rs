@@ -256,6 +256,9 @@ impl Server {
         set.change(|member| {
             member.consensus = consensus.or_else(|| member.consensus.take());
             member.config = Some(config);
+            if self.storage.standing().is_some() {
+                member.find_primary();
+            }
         });
         self.allow_candidacy(set);
         set.wake();

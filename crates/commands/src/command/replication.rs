@@ -242,7 +242,7 @@ fn reconfigure_to(call: &mut Invocation<'_>, set: &ReplicaSet, old: SetConfig, m
         ));
     }
     if !force {
-        check_quorum(set, &config, me)?;
+        check_quorum(set, &config, &old, me)?;
     }
     let before = set.member().consensus;
     let consensus = match &before {
@@ -285,8 +285,11 @@ fn go_on_alone(call: &mut Invocation<'_>, set: &ReplicaSet, old: &SetConfig, me:
 }
 
 /// Whether enough of the members that vote in a new configuration answer to make a majority of them.
-fn check_quorum(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
-    let known = set.peers();
+fn check_quorum(set: &ReplicaSet, config: &SetConfig, old: &SetConfig, me: i32) -> Result<()> {
+    let mut known = set.peers();
+    // Somebody at another address has not answered yet.
+    let address = |of: &SetConfig, id: i32| of.member(id).map(|member| member.host.clone());
+    known.retain(|id, _| address(old, *id) == address(config, *id));
     let mut asked = config.clone();
     asked
         .members

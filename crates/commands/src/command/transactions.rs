@@ -7,6 +7,7 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::transactions::{CheckedOut, OpenTransaction};
 use bson::raw::RawBsonRef;
+use storage::StorageError;
 use wire::ErrorCode;
 
 /// `commitTransaction`.
@@ -60,9 +61,18 @@ fn commit(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     match open {
         Some(open) => {
             // Dropped with its changes when that fails.
-            let seq = open.transaction.commit(&call.operation)?;
-            session.committed();
-            call.wrote(seq);
+            match open.transaction.commit(&call.operation) {
+                Ok(seq) => {
+                    session.committed();
+                    call.wrote(seq);
+                }
+                // It may be in the log: a later one asks what became of it.
+                Err(error @ StorageError::Interrupted(_)) => {
+                    session.in_doubt();
+                    return Err(error.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         // It was sent again: the answer to the first one may have been lost before the write concern was met.
         None => call.wrote(storage.last_seq()),

@@ -1,0 +1,871 @@
+"""A replica set of three members on the engines of the build, with real drivers: what clients see, and what every member has."""
+
+import itertools
+import os
+import signal
+import subprocess
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from bson import Timestamp
+from members import ReplicaSet, wait
+from pymongo import MongoClient, ReadPreference, WriteConcern
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import Nearest, Secondary
+from server import ENGINES, send
+
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
+TAGS = {"m0": {"tags": {"dc": "east", "rack": "a"}}, "m1": {"tags": {"dc": "west", "rack": "b"}}, "m2": {"tags": {"dc": "west", "rack": "c"}}}
+MODES = {"everywhere": {"rack": 3}, "both": {"dc": 2}, "impossible": {"rack": 4}}
+
+
+@pytest.fixture(scope="module")
+def rs(tmp_path_factory):
+    """One set for the tests that leave it healthy."""
+    with ReplicaSet(tmp_path_factory.mktemp("set"), settings={"getLastErrorModes": {"everywhere": {"rack": 3}, "both": {"dc": 2}}}) as made:
+        yield made.initiate(made.config(**TAGS))
+
+
+@pytest.fixture
+def db(rs, request):
+    """A database of the test's own. Afterwards the set is healthy again, and all members have the same."""
+    for each in rs.members:
+        if not each.is_running:
+            each.start()
+    rs.wait_healthy()
+    client = rs.client()
+    name = ("t_" + request.node.name.split("[")[0])[:60]
+    client.drop_database(name)
+    yield client[name]
+    rs.wait_healthy()
+    rs.check_equal()
+    client.drop_database(name)
+
+
+def persist(collection, key):
+    """Writes a document, however often leadership changes meanwhile: drivers try twice."""
+    wait(lambda: collection.replace_one({"_id": key}, {}, upsert=True).acknowledged, f"a write of {key}")
+
+
+def code_of(run, *arguments, **options):
+    with pytest.raises(PyMongoError) as refused:
+        run(*arguments, **options)
+    error = refused.value
+    return getattr(error, "details", None) and error.details.get("code") or str(error)
+
+
+# What drivers see.
+
+
+def test_drivers_find_every_member(rs, db):
+    client = db.client
+    wait(lambda: len(client.nodes) == 3, "three members in the driver's view")
+    primary = rs.primary
+    assert client.primary == ("localhost", primary.port)
+    hello = primary.hello()
+    assert hello["hosts"] == [each.host for each in rs.members]
+    assert (hello["setName"], hello["isWritablePrimary"], hello["secondary"], hello["me"]) == ("rs0", True, False, primary.host)
+    assert hello["electionId"] is not None and hello["lastWrite"]["majorityOpTime"]["t"] >= 1
+    for each in rs.secondaries:
+        hello = each.hello()
+        assert (hello["isWritablePrimary"], hello["secondary"], hello["primary"], hello["me"]) == (False, True, primary.host, each.host)
+        assert "electionId" not in hello and hello["tags"] == TAGS[f"m{each.number}"]["tags"]
+
+
+def test_status_tells_of_every_member(rs, db):
+    db.c.insert_one({"_id": 1})
+    rs.wait_applied()
+    for asked in rs.members:
+        status = asked.direct.admin.command("replSetGetStatus")
+        assert (status["set"], status["votingMembersCount"], status["majorityVoteCount"], status["writeMajorityCount"]) == ("rs0", 3, 2, 2)
+        assert [each["name"] for each in status["members"]] == [each.host for each in rs.members]
+        for each in status["members"]:
+            assert each["health"] == 1 and each["optime"]["ts"].time > 0 and each["optimeDate"] and each["configVersion"] >= 1
+            if each["stateStr"] == "SECONDARY":
+                assert each["syncSourceHost"] == rs.primary.host, each
+            else:
+                assert each["electionTime"].time > 0 and each["electionDate"], each
+            assert ("self" in each) == (each["_id"] == asked.number)
+            if "self" not in each:
+                assert each["lastHeartbeat"] and each["lastHeartbeatRecv"] and each["pingMs"] >= 0 and each["optimeDurable"]
+
+
+def mongosh(uri, script):
+    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    done = subprocess.run([str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300)
+    return done.stdout + done.stderr
+
+
+def test_mongosh_helpers(rs, db):
+    db.c.insert_one({})
+    script = """
+        print(JSON.stringify([rs.status().members.map(m => m.health), rs.conf().members.length, rs.conf()._id, rs.hello().setName]));
+        print(rs.printSecondaryReplicationInfo());
+        print(rs.printReplicationInfo());
+    """
+    said = mongosh(rs.uri(), script)
+    assert '[[1,1,1],3,"rs0","rs0"]' in said, said
+    for each in rs.secondaries:
+        assert f"source: {each.host}" in said, said
+    assert "syncedTo" in said and "replLag" in said and "oplog last event time" in said, said
+
+
+# Reads.
+
+
+def test_read_preferences_choose_members(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1})
+    client = db.client
+    wait(lambda: len(client.secondaries) == 2, "both secondaries in the driver's view")
+
+    def answered_by(preference):
+        cursor = db.c.with_options(read_preference=preference).find()
+        assert list(cursor) == [{"_id": 1}]
+        return cursor.address[1]
+
+    secondaries = {each.port for each in rs.secondaries}
+    assert answered_by(ReadPreference.PRIMARY) == rs.primary.port
+    assert answered_by(ReadPreference.PRIMARY_PREFERRED) == rs.primary.port
+    assert answered_by(ReadPreference.SECONDARY) in secondaries
+    assert answered_by(ReadPreference.SECONDARY_PREFERRED) in secondaries
+    assert answered_by(Nearest([{"rack": "c"}])) == rs[2].port
+    assert answered_by(Nearest([{"dc": "nowhere"}, {"rack": "b"}])) == rs[1].port
+    # The members' last writes are near each other: an idle primary writes a note now and then.
+    assert answered_by(Secondary(max_staleness=90)) in secondaries
+    impatient = rs.client(serverSelectionTimeoutMS=200)
+    nobody = impatient[db.name].c.with_options(read_preference=Nearest([{"dc": "nowhere"}]))
+    assert "No replica set member" in code_of(nobody.find_one)
+
+
+def test_secondaries_refuse_what_they_must(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1})
+    secondary = rs.secondaries[0]
+    topology = secondary.hello()["topologyVersion"]
+    # Without a read preference, as clients that mean the primary send it.
+    for command in [{"find": "c"}, {"aggregate": "c", "pipeline": [], "cursor": {}}, {"count": "c"}, {"distinct": "c", "key": "_id"}]:
+        reply = send(secondary, db.name, command)
+        assert (reply["ok"], reply["code"], reply["codeName"]) == (0, 13435, "NotPrimaryNoSecondaryOk"), reply
+        assert reply["topologyVersion"] == topology
+        reply = send(secondary, db.name, {**command, "$readPreference": {"mode": "secondaryPreferred"}})
+        assert reply["ok"] == 1, reply
+    for command in [
+        {"insert": "c", "documents": [{"_id": 2}]},
+        {"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 1}}}]},
+        {"delete": "c", "deletes": [{"q": {}, "limit": 0}]},
+        {"findAndModify": "c", "query": {}, "update": {"$set": {"x": 1}}},
+        {"create": "d"},
+        {"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}]},
+        {"drop": "c"},
+        {"dropDatabase": 1},
+        {"collMod": "c", "validator": {}},
+    ]:
+        for preference in [{}, {"$readPreference": {"mode": "secondaryPreferred"}}]:
+            reply = send(secondary, db.name, {**command, **preference})
+            assert (reply["ok"], reply["code"], reply["codeName"]) == (0, 10107, "NotWritablePrimary"), (command, reply)
+            assert reply["topologyVersion"] == topology
+    reply = send(secondary, db.name, {"aggregate": "c", "pipeline": [{"$out": "d"}], "cursor": {}, "$readPreference": {"mode": "nearest"}})
+    assert reply["code"] == 10107, reply
+    reply = send(secondary, db.name, {"find": "c", "readConcern": {"level": "linearizable"}, "$readPreference": {"mode": "nearest"}})
+    assert reply["code"] == 10107, reply
+    # In maintenance it is no SECONDARY, and answers nobody.
+    secondary.direct.admin.command("replSetMaintenance", True)
+    try:
+        assert secondary.state() == "RECOVERING"
+        reply = send(secondary, db.name, {"find": "c", "$readPreference": {"mode": "nearest"}})
+        assert (reply["code"], reply["codeName"]) == (13436, "NotPrimaryOrSecondary"), reply
+        assert code_of(rs.primary.direct.admin.command, "replSetMaintenance", True) == 95
+    finally:
+        secondary.direct.admin.command("replSetMaintenance", False)
+    assert secondary.state() == "SECONDARY"
+    assert code_of(secondary.direct.admin.command, "replSetMaintenance", False) == 96
+    assert [each["_id"] for each in db.c.find()] == [1]
+
+
+def test_causal_sessions_read_their_writes_on_secondaries(rs, db):
+    for each in rs.secondaries:
+        choose = Secondary([TAGS[f"m{each.number}"]["tags"]])
+        with db.client.start_session(causal_consistency=True) as session:
+            for number in range(20):
+                key = f"{each.number}:{number}"
+                db.c.insert_one({"_id": key}, session=session)
+                for level in ("local", "majority"):
+                    found = db.c.with_options(read_preference=choose, read_concern=ReadConcern(level)).find_one({"_id": key}, session=session)
+                    assert found, (each.number, number, level)
+    # A time at which nothing was written: the primary writes a note for it.
+    now = db.client.admin.command("hello")["$clusterTime"]["clusterTime"]
+    later = Timestamp(now.time + 2, 1)
+    gossip = {"clusterTime": later, "signature": {"hash": bytes(20), "keyId": 0}}
+    for each in rs.members:
+        command = {"find": "c", "readConcern": {"afterClusterTime": later}, "$clusterTime": gossip, "$readPreference": {"mode": "nearest"}}
+        reply = send(each, db.name, command)
+        assert reply["ok"] == 1 and reply["operationTime"] >= later, reply
+    never = {"find": "c", "readConcern": {"afterClusterTime": Timestamp(now.time + 3600, 1)}, "$readPreference": {"mode": "nearest"}}
+    for each in rs.members:
+        assert send(each, db.name, never)["code"] == 72
+        # Nor does a time that a client says it has seen, when that is years away.
+        far = {"clusterTime": Timestamp(2**32 - 1, 1), "signature": gossip["signature"]}
+        command = {**never, "readConcern": {"afterClusterTime": far["clusterTime"]}, "$clusterTime": far}
+        assert send(each, db.name, command)["code"] == 205
+
+
+def test_read_concerns_on_every_member(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_many([{"_id": number, "n": 0} for number in range(500)])
+    for preference in (ReadPreference.PRIMARY, ReadPreference.SECONDARY):
+        for level in ("local", "available", "majority", "snapshot"):
+            read = db.c.with_options(read_concern=ReadConcern(level), read_preference=preference)
+            assert len(list(read.find({}, batch_size=100))) == 500, (preference, level)
+        # One moment, in all batches, while the documents change.
+        read = db.c.with_options(read_concern=ReadConcern("snapshot"), read_preference=preference)
+        cursor = read.find({}, batch_size=100)
+        seen = [next(cursor)]
+        db.c.with_options(write_concern=WriteConcern(w=3)).update_many({}, {"$inc": {"n": 1}})
+        seen += cursor
+        assert len({each["n"] for each in seen}) == 1 and len(seen) == 500, preference
+    with db.client.start_session(snapshot=True) as session:
+        before = db.c.count_documents({"n": 2}, session=session)
+        db.c.delete_many({})
+        later = db.c.count_documents({"n": 2}, session=session)
+        assert before == later == 500
+        # The state is kept where it was read first.
+        elsewhere = db.c.with_options(read_preference=ReadPreference.SECONDARY)
+        assert code_of(elsewhere.count_documents, {}, session=session) == 239
+    linearizable = db.c.with_options(read_concern=ReadConcern("linearizable"))
+    assert linearizable.find_one() is None
+    db.c.insert_one({"_id": 1})
+    assert linearizable.find_one() == {"_id": 1}
+
+
+def test_a_primary_that_others_left_answers_no_linearizable_reads(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1, "n": 1})
+    primary, others = rs.primary, rs.secondaries
+    for each in others:
+        each.process.send_signal(signal.SIGSTOP)
+    try:
+        find = {"find": "c", "readConcern": {"level": "linearizable"}, "maxTimeMS": 300}
+        reply = send(primary, db.name, find)
+        assert reply["ok"] == 0 and reply["code"] in (50, 10107, 11602, 189), reply
+    finally:
+        for each in others:
+            each.process.send_signal(signal.SIGCONT)
+    rs.wait_healthy()
+    assert send(rs.primary, db.name, {"find": "c", "readConcern": {"level": "linearizable"}})["cursor"]["firstBatch"] == [{"_id": 1, "n": 1}]
+
+
+# Write concerns.
+
+
+def test_write_concerns_are_kept(rs, db):
+    for concern in [{"w": 1}, {"w": 2}, {"w": 3}, {"w": "majority"}, {"w": "everywhere"}, {"w": "both"}, {"w": 1, "j": True}, {"w": 3, "j": True}]:
+        db.c.with_options(write_concern=WriteConcern(**concern)).insert_one({"_id": str(concern)})
+        if concern["w"] in (3, "everywhere"):
+            for each in rs.members:
+                assert each.direct[db.name].c.find_one({"_id": str(concern)}), (concern, each.number)
+    for concern, code in [({"w": 4}, 100), ({"w": 50}, 100), ({"w": "nowhere"}, 79)]:
+        with pytest.raises(WriteConcernError) as refused:
+            db.c.with_options(write_concern=WriteConcern(**concern)).insert_one({"_id": str(concern)})
+        assert refused.value.code == code, refused.value.details
+        assert db.c.find_one({"_id": str(concern)}), "the write is done all the same"
+    refused = send(rs.primary, db.name, {"insert": "c", "documents": [{}], "writeConcern": {"w": 51}})
+    assert refused["ok"] == 0 and refused["code"] == 9, refused
+
+
+def test_a_write_concern_waits_for_members_that_are_down(rs, db):
+    """With one of three down: majority goes on, all do not; with two down nothing is acknowledged, and nothing is lost."""
+    first, second = rs.secondaries
+    first.kill()
+    three = db.c.with_options(write_concern=WriteConcern(w=3, wtimeout=300))
+    with pytest.raises(WTimeoutError) as late:
+        three.insert_one({"_id": "three"})
+    assert late.value.code == 64 and late.value.details["errInfo"]["wtimeout"] is True, late.value.details
+    with pytest.raises(WTimeoutError):
+        db.c.with_options(write_concern=WriteConcern(w="everywhere", wtimeout=100)).insert_one({"_id": "mode"})
+    db.c.with_options(write_concern=WriteConcern(w="majority")).insert_one({"_id": "majority"})
+    db.c.with_options(write_concern=WriteConcern(w=1)).insert_one({"_id": "one"})
+    waiter = threading.Thread(target=lambda: db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": "waits"}))
+    waiter.start()
+    wait(lambda: db.c.find_one({"_id": "waits"}), "the write to be seen while it waits")
+    assert waiter.is_alive(), "it was acknowledged by members that are down"
+    first.start()
+    waiter.join(60)
+    assert not waiter.is_alive()
+    primary = rs.primary
+    for each in (first, second):
+        each.kill()
+    alone = MongoClient("127.0.0.1", primary.port, directConnection=True)
+    with pytest.raises((OperationFailure, AutoReconnect)):
+        # It may be a primary yet that does not know, but it acknowledges nothing.
+        alone[db.name].command({"insert": "c", "documents": [{"_id": "alone"}], "writeConcern": {"w": 1}, "maxTimeMS": 2500})
+    wait(lambda: primary.state() == "SECONDARY", "a primary without a majority to step down")
+    assert alone[db.name].get_collection("c", read_preference=ReadPreference.NEAREST).find_one({"_id": "alone"}) is None
+    alone.close()
+    first.start()
+    second.start()
+    rs.wait_healthy()
+    assert db.c.count_documents({"_id": {"$in": ["three", "mode", "majority", "one", "waits"]}}) == 5
+
+
+def test_counts_after_failed_and_unchanged_writes(rs, db):
+    """Who learns that there is nothing to do has read it where it stays: the reply says a time that secondaries reach."""
+    db.c.insert_one({"_id": 1, "n": 1})
+    with pytest.raises(PyMongoError):
+        db.c.insert_one({"_id": 1})
+    result = db.c.with_options(write_concern=WriteConcern(w=3)).update_one({"_id": 1}, {"$set": {"n": 1}})
+    assert (result.matched_count, result.modified_count) == (1, 0)
+    for each in rs.members:
+        assert each.direct[db.name].c.find_one() == {"_id": 1, "n": 1}
+
+
+# Leadership changes.
+
+
+class Background:
+    """Work on threads of their own until `stop`; what they raised is raised there."""
+
+    def __init__(self, *work):
+        self.ended, self.failures = threading.Event(), []
+        self.threads = [threading.Thread(target=self.run, args=(each,)) for each in work]
+        for each in self.threads:
+            each.start()
+
+    def run(self, work):
+        try:
+            while not self.ended.is_set():
+                work()
+        except Exception as error:  # noqa: BLE001
+            self.failures.append(error)
+
+    def stop(self):
+        self.ended.set()
+        for each in self.threads:
+            each.join(120)
+            assert not each.is_alive()
+        if self.failures:
+            raise self.failures[0]
+
+
+def test_increments_happen_once_through_kills_of_the_primary(rs, db):
+    db.c.insert_one({"_id": 1, "n": 0})
+    done = itertools.count()
+    counts = [0, 0]
+
+    def increment(place):
+        client = rs.client(retryWrites=True)
+
+        def work():
+            client[db.name].c.update_one({"_id": 1}, {"$inc": {"n": 1}})
+            next(done)
+            counts[place] += 1
+
+        return work
+
+    background = Background(increment(0), increment(1))
+    for _ in range(2):
+        goal = sum(counts) + 20
+        wait(lambda goal=goal: sum(counts) >= goal or background.failures, "increments")
+        killed = rs.primary
+        killed.kill()
+        wait(lambda killed=killed: rs.find_primary(), "another primary")
+        killed.start()
+        rs.wait_healthy()
+    background.stop()
+    for each in rs.members:
+        assert wait(lambda each=each: (found := each.direct[db.name].c.find_one())["n"] >= sum(counts) and found)["n"] == sum(counts)
+
+
+def test_a_change_stream_goes_on_over_failovers(rs, db):
+    db.create_collection("c")
+    seen, stop = [], threading.Event()
+    stream = db.c.watch(max_await_time_ms=200)
+
+    def follow():
+        while not stop.is_set() or len(seen) < 60:
+            change = stream.try_next()
+            if change:
+                seen.append(change["fullDocument"]["_id"])
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    for number in range(60):
+        if number == 20:
+            rs.primary.kill()
+        if number == 40:
+            for each in rs.members:
+                if not each.is_running:
+                    each.start()
+            rs.wait_healthy()
+            rs.step_down()
+        db.c.insert_one({"_id": number})
+    stop.set()
+    follower.join(60)
+    assert not follower.is_alive() and seen == list(range(60)), seen
+    # A token of one member is one of all.
+    token = stream.resume_token
+    stream.close()
+    db.c.insert_one({"_id": "later"})
+    for preference in (ReadPreference.PRIMARY, ReadPreference.SECONDARY):
+        with db.with_options(read_preference=preference).c.watch(resume_after=token) as resumed:
+            assert next(resumed)["fullDocument"]["_id"] == "later"
+
+
+def test_transactions_over_failovers(rs, db):
+    db.create_collection("a")
+    db.create_collection("b")
+    with db.client.start_session() as session:
+        session.start_transaction()
+        db.a.insert_one({"_id": 1}, session=session)
+        rs.step_down()
+        with pytest.raises(PyMongoError) as lost:
+            db.b.insert_one({"_id": 1}, session=session)
+        assert lost.value.has_error_label("TransientTransactionError"), lost.value.details
+        session.abort_transaction()
+    assert db.a.find_one() is None
+    # A commit that is sent again to another primary is the one that was.
+    with db.client.start_session() as session:
+        session.start_transaction()
+        db.a.insert_one({"_id": 2}, session=session)
+        db.b.insert_one({"_id": 2}, session=session)
+        session.commit_transaction()
+        rs.step_down()
+        session.commit_transaction()
+    # The whole of it again and again while leaders change.
+    whole = []
+
+    def move():
+        with db.client.start_session() as session:
+
+            def body(session, number=len(whole)):
+                db.a.insert_one({"n": number}, session=session)
+                db.b.insert_one({"n": number}, session=session)
+
+            session.with_transaction(body)
+            whole.append(1)
+
+    background = Background(move)
+    for kill in (True, False):
+        goal = len(whole) + 10
+        wait(lambda goal=goal: len(whole) >= goal or background.failures, "transactions")
+        if kill:
+            killed = rs.primary
+            killed.kill()
+            wait(rs.find_primary, "another primary")
+            killed.start()
+            rs.wait_healthy()
+        else:
+            rs.step_down()
+    background.stop()
+    numbers = [sorted(each["n"] for each in db[name].find({"n": {"$exists": True}})) for name in "ab"]
+    assert numbers[0] == numbers[1] == list(range(len(whole)))
+    assert db.a.count_documents({"_id": 2}) == db.b.count_documents({"_id": 2}) == 1
+
+
+def test_steps_down_and_up(rs, db):
+    primary = rs.primary
+    run = primary.direct.admin.command
+    assert code_of(run, "replSetStepDown", 5, secondaryCatchUpPeriodSecs=10) == 2
+    assert code_of(rs.secondaries[0].direct.admin.command, "replSetStepDown", 5) == 10107
+    # Nobody can catch up: it stays, and takes writes on.
+    others = rs.secondaries
+    db.c.insert_one({"_id": 1})
+    others[0].kill()
+    others[1].direct.admin.command("replSetFreeze", 0)
+    rs.reconfig(lambda config: config["members"][others[1].number].update(priority=0))
+    assert code_of(run, "replSetStepDown", 3, secondaryCatchUpPeriodSecs=1) == 262
+    assert rs.find_primary() is primary
+    db.c.insert_one({"_id": 2})
+    rs.reconfig(lambda config: config["members"][others[1].number].update(priority=1))
+    others[0].start()
+    rs.wait_healthy()
+    # It steps down for somebody who is there and has everything, and does not come back meanwhile.
+    now = rs.step_down(seconds=60)
+    assert now is not primary and primary.state() == "SECONDARY"
+    db.c.insert_one({"_id": 3})
+    # Asked by name it does.
+    primary.direct.admin.command("replSetStepUp")
+    assert rs.primary is primary
+    assert db.c.count_documents({}) == 3
+    # Who is frozen is not elected; who is left leads when it is not frozen any more.
+    assert code_of(run, "replSetFreeze", 10) == 95
+    frozen, other = others
+    frozen.direct.admin.command("replSetFreeze", 60)
+    primary.kill()
+    assert wait(rs.find_primary, "the one that is not frozen") is other
+    assert frozen.direct.admin.command("replSetFreeze", 0)["info"] == "unfreezing"
+    primary.start()
+
+
+def test_a_higher_priority_takes_over(rs, db):
+    chosen = rs.secondaries[0]
+    rs.reconfig(lambda config: config["members"][chosen.number].update(priority=5))
+    try:
+        wait(lambda: rs.find_primary() is chosen, "the member with the highest priority as primary")
+        persist(db.c, 1)
+        chosen.kill()
+        wait(rs.find_primary, "another primary")
+        persist(db.c, 2)
+        chosen.start()
+        wait(lambda: rs.find_primary() is chosen, "it takes over again")
+        persist(db.c, 3)
+    finally:
+        rs.wait_healthy()
+        rs.reconfig(lambda config: config["members"][chosen.number].update(priority=1))
+    assert db.c.count_documents({}) == 3
+
+
+# What everybody has.
+
+
+def test_definitions_arrive_everywhere(rs, db):
+    """The fixture compares documents, indexes, options and counts of all members afterwards."""
+    db.create_collection("capped", capped=True, size=65536, max=50)
+    db.create_collection("checked", validator={"n": {"$type": "int"}}, validationLevel="moderate")
+    db.create_collection("folded", collation={"locale": "de", "strength": 1})
+    db.create_collection("seen", viewOn="many", pipeline=[{"$match": {"n": 1}}])
+    db.capped.insert_many([{"_id": number} for number in range(120)])
+    db.checked.insert_one({"_id": 1, "n": 1})
+    db.folded.insert_many([{"_id": word} for word in ("Strasse", "Apfel", "äpfel")][:2])
+    db.many.insert_many([{"_id": number, "n": number % 7, "tags": ["a", number], "s": f"word{number % 5}"} for number in range(2000)])
+    for keys, options in [
+        ([("n", 1)], {}),
+        ([("tags", 1), ("n", -1)], {"sparse": True}),
+        ([("s", 1)], {"collation": {"locale": "de", "strength": 1}}),
+        ([("u", 1)], {"unique": True, "partialFilterExpression": {"u": {"$exists": True}}}),
+        ([("t", 1)], {"expireAfterSeconds": 3600}),
+    ]:
+        db.many.create_index(keys, **options)
+    db.command("collMod", "many", index={"name": "t_1", "expireAfterSeconds": 1})
+    db.command("collMod", "many", index={"name": "n_1", "hidden": True})
+    db.command("collMod", "checked", validationAction="warn")
+    db.many.drop_index("u_1")
+    db.old.insert_many([{"_id": number} for number in range(10)])
+    db.old.rename("new")
+    db.gone.insert_one({})
+    db.gone.drop()
+    db.many.update_many({"n": 3}, {"$set": {"more": "x" * 100}, "$push": {"tags": "late"}})
+    db.many.delete_many({"n": 4})
+    db.many.aggregate([{"$match": {"n": 5}}, {"$out": "five"}])
+    db.many.insert_many([{"_id": f"expired{number}", "t": datetime(2020, 1, 1)} for number in range(20)])
+    for each in rs.members:
+        wait(lambda each=each: each.direct[db.name].many.count_documents({"t": {"$exists": True}}) == 0, "expired documents to go")
+    rs.wait_applied()
+    for each in rs.members:
+        there = each.direct[db.name]
+        assert sorted(there.list_collection_names()) == sorted(db.list_collection_names())
+        assert [found["_id"] for found in there.capped.find()] == list(range(70, 120))
+        assert there.seen.count_documents({}) == db.many.count_documents({"n": 1})
+        plan = there.command("explain", {"find": "many", "filter": {"tags": 5}, "hint": "tags_1_n_-1"}, verbosity="queryPlanner")
+        assert "IXSCAN" in str(plan["queryPlanner"]["winningPlan"])
+
+
+def test_an_index_build_goes_on_through_a_step_down(rs, db):
+    db.c.insert_many([{"_id": number, "a": number % 100, "b": "x" * 50} for number in range(20000)])
+
+    def build():
+        try:
+            db.c.create_index([("a", 1), ("b", 1)])
+        except PyMongoError as error:
+            # The primary is another one before the build is over.
+            failures.append(error)
+
+    failures = []
+    builder = threading.Thread(target=build)
+    builder.start()
+    rs.step_down()
+    builder.join(120)
+    assert not builder.is_alive()
+    wait(lambda: db.c.create_index([("a", 1), ("b", 1)]), f"the index, after {failures}")
+    rs.wait_applied()
+    for each in rs.members:
+        there = each.direct[db.name].c
+        wait(lambda there=there: "a_1_b_1" in there.index_information(), "the index everywhere")
+        assert len(list(there.find({"a": 7}, {"_id": 1}).hint("a_1_b_1"))) == 200
+
+
+def test_a_wiped_member_comes_back_on_another_engine(rs, db):
+    db.c.insert_many([{"_id": number, "n": number % 3} for number in range(3000)])
+    db.c.create_index("n")
+    wiped = rs.secondaries[0]
+    before, instance = wiped.engine, rs.consensus()[wiped.number]["instance"]
+    assert wiped.stop() == 0
+    wiped.wipe(next((engine for engine in ENGINES if engine != before), before))
+    wiped.start()
+
+    def is_back():
+        known = rs.consensus()[wiped.number]
+        return known["instance"] != instance and known["votes"] and wiped.state() == "SECONDARY"
+
+    background = Background(lambda: persist(db.c, time.monotonic()))
+    try:
+        wait(is_back, "the wiped member with a vote")
+    finally:
+        background.stop()
+    assert wiped.direct.admin.command("serverStatus")["storageEngine"]["name"] == wiped.engine
+    assert wiped.direct[db.name].c.index_information().keys() == {"_id_", "n_1"}
+    # It can lead as well as any.
+    rs.make_primary(wiped)
+    persist(db.c, "led by it")
+
+
+def test_the_whole_set_stops_and_starts(rs, db):
+    db.c.insert_many([{"_id": number} for number in range(100)])
+    for each in rs.members:
+        assert each.stop() == 0, each.tail()
+    for each in rs.members:
+        each.start()
+    rs.wait_healthy()
+    assert rs.primary.direct[db.name].c.count_documents({}) == 100
+
+
+def test_nothing_acknowledged_is_lost_when_all_are_killed(rs, db):
+    acknowledged = []
+
+    def insert(client=rs.client(retryWrites=False, serverSelectionTimeoutMS=500), numbers=itertools.count()):
+        try:
+            number = next(numbers)
+            client[db.name].c.with_options(write_concern=WriteConcern(w=1)).insert_one({"_id": number})
+            acknowledged.append(number)
+        except PyMongoError:
+            pass
+
+    background = Background(insert)
+    wait(lambda: len(acknowledged) > 50, "writes")
+    for each in rs.members:
+        each.process.kill()
+    background.stop()
+    for each in rs.members:
+        each.kill()
+    for each in rs.members:
+        each.start()
+    rs.wait_healthy()
+    found = {each["_id"] for each in rs.primary.direct[db.name].c.find()}
+    assert set(acknowledged) <= found and len(found) <= len(acknowledged) + 1
+
+
+# Sets of their own.
+
+
+def refused_code(run, *arguments):
+    with pytest.raises(OperationFailure) as refused:
+        run(*arguments)
+    return refused.value.code, refused.value.details["errmsg"]
+
+
+def test_what_a_set_cannot_begin_with(tmp_path):
+    with ReplicaSet(tmp_path, [ENGINES[0]] * 4) as rs:
+        first, second, filled, taken = rs.members
+        initiate = first.direct.admin.command
+        other = ReplicaSet(tmp_path / "other", 1, name="rs1")
+        other.start()
+        try:
+            config = rs.config([first, second])
+            config["members"].append({"_id": 7, "host": other[0].host})
+            code, said = refused_code(initiate, "replSetInitiate", config)
+            assert code == 74 and "is of the replica set rs1, not of rs0" in said and other[0].host in said
+        finally:
+            other.stop()
+        code, said = refused_code(initiate, "replSetInitiate", config)
+        assert code == 74 and other[0].host in said, "it is not there any more"
+        assert first.state() == "STARTUP", "nothing was begun"
+        # Data that are somebody's: made while it was the only member of a set, and without one.
+        taken.direct.admin.command("replSetInitiate", rs.config([taken]))
+        code, said = refused_code(initiate, "replSetInitiate", rs.config([first, second, taken]))
+        assert code == 23 and taken.host in said
+        filled.stop()
+        member_options, filled.options = filled.options, []
+        filled.start()
+        filled.client().shop.c.insert_one({"_id": "kept"})
+        filled.stop()
+        filled.options = member_options
+        filled.start()
+        code, said = refused_code(initiate, "replSetInitiate", rs.config([first, second, filled]))
+        assert code == 184 or code == 211 or "has data already" in said, (code, said)
+        for config, expected in [
+            ({**rs.config([first, second]), "_id": "rs1"}, 93),
+            (rs.config([second]), 93),
+            ({**rs.config([first, second]), "members": [{"_id": 0, "host": first.host}, {"_id": 1, "host": first.host}]}, 93),
+            (rs.config([first, second], m0={"priority": 0}, m1={"priority": 0}), 93),
+        ]:
+            assert refused_code(initiate, "replSetInitiate", config)[0] == expected, config
+        rs.members = [first, second, filled, taken]
+        # Who has data begins the set, and gives them to the others.
+        filled.direct.admin.command("replSetInitiate", rs.config([first, second, filled]))
+        wait(lambda: filled.state() == "PRIMARY" and [first.state(), second.state()] == ["SECONDARY"] * 2, "the set")
+        assert second.direct.shop.c.find_one() == {"_id": "kept"}
+        assert refused_code(filled.direct.admin.command, "replSetInitiate", rs.config([first, second, filled]))[0] == 23
+
+
+def test_members_come_and_go(tmp_path):
+    with ReplicaSet(tmp_path, 3) as rs:
+        first, second, third = rs.members
+        first.direct.admin.command("replSetInitiate", rs.config([first]))
+        db = first.direct.shop
+        wait(lambda: first.state() == "PRIMARY")
+        db.c.insert_many([{"_id": number} for number in range(1000)])
+        # Without a vote it follows and can be read.
+        rs.reconfig(lambda config: config["members"].append({"_id": 1, "host": second.host, "votes": 0, "priority": 0}))
+        rs.wait_state(second, "SECONDARY")
+        assert second.direct.shop.c.count_documents({}) == 1000
+        assert rs.consensus()[1]["votes"] is False and second.hello()["passive"] is True
+        db.get_collection("c", write_concern=WriteConcern(w=2)).insert_one({"_id": "both"})
+        rs.reconfig(lambda config: config["members"][1].update(votes=1, priority=1))
+        said = mongosh(f"mongodb://{first.host}/?directConnection=true", f"print(JSON.stringify(rs.add('{third.host}')))")
+        assert '"ok":1' in said, said
+        rs.wait_healthy()
+        assert rs.consensus().keys() == {0, 1, 2}
+        third = next(each for each in rs.members if each.host == rs.conf()["members"][2]["host"])
+        # What is no successor of this configuration.
+        run = first.direct.admin.command
+
+        def changed(change):
+            config = rs.conf()
+            config["version"] += 1
+            change(config)
+            return config
+
+        for change, expected in [
+            (lambda config: config.update(version=1), 103),
+            (lambda config: config.update(_id="rs1"), 103),
+            (lambda config: config["members"].pop(0), 103),
+            (lambda config: config["members"][1].update(host=third.host), 103),
+            (lambda config: config["members"][1].update(_id=2), 103),
+            (lambda config: [each.update(votes=0, priority=0) for each in config["members"]], 103),
+        ]:
+            assert refused_code(run, "replSetReconfig", changed(change))[0] in (expected, 93), changed(change)
+        nowhere = changed(lambda config: [each.update(host=f"localhost:{each['_id']}") for each in config["members"][1:]])
+        code, said = refused_code(run, "replSetReconfig", nowhere)
+        assert code == 74 and "Quorum check failed" in said, (code, said)
+        assert code_of(second.direct.admin.command, "replSetReconfig", changed(lambda config: None)) == 10107
+        # Who was dropped says so, answers no reads, and takes part again when it is taken back.
+        rs.reconfig(lambda config: config["members"].pop(1))
+        rs.wait_state(second, "REMOVED")
+        assert second.hello()["isreplicaset"] is True and "setName" not in second.hello()
+        assert send(second, "shop", {"find": "c", "$readPreference": {"mode": "nearest"}})["code"] == 13436
+        db.c.insert_one({"_id": "while it was gone"})
+        wait(lambda: rs.consensus().keys() == {0, 2}, "consensus without it")
+        rs.reconfig(lambda config: config["members"].insert(1, {"_id": 1, "host": second.host}))
+        rs.wait_healthy()
+        rs.check_equal()
+        assert second.direct.shop.c.find_one({"_id": "while it was gone"})
+
+
+def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
+    """Its next entry is not in the primary's log any more: it says so at once, answers nothing old, and comes back by itself."""
+    with ReplicaSet(tmp_path, [ENGINES[0]] * 3, oplog_mb=1) as rs:
+        rs.initiate()
+        client = rs.client()
+        client.shop.c.insert_one({"_id": "known", "n": 0})
+        rs.wait_applied()
+        primary, behind = rs.primary, rs.secondaries[0]
+        instance = rs.consensus()[behind.number]["instance"]
+        behind.kill()
+        client.shop.c.update_one({"_id": "known"}, {"$set": {"n": 1}})
+        log_begins = primary.direct.local["oplog.rs"].find_one()["ts"]
+
+        def is_purged():
+            for number in range(4):
+                client.shop.big.insert_one({"pad": os.urandom(8_000_000)})
+            primary.direct.admin.command("fsync")
+            return primary.direct.local["oplog.rs"].find_one()["ts"] > log_begins
+
+        wait(is_purged, "the log to forget its beginning", 120)
+        seen, ended = [], threading.Event()
+        behind.start()
+
+        def read():
+            while not ended.is_set():
+                if behind.state() == "SECONDARY":
+                    try:
+                        found = behind.direct.shop.c.find_one({"_id": "known"})
+                    except PyMongoError:
+                        continue
+                    seen.append((rs.consensus()[behind.number]["instance"] != instance, found and found["n"]))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            wait(lambda: (known := rs.consensus().get(behind.number)) and known["instance"] != instance and known["votes"], "a new instance", 120)
+            rs.wait_healthy()
+            wait(lambda: seen and seen[-1] == (True, 1), "the copy to be read")
+        finally:
+            ended.set()
+            reader.join()
+        assert all(n == 1 for is_new, n in seen if is_new), seen
+        rs.check_equal(validate=False)
+
+
+def test_an_initial_sync_that_is_cut_begins_anew(tmp_path):
+    with ReplicaSet(tmp_path, 3) as rs:
+        first, second, third = rs.members
+        third.stop()
+        first.direct.admin.command("replSetInitiate", rs.config([first, second]))
+        wait(lambda: sorted(rs.states()) == ["DOWN", "PRIMARY", "SECONDARY"] and rs.consensus()[1]["votes"])
+        client = MongoClient([first.host, second.host], replicaSet="rs0")
+        for _ in range(12):
+            client.shop.big.insert_many([{"pad": os.urandom(400_000)} for _ in range(10)])
+        client.shop.big.create_index("n")
+        third.start()
+        rs.reconfig(lambda config: config["members"].append({"_id": 2, "host": third.host}))
+        rs.wait_state(third, "STARTUP2", "SECONDARY")
+        third.kill()
+        third.start()
+        rs.wait_state(third, "STARTUP2", "SECONDARY")
+        source = rs.primary
+        source.kill()
+        source.start()
+        rs.wait_healthy()
+        assert third.direct.shop.big.count_documents({}) == 120
+        rs.check_equal()
+        client.close()
+
+
+def test_members_prove_themselves(tmp_path):
+    key = tmp_path / "key"
+    key.write_text("aSharedSecret123")
+    key.chmod(0o600)
+    wrong = tmp_path / "wrong"
+    wrong.write_text("anotherSecret456")
+    wrong.chmod(0o600)
+    with ReplicaSet(tmp_path, 3, options=["--keyFile", str(key)]) as rs:
+        stranger = rs.add_server()
+        stranger.options[stranger.options.index(str(key))] = str(wrong)
+        stranger.start()
+        first = rs[0]
+        three = rs.config(rs.members[:3])
+        system = {"username": "__system", "authSource": "local", "directConnection": True}
+        member = MongoClient("127.0.0.1", first.port, password="aSharedSecret123", **system)
+        code, said = refused_code(member.admin.command, "replSetInitiate", rs.config())
+        assert code == 74 and stranger.host in said, (code, said)
+        member.admin.command("replSetInitiate", three)
+
+        def states():
+            return sorted(each["stateStr"] for each in member.admin.command("replSetGetStatus")["members"])
+
+        wait(lambda: states() == ["PRIMARY", "SECONDARY", "SECONDARY"], "the set")
+        primary = wait(lambda: next((each for each in rs.members if each.hello()["isWritablePrimary"]), None))
+        MongoClient("127.0.0.1", primary.port, directConnection=True).admin.command("createUser", "root", pwd="r00t", roles=["root"])
+        for login in ({}, {"username": "root", "password": "r00t"}):
+            outsider = MongoClient("127.0.0.1", primary.port, directConnection=True, **login)
+            for command in [
+                {"_tenonConsensus": 1, "set": "rs0", "data": b""},
+                {"_tenonCopyBegin": 1, "set": "rs0"},
+                {"_tenonCopyRows": 1},
+                {"_tenonCopyEnd": 1},
+                {"replSetHeartbeat": "rs0"},
+            ]:
+                assert code_of(outsider.admin.command, command) == 13, (login, command)
+            outsider.close()
+        hosts = ",".join(each.host for each in rs.members[:3])
+        client = MongoClient(f"mongodb://root:r00t@{hosts}/?replicaSet=rs0", w=3)
+        client.shop.c.insert_one({"_id": 1})
+        # Users are data as any: each member knows them.
+        for each in rs.members[:3]:
+            direct = MongoClient("127.0.0.1", each.port, directConnection=True, username="root", password="r00t")
+            assert wait(lambda direct=direct: direct.shop.get_collection("c", read_preference=ReadPreference.NEAREST).find_one()) == {"_id": 1}
+            direct.close()
+        client.admin.command("replSetStepDown", 10)
+        wait(lambda: client.shop.c.insert_one({}).acknowledged)
+        for each in (client, member):
+            each.close()
