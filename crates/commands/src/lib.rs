@@ -46,4 +46,4 @@ pub use member_login::MemberLogin;
 pub use replica_set::ReplicaSet;
 pub use request::{Request, Traffic};
 pub use server::Server;
-pub use settings::{Settings, TransportSecurity};
+pub use settings::{MemberStream, Settings, TransportSecurity};

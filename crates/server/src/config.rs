@@ -290,11 +290,12 @@ fn tls(values: &Values, current_directory: &Path) -> Result<Option<crate::net::T
     let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
     let path = |name| values.text(name).map(|path| current_directory.join(path));
     let (key_file, ca_file) = (path("net.tls.certificateKeyFile"), path("net.tls.CAFile"));
+    let cluster_file = path("net.tls.clusterFile");
     let mode = match values.text("net.tls.mode") {
         Some("allowTLS") => TlsMode::Allow("allowTLS"),
         Some("preferTLS") => TlsMode::Allow("preferTLS"),
         Some("requireTLS") => TlsMode::Require,
-        _ if key_file.is_some() || ca_file.is_some() => {
+        _ if key_file.is_some() || ca_file.is_some() || cluster_file.is_some() => {
             return refused(
                 "need to enable TLS via the tlsMode flag (net.tls.mode) when using TLS configuration parameters",
             );
@@ -307,6 +308,7 @@ fn tls(values: &Values, current_directory: &Path) -> Result<Option<crate::net::T
             mode,
             key_file,
             ca_file,
+            cluster_file,
             may_be_anonymous: values
                 .boolean("net.tls.allowConnectionsWithoutCertificates")
                 .unwrap_or(false),

@@ -172,6 +172,7 @@ impl Running {
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
         let cluster_auth = config.cluster_auth.as_ref().map(ClusterAuthConfig::load).transpose();
         let cluster_auth = cluster_auth.map_err(|reason| anyhow!(reason))?;
+        check_own_name(cluster_auth.as_ref(), tls.as_deref()).map_err(|reason| anyhow!(reason))?;
         let descriptors = Descriptors::raise();
         let name = engine_name(config, &env)?;
         log_start(config, name, logger);
@@ -389,6 +390,21 @@ impl Running {
             let _ = std::fs::remove_file(path);
         }
         code
+    }
+}
+
+/// Members know each other's certificates by their organisation: without one, nobody would be a member.
+fn check_own_name(auth: Option<&ClusterAuth>, tls: Option<&Tls>) -> Result<(), String> {
+    if !auth.is_some_and(|auth| auth.mode.takes_certificates()) {
+        return Ok(());
+    }
+    let name = tls.and_then(TransportSecurity::own_name);
+    match name.is_some_and(|name| name.is_of_cluster(&name)) {
+        true => Ok(()),
+        false => Err(
+            "security.clusterAuthMode: the server's certificate has no O, OU or DC, by which members know each other"
+                .to_owned(),
+        ),
     }
 }
 

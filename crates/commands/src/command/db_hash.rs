@@ -1,8 +1,9 @@
-//! `dbHash`: a digest of a database's documents, by which members of a replica set, on whichever engines, find out that they
-//! hold the same.
+//! `dbHash`: a digest of a database's documents, by which members of a replica set, on whichever engines, find out that
+//! they hold the same.
 //!
-//! A collection's digest is MD5 over its documents in the order of `_id`, of a capped collection in that of insertion; the
-//! database's is MD5 over those of its collections, in hexadecimal, in the order of their names. All is read in one state.
+//! A collection's digest is MD5 over its documents in the order of `_id`, of a capped collection in that of insertion;
+//! the database's is MD5 over those of its collections, in hexadecimal, in the order of their names. All is read in one
+//! state.
 
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};

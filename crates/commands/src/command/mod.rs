@@ -4,6 +4,7 @@ mod aggregate;
 mod aggregate_access;
 mod apply_ops;
 mod authenticate;
+mod authenticate_x509;
 mod backup_cursor;
 mod build_info;
 mod bulk_write;

@@ -1,5 +1,6 @@
 //! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logRotate`.
 
+use super::authenticate_x509::X509;
 use super::feature_version;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -71,8 +72,18 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
     Some(match name {
         feature_version::NAME => Bson::Document(doc! { "version": feature_version::text(server) }),
         "authenticationMechanisms" => {
-            let names = [Mechanism::ScramSha1, Mechanism::ScramSha256].map(|mechanism| mechanism.name().into());
-            Bson::Array(names.into())
+            let x509 = server
+                .settings
+                .tls
+                .as_ref()
+                .filter(|tls| tls.verifies_clients())
+                .map(|_| X509);
+            let names = x509.into_iter().chain(Mechanism::ALL.map(Mechanism::name));
+            Bson::Array(names.map(Bson::from).collect())
+        }
+        "clusterAuthMode" => {
+            let auth = server.settings.cluster_auth.as_ref();
+            Bson::String(auth.map_or("undefined", |auth| auth.mode.name()).to_owned())
         }
         "enableTestCommands" => Bson::Boolean(server.fail_points.is_enabled()),
         "internalQueryMaxBlockingSortMemoryUsageBytes" => narrowed(query::exec::SORT_BYTES_MAX as i64),
@@ -89,9 +100,10 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
     })
 }
 
-pub(crate) const FIXED: [&str; 10] = [
+pub(crate) const FIXED: [&str; 11] = [
     "authSchemaVersion",
     "authenticationMechanisms",
+    "clusterAuthMode",
     "enableTestCommands",
     feature_version::NAME,
     "internalQueryMaxBlockingSortMemoryUsageBytes",

@@ -103,7 +103,10 @@ fn the_user_of_members_is_no_user() {
         doc! { "createUser": "__system", "pwd": "x", "roles": [] },
         doc! { "updateUser": "other", "pwd": "x" },
     ] {
-        assert_ne!(bench.run_as(&bench.client, "local", command).get("ok"), Some(&1.0.into()));
+        assert_ne!(
+            bench.run_as(&bench.client, "local", command).get("ok"),
+            Some(&1.0.into())
+        );
     }
     let hello = bench.run_as(
         &bench.stranger(),

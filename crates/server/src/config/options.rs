@@ -184,6 +184,13 @@ pub const OPTIONS: &[Spec] = &[
         "file of the server's certificate, those it comes from, and its private key (PEM)",
     ),
     spec(
+        "net.tls.clusterFile",
+        "tlsClusterFile",
+        Kind::Text,
+        "that of certificateKeyFile",
+        "file of the certificate that this server shows to other members, and its private key (PEM)",
+    ),
+    spec(
         "net.tls.mode",
         "tlsMode",
         Kind::OneOf(&["disabled", "allowTLS", "preferTLS", "requireTLS"]),
