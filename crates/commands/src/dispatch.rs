@@ -14,6 +14,7 @@ use crate::invocation::{Generic, Invocation, Report};
 use crate::lock_report::locks_document;
 use crate::logger::{Component, Logger};
 use crate::metrics::OperationKind;
+use crate::not_built;
 use crate::replica_set::Role;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -80,8 +81,7 @@ impl Server {
         };
         let Some((command, place)) = self.commands.find(name) else {
             self.metrics.asserts.user.add(1);
-            let error = CommandError::new(ErrorCode::CommandNotFound, not_found(name));
-            write_error(&mut reply, &error);
+            write_error(&mut reply, &not_built::refusal(name));
             reply.finish();
             return Outcome::default();
         };
@@ -111,16 +111,6 @@ impl Server {
         self.write_times(&mut reply);
         reply.finish();
         outcome
-    }
-}
-
-fn not_found(name: &str) -> String {
-    match name {
-        // The first step of MONGODB-CR: drivers show this to who wonders why it cannot log in.
-        "getnonce" => {
-            "no such command: 'getnonce' (MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1)".to_owned()
-        }
-        other => format!("no such command: '{other}'"),
     }
 }
 
@@ -409,7 +399,8 @@ impl Call<'_> {
             metrics.documents.returned.add(n);
         }
         let slow_ms = server.parameters.slow_ms.load(Ordering::Relaxed);
-        if time.as_millis() as i64 >= slow_ms.max(0) && self.command.name != "hello" {
+        let is_slow = time.as_millis() as i64 >= slow_ms.max(0) && self.command.name != "hello";
+        if is_slow || server.logger.enabled(Component::Command, 1) {
             self.log_slow(invocation, time, result, reply_bytes);
         }
     }

@@ -22,6 +22,7 @@ mod lock_report;
 pub mod logger;
 mod member_login;
 mod metrics;
+mod not_built;
 mod own_call;
 mod parameters;
 mod pinned;
@@ -41,6 +42,7 @@ mod transactions;
 mod validation;
 
 pub use client::{Client, Peer};
+pub use command::parameters::check_parameters;
 pub use dispatch::Outcome;
 pub use member_login::MemberLogin;
 pub use replica_set::ReplicaSet;

@@ -51,6 +51,8 @@ pub struct Settings {
     pub argv: Vec<String>,
     /// The settings in force as nested YAML names (`getCmdLineOpts.parsed`).
     pub parsed: Document,
+    /// The commit that the program was built of.
+    pub git_version: String,
     /// Host name for replies.
     pub host: String,
     /// The TCP port (the real one when 0 was asked for).

@@ -18,7 +18,7 @@ use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, Settings, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -67,7 +67,11 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom::new()),
     };
-    let logger = match Logger::new(env.clock.clone(), &config.log) {
+    let mut log = config.log.clone();
+    if log.destination == Destination::Stdout && std::io::stdout().is_terminal() {
+        log.destination = Destination::Terminal;
+    }
+    let logger = match Logger::new(env.clock.clone(), &log) {
         Ok(logger) => logger,
         Err(error) => {
             let path = match &config.log.destination {
@@ -157,6 +161,9 @@ struct Running {
     pool: Arc<Pool<CommandService>>,
     listeners: Listeners,
     pid_file: Option<PathBuf>,
+    port_file: Option<PathBuf>,
+    /// The process whose end is this one's, too.
+    parent: Option<rustix::process::Pid>,
 }
 
 impl Running {
@@ -166,8 +173,11 @@ impl Running {
         env: Env,
         logger: &Arc<Logger>,
     ) -> Result<(Self, Receiver<Event>), StartError> {
+        // At once: who asks later may be told of the process that inherits the orphans.
+        let parent = rustix::process::getppid().filter(|_| config.stops_with_parent);
         let (sender, events) = events::listen()?;
         // Before anything is made: what is wrong with them is the user's to mend.
+        commands::check_parameters(&config.parameters).map_err(|reason| anyhow!(reason))?;
         let tls = config.net.tls.clone().map(Tls::load).transpose();
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
         let cluster_auth = config.cluster_auth.as_ref().map(ClusterAuthConfig::load).transpose();
@@ -183,7 +193,7 @@ impl Running {
         let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
         let memory_bytes = crate::memory::bytes(&*env.fs);
         let unwise = engines::warnings(name, config, memory_bytes);
-        start_warnings(config, &unwise, descriptors.limit, directory.unclean, logger);
+        start_warnings(config, name, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
         let storage = match open_storage(config, name, &env, &directory, logger, &sender) {
             Ok(storage) => storage,
@@ -213,6 +223,8 @@ impl Running {
                         pool,
                         listeners,
                         pid_file,
+                        port_file: config.port_file.clone(),
+                        parent,
                     },
                     events,
                 ))
@@ -293,6 +305,17 @@ impl Running {
         let ready = doc! { "port": i32::from(listeners.port()), "ssl": tls_mode };
         listeners.start(pool.clone(), logger.clone())?;
         logger.info(Component::Network, 23016, "listener", "Waiting for connections", ready);
+        if logger.is_watched() {
+            let message = format!(
+                "Connect with: mongosh {}",
+                address_for_clients(config, listeners.port())
+            );
+            logger.info(Component::Control, 8_410_014, "listener", &message, doc! {});
+        }
+        if let Some(path) = &config.port_file {
+            write_port_file(path, listeners.port())
+                .with_context(|| format!("cannot write port file {}", path.display()))?;
+        }
         if daemon::is_child() {
             daemon::ready()?;
         }
@@ -304,6 +327,11 @@ impl Running {
         let mut seen = HashMap::new();
         loop {
             match events.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout)
+                    if self.parent.is_some() && rustix::process::getppid() != self.parent =>
+                {
+                    return self.end("the process that started this one has ended");
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.server.tick();
                     self.pool.find_gone(&mut seen);
@@ -386,7 +414,11 @@ impl Running {
                 code = exit::ABRUPT;
             }
         }
-        if let Some(path) = &self.pid_file {
+        for path in self
+            .pid_file
+            .iter()
+            .chain(self.port_file.iter().filter(|path| path.is_file()))
+        {
             let _ = std::fs::remove_file(path);
         }
         code
@@ -589,6 +621,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
     Settings {
         argv,
         parsed: config.parsed.clone(),
+        git_version: env!("TENON_GIT_VERSION").to_owned(),
         host: host_name(),
         port,
         db_path: db_path.display().to_string(),
@@ -624,6 +657,31 @@ fn own_host(bind: &[String]) -> String {
     }
 }
 
+/// How clients of this machine reach the server.
+fn address_for_clients(config: &Config, port: u16) -> String {
+    let set = config
+        .replica_set
+        .as_ref()
+        .map_or_else(String::new, |set| format!("/?replicaSet={}", set.name));
+    format!("'mongodb://localhost:{port}{set}'")
+}
+
+/// Writes the port once clients are served: whole or not at all where the path is a file's, and at once into what is no
+/// file, such as a pipe (`/dev/fd/3`).
+fn write_port_file(path: &Path, port: u16) -> std::io::Result<()> {
+    let text = format!("{port}\n");
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return std::fs::OpenOptions::new()
+            .write(true)
+            .open(path)?
+            .write_all(text.as_bytes());
+    }
+    let mut made = path.as_os_str().to_owned();
+    made.push(".new");
+    std::fs::write(&made, text)?;
+    std::fs::rename(&made, path)
+}
+
 /// Writes the process id, for its owner as the server's other files are, and not through a symbolic link.
 fn write_pid_file(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
@@ -652,7 +710,7 @@ fn log_start(config: &Config, engine: &str, logger: &Logger) {
     let attributes = doc! {
         "pid": i64::from(std::process::id()), "port": i32::from(config.net.endpoints.port),
         "dbPath": config.storage.db_path.display().to_string(), "storageEngine": engine,
-        "version": env!("CARGO_PKG_VERSION"), "host": host_name(),
+        "version": env!("CARGO_PKG_VERSION"), "gitVersion": env!("TENON_GIT_VERSION"), "host": host_name(),
     };
     logger.info(
         Component::Control,
@@ -671,13 +729,28 @@ fn log_start(config: &Config, engine: &str, logger: &Logger) {
     );
 }
 
-fn start_warnings(config: &Config, of_engine: &[String], descriptors: u64, unclean: bool, logger: &Logger) {
+fn start_warnings(
+    config: &Config,
+    engine: &str,
+    of_engine: &[String],
+    descriptors: u64,
+    unclean: bool,
+    logger: &Logger,
+) {
     if unclean {
         let attributes = doc! { "lockFile": crate::data_directory::LOCK_FILE };
         let message = "Detected unclean shutdown - Lock file is not empty";
         logger.warning(Component::Storage, 22271, "initandlisten", message, attributes);
     }
     let warn = |id, message: &str| logger.startup_warning(Component::Control, id, message, bson::Document::new());
+    // What shells show of a server when they connect: whom they are talking to.
+    warn(
+        8_410_013,
+        &format!(
+            "Powered by Tenon {} with the storage engine {engine}",
+            env!("CARGO_PKG_VERSION")
+        ),
+    );
     if !config.access_control {
         warn(
             22120,

@@ -60,12 +60,6 @@ impl Server {
 /// `AuthenticationFailed`, with a reason that tells nothing of users.
 pub fn authenticate(call: &mut Invocation<'_>, request: &Request<'_>) -> Result<Document> {
     let refused = |reason: &str| CommandError::new(ErrorCode::AuthenticationFailed, reason);
-    if request.database != EXTERNAL {
-        return Err(CommandError::new(
-            ErrorCode::ProtocolError,
-            "X.509 authentication must always use the $external database.",
-        ));
-    }
     let verifies = call.server.settings.tls.as_ref().map(|tls| tls.verifies_clients());
     match verifies {
         None => return Err(refused("SSL support is required for the MONGODB-X509 mechanism.")),
@@ -75,6 +69,12 @@ pub fn authenticate(call: &mut Invocation<'_>, request: &Request<'_>) -> Result<
             ));
         }
         Some(true) => {}
+    }
+    if request.database != EXTERNAL {
+        return Err(CommandError::new(
+            ErrorCode::ProtocolError,
+            "X.509 authentication must always use the $external database.",
+        ));
     }
     let Some(name) = call.client.certificate_name().filter(|name| !name.is_empty()).cloned() else {
         return Err(refused("No verified subject name available from client"));

@@ -535,6 +535,20 @@ pub const OPTIONS: &[Spec] = &[
         "8.0",
         "MongoDB version announced to clients",
     ),
+    spec(
+        "tenon.portFile",
+        "portFile",
+        Kind::Text,
+        "none",
+        "file, or pipe, to write the port to when clients are served",
+    ),
+    spec(
+        "tenon.stopWithParent",
+        "stopWithParent",
+        Kind::Boolean,
+        "false",
+        "end when the process that started this one has ended, however it did",
+    ),
 ];
 
 /// Flags of options that are not built and have no YAML entry of their own above: flag and what it would switch on.
