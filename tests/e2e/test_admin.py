@@ -281,3 +281,25 @@ def test_commands_as_the_database_tools_send_them(db, client):
     assert [index["name"] for index in indexes] == ["_id_", "a_1"]
     assert len(list(db.c.find({}).hint([("$natural", 1)]))) == 300
     assert isinstance(client.admin.command("top")["totals"], dict)
+
+
+def test_profiler(client, db):
+    db.c.insert_many([{"_id": n} for n in range(5)])
+    assert db.command("profile", -1)["was"] == 0
+    db.command("profile", 2)
+    assert db.c.count_documents({"_id": {"$gt": 2}}) == 2
+    db.c.update_one({"_id": 1}, {"$set": {"a": 1}})
+    assert db.command("profile", 0)["was"] == 2
+    db.c.find_one()
+    entries = list(db["system.profile"].find({"ns": f"{db.name}.c"}).sort("ts", 1))
+    assert [(entry["op"], next(iter(entry["command"]))) for entry in entries] == [("query", "aggregate"), ("update", "update")]
+    assert entries[1]["nModified"] == 1 and entries[1]["user"] == "" and entries[0]["millis"] >= 0
+    assert db["system.profile"].options()["capped"]
+    # Another process does not know of it, and writes held back hold no reader up for long.
+    db.command("profile", 2)
+    client.admin.command("fsync", lock=True)
+    try:
+        assert db.c.count_documents({}) == 5
+    finally:
+        client.admin.command("fsyncUnlock")
+    db.command("profile", 0)

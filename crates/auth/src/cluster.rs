@@ -33,7 +33,7 @@ pub enum ClusterKeyError {
     /// More than `KEYS_MAX`.
     #[error("there are more than {KEYS_MAX} keys in it")]
     TooMany,
-    /// A key with fewer or more characters than [`KEY_LENGTH`].
+    /// A key with fewer than 6 characters, or more than 1024.
     #[error("a key has {0} characters: there must be 6 to 1024, white space aside")]
     Length(usize),
     /// Of base64 are letters, digits, `+`, `/` and `=`.

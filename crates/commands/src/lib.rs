@@ -26,6 +26,7 @@ mod not_built;
 mod own_call;
 mod parameters;
 mod pinned;
+mod profiler;
 mod replica_set;
 mod reply;
 mod request;

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 82] = [
+pub const NAMES: [&str; 81] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -59,7 +59,6 @@ pub const NAMES: [&str; 82] = [
     "planCacheListFilters",
     "planCacheSetFilter",
     "prepareTransaction",
-    "profile",
     "reIndex",
     "refineCollectionShardKey",
     "removeQuerySettings",

@@ -9,7 +9,7 @@ use crate::descriptors::Descriptors;
 use crate::events::{self, Event};
 use crate::key_file::ClusterAuthConfig;
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
-use crate::{daemon, engines};
+use crate::{announcement, daemon, engines};
 use anyhow::{Context, anyhow};
 use auth::ClusterAuth;
 use bson::doc;
@@ -18,8 +18,7 @@ use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, Settings, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
 use std::collections::HashMap;
-use std::io::{IsTerminal as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -291,7 +290,7 @@ impl Running {
         };
         let pool = Pool::new(service, logger.clone(), clock, limits, tls)?;
         if let Some(path) = &config.pid_file {
-            write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
+            announcement::write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
         }
         for address in listeners.addresses() {
             logger.info(
@@ -308,12 +307,12 @@ impl Running {
         if logger.is_watched() {
             let message = format!(
                 "Connect with: mongosh {}",
-                address_for_clients(config, listeners.port())
+                announcement::address_for_clients(config, listeners.port())
             );
             logger.info(Component::Control, 8_410_014, "listener", &message, doc! {});
         }
         if let Some(path) = &config.port_file {
-            write_port_file(path, listeners.port())
+            announcement::write_port_file(path, listeners.port())
                 .with_context(|| format!("cannot write port file {}", path.display()))?;
         }
         if daemon::is_child() {
@@ -655,42 +654,6 @@ fn own_host(bind: &[String]) -> String {
         true => "localhost".to_owned(),
         false => host_name(),
     }
-}
-
-/// How clients of this machine reach the server.
-fn address_for_clients(config: &Config, port: u16) -> String {
-    let set = config
-        .replica_set
-        .as_ref()
-        .map_or_else(String::new, |set| format!("/?replicaSet={}", set.name));
-    format!("'mongodb://localhost:{port}{set}'")
-}
-
-/// Writes the port once clients are served: whole or not at all where the path is a file's, and at once into what is no
-/// file, such as a pipe (`/dev/fd/3`).
-fn write_port_file(path: &Path, port: u16) -> std::io::Result<()> {
-    let text = format!("{port}\n");
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return std::fs::OpenOptions::new()
-            .write(true)
-            .open(path)?
-            .write_all(text.as_bytes());
-    }
-    let mut made = path.as_os_str().to_owned();
-    made.push(".new");
-    std::fs::write(&made, text)?;
-    std::fs::rename(&made, path)
-}
-
-/// Writes the process id, for its owner as the server's other files are, and not through a symbolic link.
-fn write_pid_file(path: &Path) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    let mut file = options
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(path)?;
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600))?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes())
 }
 
 /// Tells of connections that were asked for and cannot be had.

@@ -35,6 +35,7 @@ mod log_operation;
 mod maintenance;
 pub(crate) mod parameters;
 mod pretence;
+pub(crate) mod profile;
 mod replication;
 mod role_documents;
 mod role_store;
@@ -120,6 +121,7 @@ pub const ALL: &[&Command] = &[
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
     &build_info::PING,
+    &profile::PROFILE,
     &sessions::REFRESH_SESSIONS,
     &collections::RENAME_COLLECTION,
     &replication::REPL_SET_FREEZE,
