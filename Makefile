@@ -23,7 +23,12 @@ PORT ?= 27017
 BENCH_SCALE ?= 0.2
 BENCH_SECONDS ?= 16
 
-.PHONY: help run build test test-all verify fix bench bench-example engine-bench stress book docs soak soak-engine miri clean-cache
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+PROGRAMS := $(CARGO_TARGET_DIR)/release
+
+.PHONY: programs install deb tarball wheel npm help run build test test-all verify fix bench bench-example engine-bench stress book docs soak soak-engine miri clean-cache
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +42,25 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB
 	@scripts/setup-build.sh
 	@echo "==> building tenond (cold: see README.md; warm: seconds)"
 	cargo build --release -p server $(FEATURES)
+
+programs: build
+	cargo build --release -p tenon $(FEATURES)
+
+install: ## Programs, man pages, unit, /etc/tenond.conf below DESTDIR/PREFIX (/usr/local); builds what is not built
+	@test -x $(PROGRAMS)/tenond -a -x $(PROGRAMS)/tenon || $(MAKE) programs
+	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) scripts/install.sh $(PROGRAMS)
+
+deb: programs ## A Debian package in BUILD (./build)
+	scripts/deb.sh $(PROGRAMS) $(BUILD)
+
+tarball: programs ## A tarball of the programs and the manual in BUILD, with its SHA-256 sum
+	scripts/tarball.sh $(PROGRAMS) $(BUILD)
+
+wheel: build ## A Python wheel that carries the server, for tests of applications: docs/test-servers.md
+	packages/python/build.py $(PROGRAMS)/tenond $(BUILD)
+
+npm: build ## An npm package that carries the server
+	scripts/npm.sh $(PROGRAMS) $(BUILD)
 
 test: ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too
 	@scripts/setup-build.sh

@@ -236,6 +236,8 @@ def test_operations_that_wait_are_shown(db, server):
 def test_what_is_not_there_says_so(client, db):
     for database, command, code in [
         (client.admin, {"nonesuch": 1}, 59),
+        (client.admin, {"mapReduce": "c"}, 238),
+        (client.admin, {"createSearchIndexes": "c", "indexes": []}, 31082),
         (client.admin, {"atlasVersion": 1}, 59),
         (client.admin, {"replSetGetStatus": 1}, 76),
         (db, {"find": "c", "nonesuch": 1}, 40415),
@@ -279,3 +281,25 @@ def test_commands_as_the_database_tools_send_them(db, client):
     assert [index["name"] for index in indexes] == ["_id_", "a_1"]
     assert len(list(db.c.find({}).hint([("$natural", 1)]))) == 300
     assert isinstance(client.admin.command("top")["totals"], dict)
+
+
+def test_profiler(client, db):
+    db.c.insert_many([{"_id": n} for n in range(5)])
+    assert db.command("profile", -1)["was"] == 0
+    db.command("profile", 2)
+    assert db.c.count_documents({"_id": {"$gt": 2}}) == 2
+    db.c.update_one({"_id": 1}, {"$set": {"a": 1}})
+    assert db.command("profile", 0)["was"] == 2
+    db.c.find_one()
+    entries = list(db["system.profile"].find({"ns": f"{db.name}.c"}).sort("ts", 1))
+    assert [(entry["op"], next(iter(entry["command"]))) for entry in entries] == [("query", "aggregate"), ("update", "update")]
+    assert entries[1]["nModified"] == 1 and entries[1]["user"] == "" and entries[0]["millis"] >= 0
+    assert db["system.profile"].options()["capped"]
+    # Another process does not know of it, and writes held back hold no reader up for long.
+    db.command("profile", 2)
+    client.admin.command("fsync", lock=True)
+    try:
+        assert db.c.count_documents({}) == 5
+    finally:
+        client.admin.command("fsyncUnlock")
+    db.command("profile", 0)

@@ -1,10 +1,15 @@
 """Configuration: the book's files, mongod's options, and what is refused."""
 
+import json
+import os
+import pty
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 from server import ENGINES, Server, binary
 
 BOOK = Path(__file__).parents[2] / "book"
@@ -24,6 +29,70 @@ def test_unknown_and_contradictory_options_are_named(tmp_path):
     assert "journal" in refused("--dbpath", str(tmp_path), "--journal", "--nojournal")
     assert "tls" in refused("--dbpath", str(tmp_path), "--tlsMode", "requireTLS")
     assert "nonesuch" in refused("--dbpath", str(tmp_path), "--storageEngine", "nonesuch")
+
+
+def test_what_is_nearly_right_is_suggested(tmp_path):
+    assert "did you mean --dbpath?" in refused("--dbPath", str(tmp_path))
+    assert "did you mean --auth?" in refused("--auht")
+    assert "did you mean" not in refused("--nonesuch")
+    config = tmp_path / "c.yaml"
+    config.write_text("storage:\n  dbpath: /x\n")
+    assert "did you mean storage.dbPath?" in refused("--config", str(config))
+    data = tmp_path / "data"
+    data.mkdir()
+    assert "did you mean wiredTiger?" in refused("--dbpath", str(data), "--storageEngine", "wiredtiger")
+    for parameter, said in [("nonesuch=1", "nonesuch"), ("syncdelay=-5", "syncdelay"), ("logLevel=9", "logLevel"), ("tlsMode=x", "tlsMode")]:
+        assert said in refused("--dbpath", str(data), "--port", "0", "--setParameter", parameter)
+    assert list(data.iterdir()) == [], "nothing is made for what will not start"
+
+
+def test_help_has_groups_and_defaults():
+    text = subprocess.run([binary(), "--help"], capture_output=True, text=True, check=True).stdout
+    for line in ["Network:", "Access control:", "Storage:", "Tenon's own:"]:
+        assert f"\n{line}\n" in text
+    assert "(default: 27017) [net.port]" in text and "--auth " in text and "disabled, allowTLS, preferTLS, requireTLS" in text
+    version = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    with_git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    built = [line for line in version.splitlines() if line.startswith("Git version: ")]
+    assert len(built) == 1 and (with_git.returncode != 0 or len(built[0]) == len("Git version: ") + 40)
+
+
+def test_whom_a_shell_talks_to(tmp_path):
+    with Server(tmp_path, options=["--portFile", str(tmp_path / "port")]) as server:
+        client = server.client()
+        [line] = [line for line in client.admin.command("getLog", "startupWarnings")["log"] if "Powered by Tenon" in line]
+        assert "storage engine btree" in line
+        assert len(client.admin.command("buildInfo")["gitVersion"]) == 40
+        assert (tmp_path / "port").read_text() == f"{server.port}\n"
+        # Each command is logged from level 1 on, and what would have no effect is refused.
+        client.admin.command("setParameter", 1, logComponentVerbosity={"command": {"verbosity": 1}})
+        client.shop.command("ping")
+        client.admin.command("setParameter", 1, logComponentVerbosity={"command": {"verbosity": -1}})
+        client.shop.command("count", "c")
+        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+        logged = [line["attr"]["command"] for line in lines if line["id"] == 51803]
+        assert [command for command in logged if "ping" in command] and not [command for command in logged if "count" in command]
+        with pytest.raises(OperationFailure, match="storage.journal") as raised:
+            client.admin.command("setParameter", 1, logComponentVerbosity={"storage": {"journal": {"verbosity": 2}}})
+        assert raised.value.code == 238
+    assert not (tmp_path / "port").exists()
+
+
+def test_on_a_terminal_lines_are_for_people(tmp_path):
+    ours, theirs = pty.openpty()
+    line = [binary(), "--dbpath", str(tmp_path), "--port", "0", "--nounixsocket"]
+    process = subprocess.Popen(line, stdout=theirs, stderr=theirs, close_fds=True)
+    os.close(theirs)
+    text = ""
+    while "Connect with" not in text or not text.endswith("\n"):
+        text += os.read(ours, 4096).decode()
+    [last] = [line for line in text.splitlines() if "Connect with" in line]
+    uri = re.search(r"mongosh '(mongodb://localhost:\d+)'", last).group(1)
+    assert MongoClient(uri).admin.command("ping")["ok"] == 1
+    assert '{"t"' not in text and re.match(r"\d\d:\d\d:\d\d  ", last)
+    process.terminate()
+    assert process.wait(60) == 0
+    os.close(ours)
 
 
 def engine_of(server):

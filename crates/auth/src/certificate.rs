@@ -109,8 +109,8 @@ impl SubjectName {
         self.relative.iter().all(Vec::is_empty)
     }
 
-    /// Is this the name of a member of the cluster that `own`'s holder is a member of? Its O, OU and DC are the same, in any
-    /// order, and there is at least one of them.
+    /// Is this the name of a member of the cluster that `own`'s holder is a member of? Its O, OU and DC are the same,
+    /// in any order, and there is at least one of them.
     pub fn is_of_cluster(&self, own: &Self) -> bool {
         let (mine, others) = (self.of_cluster(), own.of_cluster());
         !mine.is_empty() && mine == others
@@ -124,12 +124,13 @@ impl SubjectName {
     }
 }
 
-/// As RFC 4514 writes it: the last pair of the certificate first.
+/// As RFC 4514 writes it: the last pair of the certificate first. Pairs that stand together have no order there; this
+/// one is that of `openssl x509 -nameopt RFC2253`, where users' names come from.
 impl fmt::Display for SubjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, attributes) in self.relative.iter().rev().enumerate() {
             f.write_str(if at == 0 { "" } else { "," })?;
-            for (at, attribute) in attributes.iter().enumerate() {
+            for (at, attribute) in attributes.iter().rev().enumerate() {
                 f.write_str(if at == 0 { "" } else { "+" })?;
                 attribute.fmt(f)?;
             }
@@ -208,7 +209,8 @@ impl<'d> Reader<'d> {
         self.0.first().copied()
     }
 
-    /// The next value's tag and content. Tags of more than a byte, and lengths of more than three, are in no certificate.
+    /// The next value's tag and content. Tags of more than a byte, and lengths of more than three, are in no
+    /// certificate.
     fn next(&mut self, part: &'static str) -> Result<(u8, &'d [u8]), CertificateError> {
         let (&[tag, first], rest) = self.0.split_first_chunk().ok_or(Malformed(part))?;
         let (length, rest) = match first {
@@ -273,11 +275,11 @@ fn text(tag: u8, content: &[u8]) -> Result<Option<String>, CertificateError> {
         // TeletexString, which has been Latin 1 for all who wrote it.
         0x14 => Some(latin1()),
         // UniversalString and BMPString.
-        0x1C if content.len() % 4 == 0 => {
+        0x1C if content.len().is_multiple_of(4) => {
             let point = |bytes: &[u8]| char::from_u32(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
             Some(content.chunks_exact(4).map(point).collect::<Option<_>>().ok_or(BAD)?)
         }
-        0x1E if content.len() % 2 == 0 => {
+        0x1E if content.len().is_multiple_of(2) => {
             let units = content
                 .chunks_exact(2)
                 .map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));

@@ -1,7 +1,8 @@
-//! How the members of a cluster prove to each other that they are members: by keys that all of them have, or by certificates.
+//! How the members of a cluster prove to each other that they are members: by keys that all of them have, or by
+//! certificates.
 //!
-//! Whoever proves it is the user `__system` of `local`, which no collection holds and which may do everything. Each key is a
-//! password of it; of several, any one will do, so that keys can be changed member by member.
+//! Whoever proves it is the user `__system` of `local`, which no collection holds and which may do everything. Each key
+//! is a password of it; of several, any one will do, so that keys can be changed member by member.
 
 use crate::credentials::Credentials;
 use crate::mechanism::Mechanism;
@@ -32,7 +33,7 @@ pub enum ClusterKeyError {
     /// More than `KEYS_MAX`.
     #[error("there are more than {KEYS_MAX} keys in it")]
     TooMany,
-    /// A key with fewer or more characters than [`KEY_LENGTH`].
+    /// A key with fewer than 6 characters, or more than 1024.
     #[error("a key has {0} characters: there must be 6 to 1024, white space aside")]
     Length(usize),
     /// Of base64 are letters, digits, `+`, `/` and `=`.
@@ -59,8 +60,8 @@ impl ClusterKeys {
         self.0.iter().map(String::as_str)
     }
 
-    /// What proofs of each key are checked against. All have the same salt: a client is told one before it is known which key
-    /// it has.
+    /// What proofs of each key are checked against. All have the same salt: a client is told one before it is known
+    /// which key it has.
     pub fn verifiers(&self, mechanism: Mechanism, salt: &[u8]) -> Vec<Credentials> {
         let of_key = |key| {
             let made = Credentials::of_password(mechanism, INTERNAL_USER, key, salt);
@@ -88,8 +89,8 @@ impl fmt::Debug for ClusterKeys {
     }
 }
 
-/// What members prove themselves by, and what they take from others. The middle two lead from one to the other while the
-/// cluster works.
+/// What members prove themselves by, and what they take from others. The middle two lead from one to the other while
+/// the cluster works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterAuthMode {
     /// By key alone.

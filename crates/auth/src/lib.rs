@@ -1,8 +1,7 @@
-//! Proves who a client is and tells what it may do: SCRAM as a state machine, the credentials that are kept for it, names in
-//! certificates, what members of a cluster prove themselves by, privileges and the built-in roles.
+//! Proves who a client is and tells what it may do: SCRAM as a state machine, the credentials that are kept for it,
+//! names in certificates, what members of a cluster prove themselves by, privileges and the built-in roles.
 //!
-//! This crate knows no storage, no sockets and no clock: bytes in, bytes out. Randomness and time come from the
-//! caller.
+//! This crate knows no storage, no sockets and no clock: bytes in, bytes out. Randomness and time come from the caller.
 
 mod action;
 mod attempts;

@@ -108,8 +108,8 @@ impl ClientFirst {
         self.answer_any(vec![credentials], random)
     }
 
-    /// As [`ClientFirst::answer`], where the user has several passwords: there is at least one, and all have the mechanism,
-    /// the salt and the iterations of the first.
+    /// As [`ClientFirst::answer`], where the user has several passwords: there is at least one, and all have the
+    /// mechanism, the salt and the iterations of the first.
     pub fn answer_any(self, credentials: Vec<Credentials>, random: &[u8; 24]) -> (String, Exchange) {
         let nonce = format!("{}{}", self.nonce, STANDARD.encode(random));
         let first = &credentials[0];

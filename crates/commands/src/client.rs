@@ -5,11 +5,11 @@
 use crate::authentication::Authentication;
 use crate::cursors::SessionId;
 use crate::member_streams::Assembly;
-use auth::Ends;
+use auth::{Ends, SubjectName};
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::Operation;
 
@@ -67,6 +67,8 @@ pub struct Client {
     id: u32,
     peer: Peer,
     metadata: Mutex<Option<RawDocumentBuf>>,
+    /// Of the certificate that it has shown and TLS has verified.
+    name: OnceLock<SubjectName>,
     pub(crate) authentication: Mutex<Authentication>,
     /// Messages of consensus that come over the connection.
     pub(crate) stream: Mutex<Assembly>,
@@ -95,6 +97,7 @@ impl Client {
             id,
             peer,
             metadata: Mutex::new(None),
+            name: OnceLock::new(),
             authentication: Mutex::new(Authentication::default()),
             stream: Mutex::default(),
             current: Mutex::new(Current::default()),
@@ -109,6 +112,17 @@ impl Client {
     /// The other end.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Keeps the name of the certificate that it has shown, once TLS has verified it.
+    pub fn set_certificate_name(&self, name: SubjectName) {
+        // One handshake, one certificate.
+        let _ = self.name.set(name);
+    }
+
+    /// The name of its certificate.
+    pub(crate) fn certificate_name(&self) -> Option<&SubjectName> {
+        self.name.get()
     }
 
     /// What the client said of itself in its first hello.

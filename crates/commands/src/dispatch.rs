@@ -4,6 +4,7 @@ use crate::authorization::check;
 use crate::client::Client;
 use crate::command::grants;
 use crate::command::parameters::set_one;
+use crate::command::profile;
 use crate::concerns::ReadLevel;
 use crate::definition::Access;
 use crate::definition::Command;
@@ -14,6 +15,8 @@ use crate::invocation::{Generic, Invocation, Report};
 use crate::lock_report::locks_document;
 use crate::logger::{Component, Logger};
 use crate::metrics::OperationKind;
+use crate::not_built;
+use crate::profiler;
 use crate::replica_set::Role;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -80,8 +83,7 @@ impl Server {
         };
         let Some((command, place)) = self.commands.find(name) else {
             self.metrics.asserts.user.add(1);
-            let error = CommandError::new(ErrorCode::CommandNotFound, not_found(name));
-            write_error(&mut reply, &error);
+            write_error(&mut reply, &not_built::refusal(name));
             reply.finish();
             return Outcome::default();
         };
@@ -111,16 +113,6 @@ impl Server {
         self.write_times(&mut reply);
         reply.finish();
         outcome
-    }
-}
-
-fn not_found(name: &str) -> String {
-    match name {
-        // The first step of MONGODB-CR: drivers show this to who wonders why it cannot log in.
-        "getnonce" => {
-            "no such command: 'getnonce' (MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1)".to_owned()
-        }
-        other => format!("no such command: '{other}'"),
     }
 }
 
@@ -436,13 +428,84 @@ impl Call<'_> {
             metrics.documents.returned.add(n);
         }
         let slow_ms = server.parameters.slow_ms.load(Ordering::Relaxed);
-        if time.as_millis() as i64 >= slow_ms.max(0) && self.command.name != "hello" {
-            self.log_slow(invocation, time, result, reply_bytes);
+        if self.command.name == "hello" {
+            return;
+        }
+        let is_slow = time.as_millis() as i64 >= slow_ms.max(0);
+        let attributes = || self.attributes(invocation, time, result, reply_bytes);
+        let setting = server.profiler.get(invocation.database);
+        let entry = || self.profile_entry(invocation, attributes());
+        let is_own = invocation
+            .report
+            .namespace
+            .as_ref()
+            .is_some_and(|ns| ns.collection() == profiler::COLLECTION);
+        let is_logged = profile::is_found(invocation, &setting, is_slow, &entry);
+        let is_profiled = match setting.level {
+            _ if is_own => false,
+            profiler::Level::Off => false,
+            profiler::Level::Slow => is_logged,
+            profiler::Level::All => true,
+        };
+        if is_logged || server.logger.enabled(Component::Command, 1) {
+            self.log_slow(attributes());
+        }
+        if is_profiled {
+            server.write_profile(invocation.database, &entry());
         }
     }
 
+    /// The document of `system.profile`.
     #[cold]
-    fn log_slow(&self, invocation: &Invocation<'_>, time: Duration, result: &Result<()>, reply_bytes: usize) {
+    fn profile_entry(&self, invocation: &Invocation<'_>, attributes: Document) -> Document {
+        let op = match self.command.kind {
+            OperationKind::Query => "query",
+            OperationKind::GetMore => "getmore",
+            OperationKind::Insert => "insert",
+            OperationKind::Update => "update",
+            OperationKind::Remove => "remove",
+            OperationKind::Command => "command",
+        };
+        let mut entry = doc! { "op": op };
+        for (name, value) in attributes {
+            match name.as_str() {
+                "type" => {}
+                // MongoDB has other names for these here.
+                "numYields" => drop(entry.insert("numYield", value)),
+                "reslen" => drop(entry.insert("responseLength", value)),
+                "durationMillis" => drop(entry.insert("millis", value)),
+                "remote" => drop(entry.insert("client", value)),
+                _ => drop(entry.insert(name, value)),
+            }
+        }
+        entry.insert("ts", bson::DateTime::from_millis(self.server.env.clock.now_ms()));
+        let user = invocation.rights.user();
+        let all = user.map(|user| Bson::from(doc! { "user": &user.user, "db": &user.database }));
+        entry.insert("allUsers", all.into_iter().collect::<Vec<_>>());
+        entry.insert(
+            "user",
+            user.map_or_else(String::new, |user| format!("{}@{}", user.user, user.database)),
+        );
+        entry
+    }
+
+    #[cold]
+    fn log_slow(&self, attributes: Document) {
+        let context = format!("conn{}", self.client.id());
+        self.server
+            .logger
+            .info(Component::Command, 51803, &context, "Slow query", attributes);
+    }
+
+    /// What log lines and `system.profile` tell of a call.
+    #[cold]
+    fn attributes(
+        &self,
+        invocation: &Invocation<'_>,
+        time: Duration,
+        result: &Result<()>,
+        reply_bytes: usize,
+    ) -> Document {
         let report = &invocation.report;
         let namespace = report.namespace.as_ref().map_or(invocation.database, |ns| ns.as_str());
         let mut attributes = doc! { "type": "command", "ns": namespace };
@@ -498,10 +561,7 @@ impl Call<'_> {
             },
         );
         attributes.insert("durationMillis", time.as_millis() as i64);
-        let context = format!("conn{}", self.client.id());
-        self.server
-            .logger
-            .info(Component::Command, 51803, &context, "Slow query", attributes);
+        attributes
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod component;
 mod json;
+mod terminal;
 
 pub use component::{Component, Severity};
 
@@ -35,6 +36,8 @@ pub const RING_LINES: usize = 1024;
 pub enum Destination {
     /// Standard output.
     Stdout,
+    /// Standard output, which somebody watches: lines for people.
+    Terminal,
     /// A file.
     File {
         /// Its path.
@@ -115,6 +118,7 @@ impl RingLines {
 
 enum Sink {
     Stdout,
+    Terminal,
     File(Arc<File>),
     Rings,
 }
@@ -147,6 +151,7 @@ impl Logger {
         let mut renamed = None;
         let sink = match &options.destination {
             Destination::Stdout => Sink::Stdout,
+            Destination::Terminal => Sink::Terminal,
             Destination::Rings => Sink::Rings,
             Destination::File { path, append, .. } => {
                 if !append && path.try_exists()? && path.metadata()?.is_file() {
@@ -173,6 +178,11 @@ impl Logger {
             logger.info(Component::Control, 20697, "main", "Renamed existing log file", attr);
         }
         Ok(Arc::new(logger))
+    }
+
+    /// Does somebody watch the lines as they come?
+    pub fn is_watched(&self) -> bool {
+        self.destination == Destination::Terminal
     }
 
     /// A logger that only fills its rings.
@@ -307,6 +317,9 @@ impl Logger {
         if warning_of_startup {
             self.startup_warnings.lock().push(kept);
         }
+        if self.destination == Destination::Terminal {
+            text = line.to_terminal();
+        }
         text.push('\n');
         if self.put(text.as_bytes()).is_err() {
             self.lost_lines.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +330,7 @@ impl Logger {
         let file = match &*self.sink.read() {
             Sink::Rings => return Ok(()),
             Sink::File(file) => Some(file.clone()),
-            Sink::Stdout => None,
+            Sink::Stdout | Sink::Terminal => None,
         };
         match file {
             Some(file) => (&*file).write_all(line),

@@ -1,7 +1,7 @@
 //! The client's side of what members of a cluster prove to each other, message by message: it knows no socket.
 //!
-//! A member that has connected to another one runs [`MemberLogin::run`] before anything else; then the connection may do
-//! everything. The TLS that a certificate is shown by is the connection's affair.
+//! A member that has connected to another one runs [`MemberLogin::run`] before anything else; then the connection may
+//! do everything. The TLS that a certificate is shown by is the connection's affair.
 
 use auth::{ClientConversation, ClusterAuth, INTERNAL_DATABASE, INTERNAL_USER, Mechanism};
 use bson::raw::{RawDocument, RawDocumentBuf};
@@ -27,7 +27,8 @@ impl<'a> MemberLogin<'a> {
     /// Logs in. Of several keys each is tried in turn, so that the other end may have the old ones still.
     ///
     /// # Errors
-    /// A sentence: nothing here is a proof to the other end, it does not prove to have the key itself, or the connection broke.
+    /// A sentence: nothing here is a proof to the other end, it does not prove to have the key itself, or the
+    /// connection broke.
     pub fn run(&self, call: Call<'_>) -> Result<(), String> {
         if self.auth.mode.sends_certificate() {
             let command = rawdoc! { "authenticate": 1, "mechanism": "MONGODB-X509", "$db": "$external" };

@@ -10,6 +10,7 @@ use crate::member_streams::Copies;
 use crate::metrics::{CommandCounters, Metrics};
 use crate::parameters::Parameters;
 use crate::pinned::PinnedStates;
+use crate::profiler::Profiler;
 use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
 use crate::rights::{AccessControl, session_user};
@@ -51,6 +52,8 @@ pub struct Server {
     pub(crate) default_concerns: RwLock<DefaultConcerns>,
     /// States that are read for a while.
     pub pinned: PinnedStates,
+    /// Which operations are written down.
+    pub(crate) profiler: Profiler,
     /// Errors on demand.
     pub fail_points: FailPoints,
     /// Sessions with transaction numbers.
@@ -95,6 +98,7 @@ impl Server {
             cursors: Cursors::new(env.clone()),
             default_concerns: RwLock::default(),
             pinned: PinnedStates::default(),
+            profiler: Profiler::default(),
             fail_points: FailPoints::default(),
             sessions: ServerSessions::default(),
             session_cache: SessionCache::default(),

@@ -1,8 +1,10 @@
 //! What the process was started with, as commands need it.
 
 use crate::ReplicaSet;
-use auth::ClusterAuth;
+use auth::{ClusterAuth, SubjectName};
 use bson::Document;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,7 +21,28 @@ pub trait TransportSecurity: Send + Sync {
 
     /// Handshakes begun, and connections that failed by what they sent.
     fn counts(&self) -> (u64, u64);
+
+    /// Are clients' certificates verified, so that the names in them can be believed?
+    fn verifies_clients(&self) -> bool;
+
+    /// The name in this server's own certificate, by which it knows other members.
+    fn own_name(&self) -> Option<SubjectName>;
+
+    /// Does this server speak TLS to other members?
+    fn is_for_members(&self) -> bool;
+
+    /// Speaks TLS over a fresh connection to the member `host` (without a port), and shows it the certificate for
+    /// members. Waits as long as the stream's time-outs let it.
+    ///
+    /// # Errors
+    /// A sentence: the other end does not prove to be `host`, or does not take this server's certificate.
+    fn connect(&self, stream: TcpStream, host: &str) -> Result<Box<dyn MemberStream>, String>;
 }
+
+/// An encrypted connection to another member.
+pub trait MemberStream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> MemberStream for S {}
 
 /// Facts of the start-up, fixed while the server runs.
 #[derive(Clone)]
@@ -28,6 +51,8 @@ pub struct Settings {
     pub argv: Vec<String>,
     /// The settings in force as nested YAML names (`getCmdLineOpts.parsed`).
     pub parsed: Document,
+    /// The commit that the program was built of.
+    pub git_version: String,
     /// Host name for replies.
     pub host: String,
     /// The TCP port (the real one when 0 was asked for).

@@ -6,12 +6,13 @@
 mod command_line;
 mod file;
 pub mod options;
+pub(crate) mod suggestion;
 mod values;
 
 use crate::key_file::ClusterAuthConfig;
 use auth::ClusterAuthMode;
 use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat};
-use options::{Kind, OPTIONS};
+use options::{Kind, OPTIONS, Spec};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,6 +60,10 @@ pub struct Config {
     pub fork: bool,
     /// File for the process id.
     pub pid_file: Option<PathBuf>,
+    /// End when the process that started this one has ended.
+    pub stops_with_parent: bool,
+    /// File for the port, once clients are served.
+    pub port_file: Option<PathBuf>,
     /// Listening sockets and connections.
     pub net: NetConfig,
     /// Data.
@@ -166,10 +171,25 @@ pub fn from_file_text(text: &str, current_directory: &Path) -> Result<Config, Co
 fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigError> {
     let log = log_options(values, current_directory)?;
     let fork = values.boolean("processManagement.fork").unwrap_or(false);
+    if fork && values.boolean("tenon.stopWithParent") == Some(true) {
+        return Err(ConfigError(
+            "--stopWithParent cannot be used with --fork, which leaves the parent".to_owned(),
+        ));
+    }
     if fork && log.destination == Destination::Stdout {
         return Err(ConfigError("--fork has to be used with --logpath".to_owned()));
     }
     let mut warnings = values.warnings.clone();
+    for (component, _) in values
+        .components
+        .iter()
+        .filter(|(component, level)| *level > 0 && !component.has_debug_lines())
+    {
+        let path = component.path();
+        warnings.push(format!(
+            "systemLog.component.{path}.verbosity has no effect: it has no lines of higher verbosity"
+        ));
+    }
     if values.boolean("net.wireObjectCheck") == Some(false) {
         warnings.push("net.wireObjectCheck: false has no effect: documents from clients are always checked".to_owned());
     }
@@ -198,6 +218,8 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         pid_file: values
             .text("processManagement.pidFilePath")
             .map(|path| current_directory.join(path)),
+        stops_with_parent: values.boolean("tenon.stopWithParent").unwrap_or(false),
+        port_file: values.text("tenon.portFile").map(|path| current_directory.join(path)),
         net,
         storage: storage(values, current_directory),
         replica_set: replica_set(values)?,
@@ -290,11 +312,12 @@ fn tls(values: &Values, current_directory: &Path) -> Result<Option<crate::net::T
     let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
     let path = |name| values.text(name).map(|path| current_directory.join(path));
     let (key_file, ca_file) = (path("net.tls.certificateKeyFile"), path("net.tls.CAFile"));
+    let cluster_file = path("net.tls.clusterFile");
     let mode = match values.text("net.tls.mode") {
         Some("allowTLS") => TlsMode::Allow("allowTLS"),
         Some("preferTLS") => TlsMode::Allow("preferTLS"),
         Some("requireTLS") => TlsMode::Require,
-        _ if key_file.is_some() || ca_file.is_some() => {
+        _ if key_file.is_some() || ca_file.is_some() || cluster_file.is_some() => {
             return refused(
                 "need to enable TLS via the tlsMode flag (net.tls.mode) when using TLS configuration parameters",
             );
@@ -307,6 +330,7 @@ fn tls(values: &Values, current_directory: &Path) -> Result<Option<crate::net::T
             mode,
             key_file,
             ca_file,
+            cluster_file,
             may_be_anonymous: values
                 .boolean("net.tls.allowConnectionsWithoutCertificates")
                 .unwrap_or(false),
@@ -475,34 +499,71 @@ fn parameters(values: &Values) -> Vec<(String, String)> {
     parameters
 }
 
+/// The options' groups: beginning of their YAML names, and what they are about.
+const GROUPS: [(&str, &str); 9] = [
+    ("", "General"),
+    ("net.", "Network"),
+    ("security.", "Access control"),
+    ("replication.", "Replica set"),
+    ("storage.", "Storage"),
+    ("systemLog.", "Log"),
+    ("operationProfiling.", "Slow operations"),
+    ("processManagement.", "Process"),
+    ("tenon.", "Tenon's own"),
+];
+
 fn help() -> String {
-    let mut text = String::from("Options (YAML name in brackets; docs/configuration.md says more):\n");
-    for spec in OPTIONS
-        .iter()
-        .filter(|spec| !spec.flag.is_empty() && !matches!(spec.kind, Kind::NotBuilt(..)))
-    {
-        let mut left = match spec.short {
-            0 => format!("  --{}", spec.flag),
-            letter => format!("  -{} [ --{} ]", char::from(letter), spec.flag),
-        };
-        if !spec.takes_no_argument() {
-            left.push_str(" arg");
+    let mut text =
+        String::from("Options, with their names in YAML files in brackets; docs/configuration.md says more.\n");
+    let is_shown = |spec: &&Spec| !spec.flag.is_empty() && !matches!(spec.kind, Kind::NotBuilt(..));
+    let group_of = |spec: &Spec| {
+        let is_its = |(prefix, _): &&(&str, &str)| !prefix.is_empty() && spec.yaml.starts_with(prefix);
+        GROUPS.iter().find(is_its).map_or("", |(prefix, _)| *prefix)
+    };
+    for (prefix, title) in GROUPS {
+        let _ = write!(text, "\n{title}:\n");
+        for spec in OPTIONS.iter().filter(is_shown).filter(|spec| group_of(spec) == prefix) {
+            write_option(&mut text, spec);
         }
-        let _ = write!(text, "{left:<44} {}", spec.help);
-        if !spec.yaml.is_empty() {
-            let _ = write!(text, " [{}]", spec.yaml);
+        let aliases = options::ALIASES
+            .iter()
+            .filter(|(_, yaml, _)| !prefix.is_empty() && yaml.starts_with(prefix));
+        for (flag, yaml, value) in aliases {
+            let flag = format!("  --{flag}");
+            let _ = writeln!(text, "{flag:<44} the same as {yaml}: {value}");
         }
-        text.push('\n');
     }
     text
+}
+
+fn write_option(text: &mut String, spec: &Spec) {
+    let mut left = match spec.short {
+        0 => format!("  --{}", spec.flag),
+        letter => format!("  -{} [ --{} ]", char::from(letter), spec.flag),
+    };
+    if !spec.takes_no_argument() {
+        left.push_str(" arg");
+    }
+    let _ = write!(text, "{left:<44} {}", spec.help);
+    if let Kind::OneOf(words) = spec.kind {
+        let _ = write!(text, ": {}", words.join(", "));
+    }
+    if !matches!(spec.default, "" | "none") {
+        let _ = write!(text, " (default: {})", spec.default);
+    }
+    if !spec.yaml.is_empty() {
+        let _ = write!(text, " [{}]", spec.yaml);
+    }
+    text.push('\n');
 }
 
 fn version() -> String {
     let engines = crate::engines::NAMES.join(", ");
     let [major, minor, patch] = EMULATED[0].1;
     format!(
-        "tenond version v{}\nAnnounces itself to clients as: {major}.{minor}.{patch}\nStorage engines: {engines}\n",
-        env!("CARGO_PKG_VERSION")
+        "tenond version v{}\nGit version: {}\nAnnounces itself to clients as: {major}.{minor}.{patch}\nStorage engines: {engines}\n",
+        env!("CARGO_PKG_VERSION"),
+        env!("TENON_GIT_VERSION")
     )
 }
 

@@ -4,7 +4,7 @@ mod btree;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 
-use crate::config::{Config, StorageConfig};
+use crate::config::{Config, StorageConfig, suggestion};
 use engine::{Engine, EngineError};
 use engine_btree::BtreeOptions;
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
@@ -40,7 +40,15 @@ pub fn choose(given: Option<&str>) -> Result<&'static str, String> {
     };
     let have = NAMES.join(", ");
     match KNOWN.iter().find(|(name, _)| *name == given) {
-        None => Err(format!("Unknown storage engine '{given}'. This build has: {have}.")),
+        None => {
+            let meant = match suggestion::nearest(given, KNOWN.map(|(name, _)| name)) {
+                Some(name) => format!("; did you mean {name}?"),
+                None => ".".to_owned(),
+            };
+            Err(format!(
+                "Unknown storage engine '{given}'{meant} This build has: {have}."
+            ))
+        }
         Some((_, name)) if NAMES.contains(name) => Ok(name),
         Some((_, "rocksdb")) => Err(format!(
             "Storage engine 'rocksdb' was left out of this build (cargo feature rocksdb). This build has: {have}."

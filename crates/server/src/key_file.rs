@@ -102,7 +102,7 @@ mod tests {
             ("abc", "3 characters"),
             ("- abcdef\n- 123456\n", "put keys in quotes"),
             ("- abcdef\n- [x]\n", "put keys in quotes"),
-            ("- abcdef\n-- x\n", "'-'"),
+            ("- abcdef\n- x-y-zz\n", "'-'"),
             ("abc;defgh", "';'"),
             ("[]", "no key"),
             ("[", "neither a key nor YAML"),

@@ -9,6 +9,7 @@
     reason = "the process itself: its own files, sockets and waits are the machine's, not the simulator's"
 )]
 
+mod announcement;
 pub mod config;
 pub mod daemon;
 pub mod data_directory;

@@ -81,6 +81,7 @@ impl Members {
             dialer: Arc::new(Dialer {
                 cluster_auth: server.settings.cluster_auth.clone(),
                 random: server.env.random.clone(),
+                tls: server.settings.tls.clone(),
             }),
             copying,
             events,

@@ -10,7 +10,7 @@ use crate::events::{self, Event};
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
-use crate::{daemon, engines};
+use crate::{announcement, daemon, engines};
 use anyhow::{Context, anyhow};
 use auth::ClusterAuth;
 use bson::{Document, doc};
@@ -19,8 +19,7 @@ use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, Settings, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
 use std::collections::HashMap;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -68,7 +67,11 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom::new()),
     };
-    let logger = match Logger::new(env.clock.clone(), &config.log) {
+    let mut log = config.log.clone();
+    if log.destination == Destination::Stdout && std::io::stdout().is_terminal() {
+        log.destination = Destination::Terminal;
+    }
+    let logger = match Logger::new(env.clock.clone(), &log) {
         Ok(logger) => logger,
         Err(error) => {
             let path = match &config.log.destination {
@@ -186,6 +189,9 @@ struct Running {
     serving: Serving,
     port: u16,
     pid_file: Option<PathBuf>,
+    port_file: Option<PathBuf>,
+    /// The process whose end is this one's, too.
+    parent: Option<rustix::process::Pid>,
 }
 
 impl Running {
@@ -196,11 +202,15 @@ impl Running {
         logger: &Arc<Logger>,
         events: &Sender<Event>,
     ) -> Result<Self, StartError> {
+        // At once: who asks later may be told of the process that inherits the orphans.
+        let parent = rustix::process::getppid().filter(|_| config.stops_with_parent);
         // Before anything is made: what is wrong with them is the user's to mend.
+        commands::check_parameters(&config.parameters).map_err(|reason| anyhow!(reason))?;
         let tls = config.net.tls.clone().map(Tls::load).transpose();
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
         let cluster_auth = config.cluster_auth.as_ref().map(ClusterAuthConfig::load).transpose();
         let cluster_auth = cluster_auth.map_err(|reason| anyhow!(reason))?;
+        check_own_name(cluster_auth.as_ref(), tls.as_deref()).map_err(|reason| anyhow!(reason))?;
         let descriptors = Descriptors::raise();
         let name = engine_name(config, &env)?;
         log_start(config, name, logger);
@@ -211,7 +221,7 @@ impl Running {
         let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
         let memory_bytes = crate::memory::bytes(&*env.fs);
         let unwise = engines::warnings(name, config, memory_bytes);
-        start_warnings(config, &unwise, descriptors.limit, directory.unclean, logger);
+        start_warnings(config, name, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
         let instance = match &config.replica_set {
             Some(_) => Some(directory.instance(&*env.fs, &*env.random)?),
@@ -252,6 +262,8 @@ impl Running {
                     serving,
                     port,
                     pid_file: config.pid_file.clone(),
+                    port_file: config.port_file.clone(),
+                    parent,
                 })
             }
             Err(error) => {
@@ -350,7 +362,7 @@ impl Running {
         };
         let pool = Pool::new(service, logger.clone(), clock, limits, tls)?;
         if let Some(path) = &config.pid_file {
-            write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
+            announcement::write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
         }
         for address in listeners.addresses() {
             logger.info(
@@ -364,6 +376,17 @@ impl Running {
         let ready = doc! { "port": i32::from(listeners.port()), "ssl": tls_mode };
         listeners.start(pool.clone(), logger.clone())?;
         logger.info(Component::Network, 23016, "listener", "Waiting for connections", ready);
+        if logger.is_watched() {
+            let message = format!(
+                "Connect with: mongosh {}",
+                announcement::address_for_clients(config, listeners.port())
+            );
+            logger.info(Component::Control, 8_410_014, "listener", &message, doc! {});
+        }
+        if let Some(path) = &config.port_file {
+            announcement::write_port_file(path, listeners.port())
+                .with_context(|| format!("cannot write port file {}", path.display()))?;
+        }
         Ok(Serving {
             server,
             members,
@@ -377,6 +400,11 @@ impl Running {
         let mut seen = HashMap::new();
         loop {
             match events.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout)
+                    if self.parent.is_some() && rustix::process::getppid() != self.parent =>
+                {
+                    return Ended::ForGood(self.end("the process that started this one has ended"));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.serving.server.tick();
                     self.serving.pool.find_gone(&mut seen);
@@ -470,10 +498,29 @@ impl Running {
                 code = exit::ABRUPT;
             }
         }
-        if let Some(path) = &self.pid_file {
+        for path in self
+            .pid_file
+            .iter()
+            .chain(self.port_file.iter().filter(|path| path.is_file()))
+        {
             let _ = std::fs::remove_file(path);
         }
         code
+    }
+}
+
+/// Members know each other's certificates by their organisation: without one, nobody would be a member.
+fn check_own_name(auth: Option<&ClusterAuth>, tls: Option<&Tls>) -> Result<(), String> {
+    if !auth.is_some_and(|auth| auth.mode.takes_certificates()) {
+        return Ok(());
+    }
+    let name = tls.and_then(TransportSecurity::own_name);
+    match name.is_some_and(|name| name.is_of_cluster(&name)) {
+        true => Ok(()),
+        false => Err(
+            "security.clusterAuthMode: the server's certificate has no O, OU or DC, by which members know each other"
+                .to_owned(),
+        ),
     }
 }
 
@@ -689,6 +736,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
     Settings {
         argv,
         parsed: config.parsed.clone(),
+        git_version: env!("TENON_GIT_VERSION").to_owned(),
         host: host_name(),
         port,
         db_path: db_path.display().to_string(),
@@ -721,17 +769,6 @@ fn own_host(bind: &[String]) -> String {
     }
 }
 
-/// Writes the process id, for its owner as the server's other files are, and not through a symbolic link.
-fn write_pid_file(path: &Path) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    let mut file = options
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(path)?;
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600))?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes())
-}
-
 /// Tells of connections that were asked for and cannot be had.
 fn log_connections_max(config: &Config, descriptors: Descriptors, logger: &Logger) {
     let allowed = descriptors.connections_max(config.net.connections_max);
@@ -749,7 +786,7 @@ fn log_start(config: &Config, engine: &str, logger: &Logger) {
     let attributes = doc! {
         "pid": i64::from(std::process::id()), "port": i32::from(config.net.endpoints.port),
         "dbPath": config.storage.db_path.display().to_string(), "storageEngine": engine,
-        "version": env!("CARGO_PKG_VERSION"), "host": host_name(),
+        "version": env!("CARGO_PKG_VERSION"), "gitVersion": env!("TENON_GIT_VERSION"), "host": host_name(),
     };
     logger.info(
         Component::Control,
@@ -768,13 +805,28 @@ fn log_start(config: &Config, engine: &str, logger: &Logger) {
     );
 }
 
-fn start_warnings(config: &Config, of_engine: &[String], descriptors: u64, unclean: bool, logger: &Logger) {
+fn start_warnings(
+    config: &Config,
+    engine: &str,
+    of_engine: &[String],
+    descriptors: u64,
+    unclean: bool,
+    logger: &Logger,
+) {
     if unclean {
         let attributes = doc! { "lockFile": crate::data_directory::LOCK_FILE };
         let message = "Detected unclean shutdown - Lock file is not empty";
         logger.warning(Component::Storage, 22271, "initandlisten", message, attributes);
     }
     let warn = |id, message: &str| logger.startup_warning(Component::Control, id, message, bson::Document::new());
+    // What shells show of a server when they connect: whom they are talking to.
+    warn(
+        8_410_013,
+        &format!(
+            "Powered by Tenon {} with the storage engine {engine}",
+            env!("CARGO_PKG_VERSION")
+        ),
+    );
     if !config.access_control {
         warn(
             22120,

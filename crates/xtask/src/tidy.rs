@@ -53,6 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "server",
         &[
             "allocator",
+            "auth",
             "commands",
             "crew",
             "query",

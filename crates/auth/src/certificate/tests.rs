@@ -74,7 +74,7 @@ fn names_are_written_as_the_rfc_does() {
     );
     assert_eq!(
         shown(&[&[(OU, U, "Sales"), (CN, U, "J.  Smith")]]),
-        "OU=Sales+CN=J.  Smith"
+        "CN=J.  Smith+OU=Sales"
     );
     assert_eq!(
         shown(&[&[(O, U, "a,b+c\"d\\e<f>g;h=i")]]),

@@ -1,15 +1,18 @@
-//! `saslStart`, `saslContinue`, `authenticate`, `logout`, and what `hello` has of them.
+//! `saslStart`, `saslContinue`, `authenticate`, `logout`, and what `hello` has of them. Certificates are in
+//! `authenticate_x509.rs`.
 //!
 //! A client that names a user who does not exist, or one without credentials for the mechanism, goes through the same
 //! messages and is refused at the same one as a client with a wrong password. One connection is one user: whoever
 //! proves to be another afterwards is only that one.
 
+use super::authenticate_x509::{self, Request, X509};
 use super::role_store::Held;
 use super::user_store;
 use crate::arguments::{Arguments, missing_field, wrong_type};
 use crate::authentication::{Conversation, Identity, Step};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
+use crate::internal_user;
 use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::OperationKind;
@@ -52,35 +55,10 @@ pub const SASL_CONTINUE: Command = Command::new(
 /// `authenticate`.
 pub const AUTHENTICATE: Command = Command::new(
     "authenticate",
-    "Authenticates by certificate: not without TLS.",
+    "Authenticates by certificate.",
     OperationKind::Command,
     Access::Open,
-    |call, _| {
-        let arguments = call.arguments();
-        let mut mechanism = None;
-        call.for_each_field(|name, value| {
-            match name {
-                "mechanism" => mechanism = Some(arguments.string(name, value)?),
-                // Of mechanisms that were.
-                "user" | "db" | "nonce" | "key" => {}
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })?;
-        // What names none is MONGODB-CR, the only one that did without.
-        let mechanism = mechanism.unwrap_or("MONGODB-CR");
-        Err(match mechanism {
-            "MONGODB-X509" => CommandError::new(
-                ErrorCode::AuthenticationFailed,
-                "SSL support is required for the MONGODB-X509 mechanism.",
-            ),
-            "MONGODB-CR" => CommandError::new(
-                ErrorCode::AuthenticationFailed,
-                "MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1",
-            ),
-            other => CommandError::bad_value(format!("Unsupported mechanism '{other}'")),
-        })
-    },
+    authenticate,
 )
 .secondary_ok()
 .secret(&["key", "nonce"]);
@@ -100,6 +78,34 @@ pub const LOGOUT: Command = Command::new(
     },
 )
 .secondary_ok();
+
+fn authenticate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let (mut mechanism, mut user) = (None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "mechanism" => mechanism = Some(arguments.string(name, value)?),
+            "user" => user = Some(arguments.string(name, value)?),
+            // Of mechanisms that were.
+            "db" | "nonce" | "key" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    // What names none is MONGODB-CR, the only one that did without.
+    match mechanism.unwrap_or("MONGODB-CR") {
+        X509 => {
+            let request = Request::new(call.database, user);
+            reply.append_all(&authenticate_x509::authenticate(call, &request)?);
+            Ok(())
+        }
+        "MONGODB-CR" => Err(CommandError::new(
+            ErrorCode::AuthenticationFailed,
+            "MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1",
+        )),
+        other => Err(CommandError::bad_value(format!("Unsupported mechanism '{other}'"))),
+    }
+}
 
 /// What the server says in a conversation.
 struct Turn {
@@ -159,11 +165,12 @@ fn start(
         ));
     };
     let first = ClientFirst::parse(&payload).map_err(|error| {
-        log(call, mechanism, database, "", Some(&error.to_string()));
+        Attempt::new(mechanism.name(), database, "").log(call, Some(&error.to_string()));
         failed()
     })?;
     let user = first.user().to_owned();
-    let is_member = call.server.is_internal_user(database, &user);
+    let cluster_auth = call.server.settings.cluster_auth.as_ref();
+    let is_member = internal_user::is_internal(cluster_auth, database, &user);
     let document = match is_member {
         true => None,
         false => user_store::find_one(call, database, &user)?,
@@ -175,7 +182,9 @@ fn start(
         .as_ref()
         .and_then(|document| user_store::credentials(document, mechanism));
     let verifiers = match is_member {
-        true => call.server.internal_verifiers(mechanism, &pretended).map(<[_]>::to_vec),
+        true => cluster_auth
+            .and_then(|auth| call.server.access.internal.get(auth, mechanism, &pretended))
+            .map(<[_]>::to_vec),
         false => kept.map(|kept| vec![kept]),
     };
     let claimed = user_store::identity(database, &user, document.as_ref().unwrap_or(&Document::new()));
@@ -230,7 +239,7 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         Step::Empty => return Err(protocol("the last message of a SCRAM conversation is empty")),
         Step::Proof(exchange) => {
             let message = heard(call, &claimed, *exchange, &payload)?.map_err(|reason| {
-                log(call, mechanism, &claimed.database, &claimed.user, Some(&reason));
+                Attempt::new(mechanism.name(), &claimed.database, &claimed.user).log(call, Some(&reason));
                 failed()
             })?;
             if !skip_empty_exchange {
@@ -251,12 +260,8 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
             message
         }
     };
-    log(call, mechanism, &claimed.database, &claimed.user, None);
-    {
-        let mut state = call.client.authentication.lock();
-        state.user = Some(claimed);
-        state.grant = None;
-    }
+    Attempt::new(mechanism.name(), &claimed.database, &claimed.user).log(call, None);
+    become_user(call, claimed);
     Turn {
         conversation: current,
         done: true,
@@ -301,9 +306,15 @@ fn is_barred(call: &mut Invocation<'_>, claimed: &Identity) -> Result<bool> {
     Ok(!Held::of(call, &document)?.let_in(call.client.peer().ends()))
 }
 
-/// `speculativeAuthenticate` of `hello`: the first step of `saslStart`. What does not work is as if it had not been
-/// asked for; the client tries again in the usual way and is told why.
+/// `speculativeAuthenticate` of `hello`: the first step of `saslStart`, or all of `authenticate`. What does not work is
+/// as if it had not been asked for; the client tries again in the usual way and is told why.
 pub fn speculate(call: &mut Invocation<'_>, request: &RawDocument, reply: &mut Reply<'_>) {
+    if let Some(request) = Request::speculative(request) {
+        if let Ok(done) = authenticate_x509::authenticate(call, &request) {
+            reply.value("speculativeAuthenticate", &Bson::Document(done));
+        }
+        return;
+    }
     let Ok(Some(RawBsonRef::String(database))) = request.get("db") else {
         return;
     };
@@ -322,11 +333,13 @@ pub fn supported(call: &mut Invocation<'_>, name: &str) -> Result<Vec<&'static s
     let (database, user) = name
         .split_once('.')
         .ok_or_else(|| CommandError::bad_value("UserName must contain a '.' separated database.user pair"))?;
-    let document = match call.server.is_internal_user(database, user) {
+    let cluster_auth = call.server.settings.cluster_auth.as_ref();
+    let document = match internal_user::is_internal(cluster_auth, database, user) {
         true => None,
         false => user_store::find_one(call, database, user)?,
     };
     let mechanisms = match document {
+        Some(document) if user_store::is_external(&document) => return Ok(vec![X509]),
         Some(document) => user_store::mechanisms(&document),
         None => Mechanism::ALL.to_vec(),
     };
@@ -346,29 +359,79 @@ pub fn current_user(call: &mut Invocation<'_>) -> Result<Option<(Identity, Docum
 }
 
 /// The one thing that a client learns.
-fn failed() -> CommandError {
+pub fn failed() -> CommandError {
     CommandError::new(ErrorCode::AuthenticationFailed, "Authentication failed.")
 }
 
-/// An attempt, with the reason when it failed.
-fn log(call: &Invocation<'_>, mechanism: Mechanism, database: &str, user: &str, failure: Option<&str>) {
-    let mut attributes = doc! {
-        "client": call.client.peer().as_str(),
-        "mechanism": mechanism.name(),
-        "user": user,
-        "db": database,
-    };
-    let context = format!("conn{}", call.client.id());
-    let (id, message) = match failure {
-        None => (5_286_306, "Successfully authenticated"),
-        Some(reason) => {
-            attributes.insert("error", reason);
-            (5_286_307, "Failed to authenticate")
+/// Somebody tries to be a user.
+pub struct Attempt<'a> {
+    mechanism: &'static str,
+    database: &'a str,
+    user: &'a str,
+}
+
+impl<'a> Attempt<'a> {
+    /// By this mechanism, to be `user` of `database`.
+    pub fn new(mechanism: &'static str, database: &'a str, user: &'a str) -> Self {
+        Self {
+            mechanism,
+            database,
+            user,
+        }
+    }
+
+    /// Logs it, with the reason when it failed.
+    pub fn log(&self, call: &Invocation<'_>, failure: Option<&str>) {
+        let mut attributes = doc! {
+            "client": call.client.peer().as_str(),
+            "mechanism": self.mechanism,
+            "user": self.user,
+            "db": self.database,
+        };
+        let context = format!("conn{}", call.client.id());
+        let (id, message) = match failure {
+            None => (5_286_306, "Successfully authenticated"),
+            Some(reason) => {
+                attributes.insert("error", reason);
+                (5_286_307, "Failed to authenticate")
+            }
+        };
+        call.server
+            .logger
+            .info(Component::Access, id, &context, message, attributes);
+    }
+}
+
+/// Takes the client for the user that it has proven to be without a conversation; refuses it when there is no such
+/// user, or not here. As with passwords it waits the longer the more attempts failed before.
+pub fn admit(call: &mut Invocation<'_>, attempt: &Attempt<'_>, claimed: Option<Identity>) -> Result<()> {
+    let throttle = &Arc::clone(call.server).access.throttle;
+    let address = call.client.peer().address();
+    let key = throttle::key(call.server.pretence(), attempt.user, attempt.database, address);
+    if !throttle.wait(key, &call.operation)? {
+        attempt.log(call, Some("too many attempts failed"));
+        return Err(failed());
+    }
+    let reason = match claimed {
+        None => "there is no such user",
+        Some(claimed) if is_barred(call, &claimed)? => "not allowed from this address",
+        Some(claimed) => {
+            throttle.succeeded(key);
+            attempt.log(call, None);
+            become_user(call, claimed);
+            return Ok(());
         }
     };
-    call.server
-        .logger
-        .info(Component::Access, id, &context, message, attributes);
+    throttle.failed(key, &call.operation);
+    attempt.log(call, Some(reason));
+    Err(failed())
+}
+
+/// From now on the connection is the user's.
+fn become_user(call: &Invocation<'_>, user: Identity) {
+    let mut state = call.client.authentication.lock();
+    state.user = Some(user);
+    state.grant = None;
 }
 
 /// Binary data, or base64 of it.

@@ -69,7 +69,7 @@ fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let [major, minor, patch] = settings.emulated_version;
     reply.string("version", &settings.version_string());
     reply.string("tenonVersion", TENON_VERSION);
-    reply.string("gitVersion", option_env!("TENON_GIT_VERSION").unwrap_or("unknown"));
+    reply.string("gitVersion", &settings.git_version);
     let engines: Vec<Bson> = settings.engines.iter().map(|name| Bson::String(name.clone())).collect();
     reply.append_all(&doc! {
         "modules": [],

@@ -1,13 +1,15 @@
-//! `dbHash`: a digest of a database's documents, by which members of a replica set, on whichever engines, find out that they
-//! hold the same.
+//! `dbHash`: a digest of a database's documents, by which members of a replica set, on whichever engines, find out that
+//! they hold the same.
 //!
-//! A collection's digest is MD5 over its documents in the order of `_id`, of a capped collection in that of insertion; the
-//! database's is MD5 over those of its collections, in hexadecimal, in the order of their names. All is read in one state.
+//! A collection's digest is MD5 over its documents in the order of `_id`, of a capped collection in that of insertion;
+//! the database's is MD5 over those of its collections, in hexadecimal, in the order of their names. All is read in one
+//! state.
 
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::profiler;
 use crate::reply::Reply;
 use auth::Action;
 use bson::raw::{RawArray, RawBsonRef};
@@ -29,9 +31,6 @@ pub const DB_HASH: Command = Command::new(
 )
 .aliases(&["dbhash"])
 .secondary_ok();
-
-/// Its operations belong to one server and are not replicated.
-const PROFILE: &str = "system.profile";
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
@@ -92,8 +91,9 @@ fn names(array: &RawArray) -> Result<Vec<&str>> {
 /// The collections to read, held, in the order of their names.
 fn guards(call: &Invocation<'_>, wanted: Option<&[&str]>) -> Result<Vec<CollectionGuard>> {
     let storage = &call.server.storage;
-    let is_wanted =
-        |name: &str| name != PROFILE && wanted.is_none_or(|wanted| wanted.is_empty() || wanted.contains(&name));
+    let is_wanted = |name: &str| {
+        name != profiler::COLLECTION && wanted.is_none_or(|wanted| wanted.is_empty() || wanted.contains(&name))
+    };
     if call.database.is_empty() {
         return Err(CommandError::new(ErrorCode::InvalidNamespace, "Invalid db name"));
     }

@@ -4,6 +4,7 @@ mod aggregate;
 mod aggregate_access;
 mod apply_ops;
 mod authenticate;
+mod authenticate_x509;
 mod backup_cursor;
 mod build_info;
 mod bulk_write;
@@ -37,6 +38,7 @@ mod member_streams;
 mod membership;
 pub(crate) mod parameters;
 mod pretence;
+pub(crate) mod profile;
 mod replica_status;
 mod replication;
 mod role_documents;
@@ -130,6 +132,7 @@ pub const ALL: &[&Command] = &[
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
     &build_info::PING,
+    &profile::PROFILE,
     &sessions::REFRESH_SESSIONS,
     &collections::RENAME_COLLECTION,
     &replication::REPL_SET_FREEZE,

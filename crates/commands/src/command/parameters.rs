@@ -1,5 +1,6 @@
 //! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logRotate`.
 
+use super::authenticate_x509::X509;
 use super::feature_version;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -71,8 +72,18 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
     Some(match name {
         feature_version::NAME => Bson::Document(doc! { "version": feature_version::text(server) }),
         "authenticationMechanisms" => {
-            let names = [Mechanism::ScramSha1, Mechanism::ScramSha256].map(|mechanism| mechanism.name().into());
-            Bson::Array(names.into())
+            let x509 = server
+                .settings
+                .tls
+                .as_ref()
+                .filter(|tls| tls.verifies_clients())
+                .map(|_| X509);
+            let names = x509.into_iter().chain(Mechanism::ALL.map(Mechanism::name));
+            Bson::Array(names.map(Bson::from).collect())
+        }
+        "clusterAuthMode" => {
+            let auth = server.settings.cluster_auth.as_ref();
+            Bson::String(auth.map_or("undefined", |auth| auth.mode.name()).to_owned())
         }
         "enableTestCommands" => Bson::Boolean(server.fail_points.is_enabled()),
         "internalQueryMaxBlockingSortMemoryUsageBytes" => narrowed(query::exec::SORT_BYTES_MAX as i64),
@@ -89,9 +100,10 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
     })
 }
 
-pub(crate) const FIXED: [&str; 10] = [
+pub(crate) const FIXED: [&str; 11] = [
     "authSchemaVersion",
     "authenticationMechanisms",
+    "clusterAuthMode",
     "enableTestCommands",
     feature_version::NAME,
     "internalQueryMaxBlockingSortMemoryUsageBytes",
@@ -167,13 +179,7 @@ pub(crate) fn set_one(server: &Server, name: &str, value: &Bson) -> Result<Bson>
             Ok(was)
         }
         ("logLevel", Some(was)) => {
-            let level = crate::parameters::as_integer(value)
-                .and_then(|level| i8::try_from(level).ok())
-                .filter(|level| (0..=LEVEL_MAX).contains(level))
-                .ok_or_else(|| {
-                    CommandError::bad_value(format!("logLevel must be a number from 0 to {LEVEL_MAX}, not {value}"))
-                })?;
-            logger.set_verbosity(Component::Default, Some(level));
+            logger.set_verbosity(Component::Default, Some(log_level(value)?));
             Ok(was)
         }
         (_, Some(_)) => Err(CommandError::new(
@@ -182,6 +188,36 @@ pub(crate) fn set_one(server: &Server, name: &str, value: &Bson) -> Result<Bson>
         )),
         (_, None) => server.parameters.set(name, value),
     }
+}
+
+fn log_level(value: &Bson) -> Result<i8> {
+    crate::parameters::as_integer(value)
+        .and_then(|level| i8::try_from(level).ok())
+        .filter(|level| (0..=LEVEL_MAX).contains(level))
+        .ok_or_else(|| CommandError::bad_value(format!("logLevel must be a number from 0 to {LEVEL_MAX}, not {value}")))
+}
+
+/// Whether a server can be started with these parameters, before anything of it is there.
+///
+/// # Errors
+/// A sentence that names the first one that does not exist or has a bad value.
+pub fn check_parameters(parameters: &[(String, String)]) -> std::result::Result<(), String> {
+    let scratch = Parameters::new(0, false);
+    for (name, value) in parameters {
+        let is_right = match (name.as_str(), Bson::String(value.clone())) {
+            ("enableTestCommands", _) if matches!(value.as_str(), "0" | "1" | "true" | "false") => Ok(()),
+            ("enableTestCommands", _) => Err(CommandError::bad_value(format!(
+                "enableTestCommands is 0 or 1, not {value}"
+            ))),
+            ("logLevel", value) => log_level(&value).map(drop),
+            (fixed, _) if FIXED.contains(&fixed) => {
+                Err(CommandError::bad_value(format!("not allowed to change [{name}]")))
+            }
+            (name, value) => scratch.set(name, &value).map(drop),
+        };
+        is_right.map_err(|error| format!("setParameter {name}: {}", error.message))?;
+    }
+    Ok(())
 }
 
 /// Highest verbosity.
@@ -274,6 +310,14 @@ fn insert_level(document: &mut Document, path: &str, level: i32) {
 fn set_verbosity(logger: &Logger, wanted: &Document) -> Result<()> {
     let mut levels = Vec::new();
     collect_verbosity("", wanted, &mut levels)?;
+    for (component, level) in &levels {
+        if level.is_some_and(|level| level > 0) && !component.has_debug_lines() {
+            return Err(CommandError::not_implemented(format!(
+                "verbosity of the log component {}",
+                component.path()
+            )));
+        }
+    }
     for (component, level) in levels {
         logger.set_verbosity(component, level);
     }

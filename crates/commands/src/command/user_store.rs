@@ -68,7 +68,7 @@ pub fn find_one(call: &mut Invocation<'_>, database: &str, user: &str) -> Result
 
 /// One who can log in: a user, or `__system`, which other members are.
 pub fn find_account(call: &mut Invocation<'_>, database: &str, user: &str) -> Result<Option<Document>> {
-    match call.server.is_internal_user(database, user) {
+    match internal_user::is_internal(call.server.settings.cluster_auth.as_ref(), database, user) {
         true => Ok(Some(internal_user::document())),
         false => find_one(call, database, user),
     }
@@ -158,6 +158,12 @@ pub fn identity(database: &str, user: &str, document: &Document) -> Identity {
         database: database.to_owned(),
         id,
     }
+}
+
+/// Does the user prove itself by something that is not kept here, such as a certificate?
+pub fn is_external(document: &Document) -> bool {
+    let credentials = document.get_document("credentials");
+    credentials.is_ok_and(|kept| kept.get_bool("external").unwrap_or(false))
 }
 
 /// The mechanisms a user has credentials for.

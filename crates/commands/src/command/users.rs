@@ -1,6 +1,7 @@
 //! `createUser`, `updateUser`, `dropUser`, `dropAllUsersFromDatabase`, `grantRolesToUser`, `revokeRolesFromUser`,
 //! `usersInfo`.
 
+use super::authenticate_x509::EXTERNAL;
 use super::role_documents::{kept_roles, pair, privilege_array, restrictions, role_array, role_names};
 use super::role_store::{self, Held};
 use super::user_store::{self, Store};
@@ -134,6 +135,21 @@ impl Request {
         Ok(request)
     }
 
+    /// Who proves itself elsewhere has no password here.
+    fn check_external(&self) -> Result<()> {
+        if self.password.is_some() {
+            return Err(CommandError::bad_value(
+                "Cannot set the password for users defined on the '$external' database",
+            ));
+        }
+        match self.mechanisms {
+            Some(_) => Err(CommandError::bad_value(
+                "mechanisms are not for users of the '$external' database",
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Credentials for the password, for the mechanisms that are asked for or else for all that can be.
     fn credentials(&self, call: &Invocation<'_>, user: &str, password: &str) -> Result<Document> {
         if password.is_empty() {
@@ -181,24 +197,30 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     let database = call.database;
-    storage::Namespace::new(database, "system.users")?;
-    match database {
-        "local" => return Err(CommandError::bad_value("Cannot create users in the local database")),
-        // Those prove themselves elsewhere: by certificate, by a directory service.
-        "$external" => return Err(CommandError::not_implemented("createUser on $external")),
-        _ => {}
+    let is_external = database == EXTERNAL;
+    if !is_external {
+        storage::Namespace::new(database, "system.users")?;
+    }
+    if database == "local" {
+        return Err(CommandError::bad_value("Cannot create users in the local database"));
     }
     let request = Request::parse(call)?;
-    let Some(password) = &request.password else {
-        return Err(CommandError::bad_value(
-            "Must provide a 'pwd' field for all user documents, except those with '$external' as the user's source db",
-        ));
-    };
     let roles = request
         .roles
         .as_ref()
         .ok_or_else(|| missing_field("createUser", "roles"))?;
-    let credentials = request.credentials(call, user, password)?;
+    let credentials = match &request.password {
+        _ if is_external => {
+            request.check_external()?;
+            doc! { "external": true }
+        }
+        Some(password) => request.credentials(call, user, password)?,
+        None => {
+            return Err(CommandError::bad_value(
+                "Must provide a 'pwd' field for all user documents, except those with '$external' as the user's source db",
+            ));
+        }
+    };
     let mut id = [0; 16];
     call.server.env.random.fill_secret(&mut id);
     // Version 4, variant 1 of RFC 9562.
@@ -230,6 +252,9 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 fn update(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let user = target(call)?;
     let request = Request::parse(call)?;
+    if call.database == EXTERNAL {
+        request.check_external()?;
+    }
     let _changing = call.server.user_changes.lock();
     role_store::check_exist(call, request.roles.as_deref().unwrap_or_default())?;
     let mut document = existing(call, user)?;
@@ -317,10 +342,11 @@ fn info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     });
     let mut shown = Vec::new();
     for mut user in users {
-        let names = user_store::mechanisms(&user)
-            .into_iter()
-            .map(|mechanism| Bson::from(mechanism.name()));
-        user.insert("mechanisms", names.collect::<Vec<_>>());
+        let names = match user_store::is_external(&user) {
+            true => vec!["external"],
+            false => user_store::mechanisms(&user).into_iter().map(Mechanism::name).collect(),
+        };
+        user.insert("mechanisms", names);
         if privileges || show_restrictions {
             let held = Held::of_roles(call, kept_roles(&user))?;
             user.insert("inheritedRoles", role_array(&held.roles));

@@ -32,6 +32,13 @@ impl Severity {
     }
 }
 
+impl Component {
+    /// Has it lines that only a verbosity above 0 brings? `Default` counts for all that have none of their own.
+    pub fn has_debug_lines(self) -> bool {
+        matches!(self, Self::Default | Self::Command)
+    }
+}
+
 macro_rules! components {
     ($($name:ident $short:literal $path:literal $parent:ident,)*) => {
         /// Where a line comes from.

@@ -250,3 +250,17 @@ fn uuid(out: &mut String, bytes: &[u8]) -> std::fmt::Result {
     }
     write!(out, "\"}}}}")
 }
+
+/// A text as it stands between quotes: control characters and quotes escaped.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    string(&mut out, text, usize::MAX);
+    out[1..out.len() - 1].to_owned()
+}
+
+/// The beginning of a value.
+pub fn short(of: &Bson) -> String {
+    let mut out = String::new();
+    value(&mut out, of, 1024);
+    out
+}

@@ -104,7 +104,7 @@ fn roles_allow_what_they_are_for() {
     let write =
         "applyOps bulkWrite create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
     let administer = "collMod collStats compact create createIndexes dbHash dbStats drop dropDatabase dropIndexes listCollections \
-                      listIndexes renameCollection validate";
+                      listIndexes profile renameCollection validate";
     let users = "createRole createUser dropAllRolesFromDatabase dropAllUsersFromDatabase dropRole dropUser \
                  grantPrivilegesToRole grantRolesToRole grantRolesToUser revokePrivilegesFromRole revokeRolesFromRole \
                  revokeRolesFromUser rolesInfo updateRole usersInfo";

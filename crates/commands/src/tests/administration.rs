@@ -571,3 +571,75 @@ fn digests_tell_whether_two_databases_hold_the_same() {
     assert_ne!(a.get("md5"), changed.get("md5"));
     assert_eq!(code(&bench.run_on("a", doc! { "dbHash": 1, "collections": [1] })), 2);
 }
+
+/// What the profiler writes, by level, filter and user; it never writes about its own collection.
+#[test]
+fn operations_are_profiled_as_asked() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let profile = |command: Document| succeeded(bench.run(command));
+    assert_eq!(
+        profile(doc! { "profile": -1 }),
+        doc! { "was": 0, "slowms": 100, "sampleRate": 1.0 }
+    );
+    assert_eq!(profile(doc! { "profile": 2 }).get_i32("was").unwrap(), 0);
+    bench.find("c", doc! { "_id": 1 });
+    assert_ne!(bench.code(doc! { "find": "c", "filter": { "$nonesuch": 1 } }), 0);
+    succeeded(bench.run_on("other", doc! { "find": "c" }));
+    bench.find("system.profile", doc! {});
+    assert_eq!(profile(doc! { "profile": 0 }).get_i32("was").unwrap(), 2);
+    bench.find("c", doc! {});
+    let entries = first_batch(&bench.ok(doc! { "find": "system.profile", "sort": { "$natural": 1 } }));
+    // The finds, and the commands that set the level from then on.
+    let names: Vec<_> = entries
+        .iter()
+        .map(|entry| entry.get_document("command").unwrap().keys().next().unwrap().clone())
+        .collect();
+    assert_eq!(names, ["profile", "find", "find"]);
+    let found = &entries[1];
+    assert_eq!(
+        (found.get_str("op").unwrap(), found.get_str("ns").unwrap()),
+        ("query", "test.c")
+    );
+    assert_eq!(found.get("nreturned"), Some(&Bson::Int64(1)));
+    for field in [
+        "keysExamined",
+        "docsExamined",
+        "millis",
+        "responseLength",
+        "ts",
+        "allUsers",
+        "user",
+        "planSummary",
+        "locks",
+        "client",
+    ] {
+        assert!(found.contains_key(field), "{field}");
+    }
+    assert!(entries[2].contains_key("errCode"));
+    // Slow ones: all are at least as slow as nothing.
+    profile(doc! { "profile": 1, "slowms": 1000 });
+    bench.find("c", doc! {});
+    profile(doc! { "profile": 1, "slowms": 0, "sampleRate": 0.0 });
+    bench.find("c", doc! {});
+    let count = || first_batch(&bench.ok(doc! { "find": "system.profile" })).len();
+    assert_eq!(count(), 3);
+    profile(doc! { "profile": 1, "filter": { "nreturned": 1, "op": "query" }, "sampleRate": 1.0 });
+    bench.find("c", doc! { "_id": 1 });
+    bench.find("c", doc! { "_id": 2 });
+    let shown = profile(doc! { "profile": -1 });
+    assert_eq!(
+        shown.get_document("filter").unwrap(),
+        &doc! { "nreturned": 1, "op": "query" }
+    );
+    assert_eq!(count(), 4);
+    profile(doc! { "profile": 0, "filter": "unset", "slowms": 100 });
+    assert!(!profile(doc! { "profile": -1 }).contains_key("filter"));
+    // Dropped, it stays so until it is asked for again.
+    bench.ok(doc! { "drop": "system.profile" });
+    assert_eq!(bench.code(doc! { "profile": 3 }), 2);
+    assert_eq!(bench.code(doc! { "profile": 1, "sampleRate": 1.5 }), 2);
+    assert_eq!(bench.code(doc! { "profile": 1, "filter": { "$nonesuch": 1 } }), 2);
+    let set = Bench::member(true);
+    assert_eq!(set.code(doc! { "profile": 1 }), 238);
+}

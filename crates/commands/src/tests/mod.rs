@@ -129,6 +129,7 @@ impl Bench {
         let settings = Settings {
             argv: vec!["tenond".into()],
             parsed: doc! {},
+            git_version: "1234abcd".into(),
             host: "host".into(),
             port: 27017,
             db_path: "/db".into(),

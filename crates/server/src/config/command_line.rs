@@ -2,6 +2,7 @@
 
 use super::ConfigError;
 use super::options::{ALIASES, FLAGS_NOT_BUILT, Kind, OPTIONS, Spec, by_flag, by_yaml};
+use super::suggestion;
 use super::values::{Values, not_built};
 
 /// Reads the arguments behind the program's name.
@@ -73,8 +74,14 @@ fn short_form(argument: &str) -> Result<(&'static Spec, Option<&str>), ConfigErr
 }
 
 fn unrecognised(argument: &str) -> ConfigError {
+    let name = argument.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let flags = OPTIONS
+        .iter()
+        .map(|spec| spec.flag)
+        .chain(ALIASES.iter().map(|(flag, ..)| *flag));
+    let meant = suggestion::question(name, flags, "--");
     ConfigError(format!(
-        "Error parsing command line: unrecognised option '{argument}'\ntry 'tenond --help' for more information"
+        "Error parsing command line: unrecognised option '{argument}'{meant}\ntry 'tenond --help' for more information"
     ))
 }
 

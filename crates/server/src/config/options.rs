@@ -184,6 +184,13 @@ pub const OPTIONS: &[Spec] = &[
         "file of the server's certificate, those it comes from, and its private key (PEM)",
     ),
     spec(
+        "net.tls.clusterFile",
+        "tlsClusterFile",
+        Kind::Text,
+        "that of certificateKeyFile",
+        "file of the certificate that this server shows to other members, and its private key (PEM)",
+    ),
+    spec(
         "net.tls.mode",
         "tlsMode",
         Kind::OneOf(&["disabled", "allowTLS", "preferTLS", "requireTLS"]),
@@ -527,6 +534,20 @@ pub const OPTIONS: &[Spec] = &[
         Kind::OneOf(&["7.0", "8.0"]),
         "8.0",
         "MongoDB version announced to clients",
+    ),
+    spec(
+        "tenon.portFile",
+        "portFile",
+        Kind::Text,
+        "none",
+        "file, or pipe, to write the port to when clients are served",
+    ),
+    spec(
+        "tenon.stopWithParent",
+        "stopWithParent",
+        Kind::Boolean,
+        "false",
+        "end when the process that started this one has ended, however it did",
     ),
 ];
 

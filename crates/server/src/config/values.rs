@@ -1,7 +1,8 @@
 //! Values that were given, checked against the table of options, with where each came from.
 
 use super::ConfigError;
-use super::options::{Kind, SECTIONS_NOT_BUILT, Spec, by_yaml};
+use super::options::{Kind, OPTIONS, SECTIONS_NOT_BUILT, Spec, by_yaml};
+use super::suggestion;
 use bson::{Bson, Document};
 use commands::logger::Component;
 use std::collections::BTreeMap;
@@ -99,9 +100,12 @@ impl Values {
         }
         match SECTIONS_NOT_BUILT.iter().find(|(prefix, _)| name.starts_with(prefix)) {
             Some((_, what)) => Err(not_built(name, what)),
-            None => Err(ConfigError(format!(
-                "Unrecognized option: {name}\ntry 'tenond --help' for more information"
-            ))),
+            None => {
+                let meant = suggestion::question(name, OPTIONS.iter().map(|spec| spec.yaml), "");
+                Err(ConfigError(format!(
+                    "Unrecognized option: {name}{meant}\ntry 'tenond --help' for more information"
+                )))
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use auth::ClusterAuth;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use commands::MemberLogin;
+use commands::{MemberLogin, MemberStream, TransportSecurity};
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub struct Dialer {
     pub cluster_auth: Option<ClusterAuth>,
     /// For that proof.
     pub random: Arc<dyn Random>,
+    /// What encrypts; `None` where members speak in the clear.
+    pub tls: Option<Arc<dyn TransportSecurity>>,
 }
 
 impl Dialer {
@@ -29,7 +31,17 @@ impl Dialer {
     /// # Errors
     /// A sentence.
     pub fn open(&self, host: &str, patience: Duration) -> Result<Link, String> {
-        let mut link = Link::open(host, patience)?;
+        let stream = connect(host, patience)?;
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let stream: Box<dyn MemberStream> = match self.tls.as_ref().filter(|tls| tls.is_for_members()) {
+            Some(tls) => tls.connect(stream, name.trim_matches(['[', ']']))?,
+            None => Box::new(stream),
+        };
+        let mut link = Link {
+            stream,
+            next_id: 1,
+            buffer: Vec::new(),
+        };
         if let Some(cluster_auth) = &self.cluster_auth {
             let login = MemberLogin::new(cluster_auth, &*self.random);
             login.run(&mut |command| link.call(command))?;
@@ -38,35 +50,32 @@ impl Dialer {
     }
 }
 
+/// A fresh connection to `host:port`.
+fn connect(host: &str, patience: Duration) -> Result<TcpStream, String> {
+    let failed = |error: std::io::Error| format!("{host}: {error}");
+    let mut last = format!("{host}: the name has no address");
+    for address in host.to_socket_addrs().map_err(failed)? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(failed)?;
+                stream.set_read_timeout(Some(patience)).map_err(failed)?;
+                stream.set_write_timeout(Some(patience)).map_err(failed)?;
+                return Ok(stream);
+            }
+            Err(error) => last = failed(error),
+        }
+    }
+    Err(last)
+}
+
 /// See the module.
 pub struct Link {
-    stream: TcpStream,
+    stream: Box<dyn MemberStream>,
     next_id: i32,
     buffer: Vec<u8>,
 }
 
 impl Link {
-    fn open(host: &str, patience: Duration) -> Result<Self, String> {
-        let failed = |error: std::io::Error| format!("{host}: {error}");
-        let mut last = format!("{host}: the name has no address");
-        for address in host.to_socket_addrs().map_err(failed)? {
-            match TcpStream::connect_timeout(&address, patience) {
-                Ok(stream) => {
-                    stream.set_nodelay(true).map_err(failed)?;
-                    stream.set_read_timeout(Some(patience)).map_err(failed)?;
-                    stream.set_write_timeout(Some(patience)).map_err(failed)?;
-                    return Ok(Self {
-                        stream,
-                        next_id: 1,
-                        buffer: Vec::new(),
-                    });
-                }
-                Err(error) => last = failed(error),
-            }
-        }
-        Err(last)
-    }
-
     /// Sends a command that is not answered.
     ///
     /// # Errors

@@ -339,6 +339,11 @@ fn respond<S: Service>(
         Ok(parsed) => parsed,
         Err(rejection) => return reject(service, connection, rejection, incoming, reply, squeeze),
     };
+    if let Encryption::Tls(session, _) = &mut connection.encryption
+        && let Some(name) = session.new_name()
+    {
+        service.certified(&connection.shared.client, name);
+    }
     let form = parsed.form();
     let request = match &parsed {
         Message::Msg(msg) => Request {

@@ -1,5 +1,6 @@
 //! What the network layer needs of the layer above.
 
+use auth::SubjectName;
 use commands::{Client, Outcome, Peer, Request, Traffic};
 use std::sync::Arc;
 
@@ -14,6 +15,9 @@ pub trait Service: Send + Sync + 'static {
     /// The connection has ended, or its other end is gone while an operation runs: that is interrupted. May be called
     /// twice.
     fn disconnect(&self, client: &Arc<Self::Client>);
+
+    /// The client has shown a certificate of this name, which TLS has verified. Called before its first request.
+    fn certified(&self, client: &Arc<Self::Client>, name: SubjectName);
 
     /// A connection was closed as soon as it came, because there are too many.
     fn count_refused(&self);
@@ -59,6 +63,10 @@ impl Service for CommandService {
 
     fn disconnect(&self, client: &Arc<Client>) {
         self.server.disconnect(client);
+    }
+
+    fn certified(&self, client: &Arc<Client>, name: SubjectName) {
+        client.set_certificate_name(name);
     }
 
     fn count_refused(&self) {

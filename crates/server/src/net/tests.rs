@@ -68,6 +68,8 @@ impl Service for Bench {
         self.change.notify_all();
     }
 
+    fn certified(&self, _client: &Arc<BenchClient>, _name: auth::SubjectName) {}
+
     fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::SeqCst);
     }

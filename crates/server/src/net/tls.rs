@@ -3,16 +3,18 @@
 //! A client that speaks TLS begins with a ClientHello (RFC 8446, 4.1.2) in a handshake record, which is told from a
 //! request by its first bytes; both come in on one port where the mode says so. Without TLS nothing of this is asked.
 
-use commands::TransportSecurity;
+use auth::SubjectName;
+use commands::{MemberStream, TransportSecurity};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{WebPkiClientVerifier, danger::ClientCertVerifier};
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,14 +40,26 @@ pub struct TlsOptions {
     pub ca_file: Option<PathBuf>,
     /// With `ca_file`: clients may show no certificate.
     pub may_be_anonymous: bool,
+    /// Certificates and key that this server shows to other members; without it those of `key_file`.
+    pub cluster_file: Option<PathBuf>,
 }
 
 /// The server's side of TLS, shared by all connections.
 pub struct Tls {
     options: TlsOptions,
-    config: Mutex<Arc<ServerConfig>>,
+    loaded: Mutex<Loaded>,
     handshakes: AtomicU64,
     failures: AtomicU64,
+}
+
+/// What the files say.
+#[derive(Clone)]
+struct Loaded {
+    as_server: Arc<ServerConfig>,
+    /// Towards other members; where there is an authority to know them by.
+    as_client: Option<Arc<ClientConfig>>,
+    /// In the server's certificate.
+    own_name: Option<SubjectName>,
 }
 
 impl Tls {
@@ -54,10 +68,10 @@ impl Tls {
     /// # Errors
     /// A sentence: a file cannot be read, has no certificate or key, or they do not belong together.
     pub fn load(options: TlsOptions) -> Result<Arc<Self>, String> {
-        let config = Mutex::new(read(&options)?);
+        let loaded = Mutex::new(read(&options)?);
         Ok(Arc::new(Self {
             options,
-            config,
+            loaded,
             handshakes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         }))
@@ -71,9 +85,12 @@ impl Tls {
     /// A connection's side of a handshake.
     pub(super) fn begin(&self) -> Result<Session, String> {
         self.handshakes.fetch_add(1, Ordering::Relaxed);
-        let config = self.config.lock().clone();
+        let config = self.loaded.lock().as_server.clone();
         let connection = ServerConnection::new(config).map_err(|error| error.to_string())?;
-        Ok(Session(Box::new(connection)))
+        Ok(Session {
+            connection: Box::new(connection),
+            is_named: false,
+        })
     }
 
     /// A handshake, or a message, went wrong.
@@ -91,7 +108,7 @@ impl TransportSecurity for Tls {
     }
 
     fn reload(&self) -> Result<(), String> {
-        *self.config.lock() = read(&self.options)?;
+        *self.loaded.lock() = read(&self.options)?;
         Ok(())
     }
 
@@ -99,27 +116,91 @@ impl TransportSecurity for Tls {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (count(&self.handshakes), count(&self.failures))
     }
+
+    fn verifies_clients(&self) -> bool {
+        self.options.ca_file.is_some()
+    }
+
+    fn own_name(&self) -> Option<SubjectName> {
+        self.loaded.lock().own_name.clone()
+    }
+
+    fn is_for_members(&self) -> bool {
+        self.options.mode != Mode::Allow("allowTLS")
+    }
+
+    fn connect(&self, stream: TcpStream, host: &str) -> Result<Box<dyn MemberStream>, String> {
+        let config = self.loaded.lock().as_client.clone();
+        let config = config.ok_or("members know each other by net.tls.CAFile only, which is not given")?;
+        let failed = |reason: &dyn std::fmt::Display| format!("TLS with {host}: {reason}");
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(&error))?;
+        let connection = ClientConnection::new(config, name).map_err(|error| failed(&error))?;
+        let mut encrypted = StreamOwned::new(connection, stream);
+        while encrypted.conn.is_handshaking() {
+            let done = encrypted.conn.complete_io(&mut encrypted.sock);
+            done.map_err(|error| failed(&error))?;
+        }
+        Ok(Box::new(encrypted))
+    }
 }
 
-fn read(options: &TlsOptions) -> Result<Arc<ServerConfig>, String> {
-    let certificates = certificates(&options.key_file)?;
-    let key = PrivateKeyDer::from_pem_file(&options.key_file).map_err(|error| {
-        let path = options.key_file.display();
+/// Certificates and private key of a file.
+fn identity(path: &Path) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let certificates = certificates(path)?;
+    let key = PrivateKeyDer::from_pem_file(path).map_err(|error| {
+        let path = path.display();
         format!("{path} has no private key that can be read (an encrypted one cannot): {error}")
     })?;
+    Ok((certificates, key))
+}
+
+fn authorities(path: &Path) -> Result<Arc<RootCertStore>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn read(options: &TlsOptions) -> Result<Loaded, String> {
+    let roots = options.ca_file.as_deref().map(authorities).transpose()?;
+    let (certificates, _) = identity(&options.key_file)?;
+    Ok(Loaded {
+        as_server: as_server(options, roots.clone())?,
+        as_client: roots.map(|roots| as_client(options, roots)).transpose()?,
+        own_name: certificates
+            .first()
+            .and_then(|own| SubjectName::of_certificate(own).ok()),
+    })
+}
+
+/// Towards other members.
+fn as_client(options: &TlsOptions, roots: Arc<RootCertStore>) -> Result<Arc<ClientConfig>, String> {
+    let path = options.cluster_file.as_ref().unwrap_or(&options.key_file);
+    let (certificates, key) = identity(path)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let config = builder
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates, key);
+    Ok(Arc::new(
+        config.map_err(|error| format!("{}: {error}", path.display()))?,
+    ))
+}
+
+fn as_server(options: &TlsOptions, roots: Option<Arc<RootCertStore>>) -> Result<Arc<ServerConfig>, String> {
+    let (certificates, key) = identity(&options.key_file)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let builder = match &options.ca_file {
+    let builder = match roots {
         None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in self::certificates(path)? {
-                let added = roots.add(certificate);
-                added.map_err(|error| format!("{}: {error}", path.display()))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        Some(roots) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
             let verifier = match options.may_be_anonymous {
                 true => verifier.allow_unauthenticated(),
                 false => verifier,
@@ -156,7 +237,11 @@ pub(super) fn is_client_hello(head: &[u8; HEADER_BYTES]) -> bool {
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// What a connection keeps.
-pub(super) struct Session(Box<ServerConnection>);
+pub(super) struct Session {
+    connection: Box<ServerConnection>,
+    /// The name in the client's certificate was asked for.
+    is_named: bool,
+}
 
 /// Why a session is over.
 pub(super) enum Over {
@@ -185,16 +270,26 @@ impl Write for Sender<'_> {
 }
 
 impl Session {
+    /// The name in the client's certificate, the first time that this is asked after the handshake.
+    pub(super) fn new_name(&mut self) -> Option<SubjectName> {
+        if std::mem::replace(&mut self.is_named, true) {
+            return None;
+        }
+        let certificate = self.connection.peer_certificates()?.first()?;
+        // One whose name cannot be read lets its holder in, but is nobody's.
+        SubjectName::of_certificate(certificate).ok()
+    }
+
     /// Takes bytes from the socket; plain ones are appended to `plain`.
     pub(super) fn take(&mut self, mut bytes: &[u8], stream: &OwnedFd, plain: &mut Vec<u8>) -> Result<(), Over> {
         while !bytes.is_empty() {
-            self.0.read_tls(&mut bytes).map_err(|_| Over::Closed)?;
-            if let Err(error) = self.0.process_new_packets() {
+            self.connection.read_tls(&mut bytes).map_err(|_| Over::Closed)?;
+            if let Err(error) = self.connection.process_new_packets() {
                 // The alert that says why.
                 let _ = self.flush(stream);
                 return Err(Over::Failed(error.to_string()));
             }
-            match self.0.reader().read_to_end(plain) {
+            match self.connection.reader().read_to_end(plain) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // Closed, as it should be; what came before has been read.
                 Ok(_) | Err(_) => return Err(Over::Closed),
@@ -206,23 +301,114 @@ impl Session {
     /// Sends plain bytes.
     pub(super) fn send(&mut self, bytes: &[u8], stream: &OwnedFd) -> std::io::Result<()> {
         for chunk in bytes.chunks(CHUNK_BYTES) {
-            self.0.writer().write_all(chunk)?;
+            self.connection.writer().write_all(chunk)?;
             self.flush(stream)?;
         }
         Ok(())
     }
 
     fn flush(&mut self, stream: &OwnedFd) -> std::io::Result<()> {
-        while self.0.wants_write() {
-            self.0.write_tls(&mut Sender(stream))?;
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut Sender(stream))?;
         }
         Ok(())
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+    use std::process::Command;
+
+    fn openssl(directory: &Path, line: &str) {
+        let arguments = line.split_whitespace();
+        let done = Command::new("openssl").current_dir(directory).args(arguments).output();
+        let done = done.expect("openssl is installed");
+        assert!(
+            done.status.success(),
+            "{line}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+    }
+
+    /// A certificate of `ca` for `localhost`, with its key.
+    fn make(directory: &Path, name: &str) -> PathBuf {
+        let write = |file: String, text: &str| std::fs::write(directory.join(file), text).unwrap();
+        write(
+            format!("{name}.ext"),
+            "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n",
+        );
+        openssl(
+            directory,
+            &format!("req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /O=Shop/CN={name}"),
+        );
+        openssl(
+            directory,
+            &format!(
+                "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out {name}.crt -days 3 -extfile {name}.ext"
+            ),
+        );
+        let read = |ending: &str| std::fs::read_to_string(directory.join(format!("{name}.{ending}"))).unwrap();
+        write(format!("{name}.pem"), &(read("crt") + &read("key")));
+        directory.join(format!("{name}.pem"))
+    }
+
+    /// A member shows another one its certificate for members, and takes nobody for it who has not the name it was
+    /// told.
+    #[test]
+    fn members_know_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        openssl(
+            directory,
+            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 3 -subj /CN=ca -addext basicConstraints=critical,CA:TRUE",
+        );
+        let options = TlsOptions {
+            mode: Mode::Require,
+            key_file: make(directory, "server"),
+            ca_file: Some(directory.join("ca.crt")),
+            may_be_anonymous: false,
+            cluster_file: Some(make(directory, "member")),
+        };
+        let tls = Tls::load(options.clone()).unwrap();
+        assert_eq!(tls.own_name().unwrap().to_string(), "CN=server,O=Shop");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let config = tls.loaded.lock().as_server.clone();
+        let other_end = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            for _ in 0..2 {
+                let (stream, _) = listener.accept().unwrap();
+                let mut encrypted = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
+                let mut text = [0; 5];
+                let read = encrypted.read_exact(&mut text).map(|()| text.to_vec()).ok();
+                let name = encrypted
+                    .conn
+                    .peer_certificates()
+                    .map(|shown| SubjectName::of_certificate(&shown[0]).unwrap());
+                heard.push((read, name.map(|name| name.to_string())));
+            }
+            heard
+        });
+        let mut stream = tls.connect(TcpStream::connect(address).unwrap(), "localhost").unwrap();
+        stream.write_all(b"hello").unwrap();
+        stream.flush().unwrap();
+        let refused = tls.connect(TcpStream::connect(address).unwrap(), "another.example");
+        assert!(refused.is_err());
+        let heard = other_end.join().unwrap();
+        assert_eq!(heard[0], (Some(b"hello".to_vec()), Some("CN=member,O=Shop".to_owned())));
+        assert_eq!(heard[1].0, None);
+        let alone = Tls::load(TlsOptions {
+            ca_file: None,
+            ..options
+        })
+        .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(alone.connect(stream, "localhost").err().unwrap().contains("CAFile"));
+    }
 
     #[test]
     fn requests_are_no_handshakes() {

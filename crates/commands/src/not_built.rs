@@ -1,0 +1,159 @@
+//! Names of commands that a MongoDB 8.0 server or router has and this one has not: they are refused by name, and not as
+//! if nobody knew them. The names are those of MongoDB's manual.
+
+use crate::error::CommandError;
+use wire::ErrorCode;
+
+/// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
+pub const NAMES: [&str; 81] = [
+    "abortMoveCollection",
+    "abortReshardCollection",
+    "abortUnshardCollection",
+    "addShard",
+    "addShardToZone",
+    "analyze",
+    "analyzeShardKey",
+    "autoCompact",
+    "availableQueryOptions",
+    "balancerCollectionStatus",
+    "balancerStart",
+    "balancerStatus",
+    "balancerStop",
+    "checkMetadataConsistency",
+    "cleanupOrphaned",
+    "cleanupReshardCollection",
+    "cleanupStructuredEncryptionData",
+    "clearJumboFlag",
+    "cloneCollectionAsCapped",
+    "commitReshardCollection",
+    "compactStructuredEncryptionData",
+    "configureCollectionBalancing",
+    "configureQueryAnalyzer",
+    "connPoolStats",
+    "convertToCapped",
+    "coordinateCommitTransaction",
+    "dropConnections",
+    "enableSharding",
+    "exportCollection",
+    "filemd5",
+    "flushRouterConfig",
+    "getAuditConfig",
+    "getChangeStreamState",
+    "getClusterParameter",
+    "getShardMap",
+    "getShardVersion",
+    "importCollection",
+    "listShards",
+    "lockInfo",
+    "logApplicationMessage",
+    "mapReduce",
+    "mapreduce",
+    "mergeAllChunksOnShard",
+    "mergeChunks",
+    "moveChunk",
+    "moveCollection",
+    "movePrimary",
+    "moveRange",
+    "planCacheClear",
+    "planCacheClearFilters",
+    "planCacheListFilters",
+    "planCacheSetFilter",
+    "prepareTransaction",
+    "reIndex",
+    "refineCollectionShardKey",
+    "removeQuerySettings",
+    "removeShard",
+    "removeShardFromZone",
+    "replSetAbortPrimaryCatchUp",
+    "replSetGetRBID",
+    "replSetMaintenance",
+    "replSetResizeOplog",
+    "replSetSyncFrom",
+    "reshardCollection",
+    "setAllowMigrations",
+    "setAuditConfig",
+    "setChangeStreamState",
+    "setClusterParameter",
+    "setFeatureCompatibilityVersion",
+    "setIndexCommitQuorum",
+    "setQuerySettings",
+    "setUserWriteBlockMode",
+    "shardCollection",
+    "shardingState",
+    "split",
+    "splitVector",
+    "transitionFromDedicatedConfigServer",
+    "transitionToDedicatedConfigServer",
+    "unshardCollection",
+    "updateZoneKeyRange",
+    "validateDBMetadata",
+];
+
+/// Sorted; a server without Search refuses them with a code of their own.
+const OF_SEARCH: [&str; 4] = [
+    "createSearchIndexes",
+    "dropSearchIndex",
+    "listSearchIndexes",
+    "updateSearchIndex",
+];
+
+/// The error for a name that is not in the table of commands.
+pub fn refusal(name: &str) -> CommandError {
+    if NAMES.binary_search(&name).is_ok() {
+        return CommandError::not_implemented(format!("the command {name}"));
+    }
+    if OF_SEARCH.contains(&name) {
+        return CommandError::new(
+            ErrorCode::SearchNotEnabled,
+            format!("{name}: search indexes need MongoDB Atlas Search, which there is none of here"),
+        );
+    }
+    let hint = match name {
+        // The first step of MONGODB-CR: drivers show this to who wonders why it cannot log in.
+        "getnonce" => " (MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1)",
+        _ => "",
+    };
+    CommandError::new(ErrorCode::CommandNotFound, format!("no such command: '{name}'{hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::COMMANDS;
+
+    #[test]
+    fn what_is_built_is_not_refused_and_names_are_sorted() {
+        assert!(NAMES.is_sorted() && OF_SEARCH.is_sorted());
+        for name in NAMES.iter().chain(&OF_SEARCH) {
+            assert!(COMMANDS.find(name).is_none(), "{name} is built: take it from the list");
+        }
+    }
+
+    #[test]
+    fn three_kinds_of_names() {
+        let of = |name| (refusal(name).code.0, refusal(name).message);
+        assert_eq!(of("mapReduce").0, 238);
+        assert!(of("mapReduce").1.contains("mapReduce"));
+        assert_eq!(of("createSearchIndexes").0, 31082);
+        for nobodys in ["nonesuch", "isdbgrid", "getnonce", "MapReduce", "", "atlasVersion"] {
+            assert_eq!(of(nobodys).0, 59, "{nobodys}");
+        }
+    }
+
+    /// The manual lists the same names.
+    #[test]
+    fn the_compatibility_page_has_them() {
+        let page = include_str!("../../../docs/compatibility.md");
+        let listed = page
+            .split("<!-- not built -->")
+            .nth(1)
+            .and_then(|rest| rest.split("<!-- end -->").next());
+        let listed: Vec<&str> = listed
+            .expect("the markers are there")
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .collect();
+        assert_eq!(listed, NAMES);
+    }
+}
