@@ -13,7 +13,6 @@ use crate::finding::{Fault, Finding, Findings};
 use crate::image::{Image, Part};
 use crate::layout::{FILE_HEADER_BYTES, Fields, until_nul};
 use codec::{Codec, Decompressor};
-use md5::{Digest, Md5};
 use std::path::{Path, PathBuf};
 use vfs::{Access, File, FileSystem};
 
@@ -280,17 +279,35 @@ fn read_section(file: &dyn File, at: u64, length: u64, id: u64) -> std::result::
         return Ok(None);
     }
     let bytes = fields.u32(0) as usize;
-    if bytes < SECTION_HEADER_BYTES + SECTION_FOOTER_BYTES || bytes > SECTION_BYTES_MAX || bytes as u64 > length - at {
+    let possible = SECTION_HEADER_BYTES + SECTION_FOOTER_BYTES..=SECTION_BYTES_MAX;
+    if !possible.contains(&bytes) || bytes as u64 > length - at {
         return Err(format!("a section of {bytes} bytes"));
     }
     let mut section = vec![0; bytes];
     file.read_exact_at(&mut section, at).map_err(|error| error.to_string())?;
     let (content, footer) = section.split_at(bytes - SECTION_FOOTER_BYTES);
-    let digest: [u8; 16] = Md5::digest(content).into();
-    if Fields(footer).u32(0) != FOOTER_SENTINEL || footer[4..20] != digest {
+    let footer = Fields(footer);
+    if footer.u32(0) != FOOTER_SENTINEL || [footer.u64(4), footer.u64(12)] != checksum(content) {
         return Err("the checksum of a section is wrong".to_owned());
     }
     Ok(Some(section))
+}
+
+/// The checksum of a section's header and content: two sums, over words of the first and of the second half, each word mixed with its
+/// number; what is left behind whole pairs of words goes into the second as digits of signed bytes.
+fn checksum(content: &[u8]) -> [u64; 2] {
+    let half = content.len() / 16 * 8;
+    let sum = |words: &[u8]| {
+        let words = words.chunks_exact(8).enumerate();
+        words.fold(0u64, |sum, (n, word)| sum.wrapping_add(Fields(word).u64(0) ^ n as u64))
+    };
+    let rest = content[2 * half..].iter().fold(0u64, |rest, &byte| {
+        rest << 8 | i64::from(byte.cast_signed()).cast_unsigned()
+    });
+    [
+        sum(&content[..half]) ^ content.len() as u64,
+        sum(&content[half..2 * half]) ^ rest,
+    ]
 }
 
 /// Does a whole section of this file stand anywhere behind?
@@ -348,8 +365,9 @@ fn parse(raw: &[u8]) -> std::result::Result<Vec<Entry<'_>>, Broken> {
             }
             OP_DROP_DATABASE => {
                 cursor.take(16)?;
-                cursor.text()?;
                 entries.push(Entry::DropDatabase(cursor.text()?.to_owned()));
+                // Reserved.
+                cursor.text()?;
             }
             op if op >= OP_MIN => return Err(format!("an unknown entry {op:#x}")),
             length => {
