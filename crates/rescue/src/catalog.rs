@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashSet};
 const REMOVED: u8 = 0x7F;
 /// Where the details stand in an entry.
 const DETAILS_AT: usize = 4 + NAME_BYTES;
+/// Catalogs have a multiple of so many bytes.
+const CATALOG_UNIT_BYTES: u64 = 1 << 20;
 /// Entries that are read at once.
 const BATCH: usize = 128;
 
@@ -71,9 +73,10 @@ impl Reading<'_> {
     }
 
     fn table(&mut self) {
-        let entries = self.image.bytes(self.file) / ENTRY_BYTES as u64;
-        if entries == 0 {
-            self.damaged(0, Fault::CatalogCut);
+        let bytes = self.image.bytes(self.file);
+        let entries = bytes / ENTRY_BYTES as u64;
+        if bytes == 0 || bytes % CATALOG_UNIT_BYTES != 0 {
+            self.damaged(0, Fault::CatalogCut { bytes });
         }
         let mut buffer = Vec::new();
         let mut done = 0;
@@ -146,7 +149,9 @@ impl Reading<'_> {
 
 /// The collection whose entry one of these names continues.
 fn extra_of(namespace: &str) -> Option<&str> {
-    namespace.strip_suffix("$extra").or_else(|| namespace.strip_suffix("$extrb"))
+    namespace
+        .strip_suffix("$extra")
+        .or_else(|| namespace.strip_suffix("$extrb"))
 }
 
 /// The log of masters without a replica set, the one collection with a dollar in its name.

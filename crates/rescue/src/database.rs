@@ -66,13 +66,27 @@ pub struct Database<'i> {
     shutdown: Shutdown,
     collections: Vec<Collection>,
     findings: Findings,
+    /// Collections with a definition that were not found.
+    missing: Vec<String>,
 }
 
 impl<'i> Database<'i> {
     pub(crate) fn open(image: &'i Image, name: &str, shutdown: Shutdown) -> Self {
+        let database = Self::linked(image, name, shutdown, None);
+        match database.missing.is_empty() {
+            true => database,
+            // An entry of the catalog is gone without a trace, but for its definition.
+            false => Self::linked(image, name, shutdown, Some(&database.missing)),
+        }
+    }
+
+    /// With the collections that are known to be missing in the catalog, which makes it a damaged one.
+    fn linked(image: &'i Image, name: &str, shutdown: Shutdown, missing: Option<&[String]>) -> Self {
         let mut findings = Findings::default();
         let mut files = DataFiles::open(image, name, &mut findings);
-        let catalog = catalog::read(image, files.catalog, name, &mut findings);
+        let mut catalog = catalog::read(image, files.catalog, name, &mut findings);
+        let is_known = catalog.is_damaged;
+        catalog.is_damaged |= missing.is_some();
         let mut collections = link(&mut files, &catalog, name, &mut findings);
         collections.sort_by(|a, b| a.name.cmp(&b.name));
         let mut database = Self {
@@ -81,8 +95,15 @@ impl<'i> Database<'i> {
             shutdown,
             collections,
             findings,
+            missing: Vec::new(),
         };
+        for collection in missing.into_iter().flatten() {
+            database.bad_definition("system.namespaces", format!("{collection} is not in the catalog"));
+        }
         database.define();
+        if is_known || missing.is_some() {
+            database.missing.clear();
+        }
         database
     }
 
@@ -244,6 +265,8 @@ impl<'i> Database<'i> {
                     .into_iter()
                     .filter(|(name, _)| !NO_OPTIONS.contains(&&**name))
                     .collect();
+            } else if !name.contains('$') {
+                self.missing.push(name.to_owned());
             }
         }
         for mut index in self.definitions("system.indexes") {
@@ -345,7 +368,6 @@ impl Collection {
 
 /// Follows the links of all collections of the catalog, and finds extents that no link leads to if any is damaged.
 fn link(files: &mut DataFiles<'_>, catalog: &Catalog, database: &str, findings: &mut Findings) -> Vec<Collection> {
-    files.claim_free(catalog.free_list);
     // A wrong link may lead into another collection's extents: whoever they were made for comes first.
     let (own, others): (Vec<_>, Vec<_>) = catalog.entries.iter().partition(|(name, details)| {
         let header = files.header(details.first_extent);
@@ -356,6 +378,7 @@ fn link(files: &mut DataFiles<'_>, catalog: &Catalog, database: &str, findings: 
         let chain = files.chain(details, name, findings);
         chains.insert(name, (Some(details), chain));
     }
+    files.claim_free(catalog.free_list);
     let is_damaged = catalog.is_damaged || chains.values().any(|(_, chain)| chain.gap.is_some());
     let mut found: BTreeMap<String, Vec<Extent>> = BTreeMap::new();
     if is_damaged {
@@ -381,6 +404,9 @@ fn link(files: &mut DataFiles<'_>, catalog: &Catalog, database: &str, findings: 
                 found.entry(name).or_default().push(extent);
             }
         }
+    }
+    for (name, (_, chain)) in &mut chains {
+        files.headless(name, chain, findings);
     }
     let bare = |name: &str| name.strip_prefix(database).map_or(name, |rest| &rest[1..]).to_owned();
     let mut collections: Vec<Collection> = chains
@@ -436,7 +462,10 @@ fn uuid(options: &Document) -> Option<String> {
 /// A view from its document.
 fn view_of(mut view: Document, prefix: &str) -> std::result::Result<Collection, String> {
     let id = view.remove("_id");
-    let name = id.as_ref().and_then(Bson::as_str).and_then(|id| id.strip_prefix(prefix));
+    let name = id
+        .as_ref()
+        .and_then(Bson::as_str)
+        .and_then(|id| id.strip_prefix(prefix));
     let Some(name) = name.map(str::to_owned) else {
         return Err(format!("no name of a view in {view}"));
     };
@@ -500,7 +529,8 @@ impl<'i> FreeRecords<'i> {
                 let number = u16::try_from(at.file).ok();
                 let file = number.and_then(|number| self.image.find(&self.database, Part::Data(number)));
                 let Some(file) = file else { break };
-                let Ok(bytes) = reader.array::<{ crate::layout::RECORD_PROBE_BYTES }>(file, u64::from(at.offset.cast_unsigned()))
+                let Ok(bytes) =
+                    reader.array::<{ crate::layout::RECORD_PROBE_BYTES }>(file, u64::from(at.offset.cast_unsigned()))
                 else {
                     break;
                 };

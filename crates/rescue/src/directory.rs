@@ -151,7 +151,9 @@ fn scan(fs: &dyn FileSystem, root: &Path, image: &mut Image, findings: &mut Find
         if text.contains('.') || text == "journal" {
             continue;
         }
-        let Ok(inner) = fs.list(&root.join(&name)) else { continue };
+        let Ok(inner) = fs.list(&root.join(&name)) else {
+            continue;
+        };
         for entry in inner {
             match entry.to_str().and_then(file_of) {
                 Some((database, part)) if database == text => {

@@ -59,7 +59,9 @@ impl Claims {
     fn next_start(&self, location: Location) -> Option<u32> {
         let start = location.offset.cast_unsigned();
         let after = self.0.range((location.file, start + 1)..).next();
-        after.filter(|((file, _), _)| *file == location.file).map(|((_, start), _)| *start)
+        after
+            .filter(|((file, _), _)| *file == location.file)
+            .map(|((_, start), _)| *start)
     }
 }
 
@@ -79,6 +81,8 @@ pub(crate) struct Chain {
     pub(crate) gap: Option<usize>,
     /// What the extents' diagnostic names may be.
     pub(crate) made_for: Vec<Vec<u8>>,
+    /// Where links led to what is no extent.
+    lost: Vec<Location>,
 }
 
 impl<'i> DataFiles<'i> {
@@ -91,7 +95,10 @@ impl<'i> DataFiles<'i> {
         }
         Self {
             reader,
-            files: files.into_iter().map(|(number, file)| (i32::from(number), file)).collect(),
+            files: files
+                .into_iter()
+                .map(|(number, file)| (i32::from(number), file))
+                .collect(),
             catalog: image.find(database, Part::Catalog),
             claims: Claims::default(),
         }
@@ -107,7 +114,10 @@ impl<'i> DataFiles<'i> {
 
     pub(crate) fn name(&self, location: Location) -> String {
         let file = self.file(location.file);
-        file.map_or_else(|| format!("data file {}", location.file), |file| self.reader.image().name(file))
+        file.map_or_else(
+            || format!("data file {}", location.file),
+            |file| self.reader.image().name(file),
+        )
     }
 
     fn finding(&self, location: Location, namespace: &str, fault: Fault) -> Finding {
@@ -199,9 +209,15 @@ impl<'i> DataFiles<'i> {
             made_for: vec![namespace.as_bytes().to_vec()],
             ..Chain::default()
         };
-        if let Ok((_, header)) = self.header(details.first_extent) {
-            // A collection that was renamed has extents of its old name.
-            if header.magic == EXTENT_MAGIC && !header.previous.is_set() && !chain.made_for.contains(&header.namespace) {
+        // A collection that was renamed has extents of its old name.
+        for (location, is_first) in [(details.first_extent, true), (details.last_extent, false)] {
+            let Ok((_, header)) = self.header(location) else { continue };
+            let is_end = match is_first {
+                true => !header.previous.is_set(),
+                false => !header.next.is_set(),
+            };
+            let is_extent = header.magic == EXTENT_MAGIC || header.location == location;
+            if is_end && is_extent && !chain.made_for.contains(&header.namespace) {
                 chain.made_for.push(header.namespace);
             }
         }
@@ -209,7 +225,8 @@ impl<'i> DataFiles<'i> {
         let mut at = details.first_extent;
         let broken_at = loop {
             if !at.is_set() {
-                if from.is_none_or(|from| from == details.last_extent) {
+                let is_empty = from.is_none() && !details.last_extent.is_set() && details.records == 0;
+                if is_empty || from == Some(details.last_extent) {
                     return chain;
                 }
                 let why = "the chain of extents ends before the last one";
@@ -217,46 +234,55 @@ impl<'i> DataFiles<'i> {
                 findings.add(self.finding(location, namespace, Fault::ExtentLink { location, why }));
                 break None;
             }
-            let made_for = chain.made_for.clone();
+            let made_for = &chain.made_for;
             let confirmed = |header: &ExtentHeader| match from {
                 Some(from) => header.previous == from,
                 None => !header.previous.is_set() && made_for.contains(&header.namespace),
             };
-            let confirmed = |header: &ExtentHeader| confirmed(header) || made_for[0] == header.namespace;
             match self.take(at, confirmed, namespace, findings) {
                 Ok((extent, header)) => {
                     chain.extents.push(extent);
-                    if from.is_some_and(|from| header.previous != from) {
-                        let why = "its link back";
-                        findings.add(self.finding(at, namespace, Fault::ExtentHeader { why }));
-                    }
                     from = Some(at);
                     at = header.next;
                 }
                 Err(fault) => {
-                    let place = from.unwrap_or(at);
-                    findings.add(self.finding(place, namespace, fault));
+                    findings.add(self.finding(from.unwrap_or(at), namespace, fault));
+                    if from == Some(details.last_extent) {
+                        return chain;
+                    }
                     break Some(at);
                 }
             }
         };
-        self.chain_back(details, namespace, &mut chain, findings);
-        if let Some(at) = broken_at {
-            self.headless(at, namespace, &mut chain, findings);
-        }
+        self.chain_back(details, broken_at, namespace, &mut chain, findings);
         chain
     }
 
-    /// From the last extent on back, until the links break or meet what is there.
-    fn chain_back(&mut self, details: &Details, namespace: &str, chain: &mut Chain, findings: &mut Findings) {
+    /// From the last extent on back, until the links break or meet the front: at the extent that it leads to, or that leads to it.
+    fn chain_back(
+        &mut self,
+        details: &Details,
+        broken_at: Option<Location>,
+        namespace: &str,
+        chain: &mut Chain,
+        findings: &mut Findings,
+    ) {
         let gap = chain.extents.len();
         chain.gap = Some(gap);
+        chain.lost.extend(broken_at);
         let mut from = None;
         let mut at = details.last_extent;
-        while at.is_set() && !chain.extents.iter().any(|extent| extent.location == at) {
-            let made_for = chain.made_for.clone();
+        let fault = loop {
+            if let Some(met) = chain.extents.iter().position(|extent| extent.location == at) {
+                if met + 1 == gap {
+                    chain.gap = None;
+                }
+                break None;
+            }
+            let made_for = &chain.made_for;
             let confirmed = |header: &ExtentHeader| {
-                made_for.contains(&header.namespace) && from.is_none_or(|from| header.next == from)
+                let is_linked = from.map_or(!header.next.is_set(), |from| header.next == from);
+                is_linked && made_for.contains(&header.namespace)
             };
             match self.take(at, confirmed, namespace, findings) {
                 Ok((extent, header)) => {
@@ -264,56 +290,65 @@ impl<'i> DataFiles<'i> {
                     from = Some(at);
                     at = header.previous;
                 }
-                Err(fault) => {
-                    // The same wrong place from both sides is one fault.
-                    let shown = self.finding(from.unwrap_or(at), namespace, fault);
-                    if findings.list().last().is_none_or(|last| last.fault != shown.fault) {
-                        findings.add(shown);
-                    }
-                    return;
-                }
+                Err(fault) => break Some(fault),
             }
+        };
+        if from.is_some() && from == broken_at {
+            // The front leads here: it was this extent's link back that was damaged.
+            chain.gap = None;
+        }
+        if chain.gap.is_none() {
+            chain.lost.clear();
+        } else if let Some(fault) = fault.filter(|_| at.is_set() && broken_at != Some(at)) {
+            // The same wrong place from both sides is one fault.
+            findings.add(self.finding(from.unwrap_or(at), namespace, fault));
+            chain.lost.push(at);
         }
     }
 
-    /// Bytes behind a link whose header is gone, up to the next thing that is one.
-    fn headless(&mut self, location: Location, namespace: &str, chain: &mut Chain, findings: &mut Findings) {
-        let (Some(file), Ok(start)) = (self.file(location.file), u64::try_from(location.offset)) else {
-            return;
-        };
-        let length = self.reader.image().bytes(file);
-        let is_place = start >= FILE_HEADER_BYTES && start % EXTENT_ALIGNMENT == 0;
-        if !is_place || self.claims.owner(location, EXTENT_HEADER_BYTES).is_some() {
-            return;
+    /// Extents whose headers are gone: the bytes behind a link, up to the next thing that is an extent. Called when everybody has
+    /// claimed what is known.
+    pub(crate) fn headless(&mut self, namespace: &str, chain: &mut Chain, findings: &mut Findings) {
+        for location in std::mem::take(&mut chain.lost) {
+            let Some(bytes) = self.headless_bytes(location) else { continue };
+            let Some(file) = self.file(location.file) else { continue };
+            let nowhere = Location { file: -1, offset: 0 };
+            self.claims.claim(location, bytes, namespace);
+            findings.add(self.finding(location, namespace, Fault::ExtentHeadless));
+            let at = chain.gap.unwrap_or(chain.extents.len());
+            chain.extents.insert(
+                at,
+                Extent {
+                    file,
+                    location,
+                    bytes,
+                    first: nowhere,
+                    last: nowhere,
+                    is_headless: true,
+                },
+            );
+            chain.gap = Some(at + 1);
         }
-        let mut end = self.claims.next_start(location).map_or(length, u64::from);
+    }
+
+    /// How many bytes could be of an extent there; `None` when none can be.
+    fn headless_bytes(&mut self, location: Location) -> Option<u32> {
+        let (file, start) = (self.file(location.file)?, u64::try_from(location.offset).ok()?);
+        let length = self.reader.image().bytes(file);
+        let is_place = start >= FILE_HEADER_BYTES && start % EXTENT_ALIGNMENT == 0 && start < length;
+        if !is_place || self.is_extent(location) || self.claims.owner(location, EXTENT_HEADER_BYTES).is_some() {
+            return None;
+        }
+        let end = self.claims.next_start(location).map_or(length, u64::from).min(length);
         let mut at = start + EXTENT_ALIGNMENT;
         while at < end {
-            let place = Location {
-                file: location.file,
-                offset: i32::try_from(at).unwrap_or(i32::MAX),
-            };
-            if self.is_extent(place) {
-                end = at;
+            let offset = i32::try_from(at).unwrap_or(i32::MAX);
+            if self.is_extent(Location { offset, ..location }) {
+                break;
             }
             at += EXTENT_ALIGNMENT;
         }
-        let Ok(bytes) = u32::try_from(end.min(length) - start) else { return };
-        let gap = chain.gap.unwrap_or(0);
-        let nowhere = Location { file: -1, offset: 0 };
-        self.claims.claim(location, bytes, namespace);
-        findings.add(self.finding(location, namespace, Fault::ExtentHeadless));
-        chain.extents.insert(
-            gap,
-            Extent {
-                file,
-                location,
-                bytes,
-                first: nowhere,
-                last: nowhere,
-                is_headless: true,
-            },
-        );
+        u32::try_from(at.min(end) - start).ok()
     }
 
     fn is_extent(&mut self, location: Location) -> bool {
@@ -355,7 +390,8 @@ impl<'i> DataFiles<'i> {
                 let step = match self.header(location) {
                     Ok((_, header)) if header.magic == EXTENT_MAGIC && header.location == location => {
                         let bytes = u64::try_from(header.bytes).unwrap_or(0);
-                        let is_sane = bytes >= EXTENT_ALIGNMENT && bytes % EXTENT_ALIGNMENT == 0 && at + bytes <= length;
+                        let is_sane =
+                            bytes >= EXTENT_ALIGNMENT && bytes % EXTENT_ALIGNMENT == 0 && at + bytes <= length;
                         if self.claims.owner(location, EXTENT_HEADER_BYTES).is_none() && header.first.is_set() {
                             found.push((location, header));
                         }

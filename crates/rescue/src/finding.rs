@@ -48,8 +48,11 @@ pub enum Fault {
     #[error("the catalog is missing: collections are searched for in the data files")]
     CatalogMissing,
     /// Its length.
-    #[error("the catalog ends within an entry")]
-    CatalogCut,
+    #[error("the catalog is cut off: {bytes} bytes are no multiple of 1 MiB")]
+    CatalogCut {
+        /// So many are there.
+        bytes: u64,
+    },
     /// An entry of the catalog.
     #[error("a damaged entry of the catalog: {why}")]
     CatalogEntry {

@@ -270,7 +270,9 @@ impl PageStore {
     }
 
     fn scratch(&self) -> &Arc<dyn File> {
-        self.scratch.as_ref().expect("a page that is not in memory is in the scratch file")
+        self.scratch
+            .as_ref()
+            .expect("a page that is not in memory is in the scratch file")
     }
 
     fn read(&self, slot: u32, within: usize, buffer: &mut [u8]) -> io::Result<()> {
@@ -380,7 +382,12 @@ mod tests {
         fs.create_directory_all(Path::new("/d")).unwrap();
         let file = fs.open(Path::new("/d/a.0"), Access::CreateNew).unwrap();
         file.write_all_at(&[7; 10_000], 0).unwrap();
-        let mut image = Image::new(Arc::new(fs.clone()), Path::new("/d"), memory_bytes, scratch.map(PathBuf::from));
+        let mut image = Image::new(
+            Arc::new(fs.clone()),
+            Path::new("/d"),
+            memory_bytes,
+            scratch.map(PathBuf::from),
+        );
         image.add("a", Part::Data(0), "a.0".into(), 10_000);
         image.create("a", Part::Data(1), "a.1".into(), 70_000);
         (fs, image)
@@ -389,12 +396,19 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_the_file_stays() {
         // All pages in memory, some of them, none.
-        for (memory, scratch) in [(1 << 20, None), (3 * PAGE_BYTES, Some("/d/scratch")), (0, Some("/d/scratch"))] {
+        for (memory, scratch) in [
+            (1 << 20, None),
+            (3 * PAGE_BYTES, Some("/d/scratch")),
+            (0, Some("/d/scratch")),
+        ] {
             let (fs, mut image) = image(memory, scratch);
-            let (old, new) = (image.find("a", Part::Data(0)).unwrap(), image.find("a", Part::Data(1)).unwrap());
+            let (old, new) = (
+                image.find("a", Part::Data(0)).unwrap(),
+                image.find("a", Part::Data(1)).unwrap(),
+            );
             let mut model = [vec![7; 10_000], vec![0; 70_000]];
             for (step, (offset, length)) in [(0, 10), (4000, 5000), (9990, 10), (4095, 2)].into_iter().enumerate() {
-                for (file, model) in [(old, &mut model[0]), (new, &mut model[1])] {
+                for (file, model) in [old, new].into_iter().zip(&mut model) {
                     let bytes = vec![step as u8 + 100; length];
                     image.write(file, offset as u64, &bytes).unwrap();
                     model[offset..offset + length].copy_from_slice(&bytes);

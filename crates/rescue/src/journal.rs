@@ -56,15 +56,13 @@ pub struct Replayed {
 /// Why a section is none.
 type Broken = String;
 
-pub(crate) fn replay(
-    fs: &dyn FileSystem,
-    root: &Path,
-    image: &mut Image,
-    findings: &mut Findings,
-) -> Result<Replayed> {
+pub(crate) fn replay(fs: &dyn FileSystem, root: &Path, image: &mut Image, findings: &mut Findings) -> Result<Replayed> {
     let folder = root.join(FOLDER);
     let mut replayed = Replayed::default();
-    if !fs.exists(&folder).doing(|| format!("looking for {}", folder.display()))? {
+    if !fs
+        .exists(&folder)
+        .doing(|| format!("looking for {}", folder.display()))?
+    {
         return Ok(replayed);
     }
     let mut files: Vec<(u64, PathBuf)> = fs
@@ -156,7 +154,13 @@ impl Replay<'_> {
             // A file that was made and has no header yet.
             Ok(None) if is_last => return false,
             Ok(None) => {
-                self.found(shown, None, Fault::JournalHeader { why: "it is empty".to_owned() });
+                self.found(
+                    shown,
+                    None,
+                    Fault::JournalHeader {
+                        why: "it is empty".to_owned(),
+                    },
+                );
                 return false;
             }
             Err(why) => {
@@ -284,7 +288,8 @@ fn read_section(file: &dyn File, at: u64, length: u64, id: u64) -> std::result::
         return Err(format!("a section of {bytes} bytes"));
     }
     let mut section = vec![0; bytes];
-    file.read_exact_at(&mut section, at).map_err(|error| error.to_string())?;
+    file.read_exact_at(&mut section, at)
+        .map_err(|error| error.to_string())?;
     let (content, footer) = section.split_at(bytes - SECTION_FOOTER_BYTES);
     let footer = Fields(footer);
     if footer.u32(0) != FOOTER_SENTINEL || [footer.u64(4), footer.u64(12)] != checksum(content) {

@@ -173,32 +173,29 @@ impl Records<'_, '_> {
         }
     }
 
-    /// From the last record on, and whether the front was met.
+    /// From the last record on, and whether the front was met: at its end, or at the record that it leads to.
     fn backward(&mut self, seen: &mut Places, front_end: Option<u32>) -> (Vec<u32>, bool) {
         let mut back = Vec::new();
         let Ok(Some(mut at)) = self.end_of(self.extent.last) else {
             return (back, false);
         };
+        let front_next = match front_end {
+            Some(end) => self.probe(end.cast_signed()).ok().map(|record| record.header.next),
+            None => self.end_of(self.extent.first).ok().flatten(),
+        };
         let mut next = NO_RECORD;
         loop {
-            let Ok(record) = self.record(at) else {
-                return (back, false);
+            let record = match self.record(at) {
+                Ok(record) if record.header.next == next && !seen.contains(record.at) => record,
+                Ok(record) if record.header.next == next && Some(record.at) == front_end => return (back, true),
+                // Where the front leads to, a damaged link back is all that is wrong.
+                _ => {
+                    let reached = back.last().map(|&at: &u32| at.cast_signed());
+                    return (back, reached.is_some() && reached == front_next);
+                }
             };
-            if record.header.next != next {
-                return (back, false);
-            }
-            if seen.contains(record.at) {
-                return (back, Some(record.at) == front_end);
-            }
             seen.insert(record.at);
             back.push(record.at);
-            // The link from the front may lead here while the one to the front is damaged.
-            let front_next = front_end
-                .and_then(|end| self.probe(end.cast_signed()).ok())
-                .map(|record| record.header.next);
-            if front_next == Some(at) || record.header.previous == NO_RECORD && front_end.is_none() {
-                return (back, true);
-            }
             next = at;
             at = record.header.previous;
         }

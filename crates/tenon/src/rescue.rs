@@ -98,7 +98,10 @@ struct Totals {
 enum Target<'a> {
     Nowhere,
     Folder(&'a Path),
-    Server { client: Client, options: &'a RestoreOptions },
+    Server {
+        client: Client,
+        options: &'a RestoreOptions,
+    },
 }
 
 impl RescueCommand {
@@ -220,7 +223,11 @@ impl RescueCommand {
             }
             if is_of_users || collection.name == "system.users" {
                 let count = collection.documents.unwrap_or(0);
-                let how = if is_of_users { "; --users takes them" } else { ": their passwords are of a kind that is no longer" };
+                let how = if is_of_users {
+                    "; --users takes them"
+                } else {
+                    ": their passwords are of a kind that is no longer"
+                };
                 self.tell(&format!("{namespace}: {count} left out{how}"));
                 continue;
             }
@@ -234,7 +241,14 @@ impl RescueCommand {
                 interrupt.check().map_err(output_error)
             };
             let walked = move_collection(
-                target, database, collection, &namespace, self.gzip, &mut findings, &mut failures, &mut each,
+                target,
+                database,
+                collection,
+                &namespace,
+                self.gzip,
+                &mut findings,
+                &mut failures,
+                &mut each,
             )
             .with_context(|| namespace.to_string())?;
             totals.refused += failures.len() as u64;
@@ -279,7 +293,14 @@ impl RescueCommand {
                 walked
             }
             other => move_collection(
-                other, database, collection, &namespace, self.gzip, &mut findings, &mut failures, &mut |_| Ok(()),
+                other,
+                database,
+                collection,
+                &namespace,
+                self.gzip,
+                &mut findings,
+                &mut failures,
+                &mut |_| Ok(()),
             )?,
         };
         self.tell_findings(&findings, totals)?;
@@ -437,7 +458,10 @@ fn move_collection(
             let restored = loading.finish_each(client)?;
             failures.extend(restored.failures);
             if restored.failed > 1 {
-                failures.push(format!("{namespace}: {} documents were refused in all", restored.failed));
+                failures.push(format!(
+                    "{namespace}: {} documents were refused in all",
+                    restored.failed
+                ));
             }
             Ok(walked)
         }
@@ -481,7 +505,11 @@ fn for_server(mut metadata: Metadata) -> Metadata {
         metadata.options.remove(name);
     }
     // Old servers kept sizes of collections that are not capped.
-    if metadata.options.get("capped").is_none_or(|capped| capped != &Bson::Boolean(true)) {
+    if metadata
+        .options
+        .get("capped")
+        .is_none_or(|capped| capped != &Bson::Boolean(true))
+    {
         for name in ["capped", "size", "max"] {
             metadata.options.remove(name);
         }
@@ -528,7 +556,9 @@ fn check_free(folder: &Path) -> Result<()> {
 /// The files of a running server change while they are read. Its lock cannot be tried without opening the file for writing, but the
 /// file names the process.
 fn refuse_running(fs: &RealFs, directory: &Path) -> Result<()> {
-    let Some(process) = ::rescue::process_of(fs, directory) else { return Ok(()) };
+    let Some(process) = ::rescue::process_of(fs, directory) else {
+        return Ok(());
+    };
     let whole = fs::canonicalize(directory).with_context(|| format!("looking at {}", directory.display()))?;
     let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else {
         // Gone; or another user's, of which only the name is known.
