@@ -102,14 +102,17 @@ impl Reading<'_> {
     fn entry(&mut self, entry: &[u8], at: u64) {
         let hash = Fields(entry).i32(0);
         let name = until_nul(&entry[4..DETAILS_AT]);
-        if hash == 0 && name.is_empty() {
-            return;
-        }
-        // What was removed keeps its hash; a hash of zero is a place that was never used, and its name is nothing.
-        if name.first() == Some(&REMOVED) {
-            return;
-        }
         let wrong = |why| Fault::CatalogEntry { why };
+        // A place that was never used, or whose name was removed.
+        if hash == 0 && name.is_empty() {
+            if entry.iter().any(|&byte| byte != 0) {
+                self.damaged(at, wrong("it has neither hash nor name"));
+            }
+            return;
+        }
+        if hash == 0 && name[0] == REMOVED {
+            return;
+        }
         let Some(text) = std::str::from_utf8(name).ok().filter(|_| name.len() < NAME_BYTES) else {
             return self.damaged(at, wrong("its name is no text"));
         };

@@ -211,7 +211,9 @@ impl<'i> DataFiles<'i> {
         };
         // A collection that was renamed has extents of its old name.
         for (location, is_first) in [(details.first_extent, true), (details.last_extent, false)] {
-            let Ok((_, header)) = self.header(location) else { continue };
+            let Ok((_, header)) = self.header(location) else {
+                continue;
+            };
             let is_end = match is_first {
                 true => !header.previous.is_set(),
                 false => !header.next.is_set(),
@@ -310,7 +312,9 @@ impl<'i> DataFiles<'i> {
     /// claimed what is known.
     pub(crate) fn headless(&mut self, namespace: &str, chain: &mut Chain, findings: &mut Findings) {
         for location in std::mem::take(&mut chain.lost) {
-            let Some(bytes) = self.headless_bytes(location) else { continue };
+            let Some(bytes) = self.headless_bytes(location) else {
+                continue;
+            };
             let Some(file) = self.file(location.file) else { continue };
             let nowhere = Location { file: -1, offset: 0 };
             self.claims.claim(location, bytes, namespace);

@@ -117,7 +117,12 @@ fn losses_are_told() {
         let expected: usize = made.records.values().map(Vec::len).sum();
         assert!(
             found >= expected || !everything.damages().is_empty(),
-            "{found} of {expected}: {:#?}", everything.findings
+            "{found} of {expected}: {:?} of {:?}",
+            everything.walked,
+            made.records
+                .iter()
+                .map(|(name, places)| (name, places.len()))
+                .collect::<Vec<_>>()
         );
     }
 }

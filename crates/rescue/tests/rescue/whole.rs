@@ -269,7 +269,10 @@ fn a_torn_end_of_the_journal_is_no_damage() {
     // So is a torn end with another file behind it.
     let files = with_journal(
         &made,
-        &[("j._0", whole[..whole.len() - 8192 + 60].to_vec()), ("j._1", whole.clone())],
+        &[
+            ("j._0", whole[..whole.len() - 8192 + 60].to_vec()),
+            ("j._1", whole.clone()),
+        ],
     );
     assert_eq!(open(&files).unwrap().replayed().sections, 1);
     assert_eq!(read(&files).damages().len(), 1);
