@@ -13,6 +13,7 @@ use crate::finding::{Fault, Finding, Findings};
 use crate::image::{Image, Part};
 use crate::layout::{FILE_HEADER_BYTES, Fields, until_nul};
 use codec::{Codec, Decompressor};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use vfs::{Access, File, FileSystem};
 
@@ -79,6 +80,7 @@ pub(crate) fn replay(fs: &dyn FileSystem, root: &Path, image: &mut Image, findin
         flushed_ms,
         replayed: &mut replayed,
         decompressor: Decompressor::new(),
+        missing: HashSet::new(),
     };
     for (n, (_, name)) in files.iter().enumerate() {
         let shown = Path::new(FOLDER).join(name).display().to_string();
@@ -120,6 +122,8 @@ struct Replay<'r> {
     flushed_ms: u64,
     replayed: &'r mut Replayed,
     decompressor: Decompressor,
+    /// Files that the journal changes where they are not.
+    missing: HashSet<String>,
 }
 
 /// An entry of a section.
@@ -235,8 +239,11 @@ impl Replay<'_> {
                         self.found(shown, Some(at), Fault::Unreadable { error });
                     }
                     _ => {
+                        // A file that is missing is told once, not for each of thousands of writes.
                         let file = format!("{database}.{}", part.ending());
-                        self.found(shown, Some(at), Fault::JournalWrite { file, place: offset });
+                        if self.missing.insert(file.clone()) {
+                            self.found(shown, Some(at), Fault::JournalWrite { file, place: offset });
+                        }
                     }
                 }
             }
