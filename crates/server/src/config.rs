@@ -8,6 +8,7 @@ mod file;
 pub mod options;
 mod values;
 
+use crate::engines::Registry;
 use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat};
 use options::{Kind, OPTIONS};
 use std::fmt::Write;
@@ -38,6 +39,8 @@ pub enum Task {
     Shutdown(PathBuf),
     /// Print text and exit.
     Print(String),
+    /// Print [`version`] and exit.
+    PrintVersion,
 }
 
 /// Everything the server is built from.
@@ -135,7 +138,7 @@ pub fn task(arguments: &[String], current_directory: &Path) -> Result<Task, Conf
         return Ok(Task::Print(help()));
     }
     if line.boolean("version") == Some(true) {
-        return Ok(Task::Print(version()));
+        return Ok(Task::PrintVersion);
     }
     let mut values = match line.text("config") {
         Some(path) => file::read(&current_directory.join(path))?,
@@ -453,8 +456,9 @@ fn help() -> String {
     text
 }
 
-fn version() -> String {
-    let engines = crate::engines::NAMES.join(", ");
+/// What `--version` prints.
+pub fn version(engines: &Registry) -> String {
+    let engines = engines.names().join(", ");
     let [major, minor, patch] = EMULATED[0].1;
     format!(
         "tenond version v{}\nAnnounces itself to clients as: {major}.{minor}.{patch}\nStorage engines: {engines}\n",

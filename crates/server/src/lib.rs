@@ -19,5 +19,6 @@ pub mod inspect;
 mod memory;
 pub mod net;
 pub mod point_in_time;
+pub mod process;
 pub mod repair;
 pub mod run;

@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
+use crate::engines::Registry;
 use crate::events::{self, Event};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::{daemon, engines};
@@ -58,8 +59,8 @@ impl<E: Into<anyhow::Error>> From<E> for StartError {
     }
 }
 
-/// Serves until told to stop.
-pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
+/// Serves until told to stop, with one of these engines.
+pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
     let env = Env {
         fs: Arc::new(RealFs::new()),
         clock: Arc::new(SystemClock::new()),
@@ -80,7 +81,7 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
         logger.set_verbosity(*component, Some(*level));
     }
     log_panics(logger.clone());
-    let code = match Running::start(config, argv, env, &logger) {
+    let code = match Running::start(config, argv, env, &logger, engines) {
         Ok((running, events)) => running.wait(&events),
         Err(StartError { code, error }) => {
             let error = reasons(&error);
@@ -156,13 +157,14 @@ impl Running {
         argv: Vec<String>,
         env: Env,
         logger: &Arc<Logger>,
+        registry: &Registry,
     ) -> Result<(Self, Receiver<Event>), StartError> {
         let (sender, events) = events::listen()?;
         // Before anything is made: what is wrong with them is the user's to mend.
         let tls = config.net.tls.clone().map(Tls::load).transpose();
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
         let descriptors = Descriptors::raise();
-        let name = engine_name(config, &env)?;
+        let name = engine_name(config, &env, registry)?;
         log_start(config, name, logger);
         let wanted = Metadata {
             engine: name.to_owned(),
@@ -173,7 +175,7 @@ impl Running {
         let unwise = engines::warnings(name, config, memory_bytes);
         start_warnings(config, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
-        let storage = match open_storage(config, name, &env, &directory, logger, &sender) {
+        let storage = match open_storage((config, registry), name, &env, &directory, logger, &sender) {
             Ok(storage) => storage,
             Err(error) => {
                 if !directory.unclean {
@@ -182,7 +184,15 @@ impl Running {
                 return Err(error);
             }
         };
-        match Self::serve(config, argv, env, logger, storage.clone(), sender, (descriptors, tls)) {
+        match Self::serve(
+            (config, registry),
+            argv,
+            env,
+            logger,
+            storage.clone(),
+            sender,
+            (descriptors, tls),
+        ) {
             Ok(serving) => {
                 let (server, pool, listeners) = serving;
                 let pid_file = config.pid_file.clone();
@@ -211,7 +221,7 @@ impl Running {
 
     /// Steps 5 to 7.
     fn serve(
-        config: &Config,
+        (config, registry): (&Config, &Registry),
         argv: Vec<String>,
         env: Env,
         logger: &Arc<Logger>,
@@ -225,7 +235,7 @@ impl Running {
         };
         let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
         let mut settings = settings(
-            config,
+            (config, registry),
             argv,
             listeners.port(),
             storage.engine().info().name,
@@ -375,17 +385,17 @@ impl Running {
 }
 
 /// The engine asked for; without one, that of the data in the directory.
-pub(crate) fn engine_name(config: &Config, env: &Env) -> anyhow::Result<&'static str> {
+pub(crate) fn engine_name(config: &Config, env: &Env, engines: &Registry) -> anyhow::Result<&'static str> {
     let found = match config.storage.engine {
         Some(_) => None,
         None => DataDirectory::engine_of(&*env.fs, &config.storage.db_path)?,
     };
     let given = config.storage.engine.as_deref().or(found.as_deref());
-    engines::choose(given).map_err(|reason| anyhow!(reason))
+    engines.choose(given).map_err(|reason| anyhow!(reason))
 }
 
 fn open_storage(
-    config: &Config,
+    (config, registry): (&Config, &Registry),
     engine: &str,
     env: &Env,
     directory: &DataDirectory,
@@ -402,7 +412,7 @@ fn open_storage(
         "Opening the storage engine",
         doc! { "storageEngine": engine },
     );
-    let opened = engines::open(engine, env, &directory.engine(engine), &config.storage)?;
+    let opened = registry.open(engine, env, &directory.engine(engine), &config.storage)?;
     let took = env.clock.monotonic().saturating_sub(started);
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
     info(Component::Storage, 4795906, "The storage engine is open", attributes);
@@ -546,7 +556,13 @@ fn host_name() -> String {
 /// What all operations together may gather in memory at least, however little the machine has.
 const GATHERED_BYTES_MIN: u64 = 256 << 20;
 
-fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_bytes: u64) -> Settings {
+fn settings(
+    (config, registry): (&Config, &Registry),
+    argv: Vec<String>,
+    port: u16,
+    engine: &str,
+    memory_bytes: u64,
+) -> Settings {
     let db_path = &config.storage.db_path;
     // A quarter of the machine's memory for what operations gather, beside the cache's half.
     let gathered = (memory_bytes / 4).max(GATHERED_BYTES_MIN).to_string();
@@ -563,7 +579,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         journal: config.storage.journal,
         emulated_version: config.emulated_version,
         wire_version_max: config.wire_version_max,
-        engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        engines: registry.names().into_iter().map(str::to_owned).collect(),
         parameters,
         replica_set: config.replica_set.as_ref().map(|set| {
             let host = own_host(&config.net.endpoints.bind);
