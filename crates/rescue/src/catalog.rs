@@ -75,7 +75,7 @@ impl Reading<'_> {
     fn table(&mut self) {
         let bytes = self.image.bytes(self.file);
         let entries = bytes / ENTRY_BYTES as u64;
-        if bytes == 0 || bytes % CATALOG_UNIT_BYTES != 0 {
+        if bytes == 0 || !bytes.is_multiple_of(CATALOG_UNIT_BYTES) {
             self.damaged(0, Fault::CatalogCut { bytes });
         }
         let mut buffer = Vec::new();

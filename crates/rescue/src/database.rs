@@ -1,8 +1,8 @@
 //! A database: its collections with their definitions, and the documents of each.
 //!
-//! Collections are those of the catalog. If that is damaged, or links between extents are, the data files are searched for extents that
-//! nobody has, which go to the collections that they were made for. Options, indexes and views are documents of
-//! `system.namespaces`, `system.indexes` and `system.views`.
+//! Collections are those of the catalog. If that is damaged, or links between extents are, the data files are searched
+//! for extents that nobody has, which go to the collections that they were made for. Options, indexes and views are
+//! documents of `system.namespaces`, `system.indexes` and `system.views`.
 
 use crate::catalog::{self, Catalog};
 use crate::directory::Shutdown;
@@ -353,7 +353,8 @@ impl Collection {
         }
     }
 
-    /// Where the newest documents of a capped collection begin that has gone round: the extent, by its number, and the record.
+    /// Where the newest documents of a capped collection begin that has gone round: the extent, by its number, and the
+    /// record.
     fn round(&self) -> Option<(usize, u32)> {
         let details = self.details.as_ref().filter(|details| details.is_capped)?;
         let first_new = details.capped_first_new;

@@ -1,7 +1,7 @@
 //! A data directory: which files there are, and how the server ended.
 //!
-//! `DATABASE.ns` and `DATABASE.N` stand in the directory itself, or in a folder `DATABASE` (`--directoryperdb`). What else lies there
-//! is none of ours.
+//! `DATABASE.ns` and `DATABASE.N` stand in the directory itself, or in a folder `DATABASE` (`--directoryperdb`). What
+//! else lies there is none of ours.
 
 use crate::database::Database;
 use crate::error::{Doing, RescueError, Result};

@@ -1,7 +1,8 @@
 //! The extents of a collection, by their links in both directions, and which collection has which bytes.
 //!
-//! An extent is believed when it is linked back or was made for the collection, and has its magic number or its own place. Bytes belong to whoever claimed them first: a wrong link into another collection's extents gives nobody that one's
-//! documents twice.
+//! An extent is believed when it is linked back or was made for the collection, and has its magic number or its own
+//! place. Bytes belong to whoever claimed them first: a wrong link into another collection's extents gives nobody that
+//! one's documents twice.
 
 use crate::finding::{Fault, Finding, Findings};
 use crate::image::{FileIndex, Image, Part, Reader};
@@ -260,7 +261,8 @@ impl<'i> DataFiles<'i> {
         chain
     }
 
-    /// From the last extent on back, until the links break or meet the front: at the extent that it leads to, or that leads to it.
+    /// From the last extent on back, until the links break or meet the front: at the extent that it leads to, or that
+    /// leads to it.
     fn chain_back(
         &mut self,
         details: &Details,
@@ -308,8 +310,8 @@ impl<'i> DataFiles<'i> {
         }
     }
 
-    /// Extents whose headers are gone: the bytes behind a link, up to the next thing that is an extent. Called when everybody has
-    /// claimed what is known.
+    /// Extents whose headers are gone: the bytes behind a link, up to the next thing that is an extent. Called when
+    /// everybody has claimed what is known.
     pub(crate) fn headless(&mut self, namespace: &str, chain: &mut Chain, findings: &mut Findings) {
         for location in std::mem::take(&mut chain.lost) {
             let Some(bytes) = self.headless_bytes(location) else {
@@ -339,7 +341,7 @@ impl<'i> DataFiles<'i> {
     fn headless_bytes(&mut self, location: Location) -> Option<u32> {
         let (file, start) = (self.file(location.file)?, u64::try_from(location.offset).ok()?);
         let length = self.reader.image().bytes(file);
-        let is_place = start >= FILE_HEADER_BYTES && start % EXTENT_ALIGNMENT == 0 && start < length;
+        let is_place = start >= FILE_HEADER_BYTES && start.is_multiple_of(EXTENT_ALIGNMENT) && start < length;
         if !is_place || self.is_extent(location) || self.claims.owner(location, EXTENT_HEADER_BYTES).is_some() {
             return None;
         }
@@ -359,8 +361,8 @@ impl<'i> DataFiles<'i> {
         matches!(self.header(location), Ok((_, header)) if header.magic == EXTENT_MAGIC && header.location == location)
     }
 
-    /// Claims the extents that are free: what stands in them was dropped. The list begins in file 0, or before 2.6 with the extents
-    /// of a namespace of its own.
+    /// Claims the extents that are free: what stands in them was dropped. The list begins in file 0, or before 2.6 with
+    /// the extents of a namespace of its own.
     pub(crate) fn claim_free(&mut self, first: Option<Location>) {
         let of_file = self.file(0).and_then(|file| self.reader.array(file, 0).ok());
         let of_file = of_file.map(|bytes| FileHeader::decode(&bytes).free_list);
@@ -395,7 +397,7 @@ impl<'i> DataFiles<'i> {
                     Ok((_, header)) if header.magic == EXTENT_MAGIC && header.location == location => {
                         let bytes = u64::try_from(header.bytes).unwrap_or(0);
                         let is_sane =
-                            bytes >= EXTENT_ALIGNMENT && bytes % EXTENT_ALIGNMENT == 0 && at + bytes <= length;
+                            bytes >= EXTENT_ALIGNMENT && bytes.is_multiple_of(EXTENT_ALIGNMENT) && at + bytes <= length;
                         if self.claims.owner(location, EXTENT_HEADER_BYTES).is_none() && header.first.is_set() {
                             found.push((location, header));
                         }

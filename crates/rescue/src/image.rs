@@ -1,7 +1,7 @@
 //! The files of a directory as the journal leaves them, without a change to any of them.
 //!
-//! What the journal writes stands in pages of their own, in memory up to a bound and in a scratch file from there on. A file that the
-//! journal makes has no bytes of the directory's file of that name, if there is one.
+//! What the journal writes stands in pages of their own, in memory up to a bound and in a scratch file from there on. A
+//! file that the journal makes has no bytes of the directory's file of that name, if there is one.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};

@@ -1,11 +1,11 @@
 //! The journal: what was written since the data files were flushed last, replayed into an [`Image`].
 //!
-//! 1. `lsn` says up to which moment the data files were on the disk. A damaged one says nothing: everything is replayed, which is
-//!    right, too, since the sections are in order.
-//! 2. Files `j._N` are read by their numbers, each section whole: its length, its file's id, its checksum, its compression and all its
-//!    entries are checked before the first of them is applied, as a section is one atomic step.
-//! 3. The first section that is not as it should be ends the replay. At the end of the last file that is what a crash leaves; if there
-//!    is more behind it, it is damage.
+//! 1. `lsn` says up to which moment the data files were on the disk. A damaged one says nothing: everything is
+//!    replayed, which is right, too, since the sections are in order.
+//! 2. Files `j._N` are read by their numbers, each section whole: its length, its file's id, its checksum, its
+//!    compression and all its entries are checked before the first of them is applied, as a section is one atomic step.
+//! 3. The first section that is not as it should be ends the replay. At the end of the last file that is what a crash
+//!    leaves; if there is more behind it, it is damage.
 
 use crate::directory::file_of;
 use crate::error::{Doing, Result};
@@ -305,8 +305,8 @@ fn read_section(file: &dyn File, at: u64, length: u64, id: u64) -> std::result::
     Ok(Some(section))
 }
 
-/// The checksum of a section's header and content: two sums, over words of the first and of the second half, each word mixed with its
-/// number; what is left behind whole pairs of words goes into the second as digits of signed bytes.
+/// The checksum of a section's header and content: two sums, over words of the first and of the second half, each word
+/// mixed with its number; what is left behind whole pairs of words goes into the second as digits of signed bytes.
 fn checksum(content: &[u8]) -> [u64; 2] {
     let half = content.len() / 16 * 8;
     let sum = |words: &[u8]| {

@@ -1,9 +1,10 @@
 //! The records of one extent, in the order of their links.
 //!
-//! 1. Forward from the first, as long as each record names the one before it as such. A record has one predecessor and the first has
-//!    none, so that this cannot go round.
+//! 1. Forward from the first, as long as each record names the one before it as such. A record has one predecessor and
+//!    the first has none, so that this cannot go round.
 //! 2. If that does not end at the last record: backward from the last one, in the same way, until both ends meet.
-//! 3. If they do not meet, what is between them is searched for (`search`), and stands between them in the order of the file.
+//! 3. If they do not meet, what is between them is searched for (`search`), and stands between them in the order of the
+//!    file.
 
 use crate::extents::Extent;
 use crate::finding::{Fault, Finding, Findings};

@@ -1,8 +1,9 @@
 //! Searching an extent for records that no link leads to any more.
 //!
-//! Records and free records fill an extent without gaps, so that each length leads to the next of them. Where a length is damaged, the
-//! search goes on step by step until it finds a record that a neighbour confirms by its link. What was deleted stays so: deletion
-//! puts a mark over the document's length, which the bytes keep until the place is used again, and takes it out of its neighbours' links.
+//! Records and free records fill an extent without gaps, so that each length leads to the next of them. Where a length
+//! is damaged, the search goes on step by step until it finds a record that a neighbour confirms by its link. What was
+//! deleted stays so: deletion puts a mark over the document's length, which the bytes keep until the place is used
+//! again, and takes it out of its neighbours' links.
 
 use crate::finding::{Fault, Findings};
 use crate::layout::{

@@ -48,8 +48,8 @@ impl Registry {
         Self::default()
     }
 
-    /// Puts an engine beside them. Its name is what `--storageEngine` takes and what its folder in the data directory is called: letters
-    /// and digits, and none of the names that mean an engine already.
+    /// Puts an engine beside them. Its name is what `--storageEngine` takes and what its folder in the data directory
+    /// is called: letters and digits, and none of the names that mean an engine already.
     #[must_use]
     pub fn with(
         mut self,

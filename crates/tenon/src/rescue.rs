@@ -1,7 +1,7 @@
 //! `tenon rescue`: the data of a directory of MongoDB's engine MMAPv1, into a running server or into files of a dump.
 //!
-//! The directory is only read. Damage is told and passed over; what makes the command fail is that nothing can be read, or nothing
-//! can be written.
+//! The directory is only read. Damage is told and passed over; what makes the command fail is that nothing can be read,
+//! or nothing can be written.
 
 use crate::connect::{self, ServerArgs};
 use crate::live;
@@ -553,8 +553,8 @@ fn check_free(folder: &Path) -> Result<()> {
     }
 }
 
-/// The files of a running server change while they are read. Its lock cannot be tried without opening the file for writing, but the
-/// file names the process.
+/// The files of a running server change while they are read. Its lock cannot be tried without opening the file for
+/// writing, but the file names the process.
 fn refuse_running(fs: &RealFs, directory: &Path) -> Result<()> {
     let Some(process) = ::rescue::process_of(fs, directory) else {
         return Ok(());

@@ -8,9 +8,10 @@
 //! | CRC-32C of the above, of the entries | 4 + 4 |
 //! | entries | |
 //!
-//! A file is written under another name, synced and renamed, and the directory is synced: it is there whole or not at all. Files that
-//! the newest one with everything has made needless are removed after that; if a crash comes first, the next opening removes
-//! them. So the files that count form one chain; a link that is missing, and any byte that is not as it was written, is `Corrupt`.
+//! A file is written under another name, synced and renamed, and the directory is synced: it is there whole or not at
+//! all. Files that the newest one with everything has made needless are removed after that; if a crash comes first, the
+//! next opening removes them. So the files that count form one chain; a link that is missing, and any byte that is not
+//! as it was written, is `Corrupt`.
 
 use crate::cursor::View;
 use crate::table::{Row, Table};

@@ -1,6 +1,7 @@
 //! A table: sorted rows in chunks that views share.
 //!
-//! Invariants: no chunk is empty, and keys rise over all chunks. Whoever writes copies the chunks that a view holds, and no others.
+//! Invariants: no chunk is empty, and keys rise over all chunks. Whoever writes copies the chunks that a view holds,
+//! and no others.
 
 use bytes::Bytes;
 use engine::{KeyRange, TableSpec};

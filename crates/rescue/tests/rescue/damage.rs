@@ -118,7 +118,8 @@ fn a_document_longer_than_its_record() {
 fn wrong_links_between_extents_cost_nothing() {
     let (mine, theirs) = (made().extents[PEOPLE].clone(), made().extents[OTHERS].clone());
     assert!(mine.len() > 4 && theirs.len() > 2);
-    // Next and previous link of the third extent: nowhere, to itself, back, to those of another collection, out of all files.
+    // Next and previous link of the third extent: nowhere, to itself, back, to those of another collection, out of all
+    // files.
     for field in [12, 20] {
         for (file, at) in [(-1, 0), (0, 0), (77, 8192), (0, 12345), (0, i32::MAX), (-2, -7)]
             .into_iter()

@@ -1,7 +1,8 @@
-//! Makes data directories of MMAPv1 from a description, byte for byte as `docs/formats/mmapv1.md` says, apart from the crate's code.
+//! Makes data directories of MMAPv1 from a description, byte for byte as `docs/formats/mmapv1.md` says, apart from the
+//! crate's code.
 //!
-//! Extents of collections stand between each other, records in another order than their links, free records between them, so that
-//! nothing is right by chance.
+//! Extents of collections stand between each other, records in another order than their links, free records between
+//! them, so that nothing is right by chance.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -70,8 +71,8 @@ pub struct Spec {
     pub documents: Vec<Vec<u8>>,
     /// Of each extent.
     pub documents_per_extent: usize,
-    /// For capped collections: so many of the documents are the oldest ones that stand in the extent which is being written anew, and
-    /// how many new ones stand behind them.
+    /// For capped collections: so many of the documents are the oldest ones that stand in the extent which is being
+    /// written anew, and how many new ones stand behind them.
     pub round: Option<(usize, usize)>,
     pub is_capped: bool,
     pub indexes: Vec<Document>,
@@ -441,7 +442,8 @@ impl Generator {
     }
 }
 
-/// Documents by extents, in the order of links: for a capped collection that has gone round the newest stand in the second extent.
+/// Documents by extents, in the order of links: for a capped collection that has gone round the newest stand in the
+/// second extent.
 fn pieces(spec: &Spec) -> Vec<Vec<Vec<u8>>> {
     let Some((old, new)) = spec.round else {
         let pieces: Vec<_> = spec

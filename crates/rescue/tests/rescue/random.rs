@@ -33,8 +33,8 @@ fn made(seed: u64, specs: &[Spec]) -> Made {
     generator.make(specs)
 }
 
-/// One field of headers is overwritten, with something or with something likely: no document is lost, and none comes out twice or
-/// in another collection.
+/// One field of headers is overwritten, with something or with something likely: no document is lost, and none comes
+/// out twice or in another collection.
 #[test]
 fn one_damaged_field_costs_no_document() {
     for seed in seeds(400) {
