@@ -29,6 +29,8 @@ programs() {
     # Not in one call: the features of one program's packages would become the other's, and RocksDB's C++ be compiled again.
     cargo build --quiet --profile fast -p server $features
     cargo build --quiet --profile fast -p tenon $features
+    # The server with an engine from outside.
+    cargo build --quiet --profile fast -p engine-deltas
 }
 
 clients() {

@@ -175,9 +175,18 @@ impl Client {
     }
 
     /// Inserts whole documents, one behind the other in `documents`; failures of single ones are counted.
-    pub(crate) fn insert(&mut self, namespace: &Namespace, documents: &[u8], count: u64) -> Result<Inserted> {
+    pub(crate) fn insert(
+        &mut self,
+        namespace: &Namespace,
+        documents: &[u8],
+        count: u64,
+        bypass_validation: bool,
+    ) -> Result<Inserted> {
         self.message.begin("insert", &namespace.collection);
         self.message.boolean("ordered", false);
+        if bypass_validation {
+            self.message.boolean("bypassDocumentValidation", true);
+        }
         self.message.end_body(&namespace.database);
         self.message.begin_sequence("documents");
         self.message.encoded_element(documents);

@@ -66,6 +66,11 @@ impl DumpError {
         matches!(self, Self::Server(bench::Error::Refused { code, .. }) if *code == wanted)
     }
 
+    /// Did the server refuse a command, whatever for?
+    pub fn is_any_refusal(&self) -> bool {
+        matches!(self, Self::Server(bench::Error::Refused { .. }))
+    }
+
     /// The same error, with the collection that it is about.
     pub(crate) fn of(self, namespace: &Namespace) -> Self {
         Self::Collection {

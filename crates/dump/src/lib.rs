@@ -27,6 +27,6 @@ pub use error::{DumpError, Result};
 pub use metadata::{CollectionKind, Metadata};
 pub use namespace::{Filter, Namespace, Pattern, Rename};
 pub use replay::ReplayOptions;
-pub use restore::{RestoreOptions, Restored, restore};
+pub use restore::{Loading, RestoreOptions, Restored, restore};
 pub use server::{Login, Server, ServerUri, mechanism_of};
 pub use tls::{Encryption, TlsChoice};

@@ -10,7 +10,7 @@ use crate::oplog::OPLOG_FILE;
 use crate::replay::{PendingIndexes, Replay, ReplayOptions, binary_order, is_of_ids};
 use crate::server::Server;
 use bench::interrupt::Interrupt;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io::Read;
@@ -52,6 +52,8 @@ pub struct RestoreOptions {
     pub no_options: bool,
     /// Ends at the first document that the server refuses.
     pub stop_on_error: bool,
+    /// Takes documents that the collection's validator would not.
+    pub bypass_validation: bool,
     /// So many collections at once, at least one.
     pub parallel: usize,
     /// Ends it early, with an error.
@@ -69,8 +71,10 @@ pub struct Restored {
     pub documents: u64,
     /// Documents that it refused, most often because they were there already.
     pub failed: u64,
-    /// Why, for the first of each collection.
+    /// Why, for the first of each collection, and why indexes were not made, where that does not end it.
     pub failures: Vec<String>,
+    /// Indexes that the server refused.
+    pub indexes_failed: u64,
     /// Operations of the log that were applied.
     pub operations: u64,
     /// Indexes that wait for the log.
@@ -83,6 +87,7 @@ impl Restored {
         self.documents += other.documents;
         self.failed += other.failed;
         self.failures.extend(other.failures);
+        self.indexes_failed += other.indexes_failed;
         self.operations += other.operations;
         self.indexes.append(other.indexes);
     }
@@ -397,7 +402,8 @@ fn load_parts(
 }
 
 /// A collection that is being filled.
-struct Loading<'a> {
+#[derive(Debug)]
+pub struct Loading<'a> {
     options: &'a RestoreOptions,
     target: Namespace,
     metadata: Metadata,
@@ -408,7 +414,12 @@ struct Loading<'a> {
 
 impl<'a> Loading<'a> {
     /// Makes the collection or the view. One that is there already stays, and is filled further.
-    fn begin(client: &mut Client, options: &'a RestoreOptions, source: &Namespace, metadata: Metadata) -> Result<Self> {
+    pub fn begin(
+        client: &mut Client,
+        options: &'a RestoreOptions,
+        source: &Namespace,
+        metadata: Metadata,
+    ) -> Result<Self> {
         if metadata.kind == CollectionKind::TimeSeries || metadata.options.contains_key("timeseries") {
             return Err(DumpError::Choice(
                 "a time-series collection, which is not supported: leave it out by --nsExclude".to_owned(),
@@ -441,7 +452,8 @@ impl<'a> Loading<'a> {
         })
     }
 
-    fn add(&mut self, client: &mut Client, document: &RawDocumentBuf) -> Result<()> {
+    /// Sends a document, with others.
+    pub fn add(&mut self, client: &mut Client, document: &RawDocument) -> Result<()> {
         self.batch.extend_from_slice(document.as_bytes());
         self.batch_documents += 1;
         self.options.progress.inc(document.as_bytes().len() as u64);
@@ -455,7 +467,8 @@ impl<'a> Loading<'a> {
         if self.batch_documents == 0 {
             return Ok(());
         }
-        let inserted = client.insert(&self.target, &self.batch, self.batch_documents)?;
+        let bypass = self.options.bypass_validation;
+        let inserted = client.insert(&self.target, &self.batch, self.batch_documents, bypass)?;
         self.batch.clear();
         self.batch_documents = 0;
         self.restored.documents += inserted.documents;
@@ -471,10 +484,44 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
+    /// Makes the indexes, all at once.
     fn finish(mut self, client: &mut Client) -> Result<Restored> {
         self.flush(client)?;
+        let indexes = self.take_indexes();
+        if self.options.oplog.is_some() {
+            for index in indexes {
+                self.restored.indexes.put(&self.target, index);
+            }
+        } else if !indexes.is_empty() && !self.options.no_indexes {
+            let command = doc! { "createIndexes": &self.target.collection, "indexes": indexes };
+            client.run(&self.target.database, &command)?;
+        }
+        Ok(self.restored)
+    }
+
+    /// Makes the indexes, each by itself: one that the server refuses is a failure, and the others are made.
+    pub fn finish_each(mut self, client: &mut Client) -> Result<Restored> {
+        self.flush(client)?;
+        for index in self.take_indexes() {
+            let name = index.get_str("name").unwrap_or_default().to_owned();
+            let command = doc! { "createIndexes": &self.target.collection, "indexes": [index] };
+            match client.run(&self.target.database, &command) {
+                Ok(_) => {}
+                Err(error) if error.is_any_refusal() => {
+                    self.restored.indexes_failed += 1;
+                    let failure = format!("{}: the index {name} is not made: {error}", self.target);
+                    self.restored.failures.push(failure);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.restored)
+    }
+
+    /// All but the one on `_id`, which each collection has.
+    fn take_indexes(&mut self) -> Vec<Document> {
         let is_collated = self.metadata.options.contains_key("collation");
-        let indexes: Vec<Document> = std::mem::take(&mut self.metadata.indexes)
+        std::mem::take(&mut self.metadata.indexes)
             .into_iter()
             .filter(|index| !is_of_ids(index))
             .map(|mut index: Document| {
@@ -486,16 +533,7 @@ impl<'a> Loading<'a> {
                 }
                 index
             })
-            .collect();
-        if self.options.oplog.is_some() {
-            for index in indexes {
-                self.restored.indexes.put(&self.target, index);
-            }
-        } else if !indexes.is_empty() && !self.options.no_indexes {
-            let command = doc! { "createIndexes": &self.target.collection, "indexes": indexes };
-            client.run(&self.target.database, &command)?;
-        }
-        Ok(self.restored)
+            .collect()
     }
 }
 

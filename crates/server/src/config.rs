@@ -9,6 +9,7 @@ pub mod options;
 pub(crate) mod suggestion;
 mod values;
 
+use crate::engines::Registry;
 use crate::key_file::ClusterAuthConfig;
 use auth::ClusterAuthMode;
 use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat};
@@ -41,6 +42,8 @@ pub enum Task {
     Shutdown(PathBuf),
     /// Print text and exit.
     Print(String),
+    /// Print [`version`] and exit.
+    PrintVersion,
 }
 
 /// Everything the server is built from.
@@ -144,7 +147,7 @@ pub fn task(arguments: &[String], current_directory: &Path) -> Result<Task, Conf
         return Ok(Task::Print(help()));
     }
     if line.boolean("version") == Some(true) {
-        return Ok(Task::Print(version()));
+        return Ok(Task::PrintVersion);
     }
     let mut values = match line.text("config") {
         Some(path) => file::read(&current_directory.join(path))?,
@@ -557,8 +560,9 @@ fn write_option(text: &mut String, spec: &Spec) {
     text.push('\n');
 }
 
-fn version() -> String {
-    let engines = crate::engines::NAMES.join(", ");
+/// What `--version` prints.
+pub fn version(engines: &Registry) -> String {
+    let engines = engines.names().join(", ");
     let [major, minor, patch] = EMULATED[0].1;
     format!(
         "tenond version v{}\nGit version: {}\nAnnounces itself to clients as: {major}.{minor}.{patch}\nStorage engines: {engines}\n",

@@ -33,51 +33,107 @@ const KNOWN: [(&str, &str); 9] = [
     ("mmapv1", "mmapv1"),
 ];
 
-/// The engine of a name as users write it, by its own name; `None` for the default.
-pub fn choose(given: Option<&str>) -> Result<&'static str, String> {
-    let Some(given) = given else {
-        return Ok(NAMES[0]);
-    };
-    let have = NAMES.join(", ");
-    match KNOWN.iter().find(|(name, _)| *name == given) {
-        None => {
-            let meant = match suggestion::nearest(given, KNOWN.map(|(name, _)| name)) {
-                Some(name) => format!("; did you mean {name}?"),
-                None => ".".to_owned(),
-            };
-            Err(format!(
-                "Unknown storage engine '{given}'{meant} This build has: {have}."
-            ))
-        }
-        Some((_, name)) if NAMES.contains(name) => Ok(name),
-        Some((_, "rocksdb")) => Err(format!(
-            "Storage engine 'rocksdb' was left out of this build (cargo feature rocksdb). This build has: {have}."
-        )),
-        Some((_, name)) if *name == given => Err(format!(
-            "Storage engine '{given}' is not built yet. This build has: {have}."
-        )),
-        Some((_, name)) => Err(format!(
-            "Storage engine '{given}' means Tenon's engine '{name}', which is not built yet. This build has: {have}."
-        )),
-    }
+/// How an engine that does not come with the server is opened: on its directory, which exists.
+type Open = dyn Fn(&Env, &Path) -> Result<Arc<dyn Engine>, EngineError> + Send + Sync;
+
+/// The engines that a program can open: those of this build, and what its `main` puts beside them.
+#[derive(Clone, Default)]
+pub struct Registry {
+    others: Vec<(&'static str, Arc<Open>)>,
 }
 
-/// Opens an engine by its own name on its directory, which must exist.
-pub fn open(name: &str, env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<dyn Engine>, EngineError> {
-    match name {
-        #[cfg(feature = "rocksdb")]
-        "rocksdb" => rocks::open(env, directory, storage),
-        "inMemory" => Ok(Arc::new(InMemoryEngine::open(
-            env,
-            directory,
-            InMemoryOptions {
-                memory_bytes: BtreeOptions::default_cache_bytes(crate::memory::bytes(&*env.fs)),
-                ..InMemoryOptions::default()
-            },
-        )?)),
-        _ => {
-            debug_assert_eq!(name, "btree", "choose() gives only names of this build");
-            btree::open(env, directory, storage)
+impl Registry {
+    /// The engines that come with the server.
+    pub fn built_in() -> Self {
+        Self::default()
+    }
+
+    /// Puts an engine beside them. Its name is what `--storageEngine` takes and what its folder in the data directory
+    /// is called: letters and digits, and none of the names that mean an engine already.
+    #[must_use]
+    pub fn with(
+        mut self,
+        name: &'static str,
+        open: impl Fn(&Env, &Path) -> Result<Arc<dyn Engine>, EngineError> + Send + Sync + 'static,
+    ) -> Self {
+        let is_word = !name.is_empty() && name.chars().all(|character| character.is_ascii_alphanumeric());
+        assert!(is_word, "{name:?} is no name of an engine: letters and digits are");
+        let is_taken = KNOWN.iter().any(|(known, _)| *known == name) || self.find(name).is_some();
+        assert!(!is_taken, "{name:?} means an engine already");
+        self.others.push((name, Arc::new(open)));
+        self
+    }
+
+    fn find(&self, name: &str) -> Option<&(&'static str, Arc<Open>)> {
+        self.others.iter().find(|(other, _)| *other == name)
+    }
+
+    /// Names that can be chosen, as users write them; the first is the default.
+    pub fn names(&self) -> Vec<&'static str> {
+        let others = self.others.iter().map(|(name, _)| *name);
+        NAMES.iter().copied().chain(others).collect()
+    }
+
+    /// The engine of a name as users write it, by its own name; `None` for the default.
+    pub fn choose(&self, given: Option<&str>) -> Result<&'static str, String> {
+        let Some(given) = given else {
+            return Ok(NAMES[0]);
+        };
+        if let Some((name, _)) = self.find(given) {
+            return Ok(name);
+        }
+        let have = self.names().join(", ");
+        match KNOWN.iter().find(|(name, _)| *name == given) {
+            None => {
+                let known = KNOWN.iter().map(|(name, _)| *name);
+                let others = self.others.iter().map(|(name, _)| *name);
+                let meant = match suggestion::nearest(given, known.chain(others)) {
+                    Some(name) => format!("; did you mean {name}?"),
+                    None => ".".to_owned(),
+                };
+                Err(format!(
+                    "Unknown storage engine '{given}'{meant} This build has: {have}."
+                ))
+            }
+            Some((_, name)) if NAMES.contains(name) => Ok(name),
+            Some((_, "rocksdb")) => Err(format!(
+                "Storage engine 'rocksdb' was left out of this build (cargo feature rocksdb). This build has: {have}."
+            )),
+            Some((_, name)) if *name == given => Err(format!(
+                "Storage engine '{given}' is not built yet. This build has: {have}."
+            )),
+            Some((_, name)) => Err(format!(
+                "Storage engine '{given}' means Tenon's engine '{name}', which is not built yet. This build has: {have}."
+            )),
+        }
+    }
+
+    /// Opens an engine by its own name on its directory, which must exist.
+    pub fn open(
+        &self,
+        name: &str,
+        env: &Env,
+        directory: &Path,
+        storage: &StorageConfig,
+    ) -> Result<Arc<dyn Engine>, EngineError> {
+        if let Some((_, open)) = self.find(name) {
+            return open(env, directory);
+        }
+        match name {
+            #[cfg(feature = "rocksdb")]
+            "rocksdb" => rocks::open(env, directory, storage),
+            "inMemory" => Ok(Arc::new(InMemoryEngine::open(
+                env,
+                directory,
+                InMemoryOptions {
+                    memory_bytes: BtreeOptions::default_cache_bytes(crate::memory::bytes(&*env.fs)),
+                    ..InMemoryOptions::default()
+                },
+            )?)),
+            _ => {
+                debug_assert_eq!(name, "btree", "choose() gives only names of this build");
+                btree::open(env, directory, storage)
+            }
         }
     }
 }
@@ -173,6 +229,7 @@ mod tests {
 
     #[test]
     fn names_are_chosen_or_refused_with_a_reason() {
+        let choose = |given: Option<&str>| Registry::built_in().choose(given);
         assert_eq!(choose(None), Ok("btree"));
         assert_eq!(choose(Some("wiredTiger")), Ok("btree"));
         assert_eq!(choose(Some("btree")), Ok("btree"));
@@ -188,6 +245,32 @@ mod tests {
                 .expect_err("unknown")
                 .contains("Unknown storage engine 'nonesuch'")
         );
+    }
+
+    #[test]
+    fn others_stand_beside_those_of_the_build() {
+        let engines = Registry::built_in().with("mine", |_, _| Err(EngineError::Closed));
+        assert_eq!(engines.choose(Some("mine")), Ok("mine"));
+        assert_eq!(engines.choose(Some("btree")), Ok("btree"));
+        assert_eq!(engines.choose(None), Ok("btree"));
+        assert_eq!(engines.names().last(), Some(&"mine"));
+        let refusal = engines.choose(Some("nonesuch")).expect_err("unknown");
+        assert!(refusal.ends_with("mine."), "{refusal}");
+        let env = Env {
+            fs: Arc::new(vfs::SimulatedFs::new(1)),
+            clock: Arc::new(vfs::SimulatedClock::new(0)),
+            random: Arc::new(vfs::SeededRandom::new(1)),
+        };
+        let opened = engines.open("mine", &env, Path::new("/"), &config("").storage);
+        assert!(matches!(opened.err(), Some(EngineError::Closed)));
+        for name in ["wiredTiger", "mine", "a b", "", "../x"] {
+            let engines = engines.clone();
+            let with = move || engines.with(name, |_, _| Err(EngineError::Closed));
+            assert!(
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(with)).is_err(),
+                "{name}"
+            );
+        }
     }
 
     fn config(storage: &str) -> Config {

@@ -14,7 +14,8 @@
 
 use crate::config::{self, Config};
 use crate::data_directory::{self, DataDirectory, Metadata};
-use crate::{engines, run};
+use crate::engines::Registry;
+use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::{CloseMode, Engine, EngineError, Maintenance, Seq};
 use oplog::{Log, LogError, SegmentPart};
@@ -371,7 +372,9 @@ impl Unused {
     }
 
     fn open_engine(&self, name: &str) -> Result<OpenedEngine> {
-        let name = engines::choose(Some(name)).map_err(|reason| anyhow!(reason))?;
+        let name = Registry::built_in()
+            .choose(Some(name))
+            .map_err(|reason| anyhow!(reason))?;
         let path = data_directory::engine_path(&self.config.storage.db_path, name);
         if !self.env.fs.exists(&path)? {
             bail!("{} is missing", path.display());
@@ -383,12 +386,12 @@ impl Unused {
                 ..self.env.clone()
             };
             return Ok(OpenedEngine {
-                engine: engines::open(name, &env, &copy.0, &self.config.storage)?,
+                engine: Registry::built_in().open(name, &env, &copy.0, &self.config.storage)?,
                 _copy: Some(copy),
             });
         }
         Ok(OpenedEngine {
-            engine: engines::open(name, &self.env, &path, &self.config.storage)?,
+            engine: Registry::built_in().open(name, &self.env, &path, &self.config.storage)?,
             _copy: None,
         })
     }

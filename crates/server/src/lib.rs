@@ -22,5 +22,6 @@ mod members;
 mod memory;
 pub mod net;
 pub mod point_in_time;
+pub mod process;
 pub mod repair;
 pub mod run;

@@ -11,7 +11,8 @@
 
 use crate::config;
 use crate::data_directory::{self, DataDirectory, Metadata};
-use crate::{engines, run};
+use crate::engines::Registry;
+use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use oplog::{EngineAhead, Log};
 use std::fs;
@@ -196,13 +197,15 @@ fn header(path: &Path) -> Result<[u8; 48]> {
 fn replay(env: &Env, engine_name: String, request: &Request<'_>) -> Result<Restored> {
     let mut config = config::from_file_text("", Path::new("/")).map_err(|error| anyhow!(error.to_string()))?;
     config.storage.db_path = request.out.to_owned();
-    let name = engines::choose(Some(&engine_name)).map_err(|reason| anyhow!(reason))?;
+    let name = Registry::built_in()
+        .choose(Some(&engine_name))
+        .map_err(|reason| anyhow!(reason))?;
     let wanted = Metadata {
         engine: name.to_owned(),
         directory_per_db: false,
     };
     let directory = DataDirectory::open(&*env.fs, request.out, &wanted)?;
-    let engine = engines::open(name, env, &directory.engine(name), &config.storage)?;
+    let engine = Registry::built_in().open(name, env, &directory.engine(name), &config.storage)?;
     let (mut log_options, mut options) = run::parts_of(&config, name, &directory)?;
     options.background = false;
     log_options.background = false;

@@ -10,7 +10,8 @@
 
 use crate::config::Config;
 use crate::data_directory::{DataDirectory, Metadata};
-use crate::{engines, run};
+use crate::engines::{self, Registry};
+use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use bson::RawDocument;
 use engine::{CloseMode, EngineError, ErrorKind, Maintenance};
@@ -36,13 +37,13 @@ const UNIT_DOCUMENTS: usize = 1000;
 const LINES_MAX: usize = 20;
 
 /// Repairs, tells, and answers the exit code: 0 when the directory can be served, 1 otherwise.
-pub fn run(config: &Config) -> ExitCode {
+pub fn run(config: &Config, engines: &Registry) -> ExitCode {
     let env = Env {
         fs: Arc::new(RealFs::new()),
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom::new()),
     };
-    match repair(config, &env) {
+    match repair(config, &env, engines) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("repair failed: {}", run::reasons(&error));
@@ -51,15 +52,15 @@ pub fn run(config: &Config) -> ExitCode {
     }
 }
 
-fn repair(config: &Config, env: &Env) -> Result<()> {
-    let name = run::engine_name(config, env)?;
+fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
+    let name = run::engine_name(config, env, registry)?;
     let wanted = Metadata {
         engine: name.to_owned(),
         directory_per_db: config.storage.directory_per_db,
     };
     let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
     let path = directory.engine(name);
-    let salvaged = match damage(config, env, name, &path)? {
+    let salvaged = match damage((config, registry), env, name, &path)? {
         None => {
             println!("the files of the storage engine {name} are whole");
             None
@@ -73,7 +74,7 @@ fn repair(config: &Config, env: &Env) -> Result<()> {
             Some(report)
         }
     };
-    let storage = open_storage(config, env, name, &directory, salvaged.as_ref())?;
+    let storage = open_storage((config, registry), env, name, &directory, salvaged.as_ref())?;
     let result = repair_collections(env, &storage);
     storage.close(result.is_ok())?;
     result?;
@@ -86,9 +87,9 @@ fn repair(config: &Config, env: &Env) -> Result<()> {
 }
 
 /// What is wrong with the engine's files; `None` when nothing is.
-fn damage(config: &Config, env: &Env, name: &str, path: &Path) -> Result<Option<String>> {
+fn damage((config, registry): (&Config, &Registry), env: &Env, name: &str, path: &Path) -> Result<Option<String>> {
     let is_damage = |error: &EngineError| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
-    let engine = match engines::open(name, env, path, &config.storage) {
+    let engine = match registry.open(name, env, path, &config.storage) {
         Ok(engine) => engine,
         Err(error) if is_damage(&error) => return Ok(Some(error.to_string())),
         Err(error) => return Err(error.into()),
@@ -109,14 +110,14 @@ fn damage(config: &Config, env: &Env, name: &str, path: &Path) -> Result<Option<
 
 /// Opens the storage, log included. After a salvage the log may not fit, and its end may be missing: then it is put aside.
 fn open_storage(
-    config: &Config,
+    (config, registry): (&Config, &Registry),
     env: &Env,
     name: &str,
     directory: &DataDirectory,
     salvaged: Option<&SalvageReport>,
 ) -> Result<Arc<Storage>> {
     let open = |engine_ahead: Option<EngineAhead>| -> Result<Arc<Storage>> {
-        let engine = engines::open(name, env, &directory.engine(name), &config.storage)?;
+        let engine = registry.open(name, env, &directory.engine(name), &config.storage)?;
         let (mut log, mut options) = run::parts_of(config, name, directory)?;
         options.background = false;
         log.engine_ahead = engine_ahead.unwrap_or(log.engine_ahead);

@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
+use crate::engines::Registry;
 use crate::events::{self, Event};
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
@@ -60,8 +61,8 @@ impl<E: Into<anyhow::Error>> From<E> for StartError {
     }
 }
 
-/// Serves until told to stop.
-pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
+/// Serves until told to stop, with one of these engines.
+pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
     let env = Env {
         fs: Arc::new(RealFs::new()),
         clock: Arc::new(SystemClock::new()),
@@ -86,21 +87,22 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
         logger.set_verbosity(*component, Some(*level));
     }
     log_panics(logger.clone());
-    let code = run_until_told(config.clone(), argv, &env, &logger).unwrap_or_else(|StartError { code, error }| {
-        let error = reasons(&error);
-        let attributes = doc! { "error": &error };
-        logger.fatal(
-            Component::Control,
-            20557,
-            "initandlisten",
-            "Error during startup, terminating",
-            attributes,
-        );
-        if config.log.destination != Destination::Stdout {
-            eprintln!("{error}");
-        }
-        code
-    });
+    let code =
+        run_until_told(config.clone(), argv, &env, &logger, engines).unwrap_or_else(|StartError { code, error }| {
+            let error = reasons(&error);
+            let attributes = doc! { "error": &error };
+            logger.fatal(
+                Component::Control,
+                20557,
+                "initandlisten",
+                "Error during startup, terminating",
+                attributes,
+            );
+            if config.log.destination != Destination::Stdout {
+                eprintln!("{error}");
+            }
+            code
+        });
     logger.info(
         Component::Control,
         23138,
@@ -112,11 +114,17 @@ pub fn run(config: &Config, argv: Vec<String>) -> ExitCode {
 }
 
 /// Serves, and starts anew when a copy of another member's data is to take the place of this server's.
-fn run_until_told(mut config: Config, argv: Vec<String>, env: &Env, logger: &Arc<Logger>) -> Result<u8, StartError> {
+fn run_until_told(
+    mut config: Config,
+    argv: Vec<String>,
+    env: &Env,
+    logger: &Arc<Logger>,
+    registry: &Registry,
+) -> Result<u8, StartError> {
     let (sender, events) = events::listen()?;
     let mut is_first = true;
     loop {
-        let running = Running::start(&config, argv.clone(), env.clone(), logger, &sender)?;
+        let running = Running::start(&config, argv.clone(), env.clone(), logger, &sender, registry)?;
         if is_first && daemon::is_child() {
             daemon::ready()?;
         }
@@ -201,6 +209,7 @@ impl Running {
         env: Env,
         logger: &Arc<Logger>,
         events: &Sender<Event>,
+        registry: &Registry,
     ) -> Result<Self, StartError> {
         // At once: who asks later may be told of the process that inherits the orphans.
         let parent = rustix::process::getppid().filter(|_| config.stops_with_parent);
@@ -212,7 +221,7 @@ impl Running {
         let cluster_auth = cluster_auth.map_err(|reason| anyhow!(reason))?;
         check_own_name(cluster_auth.as_ref(), tls.as_deref()).map_err(|reason| anyhow!(reason))?;
         let descriptors = Descriptors::raise();
-        let name = engine_name(config, &env)?;
+        let name = engine_name(config, &env, registry)?;
         log_start(config, name, logger);
         let wanted = Metadata {
             engine: name.to_owned(),
@@ -229,6 +238,7 @@ impl Running {
         };
         let opening = Opening {
             config,
+            registry,
             engine: name,
             env: &env,
             directory: &directory,
@@ -291,7 +301,7 @@ impl Running {
         };
         let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
         let mut settings = settings(
-            config,
+            (config, opening.registry),
             argv,
             listeners.port(),
             storage.engine().info().name,
@@ -334,6 +344,7 @@ impl Running {
             Some(set) => {
                 let copying = CopySettings {
                     config: config.clone(),
+                    registry: opening.registry.clone(),
                     engine: opening.engine,
                     place: opening.directory.copy_place(opening.engine),
                     data: config.storage.db_path.clone(),
@@ -525,18 +536,19 @@ fn check_own_name(auth: Option<&ClusterAuth>, tls: Option<&Tls>) -> Result<(), S
 }
 
 /// The engine asked for; without one, that of the data in the directory.
-pub(crate) fn engine_name(config: &Config, env: &Env) -> anyhow::Result<&'static str> {
+pub(crate) fn engine_name(config: &Config, env: &Env, engines: &Registry) -> anyhow::Result<&'static str> {
     let found = match config.storage.engine {
         Some(_) => None,
         None => DataDirectory::engine_of(&*env.fs, &config.storage.db_path)?,
     };
     let given = config.storage.engine.as_deref().or(found.as_deref());
-    engines::choose(given).map_err(|reason| anyhow!(reason))
+    engines.choose(given).map_err(|reason| anyhow!(reason))
 }
 
 /// What is opened.
 struct Opening<'o> {
     config: &'o Config,
+    registry: &'o Registry,
     engine: &'static str,
     env: &'o Env,
     directory: &'o DataDirectory,
@@ -553,6 +565,7 @@ fn open_storage(
 ) -> Result<Arc<Storage>, StartError> {
     let Opening {
         config,
+        registry,
         engine,
         env,
         directory,
@@ -569,7 +582,7 @@ fn open_storage(
         "Opening the storage engine",
         doc! { "storageEngine": engine },
     );
-    let opened = engines::open(engine, env, &directory.engine(engine), &config.storage)?;
+    let opened = registry.open(engine, env, &directory.engine(engine), &config.storage)?;
     let took = env.clock.monotonic().saturating_sub(started);
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
     info(Component::Storage, 4795906, "The storage engine is open", attributes);
@@ -727,7 +740,13 @@ fn host_name() -> String {
 /// What all operations together may gather in memory at least, however little the machine has.
 const GATHERED_BYTES_MIN: u64 = 256 << 20;
 
-fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_bytes: u64) -> Settings {
+fn settings(
+    (config, registry): (&Config, &Registry),
+    argv: Vec<String>,
+    port: u16,
+    engine: &str,
+    memory_bytes: u64,
+) -> Settings {
     let db_path = &config.storage.db_path;
     // A quarter of the machine's memory for what operations gather, beside the cache's half.
     let gathered = (memory_bytes / 4).max(GATHERED_BYTES_MIN).to_string();
@@ -745,7 +764,7 @@ fn settings(config: &Config, argv: Vec<String>, port: u16, engine: &str, memory_
         journal: config.storage.journal,
         emulated_version: config.emulated_version,
         wire_version_max: config.wire_version_max,
-        engines: engines::NAMES.iter().map(|name| (*name).to_owned()).collect(),
+        engines: registry.names().into_iter().map(str::to_owned).collect(),
         parameters,
         replica_set: None,
         slow_ms: config.slow_ms,

@@ -244,6 +244,7 @@ impl RestoreCommand {
             no_indexes: self.no_index_restore,
             no_options: self.no_options_restore,
             stop_on_error: self.stop_on_error,
+            bypass_validation: false,
             parallel: usize::from(self.selection.num_parallel_collections),
             interrupt,
             progress: progress.clone(),

@@ -16,6 +16,7 @@ mod log;
 mod migrate;
 mod output;
 mod point;
+mod rescue;
 mod show;
 mod stat;
 mod stress;
@@ -55,6 +56,7 @@ enum Command {
     Verify(verify::VerifyCommand),
     Log(log::LogCommand),
     Migrate(migrate::MigrateCommand),
+    Rescue(Box<rescue::RescueCommand>),
 }
 
 /// The version, and the engines whose directories `tenon verify` can read.
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Verify(command) => Ok(command.run()),
         Command::Log(command) => command.run(),
         Command::Migrate(command) => command.run(),
+        Command::Rescue(command) => Ok(command.run()),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");

@@ -208,6 +208,7 @@ impl MigrateCommand {
             no_indexes: false,
             no_options: false,
             stop_on_error: true,
+            bypass_validation: false,
             parallel: usize::from(self.num_parallel_collections),
             interrupt: interrupt.clone(),
             progress: progress.clone(),
@@ -274,39 +275,35 @@ fn copy_users(source: &Server, target: &Server, interrupt: &Interrupt) -> Result
     for name in ["system.users", "system.roles"] {
         let namespace = Namespace::new("admin", name);
         let mut batch = Vec::new();
-        let mut documents = 0;
         from.find(&namespace, None, &mut |document| {
             batch.extend_from_slice(document.as_bytes());
-            documents += 1;
             if batch.len() > BATCH_BYTES {
-                insert(&mut to, name, &batch)?;
+                insert_own(&mut to, name, &batch)?;
                 batch.clear();
             }
             Ok(())
         })?;
         if !batch.is_empty() {
-            insert(&mut to, name, &batch)?;
-        }
-        if documents > 0 {
-            // Which layout the documents of users have.
-            let schema = doc! {
-                "update": "system.version",
-                "updates": [{ "q": { "_id": "authSchema" }, "u": { "$setOnInsert": { "currentVersion": 5 } }, "upsert": true }],
-            };
-            to.run("admin", &schema)?;
+            insert_own(&mut to, name, &batch)?;
         }
     }
     Ok(())
 }
 
-fn insert(to: &mut Client, collection: &str, documents: &[u8]) -> dump::Result<()> {
+/// Inserts users or roles into a server's own, and says which layout they have.
+pub fn insert_own(to: &mut Client, collection: &str, documents: &[u8]) -> dump::Result<()> {
     let command = doc! { "insert": collection };
     let command = RawDocumentBuf::try_from(&command).map_err(|error| bench::Error::Protocol(error.to_string()))?;
     let reply = to.write("admin", &command, "documents", documents)?;
-    match reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-        None => Ok(()),
-        Some(error) => Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into()),
+    if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
+        return Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into());
     }
+    let schema = doc! {
+        "update": "system.version",
+        "updates": [{ "q": { "_id": "authSchema" }, "u": { "$setOnInsert": { "currentVersion": 5 } }, "upsert": true }],
+    };
+    to.run("admin", &schema)?;
+    Ok(())
 }
 
 /// Gives the finished directory its name.

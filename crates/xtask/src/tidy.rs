@@ -75,11 +75,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("extjson", &["wire"]),
     ("dump", &["auth", "bench", "extjson", "wire"]),
     ("transfer", &["bench", "dump", "extjson", "wire"]),
+    ("rescue", &["vfs", "codec", "wire"]),
     (
         "tenon",
         &[
-            "bench", "stress", "dump", "extjson", "report", "transfer", "vfs", "wire", "engine", "oplog", "storage",
-            "server",
+            "bench", "stress", "dump", "extjson", "report", "rescue", "transfer", "vfs", "wire", "engine", "oplog",
+            "storage", "server",
         ],
     ),
     (

@@ -284,7 +284,16 @@ fn actions_print_or_stop() {
         Task::Print(text) => text,
         other => panic!("{other:?}"),
     };
-    assert!(print("--version").contains("tenond version v"));
+    assert!(matches!(
+        task(&words("--version"), Path::new(HERE)),
+        Ok(Task::PrintVersion)
+    ));
+    let engines = Registry::built_in().with("mine", |_, _| Err(engine::EngineError::Closed));
+    let text = version(&engines);
+    assert!(
+        text.contains("tenond version v") && text.ends_with(", mine\n"),
+        "{text}"
+    );
     let help = print("-h");
     for flag in ["--dbpath arg", "--journal", "-f [ --config ] arg", "[net.port]"] {
         assert!(help.contains(flag), "{flag}");

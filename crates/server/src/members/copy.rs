@@ -8,8 +8,9 @@ use super::Members;
 use super::link::Link;
 use crate::config::Config;
 use crate::data_directory::CopyPlace;
+use crate::engines::Registry;
 use crate::events::Event;
-use crate::{engines, run};
+use crate::run;
 use bson::doc;
 use commands::logger::Component;
 use commands::{CopyProgress, ask, read_copy_header, read_copy_rows};
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct CopySettings {
     /// The server's.
     pub config: Config,
+    /// The engines that there are.
+    pub registry: Registry,
     /// The engine, by its own name.
     pub engine: &'static str,
     /// Where.
@@ -94,7 +97,11 @@ impl Members {
 
     fn try_to_copy(&self, host: &str, instance: [u8; 16], is_arbiter: bool) -> Result<(), String> {
         let CopySettings {
-            config, engine, place, ..
+            config,
+            registry,
+            engine,
+            place,
+            ..
         } = &self.copying;
         let env: &Env = &self.server.env;
         let mut link = self.dialer.open(host, PATIENCE)?;
@@ -105,7 +112,7 @@ impl Members {
         place
             .begin(&*env.fs)
             .map_err(|error| failed("the copy's place", &error))?;
-        let filled = engines::open(engine, env, &place.engine, &config.storage);
+        let filled = registry.open(engine, env, &place.engine, &config.storage);
         let filled = filled.map_err(|error| failed("the copy's engine", &error))?;
         let mut rows = Rows {
             members: self,

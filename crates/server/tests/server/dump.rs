@@ -113,6 +113,7 @@ fn dump_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> Dump
 
 fn restore_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> RestoreOptions {
     RestoreOptions {
+        bypass_validation: false,
         server: address(server).into(),
         filter: Filter::default(),
         renames: Vec::new(),

@@ -9,7 +9,8 @@
 use bson::{RawDocument, rawdoc};
 use server::config::{self, Config};
 use server::data_directory::{DataDirectory, Metadata};
-use server::{engines, repair};
+use server::engines::Registry;
+use server::repair;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
@@ -43,7 +44,9 @@ fn open(config: &Config) -> (DataDirectory, Arc<Storage>) {
         directory_per_db: false,
     };
     let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted).unwrap();
-    let engine = engines::open("btree", &env, &directory.engine("btree"), &config.storage).unwrap();
+    let engine = Registry::built_in()
+        .open("btree", &env, &directory.engine("btree"), &config.storage)
+        .unwrap();
     let log = oplog::Log::open(&env, oplog::LogOptions::new(directory.journal()), engine.durable_seq()).unwrap();
     let mut options = StorageOptions::new(Arc::new(NoPartialIndexes));
     options.background = false;
@@ -106,7 +109,7 @@ fn what_is_whole_stays_as_it_is() {
     let place = tempfile::tempdir().unwrap();
     let (config, ns) = (configured(place.path()), Namespace::new("shop", "orders").unwrap());
     make(&config, &ns);
-    assert_eq!(repair::run(&config), ExitCode::SUCCESS);
+    assert_eq!(repair::run(&config, &Registry::built_in()), ExitCode::SUCCESS);
     assert!(!place.path().join("btree.damaged").exists());
     let (_directory, storage) = open(&config);
     assert_eq!(content(&storage, &ns).len(), DOCUMENTS as usize);
@@ -144,7 +147,11 @@ fn damaged_files_are_repaired() {
         let at = (8192 + (used - 8192) * part / 8).min(blocks.len() - 16);
         blocks[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x5a);
         std::fs::write(&file, blocks).unwrap();
-        assert_eq!(repair::run(&config), ExitCode::SUCCESS, "at {at}");
+        assert_eq!(
+            repair::run(&config, &Registry::built_in()),
+            ExitCode::SUCCESS,
+            "at {at}"
+        );
         salvaged += usize::from(place.path().join("btree.damaged/main.blocks").exists());
         let (directory, storage) = open(&config);
         if storage.catalog().collection(&ns).is_some() {
