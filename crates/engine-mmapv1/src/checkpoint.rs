@@ -35,6 +35,8 @@ pub(crate) struct Disk {
     pub(crate) root: Root,
     pub(crate) root_files: RootFiles,
     pub(crate) journal: Journal,
+    /// Directories that got names which are not durable yet.
+    pub(crate) unsynced: BTreeSet<PathBuf>,
     pub(crate) written: Written,
 }
 
@@ -304,14 +306,20 @@ fn checksum_page(file: &DataFile, map: u32) -> Page {
 }
 
 /// Makes the files that are new and reserves blocks for what was never written, so that writing in place needs no space.
-fn make_room(shared: &Shared, disk: &Disk, cut: &Cut, plan: &Plan) -> std::result::Result<(), Failure> {
-    let mut new_names: BTreeSet<PathBuf> = BTreeSet::new();
+fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::result::Result<(), Failure> {
+    let Disk {
+        root,
+        root_files,
+        unsynced,
+        ..
+    } = disk;
     let mut open = |part: &CutDatabase, path: &Path| {
         let directory = part.database.directory();
         if part.database.own_directory {
             vfs::create_directory_durably(&*shared.env.fs, &directory).map_err(io_error("create", &directory))?;
         }
-        new_names.insert(directory);
+        // Remembered until it is synced: the attempt may end before.
+        unsynced.insert(directory);
         // One of the same name may be there that an older root names: it is overwritten in place, not before.
         shared.env.fs.open(path, Access::OpenOrCreate).map_err(io_error("create", path))
     };
@@ -323,7 +331,7 @@ fn make_room(shared: &Shared, disk: &Disk, cut: &Cut, plan: &Plan) -> std::resul
     let mut make = || -> Result<()> {
         for (number, part) in cut.databases.iter().enumerate() {
             let path = part.database.namespace_path();
-            let known = disk.root.databases.iter().find(|known| known.name == part.database.name);
+            let known = root.databases.iter().find(|known| known.name == part.database.name);
             let mut written = known.filter(|_| !part.is_new).map_or(0, |known| 1 + known.namespaces.len() as u64);
             if part.database.namespace_handle.get().is_none() {
                 let file = open(part, &path)?;
@@ -356,10 +364,10 @@ fn make_room(shared: &Shared, disk: &Disk, cut: &Cut, plan: &Plan) -> std::resul
                 }
             }
         }
-        disk.root_files.reserve(plan.root.encode().len())
+        root_files.reserve(plan.root.encode().len())
     };
     make().map_err(Failure::Harmless)?;
-    for directory in new_names {
+    for directory in std::mem::take(unsynced) {
         let synced = shared.env.fs.sync_directory(&directory).map_err(io_error("sync", &directory));
         synced.map_err(Failure::Fatal)?;
     }

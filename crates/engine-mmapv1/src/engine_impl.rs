@@ -270,11 +270,6 @@ impl Engine for Mmapv1Engine {
     fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
         let shared = &self.core.shared;
         shared.check_open()?;
-        let no_room = |message: String| EngineError::Backend {
-            operation: "create a table",
-            kind: ErrorKind::OutOfSpace,
-            message,
-        };
         let slots = slots_for(spec).ok_or_else(|| EngineError::Invalid {
             operation: "create a table",
             reason: format!("a name of {} bytes is too long", spec.name.len()),
@@ -287,6 +282,10 @@ impl Engine for Mmapv1Engine {
         if used > shared.options.namespace_bytes {
             let bytes = shared.options.namespace_bytes;
             return Err(no_room(format!("the namespace file of database {name} is full: it has {bytes} bytes (nsSize)")));
+        }
+        let has_all_files = shared.options.files_per_database_max.is_some_and(|max| database.file_count() >= max as usize);
+        if has_all_files && database.space.lock().largest_free_run() == 0 {
+            return Err(no_room(format!("quota exceeded: database {name} has all its files (maxFilesPerDB)")));
         }
         Ok(())
     }
@@ -351,6 +350,32 @@ impl Engine for Mmapv1Engine {
         })
     }
 
+    fn table_details(&self, table: TableId, sink: &mut dyn FnMut(&str, StatValue)) -> Result<()> {
+        self.core.shared.check_open()?;
+        stats::table_details(&*self.core.shared.live_table(table)?, sink);
+        Ok(())
+    }
+
+    fn database_details(&self, database: &str, sink: &mut dyn FnMut(&str, StatValue)) {
+        stats::database_details(&self.core.shared, database, sink);
+    }
+
+    /// The quota: a database that has all its files grows no further than they have room.
+    fn check_growth(&self, table: TableId, bytes: usize) -> Result<()> {
+        let shared = &self.core.shared;
+        let Some(files_max) = shared.options.files_per_database_max else {
+            return Ok(());
+        };
+        let table = shared.live_table(table)?;
+        if table.database.file_count() < files_max as usize || table.has_room_for(bytes) {
+            return Ok(());
+        }
+        Err(no_room(format!(
+            "quota exceeded: database {} has its {files_max} files (maxFilesPerDB)",
+            table.database.name
+        )))
+    }
+
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
         let core = &self.core;
         let (history_bytes, pending, ended) = {
@@ -394,6 +419,14 @@ impl Engine for Mmapv1Engine {
         self.core.shared.close(None);
         self.end_checkpointer();
         result
+    }
+}
+
+fn no_room(message: String) -> EngineError {
+    EngineError::Backend {
+        operation: "grow",
+        kind: ErrorKind::OutOfSpace,
+        message,
     }
 }
 

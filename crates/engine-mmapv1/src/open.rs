@@ -67,6 +67,7 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
         root,
         root_files,
         journal,
+        unsynced: BTreeSet::new(),
         written: Written::default(),
     };
     Ok((shared, disk))

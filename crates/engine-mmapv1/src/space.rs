@@ -201,7 +201,12 @@ impl Space {
         (self.files.len(), self.by_size.len(), pages)
     }
 
-    /// Whether any extent is left.
+    /// Pages of the longest free run.
+    pub(crate) fn largest_free_run(&self) -> u32 {
+        self.by_size.last().map_or(0, |run| run.0)
+    }
+
+    /// Whether no extent is left.
     pub(crate) fn is_all_free(&self) -> bool {
         self.files.iter().all(|file| file.extents.is_empty())
     }

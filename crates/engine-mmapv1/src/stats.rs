@@ -87,7 +87,7 @@ impl Figures {
 }
 
 /// What `dbStats` shows of this engine beside what it shows of all.
-pub(crate) fn database_stats(shared: &Shared, name: &str, sink: &mut dyn FnMut(&str, StatValue)) {
+pub(crate) fn database_details(shared: &Shared, name: &str, sink: &mut dyn FnMut(&str, StatValue)) {
     let database = shared.databases.read().get(name).cloned();
     let Some(database) = database else { return };
     let figures = Figures::of(&database);

@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::history::History;
+use crate::loc::PAGE_BYTES;
 use crate::pager::Pager;
 use crate::shared::Shared;
 use crate::space::Owner;
@@ -61,6 +62,13 @@ impl Table {
 
     pub(crate) fn pager<'a>(&'a self, shared: &'a Shared) -> Pager<'a> {
         shared.pager(&self.database, Owner::table(self.id))
+    }
+
+    /// Whether a record of so many bytes surely finds room without a new file.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        let pages = (bytes + PAGE_BYTES).div_ceil(PAGE_BYTES) as u32;
+        let fresh = self.state.read().store.fresh;
+        fresh.end - fresh.next >= pages || self.database.space.lock().largest_free_run() >= pages
     }
 
     /// The value of a key as a snapshot at `seq` sees it.

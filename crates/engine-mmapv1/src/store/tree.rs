@@ -461,7 +461,7 @@ fn check_node(
     let mut keys = Vec::new();
     for index in 0..node::count(&page) {
         let cell = cell_of(pager, &page, at, index)?;
-        for (flag, bytes, tag) in [(KEY_STORED, cell.key, KEY_TAG), (VALUE_STORED, cell.value, VALUE_TAG)] {
+        for (flag, bytes) in [(KEY_STORED, cell.key), (VALUE_STORED, cell.value)] {
             if let Some((record, _)) = stored(bytes).filter(|_| cell.flags & flag != 0) {
                 visit(TreePart::Stored(record));
             }
