@@ -132,9 +132,13 @@ impl Applier {
             }
             Op::Add(table, key, amount) => {
                 let table = self.table(shared, *table, key)?;
-                let before = table.state.read().store.get(&table.pager(shared), table.spec.kind, key, |value| {
-                    value.try_into().map_or(0, i64::from_le_bytes)
-                })?;
+                let before = table
+                    .state
+                    .read()
+                    .store
+                    .get(&table.pager(shared), table.spec.kind, key, |value| {
+                        value.try_into().map_or(0, i64::from_le_bytes)
+                    })?;
                 let sum = before.unwrap_or(0).wrapping_add(*amount);
                 self.put(shared, &table, key, &sum.to_le_bytes(), seq)
             }
@@ -204,7 +208,11 @@ impl Applier {
             let mut keys = Vec::new();
             table.scan(shared, &left, Direction::Forward, seq, &mut |key, _| {
                 keys.push(key.to_vec());
-                Ok(if keys.len() == DELETE_SLICE { Visit::Enough } else { Visit::More })
+                Ok(if keys.len() == DELETE_SLICE {
+                    Visit::Enough
+                } else {
+                    Visit::More
+                })
             })?;
             for key in &keys {
                 self.delete(shared, table, key, seq)?;

@@ -32,7 +32,11 @@ pub(crate) fn load(
         let mut last: Option<Vec<u8>> = None;
         for (key, value) in rows {
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
-                return Err(invalid(format!("a row of {} and {} bytes is too long", key.len(), value.len())));
+                return Err(invalid(format!(
+                    "a row of {} and {} bytes is too long",
+                    key.len(),
+                    value.len()
+                )));
             }
             if last.as_ref().is_some_and(|last| *last >= key) {
                 return Err(invalid(format!("key {key:02x?} does not follow the one before it")));
@@ -48,14 +52,23 @@ pub(crate) fn load(
     let filled = fill();
     let mut applier = applier.lock();
     shared.check_open()?;
-    let result = filled.and_then(|()| if table.is_live() && is_empty() { Ok(store.rows) } else { Err(not_empty()) });
+    let result = filled.and_then(|()| {
+        if table.is_live() && is_empty() {
+            Ok(store.rows)
+        } else {
+            Err(not_empty())
+        }
+    });
     if result.is_err() {
         applier.release(&table.database, &store.extents);
         return result;
     }
     {
         let mut space = table.database.space.lock();
-        store.extents.iter().for_each(|&extent| space.set_owner(extent, Owner::table(id)));
+        store
+            .extents
+            .iter()
+            .for_each(|&extent| space.set_owner(extent, Owner::table(id)));
     }
     let mut state = table.state.write();
     store.moves = state.store.moves;

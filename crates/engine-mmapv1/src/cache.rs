@@ -282,7 +282,9 @@ mod tests {
         let max = cache.frames_max * SHARDS;
         cache.create(PageId(1), |page| page[0] = 9);
         for number in 100..100 + 20 * max as u64 {
-            cache.read(PageId(number), || Ok(Arc::new([1; PAGE_BYTES]))).expect("loaded");
+            cache
+                .read(PageId(number), || Ok(Arc::new([1; PAGE_BYTES])))
+                .expect("loaded");
         }
         assert!(cache.bytes() <= (2 * max * (PAGE_BYTES + FRAME_BYTES)) as u64);
         assert_eq!(cache.read(PageId(1), load_none).expect("there")[0], 9);
@@ -294,8 +296,15 @@ mod tests {
         let cache = Cache::new(1 << 20);
         cache.create(PageId(1), |page| page[0] = 1);
         let captured = cache.capture();
-        assert_eq!((captured.len(), captured[0].sectors, cache.dirty_bytes()), (1, ALL_SECTORS, 0));
-        assert!(cache.modify(PageId(1), 0..1, &mut Some(|page: &mut PageBuf| page[0] = 2)).is_some());
+        assert_eq!(
+            (captured.len(), captured[0].sectors, cache.dirty_bytes()),
+            (1, ALL_SECTORS, 0)
+        );
+        assert!(
+            cache
+                .modify(PageId(1), 0..1, &mut Some(|page: &mut PageBuf| page[0] = 2))
+                .is_some()
+        );
         assert_eq!(captured[0].page[0], 1);
         cache.not_written(captured);
         let again = cache.capture();

@@ -103,7 +103,10 @@ pub(crate) fn draw(shared: &Shared, applier: &mut Applier) -> Cut {
         for file in files.iter().filter(|file| is_new || !file.is_persisted.load(Relaxed)) {
             changed.extend((0..map_pages(file.pages)).map(|map| (file.number, map)));
         }
-        let owners = changed.into_iter().map(|(file, map)| (file, map, space.owner_page(file, map))).collect();
+        let owners = changed
+            .into_iter()
+            .map(|(file, map)| (file, map, space.owner_page(file, map)))
+            .collect();
         drop(space);
         let changed = namespaces.take_changed(is_new);
         let namespace_pages = namespaces.page_count();
@@ -134,7 +137,11 @@ pub(crate) fn undo(shared: &Shared, cut: Cut) {
         part.database.space.lock().restore_changed(owners);
     }
     for database in cut.removed {
-        shared.databases.write().entry(database.name.clone()).or_insert(database);
+        shared
+            .databases
+            .write()
+            .entry(database.name.clone())
+            .or_insert(database);
     }
     shared.cache.not_written(cut.pages);
 }
@@ -148,16 +155,27 @@ struct Plan {
 }
 
 /// Writes a cut to disk.
-pub(crate) fn write(shared: &Shared, disk: &mut Disk, cut: &Cut, log: &WriteAheadRule) -> std::result::Result<(), Failure> {
+pub(crate) fn write(
+    shared: &Shared,
+    disk: &mut Disk,
+    cut: &Cut,
+    log: &WriteAheadRule,
+) -> std::result::Result<(), Failure> {
     log.wait_for_log(cut.seq).map_err(Failure::Harmless)?;
     let plan = plan(disk, cut);
     make_room(shared, disk, cut, &plan)?;
-    let journal_bytes = disk.journal.write(&plan.root, &plan.images).map_err(Failure::Harmless)?;
+    let journal_bytes = disk
+        .journal
+        .write(&plan.root, &plan.images)
+        .map_err(Failure::Harmless)?;
     disk.journal.sync().map_err(Failure::Fatal)?;
     let handle = |image: &Image| {
         let part = &cut.databases[image.database as usize];
         match image.file {
-            NAMESPACE_FILE => (part.database.namespace_handle.get().cloned(), part.database.namespace_path()),
+            NAMESPACE_FILE => (
+                part.database.namespace_handle.get().cloned(),
+                part.database.namespace_path(),
+            ),
             number => {
                 let file = &part.files[number as usize];
                 (file.handle.get().cloned(), file.path.clone())
@@ -191,13 +209,21 @@ fn plan(disk: &Disk, cut: &Cut) -> Plan {
     };
     let mut images = Vec::new();
     let mut checksums: BTreeMap<(usize, u16), Vec<(u32, u32)>> = BTreeMap::new();
-    let number_of: BTreeMap<u32, usize> = (0..).zip(&cut.databases).map(|(number, part)| (part.database.id, number)).collect();
+    let number_of: BTreeMap<u32, usize> = (0..)
+        .zip(&cut.databases)
+        .map(|(number, part)| (part.database.id, number))
+        .collect();
     for captured in &cut.pages {
         let (database, file, page) = Database::place_of(captured.id);
         // A database that has gone has nothing to keep; a file that has gone likewise.
-        let Some(&number) = number_of.get(&database) else { continue };
+        let Some(&number) = number_of.get(&database) else {
+            continue;
+        };
         if usize::from(file) < cut.databases[number].files.len() {
-            checksums.entry((number, file)).or_default().push((page, checksum(&captured.page[..])));
+            checksums
+                .entry((number, file))
+                .or_default()
+                .push((page, checksum(&captured.page[..])));
             images.push(Image {
                 database: number as u32,
                 file: file.into(),
@@ -208,7 +234,11 @@ fn plan(disk: &Disk, cut: &Cut) -> Plan {
         }
     }
     for (number, part) in cut.databases.iter().enumerate() {
-        let known = disk.root.databases.iter().find(|known| known.name == part.database.name);
+        let known = disk
+            .root
+            .databases
+            .iter()
+            .find(|known| known.name == part.database.name);
         let mut entry = known.filter(|_| !part.is_new).cloned().unwrap_or_else(|| RootDatabase {
             name: part.database.name.clone(),
             own_directory: part.database.own_directory,
@@ -223,7 +253,11 @@ fn plan(disk: &Disk, cut: &Cut) -> Plan {
         root.databases.push(entry);
     }
     images.sort_by_key(|image| (image.database, image.file, image.page));
-    Plan { root, images, checksums }
+    Plan {
+        root,
+        images,
+        checksums,
+    }
 }
 
 fn plan_namespaces(number: u32, part: &CutDatabase, entry: &mut RootDatabase, images: &mut Vec<Image>) {
@@ -247,7 +281,14 @@ fn plan_namespaces(number: u32, part: &CutDatabase, entry: &mut RootDatabase, im
 }
 
 /// The maps of a data file: the checksums of the pages that are written, the owners that changed.
-fn plan_maps(number: u32, part: &CutDatabase, file: &DataFile, sums: &[(u32, u32)], entry: &mut RootDatabase, images: &mut Vec<Image>) {
+fn plan_maps(
+    number: u32,
+    part: &CutDatabase,
+    file: &DataFile,
+    sums: &[(u32, u32)],
+    entry: &mut RootDatabase,
+    images: &mut Vec<Image>,
+) {
     let is_new = part.is_new || !file.is_persisted.load(Relaxed);
     let maps = map_pages(file.pages);
     let mut add = |page: u32, sectors: u16, bytes: Page| {
@@ -267,7 +308,11 @@ fn plan_maps(number: u32, part: &CutDatabase, file: &DataFile, sums: &[(u32, u32
             checksums: vec![0; maps as usize],
             owners: vec![0; maps as usize],
         });
-        add(0, ALL_SECTORS, header_page(&part.database.name, file.number.into(), file.pages));
+        add(
+            0,
+            ALL_SECTORS,
+            header_page(&part.database.name, file.number.into(), file.pages),
+        );
     }
     let known = &mut entry.files[at];
     let mut changed: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
@@ -275,7 +320,10 @@ fn plan_maps(number: u32, part: &CutDatabase, file: &DataFile, sums: &[(u32, u32
         changed.extend((0..maps).map(|map| (map, Vec::new())));
     }
     for &(page, sum) in sums {
-        changed.entry(page / ENTRIES_PER_PAGE).or_default().push((page % ENTRIES_PER_PAGE, sum));
+        changed
+            .entry(page / ENTRIES_PER_PAGE)
+            .or_default()
+            .push((page % ENTRIES_PER_PAGE, sum));
     }
     for (map, entries) in changed {
         let mut sectors = if is_new { ALL_SECTORS } else { 0 };
@@ -301,7 +349,9 @@ fn checksum_page(file: &DataFile, map: u32) -> Page {
     let sums = file.checksums.read();
     let first = (map * ENTRIES_PER_PAGE) as usize;
     let entries = sums[first..].iter().take(ENTRIES_PER_PAGE as usize);
-    entries.enumerate().for_each(|(index, sum)| put(bytes, index * 4, &sum.to_le_bytes()));
+    entries
+        .enumerate()
+        .for_each(|(index, sum)| put(bytes, index * 4, &sum.to_le_bytes()));
     page
 }
 
@@ -321,7 +371,11 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
         // Remembered until it is synced: the attempt may end before.
         unsynced.insert(directory);
         // One of the same name may be there that an older root names: it is overwritten in place, not before.
-        shared.env.fs.open(path, Access::OpenOrCreate).map_err(io_error("create", path))
+        shared
+            .env
+            .fs
+            .open(path, Access::OpenOrCreate)
+            .map_err(io_error("create", path))
     };
     let reserve = |file: &dyn File, path: &Path, pages: std::ops::Range<u64>| {
         let page = PAGE_BYTES as u64;
@@ -332,7 +386,9 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
         for (number, part) in cut.databases.iter().enumerate() {
             let path = part.database.namespace_path();
             let known = root.databases.iter().find(|known| known.name == part.database.name);
-            let mut written = known.filter(|_| !part.is_new).map_or(0, |known| 1 + known.namespaces.len() as u64);
+            let mut written = known
+                .filter(|_| !part.is_new)
+                .map_or(0, |known| 1 + known.namespaces.len() as u64);
             if part.database.namespace_handle.get().is_none() {
                 let file = open(part, &path)?;
                 let _ = part.database.namespace_handle.set(file);
@@ -342,13 +398,21 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
             let whole = shared.options.namespace_bytes / PAGE_BYTES as u64;
             let needed = 1 + part.namespace_pages as u64;
             if needed > written {
-                let end = if shared.options.preallocate { needed.max(whole) } else { needed };
+                let end = if shared.options.preallocate {
+                    needed.max(whole)
+                } else {
+                    needed
+                };
                 reserve(&**handle, &path, written..end)?;
             }
             for file in &part.files {
                 if file.handle.get().is_none() {
                     let opened = open(part, &file.path)?;
-                    let first = if shared.options.preallocate { file.pages } else { first_data_page(file.pages) };
+                    let first = if shared.options.preallocate {
+                        file.pages
+                    } else {
+                        first_data_page(file.pages)
+                    };
                     reserve(&*opened, &file.path, 0..first.into())?;
                     let _ = file.handle.set(opened);
                 }
@@ -356,7 +420,10 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
                     let handle = file.handle.get().expect("it was just made");
                     let sums = file.checksums.read();
                     let written = plan.checksums.get(&(number, file.number)).into_iter().flatten();
-                    let mut pages: Vec<u32> = written.map(|sum| sum.0).filter(|&page| sums[page as usize] == 0).collect();
+                    let mut pages: Vec<u32> = written
+                        .map(|sum| sum.0)
+                        .filter(|&page| sums[page as usize] == 0)
+                        .collect();
                     pages.sort_unstable();
                     for run in pages.chunk_by(|left, right| left + 1 == *right) {
                         reserve(&**handle, &file.path, run[0].into()..u64::from(run[run.len() - 1]) + 1)?;
@@ -368,14 +435,21 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
     };
     make().map_err(Failure::Harmless)?;
     for directory in std::mem::take(unsynced) {
-        let synced = shared.env.fs.sync_directory(&directory).map_err(io_error("sync", &directory));
+        let synced = shared
+            .env
+            .fs
+            .sync_directory(&directory)
+            .map_err(io_error("sync", &directory));
         synced.map_err(Failure::Fatal)?;
     }
     Ok(())
 }
 
 /// Writes images where they belong and makes them durable. They come sorted by file and page.
-pub(crate) fn put_in_place(images: &[Image], handle: &mut dyn FnMut(&Image) -> Result<(Arc<dyn File>, PathBuf)>) -> Result<u64> {
+pub(crate) fn put_in_place(
+    images: &[Image],
+    handle: &mut dyn FnMut(&Image) -> Result<(Arc<dyn File>, PathBuf)>,
+) -> Result<u64> {
     let mut bytes_written = 0;
     for of_file in images.chunk_by(|left, right| (left.database, left.file) == (right.database, right.file)) {
         let (file, path) = handle(&of_file[0])?;
@@ -415,7 +489,9 @@ fn settle(shared: &Shared, cut: &Cut, plan: &Plan) {
     }
     for part in &cut.databases {
         part.database.is_persisted.store(true, Relaxed);
-        part.files.iter().for_each(|file| file.is_persisted.store(true, Relaxed));
+        part.files
+            .iter()
+            .for_each(|file| file.is_persisted.store(true, Relaxed));
     }
     shared.cache.written(cut.pages.iter().map(|page| page.id));
 }

@@ -91,7 +91,11 @@ impl Database {
 
     /// The file and page of a name that [`Database::page_id`] gave.
     pub(crate) fn place_of(id: PageId) -> (u32, u16, u32) {
-        ((id.0 >> 32) as u32, (id.0 >> 18 & 0x3fff) as u16, (id.0 & 0x3_ffff) as u32)
+        (
+            (id.0 >> 32) as u32,
+            (id.0 >> 18 & 0x3fff) as u16,
+            (id.0 & 0x3_ffff) as u32,
+        )
     }
 
     /// Reads and checks a page.
@@ -163,7 +167,11 @@ pub(crate) fn database_of(table_name: &str) -> &str {
 
 /// The directory of a database below the engine's.
 pub(crate) fn directory(root: &Path, database: &str, own_directory: bool) -> PathBuf {
-    if own_directory { root.join(file_stem(database)) } else { root.to_owned() }
+    if own_directory {
+        root.join(file_stem(database))
+    } else {
+        root.to_owned()
+    }
 }
 
 /// A database's name as a file's: letters, digits, `_` and `-`, everything else as `%` and two hexadecimal digits. A long one is
@@ -179,7 +187,11 @@ pub(crate) fn file_stem(database: &str) -> String {
     }
     if stem.len() > STEM_BYTES_MAX || stem.is_empty() {
         stem.truncate(STEM_BYTES_MAX - 20);
-        stem.push_str(&format!("%%{:08x}{:08x}", crc32c::crc32c(database.as_bytes()), database.len()));
+        stem.push_str(&format!(
+            "%%{:08x}{:08x}",
+            crc32c::crc32c(database.as_bytes()),
+            database.len()
+        ));
     }
     stem
 }

@@ -87,7 +87,9 @@ impl Mmapv1Engine {
             operations: AtomicU64::new(0),
         });
         let run = Arc::clone(&core);
-        let thread = thread::Builder::new().name("mmapv1-checkpoint".into()).spawn(move || run.write_when_wanted());
+        let thread = thread::Builder::new()
+            .name("mmapv1-checkpoint".into())
+            .spawn(move || run.write_when_wanted());
         let thread = thread.map_err(|source| EngineError::Io {
             operation: "start a thread for",
             path: directory.to_owned(),
@@ -194,7 +196,12 @@ impl Core {
     fn tables_for(&self, ids: Option<&[TableId]>) -> Result<Vec<Arc<Table>>> {
         match ids {
             Some(ids) => ids.iter().map(|id| self.shared.live_table(*id)).collect(),
-            None => Ok(self.shared.all_tables().into_iter().filter(|table| table.is_live()).collect()),
+            None => Ok(self
+                .shared
+                .all_tables()
+                .into_iter()
+                .filter(|table| table.is_live())
+                .collect()),
         }
     }
 
@@ -208,7 +215,9 @@ impl Core {
         if table.is_none() {
             for database in self.shared.all_databases() {
                 let checked = database.space.lock().check();
-                report.problems.extend(checked.err().map(|problem| format!("{}: {problem}", database.name)));
+                report
+                    .problems
+                    .extend(checked.err().map(|problem| format!("{}: {problem}", database.name)));
             }
         }
         Ok(report)
@@ -216,8 +225,14 @@ impl Core {
 
     fn compact(&self, ids: Option<&[TableId]>) -> Result<MaintenanceReport> {
         let file_bytes = || -> u64 {
-            let files = self.shared.all_databases().into_iter().flat_map(|database| database.files());
-            files.map(|file| u64::from(file.pages) * crate::loc::PAGE_BYTES as u64).sum()
+            let files = self
+                .shared
+                .all_databases()
+                .into_iter()
+                .flat_map(|database| database.files());
+            files
+                .map(|file| u64::from(file.pages) * crate::loc::PAGE_BYTES as u64)
+                .sum()
         };
         let before = file_bytes();
         for table in self.tables_for(ids)? {
@@ -281,11 +296,18 @@ impl Engine for Mmapv1Engine {
         let used = database.namespaces.lock().used_bytes() + (slots * SLOT_BYTES) as u64;
         if used > shared.options.namespace_bytes {
             let bytes = shared.options.namespace_bytes;
-            return Err(no_room(format!("the namespace file of database {name} is full: it has {bytes} bytes (nsSize)")));
+            return Err(no_room(format!(
+                "the namespace file of database {name} is full: it has {bytes} bytes (nsSize)"
+            )));
         }
-        let has_all_files = shared.options.files_per_database_max.is_some_and(|max| database.file_count() >= max as usize);
+        let has_all_files = shared
+            .options
+            .files_per_database_max
+            .is_some_and(|max| database.file_count() >= max as usize);
         if has_all_files && database.space.lock().largest_free_run() == 0 {
-            return Err(no_room(format!("quota exceeded: database {name} has all its files (maxFilesPerDB)")));
+            return Err(no_room(format!(
+                "quota exceeded: database {name} has all its files (maxFilesPerDB)"
+            )));
         }
         Ok(())
     }
@@ -380,7 +402,11 @@ impl Engine for Mmapv1Engine {
         let core = &self.core;
         let (history_bytes, pending, ended) = {
             let applier = core.applier.lock();
-            (applier.history_bytes() as u64, applier.pending() as u64, applier.ended())
+            (
+                applier.history_bytes() as u64,
+                applier.pending() as u64,
+                applier.ended(),
+            )
         };
         let counts = Counts {
             batches: core.batches.load(Relaxed),

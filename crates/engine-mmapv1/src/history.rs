@@ -57,12 +57,21 @@ impl History {
     }
 
     /// Takes in the value before a change at `seq`, if a snapshot of `open` sees it: all of them stand before `seq`, and rise.
-    pub(crate) fn note(&mut self, key: &[u8], seq: Seq, open: &[Seq], value: impl FnOnce() -> engine::Result<Option<Bytes>>) -> engine::Result<Noted> {
+    pub(crate) fn note(
+        &mut self,
+        key: &[u8],
+        seq: Seq,
+        open: &[Seq],
+        value: impl FnOnce() -> engine::Result<Option<Bytes>>,
+    ) -> engine::Result<Noted> {
         let Some(&last) = open.last() else {
             return Ok(Noted::Nothing);
         };
         let versions = self.keys.get_mut(key);
-        let from = versions.as_ref().and_then(|versions| versions.last()).map_or(Seq::ZERO, |before| before.until);
+        let from = versions
+            .as_ref()
+            .and_then(|versions| versions.last())
+            .map_or(Seq::ZERO, |before| before.until);
         if last < from || from == seq {
             return Ok(Noted::Nothing);
         }
@@ -142,7 +151,9 @@ mod tests {
 
     fn note(history: &mut History, seq: u64, open: &[u64], value: &'static str) -> Noted {
         let open: Vec<Seq> = open.iter().map(|&seq| Seq(seq)).collect();
-        history.note(b"k", Seq(seq), &open, || Ok(Some(Bytes::from_static(value.as_bytes())))).expect("nothing is read")
+        history
+            .note(b"k", Seq(seq), &open, || Ok(Some(Bytes::from_static(value.as_bytes()))))
+            .expect("nothing is read")
     }
 
     #[test]

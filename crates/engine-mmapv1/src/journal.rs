@@ -66,7 +66,10 @@ pub(crate) struct Journal {
 impl Journal {
     pub(crate) fn open(env: &Env, directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
-        let file = env.fs.open(&path, Access::OpenOrCreate).map_err(io_error("open", &path))?;
+        let file = env
+            .fs
+            .open(&path, Access::OpenOrCreate)
+            .map_err(io_error("open", &path))?;
         Ok(Self { file, path })
     }
 
@@ -77,7 +80,9 @@ impl Journal {
         let mut length = HEADER_BYTES as u64;
         let mut buffer = body.clone();
         let write = |buffer: &mut Vec<u8>, length: &mut u64| {
-            self.file.write_all_at(buffer, *length).map_err(io_error("write", &self.path))?;
+            self.file
+                .write_all_at(buffer, *length)
+                .map_err(io_error("write", &self.path))?;
             *length += buffer.len() as u64;
             buffer.clear();
             Ok::<_, engine::EngineError>(())
@@ -105,7 +110,9 @@ impl Journal {
         put(&mut header, 40, &sum.to_le_bytes());
         let header_sum = crc32c::crc32c(&header[..44]);
         put(&mut header, 44, &header_sum.to_le_bytes());
-        self.file.write_all_at(&header, 0).map_err(io_error("write", &self.path))?;
+        self.file
+            .write_all_at(&header, 0)
+            .map_err(io_error("write", &self.path))?;
         Ok(length)
     }
 
@@ -184,7 +191,9 @@ impl Journal {
     }
 
     fn read(&self, buffer: &mut [u8], at: u64) -> Result<()> {
-        self.file.read_exact_at(buffer, at).map_err(io_error("read", &self.path))
+        self.file
+            .read_exact_at(buffer, at)
+            .map_err(io_error("read", &self.path))
     }
 }
 
@@ -194,7 +203,11 @@ mod tests {
 
     #[test]
     fn runs_are_the_set_bits_side_by_side() {
-        let runs = |sectors| Image::runs(sectors).map(|run| (run.start / 512, run.end / 512)).collect::<Vec<_>>();
+        let runs = |sectors| {
+            Image::runs(sectors)
+                .map(|run| (run.start / 512, run.end / 512))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(runs(0), []);
         assert_eq!(runs(0b1000_0000_0001_0110), [(1, 3), (4, 5), (15, 16)]);
         assert_eq!(runs(u16::MAX), [(0, 16)]);

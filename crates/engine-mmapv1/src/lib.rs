@@ -22,6 +22,8 @@ mod engine_impl;
 mod files;
 mod history;
 mod journal;
+#[cfg(test)]
+mod layout_tests;
 mod loc;
 mod namespaces;
 mod open;

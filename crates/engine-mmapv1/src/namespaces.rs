@@ -117,7 +117,13 @@ impl Namespaces {
     /// Writes a table's entry anew.
     pub(crate) fn write(&mut self, id: TableId, spec: &TableSpec, store: &Store) {
         if let Some(place) = self.entries.get(&id).copied() {
-            encode(&mut self.page_mut(place.page)[place.bytes()], id, spec, store, place.slots);
+            encode(
+                &mut self.page_mut(place.page)[place.bytes()],
+                id,
+                spec,
+                store,
+                place.slots,
+            );
         }
     }
 
@@ -145,7 +151,10 @@ impl Namespaces {
             self.changed.extend(0..self.pages.len() as u32);
         }
         let changed = std::mem::take(&mut self.changed);
-        changed.into_iter().map(|page| (page, Arc::clone(&self.pages[page as usize]))).collect()
+        changed
+            .into_iter()
+            .map(|page| (page, Arc::clone(&self.pages[page as usize])))
+            .collect()
     }
 
     /// Takes back what [`Namespaces::take_changed`] gave.

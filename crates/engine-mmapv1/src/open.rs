@@ -28,7 +28,9 @@ const REPLAYED_AT_ONCE: usize = 4096;
 pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Result<(Shared, Disk)> {
     let (root_files, newest, same) = RootFiles::open(env, directory)?;
     let journal = Journal::open(env, directory)?;
-    let unfinished = journal.read_root()?.filter(|(root, _)| newest.as_ref().is_none_or(|newest| newest.generation < root.generation));
+    let unfinished = journal
+        .read_root()?
+        .filter(|(root, _)| newest.as_ref().is_none_or(|newest| newest.generation < root.generation));
     let root = match (unfinished, newest) {
         (Some((root, images)), _) => {
             replay(env, directory, &journal, &root, images)?;
@@ -44,7 +46,11 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
         (None, None) => {
             if !journal.is_empty()? || !data_files(env, directory)?.is_empty() {
                 let path = directory.join(crate::root::FILE_NAMES[0]);
-                return Err(corrupt(&path, 0, "there are data files, and neither root file is whole".into()));
+                return Err(corrupt(
+                    &path,
+                    0,
+                    "there are data files, and neither root file is whole".into(),
+                ));
             }
             let root = Root {
                 generation: 1,
@@ -86,7 +92,12 @@ fn data_files(env: &Env, directory: &Path) -> Result<BTreeSet<PathBuf>> {
         if is_data(&name) {
             found.insert(path);
         } else if let Ok(below) = env.fs.list(&path) {
-            found.extend(below.into_iter().filter(|name| is_data(name)).map(|name| path.join(name)));
+            found.extend(
+                below
+                    .into_iter()
+                    .filter(|name| is_data(name))
+                    .map(|name| path.join(name)),
+            );
         }
     }
     Ok(found)
@@ -103,7 +114,11 @@ fn replay(env: &Env, directory: &Path, journal: &Journal, root: &Root, count: u6
         let known = database.filter(|known| image.file == NAMESPACE_FILE || (image.file as usize) < known.files.len());
         let Some(known) = known else {
             let path = directory.join(crate::journal::FILE_NAME);
-            return Err(corrupt(&path, 0, format!("an image of file {} of database {}", image.file, image.database)));
+            return Err(corrupt(
+                &path,
+                0,
+                format!("an image of file {} of database {}", image.file, image.database),
+            ));
         };
         let home = database_directory(directory, &known.name, known.own_directory);
         vfs::create_directory_durably(&*env.fs, &home).map_err(io_error("create", &home))?;
@@ -112,7 +127,10 @@ fn replay(env: &Env, directory: &Path, journal: &Journal, root: &Root, count: u6
             NAMESPACE_FILE => home.join(format!("{stem}.ns")),
             number => home.join(format!("{stem}.{number}")),
         };
-        let file = env.fs.open(&path, Access::OpenOrCreate).map_err(io_error("open", &path))?;
+        let file = env
+            .fs
+            .open(&path, Access::OpenOrCreate)
+            .map_err(io_error("open", &path))?;
         handles.insert((image.database, image.file), (Arc::clone(&file), path.clone()));
         Ok((file, path))
     };
@@ -134,10 +152,14 @@ fn replay(env: &Env, directory: &Path, journal: &Journal, root: &Root, count: u6
 }
 
 fn open_file(shared: &Shared, path: &Path) -> Result<Arc<dyn File>> {
-    shared.env.fs.open(path, Access::ReadWrite).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => corrupt(path, 0, "the file is missing".into()),
-        _ => io_error("open", path)(error),
-    })
+    shared
+        .env
+        .fs
+        .open(path, Access::ReadWrite)
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => corrupt(path, 0, "the file is missing".into()),
+            _ => io_error("open", path)(error),
+        })
 }
 
 /// Reads a page that the root has the checksum of.
@@ -158,7 +180,9 @@ fn load_database(shared: &Shared, known: &RootDatabase, seq: Seq) -> Result<()> 
     let path = database.namespace_path();
     let file = open_file(shared, &path)?;
     check_header(&*read_page_at(&*file, &path, 0)?, &path, &known.name, NAMESPACE_FILE, 0)?;
-    let pages = (1..).zip(&known.namespaces).map(|(page, &expected)| read_checked(&*file, &path, page, expected));
+    let pages = (1..)
+        .zip(&known.namespaces)
+        .map(|(page, &expected)| read_checked(&*file, &path, page, expected));
     let (namespaces, mut tables) = Namespaces::load(pages.collect::<Result<_>>()?)
         .ok_or_else(|| corrupt(&path, 0, "an entry is unsound".into()))?;
     *database.namespaces.lock() = namespaces;
@@ -187,7 +211,13 @@ fn load_file(shared: &Shared, database: &Database, number: u16, known: &RootFile
     let path = database.file_path(number.into());
     let file = DataFile::new(number, known.pages, path.clone());
     let handle = open_file(shared, &path)?;
-    check_header(&*read_page_at(&*handle, &path, 0)?, &path, &database.name, number.into(), known.pages)?;
+    check_header(
+        &*read_page_at(&*handle, &path, 0)?,
+        &path,
+        &database.name,
+        number.into(),
+        known.pages,
+    )?;
     let maps = map_pages(known.pages);
     let read_map = |first: u32, sums: &[u32]| -> Result<Vec<u32>> {
         let mut all = Vec::with_capacity(known.pages as usize);
@@ -201,7 +231,10 @@ fn load_file(shared: &Shared, database: &Database, number: u16, known: &RootFile
     let owners = read_map(1 + maps, &known.owners)?;
     file.is_persisted.store(true, Relaxed);
     let _ = file.handle.set(handle);
-    let extents = database.space.lock().load_file(known.pages, |page| owners[page as usize]);
+    let extents = database
+        .space
+        .lock()
+        .load_file(known.pages, |page| owners[page as usize]);
     database.push_file(file);
     Ok(extents)
 }

@@ -28,7 +28,12 @@ impl Pager<'_> {
     }
 
     /// Changes the page a place lies in; `touched` are the bytes of it that may change.
-    pub(crate) fn modify<T>(&self, at: Loc, touched: Range<usize>, change: impl FnOnce(&mut PageBuf) -> T) -> Result<T> {
+    pub(crate) fn modify<T>(
+        &self,
+        at: Loc,
+        touched: Range<usize>,
+        change: impl FnOnce(&mut PageBuf) -> T,
+    ) -> Result<T> {
         let id = self.database.page_id(at)?;
         let mut change = Some(change);
         loop {

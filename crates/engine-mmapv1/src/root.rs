@@ -47,7 +47,8 @@ impl Root {
         body.extend_from_slice(&self.generation.to_le_bytes());
         body.extend_from_slice(&self.seq.0.to_le_bytes());
         let count = |body: &mut Vec<u8>, count: usize| body.extend_from_slice(&(count as u32).to_le_bytes());
-        let sums = |body: &mut Vec<u8>, sums: &[u32]| sums.iter().for_each(|sum| body.extend_from_slice(&sum.to_le_bytes()));
+        let sums =
+            |body: &mut Vec<u8>, sums: &[u32]| sums.iter().for_each(|sum| body.extend_from_slice(&sum.to_le_bytes()));
         count(&mut body, self.databases.len());
         for database in &self.databases {
             count(&mut body, database.name.len());
@@ -149,7 +150,10 @@ impl RootFiles {
     pub(crate) fn open(env: &Env, directory: &Path) -> Result<(Self, Option<Root>, bool)> {
         let open = |name: &str| {
             let path = directory.join(name);
-            let file = env.fs.open(&path, Access::OpenOrCreate).map_err(io_error("open", &path))?;
+            let file = env
+                .fs
+                .open(&path, Access::OpenOrCreate)
+                .map_err(io_error("open", &path))?;
             Ok::<_, engine::EngineError>((file, path))
         };
         let files = [open(FILE_NAMES[0])?, open(FILE_NAMES[1])?];
@@ -163,7 +167,8 @@ impl RootFiles {
     pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
         for (file, path) in &self.files {
             if file.len().map_err(io_error("measure", path))? < bytes as u64 {
-                file.allocate(0, bytes as u64).map_err(io_error("reserve space for", path))?;
+                file.allocate(0, bytes as u64)
+                    .map_err(io_error("reserve space for", path))?;
             }
         }
         Ok(())
@@ -194,7 +199,11 @@ fn read((file, path): &(Arc<dyn File>, PathBuf)) -> Result<Option<Root>> {
         return Ok(None);
     }
     if word(8) != FORMAT_VERSION {
-        return Err(corrupt(path, 8, format!("format version {}, this build reads {FORMAT_VERSION}", word(8))));
+        return Err(corrupt(
+            path,
+            8,
+            format!("format version {}, this build reads {FORMAT_VERSION}", word(8)),
+        ));
     }
     let body_bytes = u64::from(word(12));
     if length - (HEADER_BYTES as u64) < body_bytes {
@@ -202,7 +211,11 @@ fn read((file, path): &(Arc<dyn File>, PathBuf)) -> Result<Option<Root>> {
     }
     let mut body = vec![0; body_bytes as usize];
     read(&mut body, HEADER_BYTES as u64)?;
-    Ok(if checksum(&body) == word(16) { Root::decode_body(&body) } else { None })
+    Ok(if checksum(&body) == word(16) {
+        Root::decode_body(&body)
+    } else {
+        None
+    })
 }
 
 #[cfg(test)]

@@ -105,20 +105,22 @@ impl SampledRange for Sampled<'_> {
     fn scan(&mut self, from: &[u8], visit: &mut dyn FnMut(&[u8], usize) -> Sampling) -> Result<()> {
         let left = begin_at(self.range, from, Direction::Forward);
         let pager = self.table.pager(self.shared);
-        self.table.scan(self.shared, &left, Direction::Forward, self.seq, &mut |key, value| {
-            Ok(match visit(key, value.len(&pager)?) {
-                Sampling::More => Visit::More,
-                Sampling::Enough => Visit::Enough,
+        self.table
+            .scan(self.shared, &left, Direction::Forward, self.seq, &mut |key, value| {
+                Ok(match visit(key, value.len(&pager)?) {
+                    Sampling::More => Visit::More,
+                    Sampling::Enough => Visit::Enough,
+                })
             })
-        })
     }
 
     fn last_key(&mut self) -> Result<Option<Vec<u8>>> {
         let mut last = None;
-        self.table.scan(self.shared, self.range, Direction::Reverse, self.seq, &mut |key, _| {
-            last = Some(key.to_vec());
-            Ok(Visit::Enough)
-        })?;
+        self.table
+            .scan(self.shared, self.range, Direction::Reverse, self.seq, &mut |key, _| {
+                last = Some(key.to_vec());
+                Ok(Visit::Enough)
+            })?;
         Ok(last)
     }
 }
@@ -169,11 +171,13 @@ impl Cursor for Mmapv1Cursor {
         let mut result = Ok(());
         if let Some(mut left) = self.left.take() {
             let mut is_full = false;
-            result = self.table.scan(shared, &left, self.direction, self.snapshot.seq, &mut |key, value| {
-                value.with(&pager, |value| rows.push(key, value))?;
-                is_full = limits.are_reached_by(rows);
-                Ok(if is_full { Visit::Enough } else { Visit::More })
-            });
+            result = self
+                .table
+                .scan(shared, &left, self.direction, self.snapshot.seq, &mut |key, value| {
+                    value.with(&pager, |value| rows.push(key, value))?;
+                    is_full = limits.are_reached_by(rows);
+                    Ok(if is_full { Visit::Enough } else { Visit::More })
+                });
             if result.is_err() {
                 // Who asks again gets the same error, or the rows.
                 self.left = Some(left);

@@ -131,19 +131,31 @@ impl Space {
 
     /// Gives an extent to somebody else.
     pub(crate) fn set_owner(&mut self, extent: Extent, owner: Owner) {
-        let held = self.files[usize::from(extent.file)].extents.insert(extent.start, (extent.pages, owner));
-        debug_assert!(held.is_some_and(|held| held.0 == extent.pages), "{extent:?} is {held:?}");
+        let held = self.files[usize::from(extent.file)]
+            .extents
+            .insert(extent.start, (extent.pages, owner));
+        debug_assert!(
+            held.is_some_and(|held| held.0 == extent.pages),
+            "{extent:?} is {held:?}"
+        );
         self.touch(extent);
     }
 
     /// Takes an extent back.
     pub(crate) fn free(&mut self, extent: Extent) {
         let held = self.files[usize::from(extent.file)].extents.remove(&extent.start);
-        debug_assert!(held.is_some_and(|held| held.0 == extent.pages), "{extent:?} is {held:?}");
+        debug_assert!(
+            held.is_some_and(|held| held.0 == extent.pages),
+            "{extent:?} is {held:?}"
+        );
         self.touch(extent);
         let file = &self.files[usize::from(extent.file)];
         let (mut start, mut pages) = (extent.start, extent.pages);
-        let before = file.free.range(..start).next_back().map(|(&start, &pages)| (start, pages));
+        let before = file
+            .free
+            .range(..start)
+            .next_back()
+            .map(|(&start, &pages)| (start, pages));
         let behind = file.free.get(&(start + pages)).copied();
         if let Some((before, length)) = before.filter(|(before, length)| before + length == start) {
             self.take_free(extent.file, before);
@@ -177,7 +189,8 @@ impl Space {
     /// Takes back what [`Space::take_changed`] gave, of files that are still there.
     pub(crate) fn restore_changed(&mut self, changed: impl IntoIterator<Item = (u16, u32)>) {
         let files = self.files.len();
-        self.changed.extend(changed.into_iter().filter(|change| usize::from(change.0) < files));
+        self.changed
+            .extend(changed.into_iter().filter(|change| usize::from(change.0) < files));
     }
 
     /// A page of a file's owner map as it is now.
@@ -215,7 +228,9 @@ impl Space {
     pub(crate) fn check(&self) -> Result<(), String> {
         for (number, file) in self.files.iter().enumerate() {
             let runs = file.free.iter().map(|(&start, &pages)| (start, pages));
-            let mut all: Vec<_> = runs.chain(file.extents.iter().map(|(&start, &(pages, _))| (start, pages))).collect();
+            let mut all: Vec<_> = runs
+                .chain(file.extents.iter().map(|(&start, &(pages, _))| (start, pages)))
+                .collect();
             all.sort_unstable();
             let mut expected = first_data_page(file.pages);
             for (start, pages) in all {
@@ -225,7 +240,10 @@ impl Space {
                 expected = start + pages;
             }
             if expected != file.pages {
-                return Err(format!("file {number}: the runs end at page {expected} of {}", file.pages));
+                return Err(format!(
+                    "file {number}: the runs end at page {expected} of {}",
+                    file.pages
+                ));
             }
         }
         Ok(())
@@ -261,7 +279,9 @@ mod tests {
         let mut space = Space::default();
         space.add_file(16);
         let owner = Owner::table(TableId(4));
-        let all: Vec<_> = (0..4).map(|_| space.allocate(3, 1, owner).expect("room for four")).collect();
+        let all: Vec<_> = (0..4)
+            .map(|_| space.allocate(3, 1, owner).expect("room for four"))
+            .collect();
         assert_eq!(space.allocate(3, 2, owner), None, "one page is left");
         assert_eq!(space.allocate(3, 1, owner).map(|extent| extent.pages), Some(1));
         space.free(all[0]);

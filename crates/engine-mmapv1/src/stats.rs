@@ -76,7 +76,11 @@ struct Figures {
 impl Figures {
     fn of(database: &Database) -> Self {
         let (files, free_extents, free_pages) = database.space.lock().free_totals();
-        let file_bytes = database.files().iter().map(|file| u64::from(file.pages) * PAGE_BYTES as u64).sum();
+        let file_bytes = database
+            .files()
+            .iter()
+            .map(|file| u64::from(file.pages) * PAGE_BYTES as u64)
+            .sum();
         Self {
             files: files as u64,
             file_bytes,

@@ -79,7 +79,9 @@ impl Table {
         {
             return Ok(before.cloned());
         }
-        state.store.get(&self.pager(shared), self.spec.kind, key, Bytes::copy_from_slice)
+        state
+            .store
+            .get(&self.pager(shared), self.spec.kind, key, Bytes::copy_from_slice)
     }
 
     /// Shows the rows of a range as a snapshot at `seq` sees them, until the visitor has enough.
@@ -103,13 +105,21 @@ impl Table {
             return Ok(());
         }
         if !state.history.concerns(seq) {
-            return state.store.scan(&pager, from, direction, &mut |key, value| match passes(key, to, direction) {
-                true => Ok(Visit::Enough),
-                false => visit(key, value),
-            });
+            return state.store.scan(
+                &pager,
+                from,
+                direction,
+                &mut |key, value| match passes(key, to, direction) {
+                    true => Ok(Visit::Enough),
+                    false => visit(key, value),
+                },
+            );
         }
         // Rows as they are, and between them those that the snapshot sees otherwise.
-        let mut other = state.history.next(from, direction, seq).map(|(key, value)| (key.to_vec(), value.cloned()));
+        let mut other = state
+            .history
+            .next(from, direction, seq)
+            .map(|(key, value)| (key.to_vec(), value.cloned()));
         let mut ended = false;
         let mut show = |key: &[u8], value: Value<'_>| -> Result<Visit> {
             ended = passes(key, to, direction) || visit(key, value)? == Visit::Enough;

@@ -32,8 +32,14 @@ pub(crate) fn verify_disk(table: &Table, report: &mut MaintenanceReport) -> Resu
     let extents = table.state.read().store.extents.clone();
     let files = table.database.files();
     for at in extents.iter().flat_map(|extent| extent.page_locs()) {
-        let Some(file) = files.get(at.file() as usize) else { continue };
-        let is_written = file.checksums.read().get(at.page() as usize).is_some_and(|&sum| sum != 0);
+        let Some(file) = files.get(at.file() as usize) else {
+            continue;
+        };
+        let is_written = file
+            .checksums
+            .read()
+            .get(at.page() as usize)
+            .is_some_and(|&sum| sum != 0);
         match is_written.then(|| file.read_page(at.page())) {
             Some(Err(error)) if error.kind() == ErrorKind::Corrupt => report.problems.push(error.to_string()),
             Some(Err(error)) => return Err(error),
@@ -48,15 +54,17 @@ fn check_rows(shared: &Shared, table: &Table, state: &State, rows: &mut u64) -> 
     let mut problems = Vec::new();
     let mut bytes = 0;
     let mut last: Option<Vec<u8>> = None;
-    state.store.scan(&pager, Bound::Unbounded, Direction::Forward, &mut |key, value| {
-        if last.as_ref().is_some_and(|last| last[..] >= *key) {
-            problems.push(format!("key {key:02x?} does not follow the one before it"));
-        }
-        bytes += (key.len() + value.with(&pager, <[u8]>::len)?) as u64;
-        *rows += 1;
-        last = Some(key.to_vec());
-        Ok(Visit::More)
-    })?;
+    state
+        .store
+        .scan(&pager, Bound::Unbounded, Direction::Forward, &mut |key, value| {
+            if last.as_ref().is_some_and(|last| last[..] >= *key) {
+                problems.push(format!("key {key:02x?} does not follow the one before it"));
+            }
+            bytes += (key.len() + value.with(&pager, <[u8]>::len)?) as u64;
+            *rows += 1;
+            last = Some(key.to_vec());
+            Ok(Visit::More)
+        })?;
     if (*rows, bytes) != (state.store.rows, state.store.data_bytes) {
         problems.push(format!(
             "{rows} rows of {bytes} bytes are there, {} of {} are counted",
@@ -107,7 +115,11 @@ fn check_space(pager: &Pager<'_>, store: &Store) -> Result<Vec<String>> {
             let header = SlotHeader::read(pager, &*pager.read(at)?, at)?;
             stretches.push((at, header.slot_bytes.into(), "a free slot"));
             if header.record_bytes != FREE || stretches.len() as u64 > storage {
-                return Err(unsound(pager, at, "a list of free slots leads to a record, or in a circle"));
+                return Err(unsound(
+                    pager,
+                    at,
+                    "a list of free slots leads to a record, or in a circle",
+                ));
             }
             at = Loc(header.word);
         }
@@ -132,7 +144,11 @@ fn check_cover(store: &Store, mut stretches: Vec<Stretch>) -> Option<String> {
         while expected < end {
             match left.next() {
                 Some((at, bytes, _)) if at == expected => expected = at.plus(bytes as usize),
-                Some((at, _, what)) => return Some(format!("{what} at {at:?} overlaps or leaves a hole before {expected:?}")),
+                Some((at, _, what)) => {
+                    return Some(format!(
+                        "{what} at {at:?} overlaps or leaves a hole before {expected:?}"
+                    ));
+                }
                 None => return Some(format!("nothing is known of what is at {expected:?}")),
             }
         }

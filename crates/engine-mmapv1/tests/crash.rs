@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
 use engine::{
-    Batch, Direction, Engine, ErrorKind, FillLimits, KeyRange, Maintenance, Result, Rows, Seq, TableId, TableKind, TableSpec,
+    Batch, Direction, Engine, ErrorKind, FillLimits, KeyRange, Maintenance, Result, Rows, Seq, TableId, TableKind,
+    TableSpec,
 };
 use engine_mmapv1::{Allocation, Mmapv1Engine, Mmapv1Options};
 use std::collections::BTreeMap;
@@ -39,8 +40,13 @@ impl Dice {
 }
 
 fn seeds(name: &str, count: usize) -> Vec<u64> {
-    let asked = std::env::var("TENON_SEED").ok().map(|text| text.parse().expect("TENON_SEED is a number"));
-    let seeds = asked.map_or_else(|| (0..count).map(|_| SystemRandom::new().next_u64()).collect(), |seed| vec![seed]);
+    let asked = std::env::var("TENON_SEED")
+        .ok()
+        .map(|text| text.parse().expect("TENON_SEED is a number"));
+    let seeds = asked.map_or_else(
+        || (0..count).map(|_| SystemRandom::new().next_u64()).collect(),
+        |seed| vec![seed],
+    );
     println!("{name}: TENON_SEED is one of {seeds:?}");
     seeds
 }
@@ -53,7 +59,11 @@ fn options(seed: u64) -> Mmapv1Options {
         namespace_bytes: 64 << 10,
         preallocate: seed & 1 == 1,
         directory_per_database: seed & 2 == 2,
-        allocation: if seed & 4 == 4 { Allocation::Exact } else { Allocation::PowersOfTwo },
+        allocation: if seed & 4 == 4 {
+            Allocation::Exact
+        } else {
+            Allocation::PowersOfTwo
+        },
         ..Mmapv1Options::with_cache(if seed & 8 == 8 { 1 << 20 } else { 16 << 20 })
     }
 }
@@ -86,7 +96,11 @@ fn new_id(seq: Seq, slot: u32) -> u32 {
 /// Of slots 1 to 6 in two databases, every other one of records.
 fn spec(table: u32) -> TableSpec {
     TableSpec {
-        kind: if table % 2 == 0 { TableKind::Records } else { TableKind::Index },
+        kind: if table % 2 == 0 {
+            TableKind::Records
+        } else {
+            TableKind::Index
+        },
         name: format!("{}.table{table}", ["one", "two"][table as usize / 4]),
         compressor: None,
     }
@@ -142,7 +156,9 @@ fn batch_at(seed: u64, seq: Seq, state: &State) -> (Batch, State) {
                 rows.remove(&key);
             }
             10..=12 => {
-                let old = rows.get(&key).map_or(0, |old| old[..].try_into().map_or(0, i64::from_le_bytes));
+                let old = rows
+                    .get(&key)
+                    .map_or(0, |old| old[..].try_into().map_or(0, i64::from_le_bytes));
                 batch.add(id, key.clone(), 7);
                 rows.insert(key, (old + 7).to_le_bytes().to_vec());
             }
@@ -209,7 +225,9 @@ impl Work {
         engine.apply(&batch, *last)?;
         engine.publish(*last);
         self.states.insert(*last, state.clone());
-        let rows: Rows1 = (0..200u64).map(|number| (number.to_be_bytes().to_vec(), vec![number as u8; number as usize])).collect();
+        let rows: Rows1 = (0..200u64)
+            .map(|number| (number.to_be_bytes().to_vec(), vec![number as u8; number as usize]))
+            .collect();
         *last = last.next();
         state.insert(id, rows.clone());
         // A crash keeps all of it or nothing; that is the caller's to tell apart, as the storage layer does.
@@ -222,8 +240,15 @@ impl Work {
     /// What came back is the state at the engine's mark.
     fn check(&mut self, engine: &Mmapv1Engine, what: &str) {
         let mark = engine.durable_seq();
-        assert!(mark >= self.acknowledged, "{what}: {:?} was durable, {mark:?} came back", self.acknowledged);
-        let expected = self.states.get(&mark).unwrap_or_else(|| panic!("{what}: nobody wrote {mark:?}"));
+        assert!(
+            mark >= self.acknowledged,
+            "{what}: {:?} was durable, {mark:?} came back",
+            self.acknowledged
+        );
+        let expected = self
+            .states
+            .get(&mark)
+            .unwrap_or_else(|| panic!("{what}: nobody wrote {mark:?}"));
         assert_eq!(read(engine).unwrap(), *expected, "{what}: at {mark:?}");
         let report = engine.maintain(&Maintenance::Verify(None)).unwrap();
         assert_eq!(report.problems, Vec::<String>::new(), "{what}");
@@ -254,7 +279,9 @@ fn read(engine: &dyn Engine) -> Result<State> {
 
 #[test]
 fn a_crash_at_any_operation_leaves_a_fold() {
-    let only: Option<u64> = std::env::var("TENON_OPERATION").ok().map(|text| text.parse().expect("a number"));
+    let only: Option<u64> = std::env::var("TENON_OPERATION")
+        .ok()
+        .map(|text| text.parse().expect("a number"));
     for seed in seeds("a_crash_at_any_operation_leaves_a_fold", 6) {
         let fs = new_disk(seed);
         let mut work = Work::new(seed);
@@ -372,7 +399,11 @@ fn a_flipped_bit_anywhere_is_found_or_harmless() {
                 }
             }
         }
-        let is_found = |ending: &str| found_in.iter().any(|(path, count)| path.to_string_lossy().ends_with(ending) && *count > 0);
+        let is_found = |ending: &str| {
+            found_in
+                .iter()
+                .any(|(path, count)| path.to_string_lossy().ends_with(ending) && *count > 0)
+        };
         assert!(is_found(".ns") && is_found("one.0"), "{found_in:?}");
     }
 }
@@ -399,7 +430,10 @@ fn a_missing_file_is_said() {
             }
         }
     }
-    assert!(said >= all.len() - 3, "all but a root and the journal are needed: {said} of {all:?}");
+    assert!(
+        said >= all.len() - 3,
+        "all but a root and the journal are needed: {said} of {all:?}"
+    );
     // Neither root: nothing is taken for a new engine.
     let damaged = fs.after_crash(1);
     for root in ["root.0", "root.1", "journal"] {

@@ -437,7 +437,9 @@ fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
         mmapv1: Mmapv1Config {
             cache_bytes: bytes("storage.mmapv1.cacheSizeGB"),
             no_padding: values.boolean("storage.mmapv1.noPadding"),
-            namespace_mb: values.integer("storage.mmapv1.nsSize").and_then(|mb| u64::try_from(mb).ok()),
+            namespace_mb: values
+                .integer("storage.mmapv1.nsSize")
+                .and_then(|mb| u64::try_from(mb).ok()),
             preallocate: values.boolean("storage.mmapv1.preallocDataFiles"),
             quota: values.boolean("storage.mmapv1.quota.enforced"),
             files_per_database_max: values

@@ -215,8 +215,9 @@ mod tests {
         assert!(of_btree[0].contains("directoryForIndexes") && of_btree[1].contains("prefixCompression: false"));
         let of_memory = warnings("inMemory", &all, 64 << 30);
         assert_eq!(of_memory.len(), 5, "{of_memory:?}");
-        let of_mmapv1 =
-            config("storage:\n  directoryPerDB: true\n  mmapv1:\n    smallFiles: true\n    quota:\n      enforced: true\n");
+        let of_mmapv1 = config(
+            "storage:\n  directoryPerDB: true\n  mmapv1:\n    smallFiles: true\n    quota:\n      enforced: true\n",
+        );
         assert_eq!(warnings("mmapv1", &of_mmapv1, 64 << 30), Vec::<String>::new());
         let ignored = warnings("btree", &of_mmapv1, 64 << 30);
         assert!(

@@ -207,8 +207,9 @@ impl Storage {
             .ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))?;
         let table = self.engine.table_stats(collection.table())?;
         let mut details = Vec::new();
-        self.engine
-            .table_details(collection.table(), &mut |name, value| details.push((name.to_owned(), value)))?;
+        self.engine.table_details(collection.table(), &mut |name, value| {
+            details.push((name.to_owned(), value))
+        })?;
         let mut indexes = Vec::new();
         for index in collection.maintained() {
             let table = self.engine.table_stats(index.table())?;

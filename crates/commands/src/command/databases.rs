@@ -218,9 +218,12 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             scaled(sizes.free_bytes + sizes.index_free_bytes),
         );
     }
-    server.storage.engine().database_details(call.database, &mut |name, value| {
-        insert_detail(&mut document, name, value, scale as i64);
-    });
+    server
+        .storage
+        .engine()
+        .database_details(call.database, &mut |name, value| {
+            insert_detail(&mut document, name, value, scale as i64);
+        });
     document.insert("scaleFactor", narrowed(scale as i64));
     if let Ok(space) = server.env.fs.space(std::path::Path::new(&server.settings.db_path)) {
         document.insert("fsUsedSize", scaled((space.total_bytes - space.available_bytes) as i64));

@@ -38,7 +38,9 @@ fn entry(page: &PageBuf, index: usize) -> Loc {
 }
 
 fn set_entry(pager: &Pager<'_>, page: Loc, index: usize, to: Loc) -> Result<()> {
-    pager.modify(page, index * 8..index * 8 + 8, |page| put(page, index * 8, &to.0.to_le_bytes()))
+    pager.modify(page, index * 8..index * 8 + 8, |page| {
+        put(page, index * 8, &to.0.to_le_bytes())
+    })
 }
 
 impl Store {

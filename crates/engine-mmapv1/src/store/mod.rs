@@ -141,7 +141,13 @@ impl Store {
     }
 
     /// Hands the value of a key to `read`.
-    pub(crate) fn get<T>(&self, pager: &Pager<'_>, kind: TableKind, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+    pub(crate) fn get<T>(
+        &self,
+        pager: &Pager<'_>,
+        kind: TableKind,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
         match array_id(kind, key) {
             None => self.tree_get(pager, key, read),
             Some(id) => match self.array_get(pager, id)? {
@@ -287,7 +293,9 @@ fn first_id(from: Bound<&[u8]>, direction: Direction) -> Option<u64> {
     let id = match direction {
         Direction::Forward if key.len() > 8 || (key.len() == 8 && excluded) => number.checked_add(1)?,
         Direction::Forward => number,
-        Direction::Reverse if key.len() < 8 || (key.len() == 8 && excluded) => number.checked_sub(1)?.min(ARRAY_IDS - 1),
+        Direction::Reverse if key.len() < 8 || (key.len() == 8 && excluded) => {
+            number.checked_sub(1)?.min(ARRAY_IDS - 1)
+        }
         Direction::Reverse => number.min(ARRAY_IDS - 1),
     };
     (id < ARRAY_IDS).then_some(id)

@@ -27,7 +27,8 @@ pub(crate) const KEY_INLINE_MAX: usize = 1024;
 /// Longer values go to slots.
 pub(crate) const VALUE_INLINE_MAX: usize = 768;
 /// Every page has room for at least four of the longest cells.
-const _: () = assert!(4 * (LEAF_CELL_HEADER_BYTES + KEY_INLINE_MAX + VALUE_INLINE_MAX + 2) <= PAGE_BYTES - NODE_HEADER_BYTES);
+const _: () =
+    assert!(4 * (LEAF_CELL_HEADER_BYTES + KEY_INLINE_MAX + VALUE_INLINE_MAX + 2) <= PAGE_BYTES - NODE_HEADER_BYTES);
 
 /// A cell as it lies in a page. What a page does not hold is `None` all through this file: the caller names the damage.
 #[derive(Clone, Copy)]
@@ -176,7 +177,9 @@ pub(crate) fn overwrite(page: &mut PageBuf, index: usize, bytes: &[u8]) {
 
 /// All cells, copied.
 pub(crate) fn cells(page: &PageBuf) -> Option<Vec<Vec<u8>>> {
-    (0..count(page)).map(|index| Some(cell(page, index)?.bytes.to_vec())).collect()
+    (0..count(page))
+        .map(|index| Some(cell(page, index)?.bytes.to_vec()))
+        .collect()
 }
 
 /// Makes a node of these cells. False when they do not fit.

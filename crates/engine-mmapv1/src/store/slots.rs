@@ -62,7 +62,8 @@ impl SlotHeader {
     /// Reads the header at `at` in its page and checks it against the page.
     pub(crate) fn read(pager: &Pager<'_>, page: &[u8; PAGE_BYTES], at: Loc) -> Result<Self> {
         let read = |offset| u32_at(page, at.offset() + offset);
-        let (Some(slot_bytes), Some(record_bytes), Some(word)) = (read(0), read(4), u64_at(page, at.offset() + 8)) else {
+        let (Some(slot_bytes), Some(record_bytes), Some(word)) = (read(0), read(4), u64_at(page, at.offset() + 8))
+        else {
             return Err(pager.corrupt(at, "a slot begins at the end of a page"));
         };
         let length = slot_bytes as usize;
@@ -122,7 +123,13 @@ impl Store {
     }
 
     /// Puts a record into the place of another; where it has to move, returns its new place.
-    pub(crate) fn rewrite_record(&mut self, pager: &Pager<'_>, at: Loc, tag: u64, record: &[u8]) -> Result<Option<Loc>> {
+    pub(crate) fn rewrite_record(
+        &mut self,
+        pager: &Pager<'_>,
+        at: Loc,
+        tag: u64,
+        record: &[u8],
+    ) -> Result<Option<Loc>> {
         let page = pager.read(at)?;
         let mut header = record_header(pager, &page, at, tag)?;
         if record.len() + SLOT_HEADER_BYTES <= header.slot_bytes as usize {
@@ -170,7 +177,11 @@ impl Store {
                 return Ok((at, wanted));
             }
         }
-        let left = if self.small.is_null() { 0 } else { PAGE_BYTES - self.small.offset() };
+        let left = if self.small.is_null() {
+            0
+        } else {
+            PAGE_BYTES - self.small.offset()
+        };
         if left < wanted {
             if left >= SLOT_BYTES_MIN {
                 self.push_free(pager, self.small, left)?;

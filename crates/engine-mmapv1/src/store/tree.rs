@@ -70,7 +70,13 @@ fn compare(pager: &Pager<'_>, page: &PageBuf, at: Loc, index: usize, key: &[u8])
 }
 
 /// The first cell of `from..` whose key is not below `key`.
-fn search(pager: &Pager<'_>, page: &PageBuf, at: Loc, from: usize, key: &[u8]) -> Result<std::result::Result<usize, usize>> {
+fn search(
+    pager: &Pager<'_>,
+    page: &PageBuf,
+    at: Loc,
+    from: usize,
+    key: &[u8],
+) -> Result<std::result::Result<usize, usize>> {
     let (mut low, mut high) = (from, node::count(page).max(from));
     while low < high {
         let middle = (low + high) / 2;
@@ -131,7 +137,12 @@ impl Store {
     }
 
     /// Hands the value of a key to `read`.
-    pub(crate) fn tree_get<T>(&self, pager: &Pager<'_>, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+    pub(crate) fn tree_get<T>(
+        &self,
+        pager: &Pager<'_>,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
         match self.tree_find(pager, key)? {
             Some(Found {
                 leaf,
@@ -202,7 +213,9 @@ impl Store {
             }
             flags |= flag;
             let at = store.write_record(pager, tag, bytes)?;
-            Ok(Some([&at.0.to_le_bytes()[..], &(bytes.len() as u32).to_le_bytes()].concat()))
+            Ok(Some(
+                [&at.0.to_le_bytes()[..], &(bytes.len() as u32).to_le_bytes()].concat(),
+            ))
         };
         let stored_key = part(self, key, KEY_INLINE_MAX, KEY_STORED, KEY_TAG)?;
         let stored_value = part(self, value, VALUE_INLINE_MAX, VALUE_STORED, VALUE_TAG)?;
@@ -224,7 +237,14 @@ impl Store {
     }
 
     /// Puts a cell in, parting pages on the way up where they are full.
-    fn insert_cell(&mut self, pager: &Pager<'_>, mut path: Vec<Step>, mut page: Loc, mut index: usize, mut cell: Vec<u8>) -> Result<()> {
+    fn insert_cell(
+        &mut self,
+        pager: &Pager<'_>,
+        mut path: Vec<Step>,
+        mut page: Loc,
+        mut index: usize,
+        mut cell: Vec<u8>,
+    ) -> Result<()> {
         loop {
             if pager.modify(page, 0..PAGE_BYTES, |page| node::insert(page, index, &cell))? {
                 return Ok(());
@@ -236,7 +256,9 @@ impl Store {
                     let level = node::level(&*pager.read(page)?) + 1;
                     let root = self.take_page(pager)?;
                     let cells = [node::inner_cell(0, &[], page), cell];
-                    pager.create(root, |page| assert!(node::rebuild(page, level, &cells), "half of a page fits"))?;
+                    pager.create(root, |page| {
+                        assert!(node::rebuild(page, level, &cells), "half of a page fits")
+                    })?;
                     self.tree_root = root;
                     return Ok(());
                 }
@@ -258,7 +280,10 @@ impl Store {
         let (flags, key, child) = parse(&right[0]).ok_or_else(unsound)?;
         let right_page = self.take_page(pager)?;
         let above = if leaf {
-            let last = cells.last().and_then(|cell| node::parse(cell, true)).ok_or_else(unsound)?;
+            let last = cells
+                .last()
+                .and_then(|cell| node::parse(cell, true))
+                .ok_or_else(unsound)?;
             let first = node::parse(&right[0], true).ok_or_else(unsound)?;
             let separator = separator(&key_of(pager, &last, at)?, &key_of(pager, &first, at)?);
             self.make_inner_cell(pager, &separator, right_page)?
@@ -267,7 +292,9 @@ impl Store {
             right[0] = node::inner_cell(0, &[], child);
             node::inner_cell(flags, &key, right_page)
         };
-        pager.create(right_page, |page| assert!(node::rebuild(page, level, &right), "half of a page fits"))?;
+        pager.create(right_page, |page| {
+            assert!(node::rebuild(page, level, &right), "half of a page fits")
+        })?;
         pager.modify(at, 0..PAGE_BYTES, |page| node::rebuild(page, level, &cells))?;
         Ok(above)
     }
@@ -324,7 +351,10 @@ impl Store {
     fn merge(&mut self, pager: &Pager<'_>, step: Step) -> Result<bool> {
         let parent = pager.read(step.page)?;
         let pairs = [(step.index, step.index + 1), (step.index.wrapping_sub(1), step.index)];
-        for (left, right) in pairs.into_iter().filter(|pair| pair.0 < pair.1 && pair.1 < node::count(&parent)) {
+        for (left, right) in pairs
+            .into_iter()
+            .filter(|pair| pair.0 < pair.1 && pair.1 < node::count(&parent))
+        {
             let left_at = cell_of(pager, &parent, step.page, left)?.child;
             let right_at = cell_of(pager, &parent, step.page, right)?.child;
             let (left_page, right_page) = (pager.read(left_at)?, pager.read(right_at)?);
@@ -398,7 +428,10 @@ fn check_level(pager: &Pager<'_>, page: &PageBuf, at: Loc, above: Option<u16>) -
     let level = node::level(page);
     let cells = node::count(page);
     if above.is_some_and(|above| level + 1 != above) || level >= LEVELS_MAX || (level > 0 && cells == 0) {
-        return Err(pager.corrupt(at, format!("a page of level {level} with {cells} cells has no place below {above:?}")));
+        return Err(pager.corrupt(
+            at,
+            format!("a page of level {level} with {cells} cells has no place below {above:?}"),
+        ));
     }
     Ok(())
 }
@@ -417,15 +450,39 @@ fn scan_node(
     let forward = direction == Direction::Forward;
     // The first cell to look at; counted from 1, so that going down can end at 0.
     let mut next = match from {
-        Bound::Unbounded => if forward { 1 } else { cells },
+        Bound::Unbounded => {
+            if forward {
+                1
+            } else {
+                cells
+            }
+        }
         Bound::Included(key) | Bound::Excluded(key) if level > 0 => child_index(pager, &page, at, key)? + 1,
         Bound::Included(key) => match search(pager, &page, at, 0, key)? {
             Ok(equal) => equal + 1,
-            Err(above) => if forward { above + 1 } else { above },
+            Err(above) => {
+                if forward {
+                    above + 1
+                } else {
+                    above
+                }
+            }
         },
         Bound::Excluded(key) => match search(pager, &page, at, 0, key)? {
-            Ok(equal) => if forward { equal + 2 } else { equal },
-            Err(above) => if forward { above + 1 } else { above },
+            Ok(equal) => {
+                if forward {
+                    equal + 2
+                } else {
+                    equal
+                }
+            }
+            Err(above) => {
+                if forward {
+                    above + 1
+                } else {
+                    above
+                }
+            }
         },
     };
     let mut from = from;

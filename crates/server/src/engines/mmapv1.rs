@@ -60,10 +60,7 @@ mod tests {
             "storage:\n  directoryPerDB: true\n  mmapv1:\n    cacheSizeGB: 2\n    noPadding: true\n    nsSize: 32\n    \
              preallocDataFiles: false\n    smallFiles: true\n    quota:\n      enforced: true\n      maxFilesPerDB: 3\n",
         );
-        assert_eq!(
-            (given.first_file_bytes, given.file_bytes_max),
-            (16 << 20, 512 << 20)
-        );
+        assert_eq!((given.first_file_bytes, given.file_bytes_max), (16 << 20, 512 << 20));
         assert_eq!((given.namespace_bytes, given.cache_bytes), (32 << 20, 2 << 30));
         assert!(given.directory_per_database && !given.preallocate);
         assert_eq!(
