@@ -1,10 +1,11 @@
 //! Putting batches in, and clearing away what nobody sees any more.
 //!
-//! Records are changed where they lie. What an open snapshot sees of them is copied to the table's history first; when none is open,
-//! nothing is. A batch is visible as soon as it is in: the gate keeps new snapshots out until then, and the batch publishes itself.
+//! Records are changed where they lie. What an open snapshot sees of them is copied to the table's history first;
+//! when none is open, nothing is. A batch is visible as soon as it is in: the gate keeps new snapshots out until
+//! then, and the batch publishes itself.
 //!
-//! Invariants: a key with history has one entry on the queue, which rises in `Seq`; extents of dropped tables go back to their database
-//! only when no snapshot is older than the drop and their pages have left the cache.
+//! Invariants: a key with history has one entry on the queue, which rises in `Seq`; extents of dropped tables go back
+//! to their database only when no snapshot is older than the drop and their pages have left the cache.
 
 use crate::database::Database;
 use crate::history::Noted;
@@ -107,8 +108,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Ends the oldest snapshot when too much was kept for it. What it alone needed goes piece by piece, with this batch and the next
-    /// ones; only then it is told whether that was enough.
+    /// Ends the oldest snapshot when too much was kept for it. What it alone needed goes piece by piece, with this
+    /// batch and the next ones; only then it is told whether that was enough.
     fn bound_history(&mut self, shared: &Shared) {
         if self.history_bytes <= self.history_max {
             return;

@@ -1,6 +1,7 @@
 //! Bulk loads: a store of its own, filled beside everything, and put into the table at the end.
 //!
-//! Until then its extents belong to nobody in particular: a checkpoint may write its pages, and after a crash they are free.
+//! Until then its extents belong to nobody in particular: a checkpoint may write its pages, and after a crash they
+//! are free.
 
 use crate::apply::Applier;
 use crate::shared::Shared;

@@ -1,10 +1,10 @@
 //! The page cache: what was read and may go, and what was changed and must stay until a checkpoint has written it.
 //!
-//! It knows pages by their names and nothing of their content. A page is changed in place when nobody else holds it, and copied first
-//! when somebody does: so a checkpoint holds pages as they stood at its cut, while batches go on.
+//! It knows pages by their names and nothing of their content. A page is changed in place when nobody else holds it,
+//! and copied first when somebody does: so a checkpoint holds pages as they stood at its cut, while batches go on.
 //!
-//! Invariants: a dirty page, and one that a checkpoint is writing, is never evicted; so what is on disk under a page that is not in the
-//! cache is its newest content.
+//! Invariants: a dirty page, and one that a checkpoint is writing, is never evicted; so what is on disk under a page
+//! that is not in the cache is its newest content.
 
 use crate::files::{Page, PageBuf};
 use crate::loc::{ALL_SECTORS, PAGE_BYTES, SECTOR_BYTES};
@@ -92,7 +92,8 @@ impl Cache {
         Ok(page)
     }
 
-    /// Changes a page that is there and takes `change` for it; `None` when it is not there. `touched` are the bytes that may change.
+    /// Changes a page that is there and takes `change` for it; `None` when it is not there. `touched` are the bytes
+    /// that may change.
     pub(crate) fn modify<T, F: FnOnce(&mut PageBuf) -> T>(
         &self,
         id: PageId,
@@ -132,7 +133,8 @@ impl Cache {
         }
     }
 
-    /// All dirty pages, clean from now on, to be given back by [`Cache::written`] or [`Cache::not_written`]. Nobody changes pages meanwhile.
+    /// All dirty pages, clean from now on, to be given back by [`Cache::written`] or [`Cache::not_written`]. Nobody
+    /// changes pages meanwhile.
     pub(crate) fn capture(&self) -> Vec<CapturedPage> {
         let mut captured = Vec::new();
         for shard in &self.shards {

@@ -1,7 +1,7 @@
 //! Checkpoints: a short quiesce and a doubled write.
 //!
-//! 1. **Cut.** Between two batches: the dirty pages as they are, the changed pages of namespaces and owner maps. Batches go on; who
-//!    changes a page of the cut copies it.
+//! 1. **Cut.** Between two batches: the dirty pages as they are, the changed pages of namespaces and owner maps.
+//!    Batches go on; who changes a page of the cut copies it.
 //! 2. **Log.** The log is durable up to the cut's position.
 //! 3. **Room.** Files are made and blocks reserved. So far nothing has happened: a full disk is an error that passes.
 //! 4. **Aside.** New root and all images go to the journal, which is synced. From here on the checkpoint has happened.
@@ -39,6 +39,9 @@ pub(crate) struct Disk {
     pub(crate) unsynced: BTreeSet<PathBuf>,
     pub(crate) written: Written,
 }
+
+/// An open file and its path, for messages.
+pub(crate) type NamedFile = (Arc<dyn File>, PathBuf);
 
 /// Counters.
 #[derive(Clone, Copy, Default)]
@@ -355,7 +358,8 @@ fn checksum_page(file: &DataFile, map: u32) -> Page {
     page
 }
 
-/// Makes the files that are new and reserves blocks for what was never written, so that writing in place needs no space.
+/// Makes the files that are new and reserves blocks for what was never written, so that writing in place needs no
+/// space.
 fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::result::Result<(), Failure> {
     let Disk {
         root,
@@ -446,10 +450,7 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
 }
 
 /// Writes images where they belong and makes them durable. They come sorted by file and page.
-pub(crate) fn put_in_place(
-    images: &[Image],
-    handle: &mut dyn FnMut(&Image) -> Result<(Arc<dyn File>, PathBuf)>,
-) -> Result<u64> {
+pub(crate) fn put_in_place(images: &[Image], handle: &mut dyn FnMut(&Image) -> Result<NamedFile>) -> Result<u64> {
     let mut bytes_written = 0;
     for of_file in images.chunk_by(|left, right| (left.database, left.file) == (right.database, right.file)) {
         let (file, path) = handle(&of_file[0])?;

@@ -1,7 +1,7 @@
 //! Compaction: a table written anew without holes, and files given back.
 //!
-//! As MongoDB's did, it keeps writers out while it copies a table. Nothing reaches the disk before a checkpoint, so what is copied must
-//! fit into the part of the cache that may be dirty.
+//! As MongoDB's did, it keeps writers out while it copies a table. Nothing reaches the disk before a checkpoint, so
+//! what is copied must fit into the part of the cache that may be dirty.
 
 use crate::apply::Applier;
 use crate::shared::Shared;

@@ -83,8 +83,8 @@ impl Database {
     /// The name of the page that a place lies in. Damage when no file has it.
     pub(crate) fn page_id(&self, at: Loc) -> Result<PageId> {
         if at.file() < FILES_MAX as u32 && at.file_offset() < 1 << 31 {
-            let low = u64::from(at.file()) << 18 | u64::from(at.page());
-            return Ok(PageId(u64::from(self.id) << 32 | low));
+            let low = (u64::from(at.file()) << 18) | u64::from(at.page());
+            return Ok(PageId((u64::from(self.id) << 32) | low));
         }
         Err(self.no_such_place(at))
     }
@@ -93,7 +93,7 @@ impl Database {
     pub(crate) fn place_of(id: PageId) -> (u32, u16, u32) {
         (
             (id.0 >> 32) as u32,
-            (id.0 >> 18 & 0x3fff) as u16,
+            ((id.0 >> 18) & 0x3fff) as u16,
             (id.0 & 0x3_ffff) as u32,
         )
     }
@@ -174,8 +174,8 @@ pub(crate) fn directory(root: &Path, database: &str, own_directory: bool) -> Pat
     }
 }
 
-/// A database's name as a file's: letters, digits, `_` and `-`, everything else as `%` and two hexadecimal digits. A long one is
-/// cut and told apart by its checksum; the name itself is in the root.
+/// A database's name as a file's: letters, digits, `_` and `-`, everything else as `%` and two hexadecimal digits. A
+/// long one is cut and told apart by its checksum; the name itself is in the root.
 pub(crate) fn file_stem(database: &str) -> String {
     const STEM_BYTES_MAX: usize = 200;
     let mut stem = String::new();

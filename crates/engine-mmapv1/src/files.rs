@@ -1,7 +1,8 @@
 //! One file of a database: its layout, its page checksums, reading a page.
 //!
-//! A data file is a header page, the checksums of all pages (4 bytes each), the owners of all pages (4 bytes each), and then data pages. It
-//! knows nothing of what lies in them. The checksums are kept in memory; a page whose checksum is 0 was never written.
+//! A data file is a header page, the checksums of all pages (4 bytes each), the owners of all pages (4 bytes each),
+//! and then data pages. It knows nothing of what lies in them. The checksums are kept in memory; a page whose
+//! checksum is 0 was never written.
 
 use crate::bytes_at::{checksum, put, u32_at, u64_at};
 use crate::loc::PAGE_BYTES;

@@ -1,7 +1,7 @@
 //! What open snapshots see of rows that were overwritten or removed since.
 //!
-//! For a key: values before a change, each with the position of the change. A snapshot sees the first one changed behind it, or else
-//! the row as it is now. Only what an open snapshot needs is taken in.
+//! For a key: values before a change, each with the position of the change. A snapshot sees the first one changed
+//! behind it, or else the row as it is now. Only what an open snapshot needs is taken in.
 //!
 //! Invariant: of each key, positions rise, and no list is empty.
 
@@ -56,7 +56,8 @@ impl History {
         seq < self.newest
     }
 
-    /// Takes in the value before a change at `seq`, if a snapshot of `open` sees it: all of them stand before `seq`, and rise.
+    /// Takes in the value before a change at `seq`, if a snapshot of `open` sees it: all of them stand before `seq`,
+    /// and rise.
     pub(crate) fn note(
         &mut self,
         key: &[u8],

@@ -12,9 +12,10 @@
 //! | 44..48 | checksum of the bytes before |
 //! | 48.. | the new root's body, then the images |
 //!
-//! An image is database (4, its number in the root), file (4, all ones for the namespace file), page (4), sectors (2), 2 unused, and the bytes
-//! of the sectors. When the journal is synced the checkpoint has happened: whatever crashes then, opening writes the images in place.
-//! It overwrites the journal before, whose images have all been synced in place.
+//! An image is database (4, its number in the root), file (4, all ones for the namespace file), page (4), sectors
+//! (2), 2 unused, and the bytes of the sectors. When the journal is synced the checkpoint has happened: whatever
+//! crashes then, opening writes the images in place. It overwrites the journal before, whose images have all been
+//! synced in place.
 
 use crate::bytes_at::{put, u16_at, u32_at, u64_at};
 use crate::files::{FORMAT_VERSION, Page, io_error};
@@ -121,7 +122,8 @@ impl Journal {
         self.file.sync_data().map_err(io_error("sync", &self.path))
     }
 
-    /// Gives the space of a long journal back. Its images are in place: whether the cut survives a crash does not matter.
+    /// Gives the space of a long journal back. Its images are in place: whether the cut survives a crash does not
+    /// matter.
     pub(crate) fn cut(&self) {
         if self.file.len().is_ok_and(|bytes| bytes > KEPT_BYTES) {
             let _ = self.file.set_len(0);

@@ -1,5 +1,6 @@
-//! An example of every structure on disk, compared with `tests/layout.snapshot`: what is written today must be readable tomorrow. After
-//! a deliberate change of the format run with `TENON_UPDATE_LAYOUT=1`, and say so in `docs/formats/mmapv1.md`.
+//! An example of every structure on disk, compared with `tests/layout.snapshot`: what is written today must be
+//! readable tomorrow. After a deliberate change of the format run with `TENON_UPDATE_LAYOUT=1`, and say so in
+//! `docs/formats/mmapv1.md`.
 
 use crate::files::{Page, header_page};
 use crate::journal::{Image, Journal};

@@ -15,8 +15,8 @@ pub(crate) const NAMESPACE_FILE: u32 = u32::MAX;
 
 const _: () = assert!(PAGE_BYTES / SECTOR_BYTES == 16, "a mask of sectors has 16 bits");
 
-/// A byte of a data file: the file's number above, the offset below. [`Loc::NULL`] is the first file's header, where nothing is
-/// ever stored.
+/// A byte of a data file: the file's number above, the offset below. [`Loc::NULL`] is the first file's header, where
+/// nothing is ever stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Loc(pub(crate) u64);
 
@@ -26,7 +26,7 @@ impl Loc {
 
     /// The first byte of a page.
     pub(crate) fn of_page(file: u16, page: u32) -> Self {
-        Self(u64::from(file) << 32 | u64::from(page) * PAGE_BYTES as u64)
+        Self((u64::from(file) << 32) | (u64::from(page) * PAGE_BYTES as u64))
     }
 
     pub(crate) fn is_null(self) -> bool {

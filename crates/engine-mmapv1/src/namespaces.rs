@@ -1,7 +1,8 @@
 //! The namespace file of a database: one entry for each of its tables.
 //!
-//! The file is a header page and pages of 16 slots; an entry takes as many slots side by side in one page as it needs, mostly one. All of
-//! it is kept in memory, as small as it is. A checkpoint writes the pages that changed; their checksums are in the root.
+//! The file is a header page and pages of 16 slots; an entry takes as many slots side by side in one page as it
+//! needs, mostly one. All of it is kept in memory, as small as it is. A checkpoint writes the pages that changed;
+//! their checksums are in the root.
 
 use crate::bytes_at::{put, u16_at, u32_at};
 use crate::files::{Page, PageBuf};
@@ -31,6 +32,9 @@ pub(crate) struct Namespaces {
     slots_used: usize,
 }
 
+/// A table as its entry has it.
+pub(crate) type Entry = (TableId, TableSpec, Store);
+
 #[derive(Clone, Copy)]
 struct Place {
     page: usize,
@@ -57,7 +61,7 @@ pub(crate) fn slots_for(spec: &TableSpec) -> Option<usize> {
 
 impl Namespaces {
     /// Of the pages of a file; `None` for a page that cannot be.
-    pub(crate) fn load(pages: Vec<Page>) -> Option<(Self, Vec<(TableId, TableSpec, Store)>)> {
+    pub(crate) fn load(pages: Vec<Page>) -> Option<(Self, Vec<Entry>)> {
         let mut namespaces = Self::default();
         let mut found = Vec::new();
         for (number, page) in pages.iter().enumerate() {
@@ -168,7 +172,8 @@ impl Namespaces {
     }
 }
 
-/// Layout: slots (2), name's length (2), table (4), kind (1), compressor's length (1), 6 unused, the store, name, compressor.
+/// Layout: slots (2), name's length (2), table (4), kind (1), compressor's length (1), 6 unused, the store, name,
+/// compressor.
 fn encode(bytes: &mut [u8], id: TableId, spec: &TableSpec, store: &Store, slots: usize) {
     bytes.fill(0);
     let compressor = spec.compressor.as_deref();
@@ -187,7 +192,7 @@ fn encode(bytes: &mut [u8], id: TableId, spec: &TableSpec, store: &Store, slots:
     put(bytes, name_at + spec.name.len(), compressor.unwrap_or("").as_bytes());
 }
 
-fn decode(bytes: &[u8]) -> Option<(TableId, TableSpec, Store)> {
+fn decode(bytes: &[u8]) -> Option<Entry> {
     let kind = match bytes[8] {
         1 => TableKind::Records,
         2 => TableKind::Index,

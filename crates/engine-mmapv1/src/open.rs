@@ -1,9 +1,10 @@
 //! Opening: the newest root that is whole, a journal that was not put in place yet, and then what the root names.
 //!
-//! Of each data file the maps are read, a thousandth of it; pages are read when they are asked for. Everything is checked against the root.
+//! Of each data file the maps are read, a thousandth of it; pages are read when they are asked for. Everything is
+//! checked against the root.
 
 use crate::bytes_at::checksum;
-use crate::checkpoint::{Disk, Written, entries, files_of, put_in_place};
+use crate::checkpoint::{Disk, NamedFile, Written, entries, files_of, put_in_place};
 use crate::database::{Database, directory as database_directory, file_stem};
 use crate::files::{DataFile, Page, check_header, corrupt, io_error, map_pages, read_page_at};
 use crate::journal::{Image, Journal};
@@ -105,8 +106,8 @@ fn data_files(env: &Env, directory: &Path) -> Result<BTreeSet<PathBuf>> {
 
 /// Puts the images of a journal in place and makes them durable, names included.
 fn replay(env: &Env, directory: &Path, journal: &Journal, root: &Root, count: u64) -> Result<()> {
-    let mut handles: BTreeMap<(u32, u32), (Arc<dyn File>, PathBuf)> = BTreeMap::new();
-    let mut handle = |image: &Image| -> Result<(Arc<dyn File>, PathBuf)> {
+    let mut handles: BTreeMap<(u32, u32), NamedFile> = BTreeMap::new();
+    let mut handle = |image: &Image| -> Result<NamedFile> {
         if let Some(open) = handles.get(&(image.database, image.file)) {
             return Ok(open.clone());
         }

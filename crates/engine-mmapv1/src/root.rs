@@ -1,7 +1,9 @@
-//! The root: at which position the files stand, which there are, and the checksums from which all others can be checked.
+//! The root: at which position the files stand, which there are, and the checksums from which all others can be
+//! checked.
 //!
-//! It is kept twice, in two files that are written one after the other; a whole one is enough. Everything else on disk is checked against
-//! it: it holds the checksums of the maps in the data files and of the namespace files' pages, the maps those of all other pages.
+//! It is kept twice, in two files that are written one after the other; a whole one is enough. Everything else on
+//! disk is checked against it: it holds the checksums of the maps in the data files and of the namespace files'
+//! pages, the maps those of all other pages.
 
 use crate::bytes_at::{checksum, u32_at, u64_at};
 use crate::files::{FORMAT_VERSION, corrupt, io_error};
@@ -145,8 +147,8 @@ pub(crate) struct RootFiles {
 }
 
 impl RootFiles {
-    /// Opens or creates both, and reads the newer one; `None` when neither is whole. The second answer tells whether both say the
-    /// same.
+    /// Opens or creates both, and reads the newer one; `None` when neither is whole. The second answer tells whether
+    /// both say the same.
     pub(crate) fn open(env: &Env, directory: &Path) -> Result<(Self, Option<Root>, bool)> {
         let open = |name: &str| {
             let path = directory.join(name);

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 use std::sync::{Arc, OnceLock};
 use vfs::Env;
 
-/// Lock order: `gate`, `tables`, one table's state, `databases`, those of a database, the cache's; [`Pins`] is taken alone.
+/// Lock order: `gate`, `tables`, one table's state, `databases`, those of a database, the cache's; [`Pins`] is taken
+/// alone.
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) directory: PathBuf,
@@ -27,8 +28,8 @@ pub(crate) struct Shared {
     /// Every table a snapshot may see, dropped ones included.
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
     pub(crate) pins: Pins,
-    /// Held for a batch, and by who takes a snapshot: so none begins in the middle of one, and a batch that finds no snapshot open
-    /// need not keep what it overwrites.
+    /// Held for a batch, and by who takes a snapshot: so none begins in the middle of one, and a batch that finds no
+    /// snapshot open need not keep what it overwrites.
     pub(crate) gate: RwLock<()>,
     /// Snapshots that are open; rises under the gate alone.
     snapshots: AtomicUsize,

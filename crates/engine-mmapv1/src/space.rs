@@ -1,7 +1,7 @@
 //! Which pages of a database's files belong to whom.
 //!
-//! An extent is a run of pages with one owner. What has no owner is free; free runs that touch are one. It knows no pages' content and
-//! writes nothing: a checkpoint draws the owner maps from it ([`Space::owner_page`]).
+//! An extent is a run of pages with one owner. What has no owner is free; free runs that touch are one. It knows no
+//! pages' content and writes nothing: a checkpoint draws the owner maps from it ([`Space::owner_page`]).
 //!
 //! Invariant: in each file, extents and free runs together cover the data pages, each once.
 

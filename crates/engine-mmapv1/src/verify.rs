@@ -1,5 +1,5 @@
-//! Verification: every page on disk against its checksum, every row against the structures that lead to it, every byte of a table's
-//! extents against who uses it.
+//! Verification: every page on disk against its checksum, every row against the structures that lead to it, every
+//! byte of a table's extents against who uses it.
 
 use crate::loc::{Loc, PAGE_BYTES};
 use crate::pager::Pager;

@@ -1,4 +1,5 @@
-//! The conformance kit on the mmapv1 engine, with files small enough that a flipped bit can be tried in each of their bytes.
+//! The conformance kit on the mmapv1 engine, with files small enough that a flipped bit can be tried in each of their
+//! bytes.
 
 use engine::{Engine, Result};
 use engine_mmapv1::{Allocation, Mmapv1Engine, Mmapv1Options};

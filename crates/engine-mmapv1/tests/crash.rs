@@ -1,8 +1,9 @@
-//! Crashes, full disks and flipped bits under work that moves everything: records that grow and move, tables and databases that come
-//! and go, files that are added and given back, loads, compactions.
+//! Crashes, full disks and flipped bits under work that moves everything: records that grow and move, tables and
+//! databases that come and go, files that are added and given back, loads, compactions.
 //!
-//! Every position's state is known; whatever comes back after a crash is exactly the state at the recovered position, every byte of
-//! every extent is accounted for, and the work goes on. `TENON_SEED=n` repeats a run, with `TENON_OPERATION=n` that crash alone.
+//! Every position's state is known; whatever comes back after a crash is exactly the state at the recovered position,
+//! every byte of every extent is accounted for, and the work goes on. `TENON_SEED=n` repeats a run, with
+//! `TENON_OPERATION=n` that crash alone.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
@@ -96,7 +97,7 @@ fn new_id(seq: Seq, slot: u32) -> u32 {
 /// Of slots 1 to 6 in two databases, every other one of records.
 fn spec(table: u32) -> TableSpec {
     TableSpec {
-        kind: if table % 2 == 0 {
+        kind: if table.is_multiple_of(2) {
             TableKind::Records
         } else {
             TableKind::Index

@@ -1,7 +1,8 @@
 //! The dense array of a table of records: from record id to place.
 //!
-//! A page holds 1,024 places; above the lowest pages lie pages of places of pages, as many levels as the largest id asks for. A record that
-//! moves changes one place here and nothing else. Pages in which nothing is left are given back.
+//! A page holds 1,024 places; above the lowest pages lie pages of places of pages, as many levels as the largest id
+//! asks for. A record that moves changes one place here and nothing else. Pages in which nothing is left are given
+//! back.
 
 use super::{Store, Visit};
 use crate::bytes_at::{put, u64_at};

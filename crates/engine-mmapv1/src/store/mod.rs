@@ -1,7 +1,7 @@
 //! The rows of one table, as they are now: slots with records, the array that leads to them, and the tree.
 //!
-//! A table of records keeps rows whose keys are record ids in the array, and what else it is given in the tree; other tables have the tree
-//! alone. A store knows nothing of positions and snapshots; its caller holds the table's lock.
+//! A table of records keeps rows whose keys are record ids in the array, and what else it is given in the tree; other
+//! tables have the tree alone. A store knows nothing of positions and snapshots; its caller holds the table's lock.
 
 mod array;
 mod node;
@@ -60,7 +60,8 @@ impl Value<'_> {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Store {
-    /// In the order they were added; at the next start, in the order of their places. Not stored: the owner maps have them.
+    /// In the order they were added; at the next start, in the order of their places. Not stored: the owner maps have
+    /// them.
     pub(crate) extents: Vec<Extent>,
     pub(crate) fresh: Fresh,
     /// Behind this place its page is unused; null when there is no such page.

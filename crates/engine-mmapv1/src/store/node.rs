@@ -8,8 +8,9 @@
 //! | 6..8 | bytes of cells that were removed above that |
 //! | 8.. | places of the cells in the page, 2 bytes each, in order of their keys |
 //!
-//! A cell of a leaf is flags (1), key length (2), value length (2), key, value. A cell above leaves is flags (1), key length (2), child (8),
-//! key; the first one's key does not count. A key or value too long for a page lies in a slot: then 12 bytes, place and length, stand for it.
+//! A cell of a leaf is flags (1), key length (2), value length (2), key, value. A cell above leaves is flags (1), key
+//! length (2), child (8), key; the first one's key does not count. A key or value too long for a page lies in a slot:
+//! then 12 bytes, place and length, stand for it.
 
 use crate::bytes_at::{put, u16_at, u64_at};
 use crate::files::PageBuf;

@@ -1,11 +1,12 @@
 //! Room in a table's extents: whole pages, and slots that hold records.
 //!
-//! A slot lies inside one page, or is whole pages. It begins with 16 bytes: its length, the length of the record in it (or [`FREE`]), and
-//! the record's tag (or the next free slot of its bucket). Free slots are kept in buckets by the power of two below their length; of a
-//! bucket only the first one is looked at, as MongoDB did. What a record does not need of a free slot is split off.
+//! A slot lies inside one page, or is whole pages. It begins with 16 bytes: its length, the length of the record in
+//! it (or [`FREE`]), and the record's tag (or the next free slot of its bucket). Free slots are kept in buckets by
+//! the power of two below their length; of a bucket only the first one is looked at, as MongoDB did. What a record
+//! does not need of a free slot is split off.
 //!
-//! Invariant: every byte of the extents is in a record's slot, in a page of array or tree, in a free slot, or behind `small` or in
-//! `fresh`, which nothing was put into yet.
+//! Invariant: every byte of the extents is in a record's slot, in a page of array or tree, in a free slot, or behind
+//! `small` or in `fresh`, which nothing was put into yet.
 
 use super::Store;
 use crate::bytes_at::{put, u32_at, u64_at};
@@ -67,7 +68,7 @@ impl SlotHeader {
             return Err(pager.corrupt(at, "a slot begins at the end of a page"));
         };
         let length = slot_bytes as usize;
-        let whole = at.offset() == 0 && length % PAGE_BYTES == 0 && length > 0;
+        let whole = at.offset() == 0 && length.is_multiple_of(PAGE_BYTES) && length > 0;
         let inside = length >= SLOT_BYTES_MIN && at.offset() + length <= PAGE_BYTES;
         if !whole && !inside {
             return Err(pager.corrupt(at, format!("no slot can be {length} bytes long here")));

@@ -1,11 +1,11 @@
 //! The tree of a table: rows whose keys are not record ids.
 //!
-//! A B+ tree of pages of 8 KiB, without links between neighbours: a scan goes by way of the parents. A page that is full is parted in the
-//! middle, or at the end when what comes is the last of it, so that rising keys leave full pages. Leaves that are nearly empty are
-//! merged with a neighbour, empty pages go.
+//! A B+ tree of pages of 8 KiB, without links between neighbours: a scan goes by way of the parents. A page that is
+//! full is parted in the middle, or at the end when what comes is the last of it, so that rising keys leave full
+//! pages. Leaves that are nearly empty are merged with a neighbour, empty pages go.
 //!
-//! Invariants: keys rise strictly; of the page above, the keys of a child lie at or above its cell's and below the next cell's; levels fall by
-//! one on each way down (so damage makes no circle).
+//! Invariants: keys rise strictly; of the page above, the keys of a child lie at or above its cell's and below the
+//! next cell's; levels fall by one on each way down (so damage makes no circle).
 
 use super::node::{self, Cell, KEY_INLINE_MAX, KEY_STORED, VALUE_INLINE_MAX, VALUE_STORED};
 use super::slots::{read_record, with_record};
