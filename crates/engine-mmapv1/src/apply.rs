@@ -29,6 +29,8 @@ const SWEEP_BASE: usize = 32;
 const SWEEP_BOUNDED: usize = 1024;
 /// Pages of extents that are given back with one batch.
 const RELEASED_PAGES: usize = 512;
+/// And with one checkpoint.
+const RELEASED_BY_CHECKPOINT: usize = 128 << 10;
 /// Keys a range delete removes under one lock.
 const DELETE_SLICE: usize = 256;
 
@@ -278,10 +280,15 @@ impl Applier {
 
     /// Clears away everything that the open snapshots allow.
     pub(crate) fn sweep_all(&mut self, shared: &Shared) {
-        let _no_snapshot_begins = shared.gate.write();
+        self.sweep_history(shared);
+        self.release_some(shared, usize::MAX);
+    }
+
+    /// As [`Applier::sweep_all`], but of extents no more than goes quickly.
+    pub(crate) fn sweep_history(&mut self, shared: &Shared) {
         shared.pins.update(&mut self.horizon);
         while self.sweep(shared, SWEEP_BOUNDED) {}
-        self.release_some(shared, usize::MAX);
+        self.release_some(shared, RELEASED_BY_CHECKPOINT);
     }
 
     /// Works off up to `budget` entries. True when more could be done at once.

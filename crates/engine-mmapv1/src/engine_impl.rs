@@ -47,8 +47,8 @@ struct Core {
     write_ahead: WriteAheadRule,
     /// Those of the disk, to be read while a checkpoint is under way.
     written: Mutex<Written>,
-    /// A root must be written though no batch came: files were given back.
-    files_dropped: AtomicBool,
+    /// Something changed that no position tells of: files were given back, a table was loaded.
+    owes_checkpoint: AtomicBool,
     /// The last checkpoint found no room: writers need not wait for the next.
     is_stuck: AtomicBool,
     wanted: Mutex<Wanted>,
@@ -79,7 +79,7 @@ impl Mmapv1Engine {
             durable: AtomicU64::new(seq.0),
             write_ahead: WriteAheadRule::default(),
             written: Mutex::default(),
-            files_dropped: AtomicBool::new(false),
+            owes_checkpoint: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             wanted: Mutex::new(Wanted::Nothing),
             changed: Condvar::new(),
@@ -167,11 +167,11 @@ impl Core {
         let cut = {
             let mut applier = self.applier.lock();
             let seq = applier.last.max(self.shared.pins.published());
-            if seq.0 == self.durable.load(Relaxed) && !self.files_dropped.load(Relaxed) {
+            if seq.0 == self.durable.load(Relaxed) && !self.owes_checkpoint.load(Relaxed) {
                 return Ok(seq);
             }
-            applier.sweep_all(&self.shared);
-            self.files_dropped.store(false, Relaxed);
+            applier.sweep_history(&self.shared);
+            self.owes_checkpoint.store(false, Relaxed);
             checkpoint::draw(&self.shared, &mut applier)
         };
         match checkpoint::write(&self.shared, &mut disk, &cut, &self.write_ahead) {
@@ -183,7 +183,7 @@ impl Core {
             }
             Err(Failure::Harmless(error)) => {
                 checkpoint::undo(&self.shared, cut);
-                self.files_dropped.store(true, Relaxed);
+                self.owes_checkpoint.store(true, Relaxed);
                 Err(error)
             }
             Err(Failure::Fatal(error)) => {
@@ -252,7 +252,7 @@ impl Core {
             drop_free_files(&self.shared)
         };
         if dropped {
-            self.files_dropped.store(true, Relaxed);
+            self.owes_checkpoint.store(true, Relaxed);
             self.checkpoint()?;
         }
         Ok(MaintenanceReport {
@@ -357,7 +357,10 @@ impl Engine for Mmapv1Engine {
     fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, _seq: Seq) -> Result<u64> {
         let core = &self.core;
         core.shared.check_open()?;
-        bulk::load(&core.shared, &core.applier, table, rows, &|| while !core.throttle() {})
+        let pace = || while !core.throttle() {};
+        let loaded = bulk::load(&core.shared, &core.applier, table, rows, &pace)?;
+        core.owes_checkpoint.store(true, Relaxed);
+        Ok(loaded)
     }
 
     fn table_stats(&self, table: TableId) -> Result<TableStats> {
