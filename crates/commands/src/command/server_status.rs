@@ -5,7 +5,7 @@ use crate::definition::{Access, Command};
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::reply::Reply;
+use crate::reply::{Reply, narrowed};
 use auth::Action;
 use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, doc};
