@@ -34,7 +34,7 @@ def test_collections_and_indexes_have_their_own_compressor(db, server):
         {"storageEngine": config("wiredTiger", "block_compressor=gzip")},
         {"storageEngine": config("wiredTiger", "prefix_compression=false")},
         {"storageEngine": config("btree", "allocation_size=4KB")},
-        {"storageEngine": {"mmapv1": {}}},
+        {"storageEngine": {"devnull": {}}},
         {"indexOptionDefaults": {"storageEngine": config("wiredTiger", "nonesuch=1")}},
     ],
 )

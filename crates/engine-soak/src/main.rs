@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use engine::Engine;
 use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use engine_mmapv1::{Mmapv1Engine, Mmapv1Options};
 use engine_soak::{Dice, Hold, KillLoop, Place, Plan, Run, Weights, child};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,7 @@ enum EngineName {
     Btree,
     #[value(name = "inMemory")]
     InMemory,
+    Mmapv1,
     #[cfg(feature = "rocksdb")]
     Rocksdb,
 }
@@ -227,6 +229,14 @@ fn open(name: EngineName, env: &Env, directory: &Path, memory_bytes: u64) -> Res
                 ..InMemoryOptions::default()
             };
             Arc::new(InMemoryEngine::open(env, directory, options)?)
+        }
+        EngineName::Mmapv1 => {
+            let options = Mmapv1Options {
+                first_file_bytes: 1 << 20,
+                preallocate: false,
+                ..Mmapv1Options::with_cache(memory_bytes)
+            };
+            Arc::new(Mmapv1Engine::open(env, directory, options)?)
         }
         #[cfg(feature = "rocksdb")]
         EngineName::Rocksdb => {

@@ -225,11 +225,20 @@ fn disk_with_checkpoint(fixture: &dyn Fixture, seed: u64) -> Option<SimulatedFs>
 }
 
 fn files(fs: &SimulatedFs) -> Vec<(PathBuf, u64)> {
-    let directory = Path::new(DIRECTORY);
-    let names = fs.list(directory).unwrap();
-    let paths = names.iter().map(|name| directory.join(name));
-    let sized = paths.filter_map(|path| Some((path.clone(), fs.open(&path, vfs::Access::Read).ok()?.len().ok()?)));
-    sized.filter(|file| file.1 > 0).collect()
+    let mut found = Vec::new();
+    collect_files(fs, Path::new(DIRECTORY), &mut found);
+    found
+}
+
+/// Files with content, those of directories below included.
+fn collect_files(fs: &SimulatedFs, directory: &Path, found: &mut Vec<(PathBuf, u64)>) {
+    for name in fs.list(directory).unwrap() {
+        let path = directory.join(name);
+        match fs.open(&path, vfs::Access::Read) {
+            Ok(file) => found.extend(Some((path, file.len().unwrap())).filter(|file| file.1 > 0)),
+            Err(_) => collect_files(fs, &path, found),
+        }
+    }
 }
 
 fn a_failed_read_is_an_error_and_no_damage(fixture: &dyn Fixture) {

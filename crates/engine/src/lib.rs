@@ -125,6 +125,24 @@ pub trait Engine: Send + Sync {
     /// Bytes a table takes, see [`TableStats`].
     fn table_stats(&self, table: TableId) -> Result<TableStats>;
 
+    /// What this engine alone can tell of a table, by dotted name, for `collStats`; names ending in `Size` are bytes.
+    /// Nothing by default.
+    fn table_details(&self, _table: TableId, _sink: &mut dyn FnMut(&str, StatValue)) -> Result<()> {
+        Ok(())
+    }
+
+    /// What this engine alone can tell of the files of a database, as [`Engine::table_details`], for `dbStats`.
+    /// Nothing by default.
+    fn database_details(&self, _database: &str, _sink: &mut dyn FnMut(&str, StatValue)) {}
+
+    /// Whether a table may grow by a row of so many bytes. Asked before the log gets the entry, by who inserts: what
+    /// is in the log is applied whatever this says, so a limit may be passed by what was under way. Yes by default.
+    ///
+    /// Errors: `OutOfSpace` for a limit that was configured.
+    fn check_growth(&self, _table: TableId, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// Counters of the whole engine, by dotted name, for `serverStatus`.
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue));
 

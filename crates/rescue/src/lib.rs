@@ -3,7 +3,7 @@
 //! A [`DataDirectory`] is a view of the files with the journal applied in memory. A [`Database`] of it is the list of
 //! its collections, whose documents [`Database::documents`] gives. What a file says is believed only as far as
 //! something else confirms it: a damaged pointer leads to a [`Finding`], and to other ways to the rest.
-//! `docs/formats/mmapv1.md` has the layout.
+//! `docs/formats/mongodb-mmapv1.md` has the layout.
 //!
 //! Invariants: no file is opened for writing; every document that is given out is valid BSON, and none is given twice
 //! from one place; no loop is longer than what it runs over.

@@ -135,6 +135,27 @@ pub struct StorageConfig {
     pub rocksdb_compression: Option<String>,
     /// RocksDB's own options.
     pub rocksdb_config: Option<String>,
+    /// The options of mmapv1.
+    pub mmapv1: Mmapv1Config,
+}
+
+/// `storage.mmapv1`: only what was given.
+#[derive(Clone, Debug, Default)]
+pub struct Mmapv1Config {
+    /// Page cache in bytes.
+    pub cache_bytes: Option<u64>,
+    /// Records get the room they need and no more.
+    pub no_padding: Option<bool>,
+    /// Length of namespace files in MB.
+    pub namespace_mb: Option<u64>,
+    /// Reserve files whole.
+    pub preallocate: Option<bool>,
+    /// Bound the files of each database.
+    pub quota: Option<bool>,
+    /// By so many.
+    pub files_per_database_max: Option<u32>,
+    /// A quarter of the usual file sizes.
+    pub small_files: Option<bool>,
 }
 
 /// The MongoDB versions that can be announced: name, version, wire version.
@@ -465,7 +486,11 @@ fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
         journal: values.boolean("storage.journal.enabled").unwrap_or(true),
         journal_compressor: text("storage.wiredTiger.engineConfig.journalCompressor")
             .unwrap_or_else(|| "snappy".to_owned()),
-        commit_interval_ms: number("storage.journal.commitIntervalMs", 100),
+        // mmapv1 had a name of its own for it; the log is one for all engines.
+        commit_interval_ms: number(
+            "storage.journal.commitIntervalMs",
+            number("storage.mmapv1.journal.commitIntervalMs", 100),
+        ),
         sync_period_s: number("storage.syncPeriodSecs", 60),
         block_compressor: text("storage.wiredTiger.collectionConfig.blockCompressor"),
         prefix_compression: values.boolean("storage.wiredTiger.indexConfig.prefixCompression"),
@@ -480,6 +505,19 @@ fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
         rocksdb_cache_bytes: bytes("storage.rocksdb.cacheSizeGB"),
         rocksdb_compression: text("storage.rocksdb.compression"),
         rocksdb_config: text("storage.rocksdb.configString"),
+        mmapv1: Mmapv1Config {
+            cache_bytes: bytes("storage.mmapv1.cacheSizeGB"),
+            no_padding: values.boolean("storage.mmapv1.noPadding"),
+            namespace_mb: values
+                .integer("storage.mmapv1.nsSize")
+                .and_then(|mb| u64::try_from(mb).ok()),
+            preallocate: values.boolean("storage.mmapv1.preallocDataFiles"),
+            quota: values.boolean("storage.mmapv1.quota.enforced"),
+            files_per_database_max: values
+                .integer("storage.mmapv1.quota.maxFilesPerDB")
+                .and_then(|files| u32::try_from(files).ok()),
+            small_files: values.boolean("storage.mmapv1.smallFiles"),
+        },
     }
 }
 

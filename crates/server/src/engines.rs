@@ -1,6 +1,7 @@
 //! The storage engines of this build: names, choice, opening, and which options each cannot honour.
 
 mod btree;
+mod mmapv1;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 
@@ -15,10 +16,10 @@ use vfs::Env;
 
 /// The engines that can be chosen, by the names users write; the first is the default.
 #[cfg(feature = "rocksdb")]
-pub const NAMES: &[&str] = &["btree", "inMemory", "rocksdb"];
+pub const NAMES: &[&str] = &["btree", "inMemory", "mmapv1", "rocksdb"];
 /// The engines that can be chosen, by the names users write; the first is the default.
 #[cfg(not(feature = "rocksdb"))]
-pub const NAMES: &[&str] = &["btree", "inMemory"];
+pub const NAMES: &[&str] = &["btree", "inMemory", "mmapv1"];
 
 /// Names of engines that MongoDB, Percona's builds or Tenon's plans know, and what each means here.
 const KNOWN: [(&str, &str); 9] = [
@@ -122,6 +123,7 @@ impl Registry {
         match name {
             #[cfg(feature = "rocksdb")]
             "rocksdb" => rocks::open(env, directory, storage),
+            "mmapv1" => mmapv1::open(env, directory, storage),
             "inMemory" => Ok(Arc::new(InMemoryEngine::open(
                 env,
                 directory,
@@ -187,6 +189,16 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
         ("compression", storage.rocksdb_compression.is_some()),
         ("configString", storage.rocksdb_config.is_some()),
     ];
+    let mmapv1 = &storage.mmapv1;
+    let of_mmapv1 = [
+        ("cacheSizeGB", mmapv1.cache_bytes.is_some()),
+        ("noPadding", mmapv1.no_padding.is_some()),
+        ("nsSize", mmapv1.namespace_mb.is_some()),
+        ("preallocDataFiles", mmapv1.preallocate.is_some()),
+        ("quota.enforced", mmapv1.quota.is_some()),
+        ("quota.maxFilesPerDB", mmapv1.files_per_database_max.is_some()),
+        ("smallFiles", mmapv1.small_files.is_some()),
+    ];
     let of_none = [
         (
             "wiredTiger.engineConfig.directoryForIndexes",
@@ -202,8 +214,13 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
         let given = options.iter().filter(|(_, given)| *given);
         ignored.extend(given.map(|(option, _)| format!("storage.{prefix}{option}")));
     };
-    if name != "btree" {
+    if !["btree", "mmapv1"].contains(&name) {
         add("", &[("directoryPerDB", storage.directory_per_db)]);
+    }
+    if name != "mmapv1" {
+        add("mmapv1.", &of_mmapv1);
+    }
+    if name != "btree" {
         add("wiredTiger.", &of_wired_tiger);
     }
     if name != "rocksdb" {
@@ -234,7 +251,8 @@ mod tests {
         assert_eq!(choose(Some("wiredTiger")), Ok("btree"));
         assert_eq!(choose(Some("btree")), Ok("btree"));
         assert_eq!(choose(Some("ephemeralForTest")), Ok("inMemory"));
-        for name in ["mmapv1", "PerconaFT", "betree"] {
+        assert_eq!(choose(Some("mmapv1")), Ok("mmapv1"));
+        for name in ["PerconaFT", "betree"] {
             let refusal = choose(Some(name)).expect_err("not built");
             assert!(refusal.contains(name) && refusal.contains("not built yet"), "{refusal}");
             assert!(refusal.contains("This build has: btree, inMemory"), "{refusal}");
@@ -288,6 +306,15 @@ mod tests {
         assert!(of_btree[0].contains("directoryForIndexes") && of_btree[1].contains("prefixCompression: false"));
         let of_memory = warnings("inMemory", &all, 64 << 30);
         assert_eq!(of_memory.len(), 5, "{of_memory:?}");
+        let of_mmapv1 = config(
+            "storage:\n  directoryPerDB: true\n  mmapv1:\n    smallFiles: true\n    quota:\n      enforced: true\n",
+        );
+        assert_eq!(warnings("mmapv1", &of_mmapv1, 64 << 30), Vec::<String>::new());
+        let ignored = warnings("btree", &of_mmapv1, 64 << 30);
+        assert!(
+            ignored.len() == 2 && ignored[0].contains("storage.mmapv1.quota.enforced"),
+            "{ignored:?}"
+        );
         let honoured = config("storage:\n  wiredTiger:\n    indexConfig:\n      prefixCompression: true\n");
         assert_eq!(warnings("btree", &honoured, 64 << 30), Vec::<String>::new());
         assert_eq!(collection_compressor("btree", &all.storage).as_deref(), Some("zlib"));

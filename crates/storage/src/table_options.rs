@@ -8,11 +8,12 @@ use bson::raw::RawBsonRef;
 use codec::Codec;
 
 /// Names of engines in options, and the engine each means.
-const ENGINES: [(&str, &str); 5] = [
+const ENGINES: [(&str, &str); 6] = [
     ("btree", "btree"),
     ("wiredTiger", "btree"),
     ("inMemory", "inMemory"),
     ("ephemeralForTest", "inMemory"),
+    ("mmapv1", "mmapv1"),
     ("rocksdb", "rocksdb"),
 ];
 
@@ -103,7 +104,7 @@ mod tests {
     fn what_cannot_be_honoured_is_named() {
         let config = |text: &str| rawdoc! { "wiredTiger": { "configString": text } };
         for (options, expected) in [
-            (rawdoc! { "mmapv1": {} }, "mmapv1 is not a registered storage engine"),
+            (rawdoc! { "devnull": {} }, "devnull is not a registered storage engine"),
             (rawdoc! { "wiredTiger": 1 }, "has to be an embedded document"),
             (rawdoc! { "wiredTiger": { "configString": 1 } }, "must be a string"),
             (rawdoc! { "wiredTiger": { "other": "x" } }, "only configString is"),

@@ -8,7 +8,7 @@ use crate::history::OPLOG;
 use crate::storage::Storage;
 use crate::{CappedLimits, Collection, LockMode, Namespace, Operation, RecordId, StorageError};
 use bson::RawDocument;
-use engine::{EngineError, ErrorKind, Maintenance, TableId};
+use engine::{EngineError, ErrorKind, Maintenance, StatValue, TableId};
 use std::sync::atomic::Ordering;
 
 /// Sentences, or records, of one kind kept in a report.
@@ -78,6 +78,8 @@ pub struct CollectionStats {
     pub free_bytes: u64,
     /// Bytes of the documents' table in memory.
     pub memory_bytes: u64,
+    /// What the engine alone can tell of the documents' table.
+    pub details: Vec<(String, StatValue)>,
     /// By index.
     pub indexes: Vec<IndexStats>,
     /// Limits of a capped collection.
@@ -204,6 +206,10 @@ impl Storage {
             .collection(ns)
             .ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))?;
         let table = self.engine.table_stats(collection.table())?;
+        let mut details = Vec::new();
+        self.engine.table_details(collection.table(), &mut |name, value| {
+            details.push((name.to_owned(), value))
+        })?;
         let mut indexes = Vec::new();
         for index in collection.maintained() {
             let table = self.engine.table_stats(index.table())?;
@@ -221,6 +227,7 @@ impl Storage {
             storage_bytes: table.storage_bytes,
             free_bytes: table.free_bytes,
             memory_bytes: table.memory_bytes,
+            details,
             indexes,
             capped: collection.is_capped(),
         })

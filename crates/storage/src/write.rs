@@ -204,6 +204,10 @@ impl<'a> WriteUnit<'a> {
             ));
         }
         let place = self.begin_change(c)?;
+        self.evaluator
+            .storage
+            .engine
+            .check_growth(c.table(), document.as_bytes().len())?;
         let before = self.evaluator.holding.extent();
         if c.is_capped().is_some() {
             self.evaluator.take_locks(&[LockKey {

@@ -95,7 +95,7 @@ pub fn shipped(directory: &Path, build: &Build) -> Result<Vec<Setup>> {
         let path: PathBuf = folder.join(name);
         fs::write(&path, text).doing(format!("writing {}", path.display()))?;
         let mut setup = Setup::file(&path)?;
-        // With its ending, so that nobody takes `mmapv1` for an engine.
+        // With its ending: a file is more than the engine of its name.
         setup.label = name.to_owned();
         // `wiredTiger` in a file means Tenon's B-tree.
         let known = setup.engine.is_empty() || has(&setup.engine) || (setup.engine == "wiredTiger" && has("btree"));

@@ -1,6 +1,7 @@
 //! `listDatabases`, `dropDatabase`, `dbStats`.
 
 use super::filter::Filter;
+use super::server_status::insert_detail;
 use crate::authorization::refused;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -217,6 +218,12 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             scaled(sizes.free_bytes + sizes.index_free_bytes),
         );
     }
+    server
+        .storage
+        .engine()
+        .database_details(call.database, &mut |name, value| {
+            insert_detail(&mut document, name, value, scale as i64);
+        });
     document.insert("scaleFactor", narrowed(scale as i64));
     if let Ok(space) = server.env.fs.space(std::path::Path::new(&server.settings.db_path)) {
         document.insert("fsUsedSize", scaled((space.total_bytes - space.available_bytes) as i64));

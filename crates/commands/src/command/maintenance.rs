@@ -1,5 +1,6 @@
 //! `validate`, `compact`, `collStats`, `dataSize`.
 
+use super::server_status::insert_detail;
 use super::views;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -215,6 +216,9 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
         "indexSizes": index_sizes,
         "scaleFactor": narrowed(scale),
     };
+    for (name, value) in &stats.details {
+        insert_detail(&mut document, name, value.clone(), scale);
+    }
     if let Some(average) = stats.data_bytes.checked_div(stats.count) {
         document.insert("avgObjSize", narrowed(average as i64));
     }

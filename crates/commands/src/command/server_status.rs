@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::replica_set::ReplicaSet;
-use crate::reply::Reply;
+use crate::reply::{Reply, narrowed};
 use crate::server::Server;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument};
@@ -367,15 +367,27 @@ fn storage_engine(call: &Invocation<'_>) -> Result<Bson> {
 /// Nested documents of the engine's dotted counters.
 pub(super) fn engine_counters(call: &Invocation<'_>) -> Document {
     let mut document = Document::new();
-    call.server.storage.engine().stats(&mut |name, value| {
-        let value = match value {
-            StatValue::Number(number) => Bson::Int64(number),
-            StatValue::Float(number) => Bson::Double(number),
-            StatValue::Text(text) => Bson::String(text),
-        };
-        insert_dotted(&mut document, name, value);
-    });
+    let engine = call.server.storage.engine();
+    engine.stats(&mut |name, value| insert_dotted(&mut document, name, shown(value)));
     document
+}
+
+fn shown(value: StatValue) -> Bson {
+    match value {
+        StatValue::Number(number) => Bson::Int64(number),
+        StatValue::Float(number) => Bson::Double(number),
+        StatValue::Text(text) => Bson::String(text),
+    }
+}
+
+/// Adds what an engine alone can tell of a table or a database: bytes, whose names end in `Size`, are scaled.
+pub(super) fn insert_detail(document: &mut Document, name: &str, value: StatValue, scale: i64) {
+    let value = match shown(value) {
+        Bson::Int64(number) if name.ends_with("Size") => narrowed(number / scale),
+        Bson::Int64(number) => narrowed(number),
+        value => value,
+    };
+    insert_dotted(document, name, value);
 }
 
 fn insert_dotted(document: &mut Document, name: &str, value: Bson) {

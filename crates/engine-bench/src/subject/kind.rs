@@ -12,13 +12,15 @@ pub enum EngineKind {
     Rocksdb,
     /// The default engine.
     Btree,
+    /// Extents and in-place updates.
+    Mmapv1,
 }
 
 impl EngineKind {
     /// Whether it is in this build.
     pub fn is_built(self) -> bool {
         match self {
-            Self::InMemory => true,
+            Self::InMemory | Self::Mmapv1 => true,
             Self::Rocksdb => cfg!(feature = "rocksdb"),
             Self::Btree => cfg!(feature = "btree"),
         }
@@ -46,6 +48,8 @@ pub enum SubjectKind {
     /// Tenon's engine in memory.
     #[value(name = "inMemory", alias = "in-memory")]
     InMemory,
+    /// Tenon's engine of extents and in-place updates.
+    Mmapv1,
     /// WiredTiger, configured as mongod does.
     #[value(name = "wiredtiger")]
     #[serde(rename = "wiredtiger")]
@@ -58,10 +62,11 @@ pub enum SubjectKind {
 
 impl SubjectKind {
     /// Every kind, in the order of the tables.
-    pub const ALL: [SubjectKind; 5] = [
+    pub const ALL: [SubjectKind; 6] = [
         Self::Btree,
         Self::Rocksdb,
         Self::InMemory,
+        Self::Mmapv1,
         Self::WiredTiger,
         Self::WiredTigerTuned,
     ];
@@ -72,6 +77,7 @@ impl SubjectKind {
             Self::Btree => "btree",
             Self::Rocksdb => "rocksdb",
             Self::InMemory => "inMemory",
+            Self::Mmapv1 => "mmapv1",
             Self::WiredTiger => "wiredtiger",
             Self::WiredTigerTuned => "wiredtiger-tuned",
         }
@@ -91,6 +97,7 @@ impl SubjectKind {
             Self::Btree => Some(EngineKind::Btree),
             Self::Rocksdb => Some(EngineKind::Rocksdb),
             Self::InMemory => Some(EngineKind::InMemory),
+            Self::Mmapv1 => Some(EngineKind::Mmapv1),
             Self::WiredTiger | Self::WiredTigerTuned => None,
         }
     }

@@ -339,6 +339,10 @@ fn open_engine(kind: EngineKind, env: &Env, directory: &Path, spec: &RunSpec) ->
                 env, directory, options,
             )?))
         }
+        EngineKind::Mmapv1 => {
+            let options = engine_mmapv1::Mmapv1Options::with_cache(spec.cache_bytes);
+            Ok(Arc::new(engine_mmapv1::Mmapv1Engine::open(env, directory, options)?))
+        }
         #[cfg(feature = "rocksdb")]
         EngineKind::Rocksdb => {
             let options = engine_rocksdb::RocksOptions {

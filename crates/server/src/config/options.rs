@@ -74,12 +74,13 @@ const REPLICATION: &str = "replication";
 const SHARDING: &str = "sharding";
 
 /// Flags that set another option to a fixed value: flag, YAML name, value.
-pub const ALIASES: [(&str, &str, &str); 6] = [
+pub const ALIASES: [(&str, &str, &str); 7] = [
     ("auth", "security.authorization", "enabled"),
     ("nojournal", "storage.journal.enabled", "false"),
     ("nounixsocket", "net.unixDomainSocket.enabled", "false"),
     ("noscripting", "security.javascriptEnabled", "false"),
     ("noobjcheck", "net.wireObjectCheck", "false"),
+    ("noprealloc", "storage.mmapv1.preallocDataFiles", "false"),
     ("noauth", "security.authorization", "disabled"),
 ];
 
@@ -361,6 +362,67 @@ pub const OPTIONS: &[Spec] = &[
         "keep a log, so that a crash loses nothing that was acknowledged with j: true (--nojournal: do not)",
     ),
     spec(
+        "storage.mmapv1.cacheSizeGB",
+        "mmapv1CacheSizeGB",
+        Kind::Number(0.0, 1e6),
+        "half of memory less 1 GB, at least 0.25",
+        "page cache of the mmapv1 engine",
+    ),
+    spec(
+        "storage.mmapv1.journal.commitIntervalMs",
+        "",
+        Kind::Integer(1, 500),
+        "100",
+        "milliseconds between flushes of the log; storage.journal.commitIntervalMs wins over it",
+    ),
+    not_built(
+        "storage.mmapv1.journal.debugFlags",
+        "",
+        "debugging of mmapv1's own journal",
+    ),
+    spec(
+        "storage.mmapv1.noPadding",
+        "mmapv1NoPadding",
+        Kind::Boolean,
+        "false",
+        "give records of the mmapv1 engine the room they need, and not the next power of two",
+    ),
+    spec(
+        "storage.mmapv1.nsSize",
+        "nssize",
+        Kind::Integer(1, 2047),
+        "16",
+        "MB of a database's namespace file: how many collections and indexes it may have",
+    ),
+    spec(
+        "storage.mmapv1.preallocDataFiles",
+        "preallocDataFiles",
+        Kind::Boolean,
+        "true",
+        "reserve each data file whole when it is made (--noprealloc: do not)",
+    ),
+    spec(
+        "storage.mmapv1.quota.enforced",
+        "quota",
+        Kind::Boolean,
+        "false",
+        "bound the number of data files of each database",
+    ),
+    spec(
+        "storage.mmapv1.quota.maxFilesPerDB",
+        "quotaFiles",
+        Kind::Integer(1, 16_000),
+        "8",
+        "that bound",
+    ),
+    spec(
+        "storage.mmapv1.smallFiles",
+        "smallfiles",
+        Kind::Boolean,
+        "false",
+        "data files of 16 MB to 512 MB in place of 64 MB to 2 GB",
+    ),
+    spec(
         "storage.oplogMinRetentionHours",
         "oplogMinRetentionHours",
         Kind::Number(0.0, 1e5),
@@ -565,7 +627,7 @@ pub const FLAGS_NOT_BUILT: [(&str, &str); 9] = [
 ];
 
 /// Sections of MongoDB's file whose every option is not built: prefix of YAML names and what they are for.
-pub const SECTIONS_NOT_BUILT: [(&str, &str); 13] = [
+pub const SECTIONS_NOT_BUILT: [(&str, &str); 12] = [
     ("auditLog.", "auditing"),
     ("net.ssl.", TLS),
     ("net.tls.", TLS),
@@ -578,7 +640,6 @@ pub const SECTIONS_NOT_BUILT: [(&str, &str); 13] = [
     ("security.", "this part of access control"),
     ("sharding.", SHARDING),
     ("snmp.", "SNMP"),
-    ("storage.mmapv1.", "the mmapv1 engine"),
 ];
 
 /// The option of a YAML name.

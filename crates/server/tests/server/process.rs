@@ -267,7 +267,7 @@ fn refusals_have_their_exit_codes() {
     assert_eq!(result.status.code(), Some(100));
     assert!(text(&result.stdout).contains("nowhere not found. Create the missing directory"));
     let result = Command::new(PROGRAM)
-        .args(["--storageEngine", "mmapv1", "--dbpath"])
+        .args(["--storageEngine", "betree", "--dbpath"])
         .arg(path)
         .output()
         .unwrap();

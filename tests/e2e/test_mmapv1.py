@@ -1,0 +1,104 @@
+"""What the mmapv1 engine shows and heeds of its own: files, extents, quota, collection locks."""
+
+import pytest
+from pymongo.errors import OperationFailure
+from server import Server
+
+MB = 1 << 20
+
+
+def small(tmp_path, *options):
+    return Server(tmp_path / "data", engine="mmapv1", options=["--smallfiles", "--nssize", "1", *options])
+
+
+def files_of(server, database):
+    return {path.name: path.stat().st_size for path in server.data.rglob(f"{database}.*")}
+
+
+def test_files_double_and_stats_show_them(tmp_path):
+    with small(tmp_path, "--directoryperdb") as server:
+        db = server.client().shop
+        db.c.insert_many([{"_id": i, "pad": "x" * 10_000} for i in range(1500)])
+        db.client.admin.command("fsync")
+        assert files_of(server, "shop") == {"shop.ns": MB, "shop.0": 16 * MB, "shop.1": 32 * MB}
+        assert [path.name for path in server.data.rglob("shop.ns")][0] and any(path.is_dir() for path in server.data.rglob("shop"))
+        stats = db.command("dbStats", scale=MB)
+        assert (stats["fileSize"], stats["nsSizeMB"]) == (48, 1), stats
+        assert stats["dataFileVersion"] == {"major": 1, "minor": 0}
+        assert set(stats["extentFreeList"]) == {"num", "totalSize"}
+        stats = db.command("collStats", "c")
+        assert stats["numExtents"] > 3 and stats["paddingFactor"] == 1.0 and stats["lastExtentSize"] > MB, stats
+        # A document that outgrows its room moves; one that does not, stays.
+        db.c.update_one({"_id": 7}, {"$set": {"pad": "y" * 10_001}})
+        assert db.command("collStats", "c")["recordsMoved"] == 0
+        db.c.update_one({"_id": 7}, {"$set": {"pad": "z" * 40_000}})
+        assert db.command("collStats", "c")["recordsMoved"] == 1
+        assert db.c.find_one({"_id": 7})["pad"] == "z" * 40_000
+        assert db.command("validate", "c", full=True)["valid"]
+        db.client.drop_database("shop")
+        db.client.admin.command("fsync")
+        db.client.admin.command("fsync")
+        assert files_of(server, "shop") == {}
+
+
+def test_everything_is_there_after_a_kill(tmp_path):
+    server = small(tmp_path, "--noprealloc")
+    server.start()
+    try:
+        db = server.client().shop
+        db.c.create_index("n")
+        for i in range(300):
+            db.c.insert_one({"_id": i, "n": i % 7, "pad": "x" * (i * 20)})
+            if i == 150:
+                db.client.admin.command("fsync")
+        db.c.update_many({"n": 3}, {"$set": {"pad": "y" * 9000}})
+        db.c.delete_many({"n": 5})
+        db.c.with_options(write_concern=__import__("pymongo").WriteConcern(j=True)).insert_one({"_id": "last"})
+        before = list(db.c.find().sort("_id", 1))
+        server.kill()
+        server.start()
+        db = server.client().shop
+        assert list(db.c.find().sort("_id", 1)) == before
+        assert db.c.count_documents({"n": 3}, hint="n_1") == len([1 for document in before if document.get("n") == 3])
+        assert db.command("validate", "c", full=True)["valid"]
+    finally:
+        server.stop()
+
+
+def test_a_quota_refuses_inserts_and_lets_other_databases_grow(tmp_path):
+    with small(tmp_path, "--quota", "--quotaFiles", "1") as server:
+        db = server.client().full
+        with pytest.raises(OperationFailure) as error:
+            for i in range(4000):
+                db.c.insert_one({"_id": i, "pad": "x" * 10_000})
+        assert "quota exceeded" in str(error.value), error.value
+        assert db.c.count_documents({}) > 300
+        server.client().other.c.insert_one({"_id": 1})
+        db.c.delete_many({})
+        db.c.insert_one({"_id": "again"})
+
+
+def test_a_namespace_file_that_is_full_refuses_collections(tmp_path):
+    with small(tmp_path) as server:
+        db = server.client().many
+        with pytest.raises(OperationFailure) as error:
+            for i in range(3000):
+                db.create_collection(f"c{i}")
+        assert "nsSize" in str(error.value), error.value
+        count = len(db.list_collection_names())
+        assert 500 < count < 2048
+        db.drop_collection("c0")
+        db.create_collection("again")
+        assert len(db.list_collection_names()) == count
+
+
+def test_writers_lock_collections_whole(tmp_path):
+    with small(tmp_path) as server:
+        db = server.client().shop
+        db.command("profile", 2)
+        db.c.insert_one({"_id": 1})
+        list(db.c.find())
+        inserted = db["system.profile"].find_one({"op": "insert", "ns": "shop.c"})
+        found = db["system.profile"].find_one({"op": "query", "ns": "shop.c"})
+        assert inserted["locks"]["Collection"]["acquireCount"] == {"W": 1}, inserted["locks"]
+        assert found["locks"]["Collection"]["acquireCount"] == {"R": 1}, found["locks"]
