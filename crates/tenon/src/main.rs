@@ -9,6 +9,7 @@ mod bench_command;
 mod compare;
 mod connect;
 mod dump;
+mod engine_change;
 mod export;
 mod import;
 mod live;
@@ -55,6 +56,7 @@ enum Command {
     Verify(verify::VerifyCommand),
     Log(log::LogCommand),
     Migrate(migrate::MigrateCommand),
+    EngineChange(engine_change::EngineChangeCommand),
 }
 
 /// The version, and the engines whose directories `tenon verify` can read.
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Verify(command) => Ok(command.run()),
         Command::Log(command) => command.run(),
         Command::Migrate(command) => command.run(),
+        Command::EngineChange(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");

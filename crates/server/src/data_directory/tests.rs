@@ -172,7 +172,10 @@ fn a_copy_that_is_complete_takes_the_place_of_the_data() {
             }
         }
         let opened = open(path, "inMemory").unwrap();
-        assert!(opened.was_replaced && !opened.needs_log, "what was replaced is asked nothing");
+        assert!(
+            opened.was_replaced && !opened.needs_log,
+            "what was replaced is asked nothing"
+        );
         assert_eq!(content(&path.join("inMemory/data")), "copy");
         assert_eq!(content(&path.join("journal/log")), "copy");
         assert!(stopped_after == 3 || !path.join("journal.position").exists());
