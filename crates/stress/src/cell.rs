@@ -68,7 +68,7 @@ pub struct Failover {
     pub documents: u64,
     /// From the kill to another primary.
     pub seconds: f64,
-    /// From its start to the killed one being a secondary; `None` when it was none at the end of the writes.
+    /// From its start to the killed one being a secondary; `None` when the cell ended before.
     pub rejoin_seconds: Option<f64>,
     /// Batches that failed and were sent again.
     pub errors: u64,
@@ -213,9 +213,13 @@ fn clean_up_server(server: &ServerCommand, is_member: bool, result: &mut CellRes
         result.notes.push(format!("{} is left behind: {error}", path.display()));
     }
     if keep_log {
-        result
-            .notes
-            .push(format!("The server's log is kept: {}", server.log().display()));
+        let kept = match server.directory.parent().filter(|_| is_member) {
+            Some(folder) => format!("The members' logs are kept: {}", folder.display()),
+            None => format!("The server's log is kept: {}", server.log().display()),
+        };
+        if !result.notes.contains(&kept) {
+            result.notes.push(kept);
+        }
     } else {
         // Fails as long as other members or cells have something in it.
         let parents = server.directory.ancestors().skip(1).take(1 + usize::from(is_member));

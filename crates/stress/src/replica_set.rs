@@ -240,7 +240,7 @@ impl Attempt<'_> {
             true => Vec::new(),
             false => self.open_secondaries(members)?,
         };
-        let mut writers = self.write_set(members, primary, &documents, result, observer)?;
+        let (mut writers, restarted) = self.write_set(members, primary, &documents, result, observer)?;
         if result.cell.failover {
             members.wait(|roles| roles.contains(&Role::Secondary))?;
             readers = self.open_secondaries(members)?;
@@ -264,7 +264,14 @@ impl Attempt<'_> {
         let links = links.collect::<Result<Vec<_>, _>>()?;
         let (phase, tally, _, broken) = self.read(links, &documents, pid, Phase::ReadPrimary, &result.cell, observer);
         (result.read_primary, result.tally_primary) = (phase, tally);
-        broken
+        broken?;
+        if let (Some(at), Some(failover)) = (restarted, &mut result.failover)
+            && failover.rejoin_seconds.is_none()
+        {
+            members.wait(|roles| !roles.contains(&Role::Neither))?;
+            failover.rejoin_seconds = Some(at.elapsed().as_secs_f64());
+        }
+        Ok(())
     }
 
     /// A connection for each reader, to the secondaries in turn.
@@ -276,7 +283,7 @@ impl Attempt<'_> {
         Ok(links.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// The writers' connections, when all is written.
+    /// The writers' connections, when all is written, and when the killed member was started again.
     fn write_set<'m>(
         &self,
         members: &Members<'m>,
@@ -284,7 +291,7 @@ impl Attempt<'_> {
         documents: &Documents,
         result: &mut CellResult,
         observer: Observer<'_>,
-    ) -> Result<Vec<Link<'m>>, Halt> {
+    ) -> Result<(Vec<Link<'m>>, Option<Instant>), Halt> {
         let (settings, cell) = (self.settings, result.cell.clone());
         let batches = Batches {
             documents: settings.documents(cell.size),
@@ -340,13 +347,15 @@ impl Attempt<'_> {
             Some(Broken::Failed(error)) if none_written => return Err(refused_if_said(error)),
             Some(Broken::Failed(error)) => return Err(error.into()),
         }
+        let mut restarted = None;
         if let Some(failover) = failover {
-            let mut failover = failover?;
+            let (mut failover, at) = failover?;
+            restarted = Some(at);
             failover.errors = troubles.errors.load(Ordering::Relaxed);
             failover.reasons = std::mem::take(&mut lock(&troubles.reasons));
             result.failover = Some(failover);
         }
-        Ok(workers.into_iter().map(|(link, _)| link).collect())
+        Ok((workers.into_iter().map(|(link, _)| link).collect(), restarted))
     }
 
     /// Asks a secondary again for what was missing, when it has all that the primary has.
@@ -438,7 +447,7 @@ fn kill_primary(
     written: &AtomicU64,
     over: &AtomicBool,
     teller: &Sender<String>,
-) -> Result<Failover, Halt> {
+) -> Result<(Failover, Instant), Halt> {
     let tell = |line: String| drop(teller.send(line));
     while written.load(Ordering::Relaxed) < after {
         if over.load(Ordering::Relaxed) || members.interrupt.asked() {
@@ -462,7 +471,7 @@ fn kill_primary(
         failover.seconds, members.plan.servers[heir].port
     ));
     tell(place.start_line());
-    let start = Instant::now();
+    let restarted = Instant::now();
     let server =
         ServerProcess::start_on(&place.command, place.port, members.interrupt).map_err(|error| match error {
             bench::Error::Interrupted => Halt::Stopped,
@@ -471,12 +480,12 @@ fn kill_primary(
     *lock(&members.processes[primary]) = Some(server);
     while !over.load(Ordering::Relaxed) {
         if members.role(primary) != Role::Neither {
-            failover.rejoin_seconds = Some(start.elapsed().as_secs_f64());
+            failover.rejoin_seconds = Some(restarted.elapsed().as_secs_f64());
             break;
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    Ok(failover)
+    Ok((failover, restarted))
 }
 
 /// Whether all members have applied the same.

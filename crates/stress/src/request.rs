@@ -85,13 +85,13 @@ impl Find {
     /// Reads of the server that gets it, which may be a secondary.
     pub fn new() -> Self {
         let command = rawdoc! {
-            "$readPreference": { "mode": "primaryPreferred" },
             "find": COLLECTION,
             "filter": { "_id": { "$gte": FIRST, "$lte": LAST } },
             "sort": { "_id": -1 },
             "limit": LAST,
             "batchSize": LAST,
             "singleBatch": true,
+            "$readPreference": { "mode": "primaryPreferred" },
         };
         let bytes = message(DATABASE, &command, None);
         let first_at = places(&bytes, FIRST);

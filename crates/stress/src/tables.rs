@@ -242,17 +242,17 @@ fn remarks_of(result: &CellResult) -> Vec<String> {
 /// What the primary's death came to.
 fn failover(failover: &Failover) -> String {
     let mut text = format!(
-        "The primary was killed when {} documents were written: {:.2} s without a primary, {} batches failed and were sent again",
+        "The primary was killed when {} documents were written: {:.2} s without a primary; batches that failed and were sent again: {}",
         failover.documents, failover.seconds, failover.errors
     );
     for (reason, count) in &failover.reasons {
-        let _ = write!(text, "; {count} times: {reason}");
+        let _ = write!(text, "; {count} of them: {reason}");
     }
     match failover.rejoin_seconds {
         Some(seconds) => {
             let _ = write!(text, ". It was a secondary {seconds:.2} s after its start.");
         }
-        None => text.push_str(". It was no secondary again when all was written."),
+        None => text.push_str(". It was no secondary again."),
     }
     text
 }

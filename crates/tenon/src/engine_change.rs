@@ -272,7 +272,7 @@ impl Change {
                     .reconfigure(&view.members[at].host, &|member| set::restore(member, kept)),
                 None => Ok(()),
             },
-            Step::StepDown(_) => self.step_down(),
+            Step::HandOver(_) => self.step_down(),
             Step::Replace(at) => {
                 let host = &view.members[at].host;
                 let teller = &mut self.teller;

@@ -191,8 +191,8 @@ fn a_set_is_shown_with_both_kinds_of_reads_and_its_failover() {
         "Test Results 2: btree+inMemory+btree (replica set of 3 members, all in RAM, the primary killed in the middle)\n",
         "Write Concern  Journal  Capped  Write Result  Secondary Reads  Consistent  Primary Reads",
         "A  MAJORITY       Yes      No          512 MB/s        1024 MB/s        100%       256 MB/s",
-        "(A) The primary was killed when 32768 documents were written: 2.50 s without a primary, 6 batches failed",
-        "6 times: the connection broke. It was a secondary 1.25 s after its start.",
+        "(A) The primary was killed when 32768 documents were written: 2.50 s without a primary; batches that failed and were sent again: 6;",
+        "6 of them: the connection broke. It was a secondary 1.25 s after its start.",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

@@ -147,7 +147,7 @@ pub enum Step {
     /// What it was before; the tag goes.
     Restore(usize),
     /// Another member becomes the primary.
-    StepDown(usize),
+    HandOver(usize),
 }
 
 /// What is next.
@@ -247,7 +247,7 @@ fn begin(view: &View, wish: &Wish) -> Next {
         return Next::Do(Step::Hide(at));
     }
     match heir(view, at) {
-        Some(_) => Next::Do(Step::StepDown(at)),
+        Some(_) => Next::Do(Step::HandOver(at)),
         None => Next::Refuse(format!(
             "{} is the primary, and no other member can become it: give one a vote and a priority",
             view.members[at].host
@@ -379,7 +379,7 @@ pub fn words(view: &View, wish: &Wish, step: Step) -> String {
             }
             text
         }
-        Step::StepDown(at) => format!(
+        Step::HandOver(at) => format!(
             "{}: step down, another member becomes the primary",
             view.members[at].host
         ),
@@ -424,7 +424,7 @@ fn happen(view: &mut View, wish: &Wish, step: Step) {
                 (seen.hidden, seen.priority) = (kept.hidden, kept.priority);
             }
         }
-        Step::StepDown(at) => {
+        Step::HandOver(at) => {
             let heir = heir(view, at);
             view.members[at].state = State::Secondary;
             if let Some(heir) = heir {

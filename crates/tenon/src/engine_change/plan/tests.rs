@@ -56,7 +56,7 @@ fn secondaries_come_first_and_the_primary_after_its_step_down() {
             Step::Hide(0),
             Step::Replace(0),
             Step::Restore(0),
-            Step::StepDown(1),
+            Step::HandOver(1),
             Step::Hide(1),
             Step::Replace(1),
             Step::Restore(1),
@@ -125,7 +125,8 @@ fn a_member_comes_back_only_when_it_is_another_instance_with_all_data_and_its_vo
 #[test]
 fn nothing_is_stopped_while_another_member_is_not_well() {
     let wish = wish(&[]);
-    let unwell: [(&str, fn(&mut Seen)); 3] = [
+    type Spoil = fn(&mut Seen);
+    let unwell: [(&str, Spoil); 3] = [
         ("is DOWN", |seen| seen.state = State::Other("DOWN".to_owned())),
         ("has no vote yet", |seen| seen.has_vote = false),
         ("is 99 s behind", |seen| seen.behind = 99),
