@@ -69,12 +69,20 @@ def free_ports(count):
 class Members:
     """Servers of a set that a hook may restart, so that only the hook's files know who runs."""
 
-    def __init__(self, folder, engine, count=3):
+    def __init__(self, folder, engine, count=3, key=None):
         self.folder = folder
+        self.login = {}
         self.ports = free_ports(count)
         self.hosts = [f"localhost:{port}" for port in self.ports]
         (folder / "hook.py").write_text(textwrap.dedent(HOOK))
         options = ["--replSet", "rs0", "--oplogSize", "64"]
+        if key:
+            file = folder / "cluster.key"
+            file.write_text(key)
+            file.chmod(0o600)
+            options += ["--keyFile", str(file)]
+            # Nobody else may initiate a set, until there are users.
+            self.login = {"username": "__system", "password": key, "authSource": "local"}
         for port in self.ports:
             server = Server(folder / str(port), engine, options, port).start()
             known = {"pid": server.process.pid, "data": str(server.data), "line": server.command()}
@@ -90,13 +98,14 @@ class Members:
         self.wait(lambda: self.states().count("SECONDARY") == count - 1)
 
     def direct(self, number):
-        return MongoClient("localhost", self.ports[number], directConnection=True, serverSelectionTimeoutMS=30000)
+        options = {"directConnection": True, "serverSelectionTimeoutMS": 30000}
+        return MongoClient("localhost", self.ports[number], **options, **self.login)
 
     def uri(self):
         return f"mongodb://{','.join(self.hosts)}/?replicaSet=rs0"
 
     def client(self):
-        return MongoClient(self.uri(), serverSelectionTimeoutMS=60000, retryWrites=True)
+        return MongoClient(self.uri(), serverSelectionTimeoutMS=60000, retryWrites=True, **self.login)
 
     def states(self):
         status = self.direct(0).admin.command("replSetGetStatus")
@@ -264,6 +273,49 @@ def test_a_run_that_is_killed_is_gone_on_with(members):
     writers.end()
     writers.check()
     check(members, writers, PAIR[1], before)
+
+
+def test_a_person_may_do_it(members):
+    fill(members)
+    host = members.hosts[2]
+    line = members.line(PAIR[1], "--member", host, "--json")
+    at = line.index("--restart-hook")
+    line[at : at + 2] = ["--systemd", "tenond@3"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    told = []
+    for text in process.stdout:
+        event = json.loads(text)
+        told.append(event.get("text", event["event"]))
+        if told[-1].endswith("systemctl start tenond@3"):
+            break
+    data = str(members.folder / str(members.ports[2]) / "data")
+    assert "On localhost:" in told and any(data in line for line in told), told
+    assert members.calls() == [], "it was not done yet"
+    done = {**os.environ, "TENON_STEP": "stop-wipe-start", "TENON_HOST": host, "TENON_ENGINE": PAIR[1]}
+    subprocess.run([sys.executable, str(members.folder / "hook.py"), str(members.folder)], env=done, check=True)
+    rest = [json.loads(text) for text in process.stdout]
+    assert process.wait() == 0, rest
+    assert members.engines() == [PAIR[0], PAIR[0], PAIR[1]]
+    assert [event["event"] for event in rest].count("done") == 3, rest
+
+
+def test_with_users_that_a_wiped_member_does_not_know_yet(tmp_path):
+    members = Members(tmp_path, PAIR[0], key="c2VjcmV0IG9mIHRoZSBjbHVzdGVy")
+    try:
+        roles = ["clusterAdmin", "readAnyDatabase", {"role": "read", "db": "local"}]
+        members.client().admin.command("createUser", "amy", pwd="amy's", roles=roles)
+        fill(members)
+        hidden = {**os.environ, "TENON_PASSWORD": "amy's"}
+        line = members.line(PAIR[1], "--username", "amy", "--member", members.hosts[2])
+        done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=hidden)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert members.engines() == [PAIR[0], PAIR[0], PAIR[1]] and len(members.calls()) == 1, done.stdout
+        assert "are the same on 3 members" in done.stdout, done.stdout
+        line[line.index("amy")] = "bob"
+        done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=hidden)
+        assert done.returncode == 1 and "Authentication failed" in done.stderr, done.stderr
+    finally:
+        members.stop()
 
 
 def test_what_cannot_be_is_refused_before_anything_is_stopped(members):

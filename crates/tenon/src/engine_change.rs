@@ -20,7 +20,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plan::{Engine, Next, Seen, Step, View, Wish};
 use restart::Restart;
-use set::Set;
+use set::{NoPrimary, Set};
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -170,7 +170,7 @@ impl Change {
             self.interrupt.check()?;
             let view = match self.set.look() {
                 Ok(view) => view,
-                Err(error) if is_first && !format!("{error:#}").contains("there is no primary") => return Err(error),
+                Err(error) if is_first && !error.is::<NoPrimary>() => return Err(error),
                 Err(error) => {
                     self.wait(&mut waits, format!("{error:#}"))?;
                     continue;
@@ -258,6 +258,8 @@ impl Change {
 
     fn act(&mut self, view: &View, step: Step) -> Result<()> {
         let words = plan::words(view, &self.wish, step);
+        // A member that was restarted has what it needs by now.
+        self.teller.done();
         self.teller.step(&words);
         let done = match step {
             Step::Hide(at) => {
@@ -285,7 +287,9 @@ impl Change {
         match done {
             Ok(()) => {
                 self.refusals = 0;
-                self.teller.done();
+                if !matches!(step, Step::Replace(_)) {
+                    self.teller.done();
+                }
                 Ok(())
             }
             Err(error) if self.refusals < REFUSALS_MAX && !self.interrupt.asked() => {

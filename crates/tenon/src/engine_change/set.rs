@@ -7,6 +7,19 @@ use bench::interrupt::Interrupt;
 use bson::{Bson, Document, Timestamp, doc};
 use dump::{Client, Namespace};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+/// Nobody leads at the moment, and what members say instead.
+#[derive(Debug)]
+pub struct NoPrimary(String);
+
+impl fmt::Display for NoPrimary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no primary{}", self.0)
+    }
+}
+
+impl std::error::Error for NoPrimary {}
 
 /// See the module. Connections are kept as long as they work.
 pub struct Set {
@@ -23,7 +36,7 @@ pub struct Set {
     pub options: BTreeMap<String, Document>,
 }
 
-/// Two members with data, and the applied time of each.
+/// Members with data, and the applied time of each.
 pub type Times = Vec<(String, Timestamp)>;
 
 impl Set {
@@ -105,12 +118,13 @@ impl Set {
         if let Some(at) = hosts.iter().position(|host| *host == self.primary) {
             hosts.swap(0, at);
         }
-        let mut silent = Vec::new();
+        let (mut silent, mut refusals) = (Vec::new(), 0);
         for host in hosts {
             self.interrupt.check()?;
             let hello = match self.run(&host, "admin", &doc! { "hello": 1 }) {
                 Ok(hello) => hello,
                 Err(error) => {
+                    refusals += usize::from(has_answered(&error));
                     silent.push(format!("{error:#}"));
                     continue;
                 }
@@ -136,8 +150,11 @@ impl Set {
             }
         }
         match silent.is_empty() {
-            true => bail!("there is no primary"),
-            false => bail!("there is no primary ({})", silent.join("; ")),
+            false if refusals == silent.len() && refusals == self.hosts.len() => {
+                bail!("no member lets this in ({})", silent.join("; "))
+            }
+            true => Err(NoPrimary(String::new()).into()),
+            false => Err(NoPrimary(format!(" ({})", silent.join("; "))).into()),
         }
     }
 
@@ -156,10 +173,7 @@ impl Set {
 
     fn engine(&mut self, host: &str) -> Engine {
         if let Err(error) = self.run(host, "admin", &doc! { "hello": 1 }) {
-            return match error.chain().any(|cause| {
-                cause.downcast_ref::<dump::DumpError>().is_some_and(is_said)
-                    || cause.downcast_ref::<bench::Error>().is_some_and(is_refusal)
-            }) {
+            return match has_answered(&error) {
                 true => Engine::Unsaid(format!("{error:#}")),
                 false => Engine::Silent,
             };
@@ -300,6 +314,14 @@ fn is_said(error: &dump::DumpError) -> bool {
         dump::DumpError::Choice(_) => true,
         _ => false,
     }
+}
+
+/// As [`is_said`], of an error that was told where.
+fn has_answered(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<dump::DumpError>().is_some_and(is_said)
+            || cause.downcast_ref::<bench::Error>().is_some_and(is_refusal)
+    })
 }
 
 fn is_refusal(error: &bench::Error) -> bool {
