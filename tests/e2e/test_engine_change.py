@@ -209,6 +209,8 @@ def fill(members):
 
 
 def check(members, writers, engine, before):
+    # The preferred member takes over again.
+    members.wait(lambda: members.states() == ["PRIMARY", "SECONDARY", "SECONDARY"])
     assert members.engines() == [engine] * 3
     after = members.config()
     assert after == before, "everything else is as it was"

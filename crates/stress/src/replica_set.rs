@@ -2,7 +2,8 @@
 //!
 //! 1. All members on fresh data, one of them told that they are a set, and a primary waited for.
 //! 2. Writers write documents 1 to N to the primary. In a cell with a failover the primary is killed when half of them
-//!    are written, and started again when another member leads; writers find the new primary and send again what failed.
+//!    are written, and started again when another member leads; writers find the new primary and send again what
+//!    failed.
 //! 3. At once, readers read N down to 1 from the secondaries, spread over them evenly.
 //! 4. When the secondaries have what the primary has, they are asked again for what was missing; then the same is read
 //!    from the primary.

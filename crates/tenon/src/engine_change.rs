@@ -1,9 +1,9 @@
 //! `tenon engine-change`: gives every member of a running set another storage engine, one after the other.
 //!
 //! It is a loop: look at the set, ask [`plan::next`] what is to be done, do that. All that has to be remembered stands
-//! in the set itself, in the configuration of the member that is being changed, which every member keeps. A reconfiguration
-//! takes a member aside and keeps its former values in one step. So the command can be killed anywhere, and be run
-//! again from anywhere.
+//! in the set itself, in the configuration of the member that is being changed, which every member keeps. A
+//! reconfiguration takes a member aside and keeps its former values in one step. So the command can be killed anywhere,
+//! and be run again from anywhere.
 
 mod plan;
 mod restart;
@@ -38,9 +38,10 @@ const STEP_DOWN_SECONDS: (i32, i32) = (30, 60);
 
 /// Change the storage engine of a running replica set, member by member, without downtime
 ///
-/// Each member, secondaries first and the primary last after a step down: hidden and without priority; stopped, wiped and started
-/// with the other engine; waited for until it has copied all data and votes again; put back to what it was. At the end
-/// all members are compared by dbHash. It can be stopped at any point and run again. See docs/engine-change.md.
+/// Each member, secondaries first and the primary last after a step down: hidden and without priority; stopped, wiped
+/// and started with the other engine; waited for until it has copied all data and votes again; put back to what it was.
+/// At the end all members are compared by dbHash. It can be stopped at any point and run again. See
+/// docs/engine-change.md.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("how").args(["restart_hook", "systemd", "manual"]).multiple(false)))]
 pub struct EngineChangeCommand {
@@ -52,7 +53,7 @@ pub struct EngineChangeCommand {
     /// Only this member, by its host and port in the configuration; can be given several times
     #[arg(long, value_name = "HOST")]
     member: Vec<String>,
-    /// A command of the shell that stops, wipes and starts a member: $TENON_HOST, $TENON_ENGINE, $TENON_DBPATH, $TENON_SET
+    /// A command of the shell that stops, wipes and starts $TENON_HOST with $TENON_ENGINE
     #[arg(long, value_name = "COMMAND")]
     restart_hook: Option<String>,
     /// Shows the commands for this unit of systemd, and waits until a person has executed them
@@ -172,7 +173,9 @@ impl Change {
                 Ok(view) => view,
                 Err(error) if is_first && !error.is::<NoPrimary>() => return Err(error),
                 Err(error) => {
-                    self.wait(&mut waits, format!("{error:#}"))?;
+                    // After a step down the next step is due before the former primary may come back.
+                    let pause = if error.is::<NoPrimary>() { LOOK / 10 } else { LOOK };
+                    self.wait(&mut waits, format!("{error:#}"), pause)?;
                     continue;
                 }
             };
@@ -183,11 +186,11 @@ impl Change {
             match plan::next(&view, &self.wish) {
                 Next::Done => return Ok(with_data(&view)),
                 Next::Refuse(reason) => bail!("{reason}"),
-                Next::AwaitHealth(reason) => self.wait(&mut waits, reason)?,
+                Next::AwaitHealth(reason) => self.wait(&mut waits, reason, LOOK)?,
                 Next::AwaitCopy(at, what) => {
                     waits = None;
                     self.teller.waits(&format!("{}: {what}", view.members[at].host));
-                    self.sleep();
+                    self.sleep(LOOK);
                 }
                 Next::Do(Step::Replace(at)) if self.may_be_starting(&view.members[at])? => {
                     waits = None;
@@ -195,7 +198,7 @@ impl Change {
                         "{}: it does not answer with the new engine yet",
                         view.members[at].host
                     ));
-                    self.sleep();
+                    self.sleep(LOOK);
                 }
                 Next::Do(step) => {
                     waits = None;
@@ -206,7 +209,7 @@ impl Change {
     }
 
     /// Something is in the way that may go by itself; but not for ever.
-    fn wait(&mut self, since: &mut Option<(String, Instant)>, reason: String) -> Result<()> {
+    fn wait(&mut self, since: &mut Option<(String, Instant)>, reason: String, pause: Duration) -> Result<()> {
         self.interrupt.check()?;
         self.teller.waits(&reason);
         let start = since.as_ref().map_or_else(Instant::now, |(_, start)| *start);
@@ -217,12 +220,12 @@ impl Change {
             );
         }
         *since = Some((reason, start));
-        self.sleep();
+        self.sleep(pause);
         Ok(())
     }
 
-    fn sleep(&self) {
-        let end = Instant::now() + LOOK;
+    fn sleep(&self, pause: Duration) {
+        let end = Instant::now() + pause;
         while Instant::now() < end && !self.interrupt.asked() {
             std::thread::sleep(LOOK / 10);
         }
@@ -295,7 +298,7 @@ impl Change {
             Err(error) if self.refusals < REFUSALS_MAX && !self.interrupt.asked() => {
                 self.refusals += 1;
                 self.teller.note(&format!("{error:#}; once more"));
-                self.sleep();
+                self.sleep(LOOK);
                 Ok(())
             }
             Err(error) => Err(error),
