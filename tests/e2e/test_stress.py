@@ -182,7 +182,49 @@ def test_an_engine_that_is_not_built_is_a_failed_cell_in_the_servers_words(tmp_p
 
 
 def test_the_shipped_files(tmp_path):
-    for name in ("most.properties", "quick.yaml"):
+    for name in ("most.properties", "quick.yaml", "set.yaml"):
         line = [tenon(), "stress", str(REPOSITORY / "stress" / name), "--tenond", binary(), "--dry-run"]
         done = subprocess.run([*line, "--directory", str(tmp_path)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and done.stdout.count("CMD> kill") >= 12, done.stderr
+
+
+SET = """
+topology: replicaSet
+set: {members: 3, electionTimeoutMillis: 1000}
+matrix: {writeConcerns: [NORMAL, MAJORITY, REPLICA_ALL], journal: yes, capped: [no, yes], failover: [no, yes], sizes: inRam}
+inRam.documents: 1024
+test: {documentSize: 4 KiB, batch: 16, readBatch: 50, threads: 3}
+"""
+
+
+def test_a_set_with_and_without_a_failover(tmp_path):
+    engines = "+".join((ENGINES * 3)[:3])
+    run = Run(tmp_path, SET, "--engines", engines)
+    code, out, err = run.end(timeout=900)
+    assert code == 0, out + err
+    assert out.count('"replSetInitiate"') == 12 and out.count("CMD> kill -KILL") == 6, out
+    assert f"Test Results 1: {engines} (replica set of 3 members, all in RAM)" in out
+    assert f"Test Results 2: {engines} (replica set of 3 members, all in RAM, the primary killed in the middle)" in out
+    runs = run.runs()
+    by_phase = {phase: [made for made in runs if made["phase"] == phase] for phase in {made["phase"] for made in runs}}
+    assert {phase: len(made) for phase, made in by_phase.items()} == {
+        "inRam.write": 12,
+        "inRam.read": 12,
+        "inRam.readPrimary": 12,
+    }
+    for secondary, primary, write in zip(by_phase["inRam.read"], by_phase["inRam.readPrimary"], by_phase["inRam.write"]):
+        options, found = secondary["configuration"]["options"], secondary["figures"]
+        assert found["torn"] == found["stale"] == found["foreign"] == 0, secondary
+        assert write["operations"]["write"]["count"] == 1024
+        if options["failover"] == "on":
+            assert write["figures"]["secondsWithoutPrimary"] > 0
+        if options["writeConcern"] != "NORMAL":
+            assert found["lost"] == 0 and primary["figures"]["missing"] == 0, (secondary, primary)
+        if options["writeConcern"] == "REPLICA_ALL" and options["failover"] == "off":
+            assert found["missing"] == 0, "everybody had acknowledged it"
+    assert run.servers() == [] and list(run.folder.iterdir()) == [], "nothing is left"
+
+
+def test_a_set_cannot_be_of_more_engines_than_members(tmp_path):
+    code, out, err = Run(tmp_path, SET, "--engines", "btree+inMemory").end()
+    assert code == 1 and "names the engines of the 2 members of a set" in err, out + err

@@ -11,15 +11,15 @@ use crate::document::{Documents, Tally};
 use crate::event::{Event, Observer, Phase};
 use crate::link::{Link, LinkError, first_batch};
 use crate::load::{Batches, Broken, PhaseResult, run};
-use crate::matrix::{Cell, mebibytes};
-use crate::plan::Plan;
+use crate::matrix::{Cell, Topology, mebibytes};
+use crate::plan::{Admin, Place, Plan};
 use crate::request::{Find, Insert};
 use crate::settings::Settings;
 use bench::chain;
 use bench::connection::whole_number;
 use bench::interrupt::Interrupt;
 use bench::procfs;
-use bench::server::ServerProcess;
+use bench::server::{ServerCommand, ServerProcess};
 use bson::raw::RawDocumentBuf;
 use bson::rawdoc;
 use std::ops::RangeInclusive;
@@ -61,6 +61,21 @@ pub struct Missed {
     pub lost: u64,
 }
 
+/// What a set did when its primary was killed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Failover {
+    /// Documents that were written by then.
+    pub documents: u64,
+    /// From the kill to another primary.
+    pub seconds: f64,
+    /// From its start to the killed one being a secondary; `None` when the cell ended before.
+    pub rejoin_seconds: Option<f64>,
+    /// Batches that failed and were sent again.
+    pub errors: u64,
+    /// Why, by the words of the error, and how often.
+    pub reasons: std::collections::BTreeMap<String, u64>,
+}
+
 /// What a cell showed.
 #[derive(Debug)]
 pub struct CellResult {
@@ -76,6 +91,12 @@ pub struct CellResult {
     pub tally: Tally,
     /// What became of the rest.
     pub missed: Missed,
+    /// The readers' part on the primary of a set, after that on its secondaries.
+    pub read_primary: Option<PhaseResult>,
+    /// What they found.
+    pub tally_primary: Tally,
+    /// What came of the primary's death.
+    pub failover: Option<Failover>,
     /// From the server's start to its first answer.
     pub start_seconds: Option<f64>,
     /// From asking it to stop to its end.
@@ -98,6 +119,9 @@ impl CellResult {
             read: None,
             tally: Tally::default(),
             missed: Missed::default(),
+            read_primary: None,
+            tally_primary: Tally::default(),
+            failover: None,
             start_seconds: None,
             stop_seconds: None,
             file_bytes: None,
@@ -108,7 +132,7 @@ impl CellResult {
 }
 
 /// Why a cell ends early.
-enum Halt {
+pub(crate) enum Halt {
     Stopped,
     Refused(String),
     Failed(String),
@@ -145,17 +169,21 @@ pub(crate) fn measure(
         run_id,
         interrupt,
     };
-    let halt = attempt.whole(&mut result, observer).err();
+    let halt = match settings.topology {
+        Topology::Standalone => attempt.whole(&mut result, observer),
+        Topology::ReplicaSet => attempt.whole_set(&mut result, observer),
+    };
+    let halt = halt.err();
     result.outcome = match halt {
         None => CellOutcome::Complete,
         Some(Halt::Stopped) => CellOutcome::Interrupted,
         Some(Halt::Refused(reason)) => CellOutcome::Refused(reason),
         Some(Halt::Failed(reason)) => {
-            let low = procfs::available_bytes(&plan.server.directory).filter(|left| *left < DISK_LOW);
+            let low = procfs::available_bytes(plan.directory()).filter(|left| *left < DISK_LOW);
             let full = low.map_or_else(String::new, |left| {
                 format!(
                     "the disk under {} is full ({} left): ",
-                    plan.server.directory.display(),
+                    plan.directory().display(),
                     mebibytes(left)
                 )
             });
@@ -167,11 +195,17 @@ pub(crate) fn measure(
 }
 
 fn clean_up(plan: &Plan, result: &mut CellResult) {
-    let keep_log = matches!(result.outcome, CellOutcome::Failed(_)) && plan.server.log().exists();
+    for place in &plan.servers {
+        clean_up_server(&place.command, plan.initiate.is_some(), result);
+    }
+}
+
+fn clean_up_server(server: &ServerCommand, is_member: bool, result: &mut CellResult) {
+    let keep_log = matches!(result.outcome, CellOutcome::Failed(_)) && server.log().exists();
     let path = if keep_log {
-        plan.server.data()
+        server.data()
     } else {
-        plan.server.directory.clone()
+        server.directory.clone()
     };
     if let Err(error) = std::fs::remove_dir_all(&path)
         && error.kind() != std::io::ErrorKind::NotFound
@@ -179,36 +213,32 @@ fn clean_up(plan: &Plan, result: &mut CellResult) {
         result.notes.push(format!("{} is left behind: {error}", path.display()));
     }
     if keep_log {
-        result
-            .notes
-            .push(format!("The server's log is kept: {}", plan.server.log().display()));
-    } else if let Some(parent) = plan.server.directory.parent() {
-        // Fails as long as other cells have something in it.
-        let _ = std::fs::remove_dir(parent);
+        let kept = match server.directory.parent().filter(|_| is_member) {
+            Some(folder) => format!("The members' logs are kept: {}", folder.display()),
+            None => format!("The server's log is kept: {}", server.log().display()),
+        };
+        if !result.notes.contains(&kept) {
+            result.notes.push(kept);
+        }
+    } else {
+        // Fails as long as other members or cells have something in it.
+        let parents = server.directory.ancestors().skip(1).take(1 + usize::from(is_member));
+        parents.for_each(|parent| drop(std::fs::remove_dir(parent)));
     }
 }
 
-struct Attempt<'a> {
-    settings: &'a Settings,
-    plan: &'a Plan,
-    run_id: i64,
-    interrupt: &'a Interrupt,
+pub(crate) struct Attempt<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) plan: &'a Plan,
+    pub(crate) run_id: i64,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 impl Attempt<'_> {
     fn whole(&mut self, result: &mut CellResult, observer: Observer<'_>) -> Result<(), Halt> {
-        self.check_space(result)?;
-        self.plan
-            .server
-            .make_fresh()
-            .map_err(|error| Halt::Failed(chain(&error)))?;
-        let mut server = ServerProcess::start_on(&self.plan.server, self.plan.port, self.interrupt).map_err(
-            |error| match error {
-                bench::Error::Interrupted => Halt::Stopped,
-                bench::Error::ServerDied { what, log, .. } if what.contains(REFUSED_STATUS) => Halt::Refused(log),
-                other => Halt::Failed(chain(&other)),
-            },
-        )?;
+        let place = &self.plan.servers[0];
+        self.check_space(place, result)?;
+        let mut server = self.start(place)?;
         result.start_seconds = Some(server.start_time.as_secs_f64());
         result.notes.append(&mut server.notes);
         let measured = self.talk(&server, result, observer);
@@ -218,26 +248,34 @@ impl Attempt<'_> {
         }
         observer(Event::Line(&self.plan.stop_line(Some(server.pid()))));
         let stopped = server.stop();
-        result.file_bytes = Some(procfs::directory_bytes(&self.plan.server.data()));
+        result.file_bytes = Some(procfs::directory_bytes(&place.command.data()));
         measured?;
         let stop_time = stopped.map_err(|error| match error {
             bench::Error::Interrupted => Halt::Stopped,
             other => Halt::Failed(chain(&other)),
         })?;
         result.stop_seconds = Some(stop_time.as_secs_f64());
-        if result.tally.is_wrong() {
-            return Err(Halt::Failed(format!(
-                "documents are wrong: {} torn, {} stale, {} that nobody asked for",
-                result.tally.torn, result.tally.stale, result.tally.foreign
-            )));
-        }
-        Ok(())
+        check_tally(&result.tally)
     }
 
-    fn check_space(&self, result: &mut CellResult) -> Result<(), Halt> {
+    /// A server on fresh data.
+    pub(crate) fn start(&self, place: &Place) -> Result<ServerProcess, Halt> {
+        place
+            .command
+            .make_fresh()
+            .map_err(|error| Halt::Failed(chain(&error)))?;
+        ServerProcess::start_on(&place.command, place.port, self.interrupt).map_err(|error| match error {
+            bench::Error::Interrupted => Halt::Stopped,
+            bench::Error::ServerDied { what, log, .. } if what.contains(REFUSED_STATUS) => Halt::Refused(log),
+            other => Halt::Failed(chain(&other)),
+        })
+    }
+
+    pub(crate) fn check_space(&self, place: &Place, result: &CellResult) -> Result<(), Halt> {
         let data = self.settings.data_bytes(result.cell.size);
-        let needed = data.saturating_mul(DISK_FACTOR).saturating_add(DISK_BASE);
-        let directory = &self.plan.server.directory;
+        // Members may share a disk.
+        let needed = data.saturating_mul(DISK_FACTOR).saturating_add(DISK_BASE) * self.settings.servers();
+        let directory = &place.command.directory;
         std::fs::create_dir_all(directory)
             .map_err(|error| Halt::Failed(format!("making {}: {error}", directory.display())))?;
         match procfs::available_bytes(directory) {
@@ -259,8 +297,7 @@ impl Attempt<'_> {
             .iter()
             .for_each(|line| observer(Event::Line(line)));
         for step in &self.plan.admin {
-            let command = RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))?;
-            admin.command(&step.database, &command).map_err(refused_if_said)?;
+            admit(&mut admin, step)?;
         }
         let settings = self.settings;
         let documents = Documents::new(
@@ -275,7 +312,9 @@ impl Attempt<'_> {
         let writers: Vec<Link<'_>> = (0..settings.threads).map(open).collect::<Result<_, _>>()?;
         let pid = server.pid();
         let mut writers = self.write(writers, &documents, pid, result, observer)?;
-        let gaps = self.read(readers, &documents, pid, result, observer)?;
+        let (phase, tally, gaps, broken) = self.read(readers, &documents, pid, Phase::Read, &result.cell, observer);
+        (result.read, result.tally) = (phase, tally);
+        broken?;
         if !gaps.is_empty() {
             result.missed = look_again(&mut admin, &mut writers, &documents, &gaps, result.tally.missing)?;
         }
@@ -329,27 +368,28 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the ranges in which documents were missing.
-    fn read(
+    /// What was measured and found, the ranges in which documents were missing, and how it ended.
+    pub(crate) fn read(
         &self,
         links: Vec<Link<'_>>,
         documents: &Documents,
         pid: u32,
-        result: &mut CellResult,
+        kind: Phase,
+        cell: &Cell,
         observer: Observer<'_>,
-    ) -> Result<Vec<RangeInclusive<u64>>, Halt> {
+    ) -> Readings {
         let settings = self.settings;
         let batches = Batches {
-            documents: settings.documents(result.cell.size),
+            documents: settings.documents(cell.size),
             size: settings.read_batch,
         };
-        begin(Phase::Read, batches.documents, settings, observer);
+        begin(kind, batches.documents, settings, observer);
         let found: Mutex<(Tally, Vec<RangeInclusive<u64>>)> = Mutex::default();
         let workers: Vec<_> = links.into_iter().map(|link| (link, Find::new())).collect();
         let (phase, _, broken) = run(
             workers,
             batches,
-            Phase::Read.name(),
+            kind.name(),
             pid,
             self.interrupt,
             observer,
@@ -367,17 +407,37 @@ impl Attempt<'_> {
         );
         observer(Event::End);
         let (tally, gaps) = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        result.tally = tally;
-        result.read = (phase.documents > 0).then_some(phase);
-        match broken {
-            None => Ok(gaps),
+        let broken = match broken {
+            None => Ok(()),
             Some(Broken::Stopped) => Err(Halt::Stopped),
             Some(Broken::Failed(error)) => Err(error.into()),
-        }
+        };
+        ((phase.documents > 0).then_some(phase), tally, gaps, broken)
     }
 }
 
-fn begin(phase: Phase, documents: u64, settings: &Settings, observer: Observer<'_>) {
+/// See [`Attempt::read`].
+pub(crate) type Readings = (Option<PhaseResult>, Tally, Vec<RangeInclusive<u64>>, Result<(), Halt>);
+
+/// Wrong documents are faults, whatever else went well.
+pub(crate) fn check_tally(tally: &Tally) -> Result<(), Halt> {
+    if !tally.is_wrong() {
+        return Ok(());
+    }
+    Err(Halt::Failed(format!(
+        "documents are wrong: {} torn, {} stale, {} that nobody asked for",
+        tally.torn, tally.stale, tally.foreign
+    )))
+}
+
+/// Has a server execute an admin command.
+pub(crate) fn admit(link: &mut Link<'_>, step: &Admin) -> Result<(), Halt> {
+    let command = RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))?;
+    link.command(&step.database, &command).map_err(refused_if_said)?;
+    Ok(())
+}
+
+pub(crate) fn begin(phase: Phase, documents: u64, settings: &Settings, observer: Observer<'_>) {
     observer(Event::Begin {
         phase,
         documents,
@@ -385,7 +445,7 @@ fn begin(phase: Phase, documents: u64, settings: &Settings, observer: Observer<'
     });
 }
 
-fn expect_written(reply: &bson::RawDocument, count: u64) -> Result<(), LinkError> {
+pub(crate) fn expect_written(reply: &bson::RawDocument, count: u64) -> Result<(), LinkError> {
     match whole_number(reply, "n") {
         Ok(n) if u64::try_from(n) == Ok(count) => Ok(()),
         other => Err(LinkError::Malformed(format!(
@@ -394,7 +454,7 @@ fn expect_written(reply: &bson::RawDocument, count: u64) -> Result<(), LinkError
     }
 }
 
-fn read_range(
+pub(crate) fn read_range(
     link: &mut Link<'_>,
     find: &mut Find,
     documents: &Documents,
@@ -426,7 +486,7 @@ fn look_again(
     })
 }
 
-fn refused_if_said(error: LinkError) -> Halt {
+pub(crate) fn refused_if_said(error: LinkError) -> Halt {
     match error {
         LinkError::Refused { message, .. } => Halt::Refused(message),
         other => other.into(),
@@ -434,7 +494,7 @@ fn refused_if_said(error: LinkError) -> Halt {
 }
 
 /// Why the server is gone; `None` when it is not.
-fn why_dead(server: &mut ServerProcess) -> Option<String> {
+pub(crate) fn why_dead(server: &mut ServerProcess) -> Option<String> {
     let start = Instant::now();
     while start.elapsed() < DEATH_TIMEOUT {
         if let Err(error) = server.check() {

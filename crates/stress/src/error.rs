@@ -26,7 +26,7 @@ pub enum StressError {
     #[error("{0}")]
     Contradiction(String),
     /// A topology this build does not have.
-    #[error("topology {0} is not built yet; this build has: standalone")]
+    #[error("topology {0} is not built yet; this build has: standalone, replicaSet")]
     TopologyNotBuilt(&'static str),
     /// A file or directory of the run.
     #[error("{verb} {path}")]

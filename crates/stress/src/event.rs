@@ -8,8 +8,10 @@ use crate::matrix::Cell;
 pub enum Phase {
     /// Writers at work.
     Write,
-    /// Readers at work.
+    /// Readers at work; of a set, on its secondaries.
     Read,
+    /// Readers at work on the primary of a set.
+    ReadPrimary,
 }
 
 impl Phase {
@@ -18,6 +20,7 @@ impl Phase {
         match self {
             Self::Write => "write",
             Self::Read => "read",
+            Self::ReadPrimary => "readPrimary",
         }
     }
 }

@@ -28,5 +28,13 @@ pub const SCALE_MIN: f64 = 1e-9;
 pub const SCALE_MAX: f64 = 1e6;
 /// Bytes of a server's log that a message quotes.
 pub const LOG_QUOTE_BYTES: u64 = 64 * 1024;
+/// Fewest members of a set: one alone is a server.
+pub const MEMBERS_MIN: u64 = 2;
+/// Most members of a set: those that can have a vote.
+pub const MEMBERS_MAX: u64 = 7;
+/// Shortest election timeout in milliseconds: a busy machine needs some.
+pub const ELECTION_MS_MIN: u64 = 500;
+/// Longest election timeout in milliseconds.
+pub const ELECTION_MS_MAX: u64 = 600_000;
 /// Engines named in one run.
 pub const ENGINES_MAX: usize = 32;

@@ -15,11 +15,34 @@ pub enum WriteConcern {
     Safe,
     /// `w: 1` with `j: true` (or `fsync: true`): answered when durable.
     FsyncSafe,
+    /// `w: 2`: answered when two members of a set have it.
+    ReplicaSafe,
+    /// `w: "majority"`
+    Majority,
+    /// `w` is the number of members: answered when all of them have it.
+    ReplicaAll,
 }
 
 impl WriteConcern {
     /// All of them, in the tables' order.
-    pub const ALL: [Self; 3] = [Self::Normal, Self::Safe, Self::FsyncSafe];
+    pub const ALL: [Self; 6] = [
+        Self::Normal,
+        Self::Safe,
+        Self::FsyncSafe,
+        Self::ReplicaSafe,
+        Self::Majority,
+        Self::ReplicaAll,
+    ];
+    /// Those of a server alone.
+    pub const ALONE: [Self; 3] = [Self::Normal, Self::Safe, Self::FsyncSafe];
+    /// Those of the article's replica set, and the majority.
+    pub const OF_SETS: [Self; 5] = [
+        Self::Normal,
+        Self::Safe,
+        Self::ReplicaSafe,
+        Self::Majority,
+        Self::ReplicaAll,
+    ];
 
     /// Name in settings and tables.
     pub fn name(self) -> &'static str {
@@ -27,6 +50,9 @@ impl WriteConcern {
             Self::Normal => "NORMAL",
             Self::Safe => "SAFE",
             Self::FsyncSafe => "FSYNC_SAFE",
+            Self::ReplicaSafe => "REPLICA_SAFE",
+            Self::Majority => "MAJORITY",
+            Self::ReplicaAll => "REPLICA_ALL",
         }
     }
 
@@ -81,11 +107,13 @@ impl Size {
     }
 }
 
-/// Which servers a cell consists of: the seam for replica sets and sharded clusters.
+/// Which servers a cell consists of: the seam for sharded clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topology {
     /// One server.
     Standalone,
+    /// A replica set.
+    ReplicaSet,
 }
 
 impl Topology {
@@ -93,6 +121,7 @@ impl Topology {
     pub fn name(self) -> &'static str {
         match self {
             Self::Standalone => "standalone",
+            Self::ReplicaSet => "replicaSet",
         }
     }
 }
@@ -100,7 +129,7 @@ impl Topology {
 /// One cell.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cell {
-    /// Storage engine.
+    /// Storage engine; of a set with several, those of its members in turn, with `+` between.
     pub engine: String,
     /// Beside the memory.
     pub size: Size,
@@ -112,6 +141,8 @@ pub struct Cell {
     pub journal: Journal,
     /// Collection capped or not.
     pub capped: Capped,
+    /// The primary is killed in the middle.
+    pub failover: bool,
 }
 
 impl Cell {
@@ -124,11 +155,12 @@ impl Cell {
         };
         let capped = if self.capped == Capped::Yes { "capped" } else { "plain" };
         format!(
-            "{}-{}-{}-{}-{journal}-{capped}",
+            "{}-{}-{}-{}-{journal}-{capped}{}",
             self.engine,
             self.size.name(),
             self.letter,
-            self.concern.name()
+            self.concern.name(),
+            if self.failover { "-failover" } else { "" }
         )
     }
 
@@ -143,8 +175,9 @@ impl Cell {
             return None;
         }
         // In MongoDB's naming both are engines that keep every document in memory.
-        if matches!(self.engine.as_str(), "inMemory" | "ephemeralForTest") {
-            return Some(format!("{} keeps all data in memory", self.engine));
+        let in_memory = |engine: &&str| matches!(*engine, "inMemory" | "ephemeralForTest");
+        if let Some(engine) = self.engine.split('+').find(in_memory) {
+            return Some(format!("{engine} keeps all data in memory"));
         }
         let (data, memory) = (settings.data_bytes(self.size), settings.memory_bytes);
         (data <= memory).then(|| {
@@ -161,13 +194,14 @@ impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {} {}: {}, journal {}, capped {}",
+            "{} {} {}: {}, journal {}, capped {}{}",
             self.engine,
             self.size.name(),
             self.letter,
             self.concern.name(),
             if self.journal == Journal::On { "yes" } else { "no" },
             if self.capped == Capped::Yes { "yes" } else { "no" },
+            if self.failover { ", with a failover" } else { "" },
         )
     }
 }
@@ -181,8 +215,12 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
 pub fn cells(settings: &Settings, engines: &[String]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for engine in engines {
-        for &size in &settings.sizes {
-            // At most twelve kinds.
+        let tables = settings
+            .sizes
+            .iter()
+            .flat_map(|size| settings.failover.iter().map(move |failover| (*size, *failover)));
+        for (size, failover) in tables {
+            // At most 24 kinds.
             let letters = 'A'..='Z';
             let mut kinds = Vec::new();
             for &capped in &settings.capped {
@@ -197,6 +235,7 @@ pub fn cells(settings: &Settings, engines: &[String]) -> Vec<Cell> {
                 concern,
                 journal,
                 capped,
+                failover,
             }));
         }
     }

@@ -31,59 +31,89 @@ pub struct Admin {
     pub command: Document,
 }
 
+/// A server of a cell.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// How it is started.
+    pub command: ServerCommand,
+    /// Where it listens.
+    pub port: u16,
+}
+
+/// The set of every cell that is one.
+pub const SET: &str = "mostSet";
+
 /// How a cell is set up.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The server.
-    pub server: ServerCommand,
-    /// Where it listens.
-    pub port: u16,
-    /// What it is told once it answers.
+    /// Its servers, one at least.
+    pub servers: Vec<Place>,
+    /// What the first one is told once all of them answer: that they are a set.
+    pub initiate: Option<Admin>,
+    /// What the server, or the primary, is told then.
     pub admin: Vec<Admin>,
     /// What the threads do then, in words.
     load: Vec<String>,
 }
 
 impl Plan {
-    /// The plan of a cell whose first server runs `program` on `port`, with its data somewhere below `folder`.
-    pub fn new(settings: &Settings, cell: &Cell, program: &Path, folder: &Path, port: u16) -> Self {
-        match settings.topology {
-            Topology::Standalone => Self {
-                server: standalone(settings, cell, program, folder),
-                port,
-                admin: vec![create(settings, cell)],
-                load: load(settings, cell),
-            },
+    /// The plan of a cell whose servers run `program`, one on each of `ports`, with its data somewhere below a folder,
+    /// the first one's below the first folder and so on.
+    pub fn new(settings: &Settings, cell: &Cell, program: &Path, folders: &[PathBuf], ports: &[u16]) -> Self {
+        let place = |(number, &port): (usize, &u16)| {
+            let folder = folders
+                .get(number % folders.len().max(1))
+                .map_or(Path::new(""), PathBuf::as_path);
+            let mut command = server(settings, cell, engine_of(cell, number), program, folder);
+            if settings.topology == Topology::ReplicaSet {
+                command.directory.push(format!("member{number}"));
+                command.arguments.extend(["--replSet".to_owned(), SET.to_owned()]);
+            }
+            Place { command, port }
+        };
+        Self {
+            servers: ports.iter().enumerate().map(place).collect(),
+            initiate: (settings.topology == Topology::ReplicaSet).then(|| initiate(settings, ports)),
+            admin: vec![create(settings, cell)],
+            load: load(settings, cell),
         }
     }
 
-    /// Command lines up to the server's start.
+    /// The first server's directory.
+    pub fn directory(&self) -> &Path {
+        &self.servers[0].command.directory
+    }
+
+    /// Command lines up to the servers' start.
     pub fn start_lines(&self) -> Vec<String> {
-        let mut lines = vec![format!(
-            "CMD> mkdir -p {}",
-            quote(&self.server.data().to_string_lossy())
-        )];
-        if let Some(bytes) = self.server.limits.memory_bytes {
-            lines.push(format!(
-                "# a control group limits the server's memory, page cache included, to {bytes} bytes, where the system allows it"
-            ));
-        }
-        let line = self.server.line(self.port);
-        let words = std::iter::once(line.get_program()).chain(line.get_args());
-        let words: Vec<String> = words.map(|word| quote(&word.to_string_lossy())).collect();
-        lines.push(format!("CMD> {}", words.join(" ")));
-        lines
+        self.servers.iter().flat_map(Place::start_lines).collect()
     }
 
     /// The admin commands as one types them, and what the threads do.
     pub fn admin_lines(&self) -> Vec<String> {
-        let mut lines = vec![format!("CMD> mongosh --port {}", self.port)];
-        for admin in &self.admin {
-            lines.push(format!("mongosh> use {}", admin.database));
-            lines.push(format!("mongosh> db.runCommand({})", shell(&admin.command)));
+        let mut lines = Vec::new();
+        if let Some(admin) = &self.initiate {
+            lines.push(format!("CMD> mongosh --port {}", self.servers[0].port));
+            lines.extend(admin.lines());
+            lines.push("# waits until one member is the primary and the others are its secondaries".to_owned());
+            let hosts: Vec<String> = self
+                .servers
+                .iter()
+                .map(|place| format!("127.0.0.1:{}", place.port))
+                .collect();
+            let uri = format!("mongodb://{}/?replicaSet={SET}", hosts.join(","));
+            lines.push(format!("CMD> mongosh {}", quote(&uri)));
+        } else {
+            lines.push(format!("CMD> mongosh --port {}", self.servers[0].port));
         }
+        lines.extend(self.admin.iter().flat_map(Admin::lines));
         lines.extend(self.load.iter().cloned());
         lines
+    }
+
+    /// What a run without servers says of their ends.
+    pub fn stop_lines(&self) -> Vec<String> {
+        self.servers.iter().map(|_| self.stop_line(None)).collect()
     }
 
     /// The command that ends the server.
@@ -93,14 +123,70 @@ impl Plan {
     }
 }
 
-fn standalone(settings: &Settings, cell: &Cell, program: &Path, folder: &Path) -> ServerCommand {
-    let mut arguments = vec!["--storageEngine".to_owned(), cell.engine.clone()];
+impl Place {
+    /// Command lines up to this server's start.
+    pub fn start_lines(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "CMD> mkdir -p {}",
+            quote(&self.command.data().to_string_lossy())
+        )];
+        if let Some(bytes) = self.command.limits.memory_bytes {
+            lines.push(format!(
+                "# a control group limits the server's memory, page cache included, to {bytes} bytes, where the system allows it"
+            ));
+        }
+        lines.push(self.start_line());
+        lines
+    }
+
+    /// The command line that starts it.
+    pub fn start_line(&self) -> String {
+        let line = self.command.line(self.port);
+        let words = std::iter::once(line.get_program()).chain(line.get_args());
+        let words: Vec<String> = words.map(|word| quote(&word.to_string_lossy())).collect();
+        format!("CMD> {}", words.join(" "))
+    }
+}
+
+impl Admin {
+    fn lines(&self) -> [String; 2] {
+        [
+            format!("mongosh> use {}", self.database),
+            format!("mongosh> db.runCommand({})", shell(&self.command)),
+        ]
+    }
+}
+
+/// The engine of a member: the only one, or the one at its place.
+fn engine_of(cell: &Cell, number: usize) -> &str {
+    cell.engine
+        .split('+')
+        .nth(number)
+        .unwrap_or(cell.engine.split('+').next().unwrap_or_default())
+}
+
+fn initiate(settings: &Settings, ports: &[u16]) -> Admin {
+    let members: Vec<Document> = ports
+        .iter()
+        .enumerate()
+        .map(|(number, port)| doc! { "_id": number as i32, "host": format!("127.0.0.1:{port}") })
+        .collect();
+    let timeout = settings.election_timeout_ms as i64;
+    let config = doc! { "_id": SET, "members": members, "settings": { "electionTimeoutMillis": timeout } };
+    Admin {
+        database: "admin".to_owned(),
+        command: doc! { "replSetInitiate": config },
+    }
+}
+
+fn server(settings: &Settings, cell: &Cell, engine: &str, program: &Path, folder: &Path) -> ServerCommand {
+    let mut arguments = vec!["--storageEngine".to_owned(), engine.to_owned()];
     // With a journal is the default of every server since 2.0, and newer ones have no option for it.
     if cell.journal == Journal::Off {
         arguments.push("--nojournal".to_owned());
     }
     let memory_bytes = (cell.size == Size::LargerThanRam).then_some(settings.memory_bytes);
-    let cache_option = CACHE_OPTIONS.iter().find(|(engine, _)| *engine == cell.engine);
+    let cache_option = CACHE_OPTIONS.iter().find(|(known, _)| *known == engine);
     if let (Some(bytes), Some((_, option))) = (memory_bytes, cache_option) {
         let gibibytes = (bytes / CACHE_PART) as f64 / f64::from(1 << 30);
         arguments.extend([(*option).to_owned(), format!("{gibibytes}")]);
@@ -143,10 +229,10 @@ fn capped_bytes(data: u64) -> i64 {
 }
 
 fn load(settings: &Settings, cell: &Cell) -> Vec<String> {
-    let concern = write_concern(cell.concern, settings.fsync);
+    let concern = write_concern(cell.concern, settings.fsync, settings.servers());
     let concern = Document::try_from(concern.as_ref()).unwrap_or_default();
     let (documents, threads) = (settings.documents(cell.size), settings.threads);
-    vec![
+    let mut lines = vec![
         format!(
             "# {threads} threads insert documents 1 to {documents} of {} bytes, {} at a time, writeConcern {}",
             settings.document_bytes,
@@ -154,11 +240,27 @@ fn load(settings: &Settings, cell: &Cell) -> Vec<String> {
             shell(&concern)
         ),
         format!(
-            "# at once {threads} other threads read them, {documents} down to 1, {} at a time: \
+            "# at once {threads} other threads read them{}, {documents} down to 1, {} at a time: \
              find({{ _id: {{ $gte: low, $lte: high }} }}).sort({{ _id: -1 }})",
+            if settings.topology == Topology::ReplicaSet {
+                " from the secondaries"
+            } else {
+                ""
+            },
             settings.read_batch
         ),
-    ]
+    ];
+    if cell.failover {
+        lines.insert(
+            1,
+            "# when half of them are written the primary is killed; when there is another one, it is started again"
+                .to_owned(),
+        );
+    }
+    if settings.topology == Topology::ReplicaSet {
+        lines.push("# then the same is read from the primary".to_owned());
+    }
+    lines
 }
 
 /// A document as the shell takes it: it has only texts, booleans and numbers.
@@ -183,7 +285,10 @@ mod tests {
     fn plan(settings: &Settings, engine: &str, pick: impl Fn(&Cell) -> bool) -> Plan {
         let cells = cells(settings, &[engine.to_owned()]);
         let cell = cells.iter().find(|cell| pick(cell)).expect("the matrix has it");
-        Plan::new(settings, cell, Path::new("/opt/tenond"), Path::new("/my data"), 27117)
+        let folders = [PathBuf::from("/my data"), PathBuf::from("/other")];
+        let ports = [27117, 27118, 27119];
+        let ports = &ports[..settings.servers() as usize];
+        Plan::new(settings, cell, Path::new("/opt/tenond"), &folders, ports)
     }
 
     #[test]
@@ -234,12 +339,52 @@ mod tests {
         assert!(!line.contains("CacheSize") && !line.contains("journal "), "{line}");
         assert!(line.ends_with("--storageEngine inMemory --syncdelay 30"), "{line}");
         assert_eq!(plan.admin[0].command, doc! { "create": "stress.test" });
-        assert_eq!(plan.server.limits.memory_bytes, None);
+        assert_eq!(plan.servers[0].command.limits.memory_bytes, None);
         let admin = plan.admin_lines();
         assert!(
             admin.iter().any(|line| line.contains(r#"{ "w": 1, "j": true }"#)),
             "{admin:?}"
         );
+    }
+
+    #[test]
+    fn a_set_is_three_servers_and_a_command() {
+        let settings = Settings {
+            topology: Topology::ReplicaSet,
+            members: 3,
+            concerns: WriteConcern::OF_SETS.to_vec(),
+            failover: vec![true],
+            ..Settings::default()
+        };
+        let plan = plan(&settings, "rocksdb+btree+rocksdb", |cell| {
+            cell.concern == WriteConcern::ReplicaAll && cell.size == Size::InRam && cell.journal == Journal::On
+        });
+        let start = plan.start_lines().join("\n");
+        for (folder, number, engine, port) in [
+            ("/my data", 0, "rocksdb", 27117),
+            ("/other", 1, "btree", 27118),
+            ("/my data", 2, "rocksdb", 27119),
+        ] {
+            let data = format!(
+                "{folder}/tenon-stress/rocksdb+btree+rocksdb-inRam-J-REPLICA_ALL-journal-plain-failover/member{number}/data"
+            );
+            assert!(start.contains(&data), "{data}\n{start}");
+            assert!(start.contains(&format!("--port {port}")), "{start}");
+            assert!(
+                start.contains(&format!("--storageEngine {engine} --replSet mostSet")),
+                "{start}"
+            );
+        }
+        let admin = plan.admin_lines().join("\n");
+        for part in [
+            r#"db.runCommand({ "replSetInitiate": { "_id": "mostSet", "members": [{ "_id": 0, "host": "127.0.0.1:27117" }"#,
+            "replicaSet=mostSet",
+            r#"writeConcern { "w": 3 }"#,
+            "the primary is killed",
+            "read from the primary",
+        ] {
+            assert!(admin.contains(part), "{part}\n{admin}");
+        }
     }
 
     #[test]

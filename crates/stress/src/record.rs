@@ -4,9 +4,10 @@
 //! configuration.
 
 use crate::cell::{CellOutcome, CellResult};
+use crate::document::Tally;
 use crate::event::Phase;
 use crate::load::PhaseResult;
-use crate::matrix::{Capped, Journal, Size};
+use crate::matrix::{Capped, Journal, Size, Topology};
 use crate::settings::Settings;
 use crate::tables::mebibytes_per_second;
 use report::{Configuration, Latency, Operation, Outcome, Run, stalls};
@@ -38,6 +39,17 @@ fn runs_of(result: &CellResult, settings: &Settings, version: &str) -> Vec<Run> 
         fill(&mut write, phase, Phase::Write, phase.documents, 0, settings);
         write.document_bytes = Some(phase.documents.saturating_mul(settings.document_bytes));
     }
+    if let Some(failover) = &result.failover {
+        let figures = [
+            ("secondsWithoutPrimary", Some(failover.seconds)),
+            ("failedBatches", Some(failover.errors as f64)),
+            ("rejoinSeconds", failover.rejoin_seconds),
+        ];
+        let known = figures
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        write.figures.extend(known);
+    }
     let Some(phase) = &result.read else {
         write.stop_seconds = result.stop_seconds;
         write.file_bytes = result.file_bytes;
@@ -45,32 +57,52 @@ fn runs_of(result: &CellResult, settings: &Settings, version: &str) -> Vec<Run> 
         write.notes.extend(result.notes.iter().cloned());
         return vec![write];
     };
-    let mut read = blank(result, settings, version, Phase::Read);
-    let tally = &result.tally;
-    fill(
-        &mut read,
-        phase,
-        Phase::Read,
-        tally.consistent,
-        tally.asked() - tally.consistent,
-        settings,
-    );
+    let mut read = reading(result, phase, &result.tally, Phase::Read, settings, version);
     read.stop_seconds = result.stop_seconds;
     read.file_bytes = result.file_bytes;
     read.outcome = outcome(&result.outcome);
     read.notes.extend(result.notes.iter().cloned());
+    let figures = [("late", result.missed.late as f64), ("lost", result.missed.lost as f64)];
+    read.figures
+        .extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    let mut runs = vec![write, read];
+    if let Some(phase) = &result.read_primary {
+        let tally = &result.tally_primary;
+        let mut read = reading(result, phase, tally, Phase::ReadPrimary, settings, version);
+        read.outcome = outcome(&result.outcome);
+        runs.push(read);
+    }
+    runs
+}
+
+/// The run of a phase of readers.
+fn reading(
+    result: &CellResult,
+    phase: &PhaseResult,
+    tally: &Tally,
+    kind: Phase,
+    settings: &Settings,
+    version: &str,
+) -> Run {
+    let mut read = blank(result, settings, version, kind);
+    fill(
+        &mut read,
+        phase,
+        kind,
+        tally.consistent,
+        tally.asked() - tally.consistent,
+        settings,
+    );
     let figures = [
         ("consistentReadShare", tally.share()),
         ("missing", tally.missing as f64),
         ("torn", tally.torn as f64),
         ("stale", tally.stale as f64),
         ("foreign", tally.foreign as f64),
-        ("late", result.missed.late as f64),
-        ("lost", result.missed.lost as f64),
     ];
     read.figures
         .extend(figures.map(|(name, value)| (name.to_owned(), value)));
-    vec![write, read]
+    read
 }
 
 fn blank(result: &CellResult, settings: &Settings, version: &str, phase: Phase) -> Run {
@@ -81,6 +113,10 @@ fn blank(result: &CellResult, settings: &Settings, version: &str, phase: Phase) 
         ("journal".to_owned(), on_off(cell.journal == Journal::On)),
         ("capped".to_owned(), on_off(cell.capped == Capped::Yes)),
     ]);
+    if settings.topology == Topology::ReplicaSet {
+        options.insert("members".to_owned(), settings.members.to_string());
+        options.insert("failover".to_owned(), on_off(cell.failover));
+    }
     if !result.command_line.is_empty() {
         options.insert("commandLine".to_owned(), result.command_line.clone());
     }
@@ -88,6 +124,7 @@ fn blank(result: &CellResult, settings: &Settings, version: &str, phase: Phase) 
     for (is_set, word) in [
         (cell.journal == Journal::On, " journal"),
         (cell.capped == Capped::Yes, " capped"),
+        (cell.failover, " failover"),
     ] {
         label.push_str(if is_set { word } else { "" });
     }

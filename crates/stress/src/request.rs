@@ -13,12 +13,17 @@ pub const DATABASE: &str = "MOSTDB";
 pub const COLLECTION: &str = "stress.test";
 
 /// `writeConcern` of an insert.
-pub fn write_concern(concern: WriteConcern, fsync: Fsync) -> RawDocumentBuf {
+///
+/// `members`: of the set.
+pub fn write_concern(concern: WriteConcern, fsync: Fsync, members: u64) -> RawDocumentBuf {
     match (concern, fsync) {
         (WriteConcern::Normal, _) => rawdoc! { "w": 0 },
         (WriteConcern::Safe, _) => rawdoc! { "w": 1 },
         (WriteConcern::FsyncSafe, Fsync::Journal) => rawdoc! { "w": 1, "j": true },
         (WriteConcern::FsyncSafe, Fsync::Fsync) => rawdoc! { "w": 1, "fsync": true },
+        (WriteConcern::ReplicaSafe, _) => rawdoc! { "w": 2 },
+        (WriteConcern::Majority, _) => rawdoc! { "w": "majority" },
+        (WriteConcern::ReplicaAll, _) => rawdoc! { "w": members as i32 },
     }
 }
 
@@ -32,9 +37,15 @@ pub struct Insert {
 }
 
 impl Insert {
-    /// Inserts with a write concern.
+    /// Inserts with a write concern, into a server alone.
     pub fn new(concern: WriteConcern, fsync: Fsync) -> Self {
-        let command = rawdoc! { "insert": COLLECTION, "ordered": true, "writeConcern": write_concern(concern, fsync) };
+        Self::into_set(concern, fsync, 1, false)
+    }
+
+    /// Inserts into a set of so many members. What may be sent again goes on behind documents that are there already.
+    pub fn into_set(concern: WriteConcern, fsync: Fsync, members: u64, may_be_repeated: bool) -> Self {
+        let stated = write_concern(concern, fsync, members);
+        let command = rawdoc! { "insert": COLLECTION, "ordered": !may_be_repeated, "writeConcern": stated };
         let bytes = message(DATABASE, &command, Some("documents"));
         let documents_at = bytes.len();
         Self {
@@ -71,7 +82,7 @@ const FIRST: i64 = 0x7E57_0F1A_5701_0203;
 const LAST: i64 = 0x7E57_1A57_0405_0607;
 
 impl Find {
-    /// Reads.
+    /// Reads of the server that gets it, which may be a secondary.
     pub fn new() -> Self {
         let command = rawdoc! {
             "find": COLLECTION,
@@ -80,6 +91,7 @@ impl Find {
             "limit": LAST,
             "batchSize": LAST,
             "singleBatch": true,
+            "$readPreference": { "mode": "primaryPreferred" },
         };
         let bytes = message(DATABASE, &command, None);
         let first_at = places(&bytes, FIRST);

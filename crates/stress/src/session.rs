@@ -62,13 +62,22 @@ impl Bench {
     }
 
     fn plan(&self, settings: &Settings, cell: &Cell) -> Result<Plan> {
-        let port = match settings.port {
-            0 => free_address()
-                .map_err(|error| StressError::Contradiction(chain(&error)))?
-                .port(),
-            port => port,
-        };
-        Ok(Plan::new(settings, cell, &self.program, &self.folder, port))
+        let mut ports = Vec::new();
+        while ports.len() < settings.servers() as usize {
+            let port = match settings.port {
+                0 => free_address()
+                    .map_err(|error| StressError::Contradiction(chain(&error)))?
+                    .port(),
+                first => first + ports.len() as u16,
+            };
+            if !ports.contains(&port) {
+                ports.push(port);
+            }
+        }
+        let mut folders = vec![self.folder.clone()];
+        let more = settings.folders.iter().skip(1);
+        folders.extend(more.map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())));
+        Ok(Plan::new(settings, cell, &self.program, &folders, &ports))
     }
 }
 
@@ -110,7 +119,7 @@ pub fn dry_run(bench: &Bench, settings: &Settings, observer: Observer<'_>) -> Re
         let plan = bench.plan(settings, cell)?;
         let lines = plan.start_lines().into_iter().chain(plan.admin_lines());
         lines
-            .chain([plan.stop_line(None)])
+            .chain(plan.stop_lines())
             .for_each(|line| observer(Event::Line(&line)));
     }
     Ok(())

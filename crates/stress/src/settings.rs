@@ -40,6 +40,12 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// Servers of a cell.
     pub topology: Topology,
+    /// Members of a set.
+    pub members: u64,
+    /// How long a set is without a sign of its primary before it elects another one.
+    pub election_timeout_ms: u64,
+    /// Whether the primary of a set is killed in the middle: tables.
+    pub failover: Vec<bool>,
     /// Columns of the matrix.
     pub concerns: Vec<WriteConcern>,
     /// Columns of the matrix.
@@ -80,7 +86,10 @@ impl Default for Settings {
             port: 0,
             arguments: Vec::new(),
             topology: Topology::Standalone,
-            concerns: WriteConcern::ALL.to_vec(),
+            members: 3,
+            election_timeout_ms: 10_000,
+            failover: vec![false],
+            concerns: WriteConcern::ALONE.to_vec(),
             journal: vec![Journal::Off, Journal::On],
             capped: vec![Capped::No, Capped::Yes],
             sizes: vec![Size::InRam, Size::LargerThanRam],
@@ -183,6 +192,32 @@ impl Settings {
         Ok(())
     }
 
+    /// Servers of a cell.
+    pub fn servers(&self) -> u64 {
+        match self.topology {
+            Topology::Standalone => 1,
+            Topology::ReplicaSet => self.members,
+        }
+    }
+
+    /// Whether engines with `+` between are those of all members.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn check_engines(&self) -> std::result::Result<(), String> {
+        for engines in self.engines.iter().filter(|engines| engines.contains('+')) {
+            let count = engines.split('+').count() as u64;
+            if self.topology != Topology::ReplicaSet || count != self.members || engines.split('+').any(str::is_empty) {
+                return Err(format!(
+                    "server.engines: {engines} names the engines of the {count} members of a set, and there is {} of {}",
+                    self.topology.name(),
+                    self.servers()
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Documents of a test.
     pub fn documents(&self, size: Size) -> u64 {
         match size {
@@ -229,6 +264,11 @@ impl Builder {
             "server.port" => settings.port = number(value, 0, u64::from(u16::MAX))? as u16,
             "server.arguments" => settings.arguments = list(value, &[' ', '\t'])?,
             "topology" => settings.topology = topology(&text(value)?)?,
+            "set.members" => settings.members = number(value, limits::MEMBERS_MIN, limits::MEMBERS_MAX)?,
+            "set.electionTimeoutMillis" => {
+                settings.election_timeout_ms = number(value, limits::ELECTION_MS_MIN, limits::ELECTION_MS_MAX)?
+            }
+            "matrix.failover" => settings.failover = columns(value, &no_yes(false, true))?,
             "matrix.writeConcerns" => settings.concerns = columns(value, &concern_names())?,
             "matrix.journal" => settings.journal = columns(value, &no_yes(Journal::Off, Journal::On))?,
             "matrix.capped" => settings.capped = columns(value, &no_yes(Capped::No, Capped::Yes))?,
@@ -253,7 +293,8 @@ impl Builder {
     }
 
     fn finish(self) -> std::result::Result<Settings, SettingsFault> {
-        let settings = self.settings;
+        let mut settings = self.settings;
+        check_topology(&mut settings, &self.seen).map_err(SettingsFault::Whole)?;
         let aliases = [
             ["server.program", "mongodb.install"],
             ["server.folders", "mongodb.databaseFolders"],
@@ -292,6 +333,7 @@ const NAMES: &[&str] = &[
     "largerThanRam.documents",
     "largerThanRam.memory",
     "matrix.capped",
+    "matrix.failover",
     "matrix.journal",
     "matrix.sizes",
     "matrix.writeConcerns",
@@ -303,6 +345,8 @@ const NAMES: &[&str] = &[
     "server.folders",
     "server.port",
     "server.program",
+    "set.electionTimeoutMillis",
+    "set.members",
     "test.batch",
     "test.compressible",
     "test.documentSize",
@@ -395,7 +439,7 @@ fn columns<T: Copy + PartialEq>(value: Value, names: &[(&str, T)]) -> std::resul
     distinct(values?)
 }
 
-fn concern_names() -> [(&'static str, WriteConcern); 3] {
+fn concern_names() -> [(&'static str, WriteConcern); 6] {
     WriteConcern::ALL.map(|concern| (concern.name(), concern))
 }
 
@@ -415,12 +459,56 @@ fn no_yes<T: Copy>(no: T, yes: T) -> [(&'static str, T); 6] {
 }
 
 fn topology(text: &str) -> std::result::Result<Topology, String> {
-    for name in ["replicaSet", "sharded", "shardedReplicaSets"] {
+    for name in ["sharded", "shardedReplicaSets"] {
         if name.eq_ignore_ascii_case(text) {
             return Err(StressError::TopologyNotBuilt(name).to_string());
         }
     }
-    one_of(text, &[(Topology::Standalone.name(), Topology::Standalone)])
+    one_of(
+        text,
+        &[Topology::Standalone, Topology::ReplicaSet].map(|topology| (topology.name(), topology)),
+    )
+}
+
+/// What only sets have is refused without one, and their defaults are others.
+fn check_topology(settings: &mut Settings, seen: &std::collections::HashSet<&'static str>) -> Parsed {
+    let is_set = settings.topology == Topology::ReplicaSet;
+    if is_set && !seen.contains("matrix.writeConcerns") {
+        settings.concerns = WriteConcern::OF_SETS.to_vec();
+    }
+    if !is_set {
+        if let Some(name) = ["set.members", "set.electionTimeoutMillis", "matrix.failover"]
+            .iter()
+            .find(|name| seen.contains(*name))
+        {
+            return Err(format!("{name} is for topology: replicaSet"));
+        }
+        if let Some(concern) = settings
+            .concerns
+            .iter()
+            .find(|concern| !WriteConcern::ALONE.contains(concern))
+        {
+            return Err(format!(
+                "matrix.writeConcerns: {} is for topology: replicaSet",
+                concern.name()
+            ));
+        }
+    }
+    if settings.failover.contains(&true) && settings.members < 3 {
+        return Err(
+            "matrix.failover: two members are no majority without one of them: set.members must be 3 or more"
+                .to_owned(),
+        );
+    }
+    settings.check_engines()?;
+    if u64::from(settings.port) + settings.servers() > u64::from(u16::MAX) + 1 {
+        return Err(format!(
+            "server.port: there are no {} ports from {} on",
+            settings.servers(),
+            settings.port
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

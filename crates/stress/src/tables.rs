@@ -1,8 +1,8 @@
 //! The article's tables: one for each engine and size, a lettered line for each cell, remarks below.
 
-use crate::cell::{CellOutcome, CellResult};
+use crate::cell::{CellOutcome, CellResult, Failover};
 use crate::load::PhaseResult;
-use crate::matrix::{Capped, Journal, Size, mebibytes};
+use crate::matrix::{Capped, Journal, Size, Topology, mebibytes};
 use crate::settings::Settings;
 use std::fmt::Write;
 
@@ -19,7 +19,10 @@ pub(crate) fn mebibytes_per_second(phase: &PhaseResult, documents: u64, settings
 pub fn tables(results: &[CellResult], settings: &Settings) -> String {
     let mut text = String::new();
     for (number, group) in results
-        .chunk_by(|a, b| a.cell.engine == b.cell.engine && a.cell.size == b.cell.size)
+        .chunk_by(|a, b| {
+            let key = |result: &CellResult| (result.cell.size, result.cell.failover);
+            a.cell.engine == b.cell.engine && key(a) == key(b)
+        })
         .enumerate()
     {
         if number > 0 {
@@ -27,9 +30,18 @@ pub fn tables(results: &[CellResult], settings: &Settings) -> String {
         }
         let (engine, size) = (&group[0].cell.engine, group[0].cell.size);
         let title = format!(
-            "Test Results {}: {engine} (single instance, {})",
+            "Test Results {}: {engine} ({}, {}{})",
             number + 1,
-            size.words()
+            match settings.topology {
+                Topology::Standalone => "single instance".to_owned(),
+                Topology::ReplicaSet => format!("replica set of {} members", settings.members),
+            },
+            size.words(),
+            if group[0].cell.failover {
+                ", the primary killed in the middle"
+            } else {
+                ""
+            }
         );
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{title}");
@@ -60,16 +72,29 @@ fn data_line(size: Size, settings: &Settings) -> String {
 }
 
 fn table(group: &[CellResult], settings: &Settings) -> String {
-    let head = [
-        "",
-        "Write Concern",
-        "Journal",
-        "Capped",
-        "Write Result",
-        "Read Result",
-        "Consistent Reads",
-    ];
-    let mut rows = vec![head.map(str::to_owned)];
+    let head: &[&str] = match settings.topology {
+        Topology::Standalone => &[
+            "",
+            "Write Concern",
+            "Journal",
+            "Capped",
+            "Write Result",
+            "Read Result",
+            "Consistent Reads",
+        ],
+        Topology::ReplicaSet => &[
+            "",
+            "Write Concern",
+            "Journal",
+            "Capped",
+            "Write Result",
+            "Secondary Reads",
+            "Consistent",
+            "Primary Reads",
+        ],
+    };
+    let head: Vec<String> = head.iter().map(|&name| name.to_owned()).collect();
+    let mut rows = vec![head.clone()];
     rows.extend(group.iter().map(|result| row(result, settings)));
     let widths: Vec<usize> = (0..head.len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
@@ -97,7 +122,7 @@ fn table(group: &[CellResult], settings: &Settings) -> String {
     text
 }
 
-fn row(result: &CellResult, settings: &Settings) -> [String; 7] {
+fn row(result: &CellResult, settings: &Settings) -> Vec<String> {
     let cell = &result.cell;
     let yes_no = |yes: bool| if yes { "Yes" } else { "No" }.to_owned();
     let speed = |phase: Option<&PhaseResult>, documents: u64| {
@@ -114,8 +139,16 @@ fn row(result: &CellResult, settings: &Settings) -> [String; 7] {
     } else {
         None
     };
-    let [mut w, mut r, mut c] =
-        [written, read, consistent(result)].map(|text| text.unwrap_or_else(|| "N/A".to_owned()));
+    let mut figures = vec![written, read, consistent(result)];
+    if settings.topology == Topology::ReplicaSet {
+        let tally = &result.tally_primary;
+        figures.push(speed(result.read_primary.as_ref(), tally.asked() - tally.missing));
+    }
+    let unknown = "N/A";
+    let mut figures: Vec<String> = figures
+        .into_iter()
+        .map(|text| text.unwrap_or_else(|| unknown.to_owned()))
+        .collect();
     let word = match &result.outcome {
         CellOutcome::Complete | CellOutcome::Impossible(_) => None,
         CellOutcome::Refused(_) => Some("refused"),
@@ -124,21 +157,23 @@ fn row(result: &CellResult, settings: &Settings) -> [String; 7] {
     };
     if let Some(word) = word {
         // Said where the figures end.
-        let first_unknown = [&mut w, &mut r, &mut c].into_iter().find(|text| *text == "N/A");
-        match first_unknown {
+        match figures.iter_mut().find(|text| *text == unknown) {
             Some(text) => word.clone_into(text),
-            None => c = format!("{word}, {c}"),
+            None => {
+                if let Some(last) = figures.last_mut() {
+                    last.insert_str(0, &format!("{word}, "));
+                }
+            }
         }
     }
-    [
+    let mut row = vec![
         cell.letter.to_string(),
         cell.concern.name().to_owned(),
         yes_no(cell.journal == Journal::On),
         yes_no(cell.capped == Capped::Yes),
-        w,
-        r,
-        c,
-    ]
+    ];
+    row.append(&mut figures);
+    row
 }
 
 fn consistent(result: &CellResult) -> Option<String> {
@@ -193,8 +228,33 @@ fn remarks_of(result: &CellResult) -> Vec<String> {
     if missed.lost > 0 {
         remarks.push(format!("{} documents are lost.", missed.lost));
     }
+    if result.tally_primary.missing > 0 {
+        remarks.push(format!(
+            "{} documents are not on the primary.",
+            result.tally_primary.missing
+        ));
+    }
+    remarks.extend(result.failover.as_ref().map(failover));
     remarks.extend(result.notes.iter().map(|note| format!("{note}.")));
     remarks
+}
+
+/// What the primary's death came to.
+fn failover(failover: &Failover) -> String {
+    let mut text = format!(
+        "The primary was killed when {} documents were written: {:.2} s without a primary; batches that failed and were sent again: {}",
+        failover.documents, failover.seconds, failover.errors
+    );
+    for (reason, count) in &failover.reasons {
+        let _ = write!(text, "; {count} of them: {reason}");
+    }
+    match failover.rejoin_seconds {
+        Some(seconds) => {
+            let _ = write!(text, ". It was a secondary {seconds:.2} s after its start.");
+        }
+        None => text.push_str(". It was no secondary again."),
+    }
+    text
 }
 
 #[cfg(test)]

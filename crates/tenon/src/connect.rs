@@ -5,6 +5,7 @@ use clap::Args;
 use dump::{Login, Server, ServerUri, TlsChoice, mechanism_of};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
+use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,17 +86,33 @@ impl ServerArgs {
             bail!("--uri names the database {named}, and --db {option}");
         }
         let login = self.login(&uri)?;
-        let tls = TlsChoice {
-            on: self.tls || uri.tls.on,
-            ca_file: self.tls_ca_file.clone().or(uri.tls.ca_file.clone()),
-            key_file: self.tls_certificate_key_file.clone().or(uri.tls.key_file.clone()),
-        };
+        let tls = self.tls_choice(&uri);
         let server = Server {
             address: uri.address,
             login: login.map(Arc::new),
             encryption: tls.ready(&uri.host)?,
         };
         Ok((server, db.map(str::to_owned).or(uri.database)))
+    }
+
+    /// The servers of a replica set, of which one or more are named.
+    pub fn set(&self) -> Result<SetAccess> {
+        let (hosts, one, set) = split_hosts(&self.whole_uri()?)?;
+        let uri = ServerUri::parse(&one)?;
+        Ok(SetAccess {
+            hosts,
+            set,
+            login: self.login(&uri)?.map(Arc::new),
+            tls: self.tls_choice(&uri),
+        })
+    }
+
+    fn tls_choice(&self, uri: &ServerUri) -> TlsChoice {
+        TlsChoice {
+            on: self.tls || uri.tls.on,
+            ca_file: self.tls_ca_file.clone().or(uri.tls.ca_file.clone()),
+            key_file: self.tls_certificate_key_file.clone().or(uri.tls.key_file.clone()),
+        }
     }
 
     fn login(&self, uri: &ServerUri) -> Result<Option<Login>> {
@@ -121,6 +138,71 @@ impl ServerArgs {
             mechanism: mechanism.or(uri.mechanism),
         }))
     }
+}
+
+/// The members of a replica set, by their hosts, with one login for all.
+#[derive(Clone, Debug)]
+pub struct SetAccess {
+    /// Those that were named: `host:port`.
+    pub hosts: Vec<String>,
+    /// `replicaSet` of the URI.
+    pub set: Option<String>,
+    login: Option<Arc<Login>>,
+    tls: TlsChoice,
+}
+
+impl SetAccess {
+    /// A member at each of the addresses that its host has.
+    pub fn servers(&self, host: &str) -> Result<Vec<Server>> {
+        let addresses = host.to_socket_addrs().with_context(|| host.to_owned())?;
+        let name = host
+            .rsplit_once(':')
+            .map_or(host, |(name, _)| name)
+            .trim_matches(['[', ']']);
+        let encryption = self.tls.ready(name)?;
+        let server = |address| Server {
+            address,
+            login: self.login.clone(),
+            encryption: encryption.clone(),
+        };
+        Ok(addresses.map(server).collect())
+    }
+}
+
+/// The hosts of a URI, the URI with the first one only, and `replicaSet`.
+fn split_hosts(uri: &str) -> Result<(Vec<String>, String, Option<String>)> {
+    let rest = uri
+        .strip_prefix("mongodb://")
+        .context("the URI does not start with mongodb://")?;
+    let (rest, options) = rest
+        .split_once('?')
+        .map_or((rest, None), |(rest, options)| (rest, Some(options)));
+    let (user, rest) = rest
+        .rsplit_once('@')
+        .map_or((None, rest), |(user, rest)| (Some(user), rest));
+    let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let with_port = |host: &str| match host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']')) {
+        true => host.to_owned(),
+        false => format!("{host}:27017"),
+    };
+    let hosts: Vec<String> = hosts.split(',').map(with_port).collect();
+    let mut one = "mongodb://".to_owned();
+    if let Some(user) = user {
+        one.push_str(user);
+        one.push('@');
+    }
+    one.push_str(&hosts[0]);
+    one.push('/');
+    one.push_str(database);
+    if let Some(options) = options {
+        one.push('?');
+        one.push_str(options);
+    }
+    let mut options = options.unwrap_or_default().split('&');
+    let set = options
+        .find_map(|option| option.strip_prefix("replicaSet="))
+        .map(str::to_owned);
+    Ok((hosts, one, set))
 }
 
 /// One database and one collection of a server.
@@ -164,8 +246,19 @@ pub fn tenond() -> PathBuf {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::ServerArgs;
+    use super::{ServerArgs, split_hosts};
     use clap::{Args as _, Command, FromArgMatches as _};
+
+    #[test]
+    fn a_set_is_named_by_some_of_its_members() {
+        let (hosts, one, set) = split_hosts("mongodb://a:p%40@h1,h2:5,[::1]/db?tls=true&replicaSet=rs0").unwrap();
+        assert_eq!(hosts, ["h1:27017", "h2:5", "[::1]:27017"]);
+        assert_eq!(one, "mongodb://a:p%40@h1:27017/db?tls=true&replicaSet=rs0");
+        assert_eq!(set.as_deref(), Some("rs0"));
+        let (hosts, one, set) = split_hosts("mongodb://h").unwrap();
+        assert_eq!((hosts.len(), one.as_str(), set), (1, "mongodb://h:27017/", None));
+        assert!(split_hosts("h1,h2").is_err());
+    }
 
     #[test]
     fn a_server_is_named_by_uri_or_by_host_and_port() {

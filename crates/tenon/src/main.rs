@@ -9,6 +9,7 @@ mod bench_command;
 mod compare;
 mod connect;
 mod dump;
+mod engine_change;
 mod export;
 mod import;
 mod live;
@@ -57,6 +58,7 @@ enum Command {
     Log(log::LogCommand),
     Migrate(migrate::MigrateCommand),
     Rescue(Box<rescue::RescueCommand>),
+    EngineChange(engine_change::EngineChangeCommand),
 }
 
 /// The version, and the engines whose directories `tenon verify` can read.
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Log(command) => command.run(),
         Command::Migrate(command) => command.run(),
         Command::Rescue(command) => Ok(command.run()),
+        Command::EngineChange(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("tenon: {error:#}");

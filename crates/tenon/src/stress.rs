@@ -48,6 +48,7 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
     settings.scale(arguments.scale)?;
     if !arguments.engines.is_empty() {
         settings.engines.clone_from(&arguments.engines);
+        settings.check_engines().map_err(anyhow::Error::msg)?;
     }
     if let Some(directory) = &arguments.directory {
         settings.folders = vec![directory.clone()];

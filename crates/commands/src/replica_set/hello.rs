@@ -11,7 +11,8 @@ impl ReplicaSet {
     /// writes.
     pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) {
         let member = self.member();
-        self.write_topology_version(reply);
+        // The one of this state. A later one would have drivers keep what is told here until the change after that.
+        self.write_version(reply, member.counter);
         let me = member.me().filter(|_| member.role != Role::Removed);
         let (Some(config), Some(me)) = (&member.config, me) else {
             reply.boolean(primary, false);
@@ -68,9 +69,13 @@ impl ReplicaSet {
 
     /// `topologyVersion`.
     pub fn write_topology_version(&self, reply: &mut Reply<'_>) {
+        self.write_version(reply, self.with_member(|member| member.counter));
+    }
+
+    fn write_version(&self, reply: &mut Reply<'_>, counter: i64) {
         reply.open_document("topologyVersion");
         reply.value("processId", &self.process.into());
-        reply.int64("counter", self.with_member(|member| member.counter));
+        reply.int64("counter", counter);
         reply.close();
     }
 }

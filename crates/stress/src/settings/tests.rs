@@ -80,7 +80,9 @@ fn a_bad_value_is_shown_with_its_line_in_both_forms() {
         ),
         ("matrix.writeConcerns", "SAFE, SAFE", "given twice"),
         ("matrix.journal", "maybe", "'maybe' is none of no, yes"),
-        ("topology", "replicaSet", "topology replicaSet is not built yet"),
+        ("set.members", "8", "not within 2 to 7"),
+        ("set.electionTimeoutMillis", "499", "not within 500"),
+        ("matrix.failover", "maybe", "'maybe' is none of no, yes"),
         ("topology", "sharded", "topology sharded is not built yet"),
         ("topology", "ring", "'ring' is none of standalone"),
         ("test.fsync", "maybe", "none of j, fsync"),
@@ -135,6 +137,38 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn a_set_has_settings_of_its_own() {
+    let text = "topology: replicaSet\nset: {members: 5, electionTimeoutMillis: 2000}\n\
+                matrix.failover: [no, yes]\nserver.engines: [btree, btree+inMemory+btree+btree+btree]\n";
+    let settings = Settings::from_yaml(text).expect("it is right");
+    assert_eq!((settings.servers(), settings.election_timeout_ms), (5, 2000));
+    assert_eq!(settings.concerns, WriteConcern::OF_SETS);
+    assert_eq!(settings.failover, [false, true]);
+    for (text, reason) in [
+        ("set.members: 3\n", "set.members is for topology: replicaSet"),
+        ("matrix.failover: yes\n", "matrix.failover is for topology: replicaSet"),
+        (
+            "matrix.writeConcerns: MAJORITY\n",
+            "MAJORITY is for topology: replicaSet",
+        ),
+        ("server.engines: a+b\n", "there is standalone of 1"),
+        (
+            "topology: replicaSet\nserver.engines: a+b\n",
+            "the 2 members of a set, and there is replicaSet of 3",
+        ),
+        ("topology: replicaSet\nserver.engines: a++b\n", "the 3 members"),
+        (
+            "topology: replicaSet\nset.members: 2\nmatrix.failover: yes\n",
+            "must be 3 or more",
+        ),
+        ("topology: replicaSet\nserver.port: 65534\n", "there are no 3 ports"),
+    ] {
+        let said = Settings::from_yaml(text).expect_err(text).to_string();
+        assert!(said.contains(reason), "{text}: {said}");
+    }
+}
+
+#[test]
 fn shapes_that_are_no_settings() {
     for text in [
         "- a\n- b\n",
@@ -184,4 +218,9 @@ fn the_files_that_are_shipped_are_right() {
     let quick = Settings::read(&folder.join("quick.yaml")).expect("it is right");
     assert!(quick.data_bytes(Size::LargerThanRam) > quick.memory_bytes);
     assert_eq!(quick.concerns.len() * quick.journal.len() * quick.capped.len(), 12);
+    let set = Settings::read(&folder.join("set.yaml")).expect("it is right");
+    assert_eq!(
+        (set.topology, set.members, set.failover.len()),
+        (Topology::ReplicaSet, 3, 2)
+    );
 }

@@ -150,3 +150,59 @@ fn what_cannot_be_is_said_once() {
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0].configuration.label, "inMemory");
 }
+
+#[test]
+fn a_set_is_shown_with_both_kinds_of_reads_and_its_failover() {
+    let settings = Settings {
+        topology: Topology::ReplicaSet,
+        concerns: vec![crate::matrix::WriteConcern::Majority],
+        failover: vec![false, true],
+        journal: vec![Journal::On],
+        capped: vec![Capped::No],
+        sizes: vec![Size::InRam],
+        ..settings()
+    };
+    let results: Vec<CellResult> = cells(&settings, &["btree+inMemory+btree".to_owned()])
+        .into_iter()
+        .map(|cell| {
+            let is_failover = cell.failover;
+            let mut result = CellResult::new(cell, CellOutcome::Complete);
+            result.write = Some(phase(2.0, 65_536));
+            result.read = Some(phase(1.0, 65_536));
+            result.read_primary = Some(phase(4.0, 65_536));
+            result.tally = Tally {
+                consistent: 65_536,
+                ..Tally::default()
+            };
+            result.tally_primary = result.tally;
+            result.failover = is_failover.then(|| Failover {
+                documents: 32_768,
+                seconds: 2.5,
+                rejoin_seconds: Some(1.25),
+                errors: 6,
+                reasons: [("the connection broke".to_owned(), 6)].into(),
+            });
+            result
+        })
+        .collect();
+    let text = tables(&results, &settings);
+    for part in [
+        "Test Results 1: btree+inMemory+btree (replica set of 3 members, all in RAM)\n",
+        "Test Results 2: btree+inMemory+btree (replica set of 3 members, all in RAM, the primary killed in the middle)\n",
+        "Write Concern  Journal  Capped  Write Result  Secondary Reads  Consistent  Primary Reads",
+        "A  MAJORITY       Yes      No          512 MB/s        1024 MB/s        100%       256 MB/s",
+        "(A) The primary was killed when 32768 documents were written: 2.50 s without a primary; batches that failed and were sent again: 6;",
+        "6 of them: the connection broke. It was a secondary 1.25 s after its start.",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let runs = runs(&results, &settings, "tenond 0.1.0");
+    assert_eq!(runs.len(), 6);
+    assert_eq!(runs[3].figures["secondsWithoutPrimary"], 2.5);
+    assert_eq!(runs[5].phase, "inRam.readPrimary");
+    let labels: std::collections::HashSet<(&str, &str)> = runs
+        .iter()
+        .map(|run| (run.phase.as_str(), run.configuration.label.as_str()))
+        .collect();
+    assert_eq!(labels.len(), runs.len(), "labels are unique within a phase");
+}
