@@ -63,7 +63,7 @@ pub trait MemberThreads: Send + Sync {
     /// is done when that goes on already.
     fn copy_from(&self, host: &str, instance: [u8; 16], is_arbiter: bool);
 
-    /// Keeps a configuration, and this server's number in it, that is to be forced, and has the server start anew with it.
+    /// Keeps a configuration, and this server's number in it, that is to be forced, and has the server start anew.
     ///
     /// # Errors
     /// A sentence: it cannot be written.

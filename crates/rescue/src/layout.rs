@@ -1,4 +1,5 @@
-//! Where what stands in the files of MMAPv1; see `docs/formats/mongodb-mmapv1.md`. Little endian throughout, nothing aligned.
+//! Where what stands in the files of MMAPv1; see `docs/formats/mongodb-mmapv1.md`. Little endian throughout, nothing
+//! aligned.
 //!
 //! Decoding believes everything; checks are made by who uses it.
 

@@ -25,3 +25,4 @@ pub mod point_in_time;
 pub mod process;
 pub mod repair;
 pub mod run;
+mod start_lines;

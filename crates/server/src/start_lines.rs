@@ -1,0 +1,129 @@
+//! Lines of the log about the start: what is started with what, how recovery goes, and what is unwise.
+
+use crate::config::Config;
+use crate::descriptors::Descriptors;
+use bson::doc;
+use commands::logger::{Component, Logger};
+use std::time::Duration;
+use storage::RecoveryProgress;
+
+/// Fewer descriptors than this deserve a warning.
+const DESCRIPTORS_ADVISED: u64 = 64_000;
+
+pub(crate) fn log_recovery(logger: &Logger, step: RecoveryProgress, elapsed: Duration) {
+    let millis = elapsed.as_millis() as i64;
+    let (message, attributes) = match step {
+        RecoveryProgress::Started { durable, last } => (
+            "Recovery from the log begins",
+            doc! { "durable": durable.0 as i64, "last": last.0 as i64, "entries": last.0.saturating_sub(durable.0) as i64 },
+        ),
+        RecoveryProgress::Replayed { durable, seq, last } => {
+            let (done, all) = (seq.0.saturating_sub(durable.0), last.0.saturating_sub(durable.0));
+            (
+                "Recovery from the log goes on",
+                doc! {
+                    "replayed": done as i64, "entries": all as i64, "percent": (done * 100 / all.max(1)) as i64,
+                    "durationMillis": millis,
+                },
+            )
+        }
+        RecoveryProgress::Finished { entries } => (
+            "Recovery from the log is over",
+            doc! { "entries": entries as i64, "durationMillis": millis },
+        ),
+        RecoveryProgress::ResumingIndexBuilds { indexes } => {
+            ("Interrupted index builds go on", doc! { "indexes": indexes as i64 })
+        }
+    };
+    logger.info(Component::Recovery, 8410007, "initandlisten", message, attributes);
+}
+
+/// Tells of connections that were asked for and cannot be had.
+pub(crate) fn log_connections_max(config: &Config, descriptors: Descriptors, logger: &Logger) {
+    let allowed = descriptors.connections_max(config.net.connections_max);
+    if allowed < config.net.connections_max {
+        let attributes = doc! {
+            "maxIncomingConnections": i64::from(config.net.connections_max), "allowed": i64::from(allowed),
+            "openFilesLimit": descriptors.limit as i64,
+        };
+        let message = "Fewer connections are allowed than configured: four fifths of the limit of open files";
+        logger.info(Component::Network, 8410012, "initandlisten", message, attributes);
+    }
+}
+
+pub(crate) fn log_start(config: &Config, engine: &str, logger: &Logger) {
+    let attributes = doc! {
+        "pid": i64::from(std::process::id()), "port": i32::from(config.net.endpoints.port),
+        "dbPath": config.storage.db_path.display().to_string(), "storageEngine": engine,
+        "version": env!("CARGO_PKG_VERSION"), "gitVersion": env!("TENON_GIT_VERSION"), "host": crate::run::host_name(),
+    };
+    logger.info(
+        Component::Control,
+        4615611,
+        "initandlisten",
+        "tenond starting",
+        attributes,
+    );
+    let attributes = doc! { "options": config.parsed.clone() };
+    logger.info(
+        Component::Control,
+        21951,
+        "initandlisten",
+        "Options set by command line",
+        attributes,
+    );
+}
+
+pub(crate) fn start_warnings(
+    config: &Config,
+    engine: &str,
+    of_engine: &[String],
+    descriptors: u64,
+    unclean: bool,
+    logger: &Logger,
+) {
+    if unclean {
+        let attributes = doc! { "lockFile": crate::data_directory::LOCK_FILE };
+        let message = "Detected unclean shutdown - Lock file is not empty";
+        logger.warning(Component::Storage, 22271, "initandlisten", message, attributes);
+    }
+    let warn = |id, message: &str| logger.startup_warning(Component::Control, id, message, bson::Document::new());
+    // What shells show of a server when they connect: whom they are talking to.
+    warn(
+        8_410_013,
+        &format!(
+            "Powered by Tenon {} with the storage engine {engine}",
+            env!("CARGO_PKG_VERSION")
+        ),
+    );
+    if !config.access_control {
+        warn(
+            22120,
+            "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
+        );
+    }
+    if rustix::process::geteuid().is_root() {
+        warn(
+            22138,
+            "You are running this process as the root user, which is not recommended",
+        );
+    }
+    if descriptors < DESCRIPTORS_ADVISED {
+        let attributes = doc! { "currentValue": descriptors as i64, "recommendedMinimum": DESCRIPTORS_ADVISED as i64 };
+        logger.startup_warning(
+            Component::Control,
+            22184,
+            "Soft rlimits for open file descriptors too low",
+            attributes,
+        );
+    }
+    if !config.storage.journal {
+        warn(
+            8410008,
+            "Journaling is off: a crash loses every write since the last checkpoint",
+        );
+    }
+    for warning in config.warnings.iter().chain(of_engine) {
+        warn(8410009, warning);
+    }
+}
