@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -607,6 +608,24 @@ def test_a_wiped_member_comes_back_on_another_engine(rs, db):
     # It can lead as well as any.
     rs.make_primary(wiped)
     persist(db.c, "led by it")
+
+
+def test_a_copy_of_another_members_directory_is_not_taken_in(rs, db):
+    db.c.insert_one({"_id": 1})
+    original, copy = rs.secondaries
+    for each in (original, copy):
+        assert each.stop() == 0
+    engine = copy.engine
+    copy.wipe(original.engine)
+    shutil.copytree(original.data, copy.data, dirs_exist_ok=True)
+    original.start()
+    copy.start()
+    wait(lambda: '"id":8410022' in copy.log.read_text(), "the copy to be told")
+    persist(db.c, 2)
+    assert rs.consensus()[original.number]["votes"] and original.state() == "SECONDARY"
+    assert copy.stop() == 0
+    copy.wipe(engine)
+    copy.start()
 
 
 def test_the_whole_set_stops_and_starts(rs, db):
