@@ -227,7 +227,7 @@ impl Server {
                     false => self.leave(set, config, consensus),
                 }
             }
-            (_, Some(given)) => {
+            (_, Some(_)) => {
                 if let Some(threads) = set.threads()
                     && !member.copies
                 {
