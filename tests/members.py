@@ -178,7 +178,14 @@ class ReplicaSet:
 
     @property
     def secondaries(self):
-        return [each for each in self.running if each.state() == "SECONDARY"]
+        """All that run but the primary, which they follow."""
+
+        def others():
+            primary = self.find_primary()
+            found = [each for each in self.running if primary and each is not primary]
+            return found if found and all(each.state() == "SECONDARY" for each in found) else None
+
+        return wait(others, self.describe)
 
     def wait_state(self, member, *states, patience=PATIENCE):
         return wait(lambda: member.state() in states, lambda: f"member {member.number} as {states}; {self.describe()}", patience)
@@ -232,9 +239,15 @@ class ReplicaSet:
 
     def step_down(self, seconds=10):
         """Leadership goes to another member; answers which."""
-        before = self.primary
-        before.direct.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=min(seconds, 10))
-        return wait(lambda: (now := self.find_primary()) is not before and now, "another primary")
+        before = []
+
+        def asked():
+            before[:] = [self.primary]
+            return before[0].direct.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=min(seconds, 10))
+
+        # On a machine with much to do it may not be the primary any more when it is asked.
+        wait(asked, "somebody to step down")
+        return wait(lambda: (now := self.find_primary()) not in before and now, "another primary")
 
     def make_primary(self, member):
         wait(lambda: member.state() == "PRIMARY" or member.direct.admin.command("replSetStepUp"), "step up")
