@@ -5,15 +5,19 @@ import os
 import random
 import shutil
 import socket
+import subprocess
 import time
+from pathlib import Path
 
+import pytest
 from pymongo import MongoClient, ReadPreference
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from server import ENGINES, Server
 
 # Below the ports that systems give to outgoing connections: a member that is down gets its own back.
 PORTS = range(12000, 32000)
 PATIENCE = 60
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 
 
 def free_port(_taken=set(), _random=random.Random(os.getpid())):  # noqa: B006
@@ -321,3 +325,27 @@ def contents(client, validate=True):
                 assert report["valid"], (place, report)
                 assert report["nrecords"] == count, (place, report["nrecords"], count)
     return found
+
+
+def persist(collection, key):
+    """Writes a document, however often leadership changes meanwhile: drivers try twice."""
+    wait(lambda: collection.replace_one({"_id": key}, {}, upsert=True).acknowledged, f"a write of {key}")
+
+
+def code_of(run, *arguments, **options):
+    with pytest.raises(PyMongoError) as refused:
+        run(*arguments, **options)
+    error = refused.value
+    return getattr(error, "details", None) and error.details.get("code") or str(error)
+
+
+def refused_code(run, *arguments):
+    with pytest.raises(OperationFailure) as refused:
+        run(*arguments)
+    return refused.value.code, refused.value.details["errmsg"]
+
+
+def mongosh(uri, script):
+    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    done = subprocess.run([str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300)
+    return done.stdout + done.stderr

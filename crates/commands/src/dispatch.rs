@@ -124,7 +124,7 @@ fn not_found(name: &str) -> String {
     }
 }
 
-/// A time that a client has seen elsewhere may be so far ahead of this server's clock, in seconds: a year, as in MongoDB.
+/// A time that a client has seen elsewhere may be so many seconds ahead of this server's clock: a year, as in MongoDB.
 const CLUSTER_TIME_AHEAD_MAX_S: i64 = 365 * 86_400;
 /// Clocks of members differ by so many seconds at most, as long as nobody tells of it.
 const CLOCKS_APART_S: i64 = 10;
