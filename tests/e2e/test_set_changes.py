@@ -132,12 +132,14 @@ def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
 
         def read():
             while not ended.is_set():
+                # Whether the set had taken it in anew when it was asked.
+                is_new = rs.consensus()[behind.number]["instance"] != instance
                 if behind.state() == "SECONDARY":
                     try:
                         found = behind.direct.shop.c.find_one({"_id": "known"})
                     except PyMongoError:
                         continue
-                    seen.append((rs.consensus()[behind.number]["instance"] != instance, found and found["n"]))
+                    seen.append((is_new, found and found["n"]))
 
         reader = threading.Thread(target=read)
         reader.start()
