@@ -5,15 +5,19 @@ import os
 import random
 import shutil
 import socket
+import subprocess
 import time
+from pathlib import Path
 
+import pytest
 from pymongo import MongoClient, ReadPreference
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from server import ENGINES, Server
 
 # Below the ports that systems give to outgoing connections: a member that is down gets its own back.
 PORTS = range(12000, 32000)
 PATIENCE = 60
+CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 
 
 def free_port(_taken=set(), _random=random.Random(os.getpid())):  # noqa: B006
@@ -178,7 +182,14 @@ class ReplicaSet:
 
     @property
     def secondaries(self):
-        return [each for each in self.running if each.state() == "SECONDARY"]
+        """All that run but the primary, which they follow."""
+
+        def others():
+            primary = self.find_primary()
+            found = [each for each in self.running if primary and each is not primary]
+            return found if found and all(each.state() == "SECONDARY" for each in found) else None
+
+        return wait(others, self.describe)
 
     def wait_state(self, member, *states, patience=PATIENCE):
         return wait(lambda: member.state() in states, lambda: f"member {member.number} as {states}; {self.describe()}", patience)
@@ -232,9 +243,15 @@ class ReplicaSet:
 
     def step_down(self, seconds=10):
         """Leadership goes to another member; answers which."""
-        before = self.primary
-        before.direct.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=min(seconds, 10))
-        return wait(lambda: (now := self.find_primary()) is not before and now, "another primary")
+        before = []
+
+        def asked():
+            before[:] = [self.primary]
+            return before[0].direct.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=min(seconds, 10))
+
+        # On a machine with much to do it may not be the primary any more when it is asked.
+        wait(asked, "somebody to step down")
+        return wait(lambda: (now := self.find_primary()) not in before and now, "another primary")
 
     def make_primary(self, member):
         wait(lambda: member.state() == "PRIMARY" or member.direct.admin.command("replSetStepUp"), "step up")
@@ -308,3 +325,27 @@ def contents(client, validate=True):
                 assert report["valid"], (place, report)
                 assert report["nrecords"] == count, (place, report["nrecords"], count)
     return found
+
+
+def persist(collection, key):
+    """Writes a document, however often leadership changes meanwhile: drivers try twice."""
+    wait(lambda: collection.replace_one({"_id": key}, {}, upsert=True).acknowledged, f"a write of {key}")
+
+
+def code_of(run, *arguments, **options):
+    with pytest.raises(PyMongoError) as refused:
+        run(*arguments, **options)
+    error = refused.value
+    return getattr(error, "details", None) and error.details.get("code") or str(error)
+
+
+def refused_code(run, *arguments):
+    with pytest.raises(OperationFailure) as refused:
+        run(*arguments)
+    return refused.value.code, refused.value.details["errmsg"]
+
+
+def mongosh(uri, script):
+    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
+    done = subprocess.run([str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300)
+    return done.stdout + done.stderr

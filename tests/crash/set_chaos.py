@@ -86,6 +86,7 @@ class Clients:
         self.sessions, self.seen = [], []
         self.numbers = itertools.count()
         self.lists = []
+        self.follows, self.expected = False, None
 
     def connect(self, **options):
         return MongoClient(self.rs.uri(), **{"serverSelectionTimeoutMS": 15000, "socketTimeoutMS": 15000, "heartbeatFrequencyMS": 1000, **options})
@@ -99,9 +100,11 @@ class Clients:
 
     def start(self):
         works = [self.insert, self.insert, self.increment, self.increment, self.register, self.register, self.register, self.causal, self.causal]
+        # The stream sees what comes after its beginning.
+        self.begin(self.follow)
+        wait(lambda: self.follows or self.failures, "the change stream")
         for place, work in enumerate(works):
             self.begin(self.repeat, work, place)
-        self.begin(self.follow)
 
     def begin(self, work, *arguments):
         def run():
@@ -110,7 +113,8 @@ class Clients:
             except Exception as error:  # noqa: BLE001
                 self.failures.append(error)
 
-        self.threads.append(threading.Thread(target=run))
+        # What fails elsewhere ends the program without waiting for these.
+        self.threads.append(threading.Thread(target=run, daemon=True))
         self.threads[-1].start()
 
     def repeat(self, work, place):
@@ -189,6 +193,7 @@ class Clients:
             try:
                 with client.t.inserts.watch(max_await_time_ms=200, resume_after=token) as stream:
                     token = stream.resume_token or token
+                    self.follows = True
                     while not self.ended.is_set() or not self.has_seen_all():
                         change = stream.try_next()
                         token = stream.resume_token or token
@@ -197,8 +202,6 @@ class Clients:
             except PyMongoError as error:
                 self.errors[f"stream: {type(error).__name__}"] += 1
         client.close()
-
-    expected = None
 
     def has_seen_all(self):
         return self.expected is not None and (len(self.seen) >= len(self.expected) or time.monotonic() > self.follow_until)
@@ -218,17 +221,17 @@ class Clients:
     def end(self):
         """On a healthy set: all that is there, against all that was promised. Answers what the clients did."""
         self.end_lists()
-        # Those but the follower.
         self.ended.set()
-        for thread in self.threads[:-1]:
+        follower, *others = self.threads
+        for thread in others:
             thread.join(60)
             assert not thread.is_alive()
         db = self.rs.primary.direct.t
         found = {tuple(each["_id"].values()) for each in db.inserts.find({}, {"_id": 1})}
         self.follow_until = time.monotonic() + 60
         self.expected = found
-        self.threads[-1].join(90)
-        assert not self.threads[-1].is_alive()
+        follower.join(90)
+        assert not follower.is_alive()
         assert not self.failures, self.failures
         return found, {each["_id"]: each["n"] for each in db.counters.find()}
 

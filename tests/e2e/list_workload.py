@@ -132,7 +132,7 @@ class Workload:
         client.t.lists.drop()
         client.t.lists.insert_many([{"_id": f"k{n}", "v": []} for n in range(KEYS)])
         client.close()
-        threads = [threading.Thread(target=self.work, args=(seed,)) for seed in range(workers)]
+        threads = [threading.Thread(target=self.work, args=(seed,), daemon=True) for seed in range(workers)]
         for thread in threads:
             thread.start()
         return threads

@@ -1,26 +1,22 @@
 """A replica set of three members on the engines of the build, with real drivers: what clients see, and what every member has."""
 
 import itertools
-import os
+import shutil
 import signal
-import subprocess
 import threading
 import time
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from bson import Timestamp
-from members import ReplicaSet, wait
+from members import ReplicaSet, code_of, mongosh, persist, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
-from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
+from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Nearest, Secondary
 from server import ENGINES, send
 
-CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 TAGS = {"m0": {"tags": {"dc": "east", "rack": "a"}}, "m1": {"tags": {"dc": "west", "rack": "b"}}, "m2": {"tags": {"dc": "west", "rack": "c"}}}
-MODES = {"everywhere": {"rack": 3}, "both": {"dc": 2}, "impossible": {"rack": 4}}
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +40,6 @@ def db(rs, request):
     rs.wait_healthy()
     rs.check_equal()
     client.drop_database(name)
-
-
-def persist(collection, key):
-    """Writes a document, however often leadership changes meanwhile: drivers try twice."""
-    wait(lambda: collection.replace_one({"_id": key}, {}, upsert=True).acknowledged, f"a write of {key}")
-
-
-def code_of(run, *arguments, **options):
-    with pytest.raises(PyMongoError) as refused:
-        run(*arguments, **options)
-    error = refused.value
-    return getattr(error, "details", None) and error.details.get("code") or str(error)
 
 
 # What drivers see.
@@ -92,12 +76,6 @@ def test_status_tells_of_every_member(rs, db):
             assert ("self" in each) == (each["_id"] == asked.number)
             if "self" not in each:
                 assert each["lastHeartbeat"] and each["lastHeartbeatRecv"] and each["pingMs"] >= 0 and each["optimeDurable"]
-
-
-def mongosh(uri, script):
-    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
-    done = subprocess.run([str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300)
-    return done.stdout + done.stderr
 
 
 def test_mongosh_helpers(rs, db):
@@ -349,16 +327,18 @@ class Background:
 
 def test_increments_happen_once_through_kills_of_the_primary(rs, db):
     db.c.insert_one({"_id": 1, "n": 0})
-    done = itertools.count()
-    counts = [0, 0]
+    counts, unsure = [0, 0], []
 
     def increment(place):
         client = rs.client(retryWrites=True)
 
         def work():
-            client[db.name].c.update_one({"_id": 1}, {"$inc": {"n": 1}})
-            next(done)
-            counts[place] += 1
+            try:
+                client[db.name].c.update_one({"_id": 1}, {"$inc": {"n": 1}})
+                counts[place] += 1
+            except PyMongoError as error:
+                # Drivers send a write twice, and leadership may have changed twice.
+                unsure.append(error)
 
         return work
 
@@ -372,8 +352,19 @@ def test_increments_happen_once_through_kills_of_the_primary(rs, db):
         killed.start()
         rs.wait_healthy()
     background.stop()
+    rs.wait_applied()
     for each in rs.members:
-        assert wait(lambda each=each: (found := each.direct[db.name].c.find_one())["n"] >= sum(counts) and found)["n"] == sum(counts)
+        assert sum(counts) <= each.direct[db.name].c.find_one()["n"] <= sum(counts) + len(unsure), unsure
+
+
+def insert_once(collection, key):
+    def insert():
+        try:
+            return collection.insert_one({"_id": key}).acknowledged
+        except DuplicateKeyError:
+            return True
+
+    wait(insert, f"an insert of {key}")
 
 
 def test_a_change_stream_goes_on_over_failovers(rs, db):
@@ -398,7 +389,7 @@ def test_a_change_stream_goes_on_over_failovers(rs, db):
                     each.start()
             rs.wait_healthy()
             rs.step_down()
-        db.c.insert_one({"_id": number})
+        insert_once(db.c, number)
     stop.set()
     follower.join(60)
     assert not follower.is_alive() and seen == list(range(60)), seen
@@ -609,6 +600,24 @@ def test_a_wiped_member_comes_back_on_another_engine(rs, db):
     persist(db.c, "led by it")
 
 
+def test_a_copy_of_another_members_directory_is_not_taken_in(rs, db):
+    db.c.insert_one({"_id": 1})
+    original, copy = rs.secondaries
+    for each in (original, copy):
+        assert each.stop() == 0
+    engine = copy.engine
+    copy.wipe(original.engine)
+    shutil.copytree(original.data, copy.data, dirs_exist_ok=True)
+    original.start()
+    copy.start()
+    wait(lambda: '"id":8410022' in copy.log.read_text(), "the copy to be told")
+    persist(db.c, 2)
+    assert rs.consensus()[original.number]["votes"] and original.state() == "SECONDARY"
+    assert copy.stop() == 0
+    copy.wipe(engine)
+    copy.start()
+
+
 def test_the_whole_set_stops_and_starts(rs, db):
     db.c.insert_many([{"_id": number} for number in range(100)])
     for each in rs.members:
@@ -642,230 +651,3 @@ def test_nothing_acknowledged_is_lost_when_all_are_killed(rs, db):
     rs.wait_healthy()
     found = {each["_id"] for each in rs.primary.direct[db.name].c.find()}
     assert set(acknowledged) <= found and len(found) <= len(acknowledged) + 1
-
-
-# Sets of their own.
-
-
-def refused_code(run, *arguments):
-    with pytest.raises(OperationFailure) as refused:
-        run(*arguments)
-    return refused.value.code, refused.value.details["errmsg"]
-
-
-def test_what_a_set_cannot_begin_with(tmp_path):
-    with ReplicaSet(tmp_path, [ENGINES[0]] * 4) as rs:
-        first, second, filled, taken = rs.members
-        initiate = first.direct.admin.command
-        other = ReplicaSet(tmp_path / "other", 1, name="rs1")
-        other.start()
-        try:
-            config = rs.config([first, second])
-            config["members"].append({"_id": 7, "host": other[0].host})
-            code, said = refused_code(initiate, "replSetInitiate", config)
-            assert code == 74 and "is of the replica set rs1, not of rs0" in said and other[0].host in said
-        finally:
-            other.stop()
-        code, said = refused_code(initiate, "replSetInitiate", config)
-        assert code == 74 and other[0].host in said, "it is not there any more"
-        assert first.state() == "STARTUP", "nothing was begun"
-        # Data that are somebody's: made while it was the only member of a set, and without one.
-        taken.direct.admin.command("replSetInitiate", rs.config([taken]))
-        code, said = refused_code(initiate, "replSetInitiate", rs.config([first, second, taken]))
-        assert code == 23 and taken.host in said
-        filled.stop()
-        member_options, filled.options = filled.options, []
-        filled.start()
-        filled.client().shop.c.insert_one({"_id": "kept"})
-        filled.stop()
-        filled.options = member_options
-        filled.start()
-        code, said = refused_code(initiate, "replSetInitiate", rs.config([first, second, filled]))
-        assert code == 184 or code == 211 or "has data already" in said, (code, said)
-        for config, expected in [
-            ({**rs.config([first, second]), "_id": "rs1"}, 93),
-            (rs.config([second]), 93),
-            ({**rs.config([first, second]), "members": [{"_id": 0, "host": first.host}, {"_id": 1, "host": first.host}]}, 93),
-            (rs.config([first, second], m0={"priority": 0}, m1={"priority": 0}), 93),
-        ]:
-            assert refused_code(initiate, "replSetInitiate", config)[0] == expected, config
-        rs.members = [first, second, filled, taken]
-        # Who has data begins the set, and gives them to the others.
-        filled.direct.admin.command("replSetInitiate", rs.config([first, second, filled]))
-        wait(lambda: filled.state() == "PRIMARY" and [first.state(), second.state()] == ["SECONDARY"] * 2, "the set")
-        assert second.direct.shop.c.find_one() == {"_id": "kept"}
-        assert refused_code(filled.direct.admin.command, "replSetInitiate", rs.config([first, second, filled]))[0] == 23
-
-
-def test_members_come_and_go(tmp_path):
-    with ReplicaSet(tmp_path, 3) as rs:
-        first, second, third = rs.members
-        first.direct.admin.command("replSetInitiate", rs.config([first]))
-        db = first.direct.shop
-        wait(lambda: first.state() == "PRIMARY")
-        db.c.insert_many([{"_id": number} for number in range(1000)])
-        # Without a vote it follows and can be read.
-        rs.reconfig(lambda config: config["members"].append({"_id": 1, "host": second.host, "votes": 0, "priority": 0}))
-        rs.wait_state(second, "SECONDARY")
-        assert second.direct.shop.c.count_documents({}) == 1000
-        assert rs.consensus()[1]["votes"] is False and second.hello()["passive"] is True
-        db.get_collection("c", write_concern=WriteConcern(w=2)).insert_one({"_id": "both"})
-        rs.reconfig(lambda config: config["members"][1].update(votes=1, priority=1))
-        said = mongosh(f"mongodb://{first.host}/?directConnection=true", f"print(JSON.stringify(rs.add('{third.host}')))")
-        assert '"ok":1' in said, said
-        rs.wait_healthy()
-        assert rs.consensus().keys() == {0, 1, 2}
-        third = next(each for each in rs.members if each.host == rs.conf()["members"][2]["host"])
-        # What is no successor of this configuration.
-        run = first.direct.admin.command
-
-        def changed(change):
-            config = rs.conf()
-            config["version"] += 1
-            change(config)
-            return config
-
-        for change, expected in [
-            (lambda config: config.update(version=1), 103),
-            (lambda config: config.update(_id="rs1"), 103),
-            (lambda config: config["members"].pop(0), 103),
-            (lambda config: config["members"][1].update(host=third.host), 103),
-            (lambda config: config["members"][1].update(_id=2), 103),
-            (lambda config: [each.update(votes=0, priority=0) for each in config["members"]], 103),
-        ]:
-            assert refused_code(run, "replSetReconfig", changed(change))[0] in (expected, 93), changed(change)
-        nowhere = changed(lambda config: [each.update(host=f"localhost:{each['_id']}") for each in config["members"][1:]])
-        code, said = refused_code(run, "replSetReconfig", nowhere)
-        assert code == 74 and "Quorum check failed" in said, (code, said)
-        assert code_of(second.direct.admin.command, "replSetReconfig", changed(lambda config: None)) == 10107
-        # Who was dropped says so, answers no reads, and takes part again when it is taken back.
-        rs.reconfig(lambda config: config["members"].pop(1))
-        rs.wait_state(second, "REMOVED")
-        assert second.hello()["isreplicaset"] is True and "setName" not in second.hello()
-        assert send(second, "shop", {"find": "c", "$readPreference": {"mode": "nearest"}})["code"] == 13436
-        db.c.insert_one({"_id": "while it was gone"})
-        wait(lambda: rs.consensus().keys() == {0, 2}, "consensus without it")
-        rs.reconfig(lambda config: config["members"].insert(1, {"_id": 1, "host": second.host}))
-        rs.wait_healthy()
-        rs.check_equal()
-        assert second.direct.shop.c.find_one({"_id": "while it was gone"})
-
-
-def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
-    """Its next entry is not in the primary's log any more: it says so at once, answers nothing old, and comes back by itself."""
-    with ReplicaSet(tmp_path, [ENGINES[0]] * 3, oplog_mb=1) as rs:
-        rs.initiate()
-        client = rs.client()
-        client.shop.c.insert_one({"_id": "known", "n": 0})
-        rs.wait_applied()
-        primary, behind = rs.primary, rs.secondaries[0]
-        instance = rs.consensus()[behind.number]["instance"]
-        behind.kill()
-        client.shop.c.update_one({"_id": "known"}, {"$set": {"n": 1}})
-        log_begins = primary.direct.local["oplog.rs"].find_one()["ts"]
-
-        def is_purged():
-            for number in range(4):
-                client.shop.big.insert_one({"pad": os.urandom(8_000_000)})
-            primary.direct.admin.command("fsync")
-            return primary.direct.local["oplog.rs"].find_one()["ts"] > log_begins
-
-        wait(is_purged, "the log to forget its beginning", 120)
-        seen, ended = [], threading.Event()
-        behind.start()
-
-        def read():
-            while not ended.is_set():
-                if behind.state() == "SECONDARY":
-                    try:
-                        found = behind.direct.shop.c.find_one({"_id": "known"})
-                    except PyMongoError:
-                        continue
-                    seen.append((rs.consensus()[behind.number]["instance"] != instance, found and found["n"]))
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        try:
-            wait(lambda: (known := rs.consensus().get(behind.number)) and known["instance"] != instance and known["votes"], "a new instance", 120)
-            rs.wait_healthy()
-            wait(lambda: seen and seen[-1] == (True, 1), "the copy to be read")
-        finally:
-            ended.set()
-            reader.join()
-        assert all(n == 1 for is_new, n in seen if is_new), seen
-        rs.check_equal(validate=False)
-
-
-def test_an_initial_sync_that_is_cut_begins_anew(tmp_path):
-    with ReplicaSet(tmp_path, 3) as rs:
-        first, second, third = rs.members
-        third.stop()
-        first.direct.admin.command("replSetInitiate", rs.config([first, second]))
-        wait(lambda: sorted(rs.states()) == ["DOWN", "PRIMARY", "SECONDARY"] and rs.consensus()[1]["votes"])
-        client = MongoClient([first.host, second.host], replicaSet="rs0")
-        for _ in range(12):
-            client.shop.big.insert_many([{"pad": os.urandom(400_000)} for _ in range(10)])
-        client.shop.big.create_index("n")
-        third.start()
-        rs.reconfig(lambda config: config["members"].append({"_id": 2, "host": third.host}))
-        rs.wait_state(third, "STARTUP2", "SECONDARY")
-        third.kill()
-        third.start()
-        rs.wait_state(third, "STARTUP2", "SECONDARY")
-        source = rs.primary
-        source.kill()
-        source.start()
-        rs.wait_healthy()
-        assert third.direct.shop.big.count_documents({}) == 120
-        rs.check_equal()
-        client.close()
-
-
-def test_members_prove_themselves(tmp_path):
-    key = tmp_path / "key"
-    key.write_text("aSharedSecret123")
-    key.chmod(0o600)
-    wrong = tmp_path / "wrong"
-    wrong.write_text("anotherSecret456")
-    wrong.chmod(0o600)
-    with ReplicaSet(tmp_path, 3, options=["--keyFile", str(key)]) as rs:
-        stranger = rs.add_server()
-        stranger.options[stranger.options.index(str(key))] = str(wrong)
-        stranger.start()
-        first = rs[0]
-        three = rs.config(rs.members[:3])
-        system = {"username": "__system", "authSource": "local", "directConnection": True}
-        member = MongoClient("127.0.0.1", first.port, password="aSharedSecret123", **system)
-        code, said = refused_code(member.admin.command, "replSetInitiate", rs.config())
-        assert code == 74 and stranger.host in said, (code, said)
-        member.admin.command("replSetInitiate", three)
-
-        def states():
-            return sorted(each["stateStr"] for each in member.admin.command("replSetGetStatus")["members"])
-
-        wait(lambda: states() == ["PRIMARY", "SECONDARY", "SECONDARY"], "the set")
-        primary = wait(lambda: next((each for each in rs.members if each.hello()["isWritablePrimary"]), None))
-        MongoClient("127.0.0.1", primary.port, directConnection=True).admin.command("createUser", "root", pwd="r00t", roles=["root"])
-        for login in ({}, {"username": "root", "password": "r00t"}):
-            outsider = MongoClient("127.0.0.1", primary.port, directConnection=True, **login)
-            for command in [
-                {"_tenonConsensus": 1, "set": "rs0", "data": b""},
-                {"_tenonCopyBegin": 1, "set": "rs0"},
-                {"_tenonCopyRows": 1},
-                {"_tenonCopyEnd": 1},
-                {"replSetHeartbeat": "rs0"},
-            ]:
-                assert code_of(outsider.admin.command, command) == 13, (login, command)
-            outsider.close()
-        hosts = ",".join(each.host for each in rs.members[:3])
-        client = MongoClient(f"mongodb://root:r00t@{hosts}/?replicaSet=rs0", w=3)
-        client.shop.c.insert_one({"_id": 1})
-        # Users are data as any: each member knows them.
-        for each in rs.members[:3]:
-            direct = MongoClient("127.0.0.1", each.port, directConnection=True, username="root", password="r00t")
-            assert wait(lambda direct=direct: direct.shop.get_collection("c", read_preference=ReadPreference.NEAREST).find_one()) == {"_id": 1}
-            direct.close()
-        client.admin.command("replSetStepDown", 10)
-        wait(lambda: client.shop.c.insert_one({}).acknowledged)
-        for each in (client, member):
-            each.close()

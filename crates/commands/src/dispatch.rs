@@ -116,8 +116,7 @@ impl Server {
     }
 }
 
-/// A time that a client has seen elsewhere may be so far ahead of this server's clock, in seconds: a year, as in
-/// MongoDB.
+/// A time that a client has seen elsewhere may be so many seconds ahead of this server's clock: a year, as in MongoDB.
 const CLUSTER_TIME_AHEAD_MAX_S: i64 = 365 * 86_400;
 /// Clocks of members differ by so many seconds at most, as long as nobody tells of it.
 const CLOCKS_APART_S: i64 = 10;
@@ -365,13 +364,6 @@ impl Call<'_> {
             return Ok(());
         }
         let (after_s, now_s) = ((after.0 >> 32) as i64, self.server.env.clock.now_ms() / 1000);
-        // Nobody moves the set's clock away from what clocks show.
-        if after_s > now_s + CLUSTER_TIME_AHEAD_MAX_S {
-            return Err(CommandError::new(
-                ErrorCode::ClusterTimeFailsRateLimiter,
-                format!("the cluster time {after_s} is too far from this node's wall clock time {now_s}"),
-            ));
-        }
         // A member may be behind what others have shown.
         let others = storage.standing().is_some();
         if Some(after) > generic.cluster_time && !(others && after_s <= now_s + CLOCKS_APART_S) {
@@ -382,6 +374,13 @@ impl Call<'_> {
                     after.to_timestamp(),
                     applied.to_timestamp()
                 ),
+            ));
+        }
+        // Nobody moves the set's clock away from what clocks show.
+        if after_s > now_s + CLUSTER_TIME_AHEAD_MAX_S {
+            return Err(CommandError::new(
+                ErrorCode::ClusterTimeFailsRateLimiter,
+                format!("the cluster time {after_s} is too far from this node's wall clock time {now_s}"),
             ));
         }
         // Nothing was written here since a time that another server has given: an entry moves this one's on.

@@ -262,7 +262,7 @@ impl Outlet for Members {
     fn standing_changed(&self, standing: &Standing) {
         self.leader.store(standing.leader.unwrap_or(0), Ordering::Release);
         self.server.standing_changed(standing);
-        // Others hear of it by their next question at the latest; the state that they show is then not long out of date.
+        // Others hear of it at once: the state that they show is not long out of date.
         self.ask_all();
     }
 

@@ -24,7 +24,8 @@ impl Storage {
         self.commit_derived(&mut entry, |_| Effect::default())
     }
 
-    /// As [`Storage::write_note`], as long as the operation may. On return this server has led until after the call began.
+    /// As [`Storage::write_note`], waiting as long as the operation may. On return this server has led until after the
+    /// call began.
     pub fn write_note_in(&self, op: &Operation, note: &RawDocument) -> Result<Seq, StorageError> {
         let mut entry = EntryWriter::default();
         entry.note(note);

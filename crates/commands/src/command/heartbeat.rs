@@ -205,6 +205,12 @@ impl Server {
         let member = set.member();
         let instance = member.joins_as.unwrap_or(set.instance);
         let given = consensus.of_instance(&instance).copied();
+        if given.is_some_and(|given| asker.to.is_some_and(|to| to != given.member)) {
+            let message = "Two servers have the same data directory's number: remove the data of the copy";
+            self.logger
+                .error(Component::Replication, 8410022, "ReplCoord", message, doc! {});
+            return Ok(());
+        }
         match (self.storage.standing(), given) {
             // It follows the log, which has the configuration or will have it.
             (Some(standing), Some(given)) if member.joins_as.is_none() => {
@@ -220,13 +226,7 @@ impl Server {
                     false => self.leave(set, config, consensus),
                 }
             }
-            (_, Some(given)) => {
-                if asker.to.is_some_and(|to| to != given.member) {
-                    let message = "Two servers have the same data directory's number: remove member.bson of the copy";
-                    self.logger
-                        .error(Component::Replication, 8410022, "ReplCoord", message, doc! {});
-                    return Ok(());
-                }
+            (_, Some(_)) => {
                 if let Some(threads) = set.threads()
                     && !member.copies
                 {

@@ -463,8 +463,8 @@ impl Server {
 }
 
 impl Server {
-    /// An arbiter may have entries that no other member which is up has: then nobody else can be elected. It stands when
-    /// there has been no leader for long, takes no writes, brings the others what it has, and hands over.
+    /// An arbiter may have entries that no other member which is up has: then nobody else can be elected. It stands
+    /// when there has been no leader for long, takes no writes, brings the others what it has, and hands over.
     fn stand_in(&self, set: &ReplicaSet, upkeep: &mut Upkeep) {
         let member = set.member();
         let (Some(me), Some(config), Some(standing)) = (member.me(), &member.config, self.storage.standing()) else {

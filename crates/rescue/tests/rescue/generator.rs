@@ -1,4 +1,5 @@
-//! Makes data directories of MMAPv1 from a description, byte for byte as `docs/formats/mongodb-mmapv1.md` says, but for the
+//! Makes data directories of MMAPv1 from a description, byte for byte as `docs/formats/mongodb-mmapv1.md` says, but for
+//! the
 //! crate's code.
 //!
 //! Extents of collections stand between each other, records in another order than their links, free records between

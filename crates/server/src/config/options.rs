@@ -280,7 +280,7 @@ pub const OPTIONS: &[Spec] = &[
         "replSet",
         Kind::Text,
         "none",
-        "be a member of this replica set; of one member, for now",
+        "be a member of this replica set",
     ),
     spec(
         "security.authorization",

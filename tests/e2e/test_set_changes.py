@@ -1,0 +1,229 @@
+"""How replica sets begin, grow and shrink, and how members get their data: with sets of their own."""
+
+import os
+import threading
+
+from members import ReplicaSet, code_of, mongosh, refused_code, wait
+from pymongo import MongoClient, ReadPreference, WriteConcern
+from pymongo.errors import PyMongoError
+from server import ENGINES, send
+
+
+def test_what_a_set_cannot_begin_with(tmp_path):
+    with ReplicaSet(tmp_path, [ENGINES[0]] * 4) as rs:
+        first, second, filled, taken = rs.members
+        initiate = first.direct.admin.command
+        other = ReplicaSet(tmp_path / "other", 1, name="rs1")
+        other.start()
+        try:
+            config = rs.config([first, second])
+            config["members"].append({"_id": 7, "host": other[0].host})
+            code, said = refused_code(initiate, "replSetInitiate", config)
+            assert code == 74 and "is of the replica set rs1, not of rs0" in said and other[0].host in said
+        finally:
+            other.stop()
+        code, said = refused_code(initiate, "replSetInitiate", config)
+        assert code == 74 and other[0].host in said, "it is not there any more"
+        assert first.state() == "STARTUP", "nothing was begun"
+        # Data that are somebody's: made while it was the only member of a set, and without one.
+        taken.direct.admin.command("replSetInitiate", rs.config([taken]))
+        code, said = refused_code(initiate, "replSetInitiate", rs.config([first, second, taken]))
+        assert code == 23 and taken.host in said
+        filled.stop()
+        member_options, filled.options = filled.options, []
+        filled.start()
+        filled.client().shop.c.insert_one({"_id": "kept"})
+        filled.stop()
+        filled.options = member_options
+        filled.start()
+        code, said = refused_code(initiate, "replSetInitiate", rs.config([first, second, filled]))
+        assert code == 184 or code == 211 or "has data already" in said, (code, said)
+        for config, expected in [
+            ({**rs.config([first, second]), "_id": "rs1"}, 93),
+            (rs.config([second]), 93),
+            ({**rs.config([first, second]), "members": [{"_id": 0, "host": first.host}, {"_id": 1, "host": first.host}]}, 93),
+            (rs.config([first, second], m0={"priority": 0}, m1={"priority": 0}), 93),
+        ]:
+            assert refused_code(initiate, "replSetInitiate", config)[0] == expected, config
+        rs.members = [first, second, filled, taken]
+        # Who has data begins the set, and gives them to the others.
+        filled.direct.admin.command("replSetInitiate", rs.config([first, second, filled]))
+        wait(lambda: filled.state() == "PRIMARY" and [first.state(), second.state()] == ["SECONDARY"] * 2, "the set")
+        assert second.direct.shop.c.find_one() == {"_id": "kept"}
+        assert refused_code(filled.direct.admin.command, "replSetInitiate", rs.config([first, second, filled]))[0] == 23
+
+
+def test_members_come_and_go(tmp_path):
+    with ReplicaSet(tmp_path, 3) as rs:
+        first, second, third = rs.members
+        first.direct.admin.command("replSetInitiate", rs.config([first]))
+        db = first.direct.shop
+        wait(lambda: first.state() == "PRIMARY")
+        db.c.insert_many([{"_id": number} for number in range(1000)])
+        # Without a vote it follows and can be read.
+        rs.reconfig(lambda config: config["members"].append({"_id": 1, "host": second.host, "votes": 0, "priority": 0}))
+        rs.wait_state(second, "SECONDARY")
+        assert second.direct.shop.c.count_documents({}) == 1000
+        assert rs.consensus()[1]["votes"] is False and second.hello()["passive"] is True
+        db.get_collection("c", write_concern=WriteConcern(w=2)).insert_one({"_id": "both"})
+        rs.reconfig(lambda config: config["members"][1].update(votes=1, priority=1))
+        said = mongosh(f"mongodb://{first.host}/?directConnection=true", f"print(JSON.stringify(rs.add('{third.host}')))")
+        assert '"ok":1' in said, said
+        rs.wait_healthy()
+        assert rs.consensus().keys() == {0, 1, 2}
+        third = next(each for each in rs.members if each.host == rs.conf()["members"][2]["host"])
+        # What is no successor of this configuration.
+        run = first.direct.admin.command
+
+        def changed(change):
+            config = rs.conf()
+            config["version"] += 1
+            change(config)
+            return config
+
+        for change, expected in [
+            (lambda config: config.update(version=1), 103),
+            (lambda config: config.update(_id="rs1"), 103),
+            (lambda config: config["members"].pop(0), 103),
+            (lambda config: config["members"][1].update(host=third.host), 103),
+            (lambda config: config["members"][1].update(_id=2), 103),
+            (lambda config: [each.update(votes=0, priority=0) for each in config["members"]], 103),
+        ]:
+            assert refused_code(run, "replSetReconfig", changed(change))[0] in (expected, 93), changed(change)
+        nowhere = changed(lambda config: [each.update(host=f"localhost:{each['_id']}") for each in config["members"][1:]])
+        code, said = refused_code(run, "replSetReconfig", nowhere)
+        assert code == 74 and "Quorum check failed" in said, (code, said)
+        assert code_of(second.direct.admin.command, "replSetReconfig", changed(lambda config: None)) == 10107
+        # Who was dropped says so, answers no reads, and takes part again when it is taken back.
+        rs.reconfig(lambda config: config["members"].pop(1))
+        rs.wait_state(second, "REMOVED")
+        assert second.hello()["isreplicaset"] is True and "setName" not in second.hello()
+        assert send(second, "shop", {"find": "c", "$readPreference": {"mode": "nearest"}})["code"] == 13436
+        db.c.insert_one({"_id": "while it was gone"})
+        wait(lambda: rs.consensus().keys() == {0, 2}, "consensus without it")
+        rs.reconfig(lambda config: config["members"].insert(1, {"_id": 1, "host": second.host}))
+        rs.wait_healthy()
+        rs.check_equal()
+        assert second.direct.shop.c.find_one({"_id": "while it was gone"})
+
+
+def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
+    """Its next entry is not in the primary's log any more: it says so at once, answers nothing old, and comes back by itself."""
+    with ReplicaSet(tmp_path, [ENGINES[0]] * 3, oplog_mb=1) as rs:
+        rs.initiate()
+        client = rs.client()
+        client.shop.c.insert_one({"_id": "known", "n": 0})
+        rs.wait_applied()
+        primary, behind = rs.primary, rs.secondaries[0]
+        instance = rs.consensus()[behind.number]["instance"]
+        behind.kill()
+        client.shop.c.update_one({"_id": "known"}, {"$set": {"n": 1}})
+        log_begins = primary.direct.local["oplog.rs"].find_one()["ts"]
+
+        def is_purged():
+            for number in range(4):
+                client.shop.big.insert_one({"pad": os.urandom(8_000_000)})
+            primary.direct.admin.command("fsync")
+            return primary.direct.local["oplog.rs"].find_one()["ts"] > log_begins
+
+        wait(is_purged, "the log to forget its beginning", 120)
+        seen, ended = [], threading.Event()
+        behind.start()
+
+        def read():
+            while not ended.is_set():
+                # Whether the set had taken it in anew when it was asked.
+                is_new = rs.consensus()[behind.number]["instance"] != instance
+                if behind.state() == "SECONDARY":
+                    try:
+                        found = behind.direct.shop.c.find_one({"_id": "known"})
+                    except PyMongoError:
+                        continue
+                    seen.append((is_new, found and found["n"]))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            wait(lambda: (known := rs.consensus().get(behind.number)) and known["instance"] != instance and known["votes"], "a new instance", 120)
+            rs.wait_healthy()
+            wait(lambda: seen and seen[-1] == (True, 1), "the copy to be read")
+        finally:
+            ended.set()
+            reader.join()
+        assert all(n == 1 for is_new, n in seen if is_new), seen
+        rs.check_equal(validate=False)
+
+
+def test_an_initial_sync_that_is_cut_begins_anew(tmp_path):
+    with ReplicaSet(tmp_path, 3) as rs:
+        first, second, third = rs.members
+        third.stop()
+        first.direct.admin.command("replSetInitiate", rs.config([first, second]))
+        wait(lambda: sorted(rs.states()) == ["DOWN", "PRIMARY", "SECONDARY"] and rs.consensus()[1]["votes"])
+        client = MongoClient([first.host, second.host], replicaSet="rs0")
+        for _ in range(12):
+            client.shop.big.insert_many([{"pad": os.urandom(400_000)} for _ in range(10)])
+        client.shop.big.create_index("n")
+        third.start()
+        rs.reconfig(lambda config: config["members"].append({"_id": 2, "host": third.host}))
+        rs.wait_state(third, "STARTUP2", "SECONDARY")
+        third.kill()
+        third.start()
+        rs.wait_state(third, "STARTUP2", "SECONDARY")
+        source = rs.primary
+        source.kill()
+        source.start()
+        rs.wait_healthy()
+        assert third.direct.shop.big.count_documents({}) == 120
+        rs.check_equal()
+        client.close()
+
+
+def test_members_prove_themselves(tmp_path):
+    key = tmp_path / "key"
+    key.write_text("aSharedSecret123")
+    key.chmod(0o600)
+    wrong = tmp_path / "wrong"
+    wrong.write_text("anotherSecret456")
+    wrong.chmod(0o600)
+    with ReplicaSet(tmp_path, 3, options=["--keyFile", str(key)]) as rs:
+        stranger = rs.add_server()
+        stranger.options[stranger.options.index(str(key))] = str(wrong)
+        stranger.start()
+        first = rs[0]
+        three = rs.config(rs.members[:3])
+        system = {"username": "__system", "authSource": "local", "directConnection": True}
+        member = MongoClient("127.0.0.1", first.port, password="aSharedSecret123", **system)
+        code, said = refused_code(member.admin.command, "replSetInitiate", rs.config())
+        assert code == 74 and stranger.host in said, (code, said)
+        member.admin.command("replSetInitiate", three)
+
+        def states():
+            return sorted(each["stateStr"] for each in member.admin.command("replSetGetStatus")["members"])
+
+        wait(lambda: states() == ["PRIMARY", "SECONDARY", "SECONDARY"], "the set")
+        primary = wait(lambda: next((each for each in rs.members if each.hello()["isWritablePrimary"]), None))
+        MongoClient("127.0.0.1", primary.port, directConnection=True).admin.command("createUser", "root", pwd="r00t", roles=["root"])
+        for login in ({}, {"username": "root", "password": "r00t"}):
+            outsider = MongoClient("127.0.0.1", primary.port, directConnection=True, **login)
+            for command in [
+                {"_tenonConsensus": 1, "set": "rs0", "data": b""},
+                {"_tenonCopyBegin": 1, "set": "rs0"},
+                {"_tenonCopyRows": 1},
+                {"_tenonCopyEnd": 1},
+                {"replSetHeartbeat": "rs0"},
+            ]:
+                assert code_of(outsider.admin.command, command) == 13, (login, command)
+            outsider.close()
+        hosts = ",".join(each.host for each in rs.members[:3])
+        client = MongoClient(f"mongodb://root:r00t@{hosts}/?replicaSet=rs0", w=3)
+        client.shop.c.insert_one({"_id": 1})
+        # Users are data as any: each member knows them.
+        for each in rs.members[:3]:
+            direct = MongoClient("127.0.0.1", each.port, directConnection=True, username="root", password="r00t")
+            assert wait(lambda direct=direct: direct.shop.get_collection("c", read_preference=ReadPreference.NEAREST).find_one()) == {"_id": 1}
+            direct.close()
+        client.admin.command("replSetStepDown", 10)
+        wait(lambda: client.shop.c.insert_one({}).acknowledged)
+        for each in (client, member):
+            each.close()
