@@ -193,7 +193,7 @@ impl Run<'_> {
         let directory = &self.core.directory;
         let horizon = Horizon::new(Seq(u64::MAX), Vec::new());
         let memtable = directory.active();
-        let mut write = |key: &[u8], op: OpRef<'_>| {
+        let write = |key: &[u8], op: OpRef<'_>| {
             let (added, gone) = memtable.write(key, self.seq, op, &horizon);
             self.core.held.change(added, gone);
         };

@@ -141,7 +141,7 @@ impl Core {
         durable: Seq,
     ) -> Self {
         Self {
-            cache: Cache::new(options.cache_bytes - options.memtable_bytes()),
+            cache: Cache::new(options.cache_bytes - options.messages_bytes()),
             store,
             path,
             options,

@@ -44,7 +44,7 @@ pub(crate) fn flush_oldest(core: &Core, table: &Table, upto: Seq) -> Result<bool
 
 /// Memory of messages above which they are flushed: half of what they may have.
 pub(crate) fn flush_above(core: &Core) -> u64 {
-    core.options.memtable_bytes() / 2
+    core.options.messages_bytes() / 2
 }
 
 /// Flushes the table with the most messages that nobody else works on. False when there is nothing to do.

@@ -33,6 +33,8 @@ mod engine_impl;
 mod filter;
 mod flush;
 mod fold;
+#[cfg(test)]
+mod layout_tests;
 mod leaf_merge;
 mod lookup;
 mod memtable;

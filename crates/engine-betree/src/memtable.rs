@@ -214,7 +214,7 @@ impl Memtable {
         self.content.read().tombstones.len()
     }
 
-    /// The newest position in it.
+    #[cfg(test)]
     pub(crate) fn newest(&self) -> Seq {
         self.content.read().newest
     }

@@ -32,10 +32,6 @@ impl UnitRef {
         std::iter::once(self.first).chain(self.rest.iter().flat_map(|rest| rest.iter().copied()))
     }
 
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        self.blocks().map(|addr| addr.bytes()).sum()
-    }
-
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let rest = self.rest.as_deref().unwrap_or(&[]);
         put_varint(out, rest.len() as u64);

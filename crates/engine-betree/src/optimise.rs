@@ -4,10 +4,11 @@
 use crate::change::{Change, Rewrite};
 use crate::checkpoint::{Need, checkpoint};
 use crate::core::Core;
+use crate::directory::DIRECTORY;
 use crate::flush::flush_oldest;
 use crate::leaf_merge::merge_into_leaf;
 use crate::merge::Messages;
-use crate::node::{Child, Inner, Leaf, Node};
+use crate::node::{Child, Inner, Leaf, Node, Slot};
 use crate::push::{Successors, flush_child, grow, relieve, replace_child, settle};
 use crate::run::Key;
 use crate::table::Table;
@@ -28,7 +29,11 @@ pub(crate) fn compact(core: &Core, tables: Option<&[TableId]>, threads: usize) -
     for table in chosen.iter().filter(|table| table.is_live()) {
         optimise(core, table, Rewrite::History)?;
     }
-    checkpoint(core, Need::Always, threads)?;
+    // What has gone is free after the first checkpoint, and cut off with the second.
+    let twice = || checkpoint(core, Need::Always, threads).and_then(|_| checkpoint(core, Need::Always, threads));
+    twice()?;
+    let file_bytes = || core.store.stats().total.file_bytes;
+    let (mut least, mut idle_rounds) = (file_bytes(), 0);
     for _ in 0..ROUNDS_MAX {
         if core.store.plan_relocation(Urgency::Compact) == 0 {
             break;
@@ -37,7 +42,13 @@ pub(crate) fn compact(core: &Core, tables: Option<&[TableId]>, threads: usize) -
             optimise(core, table, Rewrite::Moving)?;
         }
         optimise(core, &core.directory, Rewrite::Moving)?;
-        checkpoint(core, Need::Always, threads)?;
+        twice()?;
+        // Blocks that fit nowhere before the end take turns there.
+        idle_rounds = if file_bytes() < least { 0 } else { idle_rounds + 1 };
+        least = least.min(file_bytes());
+        if idle_rounds == 2 {
+            break;
+        }
     }
     // What could not be moved, since readers have it, is used again.
     for (volume, segment) in core.store.segments_to_empty() {
@@ -77,7 +88,10 @@ fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite) -> Result<()> {
         if let Some(successors) = step.successors {
             let root = grow(&mut change, successors, height)?;
             change.install(root, None)?;
-            core.catalog.note_change(table);
+            // The directory is written by every checkpoint, and has no row of itself.
+            if table.id != DIRECTORY {
+                core.catalog.note_change(table);
+            }
         }
         match step.next {
             Some(next) => at = next,
@@ -157,8 +171,8 @@ fn optimise_at(
     Ok(Step { successors, next })
 }
 
-/// A child takes another form while messages wait for it: those go on waiting, for all of its successors, where there is one;
-/// else they are distributed.
+/// A child takes another form while messages wait for it: those go on waiting, for all of its successors, which become one node
+/// again.
 fn replace_under_buffer(
     change: &mut Change<'_>,
     inner: &mut Inner,
@@ -169,20 +183,15 @@ fn replace_under_buffer(
     if buffer.is_empty() {
         return replace_child(change, inner, index, successors);
     }
-    let child = match successors.len() {
-        1 => successors.into_iter().next().map(|(_, child)| child),
-        // They become one node again: the buffer is for all of them.
-        _ => grow_to_one(change, successors, inner.height - 1)?,
+    inner.slots[index] = Slot {
+        child: joined(successors, inner.height - 1),
+        buffer,
     };
-    inner.slots[index].buffer = buffer;
-    if let Some(child) = child {
-        inner.slots[index].child = child;
-    }
     Ok(())
 }
 
 /// Several nodes as one of the same height, which may be too large for a while.
-fn grow_to_one(_change: &Change<'_>, successors: Successors, height: u8) -> Result<Option<Child>> {
+fn joined(successors: Successors, height: u8) -> Child {
     let mut joined: Option<Node> = None;
     for (low, child) in successors {
         let Child::Memory(node) = child else {
@@ -206,11 +215,10 @@ fn grow_to_one(_change: &Change<'_>, successors: Successors, height: u8) -> Resu
             _ => unreachable!("successors are of one height"),
         });
     }
-    let node = joined.unwrap_or(match height {
-        0 => Node::Leaf(Leaf::default()),
-        _ => return Ok(Some(crate::push::empty_subtree(height))),
-    });
-    Ok(Some(Child::Memory(Arc::new(node))))
+    match joined {
+        Some(node) => Child::Memory(Arc::new(node)),
+        None => crate::push::empty_subtree(height),
+    }
 }
 
 fn is_moved(change: &Change<'_>, child: &Child) -> bool {
@@ -269,9 +277,12 @@ fn optimise_leaves(change: &mut Change<'_>, inner: &mut Inner, low: &[u8], high:
         };
         retire_if(change, &slot.child, true);
         is_changed = true;
-        let is_gone = successors.is_empty() && inner.slots.len() > 1;
-        index += if is_gone { 0 } else { successors.len().max(1) };
-        replace_child(change, inner, index - if is_gone { 0 } else { successors.len().max(1) }, successors)?;
+        let passed = match successors.len() {
+            0 if inner.slots.len() > 1 => 0,
+            count => count.max(1),
+        };
+        replace_child(change, inner, index, successors)?;
+        index += passed;
     }
     Ok(is_changed)
 }

@@ -23,6 +23,8 @@ pub struct BetreeOptions {
     pub buffer_bytes: u32,
     /// Children of an inner node, at most.
     pub fanout: u32,
+    /// Memory for messages that are in memory only; a quarter of the cache when `None`, and at most half of it.
+    pub memtable_bytes: Option<u64>,
     /// Threads in the background; as many as suit the machine when `None`. With 0 the callers do the work, for tests.
     pub threads: Option<usize>,
     /// Segment length of new files, in bytes.
@@ -49,9 +51,9 @@ impl BetreeOptions {
         }
     }
 
-    /// Memory for messages that are in memory only: a quarter of all.
-    pub(crate) fn memtable_bytes(&self) -> u64 {
-        self.cache_bytes / 4
+    /// Memory for messages that are in memory only.
+    pub(crate) fn messages_bytes(&self) -> u64 {
+        self.memtable_bytes.unwrap_or(self.cache_bytes / 4).min(self.cache_bytes / 2)
     }
 
     /// Brings every size into its bounds.
@@ -77,6 +79,7 @@ impl Default for BetreeOptions {
             basement_bytes: 32 << 10,
             buffer_bytes: 2 << 20,
             fanout: 16,
+            memtable_bytes: None,
             threads: None,
             segment_bytes: 1 << 20,
         }

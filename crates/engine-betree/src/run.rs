@@ -311,10 +311,6 @@ impl RunBuilder {
         self.tombstones.push(tombstone);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.offsets.len()
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.offsets.is_empty() && self.tombstones.is_empty()
     }

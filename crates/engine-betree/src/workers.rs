@@ -105,7 +105,7 @@ impl Workers {
     pub(crate) fn throttle(&self) -> bool {
         let shared = &*self.shared;
         let core = &shared.core;
-        let (held, start, most) = (core.held.bytes(), flush_above(core), core.options.memtable_bytes());
+        let (held, start, most) = (core.held.bytes(), flush_above(core), core.options.messages_bytes());
         if held <= start || self.count == 0 || !core.status.is_running() || core.is_disk_full.load(Ordering::Acquire) {
             shared.debt_ns.store(0, Ordering::Relaxed);
             return true;

@@ -123,6 +123,25 @@ pub struct StorageConfig {
     pub rocksdb_compression: Option<String>,
     /// RocksDB's own options.
     pub rocksdb_config: Option<String>,
+    /// What `storage.PerconaFT` has, for betree.
+    pub betree: BetreeConfig,
+}
+
+/// Options of the betree engine that were given.
+#[derive(Clone, Debug, Default)]
+pub struct BetreeConfig {
+    /// Cache in bytes.
+    pub cache_bytes: Option<u64>,
+    /// Compressor of collections.
+    pub collection_compressor: Option<String>,
+    /// Compressor of indexes.
+    pub index_compressor: Option<String>,
+    /// Bytes of a leaf.
+    pub page_bytes: Option<u32>,
+    /// Bytes of a basement.
+    pub read_page_bytes: Option<u32>,
+    /// Children of a node.
+    pub fanout: Option<u32>,
 }
 
 /// The MongoDB versions that can be announced: name, version, wire version.
@@ -409,6 +428,21 @@ fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
         rocksdb_cache_bytes: bytes("storage.rocksdb.cacheSizeGB"),
         rocksdb_compression: text("storage.rocksdb.compression"),
         rocksdb_config: text("storage.rocksdb.configString"),
+        betree: betree(values),
+    }
+}
+
+fn betree(values: &Values) -> BetreeConfig {
+    let text = |name: &str| values.text(&format!("storage.PerconaFT.{name}")).map(str::to_owned);
+    let integer = |name: &str| values.integer(&format!("storage.PerconaFT.{name}"));
+    let small = |name: &str| integer(name).and_then(|number| u32::try_from(number).ok());
+    BetreeConfig {
+        cache_bytes: integer("engineOptions.cacheSize").and_then(|bytes| u64::try_from(bytes).ok()),
+        collection_compressor: text("collectionOptions.compression"),
+        index_compressor: text("indexOptions.compression"),
+        page_bytes: small("collectionOptions.pageSize"),
+        read_page_bytes: small("collectionOptions.readPageSize"),
+        fanout: small("collectionOptions.fanout"),
     }
 }
 

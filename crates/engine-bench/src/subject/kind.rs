@@ -12,13 +12,15 @@ pub enum EngineKind {
     Rocksdb,
     /// The default engine.
     Btree,
+    /// The buffer tree.
+    Betree,
 }
 
 impl EngineKind {
     /// Whether it is in this build.
     pub fn is_built(self) -> bool {
         match self {
-            Self::InMemory => true,
+            Self::InMemory | Self::Betree => true,
             Self::Rocksdb => cfg!(feature = "rocksdb"),
             Self::Btree => cfg!(feature = "btree"),
         }
@@ -41,6 +43,8 @@ pub struct Layout {
 pub enum SubjectKind {
     /// Tenon's default engine.
     Btree,
+    /// Tenon's buffer tree.
+    Betree,
     /// RocksDB behind the engine API.
     Rocksdb,
     /// Tenon's engine in memory.
@@ -58,8 +62,9 @@ pub enum SubjectKind {
 
 impl SubjectKind {
     /// Every kind, in the order of the tables.
-    pub const ALL: [SubjectKind; 5] = [
+    pub const ALL: [SubjectKind; 6] = [
         Self::Btree,
+        Self::Betree,
         Self::Rocksdb,
         Self::InMemory,
         Self::WiredTiger,
@@ -70,6 +75,7 @@ impl SubjectKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Btree => "btree",
+            Self::Betree => "betree",
             Self::Rocksdb => "rocksdb",
             Self::InMemory => "inMemory",
             Self::WiredTiger => "wiredtiger",
@@ -89,6 +95,7 @@ impl SubjectKind {
     pub fn engine(self) -> Option<EngineKind> {
         match self {
             Self::Btree => Some(EngineKind::Btree),
+            Self::Betree => Some(EngineKind::Betree),
             Self::Rocksdb => Some(EngineKind::Rocksdb),
             Self::InMemory => Some(EngineKind::InMemory),
             Self::WiredTiger | Self::WiredTigerTuned => None,

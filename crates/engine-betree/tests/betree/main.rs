@@ -2,3 +2,6 @@
 //! linked for itself; `cargo test -p engine-betree --test betree crash::` runs one module.
 
 mod conformance;
+mod crash;
+mod differential;
+mod faults;
