@@ -64,7 +64,14 @@ fn write(core: &Core, applied: &mut Applied, table: TableId, key: &[u8], seq: Se
 
 /// One tombstone, however many rows there are. Entries of the same batch stand above it, so that what came before it in the
 /// batch is deleted by itself.
-fn delete_range(core: &Core, applied: &mut Applied, id: TableId, range: &KeyRange, seq: Seq, before: &[Op]) -> Result<()> {
+fn delete_range(
+    core: &Core,
+    applied: &mut Applied,
+    id: TableId,
+    range: &KeyRange,
+    seq: Seq,
+    before: &[Op],
+) -> Result<()> {
     let table = find(core, applied, id)?;
     let Some(tombstone) = Tombstone::new(range, seq) else {
         return Ok(());
@@ -91,7 +98,11 @@ fn delete_range(core: &Core, applied: &mut Applied, id: TableId, range: &KeyRang
 fn create_table(core: &Core, id: TableId, spec: &TableSpec, seq: Seq) -> Result<()> {
     match core.catalog.live(id) {
         Ok(table) if table.kind() == spec.kind => Ok(()),
-        Ok(table) => Err(invalid(format!("{id:?} exists as {:?}, not {:?}", table.kind(), spec.kind))),
+        Ok(table) => Err(invalid(format!(
+            "{id:?} exists as {:?}, not {:?}",
+            table.kind(),
+            spec.kind
+        ))),
         Err(_) => {
             let usual = match spec.kind {
                 TableKind::Records => core.options.collection_compressor,

@@ -100,7 +100,11 @@ fn collect(rows: &mut Rows<'_>, last: &mut Option<Vec<u8>>) -> Result<Vec<(Vec<u
     while bytes < SLICE_BYTES {
         let Some((key, value)) = rows.next() else { break };
         if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
-            return Err(invalid(format!("a row of {} and {} bytes is too long", key.len(), value.len())));
+            return Err(invalid(format!(
+                "a row of {} and {} bytes is too long",
+                key.len(),
+                value.len()
+            )));
         }
         if last.as_ref().is_some_and(|last| *last >= key) {
             return Err(invalid(format!("key {key:02x?} does not follow the one before it")));
@@ -140,7 +144,9 @@ fn write_slice(
 
 fn add_leaf(writer: &mut LeafWriter<'_, '_>, leaves: &mut Successors) {
     let basements = writer.take_basements();
-    let low: Key = basements.first().map_or_else(|| Key::from(&[][..]), |first| first.low.clone());
+    let low: Key = basements
+        .first()
+        .map_or_else(|| Key::from(&[][..]), |first| first.low.clone());
     leaves.push((low, Child::Memory(Arc::new(Node::Leaf(Leaf { basements })))));
 }
 

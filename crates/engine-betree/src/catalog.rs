@@ -56,7 +56,9 @@ impl Catalog {
     /// Those that changed since the last time. What changes from now on is for the next.
     pub(crate) fn take_changed(&self) -> Vec<Arc<Table>> {
         let mut changed = std::mem::take(&mut *self.changed.lock());
-        changed.iter().for_each(|table| table.is_changed.store(false, Ordering::Release));
+        changed
+            .iter()
+            .for_each(|table| table.is_changed.store(false, Ordering::Release));
         changed.sort_by_key(|table| table.id);
         changed
     }
@@ -64,7 +66,10 @@ impl Catalog {
     /// Tables with messages in memory, the most first.
     pub(crate) fn by_memory(&self) -> Vec<(u64, Arc<Table>)> {
         let changed = self.changed.lock();
-        let mut tables: Vec<_> = changed.iter().map(|table| (table.memory_bytes(), table.clone())).collect();
+        let mut tables: Vec<_> = changed
+            .iter()
+            .map(|table| (table.memory_bytes(), table.clone()))
+            .collect();
         drop(changed);
         tables.retain(|(bytes, _)| *bytes > 0);
         tables.sort_by(|a, b| b.0.cmp(&a.0));

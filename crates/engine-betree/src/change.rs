@@ -54,7 +54,11 @@ impl<'c> Change<'c> {
     pub(crate) fn new(core: &'c Core, table: &'c Table) -> Self {
         // Loaded rows may not be published yet.
         let loads = core.loads.lock();
-        let loaded = loads.iter().filter(|load| load.table == table.id).map(|load| load.seq).max();
+        let loaded = loads
+            .iter()
+            .filter(|load| load.table == table.id)
+            .map(|load| load.seq)
+            .max();
         let newest_row = core.pins.published().max(loaded.unwrap_or(Seq::ZERO));
         drop(loads);
         Self {
@@ -238,16 +242,18 @@ impl<'c> Change<'c> {
 
     /// Puts the new tree in the place of the old one; `flushed` is the memtable that is in it now, and what it does not have of
     /// that.
-    pub(crate) fn install(mut self, root: Option<Child>, flushed: Option<(&Arc<Memtable>, Option<Memtable>)>) -> Result<()> {
+    pub(crate) fn install(
+        mut self,
+        root: Option<Child>,
+        flushed: Option<(&Arc<Memtable>, Option<Memtable>)>,
+    ) -> Result<()> {
         self.flush()?;
         let bytes = |blocks: &[BlockAddr]| -> u64 { blocks.iter().map(BlockAddr::bytes).sum() };
         let before = self.table.state().tree.disk_bytes;
         let disk_bytes = (before + bytes(&self.flushed)).saturating_sub(bytes(&self.retired));
-        let (given_back, kept) = flushed
-            .as_ref()
-            .map_or((0, 0), |(memtable, rest)| {
-                (memtable.memory_bytes(), rest.as_ref().map_or(0, Memtable::memory_bytes))
-            });
+        let (given_back, kept) = flushed.as_ref().map_or((0, 0), |(memtable, rest)| {
+            (memtable.memory_bytes(), rest.as_ref().map_or(0, Memtable::memory_bytes))
+        });
         let old = self.table.install(Tree { root, disk_bytes }, flushed);
         self.core.held.change(kept as usize, given_back as usize);
         self.core.retired.lock().push(old, std::mem::take(&mut self.retired));

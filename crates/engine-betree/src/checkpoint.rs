@@ -115,7 +115,8 @@ impl Run<'_> {
         for addr in excluded {
             core.store.exclude(VOLUME, addr);
         }
-        core.store.commit_checkpoint(seq.0, &directory::encode_root(root.as_ref()))?;
+        core.store
+            .commit_checkpoint(seq.0, &directory::encode_root(root.as_ref()))?;
         core.loads.lock().retain(|load| !load.is_installed || load.seq > seq);
         Ok(())
     }
@@ -216,7 +217,10 @@ impl Run<'_> {
         let blocks = all_blocks(self.core, table)?;
         let (tree, bytes) = table.clear();
         self.core.held.change(0, bytes as usize);
-        self.core.loads.lock().retain(|load| load.table != table.id || !load.is_installed);
+        self.core
+            .loads
+            .lock()
+            .retain(|load| load.table != table.id || !load.is_installed);
         self.core.retired.lock().push(tree, blocks);
         self.core.catalog.forget(table.id);
         self.core.free_unread();

@@ -220,11 +220,12 @@ impl Core {
             return;
         }
         self.with_scratch(|scratch| {
-            self.store.read_run(VOLUME, &wanted, table.0, KIND_ROWS, scratch, |at, raw| {
-                if let Ok(run) = raw.map_err(drop).and_then(|raw| Run::decode(raw.into()).map_err(drop)) {
-                    self.cache.insert(&wanted[at], Unit::Run(Arc::new(run)));
-                }
-            });
+            self.store
+                .read_run(VOLUME, &wanted, table.0, KIND_ROWS, scratch, |at, raw| {
+                    if let Ok(run) = raw.map_err(drop).and_then(|raw| Run::decode(raw.into()).map_err(drop)) {
+                        self.cache.insert(&wanted[at], Unit::Run(Arc::new(run)));
+                    }
+                });
         });
     }
 

@@ -27,7 +27,12 @@ pub(crate) struct BetreeCursor {
 }
 
 impl BetreeCursor {
-    pub(crate) fn new(snapshot: Arc<BetreeSnapshot>, table: Arc<Table>, range: &KeyRange, direction: Direction) -> Self {
+    pub(crate) fn new(
+        snapshot: Arc<BetreeSnapshot>,
+        table: Arc<Table>,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Self {
         let (low, high) = half_open(range);
         let is_at_end = high.as_ref().is_some_and(|high| *high <= low);
         Self {

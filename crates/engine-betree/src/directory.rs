@@ -69,11 +69,14 @@ pub(crate) fn decode_row(key: &[u8], row: &[u8]) -> Result<Table, Damage> {
         return Err("a table's flags");
     }
     let codec = Codec::from_tag(reader.u8()?).map_err(|_| "a table's codec")?;
-    let mut text = || -> Result<String, Damage> {
-        String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| "a table's name")
-    };
+    let mut text =
+        || -> Result<String, Damage> { String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| "a table's name") };
     let name = text()?;
-    let compressor = if flags & HAS_COMPRESSOR != 0 { Some(text()?) } else { None };
+    let compressor = if flags & HAS_COMPRESSOR != 0 {
+        Some(text()?)
+    } else {
+        None
+    };
     let disk_bytes = reader.varint()?;
     let root = match flags & HAS_ROOT {
         0 => None,

@@ -59,7 +59,8 @@ impl BetreeEngine {
             durable,
         ));
         for (key, row) in verify::directory_rows(&core, &core.directory)? {
-            core.catalog.insert(Arc::new(directory::decode_row(&key, &row).map_err(corrupt)?));
+            core.catalog
+                .insert(Arc::new(directory::decode_row(&key, &row).map_err(corrupt)?));
         }
         let workers = Workers::start(core.clone()).map_err(|source| EngineError::Io {
             operation: "start threads for",
@@ -192,9 +193,7 @@ impl Engine for BetreeEngine {
         self.core.status.check_running()?;
         match task {
             Maintenance::Verify(table) => verify::verify(&self.core, *table),
-            Maintenance::Compact(tables) => {
-                optimise::compact(&self.core, tables.as_deref(), self.workers.parallel())
-            }
+            Maintenance::Compact(tables) => optimise::compact(&self.core, tables.as_deref(), self.workers.parallel()),
         }
     }
 

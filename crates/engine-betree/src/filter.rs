@@ -80,7 +80,9 @@ mod tests {
         let hashes: Vec<u64> = (0..1000).map(|number| hash(&key(number))).collect();
         let filter = Filter::decode(Filter::of(&hashes).raw().to_vec()).expect("its own bytes");
         assert!((0..1000).all(|number| filter.may_have(hash(&key(number)))));
-        let wrong = (1000..11_000).filter(|number| filter.may_have(hash(&key(*number)))).count();
+        let wrong = (1000..11_000)
+            .filter(|number| filter.may_have(hash(&key(*number))))
+            .count();
         assert!(wrong < 300, "{wrong} of 10,000 others, 1 in 100 expected");
         assert!(Filter::decode(vec![2, 0, 0, 0, 1]).is_err() && Filter::decode(vec![1, 0, 0, 0]).is_err());
     }

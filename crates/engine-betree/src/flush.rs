@@ -27,7 +27,9 @@ pub(crate) fn flush_oldest(core: &Core, table: &Table, upto: Seq) -> Result<bool
     if builder.is_empty() && tombstones.is_empty() && rest.is_some() {
         return Ok(false);
     }
-    tombstones.into_iter().for_each(|tombstone| builder.push_tombstone(tombstone));
+    tombstones
+        .into_iter()
+        .for_each(|tombstone| builder.push_tombstone(tombstone));
     let mut change = Change::new(core, table);
     let messages = match builder.is_empty() {
         true => Messages::none(),

@@ -230,7 +230,12 @@ pub(crate) fn coalesce(tombstones: &mut Vec<Tombstone>, horizon: &Horizon) {
 mod tests {
     use super::*;
 
-    fn folded(versions: &[(u64, OpRef<'static>)], covering: &[u64], horizon: &Horizon, level: Level) -> Vec<(u64, KeptOp<'static>)> {
+    fn folded(
+        versions: &[(u64, OpRef<'static>)],
+        covering: &[u64],
+        horizon: &Horizon,
+        level: Level,
+    ) -> Vec<(u64, KeptOp<'static>)> {
         let covering: Vec<Seq> = covering.iter().map(|seq| Seq(*seq)).collect();
         let mut kept = Vec::new();
         fold(
@@ -264,15 +269,18 @@ mod tests {
         // A tombstone at 6 lies between.
         assert_eq!(folded(&chain, &[6], &quiet, Level::Above), [(7, KeptOp::Number(2))]);
         assert_eq!(folded(&chain[1..], &[6], &quiet, Level::Above), []);
-        assert_eq!(folded(&chain[2..], &[6], &held, Level::Leaf), [
-            (6, KeptOp::Delete),
-            (0, KeptOp::Put(eight))
-        ]);
+        assert_eq!(
+            folded(&chain[2..], &[6], &held, Level::Leaf),
+            [(6, KeptOp::Delete), (0, KeptOp::Put(eight))]
+        );
         // Nothing of what is not published goes.
         let early = Horizon::new(Seq(4), vec![]);
         assert_eq!(folded(&chain, &[], &early, Level::Above).len(), 3);
         // Entries stand above a tombstone of their own batch.
-        assert_eq!(folded(&[(6, OpRef::Add(2))], &[6], &early, Level::Above), [(6, KeptOp::Number(2))]);
+        assert_eq!(
+            folded(&[(6, OpRef::Add(2))], &[6], &early, Level::Above),
+            [(6, KeptOp::Number(2))]
+        );
     }
 
     #[test]
@@ -289,6 +297,9 @@ mod tests {
         ];
         let mut sweep = Sweep::new(all.iter());
         let mut seen = |key: &[u8]| sweep.covering(key).iter().map(|seq| seq.0).collect::<Vec<_>>();
-        assert_eq!([seen(b"a"), seen(b"b"), seen(b"c"), seen(b"d")], [vec![5], vec![3], vec![7, 3], vec![7]]);
+        assert_eq!(
+            [seen(b"a"), seen(b"b"), seen(b"c"), seen(b"d")],
+            [vec![5], vec![3], vec![7, 3], vec![7]]
+        );
     }
 }

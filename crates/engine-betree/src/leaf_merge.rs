@@ -31,7 +31,11 @@ pub(crate) fn merge_into_leaf(
         return Ok(split(basements, low, true, change));
     }
     let regions: Vec<Region<'_>> = regions(merger.writer.change, leaf, &entries, &messages.tombstones, low, high);
-    let concerned = leaf.basements.iter().zip(&regions).filter(|(_, region)| region.fate == Fate::Merged);
+    let concerned = leaf
+        .basements
+        .iter()
+        .zip(&regions)
+        .filter(|(_, region)| region.fate == Fate::Merged);
     let mut units = concerned.map(|(basement, _)| &basement.unit);
     merger.writer.change.read_ahead(&mut units)?;
     let basement_bytes = merger.writer.change.core.options.basement_bytes as usize;
@@ -84,7 +88,9 @@ fn regions<'a>(
     let mut regions = Vec::with_capacity(leaf.basements.len());
     for (index, basement) in leaf.basements.iter().enumerate() {
         let (low, high) = leaf.range(index, low, high);
-        let end = high.map_or(entries.len(), |high| at + entries[at..].partition_point(|entry| entry.key < high));
+        let end = high.map_or(entries.len(), |high| {
+            at + entries[at..].partition_point(|entry| entry.key < high)
+        });
         let is_gone = tombstones.iter().any(|t| t.seq <= oldest && t.covers_all(low, high));
         let is_touched = at < end || tombstones.iter().any(|t| t.clipped(low, high).is_some());
         let fate = match (is_gone, is_touched || change.rewrites(basement)) {
@@ -151,7 +157,13 @@ impl Merger<'_, '_, '_> {
                 _ => {
                     let newer = messages[message..message_end].iter().map(|entry| (entry.seq, entry.op));
                     let older = (at..row_end).map(row).map(|entry| (entry.seq, entry.op));
-                    fold(newer.chain(older), covering, &self.writer.change.horizon, Level::Leaf, &mut kept);
+                    fold(
+                        newer.chain(older),
+                        covering,
+                        &self.writer.change.horizon,
+                        Level::Leaf,
+                        &mut kept,
+                    );
                     for version in &kept {
                         version.op.with_ref(|op| self.writer.push(key, version.seq, op))?;
                     }
@@ -291,7 +303,11 @@ fn split(basements: Vec<Basement>, low: &[u8], appends: bool, change: &Change<'_
     for basement in basements {
         let of_basement = u64::from(basement.bytes);
         if leaves.is_empty() || (bytes > 0 && bytes + of_basement / 2 > share) {
-            let low = if leaves.is_empty() { low.into() } else { basement.low.clone() };
+            let low = if leaves.is_empty() {
+                low.into()
+            } else {
+                basement.low.clone()
+            };
             leaves.push((low, Leaf::default()));
             bytes = 0;
         }

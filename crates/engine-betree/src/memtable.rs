@@ -160,7 +160,8 @@ impl Content {
     /// Versions from the first at or above a place on.
     fn from<'s>(&'s self, key: &[u8], seq: Seq) -> impl Iterator<Item = &'s Slot> + use<'s> {
         let at = At(key, seq);
-        self.slots.range::<dyn Place, _>((Included(&at as &dyn Place), Unbounded))
+        self.slots
+            .range::<dyn Place, _>((Included(&at as &dyn Place), Unbounded))
     }
 
     /// Positions of the tombstones over a key that a reader at `seq` sees, newest first.
@@ -168,7 +169,10 @@ impl Content {
         if self.tombstones.is_empty() {
             return Vec::new();
         }
-        let over = self.tombstones.iter().filter(|tombstone| tombstone.seq <= seq && tombstone.covers(key));
+        let over = self
+            .tombstones
+            .iter()
+            .filter(|tombstone| tombstone.seq <= seq && tombstone.covers(key));
         let mut covering: Vec<Seq> = over.map(|tombstone| tombstone.seq).collect();
         covering.sort_by(|a, b| b.cmp(a));
         covering
@@ -235,7 +239,8 @@ impl Memtable {
             content.slots.insert(slot);
             (bytes, 0)
         };
-        self.entries.store((content.slots.len() + content.tombstones.len()) as u64, Relaxed);
+        self.entries
+            .store((content.slots.len() + content.tombstones.len()) as u64, Relaxed);
         drop(content);
         self.held.change(added, removed);
         (added, removed)
@@ -245,7 +250,10 @@ impl Memtable {
     fn write_folded(content: &mut Content, key: &[u8], seq: Seq, op: OpRef<'_>, horizon: &Horizon) -> (usize, usize) {
         let mut kept = Vec::new();
         let covering = content.covering(key, Seq(u64::MAX));
-        let older: Vec<&Slot> = content.from(key, Seq(u64::MAX)).take_while(|slot| slot.key() == key).collect();
+        let older: Vec<&Slot> = content
+            .from(key, Seq(u64::MAX))
+            .take_while(|slot| slot.key() == key)
+            .collect();
         // Within a batch the last word counts, and a number is added to the word before.
         let word;
         let (op, older) = match (op, older.split_first()) {
@@ -299,14 +307,21 @@ impl Memtable {
         content.tombstones.push(tombstone);
         coalesce(&mut content.tombstones, horizon);
         let after = weigh(&content.tombstones);
-        self.entries.store((content.slots.len() + content.tombstones.len()) as u64, Relaxed);
+        self.entries
+            .store((content.slots.len() + content.tombstones.len()) as u64, Relaxed);
         drop(content);
         self.held.change(after, before);
         (after, before)
     }
 
     /// Looks at the versions of a key that a reader at `seq` sees; `take` gets what the reader finds, if that is decided here.
-    pub(crate) fn look<T>(&self, key: &[u8], seq: Seq, seeing: &mut Seeing, take: impl FnOnce(Seen<'_>) -> T) -> Option<T> {
+    pub(crate) fn look<T>(
+        &self,
+        key: &[u8],
+        seq: Seq,
+        seeing: &mut Seeing,
+        take: impl FnOnce(Seen<'_>) -> T,
+    ) -> Option<T> {
         let content = self.content.read();
         let covered = content.covering(key, seq).first().copied();
         for slot in content.from(key, seq).take_while(|slot| slot.key() == key) {
@@ -343,7 +358,10 @@ impl Memtable {
         }
         let end = cut.as_deref().or(high);
         for tombstone in &content.tombstones {
-            tombstone.clipped(low, end).into_iter().for_each(|tombstone| builder.push_tombstone(tombstone));
+            tombstone
+                .clipped(low, end)
+                .into_iter()
+                .for_each(|tombstone| builder.push_tombstone(tombstone));
         }
         (builder.finish(), cut)
     }
@@ -379,13 +397,21 @@ impl Memtable {
         }
         let start = cut.as_deref().unwrap_or(low);
         for tombstone in &content.tombstones {
-            tombstone.clipped(start, high).into_iter().for_each(|tombstone| builder.push_tombstone(tombstone));
+            tombstone
+                .clipped(start, high)
+                .into_iter()
+                .for_each(|tombstone| builder.push_tombstone(tombstone));
         }
         (builder.finish(), cut)
     }
 
     /// Shows all messages up to a position, in order, then the tombstones; answers the rest as a memtable, if there is one.
-    pub(crate) fn part(&self, upto: Seq, mut each: impl FnMut(&[u8], Seq, OpRef<'_>), mut ranges: impl FnMut(&Tombstone)) -> Option<Memtable> {
+    pub(crate) fn part(
+        &self,
+        upto: Seq,
+        mut each: impl FnMut(&[u8], Seq, OpRef<'_>),
+        mut ranges: impl FnMut(&Tombstone),
+    ) -> Option<Memtable> {
         let content = self.content.read();
         let mut rest = Content {
             newest: content.newest,
@@ -423,7 +449,9 @@ mod tests {
     use super::*;
 
     fn dump(run: &Run) -> Vec<(Vec<u8>, u64)> {
-        (0..run.len()).map(|at| (run.entry(at).key.to_vec(), run.entry(at).seq.0)).collect()
+        (0..run.len())
+            .map(|at| (run.entry(at).key.to_vec(), run.entry(at).seq.0))
+            .collect()
     }
 
     #[test]
@@ -435,7 +463,12 @@ mod tests {
         }
         let (run, cut) = memtable.copy_forward(b"", None, 10);
         assert_eq!(cut, None);
-        let all = [(b"a".to_vec(), 1), (b"b".to_vec(), 4), (b"b".to_vec(), 2), (b"c".to_vec(), 5)];
+        let all = [
+            (b"a".to_vec(), 1),
+            (b"b".to_vec(), 4),
+            (b"b".to_vec(), 2),
+            (b"c".to_vec(), 5),
+        ];
         assert_eq!(dump(&run), all, "3 is not needed");
         let (run, cut) = memtable.copy_forward(b"", None, 2);
         assert_eq!((dump(&run), cut.as_deref()), (all[..3].to_vec(), Some(&b"b\0"[..])));
@@ -454,7 +487,7 @@ mod tests {
     fn a_batch_has_one_word_on_a_key() {
         let memtable = Memtable::default();
         let horizon = Horizon::default();
-        let mut write = |seq, op| memtable.write(b"k", Seq(seq), op, &horizon);
+        let write = |seq, op| memtable.write(b"k", Seq(seq), op, &horizon);
         write(1, OpRef::Put(&[7, 0, 0, 0, 0, 0, 0, 0]));
         write(2, OpRef::Add(1));
         write(2, OpRef::Add(1));

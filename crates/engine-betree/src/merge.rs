@@ -77,14 +77,23 @@ pub(crate) fn merge(runs: &[Arc<Run>], horizon: &Horizon, run_bytes: usize) -> M
     if !builder.is_empty() {
         merged.push(builder.finish());
     }
-    Messages { runs: merged, tombstones }
+    Messages {
+        runs: merged,
+        tombstones,
+    }
 }
 
 /// A run of nothing but ranges.
 pub(crate) fn run_of_tombstones(tombstones: Vec<Tombstone>) -> Run {
-    let newest = tombstones.iter().map(|tombstone| tombstone.seq).max().unwrap_or(Seq::ZERO);
+    let newest = tombstones
+        .iter()
+        .map(|tombstone| tombstone.seq)
+        .max()
+        .unwrap_or(Seq::ZERO);
     let mut builder = RunBuilder::new(newest);
-    tombstones.into_iter().for_each(|tombstone| builder.push_tombstone(tombstone));
+    tombstones
+        .into_iter()
+        .for_each(|tombstone| builder.push_tombstone(tombstone));
     builder.finish()
 }
 
@@ -96,7 +105,12 @@ pub(crate) fn distribute(messages: &Messages, pivots: &[Key], run_bytes: usize) 
     let newest = messages.newest();
     let mut builder: Option<RunBuilder> = None;
     let finish = |builder: &mut Option<RunBuilder>, child: usize, parts: &mut Vec<Vec<Run>>| {
-        parts[child].extend(builder.take().filter(|builder| !builder.is_empty()).map(RunBuilder::finish));
+        parts[child].extend(
+            builder
+                .take()
+                .filter(|builder| !builder.is_empty())
+                .map(RunBuilder::finish),
+        );
     };
     for run in &messages.runs {
         for at in 0..run.len() {
@@ -122,7 +136,11 @@ pub(crate) fn distribute(messages: &Messages, pivots: &[Key], run_bytes: usize) 
     for (child, part) in parts.iter_mut().enumerate() {
         let low: &[u8] = if child == 0 { &[] } else { &pivots[child - 1] };
         let high = pivots.get(child).map(|pivot| &**pivot);
-        let clipped: Vec<Tombstone> = messages.tombstones.iter().filter_map(|t| t.clipped(low, high)).collect();
+        let clipped: Vec<Tombstone> = messages
+            .tombstones
+            .iter()
+            .filter_map(|t| t.clipped(low, high))
+            .collect();
         if !clipped.is_empty() {
             // First: readers look at it before the entries that it may cover.
             part.insert(0, run_of_tombstones(clipped));

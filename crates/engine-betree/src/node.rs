@@ -92,7 +92,12 @@ impl Leaf {
     }
 
     /// Range of the basement `index`, within the leaf's.
-    pub(crate) fn range<'a>(&'a self, index: usize, low: &'a [u8], high: Option<&'a [u8]>) -> (&'a [u8], Option<&'a [u8]>) {
+    pub(crate) fn range<'a>(
+        &'a self,
+        index: usize,
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+    ) -> (&'a [u8], Option<&'a [u8]>) {
         let low = if index == 0 { low } else { &self.basements[index].low };
         let high = self.basements.get(index + 1).map_or(high, |next| Some(&next.low));
         (low, high)
@@ -214,11 +219,18 @@ impl Inner {
 
     /// The child that has the keys right below `key`; of all when `None`.
     pub(crate) fn find_below(&self, key: Option<&[u8]>) -> usize {
-        key.map_or(self.pivots.len(), |key| self.pivots.partition_point(|pivot| **pivot < *key))
+        key.map_or(self.pivots.len(), |key| {
+            self.pivots.partition_point(|pivot| **pivot < *key)
+        })
     }
 
     /// Range of the child `index`, within the node's.
-    pub(crate) fn range<'a>(&'a self, index: usize, low: &'a [u8], high: Option<&'a [u8]>) -> (&'a [u8], Option<&'a [u8]>) {
+    pub(crate) fn range<'a>(
+        &'a self,
+        index: usize,
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+    ) -> (&'a [u8], Option<&'a [u8]>) {
         let low = if index == 0 { low } else { &self.pivots[index - 1] };
         let high = self.pivots.get(index).map_or(high, |pivot| Some(pivot));
         (low, high)
@@ -242,7 +254,11 @@ impl Node {
     /// Blocks of what it refers to, but for its children.
     pub(crate) fn blocks(&self) -> Vec<BlockAddr> {
         match self {
-            Self::Leaf(leaf) => leaf.basements.iter().flat_map(|basement| basement.unit.blocks()).collect(),
+            Self::Leaf(leaf) => leaf
+                .basements
+                .iter()
+                .flat_map(|basement| basement.unit.blocks())
+                .collect(),
             Self::Inner(inner) => {
                 let segments = inner.slots.iter().flat_map(|slot| &slot.buffer);
                 segments.flat_map(Segment::blocks).collect()
@@ -314,10 +330,14 @@ impl Node {
         }
         let node = match (kind, height) {
             (KIND_LEAF, 0) => Self::Leaf(Leaf {
-                basements: (0..count).map(|_| decode_basement(&mut reader)).collect::<Result<_, _>>()?,
+                basements: (0..count)
+                    .map(|_| decode_basement(&mut reader))
+                    .collect::<Result<_, _>>()?,
             }),
             (KIND_INNER, 1..=HEIGHT_MAX) if count > 0 => {
-                let pivots = (1..count).map(|_| reader.bytes().map(Key::from)).collect::<Result<_, _>>()?;
+                let pivots = (1..count)
+                    .map(|_| reader.bytes().map(Key::from))
+                    .collect::<Result<_, _>>()?;
                 let slots = (0..count).map(|_| decode_slot(&mut reader)).collect::<Result<_, _>>()?;
                 Self::Inner(Inner { height, pivots, slots })
             }

@@ -53,7 +53,9 @@ impl BetreeOptions {
 
     /// Memory for messages that are in memory only.
     pub(crate) fn messages_bytes(&self) -> u64 {
-        self.memtable_bytes.unwrap_or(self.cache_bytes / 4).min(self.cache_bytes / 2)
+        self.memtable_bytes
+            .unwrap_or(self.cache_bytes / 4)
+            .min(self.cache_bytes / 2)
     }
 
     /// Brings every size into its bounds.
@@ -81,7 +83,7 @@ impl Default for BetreeOptions {
             fanout: 16,
             memtable_bytes: None,
             threads: None,
-            segment_bytes: 1 << 20,
+            segment_bytes: 512 << 10,
         }
     }
 }

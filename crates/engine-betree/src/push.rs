@@ -47,9 +47,13 @@ pub(crate) fn grow(change: &mut Change<'_>, mut nodes: Successors, mut height: u
         for part in parts {
             let mut children = rest.by_ref().take(part).peekable();
             let low = children.peek().expect("parts are not empty").0.clone();
-            let (mut pivots, slots): (Vec<Key>, Vec<Slot>) = children.map(|(low, child)| (low, Slot::of(child))).unzip();
+            let (mut pivots, slots): (Vec<Key>, Vec<Slot>) =
+                children.map(|(low, child)| (low, Slot::of(child))).unzip();
             pivots.remove(0);
-            nodes.push((low, Child::Memory(Arc::new(Node::Inner(Inner { height, pivots, slots })))));
+            nodes.push((
+                low,
+                Child::Memory(Arc::new(Node::Inner(Inner { height, pivots, slots }))),
+            ));
         }
     }
     let Some((_, mut root)) = nodes.pop() else {
@@ -108,7 +112,13 @@ pub(crate) fn push(
 }
 
 /// Step 1.
-fn take_in(change: &mut Change<'_>, inner: &mut Inner, messages: Messages, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+fn take_in(
+    change: &mut Change<'_>,
+    inner: &mut Inner,
+    messages: Messages,
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> Result<()> {
     drop_covered(change, inner, &messages, low, high)?;
     let parts = distribute(&messages, &inner.pivots, change.segment_bytes());
     for (slot, runs) in inner.slots.iter_mut().zip(parts) {
@@ -176,7 +186,11 @@ pub(crate) fn empty_subtree(height: u8) -> Child {
 pub(crate) fn relieve(change: &mut Change<'_>, inner: &mut Inner, low: &[u8], high: Option<&[u8]>) -> Result<()> {
     loop {
         let total: u64 = inner.slots.iter().map(Slot::buffered_bytes).sum();
-        let heaviest = inner.slots.iter().enumerate().max_by_key(|(_, slot)| slot.buffered_bytes());
+        let heaviest = inner
+            .slots
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, slot)| slot.buffered_bytes());
         match heaviest {
             Some((index, slot)) if total > change.buffer_bytes && !slot.buffer.is_empty() => {
                 flush_child(change, inner, index, low, high)?;
@@ -193,7 +207,10 @@ fn merged_buffer(change: &mut Change<'_>, buffer: &[Segment]) -> Result<Messages
         SegmentPlace::Pending(_) => None,
     });
     change.read_ahead(&mut units)?;
-    let runs: Vec<Arc<Run>> = buffer.iter().map(|segment| change.load_segment(segment)).collect::<Result<_>>()?;
+    let runs: Vec<Arc<Run>> = buffer
+        .iter()
+        .map(|segment| change.load_segment(segment))
+        .collect::<Result<_>>()?;
     change.retire(buffer.iter().flat_map(Segment::blocks).collect::<Vec<_>>());
     Ok(merge(&runs, &change.horizon, change.segment_bytes()))
 }
@@ -218,9 +235,17 @@ pub(crate) fn flush_child(
 }
 
 /// Step 3, for one child.
-pub(crate) fn replace_child(change: &mut Change<'_>, inner: &mut Inner, index: usize, successors: Successors) -> Result<()> {
+pub(crate) fn replace_child(
+    change: &mut Change<'_>,
+    inner: &mut Inner,
+    index: usize,
+    successors: Successors,
+) -> Result<()> {
     let buffer = std::mem::take(&mut inner.slots[index].buffer);
-    debug_assert!(buffer.is_empty(), "what waits for a child is pushed before the child is replaced");
+    debug_assert!(
+        buffer.is_empty(),
+        "what waits for a child is pushed before the child is replaced"
+    );
     if successors.is_empty() {
         if inner.slots.len() > 1 {
             remove_slot(inner, index);
@@ -230,7 +255,10 @@ pub(crate) fn replace_child(change: &mut Change<'_>, inner: &mut Inner, index: u
         return Ok(());
     }
     let count = successors.len();
-    let (lows, slots): (Vec<Key>, Vec<Slot>) = successors.into_iter().map(|(low, child)| (low, Slot::of(child))).unzip();
+    let (lows, slots): (Vec<Key>, Vec<Slot>) = successors
+        .into_iter()
+        .map(|(low, child)| (low, Slot::of(child)))
+        .unzip();
     inner.slots.splice(index..=index, slots);
     inner.pivots.splice(index..index, lows.into_iter().skip(1));
     if count == 1 {
@@ -254,7 +282,11 @@ fn join_small(change: &mut Change<'_>, inner: &mut Inner, index: usize) -> Resul
     if inner.slots.len() < 2 || weight(&node) >= most / 4 {
         return Ok(());
     }
-    let left = if index + 1 < inner.slots.len() { index } else { index - 1 };
+    let left = if index + 1 < inner.slots.len() {
+        index
+    } else {
+        index - 1
+    };
     let nodes = [left, left + 1].map(|at| change.load_node(&inner.slots[at].child, Some(inner.height - 1)));
     let [first, second] = nodes;
     let (first, second) = (first?, second?);
@@ -319,7 +351,10 @@ pub(crate) fn settle(change: &mut Change<'_>, mut inner: Inner, low: &[u8]) -> R
         let mut pivots: Vec<Key> = lows.by_ref().take(part).collect();
         let low = pivots.remove(0);
         let slots = rest.by_ref().take(part).collect();
-        nodes.push((low, Child::Memory(Arc::new(Node::Inner(Inner { height, pivots, slots })))));
+        nodes.push((
+            low,
+            Child::Memory(Arc::new(Node::Inner(Inner { height, pivots, slots }))),
+        ));
     }
     Ok(nodes)
 }

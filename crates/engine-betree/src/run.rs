@@ -92,7 +92,11 @@ impl Tombstone {
 
     /// The part of it in a range.
     pub(crate) fn clipped(&self, low: &[u8], high: Option<&[u8]>) -> Option<Self> {
-        let start = if *self.start < *low { Key::from(low) } else { self.start.clone() };
+        let start = if *self.start < *low {
+            Key::from(low)
+        } else {
+            self.start.clone()
+        };
         let end = match (&self.end, high) {
             (Some(end), Some(high)) if **end <= *high => Some(end.clone()),
             (_, Some(high)) => Some(Key::from(high)),
@@ -241,7 +245,10 @@ fn read_entry<'a>(reader: &mut Reader<'a>, seq_base: Seq) -> Result<Entry<'a>, D
     let key_length = reader.varint()? as usize;
     let seq = match head & HAS_SEQ {
         0 => Seq::ZERO,
-        _ => Seq(seq_base.0.checked_sub(reader.varint()?).ok_or("a position of an entry")?),
+        _ => Seq(seq_base
+            .0
+            .checked_sub(reader.varint()?)
+            .ok_or("a position of an entry")?),
     };
     let (key, op) = match head & !HAS_SEQ & 0x7f {
         TAG_PUT => {

@@ -134,7 +134,10 @@ impl Table {
         let mut frozen = state.frozen.clone();
         if let Some((memtable, rest)) = flushed {
             let oldest = frozen.pop();
-            debug_assert!(oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, memtable)), "the oldest goes first");
+            debug_assert!(
+                oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, memtable)),
+                "the oldest goes first"
+            );
             frozen.extend(rest.map(Arc::new));
         }
         let before = state.tree.clone();

@@ -10,7 +10,9 @@ use crate::run::{Key, Run};
 use crate::snapshot::BetreeSnapshot;
 use crate::table::Table;
 use blocks::BlockAddr;
-use engine::{Cursor, Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId};
+use engine::{
+    Cursor, Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId,
+};
 use std::sync::Arc;
 
 /// Checks every block of a table, or of all, and counts the rows.
@@ -107,7 +109,10 @@ impl Walk<'_> {
             }
         };
         if let Err(damage) = node.check() {
-            self.problems.push(format!("{:?}: {damage} of a node in memory is not as it must be", self.table));
+            self.problems.push(format!(
+                "{:?}: {damage} of a node in memory is not as it must be",
+                self.table
+            ));
         }
         match &*node {
             Node::Leaf(leaf) => {
@@ -121,7 +126,8 @@ impl Walk<'_> {
                     let (low, high) = inner.range(index, low, high);
                     for segment in &slot.buffer {
                         let SegmentPlace::Disk(unit) = &segment.place else {
-                            self.problems.push(format!("{:?}: a segment that was not written", self.table));
+                            self.problems
+                                .push(format!("{:?}: a segment that was not written", self.table));
                             continue;
                         };
                         let run = self.run(unit, segment.entries, segment.bytes, low, high, false)?;
@@ -137,7 +143,15 @@ impl Walk<'_> {
     }
 
     /// Rows of a basement or messages of a segment, which must lie in a range.
-    fn run(&mut self, unit: &UnitRef, entries: u32, bytes: u32, low: &[u8], high: Option<&[u8]>, is_rows: bool) -> Result<Option<Run>> {
+    fn run(
+        &mut self,
+        unit: &UnitRef,
+        entries: u32,
+        bytes: u32,
+        low: &[u8],
+        high: Option<&[u8]>,
+        is_rows: bool,
+    ) -> Result<Option<Run>> {
         self.note_blocks(unit.blocks());
         let raw = match self.core.read_unit(self.table, unit, KIND_ROWS) {
             Ok(raw) => raw,

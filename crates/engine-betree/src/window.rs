@@ -109,12 +109,16 @@ impl Reading<'_> {
                     (low, high) = (child_low, child_high);
                     let slot = &inner.slots[index];
                     segments.extend(slot.buffer.iter().cloned());
-                    self.core.load_node(self.table.id, &slot.child, Some(inner.height - 1))?
+                    self.core
+                        .load_node(self.table.id, &slot.child, Some(inner.height - 1))?
                 }
             };
             node = below;
         }
-        for segment in segments.iter().filter(|s| s.concerns(&window.low, window.high.as_deref())) {
+        for segment in segments
+            .iter()
+            .filter(|s| s.concerns(&window.low, window.high.as_deref()))
+        {
             let SegmentPlace::Disk(unit) = &segment.place else {
                 unreachable!("segments of a tree that is installed are written")
             };

@@ -138,7 +138,10 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
             storage.betree.collection_compressor.is_some(),
         ),
         ("collectionOptions.pageSize", storage.betree.page_bytes.is_some()),
-        ("collectionOptions.readPageSize", storage.betree.read_page_bytes.is_some()),
+        (
+            "collectionOptions.readPageSize",
+            storage.betree.read_page_bytes.is_some(),
+        ),
         ("collectionOptions.fanout", storage.betree.fanout.is_some()),
         ("indexOptions.compression", storage.betree.index_compressor.is_some()),
     ];

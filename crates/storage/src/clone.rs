@@ -4,10 +4,10 @@
 //! that of a snapshot: exact at its position, from which on the copy follows the log. Counts are not copied from their
 //! table, which is behind, but as they are at the position.
 
+use crate::StorageError;
 use crate::catalog::rows::{self, AS_OF_KEY, STATISTICS};
 use crate::cluster_time::ClusterTime;
 use crate::storage::Storage;
-use crate::StorageError;
 use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Op, Rows, Seq, Snapshot, TableId, TableSpec};
 use oplog::PinnedLog;
 use std::collections::BTreeMap;
@@ -105,12 +105,7 @@ pub trait CloneRows {
     ///
     /// # Errors
     /// A sentence: the source is gone.
-    fn next(
-        &mut self,
-        table: TableId,
-        after: Option<&[u8]>,
-        rows: &mut Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Result<(), String>;
+    fn next(&mut self, table: TableId, after: Option<&[u8]>, rows: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String>;
 }
 
 /// Hands out a table's rows one by one.

@@ -12,6 +12,7 @@
 //! Invariants: effects queue up in the order of the log; `published` is the last one applied, and every committed one
 //! up to it has been. A failure of the engine stops the storage: nothing is applied any more.
 
+use crate::Interrupted;
 use crate::Operation;
 use crate::StorageError;
 use crate::cluster_time::EntryTime;
@@ -21,7 +22,6 @@ use crate::limits::WAIT_SLICE;
 use crate::mutations::mutated;
 use crate::pipeline::{Applied, Leads, Order, Proposed};
 use crate::storage::Storage;
-use crate::Interrupted;
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
 use std::sync::atomic::Ordering;

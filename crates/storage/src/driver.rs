@@ -10,8 +10,8 @@
 //! waits for such an entry is told that its outcome is not known. If a majority has it, it comes back by the log.
 
 use crate::background::Alarm;
-use crate::entry::{EntryReader, EntryWriter};
 use crate::effect::Effect;
+use crate::entry::{EntryReader, EntryWriter};
 use crate::follow::Follower;
 use crate::limits::WAIT_SLICE;
 use crate::membership::Membership;
@@ -111,7 +111,9 @@ impl Storage {
             }
         };
         assert!(self.consensus.connect(inbox.clone()), "others take part once");
-        self.pipeline.committed.fetch_max(member.committed().0, Ordering::AcqRel);
+        self.pipeline
+            .committed
+            .fetch_max(member.committed().0, Ordering::AcqRel);
         drop(voter);
         let unwritten = Arc::new(Unwritten::default());
         let follower = Arc::new(Alarm::default());
@@ -222,7 +224,9 @@ fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
     while unwritten.alarm.wait(Duration::ZERO) {
         loop {
             let waiting = std::mem::take(&mut *unwritten.waiting.lock());
-            let Some(last) = waiting.iter().map(|(seq, _)| *seq).max() else { break };
+            let Some(last) = waiting.iter().map(|(seq, _)| *seq).max() else {
+                break;
+            };
             match storage.log.wait_durable(last) {
                 Ok(()) => {}
                 // Taken back meanwhile, which is on disk.
@@ -315,7 +319,9 @@ impl Driver {
             self.settle()?;
         }
         if is_time {
-            self.member.tick().map_err(|error| self.storage.consensus_failed(&error))?;
+            self.member
+                .tick()
+                .map_err(|error| self.storage.consensus_failed(&error))?;
             self.settle()?;
         }
         if self.member.role() == Role::Leader {
@@ -434,7 +440,11 @@ impl Driver {
         let mut order = storage.pipeline.order.lock();
         // Times go on from what is in the log, applied or not.
         let last = storage.log.last_seq();
-        let newest = storage.log.read_appended(last).map_err(|error| storage.log_error(error))?.next();
+        let newest = storage
+            .log
+            .read_appended(last)
+            .map_err(|error| storage.log_error(error))?
+            .next();
         if let Some(entry) = newest {
             let (seq, bytes) = entry.map_err(|error| storage.log_error(error))?;
             order.saw_time(EntryReader::new(seq, &bytes)?.header().time.cluster);
@@ -497,7 +507,9 @@ impl Driver {
         storage.pending.clear();
         if drained {
             pipeline.followed.store(storage.last_seq().0, Ordering::Release);
-            pipeline.follow_from.store(storage.last_seq().next().0, Ordering::Release);
+            pipeline
+                .follow_from
+                .store(storage.last_seq().next().0, Ordering::Release);
         }
         pipeline.end_epoch();
         pipeline.queue_from.store(u64::MAX, Ordering::Release);

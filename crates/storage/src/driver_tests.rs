@@ -123,12 +123,7 @@ fn write_configuration(storage: &Storage, document: &RawDocumentBuf) -> Result<(
 struct Copy<'s>(&'s crate::CloneSource);
 
 impl CloneRows for Copy<'_> {
-    fn next(
-        &mut self,
-        table: TableId,
-        after: Option<&[u8]>,
-        rows: &mut Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Result<(), String> {
+    fn next(&mut self, table: TableId, after: Option<&[u8]>, rows: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
         let found = self.0.rows(table, after, 1000).map_err(|error| error.to_string())?;
         rows.extend((0..found.len()).map(|row| (found.key(row).to_vec(), found.value(row).to_vec())));
         Ok(())
@@ -286,7 +281,12 @@ fn set(seed: u64) -> (Arc<Network>, Vec<Machine>) {
     };
     machines[0].take_part(&network, &members);
     write(&first, 1).expect("written by who leads alone");
-    for (voters, learners) in [(vec![1], vec![2]), (vec![1, 2], vec![]), (vec![1, 2], vec![3]), (vec![1, 2, 3], vec![])] {
+    for (voters, learners) in [
+        (vec![1], vec![2]),
+        (vec![1, 2], vec![]),
+        (vec![1, 2], vec![3]),
+        (vec![1, 2, 3], vec![]),
+    ] {
         write_configuration(&first, &configuration(&voters, &learners)).expect("configured");
         if let Some(id) = learners.first() {
             let machine = &mut machines[*id as usize - 1];
@@ -309,7 +309,9 @@ fn members_on_several_engines_agree() {
     }
     for machine in &machines {
         let storage = machine.storage.as_ref().expect("up");
-        until("all is applied", || (storage.last_seq() >= first.last_seq()).then_some(()));
+        until("all is applied", || {
+            (storage.last_seq() >= first.last_seq()).then_some(())
+        });
         assert_eq!(documents(storage).len(), 200, "member {}", machine.id);
         let collection = storage.catalog().collection(&ns("c")).expect("there");
         assert_eq!(collection.count(), 200);
@@ -356,7 +358,10 @@ fn what_was_acknowledged_survives_the_loss_of_leaders() {
                 match round % 3 {
                     0 => machines[which].crash(&network),
                     // It goes on as if it led, and nobody hears of it.
-                    1 => network.cut.lock().extend(others.iter().map(|other| (machines[which].id, *other))),
+                    1 => network
+                        .cut
+                        .lock()
+                        .extend(others.iter().map(|other| (machines[which].id, *other))),
                     _ => led_by.give_leadership_up(),
                 }
                 for writer in writers {
@@ -384,16 +389,25 @@ fn what_was_acknowledged_survives_the_loss_of_leaders() {
         let expected = documents(&led_by);
         for number in &acknowledged {
             assert!(
-                expected.iter().any(|document| document.get_i64("_id").ok() == Some(*number)),
+                expected
+                    .iter()
+                    .any(|document| document.get_i64("_id").ok() == Some(*number)),
                 "seed {seed}: {number} was acknowledged and is gone"
             );
         }
         for machine in &mut machines {
             let storage = machine.storage.clone().expect("up");
-            until("all is applied", || (storage.last_seq() >= led_by.last_seq()).then_some(()));
+            until("all is applied", || {
+                (storage.last_seq() >= led_by.last_seq()).then_some(())
+            });
             assert_eq!(documents(&storage), expected, "seed {seed}, member {}", machine.id);
             let collection = storage.catalog().collection(&ns("c")).expect("there");
-            assert_eq!(collection.count(), expected.len() as u64, "seed {seed}, member {}", machine.id);
+            assert_eq!(
+                collection.count(),
+                expected.len() as u64,
+                "seed {seed}, member {}",
+                machine.id
+            );
             assert_ne!(storage.standing().map(|standing| standing.role), Some(Role::Candidate));
         }
         drop(led_by);

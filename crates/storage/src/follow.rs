@@ -51,7 +51,9 @@ impl Follower {
             self.chain = Chain::default();
         }
         let committed = pipeline.committed.load(Ordering::Acquire);
-        let last = Seq(committed.min(queue_from.saturating_sub(1)).min(storage.log.last_seq().0));
+        let last = Seq(committed
+            .min(queue_from.saturating_sub(1))
+            .min(storage.log.last_seq().0));
         if self.next > last {
             return Ok(false);
         }
@@ -95,7 +97,10 @@ impl Storage {
             return self.enter_unbarred(op, seq, effect);
         }
         let mut next_table = self.next_turn(op)?;
-        let concerned = effect.definitions.iter().filter_map(|(definition, _)| former(definition));
+        let concerned = effect
+            .definitions
+            .iter()
+            .filter_map(|(definition, _)| former(definition));
         let _held = self.lock_all(op, &concerned.collect::<Vec<_>>())?;
         self.enter_unbarred(op, seq, effect)?;
         *next_table = meta.next_table.max(*next_table);

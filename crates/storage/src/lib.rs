@@ -89,6 +89,7 @@ pub use clone::{CloneHeader, CloneRows, CloneSource, fill_from_clone};
 pub use cluster_time::ClusterTime;
 pub use ddl::{CollectionChange, DropReport, IndexChange, ViewChange};
 pub use diff::{Target, Targets};
+pub use driver::Outlet;
 pub use engine::{Direction, Estimate, FillLimits, KeyRange, Seq};
 pub use entry_text::{TableNames, describe_entry};
 pub use error::{DuplicateKey, StorageError};
@@ -98,7 +99,6 @@ pub use history::{
 };
 pub use keys::MultikeyPaths;
 pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
-pub use driver::Outlet;
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};

@@ -33,7 +33,9 @@ impl Membership {
         let mut membership = Self::default();
         for member in consensus.get_array("members").ok()?.into_iter().flatten() {
             let RawBsonRef::Document(member) = member else { continue };
-            let Ok(Ok(id)) = member.get_i64("id").map(u64::try_from) else { continue };
+            let Ok(Ok(id)) = member.get_i64("id").map(u64::try_from) else {
+                continue;
+            };
             match member.get_bool("votes") {
                 Ok(true) => membership.voters.push(id),
                 _ => membership.learners.push(id),
@@ -107,8 +109,16 @@ mod tests {
         ] } };
         let seen = Membership::of(&document, Some(&[8; 16])).expect("it tells");
         assert_eq!((seen.voters, seen.learners, seen.own), (vec![1], vec![300], Some(300)));
-        assert!(Membership::of(&document, Some(&[7; 16])).expect("it tells").decides_alone());
-        assert!(!Membership::of(&document, Some(&[9; 16])).expect("it tells").decides_alone());
+        assert!(
+            Membership::of(&document, Some(&[7; 16]))
+                .expect("it tells")
+                .decides_alone()
+        );
+        assert!(
+            !Membership::of(&document, Some(&[9; 16]))
+                .expect("it tells")
+                .decides_alone()
+        );
         assert_eq!(Membership::of(&rawdoc! { "_id": "rs" }, None), None);
     }
 }

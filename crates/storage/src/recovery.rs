@@ -139,7 +139,11 @@ impl Storage {
         let reader = self.log.read_ahead(from).map_err(|error| self.log_error(error))?;
         let (mut entries, mut chain) = (0, Chain::default());
         // What others have a say in may be taken back: only what is known to stay is applied.
-        let stays = self.log.hard_state().map_or(Seq::ZERO, |state| state.commit).max(durable);
+        let stays = self
+            .log
+            .hard_state()
+            .map_or(Seq::ZERO, |state| state.commit)
+            .max(durable);
         let mut decides = self.membership()?.is_none_or(|members| members.decides_alone());
         let mut reported = self.env.clock.monotonic();
         for entry in reader {

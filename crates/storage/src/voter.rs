@@ -9,8 +9,8 @@ use engine::Seq;
 use oplog::Log;
 use parking_lot::{Condvar, Mutex};
 use repl::{Config, LogView, Member, Message, ReplError, Unsynced};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use vfs::Random;
 
 /// Ticks that make an election's shortest time-out, and those between two signs of life of a leader.

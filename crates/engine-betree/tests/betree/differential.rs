@@ -15,7 +15,12 @@ fn number(name: &str) -> Option<u64> {
 
 fn run(plan: Plan, steps: usize) {
     let seed = plan.seed;
-    let mut run = Run::new(plan.for_betree(), Weights::default(), Place::simulated(seed), Dice::new(seed));
+    let mut run = Run::new(
+        plan.for_betree(),
+        Weights::default(),
+        Place::simulated(seed),
+        Dice::new(seed),
+    );
     run.steps(steps).unwrap();
     run.finish().unwrap();
 }
