@@ -72,7 +72,7 @@ impl Catalog {
             .collect();
         drop(changed);
         tables.retain(|(bytes, _)| *bytes > 0);
-        tables.sort_by(|a, b| b.0.cmp(&a.0));
+        tables.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         tables
     }
 }

@@ -130,7 +130,6 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    #[expect(clippy::too_many_arguments, reason = "what it stands on")]
     pub(crate) fn new(
         store: Arc<BlockStore>,
         path: PathBuf,

@@ -212,7 +212,7 @@ pub(crate) fn coalesce(tombstones: &mut Vec<Tombstone>, horizon: &Horizon) {
     if tombstones.len() < 2 {
         return;
     }
-    tombstones.sort_by(|a, b| b.seq.cmp(&a.seq));
+    tombstones.sort_by_key(|tombstone| std::cmp::Reverse(tombstone.seq));
     let mut kept: Vec<Tombstone> = Vec::with_capacity(tombstones.len());
     for tombstone in tombstones.drain(..) {
         let is_covered = kept.iter().any(|newer| {

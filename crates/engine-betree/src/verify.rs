@@ -174,7 +174,9 @@ impl Walk<'_> {
             self.problem(unit, "the number of entries");
         }
         let is_inside = |key: &[u8]| key >= low && high.is_none_or(|high| key < high);
-        if run.len() > 0 && !(is_inside(run.key(0)) && is_inside(run.key(run.len() - 1))) {
+        if let Some(last) = run.len().checked_sub(1)
+            && !(is_inside(run.key(0)) && is_inside(run.key(last)))
+        {
             self.problem(unit, "the range of keys");
         }
         if is_rows && !run.tombstones().is_empty() {

@@ -1,7 +1,7 @@
 //! A stretch of a table's keys, as a snapshot sees it: at most one basement, and the messages for its keys.
 //!
-//! 1. Copy what memtables have, a bounded number of keys.
-//! 2. Walk from the root to a basement, and make the window as narrow as each step asks.
+//! 1. Walk from the root to a basement, and make the window as narrow as each step asks.
+//! 2. Copy what memtables have of it, a bounded number of keys: it becomes narrower still where they have many.
 //! 3. Sort the messages of the window, and merge them with the rows.
 //!
 //! A cursor reads one window after the other and keeps nothing in between.
@@ -48,6 +48,11 @@ impl Reading<'_> {
             messages: Vec::new(),
             rows: None,
         };
+        if let Some(root) = &state.tree.root {
+            let node = self.core.load_node(self.table.id, root, None)?;
+            self.descend(node, &mut window)?;
+        }
+        let mut newest = Vec::new();
         for memtable in state.memtables().filter(|memtable| !memtable.is_empty()) {
             let (low, high) = (&window.low, window.high.as_deref());
             let (run, cut) = match self.direction {
@@ -56,13 +61,11 @@ impl Reading<'_> {
             };
             window.cut(cut, self.direction);
             if !run.is_empty() {
-                window.messages.push(Arc::new(run));
+                newest.push(Arc::new(run));
             }
         }
-        if let Some(root) = &state.tree.root {
-            let node = self.core.load_node(self.table.id, root, None)?;
-            self.descend(node, &mut window)?;
-        }
+        newest.append(&mut window.messages);
+        window.messages = newest;
         Ok(window)
     }
 
