@@ -1,5 +1,6 @@
-//! What a blind addition to a row that is not in memory costs, beside reading the row and writing it: rows of 300 bytes, four
-//! times as much data as cache. `cargo run --profile fast -p engine-betree --example blind -- 500000`
+//! What a blind addition to a row that is not in memory costs, beside reading the row and writing it: rows of
+//! 300 bytes, four times as much data as cache. `cargo run --profile fast -p engine-betree --example blind --
+//! 500000`
 //!
 //! Rows that are added to hold numbers and are as many as the others; both tables are written to disk before.
 

@@ -62,8 +62,8 @@ fn write(core: &Core, applied: &mut Applied, table: TableId, key: &[u8], seq: Se
     Ok(added as u64)
 }
 
-/// One tombstone, however many rows there are. Entries of the same batch stand above it, so that what came before it in the
-/// batch is deleted by itself.
+/// One tombstone, however many rows there are. Entries of the same batch stand above it, so that what came
+/// before it in the batch is deleted by itself.
 fn delete_range(
     core: &Core,
     applied: &mut Applied,

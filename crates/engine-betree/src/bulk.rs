@@ -1,8 +1,8 @@
 //! Loads of sorted rows: leaves are written one after the other, the nodes above them at the end.
 //!
-//! Rows are collected without a lock, since whoever gives them may use the engine meanwhile, and written in slices under
-//! `structure`. Until the table has its tree, and until that is part of a checkpoint's position, the blocks are on the list of
-//! loads, from which checkpoints know that they do not have them.
+//! Rows are collected without a lock, since whoever gives them may use the engine meanwhile, and written in
+//! slices under `structure`. Until the table has its tree, and until that is part of a checkpoint's position,
+//! the blocks are on the list of loads, from which checkpoints know that they do not have them.
 
 use crate::change::Change;
 use crate::core::{Core, Load};

@@ -1,7 +1,8 @@
 //! What was read or written lately, decompressed, by its address on disk.
 //!
-//! Everything in here is immutable and on disk, so that leaving it costs nothing: there is no dirty data to evict. The order is
-//! CLOCK (Corbató, 1968) in shards; nodes and filters, which every lookup needs, get more rounds than rows do.
+//! Everything in here is immutable and on disk, so that leaving it costs nothing: there is no dirty data to
+//! evict. The order is CLOCK (Corbató, 1968) in shards; nodes and filters, which every lookup needs, get more
+//! rounds than rows do.
 //!
 //! An address may be used again for something else after its block was given back: whoever gives it back says so
 //! ([`Cache::forget`]). The key has the block's checksum, too.

@@ -1,7 +1,7 @@
 //! A change of one table's tree: what it reads and writes on the way, until a new tree takes the old one's place.
 //!
-//! A change writes new blocks and never touches old ones. When it ends well, what the new tree does not have any more is
-//! retired with the old one; when it fails, what it wrote is given back and the old tree stays.
+//! A change writes new blocks and never touches old ones. When it ends well, what the new tree does not have
+//! any more is retired with the old one; when it fails, what it wrote is given back and the old tree stays.
 
 use crate::cache::Unit;
 use crate::core::{Core, KIND_FILTER, KIND_NODE, KIND_ROWS, VOLUME, count};
@@ -240,8 +240,8 @@ impl<'c> Change<'c> {
         Ok(&self.flushed)
     }
 
-    /// Puts the new tree in the place of the old one; `flushed` is the memtable that is in it now, and what it does not have of
-    /// that.
+    /// Puts the new tree in the place of the old one; `flushed` is the memtable that is in it now, and what it
+    /// does not have of that.
     pub(crate) fn install(
         mut self,
         root: Option<Child>,

@@ -1,14 +1,16 @@
 //! Checkpoints: the exact state at one position.
 //!
-//! 1. No tree changes while a checkpoint runs: it holds `structure` alone. Between two batches it takes a position, the
-//!    published one, and freezes the memtables. Batches go on, into new ones.
-//! 2. The frozen messages up to the position go into their trees, as in any flush, and nodes that are in memory only are written.
-//!    So every tree has exactly the messages up to the position: whatever went into one before was published before.
-//! 3. The roots go into the directory, which is a tree like any other, and whose root goes to the block store with the position.
+//! 1. No tree changes while a checkpoint runs: it holds `structure` alone. Between two batches it takes a
+//!    position, the published one, and freezes the memtables. Batches go on, into new ones.
+//! 2. The frozen messages up to the position go into their trees, as in any flush, and nodes that are in memory
+//!    only are written. So every tree has exactly the messages up to the position: whatever went into one
+//!    before was published before.
+//! 3. The roots go into the directory, which is a tree like any other, and whose root goes to the block store
+//!    with the position.
 //! 4. The log first, then the commit: two syncs.
 //!
-//! Blocks that are in use and no part of it, since readers have them or a load has not become visible, are left out of what
-//! it records.
+//! Blocks that are in use and no part of it, since readers have them or a load has not become visible, are left
+//! out of what it records.
 
 use crate::change::Change;
 use crate::core::{Core, VOLUME, count};

@@ -1,4 +1,5 @@
-//! What every part of an open engine stands on: the block store, the cache, the tables, who reads where, and what stops all.
+//! What every part of an open engine stands on: the block store, the cache, the tables, who reads where, and
+//! what stops all.
 
 use crate::bytes_io::Damage;
 use crate::cache::{Cache, Unit};
@@ -67,8 +68,8 @@ pub(crate) struct Applied {
     pub(crate) freeze_after: Vec<Arc<Table>>,
 }
 
-/// A table whose rows were loaded at a position that is not durable yet: its blocks, which an earlier checkpoint must not
-/// have.
+/// A table whose rows were loaded at a position that is not durable yet: its blocks, which an earlier
+/// checkpoint must not have.
 pub(crate) struct Load {
     pub(crate) table: TableId,
     pub(crate) seq: Seq,
@@ -208,8 +209,8 @@ impl Core {
         Ok(run)
     }
 
-    /// Brings units of one block each in that are not cached, those that lie side by side with one read. What cannot be read is
-    /// left for whoever asks for it.
+    /// Brings units of one block each in that are not cached, those that lie side by side with one read. What
+    /// cannot be read is left for whoever asks for it.
     pub(crate) fn read_ahead(&self, table: TableId, units: &mut dyn Iterator<Item = &UnitRef>) {
         let wanted: Vec<BlockAddr> = units
             .filter(|unit| unit.rest.is_none() && !self.cache.has(&unit.first))

@@ -86,15 +86,16 @@ impl BetreeEngine {
         })
     }
 
-    /// Compares what is marked as used on disk with what the trees refer to: a sentence for each block that is lost, not
-    /// marked, or in two places. For tests: nobody may write, load or compact meanwhile.
+    /// Compares what is marked as used on disk with what the trees refer to: a sentence for each block that is
+    /// lost, not marked, or in two places. For tests: nobody may write, load or compact meanwhile.
     pub fn check_space(&self) -> Result<Vec<String>> {
         self.core.status.check_running()?;
         verify::check_space(&self.core)
     }
 
-    /// Reads everything that the durable checkpoint refers to, from disk, as a start after a crash would: a sentence for each
-    /// block that is damaged, in two places, or not recorded as used, and for what is recorded as used in vain. For tests.
+    /// Reads everything that the durable checkpoint refers to, from disk, as a start after a crash would: a
+    /// sentence for each block that is damaged, in two places, or not recorded as used, and for what is
+    /// recorded as used in vain. For tests.
     pub fn check_durable(&self) -> Result<Vec<String>> {
         self.core.status.check_running()?;
         verify::check_durable(&self.core)

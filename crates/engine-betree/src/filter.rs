@@ -1,5 +1,6 @@
-//! Which keys a unit of messages may have: a Bloom filter (B. H. Bloom, *Space/time trade-offs in hash coding with allowable
-//! errors*, 1970), kept in a block of its own beside the unit, so that a lookup reads few units in vain.
+//! Which keys a unit of messages may have: a Bloom filter (B. H. Bloom, *Space/time trade-offs in hash coding
+//! with allowable errors*, 1970), kept in a block of its own beside the unit, so that a lookup reads few units
+//! in vain.
 
 use crate::bytes_io::Damage;
 

@@ -10,8 +10,8 @@ use engine::{ErrorKind, Result, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Puts the messages up to `upto` of the oldest frozen memtable into the tree: false when there are none. Whoever calls holds
-/// `structure` and the table's `change`.
+/// Puts the messages up to `upto` of the oldest frozen memtable into the tree: false when there are none.
+/// Whoever calls holds `structure` and the table's `change`.
 pub(crate) fn flush_oldest(core: &Core, table: &Table, upto: Seq) -> Result<bool> {
     let state = table.state();
     let Some(memtable) = state.frozen.last() else {

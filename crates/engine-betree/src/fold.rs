@@ -1,7 +1,7 @@
 //! What versions of one key come to: for a reader at a position, and for whoever keeps only what is needed.
 //!
-//! Versions come newest first. A range tombstone counts as a deletion at its position, below an entry of the same one: within a
-//! batch, what came before the range was deleted already when the batch was applied.
+//! Versions come newest first. A range tombstone counts as a deletion at its position, below an entry of the
+//! same one: within a batch, what came before the range was deleted already when the batch was applied.
 
 use crate::run::{OpRef, Tombstone};
 use engine::Seq;
@@ -104,8 +104,8 @@ pub(crate) fn fold<'a>(
     }
 }
 
-/// Nothing lies below: sums are values, a deletion at the bottom is nothing, and the positions of what everybody sees do not
-/// matter any more.
+/// Nothing lies below: sums are values, a deletion at the bottom is nothing, and the positions of what
+/// everybody sees do not matter any more.
 fn finish_leaf(oldest: Seq, kept: &mut Vec<Kept<'_>>) {
     // A sum above a version that is kept for others is one above a base.
     for index in (0..kept.len()).rev() {

@@ -1,4 +1,5 @@
-//! Samples of everything that is stored, as bytes, against `tests/layout.snapshot`: what changes there changes the format.
+//! Samples of everything that is stored, as bytes, against `tests/layout.snapshot`: what changes there changes
+//! the format.
 
 use crate::directory;
 use crate::filter::{self, Filter};

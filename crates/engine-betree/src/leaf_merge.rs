@@ -8,8 +8,8 @@ use crate::run::{Entry, Key, OpRef, Run, RunBuilder, Tombstone};
 use engine::{Result, Seq};
 use std::sync::Arc;
 
-/// Merges messages into a leaf that has the keys from `low` up to `high`. Answers the leaves that take its place, each with
-/// the first key that belongs to it; none when no row is left.
+/// Merges messages into a leaf that has the keys from `low` up to `high`. Answers the leaves that take its
+/// place, each with the first key that belongs to it; none when no row is left.
 pub(crate) fn merge_into_leaf(
     change: &mut Change<'_>,
     leaf: &Leaf,

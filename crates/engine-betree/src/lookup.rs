@@ -1,7 +1,8 @@
 //! One key, as a snapshot sees it: memtables, then from the root to a basement, the newest messages first.
 //!
-//! What lies further down is older. Only within one buffer a tombstone and an entry may lie side by side, in segments of their own;
-//! so a tombstone ends the search where the node below begins, and before that hides entries that are older than it is.
+//! What lies further down is older. Only within one buffer a tombstone and an entry may lie side by side, in
+//! segments of their own; so a tombstone ends the search where the node below begins, and before that hides
+//! entries that are older than it is.
 
 use crate::core::{Core, count};
 use crate::filter;

@@ -1,10 +1,10 @@
 //! Messages in memory: what came last to a table, sorted.
 //!
-//! One thread writes at a time (`apply` holds a lock of its own), any number reads. A memtable that is frozen is not written to
-//! any more; it is read until its messages are in the tree.
+//! One thread writes at a time (`apply` holds a lock of its own), any number reads. A memtable that is frozen
+//! is not written to any more; it is read until its messages are in the tree.
 //!
-//! Invariant: versions of one key are folded as far as the horizon of their writer allows, so that a key that is written
-//! again and again does not fill the memory.
+//! Invariant: versions of one key are folded as far as the horizon of their writer allows, so that a key that
+//! is written again and again does not fill the memory.
 
 use crate::fold::{Level, Seeing, Seen, coalesce, fold};
 use crate::run::{Key, OpRef, Run, RunBuilder, Tombstone, behind};
@@ -314,7 +314,8 @@ impl Memtable {
         (after, before)
     }
 
-    /// Looks at the versions of a key that a reader at `seq` sees; `take` gets what the reader finds, if that is decided here.
+    /// Looks at the versions of a key that a reader at `seq` sees; `take` gets what the reader finds, if that
+    /// is decided here.
     pub(crate) fn look<T>(
         &self,
         key: &[u8],
@@ -405,7 +406,8 @@ impl Memtable {
         (builder.finish(), cut)
     }
 
-    /// Shows all messages up to a position, in order, then the tombstones; answers the rest as a memtable, if there is one.
+    /// Shows all messages up to a position, in order, then the tombstones; answers the rest as a memtable, if
+    /// there is one.
     pub(crate) fn part(
         &self,
         upto: Seq,

@@ -1,7 +1,7 @@
 //! Several runs as one: what wait for a child is merged before it is passed on.
 //!
-//! The entries are put one behind the other, the newest run first, and sorted stably by key: so versions of one key come from
-//! the newest to the oldest, and the sort finds that it is given sorted stretches.
+//! The entries are put one behind the other, the newest run first, and sorted stably by key: so versions of one
+//! key come from the newest to the oldest, and the sort finds that it is given sorted stretches.
 
 use crate::fold::{Kept, Level, Sweep, coalesce, fold};
 use crate::run::{Entry, Key, Run, RunBuilder, Tombstone};

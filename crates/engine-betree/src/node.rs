@@ -1,11 +1,11 @@
 //! Nodes: what a leaf or an inner node of the tree looks like, in memory and on disk.
 //!
-//! A leaf is a list of basements; an inner node has children, pivots between them, and for each child the messages that wait
-//! for it, in segments. Both only *refer* to rows and messages, which lie in units of their own: so nodes are small, and
-//! changing one is copying it.
+//! A leaf is a list of basements; an inner node has children, pivots between them, and for each child the
+//! messages that wait for it, in segments. Both only *refer* to rows and messages, which lie in units of their
+//! own: so nodes are small, and changing one is copying it.
 //!
-//! Invariants ([`Node::check`]): pivots rise; `pivots[i]` is the first key that belongs to child `i + 1`; so it is with the
-//! `low`s of basements, of which the first is not looked at; segments of a child come newest first.
+//! Invariants ([`Node::check`]): pivots rise; `pivots[i]` is the first key that belongs to child `i + 1`; so it
+//! is with the `low`s of basements, of which the first is not looked at; segments of a child come newest first.
 
 use crate::bytes_io::{Damage, Reader, put_bytes, put_varint};
 use crate::run::{Key, Run};

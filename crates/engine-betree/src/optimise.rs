@@ -1,5 +1,6 @@
-//! Hot optimisation: messages go down to the rows they are for, what nobody needs any more goes, sparse parts become dense; and
-//! blocks move out of where the block store wants room. All of it in steps of a few leaves, beside everything else.
+//! Hot optimisation: messages go down to the rows they are for, what nobody needs any more goes, sparse parts
+//! become dense; and blocks move out of where the block store wants room. All of it in steps of a few leaves,
+//! beside everything else.
 
 use crate::change::{Change, Rewrite};
 use crate::checkpoint::{Need, checkpoint};
@@ -171,8 +172,8 @@ fn optimise_at(
     Ok(Step { successors, next })
 }
 
-/// A child takes another form while messages wait for it: those go on waiting, for all of its successors, which become one node
-/// again.
+/// A child takes another form while messages wait for it: those go on waiting, for all of its successors, which
+/// become one node again.
 fn replace_under_buffer(
     change: &mut Change<'_>,
     inner: &mut Inner,

@@ -1,9 +1,9 @@
-//! Messages go down the tree: the buffer tree of Arge (*The buffer tree*, 1995) with the flush rule of Bε-trees (Brodal &
-//! Fagerberg, *Lower bounds for external memory dictionaries*, 2003).
+//! Messages go down the tree: the buffer tree of Arge (*The buffer tree*, 1995) with the flush rule of Bε-trees
+//! (Brodal & Fagerberg, *Lower bounds for external memory dictionaries*, 2003).
 //!
 //! 1. An inner node puts the messages that arrive into the buffers of its children.
-//! 2. While all its buffers together have more than they may, the heaviest is emptied: its segments are merged into one and
-//!    pushed to the child, by the same rule. So what moves is worth the move.
+//! 2. While all its buffers together have more than they may, the heaviest is emptied: its segments are merged
+//!    into one and pushed to the child, by the same rule. So what moves is worth the move.
 //! 3. A child that has become several, or none, takes its new place; small neighbours are joined; a node with too many
 //!    children is parted. Segments and basements only change hands.
 //! 4. At a leaf the messages meet the rows (`leaf_merge`).
@@ -329,7 +329,8 @@ fn join_small(change: &mut Change<'_>, inner: &mut Inner, index: usize) -> Resul
     Ok(())
 }
 
-/// Writes the segments that are only in memory, merging those of children that have too many, and parts the node if it must.
+/// Writes the segments that are only in memory, merging those of children that have too many, and parts the
+/// node if it must.
 pub(crate) fn settle(change: &mut Change<'_>, mut inner: Inner, low: &[u8]) -> Result<Successors> {
     for slot in &mut inner.slots {
         let needed = slot.buffered_bytes() as usize / change.segment_bytes().max(1);

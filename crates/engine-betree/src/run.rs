@@ -1,8 +1,8 @@
 //! Runs: immutable, sorted entries, as they lie in a basement (rows) or on their way to one (messages).
 //!
-//! An entry is a key, the position from which on it counts, and what it says: a value, that there is none, or a number to add
-//! to whatever lies below. Entries rise by key and, for one key, fall by position. A run may have range tombstones, which
-//! take away what is older than they are. `docs/formats/betree.md` has the bytes.
+//! An entry is a key, the position from which on it counts, and what it says: a value, that there is none, or a
+//! number to add to whatever lies below. Entries rise by key and, for one key, fall by position. A run may have
+//! range tombstones, which take away what is older than they are. `docs/formats/betree.md` has the bytes.
 
 use crate::bytes_io::{Damage, Reader, put_bytes, put_varint};
 use bytes::Bytes;

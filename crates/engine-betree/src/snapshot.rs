@@ -1,7 +1,7 @@
 //! Views of all tables at one position.
 //!
-//! A snapshot holds a position and no memory: versions that it needs stay in memtables, buffers and basements, on disk if need be,
-//! until it is gone. So snapshots last, whatever they hold.
+//! A snapshot holds a position and no memory: versions that it needs stay in memtables, buffers and basements,
+//! on disk if need be, until it is gone. So snapshots last, whatever they hold.
 
 use crate::core::Core;
 use crate::cursor::BetreeCursor;

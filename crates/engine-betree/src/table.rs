@@ -1,11 +1,12 @@
 //! A table: its memtables, its tree, and how one state of both follows another.
 //!
-//! A state is immutable but for its newest memtable; whoever reads takes the current one and keeps it while it reads. A
-//! *change* (a flush, a load, a compaction) makes a new tree beside the old one and puts it in its place. What only the old tree
-//! had is *retired*: given back when nobody reads the old tree, or one before it, any more ([`Retired`]).
+//! A state is immutable but for its newest memtable; whoever reads takes the current one and keeps it while it
+//! reads. A *change* (a flush, a load, a compaction) makes a new tree beside the old one and puts it in its
+//! place. What only the old tree had is *retired*: given back when nobody reads the old tree, or one before it,
+//! any more ([`Retired`]).
 //!
-//! Locks, in the order in which they are taken: the engine's `structure` (shared by changes, alone by checkpoints), a table's
-//! `change`, the engine's `applied`, a table's `state`.
+//! Locks, in the order in which they are taken: the engine's `structure` (shared by changes, alone by
+//! checkpoints), a table's `change`, the engine's `applied`, a table's `state`.
 
 use crate::memtable::Memtable;
 use crate::node::Child;
@@ -127,8 +128,8 @@ impl Table {
         state.frozen.clone()
     }
 
-    /// Puts a new tree in the place of the old one, which is answered, and `rest` in the place of the oldest memtable if
-    /// `flushed` is that.
+    /// Puts a new tree in the place of the old one, which is answered, and `rest` in the place of the oldest
+    /// memtable if `flushed` is that.
     pub(crate) fn install(&self, tree: Tree, flushed: Option<(&Arc<Memtable>, Option<Memtable>)>) -> Arc<Tree> {
         let mut state = self.state.write();
         let mut frozen = state.frozen.clone();

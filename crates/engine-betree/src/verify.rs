@@ -206,8 +206,8 @@ impl Walk<'_> {
     }
 }
 
-/// Compares what is marked as used with what trees, readers and loads have: a sentence for each difference. Nobody may write
-/// meanwhile.
+/// Compares what is marked as used with what trees, readers and loads have: a sentence for each difference.
+/// Nobody may write meanwhile.
 pub(crate) fn check_space(core: &Core) -> Result<Vec<String>> {
     let _alone = core.structure.write();
     core.free_unread();
@@ -222,8 +222,8 @@ pub(crate) fn check_space(core: &Core) -> Result<Vec<String>> {
     Ok(core.store.verify(blocks.into_iter().map(|addr| (VOLUME, addr))))
 }
 
-/// Reads all that the durable checkpoint refers to, from disk: a sentence for each block that is damaged or not recorded as
-/// used, and for what is recorded in vain. No checkpoint may run meanwhile.
+/// Reads all that the durable checkpoint refers to, from disk: a sentence for each block that is damaged or not
+/// recorded as used, and for what is recorded in vain. No checkpoint may run meanwhile.
 pub(crate) fn check_durable(core: &Arc<Core>) -> Result<Vec<String>> {
     let _no_checkpoint = core.checkpoint.lock();
     let Some(durable) = core.store.durable_root() else {

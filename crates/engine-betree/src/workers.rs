@@ -1,8 +1,9 @@
 //! Threads in the background that flush, and the back-pressure on writers when they fall behind.
 //!
-//! Writers owe time for what they wrote: as much as flushing it takes by the pace measured, times how far the memory for messages
-//! has filled up beyond where flushing begins. The debt is paid when it has come to a millisecond, at most five at a time. Only where
-//! all memory is taken do writers wait for some to come back, in steps of ten milliseconds at most.
+//! Writers owe time for what they wrote: as much as flushing it takes by the pace measured, times how far the
+//! memory for messages has filled up beyond where flushing begins. The debt is paid when it has come to a
+//! millisecond, at most five at a time. Only where all memory is taken do writers wait for some to come back,
+//! in steps of ten milliseconds at most.
 
 use crate::core::{Core, count};
 use crate::flush::{flush_above, flush_down};

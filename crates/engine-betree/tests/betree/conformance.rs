@@ -1,4 +1,5 @@
-//! The conformance kit, with sizes so small that every structural change happens all the time, and with the usual ones.
+//! The conformance kit, with sizes so small that every structural change happens all the time, and with the
+//! usual ones.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 

@@ -1,5 +1,6 @@
-//! Random operations against a model of all versions: snapshots at many positions, read whole and by ranges both ways, beside
-//! checkpoints, flushes, compaction, backups and reopenings; after each the pages and the space are looked at.
+//! Random operations against a model of all versions: snapshots at many positions, read whole and by ranges
+//! both ways, beside checkpoints, flushes, compaction, backups and reopenings; after each the pages and the
+//! space are looked at.
 //!
 //! `TENON_SEED=n` repeats a run; `TENON_STEPS=n` makes it longer.
 
