@@ -113,7 +113,7 @@ soak: build ## kill -9 for as long as asked: make soak SOAK="--rounds 1000"
 	@scripts/setup-tests.sh
 	$(CACHE)/clients/python/bin/python tests/crash/kill_loop.py --tenond $(TENOND) $(SOAK)
 
-soak-engine: ## Random runs and kills of the btree engine: make soak-engine SOAK="--seconds 3600"
+soak-engine: ## Random runs and kills of the btree engine (SOAK="--betree": of betree): make soak-engine SOAK="--seconds 3600"
 	cargo build -p engine-soak
 	$(CARGO_TARGET_DIR)/debug/engine-soak run --directory $(CACHE)/soak $(SOAK)
 

@@ -142,7 +142,7 @@ def test_refusals_leave_nothing_behind(tmp_path):
             (["--from", running, "--to-engine", ENGINES[0], "--out", tmp_path / "out"], "a server uses"),
             (["--from", tmp_path / "foreign", "--to-engine", ENGINES[0], "--out", tmp_path / "out"], "no data directory"),
             (["--from", tmp_path / "none", "--to-engine", ENGINES[0], "--out", tmp_path / "out"], "there is no directory"),
-            (["--from", running, "--to-engine", "betree", "--out", tmp_path / "out"], "has no storage engine betree"),
+            (["--from", running, "--to-engine", "devnull", "--out", tmp_path / "out"], "has no storage engine devnull"),
             (["--from", running, "--to-engine", ENGINES[0], "--out", tmp_path / "full"], "is not empty"),
             (["--from", f"mongodb://127.0.0.1:{server.port}/shop", "--to-engine", ENGINES[0], "--out", tmp_path / "out"], "whole servers"),
         ]:

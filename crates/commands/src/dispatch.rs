@@ -152,6 +152,15 @@ fn write_error(reply: &mut Reply<'_>, error: &CommandError) {
     }
 }
 
+/// Whether a command reads documents, or what is known of collections.
+fn is_read(command: &Command) -> bool {
+    command.kind == OperationKind::Query
+        || matches!(
+            command.name,
+            "listCollections" | "listIndexes" | "collStats" | "dbStats"
+        )
+}
+
 /// One request on its way through.
 struct Call<'c> {
     server: &'c Arc<Server>,
@@ -316,7 +325,14 @@ impl Call<'_> {
     /// Whether a member in its role may carry the command out.
     fn check_role(&self, generic: &Generic<'_>) -> Result<()> {
         let Some(set) = self.server.replica_set() else {
-            return Ok(());
+            // Data of a member that has others: what it wrote by itself would not be theirs.
+            return match self.command.secondary_ok || self.server.storage.leads() || is_read(self.command) {
+                true => Ok(()),
+                false => Err(CommandError::new(
+                    ErrorCode::IllegalOperation,
+                    "the data are those of a member of a replica set with others: start with --replSet to write",
+                )),
+            };
         };
         if set.is_writable() || matches!(self.command.access, Access::Open) {
             return Ok(());
@@ -330,11 +346,7 @@ impl Call<'_> {
                 "cannot satisfy linearizable read concern on non-primary node",
             ));
         }
-        let reads = self.command.kind == OperationKind::Query
-            || matches!(
-                self.command.name,
-                "listCollections" | "listIndexes" | "collStats" | "dbStats"
-            );
+        let reads = is_read(self.command);
         // Its own documents are there in every role.
         if !reads || generic.database == "local" {
             return Ok(());

@@ -96,6 +96,8 @@ pub struct Member {
     leader: Option<u64>,
     /// It was elected, and may write.
     pub leads: bool,
+    /// It shows less than it may have shown before it was started.
+    pub is_behind: bool,
     /// It leads and takes no writes any more: others catch up.
     pub steps_down: bool,
     /// `replSetMaintenance` has been asked for so many times more than it was ended.
@@ -121,7 +123,7 @@ impl Member {
             Some(Some(_)) if self.joins_as.is_some() => Role::Recovering,
             Some(Some(me)) if me.arbiter_only => Role::Arbiter,
             Some(Some(_)) if self.leads && !self.steps_down => Role::Primary,
-            Some(Some(_)) if self.maintenance > 0 => Role::Recovering,
+            Some(Some(_)) if self.maintenance > 0 || self.is_behind => Role::Recovering,
             Some(Some(_)) => Role::Secondary,
         }
     }
@@ -130,6 +132,13 @@ impl Member {
     pub fn by_consensus_id(&self, id: u64) -> Option<&MemberConfig> {
         let known = self.consensus.as_ref()?.by_id(id)?;
         self.config.as_ref()?.member(known.member)
+    }
+
+    /// Whether it may be elected at a (monotonic) time.
+    pub fn may_stand(&self, now: Duration) -> bool {
+        let is_electable = self.me().is_some_and(MemberConfig::is_electable);
+        let is_free = self.frozen_until <= now && self.maintenance == 0 && self.joins_as.is_none();
+        (is_electable && is_free) || self.stands_in
     }
 
     /// Says which member leads, among others: when the leader is another one, or members are known by other numbers.
@@ -228,6 +237,7 @@ impl ReplicaSet {
                 leader: None,
                 leads: false,
                 steps_down: false,
+                is_behind: false,
                 maintenance: 0,
                 stands_in: false,
                 joins_as: None,
@@ -333,6 +343,7 @@ impl ReplicaSet {
             member.term = member.term.max(standing.term);
             member.leader = standing.leader;
             member.find_primary();
+            member.is_behind = !standing.is_caught_up;
             if leads && !member.leads {
                 member.elected_ms = now_ms;
                 member.steps_down = false;
@@ -447,6 +458,7 @@ mod tests {
         let standing = Standing {
             id: 2,
             is_writable: true,
+            is_caught_up: true,
             term: 3,
             leader: Some(2),
             ..Standing::default()

@@ -131,6 +131,11 @@ fn rocksdb() {
 }
 
 #[test]
+fn betree() {
+    run_all(SubjectKind::Betree);
+}
+
+#[test]
 fn btree() {
     run_all(SubjectKind::Btree);
 }

@@ -2,9 +2,9 @@
 
 use crate::dice::Dice;
 use crate::model::{Model, Row};
+use crate::subject::Subject;
 use bytes::Bytes;
 use engine::{Direction, Engine, FillLimits, KeyRange, Maintenance, Result, Rows, Seq, Snapshot, TableId, TableKind};
-use engine_btree::BtreeEngine;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -134,7 +134,7 @@ const SPACE_TRIES: usize = 1500;
 const SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Asks the engine whether all is well: pages, order of keys, the marks of used space, and what the durable checkpoint is on disk.
-pub fn engine_is_sound(engine: &BtreeEngine, what: &str) -> Result<()> {
+pub fn engine_is_sound(engine: &dyn Subject, what: &str) -> Result<()> {
     let report = engine.maintain(&Maintenance::Verify(None))?;
     assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
     let lost = |problem: &String| {

@@ -10,8 +10,7 @@ use crate::model::Model;
 use crate::place::Place;
 use crate::plan::{Event, Plan, event_at};
 use anyhow::{Context, Result, ensure};
-use engine::{CloseMode, Engine, Maintenance, Seq};
-use engine_btree::BtreeEngine;
+use engine::{CloseMode, Maintenance, Seq};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,11 +51,12 @@ fn note_failure(root: &Path, what: &str) {
     }
 }
 
-fn plan_of(seed: u64) -> Plan {
-    Plan {
+fn plan_of(seed: u64, is_betree: bool) -> Plan {
+    let plan = Plan {
         late_loads: false,
         ..Plan::wide(seed)
-    }
+    };
+    if is_betree { plan.for_betree() } else { plan }
 }
 
 /// What must be there at a position.
@@ -76,19 +76,19 @@ fn model_at(plan: &Plan, mut model: Model, at: Seq) -> Model {
 }
 
 /// What the child does until it is killed.
-pub fn child(root: PathBuf, seed: u64) -> Result<()> {
+pub fn child(root: PathBuf, seed: u64, is_betree: bool) -> Result<()> {
     let (print, place) = (std::panic::take_hook(), root.clone());
     std::panic::set_hook(Box::new(move |panic| {
         note_failure(&place, &panic.to_string());
         print(panic);
     }));
-    write_on(&root, seed).inspect_err(|error| note_failure(&root, &format!("{error:#}")))
+    write_on(&root, seed, is_betree).inspect_err(|error| note_failure(&root, &format!("{error:#}")))
 }
 
-fn write_on(root: &Path, seed: u64) -> Result<()> {
-    let plan = plan_of(seed);
+fn write_on(root: &Path, seed: u64, is_betree: bool) -> Result<()> {
+    let plan = plan_of(seed, is_betree);
     let place = Place::real(root.to_path_buf());
-    let engine = BtreeEngine::open(&place.env(), &place.directory(), plan.options.clone())?;
+    let engine = plan.open(&place.env(), &place.directory())?;
     let mut model = model_at(&plan, Model::default(), engine.durable_seq());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -155,14 +155,14 @@ pub struct KillLoop {
 
 impl KillLoop {
     /// A loop in an empty directory.
-    pub fn new(root: PathBuf, seed: u64) -> Result<Self> {
+    pub fn new(root: PathBuf, seed: u64, is_betree: bool) -> Result<Self> {
         RealFs::new()
             .create_directory_all(&root)
             .context("create the directory")?;
         Ok(Self {
             root,
             seed,
-            plan: plan_of(seed),
+            plan: plan_of(seed, is_betree),
             model: Model::default(),
             dice: Dice::new(seed),
             kills: 0,
@@ -174,6 +174,7 @@ impl KillLoop {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["child", "--seed", &self.seed.to_string(), "--directory"])
             .arg(&self.root)
+            .args(self.plan.betree.is_some().then_some("--betree"))
             .stdout(Stdio::null())
             .spawn()
             .context("start a child")?;
@@ -202,15 +203,15 @@ impl KillLoop {
     fn look(&mut self) -> Result<()> {
         let place = Place::real(self.root.clone());
         let acknowledged = noted_mark(&self.root);
-        let engine = BtreeEngine::open(&place.env(), &place.directory(), self.plan.options.clone())?;
+        let engine = self.plan.open(&place.env(), &place.directory())?;
         let mark = engine.durable_seq();
         ensure!(
             mark >= acknowledged && mark >= self.model.newest(),
             "{mark:?} came back; {acknowledged:?} was durable"
         );
         self.model = model_at(&self.plan, std::mem::take(&mut self.model), mark);
-        check::engine_is_the_model(&engine, &self.model, mark, "after a kill")?;
-        check::engine_is_sound(&engine, "after a kill")?;
+        check::engine_is_the_model(&*engine, &self.model, mark, "after a kill")?;
+        check::engine_is_sound(&*engine, "after a kill")?;
         engine.close(CloseMode::Abandon)?;
         Ok(())
     }

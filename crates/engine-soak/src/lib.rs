@@ -1,4 +1,4 @@
-//! Random runs of the btree engine against a model of every position that was ever written.
+//! Random runs of the engines btree and betree against a model of every position that was ever written.
 //!
 //! [`Plan`] draws the engine's options and the shape of the work from a seed; [`event_at`] is what happens at one
 //! position, and depends on nothing but the plan, the position and the state before it, so that whoever knows how far
@@ -18,6 +18,7 @@ mod model;
 mod place;
 mod plan;
 mod run;
+mod subject;
 
 pub use dice::Dice;
 pub use hold::{Held, Hold};
@@ -26,3 +27,4 @@ pub use model::Model;
 pub use place::{Place, copy_file};
 pub use plan::{Event, Plan, event_at};
 pub use run::{Run, Weights};
+pub use subject::Subject;

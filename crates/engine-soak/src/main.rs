@@ -9,6 +9,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::Engine;
+use engine_betree::{BetreeEngine, BetreeOptions};
 use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
 use engine_mmapv1::{Mmapv1Engine, Mmapv1Options};
@@ -45,6 +46,9 @@ enum Task {
         /// Only this kind of run.
         #[arg(long)]
         only: Option<Kind>,
+        /// Runs of the engine betree instead of btree.
+        #[arg(long)]
+        betree: bool,
         /// Where directories are made.
         #[arg(long, default_value = "/tmp/engine-soak")]
         directory: PathBuf,
@@ -74,12 +78,15 @@ enum Task {
         directory: PathBuf,
         #[arg(long)]
         seed: u64,
+        #[arg(long)]
+        betree: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum EngineName {
     Btree,
+    Betree,
     #[value(name = "inMemory")]
     InMemory,
     Mmapv1,
@@ -99,7 +106,11 @@ enum Kind {
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
-        Task::Child { directory, seed } => child(directory, seed),
+        Task::Child {
+            directory,
+            seed,
+            betree,
+        } => child(directory, seed, betree),
         Task::Hold {
             engine,
             seconds,
@@ -120,6 +131,7 @@ fn main() -> Result<()> {
             once,
             steps,
             only,
+            betree,
             directory,
         } => {
             let seeds = Dice::new(seed.unwrap_or_else(|| SystemRandom::new().next_u64()));
@@ -136,7 +148,7 @@ fn main() -> Result<()> {
                 let root = directory.join(format!("{}-{plan_seed}", std::process::id()));
                 println!("run {runs}: {kind:?} --seed {plan_seed}");
                 let outcome = catch_unwind(AssertUnwindSafe(|| {
-                    one_run(kind, plan_seed, steps, root.clone(), &clock, end)
+                    one_run(kind, plan_seed, betree, steps, root.clone(), &clock, end)
                 }));
                 let failure = match outcome {
                     Ok(Ok(())) => None,
@@ -148,9 +160,10 @@ fn main() -> Result<()> {
                 };
                 if let Some(failure) = failure {
                     let name = format!("{kind:?}").to_lowercase();
+                    let of_betree = if betree { " --betree" } else { "" };
                     println!("FAILED: {failure}");
                     println!(
-                        "repeat with: run --once --only {name} --steps {steps} --seed {plan_seed}; files in {}",
+                        "repeat with: run --once --only {name}{of_betree} --steps {steps} --seed {plan_seed}; files in {}",
                         root.display()
                     );
                     anyhow::bail!("a run failed");
@@ -167,10 +180,18 @@ fn main() -> Result<()> {
     }
 }
 
-fn one_run(kind: Kind, seed: u64, steps: usize, root: PathBuf, clock: &SystemClock, end: Duration) -> Result<()> {
+fn one_run(
+    kind: Kind,
+    seed: u64,
+    is_betree: bool,
+    steps: usize,
+    root: PathBuf,
+    clock: &SystemClock,
+    end: Duration,
+) -> Result<()> {
     let (plan, place) = match kind {
         Kind::Kill => {
-            let mut kills = KillLoop::new(root, seed)?;
+            let mut kills = KillLoop::new(root, seed, is_betree)?;
             while kills.round()? && kills.kills < 20 && clock.monotonic() < end {}
             println!("  {} kills", kills.kills);
             return Ok(());
@@ -181,6 +202,7 @@ fn one_run(kind: Kind, seed: u64, steps: usize, root: PathBuf, clock: &SystemClo
             (Plan::wide(seed), Place::real(root))
         }
     };
+    let plan = if is_betree { plan.for_betree() } else { plan };
     let mut run = Run::new(plan, Weights::default(), place, Dice::new(seed));
     let mut left = steps;
     while left > 0 && clock.monotonic() < end {
@@ -222,6 +244,13 @@ fn open(name: EngineName, env: &Env, directory: &Path, memory_bytes: u64) -> Res
                 ..BtreeOptions::default()
             };
             Arc::new(BtreeEngine::open(env, directory, options)?)
+        }
+        EngineName::Betree => {
+            let options = BetreeOptions {
+                cache_bytes: memory_bytes,
+                ..BetreeOptions::default()
+            };
+            Arc::new(BetreeEngine::open(env, directory, options)?)
         }
         EngineName::InMemory => {
             let options = InMemoryOptions {

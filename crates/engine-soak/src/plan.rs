@@ -4,6 +4,7 @@ use crate::dice::{Dice, scrambled};
 use crate::model::Model;
 use codec::Codec;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
+use engine_betree::BetreeOptions;
 use engine_btree::BtreeOptions;
 use std::ops::Bound;
 
@@ -17,6 +18,8 @@ pub struct Plan {
     pub seed: u64,
     /// How the engine is opened.
     pub options: BtreeOptions,
+    /// The engine is betree instead, opened so.
+    pub betree: Option<BetreeOptions>,
     /// Tables at one time, at most.
     pub tables_max: u64,
     /// Different keys of a table.
@@ -51,6 +54,7 @@ impl Plan {
                 segment_bytes: 32 << 10,
                 ..BtreeOptions::default()
             },
+            betree: None,
             tables_max: 4,
             keys: dice.one_of(&[20, 200, 600]),
             batch_ops_max: dice.one_of(&[3, 30]),
@@ -82,6 +86,31 @@ impl Plan {
             large_percent: dice.one_of(&[0, 1, 5]),
             load_rows_max: 3000,
             ..tiny
+        }
+    }
+}
+
+impl Plan {
+    /// The same for the engine betree, with sizes in proportion.
+    pub fn for_betree(self) -> Self {
+        let dice = Dice::new(scrambled(self.seed ^ 7));
+        let options = &self.options;
+        let basement_bytes = options.record_leaf_bytes.max(300) as u32;
+        Self {
+            betree: Some(BetreeOptions {
+                cache_bytes: options.cache_bytes,
+                collection_compressor: options.collection_compressor,
+                index_compressor: options.index_compressor,
+                basement_bytes,
+                node_bytes: basement_bytes * dice.one_of(&[2, 6, 16]),
+                buffer_bytes: basement_bytes * dice.one_of(&[2, 8]),
+                fanout: dice.one_of(&[4, 5, 16]),
+                threads: options.threads,
+                segment_bytes: options.segment_bytes,
+                memtable_bytes: dice.one_of(&[None, Some(2 << 10), Some(20 << 10)]),
+                ..BetreeOptions::default()
+            }),
+            ..self
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::dice::Dice;
 use crate::model::Model;
 use crate::place::{Place, copy_file};
 use crate::plan::{Event, Plan, random_event};
-use engine::{CloseMode, Engine, ErrorKind, Maintenance, Result, Seq, Snapshot};
-use engine_btree::BtreeEngine;
+use crate::subject::Subject;
+use engine::{CloseMode, ErrorKind, Maintenance, Result, Seq, Snapshot};
 use std::sync::Arc;
 
 /// How often each thing is done, in thousandths; what is left is writing.
@@ -59,7 +59,7 @@ pub struct Run {
     dice: Dice,
     model: Model,
     views: Vec<Arc<dyn Snapshot>>,
-    engine: Option<Arc<BtreeEngine>>,
+    engine: Option<Arc<dyn Subject>>,
     /// The newest mark that a checkpoint answered with.
     acknowledged: Seq,
     published: Seq,
@@ -102,8 +102,8 @@ impl Run {
     }
 
     /// The engine that is open.
-    pub fn engine(&self) -> &BtreeEngine {
-        self.engine.as_ref().expect("it is open between steps")
+    pub fn engine(&self) -> &dyn Subject {
+        &**self.engine.as_ref().expect("it is open between steps")
     }
 
     /// Whether an engine is open and answers. After an error it need not be: the step may have closed it, or it stopped.
@@ -131,7 +131,7 @@ impl Run {
         self.views.clear();
         let engine = self.engine.clone().expect("it is open");
         check::engine_is_the_model(&*engine, &self.model, self.published, "at the end")?;
-        check::engine_is_sound(&engine, "at the end")
+        check::engine_is_sound(&*engine, "at the end")
     }
 
     fn step(&mut self) -> Result<()> {
@@ -276,15 +276,15 @@ impl Run {
             return Ok(());
         }
         let copy = Place::Simulated(fs.after_crash(self.dice.next()));
-        let engine = BtreeEngine::open(&copy.env(), &copy.directory(), self.plan.options.clone())?;
+        let engine = self.plan.open(&copy.env(), &copy.directory())?;
         assert_eq!(engine.durable_seq(), mark, "a copy's position");
-        check::engine_is_the_model(&engine, &self.model, mark, "a copy of the disk")?;
-        check::engine_is_sound(&engine, "a copy of the disk")
+        check::engine_is_the_model(&*engine, &self.model, mark, "a copy of the disk")?;
+        check::engine_is_sound(&*engine, "a copy of the disk")
     }
 
     fn open(&mut self) -> Result<()> {
-        let engine = BtreeEngine::open(&self.place.env(), &self.place.directory(), self.plan.options.clone())?;
-        self.engine = Some(Arc::new(engine));
+        let engine = self.plan.open(&self.place.env(), &self.place.directory())?;
+        self.engine = Some(engine);
         Ok(())
     }
 
@@ -335,15 +335,15 @@ impl Run {
         self.model.rewind(mark);
         self.published = mark;
         self.acknowledged = mark;
-        self.settle_loads(&engine)?;
+        self.settle_loads(&*engine)?;
         check::engine_is_the_model(&*engine, &self.model, mark, "after opening")?;
-        check::engine_is_sound(&engine, "after opening")?;
+        check::engine_is_sound(&*engine, "after opening")?;
         self.model.loads_are_durable();
         Ok(())
     }
 
     /// A load that no checkpoint is known to have is there as a whole, or not at all.
-    fn settle_loads(&mut self, engine: &BtreeEngine) -> Result<()> {
+    fn settle_loads(&mut self, engine: &dyn Subject) -> Result<()> {
         let view = engine.snapshot()?;
         for table in self.model.uncertain_loads() {
             if !self.model.tables_at(view.seq()).iter().any(|(id, _)| *id == table) {
@@ -387,10 +387,10 @@ impl Run {
                 .map_err(failed)?;
             copy_file(&*env.fs, &source.join(&name), &to, bytes).map_err(failed)?;
         }
-        let restored = BtreeEngine::open(&env, &target, self.plan.options.clone())?;
+        let restored = self.plan.open(&env, &target)?;
         assert_eq!(restored.durable_seq(), seq, "a backup's position");
-        check::engine_is_the_model(&restored, &before, seq, "a backup")?;
-        check::engine_is_sound(&restored, "a backup")?;
+        check::engine_is_the_model(&*restored, &before, seq, "a backup")?;
+        check::engine_is_sound(&*restored, "a backup")?;
         restored.close(CloseMode::Abandon)?;
         drop(restored);
         env.fs.remove_directory_all(&target).map_err(failed)

@@ -137,6 +137,8 @@ pub struct StorageConfig {
     pub rocksdb_config: Option<String>,
     /// The options of mmapv1.
     pub mmapv1: Mmapv1Config,
+    /// What `storage.PerconaFT` has, for betree.
+    pub betree: BetreeConfig,
 }
 
 /// `storage.mmapv1`: only what was given.
@@ -156,6 +158,23 @@ pub struct Mmapv1Config {
     pub files_per_database_max: Option<u32>,
     /// A quarter of the usual file sizes.
     pub small_files: Option<bool>,
+}
+
+/// Options of the betree engine that were given.
+#[derive(Clone, Debug, Default)]
+pub struct BetreeConfig {
+    /// Cache in bytes.
+    pub cache_bytes: Option<u64>,
+    /// Compressor of collections.
+    pub collection_compressor: Option<String>,
+    /// Compressor of indexes.
+    pub index_compressor: Option<String>,
+    /// Bytes of a leaf.
+    pub page_bytes: Option<u32>,
+    /// Bytes of a basement.
+    pub read_page_bytes: Option<u32>,
+    /// Children of a node.
+    pub fanout: Option<u32>,
 }
 
 /// The MongoDB versions that can be announced: name, version, wire version.
@@ -518,6 +537,21 @@ fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
                 .and_then(|files| u32::try_from(files).ok()),
             small_files: values.boolean("storage.mmapv1.smallFiles"),
         },
+        betree: betree(values),
+    }
+}
+
+fn betree(values: &Values) -> BetreeConfig {
+    let text = |name: &str| values.text(&format!("storage.PerconaFT.{name}")).map(str::to_owned);
+    let integer = |name: &str| values.integer(&format!("storage.PerconaFT.{name}"));
+    let small = |name: &str| integer(name).and_then(|number| u32::try_from(number).ok());
+    BetreeConfig {
+        cache_bytes: integer("engineOptions.cacheSize").and_then(|bytes| u64::try_from(bytes).ok()),
+        collection_compressor: text("collectionOptions.compression"),
+        index_compressor: text("indexOptions.compression"),
+        page_bytes: small("collectionOptions.pageSize"),
+        read_page_bytes: small("collectionOptions.readPageSize"),
+        fanout: small("collectionOptions.fanout"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The storage engines of this build: names, choice, opening, and which options each cannot honour.
 
+mod betree;
 mod btree;
 mod mmapv1;
 #[cfg(feature = "rocksdb")]
@@ -16,13 +17,13 @@ use vfs::Env;
 
 /// The engines that can be chosen, by the names users write; the first is the default.
 #[cfg(feature = "rocksdb")]
-pub const NAMES: &[&str] = &["btree", "inMemory", "mmapv1", "rocksdb"];
+pub const NAMES: &[&str] = &["btree", "betree", "inMemory", "mmapv1", "rocksdb"];
 /// The engines that can be chosen, by the names users write; the first is the default.
 #[cfg(not(feature = "rocksdb"))]
-pub const NAMES: &[&str] = &["btree", "inMemory", "mmapv1"];
+pub const NAMES: &[&str] = &["btree", "betree", "inMemory", "mmapv1"];
 
 /// Names of engines that MongoDB, Percona's builds or Tenon's plans know, and what each means here.
-const KNOWN: [(&str, &str); 9] = [
+const KNOWN: [(&str, &str); 10] = [
     ("wiredTiger", "btree"),
     ("btree", "btree"),
     ("inMemory", "inMemory"),
@@ -30,6 +31,7 @@ const KNOWN: [(&str, &str); 9] = [
     ("rocksdb", "rocksdb"),
     ("PerconaFT", "betree"),
     ("tokuft", "betree"),
+    ("tokumx", "betree"),
     ("betree", "betree"),
     ("mmapv1", "mmapv1"),
 ];
@@ -97,14 +99,8 @@ impl Registry {
                 ))
             }
             Some((_, name)) if NAMES.contains(name) => Ok(name),
-            Some((_, "rocksdb")) => Err(format!(
-                "Storage engine 'rocksdb' was left out of this build (cargo feature rocksdb). This build has: {have}."
-            )),
-            Some((_, name)) if *name == given => Err(format!(
-                "Storage engine '{given}' is not built yet. This build has: {have}."
-            )),
             Some((_, name)) => Err(format!(
-                "Storage engine '{given}' means Tenon's engine '{name}', which is not built yet. This build has: {have}."
+                "Storage engine '{name}' was left out of this build (cargo feature {name}). This build has: {have}."
             )),
         }
     }
@@ -123,6 +119,7 @@ impl Registry {
         match name {
             #[cfg(feature = "rocksdb")]
             "rocksdb" => rocks::open(env, directory, storage),
+            "betree" => betree::open(env, directory, storage),
             "mmapv1" => mmapv1::open(env, directory, storage),
             "inMemory" => Ok(Arc::new(InMemoryEngine::open(
                 env,
@@ -152,17 +149,22 @@ pub fn salvage(
 
 /// Bytes that the log may keep in memory beside the engine's cache; `None` where the log's own bound will do.
 pub fn log_buffer_bytes(name: &str, storage: &StorageConfig, memory_bytes: u64) -> Option<usize> {
-    (name == "btree").then(|| LogOptions::buffer_bytes_for(btree::cache_bytes(storage, memory_bytes)))
+    let cache_bytes = match name {
+        "btree" => btree::cache_bytes(storage, memory_bytes),
+        "betree" => betree::cache_bytes(storage, memory_bytes),
+        _ => return None,
+    };
+    Some(LogOptions::buffer_bytes_for(cache_bytes))
 }
 
 /// The compressor that new collections are given by name, so that they keep it when the option changes.
 pub fn collection_compressor(name: &str, storage: &StorageConfig) -> Option<String> {
-    (name == "btree").then(|| {
-        storage
-            .block_compressor
-            .clone()
-            .unwrap_or_else(|| btree::COMPRESSOR.to_owned())
-    })
+    let (given, usual) = match name {
+        "btree" => (&storage.block_compressor, btree::COMPRESSOR),
+        "betree" => (&storage.betree.collection_compressor, betree::COMPRESSOR),
+        _ => return None,
+    };
+    Some(given.clone().unwrap_or_else(|| usual.to_owned()))
 }
 
 /// Warnings for options that were given and that the chosen engine cannot honour, and for unwise ones.
@@ -199,6 +201,20 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
         ("quota.maxFilesPerDB", mmapv1.files_per_database_max.is_some()),
         ("smallFiles", mmapv1.small_files.is_some()),
     ];
+    let of_betree = [
+        ("engineOptions.cacheSize", storage.betree.cache_bytes.is_some()),
+        (
+            "collectionOptions.compression",
+            storage.betree.collection_compressor.is_some(),
+        ),
+        ("collectionOptions.pageSize", storage.betree.page_bytes.is_some()),
+        (
+            "collectionOptions.readPageSize",
+            storage.betree.read_page_bytes.is_some(),
+        ),
+        ("collectionOptions.fanout", storage.betree.fanout.is_some()),
+        ("indexOptions.compression", storage.betree.index_compressor.is_some()),
+    ];
     let of_none = [
         (
             "wiredTiger.engineConfig.directoryForIndexes",
@@ -226,6 +242,9 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
     if name != "rocksdb" {
         add("rocksdb.", &of_rocksdb);
     }
+    if name != "betree" {
+        add("PerconaFT.", &of_betree);
+    }
     add("", &of_none);
     let mut warnings: Vec<String> = ignored
         .iter()
@@ -251,12 +270,10 @@ mod tests {
         assert_eq!(choose(Some("wiredTiger")), Ok("btree"));
         assert_eq!(choose(Some("btree")), Ok("btree"));
         assert_eq!(choose(Some("ephemeralForTest")), Ok("inMemory"));
-        assert_eq!(choose(Some("mmapv1")), Ok("mmapv1"));
-        for name in ["PerconaFT", "betree"] {
-            let refusal = choose(Some(name)).expect_err("not built");
-            assert!(refusal.contains(name) && refusal.contains("not built yet"), "{refusal}");
-            assert!(refusal.contains("This build has: btree, inMemory"), "{refusal}");
+        for name in ["betree", "PerconaFT", "tokuft", "tokumx"] {
+            assert_eq!(choose(Some(name)), Ok("betree"));
         }
+        assert_eq!(choose(Some("mmapv1")), Ok("mmapv1"));
         assert_eq!(choose(Some("rocksdb")).is_ok(), cfg!(feature = "rocksdb"));
         assert!(
             choose(Some("nonesuch"))
@@ -304,6 +321,10 @@ mod tests {
         let of_btree = warnings("btree", &all, 64 << 30);
         assert_eq!(of_btree.len(), 2, "{of_btree:?}");
         assert!(of_btree[0].contains("directoryForIndexes") && of_btree[1].contains("prefixCompression: false"));
+        let toku = config("storage:\n  PerconaFT:\n    collectionOptions:\n      fanout: 8\n      compression: lz4\n");
+        assert_eq!(warnings("betree", &toku, 64 << 30), Vec::<String>::new());
+        assert_eq!(warnings("btree", &toku, 64 << 30).len(), 2);
+        assert_eq!(collection_compressor("betree", &toku.storage).as_deref(), Some("lz4"));
         let of_memory = warnings("inMemory", &all, 64 << 30);
         assert_eq!(of_memory.len(), 5, "{of_memory:?}");
         let of_mmapv1 = config(

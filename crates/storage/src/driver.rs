@@ -79,6 +79,9 @@ struct Driver {
     /// Requests to stand for election that came too early.
     asked_to_stand: Vec<Message>,
     applied_by_others: Vec<(u64, Seq)>,
+    /// What it had in its log at the start, as far as nobody took it back: up to there it may have shown entries before,
+    /// whose commit it does not remember.
+    shown: Seq,
 }
 
 impl Storage {
@@ -135,6 +138,11 @@ impl Storage {
             follower: follower.clone(),
             asked_to_stand: Vec::new(),
             applied_by_others: Vec::new(),
+            shown: if leads == Leads::Yes {
+                Seq::ZERO
+            } else {
+                self.log.last_seq()
+            },
         };
         inbox.members_changed.store(true, Ordering::Release);
         let alarm = inbox.alarm.clone();
@@ -364,6 +372,10 @@ impl Driver {
     }
 
     fn receive(&mut self, message: Message, is_caught_up: bool) -> Result<(), StorageError> {
+        // Who must not stand is not made the leader by another one's wish either.
+        if message.asks_to_stand() && !self.inbox.may_stand.load(Ordering::Acquire) {
+            return Ok(());
+        }
         // Its members are those of what is applied: whoever stands for election knows all that stays.
         if message.asks_to_stand() && !is_caught_up {
             self.asked_to_stand.push(message);
@@ -403,6 +415,7 @@ impl Driver {
     fn carry_out(&mut self, outputs: Outputs) -> Result<(), StorageError> {
         let log = &self.storage.log;
         if let Some(from) = outputs.take_back_from {
+            self.shown = self.shown.min(Seq(from.0 - 1));
             self.persist(|log| log.truncate(from))?;
         }
         if let Some(state) = outputs.state {
@@ -601,6 +614,7 @@ impl Driver {
             id: self.own,
             role: self.member.role(),
             is_writable: self.leads == Leads::Yes,
+            is_caught_up: self.storage.reached() >= self.shown,
             term: self.member.term(),
             leader: self.member.leader(),
             left_behind: progress

@@ -23,6 +23,8 @@ pub struct Standing {
     pub role: Role,
     /// It leads, and what the leaders before it left is applied.
     pub is_writable: bool,
+    /// It shows all that it may have shown before it was started.
+    pub is_caught_up: bool,
     /// The newest term it has seen.
     pub term: u64,
     /// The leader that it knows of.
@@ -39,6 +41,7 @@ impl Default for Standing {
             id: 0,
             role: Role::Follower,
             is_writable: false,
+            is_caught_up: false,
             term: 0,
             leader: None,
             progress: Vec::new(),
@@ -50,7 +53,13 @@ impl Default for Standing {
 impl Standing {
     /// Whether others are to hear of the difference.
     pub(crate) fn differs(&self, other: &Self) -> bool {
-        (self.role, self.is_writable, self.term, self.leader)
-            != (other.role, other.is_writable, other.term, other.leader)
+        (self.role, self.is_writable, self.is_caught_up, self.term, self.leader)
+            != (
+                other.role,
+                other.is_writable,
+                other.is_caught_up,
+                other.term,
+                other.leader,
+            )
     }
 }

@@ -8,7 +8,11 @@ use bson::raw::RawBsonRef;
 use codec::Codec;
 
 /// Names of engines in options, and the engine each means.
-const ENGINES: [(&str, &str); 6] = [
+const ENGINES: [(&str, &str); 10] = [
+    ("betree", "betree"),
+    ("PerconaFT", "betree"),
+    ("tokuft", "betree"),
+    ("tokumx", "betree"),
     ("btree", "btree"),
     ("wiredTiger", "btree"),
     ("inMemory", "inMemory"),
@@ -53,13 +57,13 @@ fn of_settings(name: &str, means: &str, settings: &RawDocument) -> Result<Option
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let refused = |why: &str| Err(format!("storageEngine.{name}.configString: '{setting}' {why}"));
             match setting.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
-                _ if means != "btree" => return refused("is not a setting of this engine"),
+                _ if means != "btree" && means != "betree" => return refused("is not a setting of this engine"),
                 Some(("block_compressor", value)) => match value.parse::<Codec>() {
                     Ok(codec) => compressor = Some(codec),
                     Err(_) => return refused("names no compressor: none, snappy, zlib, zstd and lz4 are there"),
                 },
-                Some(("prefix_compression", "true")) => {}
-                Some(("prefix_compression", _)) => {
+                Some(("prefix_compression", "true")) if means == "btree" => {}
+                Some(("prefix_compression", _)) if means == "btree" => {
                     return refused("cannot be: common beginnings of keys are always stored once");
                 }
                 _ => return refused("is not supported; block_compressor=… is"),

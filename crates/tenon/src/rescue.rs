@@ -99,7 +99,7 @@ enum Target<'a> {
     Nowhere,
     Folder(&'a Path),
     Server {
-        client: Client,
+        client: Box<Client>,
         options: &'a RestoreOptions,
     },
 }
@@ -130,7 +130,7 @@ impl RescueCommand {
                 Target::Folder(folder)
             }
             (None, _) => Target::Server {
-                client: Client::open(&options.server, &interrupt)?,
+                client: Box::new(Client::open(&options.server, &interrupt)?),
                 options: &options,
             },
         };

@@ -109,6 +109,7 @@ fn answer(call: &Invocation<'_>, set: &ReplicaSet, member: &Member, reply: &mut 
         "consensusId",
         storage.standing().map_or(0, |standing| standing.id as i64),
     );
+    reply.boolean("mayStand", member.may_stand(call.server.env.clock.monotonic()));
     reply.timestamp("applied", applied.time.to_timestamp());
     reply.timestamp("durable", durable.time.to_timestamp());
     reply.int32("primaryId", member.primary.unwrap_or(-1));
@@ -226,7 +227,7 @@ impl Server {
                     false => self.leave(set, config, consensus),
                 }
             }
-            (_, Some(_)) => {
+            (_, Some(given)) => {
                 if let Some(threads) = set.threads()
                     && !member.copies
                 {

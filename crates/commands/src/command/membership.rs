@@ -275,11 +275,7 @@ impl Server {
     /// Has consensus know whether this member may stand for election.
     pub(crate) fn allow_candidacy(&self, set: &ReplicaSet) {
         let now = self.env.clock.monotonic();
-        let may_stand = set.with_member(|member| {
-            let is_electable = member.me().is_some_and(MemberConfig::is_electable);
-            let is_free = member.frozen_until <= now && member.maintenance == 0 && member.joins_as.is_none();
-            (is_electable && is_free) || member.stands_in
-        });
+        let may_stand = set.with_member(|member| member.may_stand(now));
         self.storage.set_may_stand(may_stand);
     }
 
@@ -453,7 +449,10 @@ impl Server {
         let higher = member.by_consensus_id(heir).filter(|of| of.priority > me.priority);
         let is_up = higher.is_some_and(|of| {
             let peer = set.peer(of.id);
-            peer.is_up && peer.role == Role::Secondary && now.saturating_sub(peer.up_since) >= TAKEOVER_EVERY / 5
+            peer.is_up
+                && peer.may_stand
+                && peer.role == Role::Secondary
+                && now.saturating_sub(peer.up_since) >= TAKEOVER_EVERY / 5
         });
         if is_up && now.saturating_sub(upkeep.handed_over) >= TAKEOVER_EVERY {
             upkeep.handed_over = now;

@@ -16,6 +16,8 @@ pub struct PeerState {
     pub instance: Option<[u8; 16]>,
     /// The number under which it takes part in consensus, 0: it does not.
     pub consensus_id: u64,
+    /// It may be elected now: it is not frozen, for one.
+    pub may_stand: bool,
     /// The newest term it knows.
     pub term: u64,
     /// The version of its configuration.
@@ -47,6 +49,7 @@ impl Default for PeerState {
             role: Role::Unknown,
             instance: None,
             consensus_id: 0,
+            may_stand: false,
             term: 0,
             version: -1,
             applied: ClusterTime::default(),
@@ -84,6 +87,7 @@ impl PeerState {
         self.role = Role::of_number(reply.get_i32("state").unwrap_or(-1));
         self.instance = instance_in(reply);
         self.consensus_id = number("consensusId");
+        self.may_stand = reply.get_bool("mayStand").unwrap_or(false);
         self.term = number("term");
         self.version = reply.get_i32("v").unwrap_or(-1);
         (self.applied, self.durable) = (time("applied"), time("durable"));

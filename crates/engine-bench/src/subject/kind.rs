@@ -14,13 +14,15 @@ pub enum EngineKind {
     Btree,
     /// Extents and in-place updates.
     Mmapv1,
+    /// The buffer tree.
+    Betree,
 }
 
 impl EngineKind {
     /// Whether it is in this build.
     pub fn is_built(self) -> bool {
         match self {
-            Self::InMemory | Self::Mmapv1 => true,
+            Self::InMemory | Self::Mmapv1 | Self::Betree => true,
             Self::Rocksdb => cfg!(feature = "rocksdb"),
             Self::Btree => cfg!(feature = "btree"),
         }
@@ -43,6 +45,8 @@ pub struct Layout {
 pub enum SubjectKind {
     /// Tenon's default engine.
     Btree,
+    /// Tenon's buffer tree.
+    Betree,
     /// RocksDB behind the engine API.
     Rocksdb,
     /// Tenon's engine in memory.
@@ -62,8 +66,9 @@ pub enum SubjectKind {
 
 impl SubjectKind {
     /// Every kind, in the order of the tables.
-    pub const ALL: [SubjectKind; 6] = [
+    pub const ALL: [SubjectKind; 7] = [
         Self::Btree,
+        Self::Betree,
         Self::Rocksdb,
         Self::InMemory,
         Self::Mmapv1,
@@ -75,6 +80,7 @@ impl SubjectKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Btree => "btree",
+            Self::Betree => "betree",
             Self::Rocksdb => "rocksdb",
             Self::InMemory => "inMemory",
             Self::Mmapv1 => "mmapv1",
@@ -95,6 +101,7 @@ impl SubjectKind {
     pub fn engine(self) -> Option<EngineKind> {
         match self {
             Self::Btree => Some(EngineKind::Btree),
+            Self::Betree => Some(EngineKind::Betree),
             Self::Rocksdb => Some(EngineKind::Rocksdb),
             Self::InMemory => Some(EngineKind::InMemory),
             Self::Mmapv1 => Some(EngineKind::Mmapv1),

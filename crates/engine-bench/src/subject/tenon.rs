@@ -362,6 +362,14 @@ fn open_engine(kind: EngineKind, env: &Env, directory: &Path, spec: &RunSpec) ->
             };
             Ok(Arc::new(engine_btree::BtreeEngine::open(env, directory, options)?))
         }
+        EngineKind::Betree => {
+            let options = engine_betree::BetreeOptions {
+                cache_bytes: spec.cache_bytes,
+                collection_compressor: spec.codec,
+                ..engine_betree::BetreeOptions::default()
+            };
+            Ok(Arc::new(engine_betree::BetreeEngine::open(env, directory, options)?))
+        }
         #[cfg(not(all(feature = "rocksdb", feature = "btree")))]
         other => anyhow::bail!(
             "{other:?} is not in this build (it was asked for {} bytes of cache)",

@@ -1,0 +1,199 @@
+//! What was read or written lately, decompressed, by its address on disk.
+//!
+//! Everything in here is immutable and on disk, so that leaving it costs nothing: there is no dirty data to
+//! evict. The order is CLOCK (Corbató, 1968) in shards; nodes and filters, which every lookup needs, get more
+//! rounds than rows do.
+//!
+//! An address may be used again for something else after its block was given back: whoever gives it back says so
+//! ([`Cache::forget`]). The key has the block's checksum, too.
+
+use crate::filter::Filter;
+use crate::node::Node;
+use crate::run::Run;
+use blocks::BlockAddr;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A shard has at least this much, so that its largest units are a small part of it.
+const SHARD_BYTES_MIN: u64 = 8 << 20;
+const SHARDS_MAX: u64 = 16;
+/// Rounds of the hand that something survives without being asked for.
+const ROUNDS_OF_ROWS: u8 = 1;
+const ROUNDS_OF_NODES: u8 = 4;
+
+/// Something that is cached.
+#[derive(Clone)]
+pub(crate) enum Unit {
+    Run(Arc<Run>),
+    Node(Arc<Node>),
+    Filter(Arc<Filter>),
+}
+
+impl Unit {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Run(run) => run.memory_bytes(),
+            Self::Node(node) => node.memory_bytes(),
+            Self::Filter(filter) => filter.raw().len() + 64,
+        }
+    }
+
+    fn rounds(&self) -> u8 {
+        match self {
+            Self::Run(_) => ROUNDS_OF_ROWS,
+            Self::Node(_) | Self::Filter(_) => ROUNDS_OF_NODES,
+        }
+    }
+}
+
+type Place = (u64, u32);
+
+fn place(addr: &BlockAddr) -> Place {
+    (addr.sector(), addr.crc())
+}
+
+struct Slot {
+    place: Place,
+    unit: Unit,
+    bytes: usize,
+    rounds: u8,
+}
+
+#[derive(Default)]
+struct Shard {
+    by_place: HashMap<Place, u32>,
+    slots: Vec<Slot>,
+    hand: usize,
+    bytes: usize,
+}
+
+impl Shard {
+    fn remove(&mut self, index: usize) {
+        let slot = self.slots.swap_remove(index);
+        self.by_place.remove(&slot.place);
+        self.bytes -= slot.bytes;
+        if let Some(moved) = self.slots.get(index) {
+            self.by_place.insert(moved.place, index as u32);
+        }
+    }
+
+    /// Evicts until there is room for so many bytes.
+    fn make_room(&mut self, bytes: usize, bytes_max: usize) -> u64 {
+        let mut evicted = 0;
+        while self.bytes + bytes > bytes_max && !self.slots.is_empty() {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            let slot = &mut self.slots[self.hand];
+            if slot.rounds > 0 {
+                slot.rounds -= 1;
+                self.hand += 1;
+            } else {
+                // What takes its place is looked at in the next round.
+                self.remove(self.hand);
+                evicted += 1;
+            }
+        }
+        evicted
+    }
+}
+
+/// Counters of the cache.
+#[derive(Default)]
+pub(crate) struct CacheCounters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+}
+
+/// See the module.
+pub(crate) struct Cache {
+    shards: Box<[Mutex<Shard>]>,
+    shard_bytes_max: usize,
+    pub(crate) counters: CacheCounters,
+}
+
+impl Cache {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            shard_bytes_max: (bytes_max / shards) as usize,
+            counters: CacheCounters::default(),
+        }
+    }
+
+    fn shard(&self, place: Place) -> &Mutex<Shard> {
+        let mixed = (place.0 ^ u64::from(place.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        &self.shards[mixed as usize % self.shards.len()]
+    }
+
+    pub(crate) fn get(&self, addr: &BlockAddr) -> Option<Unit> {
+        let place = place(addr);
+        let found = {
+            let mut shard = self.shard(place).lock();
+            let index = shard.by_place.get(&place).copied();
+            index.map(|index| {
+                let slot = &mut shard.slots[index as usize];
+                slot.rounds = slot.rounds.max(slot.unit.rounds());
+                slot.unit.clone()
+            })
+        };
+        let counter = match found {
+            Some(_) => &self.counters.hits,
+            None => &self.counters.misses,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Whether it is there; nothing is counted.
+    pub(crate) fn has(&self, addr: &BlockAddr) -> bool {
+        let place = place(addr);
+        self.shard(place).lock().by_place.contains_key(&place)
+    }
+
+    pub(crate) fn insert(&self, addr: &BlockAddr, unit: Unit) {
+        let bytes = unit.bytes() + size_of::<Slot>() + 32;
+        // Half a shard at most: one large row must not throw everything out.
+        if bytes > self.shard_bytes_max / 2 {
+            return;
+        }
+        let place = place(addr);
+        let mut shard = self.shard(place).lock();
+        if shard.by_place.contains_key(&place) {
+            return;
+        }
+        let evicted = shard.make_room(bytes, self.shard_bytes_max);
+        // What is scanned once leaves first.
+        let rounds = unit.rounds() - 1;
+        let index = shard.slots.len() as u32;
+        shard.slots.push(Slot {
+            place,
+            unit,
+            bytes,
+            rounds,
+        });
+        shard.by_place.insert(place, index);
+        shard.bytes += bytes;
+        drop(shard);
+        if evicted > 0 {
+            self.counters.evicted.fetch_add(evicted, Ordering::Relaxed);
+        }
+    }
+
+    /// The block is given back.
+    pub(crate) fn forget(&self, addr: &BlockAddr) {
+        let place = place(addr);
+        let mut shard = self.shard(place).lock();
+        if let Some(index) = shard.by_place.get(&place).copied() {
+            shard.remove(index as usize);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().bytes as u64).sum()
+    }
+}

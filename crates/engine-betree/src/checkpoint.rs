@@ -1,0 +1,254 @@
+//! Checkpoints: the exact state at one position.
+//!
+//! 1. No tree changes while a checkpoint runs: it holds `structure` alone. Between two batches it takes a
+//!    position, the published one, and freezes the memtables. Batches go on, into new ones.
+//! 2. The frozen messages up to the position go into their trees, as in any flush, and nodes that are in memory
+//!    only are written. So every tree has exactly the messages up to the position: whatever went into one
+//!    before was published before.
+//! 3. The roots go into the directory, which is a tree like any other, and whose root goes to the block store
+//!    with the position.
+//! 4. The log first, then the commit: two syncs.
+//!
+//! Blocks that are in use and no part of it, since readers have them or a load has not become visible, are left
+//! out of what it records.
+
+use crate::change::Change;
+use crate::core::{Core, VOLUME, count};
+use crate::directory;
+use crate::flush::flush_oldest;
+use crate::node::{Child, UnitRef};
+use crate::run::OpRef;
+use crate::table::Table;
+use blocks::BlockAddr;
+use engine::{ErrorKind, Result, Seq};
+use parking_lot::Mutex;
+use pins::Horizon;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Whether a checkpoint is made where nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    IfChanged,
+    Always,
+}
+
+/// Runs a checkpoint on up to `threads` threads and answers its position.
+pub(crate) fn checkpoint(core: &Core, need: Need, threads: usize) -> Result<Seq> {
+    let mut last = core.checkpoint.lock();
+    core.status.check_running()?;
+    let started = core.clock.monotonic();
+    if need == Need::IfChanged && core.pins.published() <= *last && core.catalog.is_unchanged() {
+        return Ok(*last);
+    }
+    let alone = core.structure.write();
+    let (seq, changed) = {
+        let _applied = core.applied.lock();
+        let changed = core.catalog.take_changed();
+        changed.iter().for_each(|table| drop(table.freeze()));
+        (core.pins.published(), changed)
+    };
+    core.free_unread();
+    core.store.begin_checkpoint();
+    let result = Run { core, seq, threads }.write(&changed);
+    if let Err(error) = &result {
+        core.store.abandon_checkpoint();
+        changed.iter().for_each(|table| core.catalog.note_change(table));
+        if error.kind() != ErrorKind::OutOfSpace {
+            core.status.stop(format!("a checkpoint failed: {error}"));
+        }
+    }
+    drop(alone);
+    result?;
+    *last = seq;
+    core.durable.store(seq.0, Ordering::Release);
+    core.is_disk_full.store(false, Ordering::Release);
+    let took = core.clock.monotonic().saturating_sub(started);
+    count(&core.counters.checkpoints, 1);
+    count(&core.counters.checkpoint_ms, took.as_millis() as u64);
+    Ok(seq)
+}
+
+struct Run<'c> {
+    core: &'c Core,
+    seq: Seq,
+    threads: usize,
+}
+
+/// What the directory shall have of a table.
+struct Row {
+    table: Arc<Table>,
+    root: Option<UnitRef>,
+    disk_bytes: u64,
+}
+
+impl Run<'_> {
+    fn write(&self, changed: &[Arc<Table>]) -> Result<()> {
+        let (core, seq) = (self.core, self.seq);
+        let lives = |table: &&Arc<Table>| table.lives_at(seq);
+        let live: Vec<Arc<Table>> = changed.iter().filter(lives).cloned().collect();
+        let rows = self.write_tables(&live)?;
+        // The log before the data.
+        core.write_ahead.wait_for_log(seq)?;
+        let mut excluded: Vec<BlockAddr> = Vec::new();
+        let mut removed = Vec::new();
+        for table in changed {
+            if table.created() > seq {
+                core.catalog.note_change(table);
+            } else if table.dropped() <= seq {
+                removed.push(table.id);
+                if core.pins.oldest() >= table.dropped() {
+                    self.free_table(table)?;
+                } else {
+                    excluded.extend(all_blocks(core, table)?);
+                    core.catalog.note_change(table);
+                }
+            } else if !table.is_live() || table.memory_bytes() > 0 {
+                core.catalog.note_change(table);
+            }
+        }
+        let root = self.write_directory(&rows, &removed)?;
+        excluded.extend(core.retired.lock().blocks());
+        {
+            let loads = core.loads.lock();
+            let hidden = loads.iter().filter(|load| !load.is_installed || load.seq > seq);
+            excluded.extend(hidden.flat_map(|load| load.blocks.iter().copied()));
+        }
+        for addr in excluded {
+            core.store.exclude(VOLUME, addr);
+        }
+        core.store
+            .commit_checkpoint(seq.0, &directory::encode_root(root.as_ref()))?;
+        core.loads.lock().retain(|load| !load.is_installed || load.seq > seq);
+        Ok(())
+    }
+
+    /// Step 2, for all tables side by side.
+    fn write_tables(&self, tables: &[Arc<Table>]) -> Result<Vec<Row>> {
+        let next = AtomicUsize::new(0);
+        let rows = Mutex::new(Vec::with_capacity(tables.len()));
+        let failed = Mutex::new(None);
+        let work = || {
+            while let Some(table) = tables.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.write_table(table) {
+                    Ok(row) => rows.lock().push(row),
+                    Err(error) => {
+                        failed.lock().get_or_insert(error);
+                        next.store(tables.len(), Ordering::Relaxed);
+                        return;
+                    }
+                }
+            }
+        };
+        let threads = self.threads.min(tables.len()).max(1);
+        if threads == 1 {
+            work();
+        } else {
+            std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+        }
+        match failed.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(rows.into_inner()),
+        }
+    }
+
+    fn write_table(&self, table: &Arc<Table>) -> Result<Row> {
+        let is_hidden = {
+            let loads = self.core.loads.lock();
+            loads.iter().any(|load| load.table == table.id && load.seq > self.seq)
+        };
+        if is_hidden {
+            // Its rows belong to a later position, and it has no others.
+            self.core.catalog.note_change(table);
+            return Ok(Row {
+                table: table.clone(),
+                root: None,
+                disk_bytes: 0,
+            });
+        }
+        let _change = table.change.lock();
+        while flush_oldest(self.core, table, self.seq)? {}
+        let root = self.write_tree(table)?;
+        Ok(Row {
+            table: table.clone(),
+            root,
+            disk_bytes: table.state().tree.disk_bytes,
+        })
+    }
+
+    /// Writes the nodes of a tree that are in memory only. Answers where its root lies.
+    fn write_tree(&self, table: &Table) -> Result<Option<UnitRef>> {
+        let state = table.state();
+        match &state.tree.root {
+            None => Ok(None),
+            Some(Child::Disk(unit)) => Ok(Some(unit.clone())),
+            Some(root @ Child::Memory(_)) => {
+                let mut change = Change::new(self.core, table);
+                let unit = change.write_nodes(root)?;
+                change.install(Some(Child::Disk(unit.clone())), None)?;
+                Ok(Some(unit))
+            }
+        }
+    }
+
+    /// Step 3.
+    fn write_directory(&self, rows: &[Row], removed: &[engine::TableId]) -> Result<Option<UnitRef>> {
+        let directory = &self.core.directory;
+        let horizon = Horizon::new(Seq(u64::MAX), Vec::new());
+        let memtable = directory.active();
+        let write = |key: &[u8], op: OpRef<'_>| {
+            let (added, gone) = memtable.write(key, self.seq, op, &horizon);
+            self.core.held.change(added, gone);
+        };
+        for row in rows {
+            let value = directory::encode_row(&row.table, row.root.as_ref(), row.disk_bytes);
+            write(&directory::key_of(row.table.id), OpRef::Put(&value));
+        }
+        for table in removed {
+            write(&directory::key_of(*table), OpRef::Delete);
+        }
+        let _change = directory.change.lock();
+        directory.freeze();
+        while flush_oldest(self.core, directory, self.seq)? {}
+        self.write_tree(directory)
+    }
+
+    /// Gives back all of a table that nobody sees any more.
+    fn free_table(&self, table: &Arc<Table>) -> Result<()> {
+        let _change = table.change.lock();
+        let blocks = all_blocks(self.core, table)?;
+        let (tree, bytes) = table.clear();
+        self.core.held.change(0, bytes as usize);
+        self.core
+            .loads
+            .lock()
+            .retain(|load| load.table != table.id || !load.is_installed);
+        self.core.retired.lock().push(tree, blocks);
+        self.core.catalog.forget(table.id);
+        self.core.free_unread();
+        Ok(())
+    }
+}
+
+/// Every block of a table's tree.
+pub(crate) fn all_blocks(core: &Core, table: &Table) -> Result<Vec<BlockAddr>> {
+    let mut blocks = Vec::new();
+    if let Some(root) = &table.state().tree.root {
+        collect(core, table, root, None, &mut blocks)?;
+    }
+    Ok(blocks)
+}
+
+fn collect(core: &Core, table: &Table, child: &Child, height: Option<u8>, blocks: &mut Vec<BlockAddr>) -> Result<()> {
+    let node = core.load_node(table.id, child, height)?;
+    if let Child::Disk(unit) = child {
+        blocks.extend(unit.blocks());
+    }
+    blocks.extend(node.blocks());
+    if let crate::node::Node::Inner(inner) = &*node {
+        for slot in &inner.slots {
+            collect(core, table, &slot.child, Some(inner.height - 1), blocks)?;
+        }
+    }
+    Ok(())
+}

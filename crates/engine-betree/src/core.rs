@@ -1,0 +1,294 @@
+//! What every part of an open engine stands on: the block store, the cache, the tables, who reads where, and
+//! what stops all.
+
+use crate::bytes_io::Damage;
+use crate::cache::{Cache, Unit};
+use crate::catalog::Catalog;
+use crate::filter::Filter;
+use crate::memtable::Held;
+use crate::node::{Child, Node, UnitRef};
+use crate::options::BetreeOptions;
+use crate::run::Run;
+use crate::table::{Retired, Table};
+use blocks::{BlockAddr, BlockKind, BlockStore, ReadScratch, Referenced, VolumeId};
+use engine::{EngineError, Result, Seq, TableId, WriteAheadRule};
+use parking_lot::{Mutex, RwLock};
+use pins::{Horizon, Pins};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use vfs::Clock;
+
+/// The only volume there is.
+pub(crate) const VOLUME: VolumeId = VolumeId::MAIN;
+pub(crate) const KIND_ROWS: BlockKind = BlockKind::Leaf;
+pub(crate) const KIND_NODE: BlockKind = BlockKind::Inner;
+pub(crate) const KIND_FILTER: BlockKind = BlockKind::Meta;
+/// Scratch memory of readers that is kept.
+const SCRATCHES_MAX: usize = 16;
+
+/// The engine has stopped or was closed.
+#[derive(Default)]
+pub(crate) struct Status {
+    stopped: OnceLock<Option<String>>,
+}
+
+impl Status {
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match self.stopped.get() {
+            None => Ok(()),
+            Some(None) => Err(EngineError::Closed),
+            Some(Some(reason)) => Err(EngineError::Stopped(reason.clone())),
+        }
+    }
+
+    /// Answers nothing from now on. The first reason stands.
+    pub(crate) fn stop(&self, reason: String) {
+        self.stopped.get_or_init(|| Some(reason));
+    }
+
+    pub(crate) fn close(&self) {
+        self.stopped.get_or_init(|| None);
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.stopped.get().is_none()
+    }
+}
+
+/// What the writing side knows.
+pub(crate) struct Applied {
+    /// The last batch.
+    pub(crate) last: Seq,
+    /// What is forgotten on the way; not always up to date.
+    pub(crate) horizon: Horizon,
+    /// The table of the last operation.
+    pub(crate) recent: Option<Arc<Table>>,
+    /// Tables whose memtables shall be frozen when the batch is in.
+    pub(crate) freeze_after: Vec<Arc<Table>>,
+}
+
+/// A table whose rows were loaded at a position that is not durable yet: its blocks, which an earlier
+/// checkpoint must not have.
+pub(crate) struct Load {
+    pub(crate) table: TableId,
+    pub(crate) seq: Seq,
+    pub(crate) blocks: Vec<BlockAddr>,
+    /// Its tree is the table's.
+    pub(crate) is_installed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) batches: AtomicU64,
+    pub(crate) operations: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) checkpoint_ms: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flushed_children: AtomicU64,
+    pub(crate) basements_written: AtomicU64,
+    pub(crate) segments_written: AtomicU64,
+    pub(crate) nodes_written: AtomicU64,
+    pub(crate) dropped_children: AtomicU64,
+    pub(crate) throttled_us: AtomicU64,
+    pub(crate) filter_misses: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) store: Arc<BlockStore>,
+    pub(crate) path: PathBuf,
+    pub(crate) options: BetreeOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cache: Cache,
+    pub(crate) pins: Pins,
+    pub(crate) catalog: Catalog,
+    /// The table of tables.
+    pub(crate) directory: Arc<Table>,
+    pub(crate) status: Status,
+    pub(crate) counters: Counters,
+    pub(crate) write_ahead: WriteAheadRule,
+    /// Held by `apply`: whoever holds it stands between two batches.
+    pub(crate) applied: Mutex<Applied>,
+    /// Shared by changes of trees, alone by checkpoints: see `checkpoint`.
+    pub(crate) structure: RwLock<()>,
+    pub(crate) retired: Mutex<Retired>,
+    pub(crate) loads: Mutex<Vec<Load>>,
+    /// Held during a checkpoint; the position of the last one.
+    pub(crate) checkpoint: Mutex<Seq>,
+    pub(crate) durable: AtomicU64,
+    /// Memory of all messages that are in no tree.
+    pub(crate) held: Held,
+    /// Tables to be flushed though they take little memory.
+    pub(crate) urgent: Mutex<Vec<Arc<Table>>>,
+    /// The last flush found the disk full: nothing gives memory back now.
+    pub(crate) is_disk_full: AtomicBool,
+    scratches: Mutex<Vec<ReadScratch>>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        store: Arc<BlockStore>,
+        path: PathBuf,
+        options: BetreeOptions,
+        clock: Arc<dyn Clock>,
+        catalog: Catalog,
+        directory: Table,
+        durable: Seq,
+    ) -> Self {
+        Self {
+            cache: Cache::new(options.cache_bytes - options.messages_bytes()),
+            store,
+            path,
+            options,
+            clock,
+            pins: Pins::new(durable),
+            catalog,
+            directory: Arc::new(directory),
+            status: Status::default(),
+            counters: Counters::default(),
+            write_ahead: WriteAheadRule::default(),
+            applied: Mutex::new(Applied {
+                last: durable,
+                horizon: Horizon::default(),
+                recent: None,
+                freeze_after: Vec::new(),
+            }),
+            structure: RwLock::new(()),
+            retired: Mutex::default(),
+            loads: Mutex::default(),
+            checkpoint: Mutex::new(durable),
+            durable: AtomicU64::new(durable.0),
+            held: Held::default(),
+            urgent: Mutex::default(),
+            is_disk_full: AtomicBool::new(false),
+            scratches: Mutex::default(),
+        }
+    }
+
+    fn with_scratch<T>(&self, work: impl FnOnce(&mut ReadScratch) -> T) -> T {
+        let mut scratch = self.scratches.lock().pop().unwrap_or_default();
+        let result = work(&mut scratch);
+        let mut scratches = self.scratches.lock();
+        if scratches.len() < SCRATCHES_MAX {
+            scratches.push(scratch);
+        }
+        result
+    }
+
+    /// The raw bytes of a unit.
+    pub(crate) fn read_unit(&self, table: TableId, unit: &UnitRef, kind: BlockKind) -> Result<Vec<u8>> {
+        self.with_scratch(|scratch| {
+            let mut raw = self.store.read(VOLUME, &unit.first, table.0, kind, scratch)?;
+            for addr in unit.rest.iter().flat_map(|rest| rest.iter()) {
+                raw.extend(self.store.read(VOLUME, addr, table.0, kind, scratch)?);
+            }
+            Ok(raw)
+        })
+    }
+
+    pub(crate) fn damage(&self, unit: &UnitRef, what: Damage) -> EngineError {
+        EngineError::Corrupt {
+            path: self.path.join("main.blocks"),
+            offset: unit.first.sector() * blocks::SECTOR_BYTES as u64,
+            reason: format!("{what} is not as it must be"),
+        }
+    }
+
+    pub(crate) fn load_run(&self, table: TableId, unit: &UnitRef) -> Result<Arc<Run>> {
+        if let Some(Unit::Run(run)) = self.cache.get(&unit.first) {
+            return Ok(run);
+        }
+        let raw = self.read_unit(table, unit, KIND_ROWS)?;
+        let run = Arc::new(Run::decode(raw.into()).map_err(|damage| self.damage(unit, damage))?);
+        self.cache.insert(&unit.first, Unit::Run(run.clone()));
+        Ok(run)
+    }
+
+    /// Brings units of one block each in that are not cached, those that lie side by side with one read. What
+    /// cannot be read is left for whoever asks for it.
+    pub(crate) fn read_ahead(&self, table: TableId, units: &mut dyn Iterator<Item = &UnitRef>) {
+        let wanted: Vec<BlockAddr> = units
+            .filter(|unit| unit.rest.is_none() && !self.cache.has(&unit.first))
+            .map(|unit| unit.first)
+            .collect();
+        if wanted.len() < 2 {
+            return;
+        }
+        self.with_scratch(|scratch| {
+            self.store
+                .read_run(VOLUME, &wanted, table.0, KIND_ROWS, scratch, |at, raw| {
+                    if let Ok(run) = raw.map_err(drop).and_then(|raw| Run::decode(raw.into()).map_err(drop)) {
+                        self.cache.insert(&wanted[at], Unit::Run(Arc::new(run)));
+                    }
+                });
+        });
+    }
+
+    pub(crate) fn load_filter(&self, table: TableId, addr: &BlockAddr) -> Result<Arc<Filter>> {
+        if let Some(Unit::Filter(filter)) = self.cache.get(addr) {
+            return Ok(filter);
+        }
+        let unit = UnitRef {
+            first: *addr,
+            rest: None,
+        };
+        let raw = self.read_unit(table, &unit, KIND_FILTER)?;
+        let filter = Arc::new(Filter::decode(raw).map_err(|damage| self.damage(&unit, damage))?);
+        self.cache.insert(addr, Unit::Filter(filter.clone()));
+        Ok(filter)
+    }
+
+    /// The node of a child that must be `height` high, or any where that is not known.
+    pub(crate) fn load_node(&self, table: TableId, child: &Child, height: Option<u8>) -> Result<Arc<Node>> {
+        let unit = match child {
+            Child::Memory(node) => return Ok(node.clone()),
+            Child::Disk(unit) => unit,
+        };
+        if let Some(Unit::Node(node)) = self.cache.get(&unit.first) {
+            return Ok(node);
+        }
+        let raw = self.read_unit(table, unit, KIND_NODE)?;
+        let node = Arc::new(Node::decode(&raw).map_err(|damage| self.damage(unit, damage))?);
+        // A circle of nodes would be walked for ever.
+        if height.is_some_and(|height| node.height() != height) {
+            return Err(self.damage(unit, "the height of a node"));
+        }
+        self.cache.insert(&unit.first, Unit::Node(node.clone()));
+        Ok(node)
+    }
+
+    /// What is not needed to be kept, as of now.
+    pub(crate) fn horizon(&self) -> Horizon {
+        let mut horizon = Horizon::default();
+        self.pins.update(&mut horizon);
+        horizon
+    }
+
+    /// For the directory, of which only the newest state is read.
+    pub(crate) fn horizon_of(&self, table: &Table) -> Horizon {
+        if table.id == crate::directory::DIRECTORY {
+            Horizon::new(Seq(u64::MAX), Vec::new())
+        } else {
+            self.horizon()
+        }
+    }
+
+    /// Gives back the blocks that nobody can read any more. Whoever calls holds `structure`.
+    pub(crate) fn free_unread(&self) {
+        let unread = self.retired.lock().take_unread();
+        self.free(&unread);
+    }
+
+    pub(crate) fn free(&self, blocks: &[BlockAddr]) {
+        for addr in blocks {
+            self.cache.forget(addr);
+            let is_freed = self.store.free(VOLUME, *addr, Referenced::No);
+            debug_assert!(is_freed, "{addr:?} is given back once");
+        }
+    }
+}

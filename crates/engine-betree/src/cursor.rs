@@ -1,0 +1,147 @@
+//! Cursors: windows, one after the other.
+
+use crate::fold::Seen;
+use crate::run::{Key, behind, half_open};
+use crate::snapshot::BetreeSnapshot;
+use crate::table::Table;
+use crate::window::{Found, Reading, Window};
+use engine::{Cursor, Direction, FillLimits, KeyRange, PageIndex, Result, Rows};
+use std::sync::Arc;
+
+/// Keys of one window, at least and at most.
+const KEYS_MIN: usize = 16;
+const KEYS_MAX: usize = 2048;
+
+/// See the module. Holds nothing of the tree between two calls: only its snapshot.
+pub(crate) struct BetreeCursor {
+    snapshot: Arc<BetreeSnapshot>,
+    table: Arc<Table>,
+    direction: Direction,
+    range_low: Key,
+    range_high: Option<Key>,
+    /// What is left.
+    low: Key,
+    high: Option<Key>,
+    is_at_end: bool,
+    is_scan: bool,
+}
+
+impl BetreeCursor {
+    pub(crate) fn new(
+        snapshot: Arc<BetreeSnapshot>,
+        table: Arc<Table>,
+        range: &KeyRange,
+        direction: Direction,
+    ) -> Self {
+        let (low, high) = half_open(range);
+        let is_at_end = high.as_ref().is_some_and(|high| *high <= low);
+        Self {
+            snapshot,
+            table,
+            direction,
+            range_low: low.clone(),
+            range_high: high.clone(),
+            low,
+            high,
+            is_at_end,
+            is_scan: false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.high.as_ref().is_some_and(|high| *high <= self.low)
+    }
+
+    /// Appends the rows of a window; false when a limit is reached.
+    fn take(&mut self, window: &Window, rows: &mut Rows, limits: FillLimits) -> bool {
+        let seq = self.snapshot.position();
+        let mut page: Option<PageIndex> = None;
+        let mut push = |found: &Found<'_>, rows: &mut Rows| match (found.value, window.rows()) {
+            (Seen::Value(value), Some(run)) if found.is_of_rows => {
+                let page = *page.get_or_insert_with(|| rows.add_page(run.raw()));
+                rows.push_of_page([found.key, &[]], page, run.place_of(value));
+            }
+            (Seen::Value(value), _) => rows.push(found.key, value),
+            (Seen::Number(number), _) => rows.push(found.key, &number.to_le_bytes()),
+            (Seen::Nothing, _) => {}
+        };
+        let mut is_full = false;
+        match self.direction {
+            Direction::Forward => window.visit(seq, |found| {
+                push(&found, rows);
+                is_full = limits.are_reached_by(rows);
+                if is_full {
+                    self.low = behind(found.key);
+                }
+                !is_full
+            }),
+            Direction::Reverse => {
+                let mut all: Vec<Found<'_>> = Vec::new();
+                window.visit(seq, |found| {
+                    all.push(found);
+                    true
+                });
+                for found in all.iter().rev() {
+                    push(found, rows);
+                    is_full = limits.are_reached_by(rows);
+                    if is_full {
+                        self.high = Some(found.key.into());
+                        break;
+                    }
+                }
+            }
+        }
+        !is_full
+    }
+}
+
+impl Cursor for BetreeCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        (self.low, self.high) = (self.range_low.clone(), self.range_high.clone());
+        self.is_scan = false;
+        match self.direction {
+            Direction::Forward if *key > *self.low => self.low = key.into(),
+            Direction::Reverse => {
+                let end = behind(key);
+                if self.high.as_ref().is_none_or(|high| end < *high) {
+                    self.high = Some(end);
+                }
+            }
+            Direction::Forward => {}
+        }
+        self.is_at_end = self.is_empty();
+        Ok(())
+    }
+
+    fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
+        rows.clear();
+        while !self.is_at_end {
+            let wanted = limits.rows_max.saturating_sub(rows.len());
+            let reading = Reading {
+                core: self.snapshot.core(),
+                table: &self.table,
+                direction: self.direction,
+                keys_wanted: wanted.clamp(KEYS_MIN, KEYS_MAX),
+                is_scan: self.is_scan,
+            };
+            let window = reading.window(&self.low, self.high.as_ref())?;
+            if !self.take(&window, rows, limits) {
+                self.is_at_end = self.is_empty();
+                self.is_scan = true;
+                break;
+            }
+            self.is_scan = true;
+            // On to the next window.
+            match self.direction {
+                Direction::Forward => match window.high {
+                    Some(high) => self.low = high,
+                    None => self.is_at_end = true,
+                },
+                Direction::Reverse if window.low.is_empty() => self.is_at_end = true,
+                Direction::Reverse => self.high = Some(window.low),
+            }
+            self.is_at_end |= self.is_empty();
+        }
+        Ok(!rows.is_empty())
+    }
+}

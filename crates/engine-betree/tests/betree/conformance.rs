@@ -1,0 +1,53 @@
+//! The conformance kit, with sizes so small that every structural change happens all the time, and with the
+//! usual ones.
+
+#![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
+
+use engine::{Engine, Result};
+use engine_betree::{BetreeEngine, BetreeOptions};
+use engine_tests::{Fixture, RealSite, Site, run_all};
+use std::path::Path;
+use std::sync::Arc;
+use vfs::Env;
+
+fn open_usual(env: &Env, directory: &Path) -> Result<Arc<dyn Engine>> {
+    let options = BetreeOptions::default();
+    Ok(Arc::new(BetreeEngine::open(env, directory, options)?))
+}
+
+fn open_tiny(env: &Env, directory: &Path) -> Result<Arc<dyn Engine>> {
+    let options = BetreeOptions {
+        cache_bytes: 1 << 20,
+        collection_compressor: codec::Codec::None,
+        node_bytes: 8 << 10,
+        basement_bytes: 1 << 10,
+        buffer_bytes: 8 << 10,
+        fanout: 4,
+        threads: Some(0),
+        segment_bytes: 32 << 10,
+        ..BetreeOptions::default()
+    };
+    Ok(Arc::new(BetreeEngine::open(env, directory, options)?))
+}
+
+struct Betree(fn(&Env, &Path) -> Result<Arc<dyn Engine>>);
+
+impl Fixture for Betree {
+    fn site(&self) -> Box<dyn Site> {
+        Box::new(RealSite::new(self.0))
+    }
+
+    fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
+        Some((self.0)(env, directory))
+    }
+}
+
+#[test]
+fn with_the_usual_sizes() {
+    run_all(&Betree(open_usual));
+}
+
+#[test]
+fn with_tiny_nodes_and_no_threads() {
+    run_all(&Betree(open_tiny));
+}
