@@ -146,7 +146,7 @@ impl Machine {
         Self {
             id,
             fs,
-            on_btree: id % 2 == 0,
+            on_btree: id.is_multiple_of(2),
             storage: None,
         }
     }

@@ -352,7 +352,7 @@ fn a_capped_collection_that_begins_nowhere() {
         .iter()
         .find(|collection| collection.name == "log")
         .unwrap();
-    assert_eq!(found.options.get_bool("capped").unwrap(), true);
+    assert!(found.options.get_bool("capped").unwrap());
     assert!(found.options.get_i64("size").unwrap() > 4096);
     assert_eq!(FILE_BYTES % 4096, 0);
 }
