@@ -443,7 +443,7 @@ impl Server {
             return;
         };
         let last = Seq(self.storage.log().last_seq().0.saturating_sub(CAUGHT_UP_WITHIN));
-        let Some(heir) = heir(&member, &standing, last) else {
+        let Some(heir) = heir(set, &member, &standing, last) else {
             return;
         };
         let higher = member.by_consensus_id(heir).filter(|of| of.priority > me.priority);
@@ -483,7 +483,7 @@ impl Server {
         let is_needed = now.saturating_sub(upkeep.leaderless_since) >= patience;
         set.change(|member| member.stands_in = is_needed);
         if standing.is_writable
-            && let Some(heir) = heir(&member, &standing, self.storage.log().last_seq())
+            && let Some(heir) = heir(set, &member, &standing, self.storage.log().last_seq())
         {
             self.storage.transfer_leadership(heir);
         }

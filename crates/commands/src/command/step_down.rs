@@ -90,42 +90,66 @@ fn nobody_caught_up() -> CommandError {
     )
 }
 
-/// Gives leadership to a member that has everything, or just up.
+/// Gives leadership to a member that has everything, or just up. Leads and takes writes again when it fails.
 fn hand_over(call: &Invocation<'_>, set: &ReplicaSet, force: bool, catch_up: Duration, until: Duration) -> Result<()> {
-    let (storage, clock) = (&call.server.storage, call.server.env.clock.clone());
     // From here on no write begins, so that there is an end to catch up with.
     set.change(|member| member.steps_down = true);
-    let end = clock.monotonic() + catch_up;
-    let heir = loop {
-        let last = storage.log().last_seq();
-        let heir = storage
-            .standing()
-            .and_then(|standing| heir(&set.member(), &standing, last));
-        if heir.is_some() || clock.monotonic() >= end {
-            break heir;
-        }
-        if let Err(error) = wait_a_little(call, end) {
-            set.change(|member| member.steps_down = false);
-            return Err(error);
-        }
-    };
-    match heir {
-        Some(heir) => storage.transfer_leadership(heir),
-        None if force => storage.give_leadership_up(),
-        None => {
-            set.change(|member| member.steps_down = false);
-            return Err(nobody_caught_up());
-        }
+    let handed_over = try_to_hand_over(call, set, force, catch_up, until);
+    let still_leads = call
+        .server
+        .storage
+        .standing()
+        .is_some_and(|standing| standing.is_writable);
+    if handed_over.is_err() || still_leads {
+        set.change(|member| (member.steps_down, member.frozen_until) = (false, Duration::ZERO));
+        call.server.allow_candidacy(set);
     }
-    // Before it hears of another election: it does not stand for the next one.
-    set.change(|member| member.frozen_until = until);
-    call.server.allow_candidacy(set);
-    while storage.standing().is_some_and(|standing| standing.is_writable) {
-        if clock.monotonic() >= until {
-            break;
-        }
-        if force && clock.monotonic() >= end {
-            storage.give_leadership_up();
+    match handed_over {
+        Ok(()) if still_leads => Err(nobody_caught_up()),
+        other => other,
+    }
+}
+
+fn try_to_hand_over(
+    call: &Invocation<'_>,
+    set: &ReplicaSet,
+    force: bool,
+    catch_up: Duration,
+    until: Duration,
+) -> Result<()> {
+    let (storage, clock) = (&call.server.storage, call.server.env.clock.clone());
+    let member = set.member();
+    let settings = member.config.as_ref().map(|config| config.settings.election_timeout_ms);
+    // A member that does not take what it is offered has not led by then, and the offer is over.
+    let patience = Duration::from_millis(settings.unwrap_or(0)) + Duration::from_millis(100);
+    if let Some(threads) = set.threads() {
+        // Which of them may stand was said some time ago.
+        threads.ask_all();
+    }
+    let leads = || storage.standing().is_some_and(|standing| standing.is_writable);
+    let end = clock.monotonic() + catch_up;
+    let mut offered_until = Duration::ZERO;
+    while leads() && clock.monotonic() < until {
+        let now = clock.monotonic();
+        let last = storage.log().last_seq();
+        let standing = storage.standing();
+        let heir = standing.and_then(|standing| heir(set, &member, &standing, last));
+        match heir {
+            _ if now < offered_until => {}
+            Some(heir) => {
+                // Before it hears of another election: it does not stand for the next one.
+                set.change(|member| member.frozen_until = until);
+                call.server.allow_candidacy(set);
+                storage.transfer_leadership(heir);
+                offered_until = now + patience;
+            }
+            None if now < end => {}
+            None if force => {
+                set.change(|member| member.frozen_until = until);
+                call.server.allow_candidacy(set);
+                storage.give_leadership_up();
+            }
+            None => return Err(nobody_caught_up()),
         }
         wait_a_little(call, until)?;
     }
@@ -154,13 +178,15 @@ fn wait_a_little(call: &Invocation<'_>, until: Duration) -> Result<()> {
     Ok(waited.map(drop)?)
 }
 
-/// Of the members that can be elected and have all of the log, the one with the highest priority, by its number in
+/// Of the members that can be elected now and have all of the log, the one with the highest priority, by its number in
 /// consensus.
-pub(super) fn heir(member: &Member, standing: &Standing, last: Seq) -> Option<u64> {
+pub(super) fn heir(set: &ReplicaSet, member: &Member, standing: &Standing, last: Seq) -> Option<u64> {
     let able = standing.progress.iter().filter_map(|progress| {
         let of = member.by_consensus_id(progress.id)?;
         let votes = member.consensus.as_ref()?.by_id(progress.id)?.votes;
-        (votes && of.is_electable() && progress.durable >= last).then_some((progress.id, of.priority))
+        let peer = set.peer(of.id);
+        let is_ready = votes && of.is_electable() && peer.is_up && peer.may_stand && progress.durable >= last;
+        is_ready.then_some((progress.id, of.priority))
     });
     able.max_by(|(_, one), (_, other)| one.total_cmp(other))
         .map(|(id, _)| id)
