@@ -43,7 +43,12 @@ def test_every_workload_ends_on_every_engine(tmp_path):
     assert found == {(engine, name, phase) for engine in ENGINES for name, list_ in phases.items() for phase in list_}
     for run in runs(out):
         assert run["outcome"] == {"state": "complete"}
-        assert sum(operation["count"] for operation in run["operations"].values()) > 0
+        # Known: transactions of two statements get nowhere on mmapv1, see its page. Red when they do.
+        stands = run["configuration"]["label"] == "mmapv1" and (run["workload"], run["phase"]) in (
+            ("transactions", "disjoint"),
+            ("transactions", "hot"),
+        )
+        assert (sum(operation["count"] for operation in run["operations"].values()) > 0) != stands, run
         assert all(operation["errors"] == 0 for operation in run["operations"].values()), run
         assert run["serverCpuUs"] is not None and run["writtenBytes"] is not None
     first = next(run for run in runs(out) if run["workload"] == "book" and run["phase"] == "insert")
@@ -99,8 +104,10 @@ def test_io_bound_queries_have_little_cache_or_are_skipped(tmp_path):
     assert [run["configuration"]["label"] for run in bound] == ENGINES
     assert {run["parameters"]["cacheBytes"] for run in bound} == {str(16 << 20)}, "the same for all"
     for run in bound:
-        if run["configuration"]["label"] == "inMemory":
-            assert run["outcome"] == {"state": "skipped", "message": "inMemory has no cache to limit"}
+        # The benchmark knows no option for the cache of these.
+        engine = run["configuration"]["label"]
+        if engine in ("inMemory", "betree", "mmapv1"):
+            assert run["outcome"] == {"state": "skipped", "message": f"{engine} has no cache to limit"}
             continue
         assert run["outcome"] == {"state": "complete"}
         assert "cacheSizeGB: 0.0156" in run["configuration"]["yaml"], run["configuration"]
