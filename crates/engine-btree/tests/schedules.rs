@@ -234,7 +234,7 @@ impl World {
         check::engine_is_the_model(&*self.engine, &model, view.seq(), "at the end").unwrap();
         drop(view);
         self.engine.checkpoint().unwrap();
-        check::engine_is_sound(&self.engine, "at the end").unwrap();
+        check::engine_is_sound(&*self.engine, "at the end").unwrap();
         self.look_at_copy(self.engine.durable_seq(), &Dice::new(seed));
         self.expect_nothing_accounted();
         drop(self);
