@@ -1,10 +1,13 @@
 """What the mmapv1 engine shows and heeds of its own: files, extents, quota, collection locks."""
 
 import pytest
+from members import refused_code
 from pymongo.errors import OperationFailure
 from server import Server
 
 MB = 1 << 20
+MAX_TIME_MS_EXPIRED = 50
+WRITE_CONFLICT = 112
 
 
 def small(tmp_path, *options):
@@ -104,3 +107,25 @@ def test_writers_lock_collections_whole(tmp_path):
         found = db["system.profile"].find_one({"op": "query", "ns": "shop.c"})
         assert inserted["locks"]["Collection"]["acquireCount"] == {"W": 1}, inserted["locks"]
         assert found["locks"]["Collection"]["acquireCount"] == {"R": 1}, found["locks"]
+
+
+def test_transactions_lock_rows_where_others_lock_collections(tmp_path):
+    with small(tmp_path, "--replSet", "rs0", "--replSetInitiate") as server:
+        client = server.client()
+        c = client.shop.c
+        c.insert_many([{"_id": i, "n": 0} for i in range(4)])
+        add = {"$inc": {"n": 1}}
+        with client.start_session() as first, client.start_session() as second:
+            with first.start_transaction(), second.start_transaction():
+                # Reads first: a lock of the whole collection would keep its own writes out, and the other's.
+                for session, places in ((first, (0, 1)), (second, (2, 3))):
+                    assert c.find_one({"_id": places[0]}, session=session)["n"] == 0
+                    for place in places:
+                        assert c.update_one({"_id": place}, add, session=session).modified_count == 1
+                assert refused_code(lambda: c.update_one({"_id": 0}, add, session=second))[0] == WRITE_CONFLICT
+                second.abort_transaction()
+                # Who locks the whole collection waits for the transaction.
+                waiting = {"update": "c", "updates": [{"q": {"_id": 2}, "u": add}], "maxTimeMS": 300}
+                assert refused_code(client.shop.command, waiting)[0] == MAX_TIME_MS_EXPIRED
+            assert client.shop.command(waiting)["nModified"] == 1
+        assert [row["n"] for row in c.find().sort("_id", 1)] == [1, 1, 1, 0]

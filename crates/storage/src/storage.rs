@@ -290,10 +290,15 @@ impl Storage {
         ns: &Namespace,
         mode: LockMode,
     ) -> Result<Option<CollectionGuard>, StorageError> {
+        let mode = match mode {
+            LockMode::IntentShared if self.whole_collection_locks => LockMode::Shared,
+            LockMode::IntentExclusive if self.whole_collection_locks => LockMode::Exclusive,
+            mode => mode,
+        };
         self.collection_for(op, op, ns, mode)
     }
 
-    /// As [`Storage::collection`], while `waiter` lets it wait.
+    /// As [`Storage::collection`] in the very mode given, while `waiter` lets it wait.
     pub(crate) fn collection_for<W: Waiter<Interrupted = Interrupted>>(
         &self,
         op: &Operation,
@@ -301,11 +306,6 @@ impl Storage {
         ns: &Namespace,
         mode: LockMode,
     ) -> Result<Option<CollectionGuard>, StorageError> {
-        let mode = match mode {
-            LockMode::IntentShared if self.whole_collection_locks => LockMode::Shared,
-            LockMode::IntentExclusive => self.writers_mode(),
-            mode => mode,
-        };
         loop {
             let collection = match self.catalog.entry(ns) {
                 None => return Ok(None),
@@ -316,14 +316,6 @@ impl Storage {
             if !collection.is_outdated() {
                 return Ok(Some(CollectionGuard(Arc::new(Guarded { collection, held }))));
             }
-        }
-    }
-
-    /// How those who write lock a collection.
-    pub(crate) fn writers_mode(&self) -> LockMode {
-        match self.whole_collection_locks {
-            true => LockMode::Exclusive,
-            false => LockMode::IntentExclusive,
         }
     }
 

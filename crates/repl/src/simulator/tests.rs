@@ -1,11 +1,13 @@
-//! Runs with many seeds. `TENON_SIMULATOR_SEED` and `TENON_SIMULATOR_STEPS` have one run of that seed and length.
+//! Runs with many seeds. `TENON_SIMULATOR_SEED` and `TENON_SIMULATOR_STEPS` have one run of that seed and length,
+//! `TENON_SIMULATOR_SEEDS` so many runs, from that seed or from 1.
 
 use super::cluster::Cluster;
 use super::faults::Fault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const STEPS: usize = 4000;
-const SEEDS: u64 = 300;
+/// Of each size: 10 million steps with those of all five.
+const SEEDS: u64 = 500;
 /// A fault is found within so many runs of each size.
 const SEEDS_FOR_A_FAULT: u64 = 1500;
 
@@ -38,10 +40,10 @@ fn from_environment(name: &str) -> Option<u64> {
 
 fn hold(members: u64) {
     let steps = from_environment("TENON_SIMULATOR_STEPS").map_or(STEPS, |steps| steps as usize);
-    let seeds = match from_environment("TENON_SIMULATOR_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 1..SEEDS + 1,
-    };
+    let first = from_environment("TENON_SIMULATOR_SEED");
+    let count = from_environment("TENON_SIMULATOR_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let first = first.unwrap_or(1);
+    let seeds = first..first.saturating_add(count);
     let (mut acknowledged, mut terms, mut restarts) = (0, 0, 0);
     for seed in seeds {
         match run(members, seed, steps, None) {
