@@ -62,11 +62,14 @@ class Server:
         self.port = port
         # The limit of open files, the machine's when None.
         self.open_files = open_files
+        # What starts it: programs that set something up and give way to it.
+        self.prefix = []
         self.process = None
         self.clients = []
 
     def command(self):
         return [
+            *self.prefix,
             binary(),
             "--dbpath",
             str(self.data),
@@ -84,10 +87,9 @@ class Server:
 
     def start(self, timeout=300):
         before = self.log.stat().st_size if self.log.exists() else 0
-        command = self.command()
         if self.open_files:
-            command = ["prlimit", f"--nofile={self.open_files}", *command]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.prefix = ["prlimit", f"--nofile={self.open_files}"]
+        self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             if self.process.poll() is not None:

@@ -1,6 +1,7 @@
 """A replica set under faults, and clients whose histories are checked.
 
-Members are killed, stopped and held up, lead and cease to, lose their data, and cannot reach each other; meanwhile clients insert,
+Members are killed, stopped and held up, lead and cease to, lose their data, cannot reach each other, find their disk full, and have
+their clock put forward and back (with libfaketime, where it is installed; small file systems take root); meanwhile clients insert,
 increment, run transactions, write and read registers, read their own writes on secondaries, and follow a change stream. What they
 were promised has to be so at the end:
 
@@ -14,9 +15,12 @@ were promised has to be so at the end:
 """
 
 import argparse
+import contextlib
 import itertools
 import json
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,10 +46,35 @@ from server import ENGINES  # noqa: E402
 EPOCH_SECONDS = 20
 REGISTERS = 4
 COUNTERS = 6
+# Of a member's disk, when it can be made.
+DISK_MB = 1000
+FAKETIME = Path(f"/usr/lib/{os.uname().machine}-linux-gnu/faketime/libfaketimeMT.so.1")
 
 
 class CutSet(ReplicaSet):
-    """A set whose members reach each other, and are reached, through `partition.py`."""
+    """A set whose members reach each other, and are reached, through `partition.py`; each has a clock of its own, and a disk."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.disks = []
+        for each in self.members:
+            if os.geteuid() == 0 and subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(each.directory)], check=False
+            ).returncode == 0:
+                self.disks.append(each.directory)
+                each.data.mkdir()
+                each.log = self.directory / f"member{each.number}.log"
+            if FAKETIME.exists():
+                self.set_clock(each, 0)
+                clock = [f"LD_PRELOAD={FAKETIME}", f"FAKETIME_TIMESTAMP_FILE={self.clock(each)}", "FAKETIME_CACHE_DURATION=1"]
+                # Only the time of day: what goes on evenly goes on so.
+                each.prefix = ["env", *clock, "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1"]
+
+    def clock(self, member):
+        return self.directory / f"clock{member.number}"
+
+    def set_clock(self, member, seconds):
+        self.clock(member).write_text(f"{seconds:+}\n")
 
     def __enter__(self):
         pairs = []
@@ -65,6 +94,10 @@ class CutSet(ReplicaSet):
             self.network.stdin.close()
             self.network.wait(30)
             self.network.stdout.close()
+            for disk in self.disks:
+                if failure[0] is not None:
+                    shutil.copytree(disk, disk.with_suffix(".kept"))
+                subprocess.run(["umount", "-l", str(disk)], check=False)
 
     def tell(self, **order):
         """Has the network do something, with the processes as they are now."""
@@ -281,7 +314,10 @@ class Faults:
 
     def one(self):
         kinds = ["kill", "kill", "pause", "restart", "step down", "isolate", "one way", "halves", "ring", "wipe"]
+        kinds += ["full disk", "clock"]
         kind = self.rng.choice(kinds)
+        if kind == "full disk" and not self.rs.disks or kind == "clock" and not FAKETIME.exists():
+            return
         self.done[kind] += 1
         getattr(self, kind.replace(" ", "_"))(self.rng.choice(self.rs.members))
 
@@ -348,6 +384,28 @@ class Faults:
         near = {(a, (a + 1) % count) for a in range(count if count > 3 else 2)}
         pairs = itertools.permutations(range(count), 2)
         self.block([(a, b) for a, b in pairs if (a, b) not in near and (b, a) not in near])
+
+    def clock(self, member):
+        """Its clock is put forward or back, and may stay so."""
+        self.rs.set_clock(member, self.rng.choice([-86400, -3600, -60, -2, 2, 60, 3600, 86400]))
+        self.pause_between(1, 4)
+        if self.rng.random() < 0.5:
+            self.rs.set_clock(member, 0)
+
+    def full_disk(self, member):
+        """Its disk is full for a while. Some engines end their process then, others wait or refuse."""
+        ballast = member.directory / "ballast"
+        # The last bytes go to who asks for them first: more than once.
+        for _ in range(3):
+            room = os.statvfs(member.directory)
+            with open(ballast, "ab") as file, contextlib.suppress(OSError):
+                os.posix_fallocate(file.fileno(), file.tell(), room.f_bfree * room.f_frsize)
+            self.pause_between(0.2, 1.5)
+        ballast.unlink()
+        if not member.is_running:
+            self.done["full disk ended a member"] += 1
+            member.bury()
+            self.start(member)
 
     def wipe(self, member):
         """A member's data are gone. Not while another one lacks its vote: a majority has to be left."""

@@ -201,7 +201,7 @@ impl<L: LogView> Member<L> {
         Ok(())
     }
 
-    /// Stands for election now. Who is alone has won on return.
+    /// Stands for election now, unless it has no vote. Who is alone has won on return.
     ///
     /// # Errors
     /// [`ReplError::Unsynced`]: alone, with something that is not on disk.
@@ -211,8 +211,10 @@ impl<L: LogView> Member<L> {
         if self.is_alone() && self.persisted < self.written {
             return Err(ReplError::Unsynced);
         }
-        self.node.campaign()?;
-        self.draw_timeout(true);
+        if self.node.raft.promotable() {
+            self.node.campaign()?;
+            self.draw_timeout(true);
+        }
         Ok(())
     }
 
@@ -232,10 +234,11 @@ impl<L: LogView> Member<L> {
     pub fn change_members(&mut self, voters: &[u64], learners: &[u64]) -> Result<(), ReplError> {
         self.expect_idle();
         let own = self.node.raft.id;
-        // Elected before it knew that it was dropped. A leader that has no progress of its own is none to the state
-        // machine.
-        if !voters.contains(&own) && !learners.contains(&own) {
-            self.step_down();
+        // Elected, or standing for election, before it knew that it was dropped. A leader that has no progress of its
+        // own is none to the state machine, and votes that are on their way must not make it one.
+        let (votes, learns) = (voters.contains(&own), learners.contains(&own));
+        if !votes && (!learns || self.role() == Role::Candidate) {
+            self.follow_nobody();
         }
         let known = self.node.raft.prs().conf().to_conf_state();
         let mut changes = Vec::new();
@@ -283,12 +286,17 @@ impl<L: LogView> Member<L> {
     /// Leads no more, until the next election.
     pub fn step_down(&mut self) {
         self.expect_idle();
-        let raft = &mut self.node.raft;
-        if raft.state == StateRole::Leader {
-            let term = raft.term;
-            raft.become_follower(term, raft::INVALID_ID);
+        if self.role() == Role::Leader {
+            self.follow_nobody();
         }
         self.draw_timeout(false);
+    }
+
+    fn follow_nobody(&mut self) {
+        if self.role() != Role::Follower {
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, raft::INVALID_ID);
+        }
     }
 
     /// Hands leadership to another member, if that catches up within an election's time-out.

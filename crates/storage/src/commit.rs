@@ -200,20 +200,23 @@ impl Storage {
         if let Err(error) = self.engine.apply(effect.batch(), seq) {
             return Err(self.stop(&format!("the storage engine failed to apply {seq:?}: {error}")));
         }
+        let awaited = self.pending.is_used();
+        let changes_members = awaited && effect.changes_members();
+        if changes_members {
+            self.consensus.change_members(seq);
+        }
         self.engine.publish(seq);
         self.pipeline.set_published(seq);
         self.pipeline.set_applied_time(effect.time);
-        let awaited = self.pending.is_used();
         if awaited {
             self.pending.remove(seq, effect.batch());
         }
-        let changes_members = awaited && effect.changes_members();
         effect.install(self, applied);
         if awaited {
             self.pipeline.wake();
         }
         if changes_members {
-            self.consensus.members_changed();
+            self.consensus.wake();
         }
         Ok(())
     }

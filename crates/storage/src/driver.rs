@@ -79,6 +79,8 @@ struct Driver {
     /// Requests to stand for election that came too early.
     asked_to_stand: Vec<Message>,
     applied_by_others: Vec<(u64, Seq)>,
+    /// The entry whose members are those of `member`, as [`Inbox::members_at`] has it; `None` before the first turn.
+    members_at: Option<Seq>,
     /// What it had in its log at the start, as far as nobody took it back: up to there it may have shown entries before,
     /// whose commit it does not remember.
     shown: Seq,
@@ -138,13 +140,13 @@ impl Storage {
             follower: follower.clone(),
             asked_to_stand: Vec::new(),
             applied_by_others: Vec::new(),
+            members_at: None,
             shown: if leads == Leads::Yes {
                 Seq::ZERO
             } else {
                 self.log.last_seq()
             },
         };
-        inbox.members_changed.store(true, Ordering::Release);
         let alarm = inbox.alarm.clone();
         self.keep_thread("consensus", Some(alarm), None, move || driver.run());
         let (me, alarm, told) = (self.clone(), unwritten.alarm.clone(), inbox.clone());
@@ -323,19 +325,15 @@ impl Driver {
     }
 
     fn turn(&mut self, is_time: bool) -> Result<(), StorageError> {
-        if self.inbox.members_changed.swap(false, Ordering::AcqRel) {
-            self.take_members()?;
-        }
-        let is_caught_up = self.storage.reached() >= self.member.committed();
-        let may_stand = self.inbox.may_stand.load(Ordering::Acquire) && is_caught_up;
-        self.member.set_may_stand(may_stand);
+        self.take_members()?;
+        self.member.set_may_stand(self.may_stand());
         let events = std::mem::take(&mut *self.inbox.events.lock());
         for message in std::mem::take(&mut self.asked_to_stand) {
-            self.receive(message, is_caught_up)?;
+            self.receive(message)?;
         }
         for event in events {
             match event {
-                Event::Message(message) => self.receive(message, is_caught_up)?,
+                Event::Message(message) => self.receive(message)?,
                 Event::Persisted(unsynced) => {
                     self.syncing -= 1;
                     let messages = self.member.persisted(unsynced);
@@ -343,7 +341,7 @@ impl Driver {
                 }
                 Event::Transfer(id) => self.member.transfer_to(id),
                 Event::StepDown => self.member.step_down(),
-                Event::Campaign if may_stand => match self.member.campaign() {
+                Event::Campaign if self.may_stand() => match self.member.campaign() {
                     // It is asked again, if it is still wanted.
                     Ok(()) | Err(ReplError::Unsynced) => {}
                     Err(error) => return Err(self.storage.consensus_failed(&error)),
@@ -354,6 +352,7 @@ impl Driver {
             self.settle()?;
         }
         if is_time {
+            self.member.set_may_stand(self.may_stand());
             self.member
                 .tick()
                 .map_err(|error| self.storage.consensus_failed(&error))?;
@@ -371,13 +370,25 @@ impl Driver {
         Ok(())
     }
 
-    fn receive(&mut self, message: Message, is_caught_up: bool) -> Result<(), StorageError> {
+    /// Whether what it knows to stay is applied, and its members are those of that: whoever stands for election knows all
+    /// that stays, and asks those who vote by it. (Of several changes of members that it has not taken up it could win
+    /// votes that are no majority any more.)
+    fn is_caught_up(&self) -> bool {
+        let is_applied = self.storage.reached() >= self.member.committed();
+        // In this order: what is applied has been told.
+        is_applied && self.members_at >= Some(self.inbox.members_at())
+    }
+
+    fn may_stand(&self) -> bool {
+        self.inbox.may_stand.load(Ordering::Acquire) && self.is_caught_up()
+    }
+
+    fn receive(&mut self, message: Message) -> Result<(), StorageError> {
         // Who must not stand is not made the leader by another one's wish either.
         if message.asks_to_stand() && !self.inbox.may_stand.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Its members are those of what is applied: whoever stands for election knows all that stays.
-        if message.asks_to_stand() && !is_caught_up {
+        if message.asks_to_stand() && !self.is_caught_up() {
             self.asked_to_stand.push(message);
             return Ok(());
         }
@@ -385,16 +396,23 @@ impl Driver {
         received.map_err(|error| self.storage.consensus_failed(&error))
     }
 
-    /// The members as they are applied.
+    /// The members as they are applied, if they changed.
     fn take_members(&mut self) -> Result<(), StorageError> {
-        if let Some(members) = self.storage.membership()? {
-            let changed = self.member.change_members(&members.voters, &members.learners);
-            changed.map_err(|error| self.storage.consensus_failed(&error))?;
-            self.settle()?;
-            // After a crash it must not ask members for their votes who are gone.
-            let state = self.member.state_with_commit();
-            self.persist(|log| log.write_state(state))?;
+        let at = self.inbox.members_at();
+        if self.members_at >= Some(at) || self.storage.last_seq() < at {
+            return Ok(());
         }
+        // The collection that has them may be about to be installed: there is another turn then.
+        let Some(members) = self.storage.membership()? else {
+            return Ok(());
+        };
+        self.members_at = Some(at);
+        let changed = self.member.change_members(&members.voters, &members.learners);
+        changed.map_err(|error| self.storage.consensus_failed(&error))?;
+        self.settle()?;
+        // After a crash it must not ask members for their votes who are gone.
+        let state = self.member.state_with_commit();
+        self.persist(|log| log.write_state(state))?;
         self.outlet.configuration_changed();
         Ok(())
     }

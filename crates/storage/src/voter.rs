@@ -47,11 +47,10 @@ impl Consensus {
         }
     }
 
-    /// An entry that changes who is a member was applied.
-    pub(crate) fn members_changed(&self) {
+    /// The entry at `seq` changes who is a member, and is about to be applied.
+    pub(crate) fn change_members(&self, seq: Seq) {
         if let Some(inbox) = self.link.get() {
-            inbox.members_changed.store(true, Ordering::Release);
-            inbox.alarm.ring();
+            inbox.members_at.fetch_max(seq.0, Ordering::AcqRel);
         }
     }
 }
@@ -75,7 +74,8 @@ pub(crate) enum Event {
 pub(crate) struct Inbox {
     pub(crate) events: Mutex<Vec<Event>>,
     pub(crate) alarm: Arc<Alarm>,
-    pub(crate) members_changed: AtomicBool,
+    /// The last entry that changed who is a member, from shortly before it is applied.
+    members_at: AtomicU64,
     /// Whether this member may stand for election.
     pub(crate) may_stand: AtomicBool,
     /// The time between two ticks.
@@ -86,6 +86,10 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
+    pub(crate) fn members_at(&self) -> Seq {
+        Seq(self.members_at.load(Ordering::Acquire))
+    }
+
     /// Ticks follow each other as an election's time-out asks for.
     pub(crate) fn set_tick(&self, election_timeout: Duration) {
         let tick = election_timeout.as_micros() as u64 / ELECTION_TICKS as u64;

@@ -1,7 +1,7 @@
 //! The set, the network between its members, and what happens next.
 
 use super::checks::{Broken, Checks};
-use super::disk::SharedDisk;
+use super::disk::{LogEntry, SharedDisk};
 use super::faults::Fault;
 use super::members::Members;
 use super::node::{Around, Node};
@@ -261,37 +261,41 @@ impl Cluster {
             self.fault,
             Some(Fault::ChangesManyVotes | Fault::ChangesBeforeItsTerm | Fault::ComesBackEmpty)
         );
-        if breaks_rules || self.can_decide(&changed) {
+        if breaks_rules || self.all_can_decide(&changed) {
             self.nodes[index].write(changed.encode());
         }
     }
 
-    /// Whether more than half of those who vote have their disks.
-    fn can_decide(&self, members: &Members) -> bool {
-        let has_disk = |voter: &&u64| {
+    /// Whether all who vote have their disks: who lost its own goes first. (Of 1, 2, 3 without its disk, and 4 the latter
+    /// may decide with 1 and 2 that it goes, be down from then on, and be the only one to know.)
+    fn all_can_decide(&self, members: &Members) -> bool {
+        let has_disk = |voter: &u64| {
             let mut nodes = self.nodes.iter();
-            nodes.any(|node| node.id == **voter && !node.disk.0.borrow().now.entries.is_empty())
+            nodes.any(|node| node.id == *voter && !node.disk.0.borrow().now.entries.is_empty())
         };
-        members.voters.iter().filter(has_disk).count() > members.voters.len() / 2
+        members.voters.iter().all(has_disk)
     }
 
     /// A machine's disk is emptied, if the set can do without it: more than two vote, all of them have their disks, and
-    /// all know who votes. (Whoever is to replace the lost vote must not need it to learn of the last change.)
+    /// all know who votes, and will after a crash. (Whoever is to replace the lost vote must not need it, or a member that
+    /// was dropped, to learn of the last change.)
     fn wipe(&mut self, index: usize) -> Result<(), Broken> {
         let id = self.nodes[index].id;
         let newest = self.newest_members();
+        let changes = |entry: &LogEntry| Members::decode(&entry.bytes).is_some();
+        let changed_at = self.checks.committed.iter().rposition(changes);
+        let changed_at = Seq(changed_at.map_or(0, |index| index as u64 + 1));
         let is_whole = |voter: &u64| {
             let node = self.nodes.iter().find(|node| node.id == *voter);
             let running = node.and_then(|node| node.running.as_ref());
-            running.is_some_and(|running| running.members == newest)
+            let knows = running.is_some_and(|running| running.members == newest);
+            knows && node.is_some_and(|node| node.knows_after_a_crash(changed_at))
         };
         let decided = self.checks.committed.len();
         let is_changing = self.nodes.iter().any(|node| {
             let disk = node.disk.0.borrow();
             let undecided = disk.now.entries.iter().skip(decided);
-            undecided
-                .into_iter()
-                .any(|entry| Members::decode(&entry.bytes).is_some())
+            undecided.into_iter().any(changes)
         });
         if newest.voters.len() < 3 || is_changing || !newest.voters.iter().all(is_whole) {
             return Ok(());

@@ -27,10 +27,12 @@ pub enum Fault {
     ChangesBeforeItsTerm,
     /// A copy for a new member takes all that its source has for applied.
     CopiesUncommitted,
+    /// Who stands for election asks the members of long ago: changes that it has applied are taken up when it leads.
+    AsksFormerMembers,
 }
 
 impl Fault {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AnswersBeforeSync,
         Self::CountsItselfBeforeSync,
         Self::ForgetsVotes,
@@ -43,5 +45,6 @@ impl Fault {
         Self::ChangesManyVotes,
         Self::ChangesBeforeItsTerm,
         Self::CopiesUncommitted,
+        Self::AsksFormerMembers,
     ];
 }

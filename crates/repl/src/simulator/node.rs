@@ -27,8 +27,9 @@ pub struct Running {
     waiting: Vec<Waiting>,
     committed: Seq,
     pub applied: Seq,
-    /// As they are applied.
+    /// As the entries up to `members_at` have them.
     pub members: Members,
+    members_at: Seq,
     /// The first entry of the term that it leads, or led last.
     first: Seq,
 }
@@ -62,13 +63,13 @@ impl Around<'_> {
     fn committed(&mut self, id: u64, range: (Seq, Seq), members: &Members) -> Result<(), Broken> {
         let disks = self.disks;
         let own = disk_of(disks, id).expect("it has a disk").0.borrow();
-        // The leader that found the majority may have had later members applied, all of which are committed.
-        let later = self
-            .checks
-            .committed
-            .iter()
-            .filter_map(|entry| Members::decode(&entry.bytes));
-        let of_any: Vec<Members> = std::iter::once(members.clone()).chain(later).collect();
+        // The leader that found the majority may have had later members applied, all of which are committed, or, where
+        // its own disk is behind, those before the last change: two majorities next to each other share a member.
+        let said = self.checks.committed.iter();
+        let said = said.filter_map(|entry| Members::decode(&entry.bytes));
+        let all: Vec<Members> = std::iter::once(self.first_members.clone()).chain(said).collect();
+        let last = all.iter().rposition(|of_all| of_all == members).unwrap_or(0);
+        let of_any = &all[last.saturating_sub(1)..];
         self.checks.committed(id, range, &own.now.entries, |seq, entry| {
             of_any.iter().any(|members| {
                 // What an emptied disk had was counted when it had it; it votes for nobody any more.
@@ -148,6 +149,7 @@ impl Node {
             committed: applied,
             applied,
             members,
+            members_at: applied,
             first: Seq(u64::MAX),
         });
         self.settle(around)
@@ -171,6 +173,13 @@ impl Node {
         self.disk.0.borrow_mut().wipe();
         self.applied_on_disk = Seq(0);
         self.id = id;
+    }
+
+    /// Whether its disk says that `seq` stays.
+    pub fn knows_after_a_crash(&self, seq: Seq) -> bool {
+        let disk = self.disk.0.borrow();
+        let stays = disk.synced.state.map_or(Seq(0), |state| state.commit);
+        self.applied_on_disk.max(stays) >= seq
     }
 
     /// Begins with a copy of what another member has applied.
@@ -261,9 +270,11 @@ impl Node {
                 around.committed(self.id, (running.committed.next(), committed), &running.members)?;
                 running.committed = committed;
             }
-            let before = std::mem::replace(&mut running.applied, running.committed);
+            running.applied = running.committed;
             running.member.applied(running.applied);
-            running.apply_members(&self.disk, before)?;
+            if running.member.role() == Role::Leader || !around.is(Fault::AsksFormerMembers) {
+                running.apply_members(&self.disk)?;
+            }
         }
         running.answer(&self.disk, around)
     }
@@ -296,8 +307,9 @@ impl Node {
 }
 
 impl Running {
-    /// Takes up changes of members, one by one, that were applied behind `before`.
-    fn apply_members(&mut self, disk: &SharedDisk, before: Seq) -> Result<(), Broken> {
+    /// Takes up changes of members, one by one, that were applied since the last time.
+    fn apply_members(&mut self, disk: &SharedDisk) -> Result<(), Broken> {
+        let before = std::mem::replace(&mut self.members_at, self.applied);
         let changes: Vec<Members> = {
             let disk = disk.0.borrow();
             let applied = disk

@@ -9,7 +9,7 @@ const STEPS: usize = 4000;
 /// Of each size: 10 million steps with those of all five.
 const SEEDS: u64 = 500;
 /// A fault is found within so many runs of each size.
-const SEEDS_FOR_A_FAULT: u64 = 1500;
+const SEEDS_FOR_A_FAULT: u64 = 3000;
 
 /// What a run came to.
 struct Run {
@@ -46,14 +46,12 @@ fn hold(members: u64) {
     let seeds = first..first.saturating_add(count);
     let (mut acknowledged, mut terms, mut restarts) = (0, 0, 0);
     for seed in seeds {
-        match run(members, seed, steps, None) {
-            Ok(run) => {
-                acknowledged += run.acknowledged;
-                terms += run.terms;
-                restarts += run.restarts;
-            }
-            Err(broken) => panic!("{members} members, TENON_SIMULATOR_SEED={seed}: {broken}"),
-        }
+        let run = catch_unwind(AssertUnwindSafe(|| run(members, seed, steps, None)))
+            .unwrap_or_else(|_| Err("a panic".to_owned()))
+            .unwrap_or_else(|broken| panic!("{members} members, TENON_SIMULATOR_SEED={seed}: {broken}"));
+        acknowledged += run.acknowledged;
+        terms += run.terms;
+        restarts += run.restarts;
     }
     println!("{members} members: {acknowledged} writes acknowledged, {terms} terms, {restarts} starts");
     assert!(acknowledged > 0 && terms > 0);
