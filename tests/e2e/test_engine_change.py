@@ -1,5 +1,6 @@
 """`tenon engine-change`: a set of three under writes gets another engine, member by member, and loses nothing."""
 
+import itertools
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from server import ENGINES, Server, binary
 
 PAIR = ("btree", "inMemory")
 pytestmark = pytest.mark.skipif(not set(PAIR) <= set(ENGINES), reason=f"the build has not both of {PAIR}")
+# There and back is each ordered pair of two engines. One of them is for every change, all are for releases.
+PAIRS = list(itertools.combinations(ENGINES, 2)) if os.environ.get("TENON_EXTENT") == "all" else [PAIR]
 
 # What an operator would write: it ends the member of the port, wipes its data, and starts it with the engine.
 HOOK = """
@@ -231,13 +234,22 @@ def check(members, writers, engine, before):
         assert client.shop.counts.find_one({"_id": number})["n"] >= len(mine)
 
 
-def test_there_and_back_under_writes(members):
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_there_and_back_under_writes(tmp_path, pair):
+    members = Members(tmp_path, pair[0])
+    try:
+        there_and_back(members, pair)
+    finally:
+        members.stop()
+
+
+def there_and_back(members, pair):
     fill(members)
     before = members.config()
     writers = Writers(members)
-    code, out, err = members.change(PAIR[1], "--dry-run")
+    code, out, err = members.change(pair[1], "--dry-run")
     assert code == 0 and out.count("stop, wipe, start") == 3 and not members.calls(), out + err
-    for engine in (PAIR[1], PAIR[0]):
+    for engine in (pair[1], pair[0]):
         # The writers never rest, so the comparison at the end has to hold them back.
         code, out, err = members.change(engine, "--lock")
         assert code == 0, out + err
@@ -246,11 +258,11 @@ def test_there_and_back_under_writes(members):
     writers.end()
     writers.check()
     calls = members.calls()
-    assert [call.split()[1] for call in calls] == [PAIR[1]] * 3 + [PAIR[0]] * 3, "each member once for each engine"
+    assert [call.split()[1] for call in calls] == [pair[1]] * 3 + [pair[0]] * 3, "each member once for each engine"
     assert sorted(call.split()[0] for call in calls[:3]) == sorted(map(str, members.ports))
-    check(members, writers, PAIR[0], before)
+    check(members, writers, pair[0], before)
     # There is nothing left to be done, and nobody is touched.
-    code, out, err = members.change(PAIR[0], "--json")
+    code, out, err = members.change(pair[0], "--json")
     assert code == 0 and len(members.calls()) == 6, out + err
     events = [json.loads(line) for line in out.splitlines()]
     assert [event["event"] for event in events][:3] == ["member"] * 3

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Charge, Operation, SessionKey, SessionRecord, Storage, Transaction};
+use storage::{Charge, Interrupted, Operation, SessionKey, SessionRecord, Storage, Transaction};
 use wire::ErrorCode;
 
 /// How long a waiter sleeps between two looks at its operation.
@@ -184,13 +184,13 @@ impl ServerSessions {
         });
     }
 
-    /// Ends the transactions of some sessions, and the operations that work in them.
-    pub fn kill(&self, is_meant: impl Fn(&SessionKey) -> bool, but: Option<u32>) {
+    /// Ends the transactions of some sessions, and the operations that work in them: those are told why.
+    pub fn kill(&self, is_meant: impl Fn(&SessionKey) -> bool, but: Option<u32>, why: Interrupted) {
         for session in self.sessions.lock().values().filter(|session| is_meant(&session.key)) {
             let mut state = session.state.lock();
             match &state.operation {
                 Some(operation) if Some(operation.id) == but => {}
-                Some(operation) => operation.kill(),
+                Some(operation) => operation.interrupt(why),
                 None => self.end(&mut state),
             }
         }

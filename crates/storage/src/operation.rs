@@ -173,7 +173,12 @@ impl Operation {
 
     /// Ends the operation at its next [`Operation::check`].
     pub fn kill(&self) {
-        self.killed.set(Interrupted::Killed);
+        self.interrupt(Interrupted::Killed);
+    }
+
+    /// As [`Operation::kill`], for another reason.
+    pub fn interrupt(&self, reason: Interrupted) {
+        self.killed.set(reason);
     }
 
     /// What others end the operation with.

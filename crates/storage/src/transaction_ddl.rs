@@ -122,7 +122,8 @@ impl Transaction {
     ) -> Result<(), StorageError> {
         let is_other = |guard: &CollectionGuard| !Arc::ptr_eq(&guard.shared, &collection.shared);
         self.collections.retain(is_other);
-        let held = Held::try_take(&collection.shared.lock, op, LockMode::IntentExclusive).expect("nobody else knows of it");
+        let held =
+            Held::try_take(&collection.shared.lock, op, LockMode::IntentExclusive).expect("nobody else knows of it");
         collection.shared.version.store(collection.version, Ordering::Release);
         self.collections
             .push(CollectionGuard::from_parts(collection.clone(), held));

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{ClusterTime, Membership, Namespace, Seq, Standing};
+use storage::{ClusterTime, Interrupted, Membership, Namespace, Seq, Standing};
 use wire::ErrorCode;
 
 /// An idle primary writes a note after this long: drivers tell by it how far others are behind.
@@ -360,7 +360,7 @@ impl Server {
         let is_primary = role == Role::Primary;
         if upkeep.was_primary && !is_primary {
             // What clients had open here would wait for a leader that this server is not.
-            self.sessions.kill(|_| true, None);
+            self.sessions.kill(|_| true, None, Interrupted::RoleChanged);
         }
         if !is_primary {
             // Users and roles change by what others write.

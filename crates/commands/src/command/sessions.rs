@@ -14,7 +14,7 @@ use auth::{Action, Target};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, DateTime, Document, doc};
-use storage::SessionKey;
+use storage::{Interrupted, SessionKey};
 use wire::ErrorCode;
 
 /// `startSession`.
@@ -165,6 +165,7 @@ fn kill(call: &Invocation<'_>, sessions: Sessions<'_>, users: Users<'_>) {
     call.server.sessions.kill(
         |session| is_session_meant(&session.id) && of_users(session.user),
         Some(call.operation.id),
+        Interrupted::Killed,
     );
     call.server.cursors.kill_of_sessions(is_meant);
 }
@@ -174,6 +175,7 @@ fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.server.sessions.kill(
         |session| sessions.contains(&session.id) && session.user == call.rights.session_user(),
         Some(call.operation.id),
+        Interrupted::Killed,
     );
     call.server
         .cursors

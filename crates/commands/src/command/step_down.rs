@@ -16,7 +16,7 @@ use crate::server::Server;
 use auth::Action;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Seq, Standing, StorageError};
+use storage::{Interrupted, Seq, Standing, StorageError};
 use wire::ErrorCode;
 
 /// How long a server that ends waits for another member to lead.
@@ -79,7 +79,8 @@ fn step_down(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         hand_over(call, set, force, catch_up, until)?;
     }
     call.server.log_role(&set.member());
-    call.server.sessions.kill(|_| true, Some(call.operation.id));
+    let but = Some(call.operation.id);
+    call.server.sessions.kill(|_| true, but, Interrupted::RoleChanged);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use crate::table::COMMANDS;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 use std::time::Duration;
+use storage::{LockMode, Namespace, Operation};
 
 fn lsid(number: u8) -> Document {
     let id = Binary {
@@ -638,4 +639,32 @@ fn collections_and_indexes_are_made_in_transactions() {
         bench.run_on("admin", of(1, doc! { "abortTransaction": 1 }, number, false));
     }
     assert_eq!(names(), ["by_index", "made", "upserted"]);
+}
+
+#[test]
+fn who_waits_while_the_primary_steps_down_may_try_again_elsewhere() {
+    let bench = bench();
+    let storage = &bench.server.storage;
+    let namespace = Namespace::new("test", "c").unwrap();
+    let reader = Operation::new(bench.server.env.clock.clone(), 0);
+    let held = storage.collection(&reader, &namespace, LockMode::Shared).unwrap();
+    let refused = std::thread::scope(|scope| {
+        let update = numbered(
+            doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": { "$inc": { "a": 1 } } }] },
+            7,
+        );
+        let client = bench.stranger();
+        let waiting = {
+            let bench = &bench;
+            scope.spawn(move || bench.run_as(&client, "test", update))
+        };
+        let waits = doc! { "currentOp": 1, "waitingForLock": true };
+        while bench.admin(waits.clone()).get_array("inprog").unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        succeeded(bench.admin(doc! { "replSetStepDown": 60, "force": true }));
+        waiting.join().unwrap()
+    });
+    assert_eq!((code(&refused), labels(&refused)), (11602, vec!["RetryableWriteError"]));
+    drop(held);
 }
