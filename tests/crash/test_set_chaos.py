@@ -6,10 +6,12 @@ import threading
 import time
 
 import pytest
-from crash.set_chaos import run
+from crash.set_chaos import CutSet, run
 from histories import Operation, bad_stream, broken_promises, not_linearizable
-from members import ReplicaSet
+from members import ReplicaSet, wait
 from pymongo import ReadPreference, WriteConcern
+from pymongo.errors import PyMongoError
+from server import ENGINES
 
 SECONDS = float(os.environ.get("TENON_SET_CHAOS_SECONDS", "12"))
 # The short form is for every change, and a set of five takes half of a small machine.
@@ -21,6 +23,38 @@ def test_promises_are_kept_under_faults(tmp_path, members):
     seed = int(os.environ.get("TENON_SEED", random.randrange(1 << 32)))
     print("seed", seed)
     print(run(tmp_path, SECONDS, members, seed))
+
+
+def test_an_initial_sync_goes_on_over_broken_connections(tmp_path):
+    with CutSet(tmp_path, ENGINES[:1] * 3, election_ms=5000) as rs:
+        third = rs[2]
+        third.stop()
+        rs.initiate(rs.config(rs.members[:2]))
+        rs.tell()
+        client = rs.primary.direct
+        for each in range(3):
+            client.shop[f"c{each}"].insert_many([{"n": n % 7, "pad": os.urandom(200_000)} for n in range(100)])
+            client.shop[f"c{each}"].create_index("n")
+        third.start()
+        rs.tell()
+        rs.reconfig(lambda config: config["members"].append({"_id": 2, "host": third.host}))
+
+        def copied():
+            try:
+                status = third.direct.admin.command("replSetGetStatus")
+            except PyMongoError:
+                return 0
+            return status.get("initialSyncStatus", {}).get("approxTotalBytesCopied", 0)
+
+        wait(lambda: copied() > 0, "the copy begins")
+        rs.tell(cut=True)
+        wait(lambda: copied() == 0, "the copy ends")
+        rs.wait_state(third, "SECONDARY")
+        log = third.log.read_text()
+        assert "Initial sync goes on over another connection" in log
+        assert "Initial sync failed" not in log
+        rs.wait_healthy()
+        rs.check_equal()
 
 
 def write(value, start, end=float("inf")):

@@ -7,6 +7,7 @@
 //! rings.
 
 mod copy;
+mod fetch;
 mod heartbeats;
 mod link;
 mod sender;
@@ -19,7 +20,7 @@ use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use commands::logger::Component;
 use commands::{MemberThreads, ReplicaSet, Server, Upkeep};
 use heartbeats::Heartbeats;
-use link::Dialer;
+use link::{CallError, Dialer};
 use parking_lot::{Condvar, Mutex};
 use sender::Sender as ToMember;
 use std::collections::HashMap;
@@ -198,7 +199,8 @@ impl Members {
 
 impl MemberThreads for Members {
     fn ask(&self, host: &str, question: &RawDocument, patience: Duration) -> Result<RawDocumentBuf, String> {
-        self.dialer.open(host, patience)?.call(question)
+        let reply = self.dialer.open(host, patience)?.call(question);
+        reply.map_err(CallError::into_sentence)
     }
 
     fn wake(&self) {

@@ -27,6 +27,13 @@ pub const REPL_SET_GET_STATUS: Command = Command::new(
 
 fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, _| Ok(name == "initialSync"))?;
+    if let Some(set) = call.server.replica_set() {
+        let member = set.member();
+        if member.config.is_none() && member.copies {
+            write_newcomer(call, reply, set, &member);
+            return Ok(());
+        }
+    }
     let (set, member, config) = configured(call)?;
     let me = own_member(&member, &config)?;
     let server = call.server;
@@ -94,6 +101,25 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     });
     reply.value("members", &Bson::Array(members.collect()));
     Ok(())
+}
+
+/// A member that copies all data, the configuration with them: it knows of itself and of its source.
+fn write_newcomer(call: &Invocation<'_>, reply: &mut Reply<'_>, set: &ReplicaSet, member: &Member) {
+    let server = call.server;
+    let uptime = server.env.clock.monotonic().saturating_sub(server.started.1);
+    reply.string("set", &set.name);
+    reply.date("date", DateTime::from_millis(server.env.clock.now_ms()));
+    reply.int32("myState", member.role as i32);
+    reply.int64("term", member.term as i64);
+    reply.string("syncSourceHost", &set.copy.lock().source);
+    reply.int32("syncSourceId", -1);
+    write_copy(reply, set, member.role);
+    let own = doc! {
+        // Not known yet.
+        "_id": -1, "name": set.own_host(), "health": 1.0, "state": member.role as i32, "stateStr": member.role.name(),
+        "uptime": uptime.as_secs() as i64, "self": true,
+    };
+    reply.value("members", &Bson::Array(vec![own.into()]));
 }
 
 /// Whom the log comes from: always the primary.
@@ -226,7 +252,7 @@ fn write_copy(reply: &mut Reply<'_>, set: &ReplicaSet, role: Role) {
         "tablesCopied": copy.tables.0 as i64,
         "tablesTotal": copy.tables.1 as i64,
         "rowsCopied": copy.rows as i64,
-        "bytesCopied": copy.bytes as i64,
+        "approxTotalBytesCopied": copy.bytes as i64,
     };
     reply.value("initialSyncStatus", &status.into());
 }

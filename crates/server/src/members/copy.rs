@@ -5,7 +5,8 @@
 //! process, and finds it there (`data_directory.rs`). What was begun and not completed is thrown away.
 
 use super::Members;
-use super::link::Link;
+use super::fetch::{FetchedRows, Fetcher};
+use super::link::CallError;
 use crate::config::Config;
 use crate::data_directory::CopyPlace;
 use crate::engines::Registry;
@@ -13,16 +14,18 @@ use crate::events::Event;
 use crate::run;
 use bson::doc;
 use commands::logger::Component;
-use commands::{CopyProgress, ask, read_copy_header, read_copy_rows};
-use engine::{CloseMode, TableId};
+use commands::{CopyProgress, ask, read_copy_header};
+use engine::{CloseMode, Engine};
 use oplog::{EngineAhead, HardState, Log};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::Duration;
-use storage::{CloneRows, fill_from_clone};
+use storage::{CloneHeader, fill_from_clone};
 use vfs::Env;
 
 /// How long the source may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a copy is made with.
 pub struct CopySettings {
@@ -105,7 +108,9 @@ impl Members {
         } = &self.copying;
         let env: &Env = &self.server.env;
         let mut link = self.dialer.open(host, PATIENCE)?;
-        let begun = link.call(&ask::begin(&self.set.name, instance))?;
+        let begun = link
+            .call(&ask::begin(&self.set.name, instance))
+            .map_err(CallError::into_sentence)?;
         let (copy, header) = read_copy_header(&begun)?;
         self.set.copy.lock().tables.1 = header.tables.len() as u64;
         let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
@@ -114,15 +119,19 @@ impl Members {
             .map_err(|error| failed("the copy's place", &error))?;
         let filled = registry.open(engine, env, &place.engine, &config.storage);
         let filled = filled.map_err(|error| failed("the copy's engine", &error))?;
-        let mut rows = Rows {
-            members: self,
-            link: &mut link,
-            copy,
-            table: None,
-        };
-        let copied = fill_from_clone(&*filled, &header, &mut rows, is_arbiter);
+        let copied = self.fill(
+            &*filled,
+            &header,
+            Fetcher {
+                members: self,
+                host,
+                link,
+                copy,
+            },
+            is_arbiter,
+        );
         let closed = filled.close(CloseMode::Checkpoint);
-        copied.map_err(|error| error.to_string())?;
+        copied?;
         closed.map_err(|error| failed("the copy's engine", &error))?;
         drop(filled);
         // A log that begins behind the copy, in the term of its last entry. The instance is new to the set: nobody
@@ -143,38 +152,25 @@ impl Members {
         place
             .complete(&*env.fs, &instance)
             .map_err(|error| failed("the copy's place", &error))?;
-        let _ = link.call(&ask::end(copy));
         Ok(())
     }
-}
 
-/// Rows as the source sends them, counted.
-struct Rows<'m> {
-    members: &'m Members,
-    link: &'m mut Link,
-    copy: i64,
-    /// The one being copied.
-    table: Option<TableId>,
-}
-
-impl CloneRows for Rows<'_> {
-    fn next(&mut self, table: TableId, after: Option<&[u8]>, rows: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
-        if self.members.is_stopped() {
-            return Err("the server ends".to_owned());
-        }
-        let reply = self.link.call(&ask::rows(self.copy, table.0, after))?;
-        let mut found = read_copy_rows(&reply)?;
-        let mut progress = self.members.set.copy.lock();
-        if self.table != Some(table) {
-            self.table = Some(table);
-            progress.tables.0 += 1;
-        }
-        progress.rows += found.len() as u64;
-        progress.bytes += found
-            .iter()
-            .map(|(key, value)| (key.len() + value.len()) as u64)
-            .sum::<u64>();
-        rows.append(&mut found);
-        Ok(())
+    fn fill(
+        &self,
+        filled: &dyn Engine,
+        header: &CloneHeader,
+        fetcher: Fetcher<'_>,
+        is_arbiter: bool,
+    ) -> Result<(), String> {
+        let (wanted, asked) = sync_channel(1);
+        let (answer, fetched) = sync_channel(1);
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("copy-fetch".to_owned());
+            let thread = thread.spawn_scoped(scope, move || fetcher.run(&asked, &answer));
+            thread.map_err(|error| format!("no thread for the copy: {error}"))?;
+            // Dropped at the end: the thread ends with it.
+            let mut rows = FetchedRows::new(self, wanted, fetched);
+            fill_from_clone(filled, header, &mut rows, is_arbiter).map_err(|error| error.to_string())
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Asks one other member how it is, now and then, and tells it how this one is.
 
-use super::link::{Dialer, Link};
+use super::link::{CallError, Dialer, Link};
 use commands::{ReplicaSet, Role, Server};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -77,11 +77,11 @@ impl Heartbeats {
             let question = self.set.question(self.member, self.server.storage.standing().as_ref());
             let before = clock.monotonic();
             let reply = match &mut link {
-                Some(link) => Link::call(link, &question),
+                Some(link) => Link::call(link, &question).map_err(CallError::into_sentence),
                 None => self.dialer.open(&self.host, patience).and_then(|mut new| {
                     let reply = new.call(&question);
                     link = reply.is_ok().then_some(new);
-                    reply
+                    reply.map_err(CallError::into_sentence)
                 }),
             };
             if reply.is_err() {

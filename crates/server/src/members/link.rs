@@ -44,7 +44,7 @@ impl Dialer {
         };
         if let Some(cluster_auth) = &self.cluster_auth {
             let login = MemberLogin::new(cluster_auth, &*self.random);
-            login.run(&mut |command| link.call(command))?;
+            login.run(&mut |command| link.call(command).map_err(CallError::into_sentence))?;
         }
         Ok(link)
     }
@@ -68,6 +68,23 @@ fn connect(host: &str, patience: Duration) -> Result<TcpStream, String> {
     Err(last)
 }
 
+/// Why a command has no reply that says `ok: 1`.
+pub enum CallError {
+    /// A sentence; the connection is of no use any more.
+    Broken(String),
+    /// What the reply says.
+    Refused(String),
+}
+
+impl CallError {
+    /// What happened.
+    pub fn into_sentence(self) -> String {
+        match self {
+            Self::Broken(sentence) | Self::Refused(sentence) => sentence,
+        }
+    }
+}
+
 /// See the module.
 pub struct Link {
     stream: Box<dyn MemberStream>,
@@ -87,20 +104,21 @@ impl Link {
     /// Sends a command and answers the reply, which says `ok: 1`.
     ///
     /// # Errors
-    /// A sentence: the connection broke, or what the reply says.
-    pub fn call(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, String> {
-        self.write(command, 0)?;
-        let broken = |error: std::io::Error| format!("the connection broke: {error}");
+    /// The connection broke, or the reply says something else.
+    pub fn call(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
+        self.write(command, 0).map_err(CallError::Broken)?;
+        let broken = |error: std::io::Error| CallError::Broken(format!("the connection broke: {error}"));
+        let malformed = |what: &str| CallError::Broken(format!("the reply is malformed: {what}"));
         let mut header = [0; HEADER_BYTES];
         self.stream.read_exact(&mut header).map_err(broken)?;
-        let header = Header::parse(&header).map_err(|error| error.to_string())?;
+        let header = Header::parse(&header).map_err(|error| malformed(&error.to_string()))?;
         if header.op_code != OpCode::Msg || !(BODY_AT..=REPLY_BYTES_MAX).contains(&header.length) {
-            return Err("the reply is malformed".to_owned());
+            return Err(malformed("its header"));
         }
         self.buffer.resize(header.length - HEADER_BYTES, 0);
         self.stream.read_exact(&mut self.buffer).map_err(broken)?;
         let reply = RawDocumentBuf::from_bytes(self.buffer[BODY_AT - HEADER_BYTES..].to_vec());
-        let reply = reply.map_err(|error| format!("the reply is malformed: {error}"))?;
+        let reply = reply.map_err(|error| malformed(&error.to_string()))?;
         let is_ok = match reply.get("ok") {
             Ok(Some(RawBsonRef::Double(ok))) => ok == 1.0,
             Ok(Some(RawBsonRef::Int32(ok))) => ok == 1,
@@ -108,7 +126,9 @@ impl Link {
         };
         match is_ok {
             true => Ok(reply),
-            false => Err(reply.get_str("errmsg").unwrap_or("it said no").to_owned()),
+            false => Err(CallError::Refused(
+                reply.get_str("errmsg").unwrap_or("it said no").to_owned(),
+            )),
         }
     }
 
