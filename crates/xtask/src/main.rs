@@ -10,7 +10,7 @@ mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -55,6 +55,18 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
 fn verify(root: &Path, tests: bool) -> Result<()> {
     cargo(root, &["fmt", "--all", "--check"])?;
     tidy::check(root)?;
+    // The fuzz targets are a workspace of their own, whose lock file is forgotten when a crate comes to depend on another.
+    let fuzz = ["--manifest-path", "fuzz/Cargo.toml", "--format-version", "1"];
+    let locked = Command::new("cargo")
+        .args(["metadata", "--quiet", "--locked"])
+        .args(fuzz)
+        .stdout(Stdio::null())
+        .current_dir(root)
+        .status()
+        .context("cannot start cargo metadata")?;
+    if !locked.success() {
+        bail!("fuzz/Cargo.lock is behind: cargo metadata --manifest-path fuzz/Cargo.toml mends it");
+    }
     cargo(root, &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
     // Links in documentation comments must lead somewhere; nothing is kept.
     let status = Command::new("cargo")
