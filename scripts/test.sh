@@ -55,7 +55,9 @@ phase "formatting, lints, documentation" xtask verify --no-tests
 phase "crates (no C++)" xtask test
 phase "schedules of threads" schedules
 if [ "${ENGINES:-default}" = all ]; then
-    phase "rocksdb engine: conformance kit" xtask test --profile fast -p engine-rocksdb
+    # With repl, whose build scripts have features of crates that RocksDB's have, too: without them the C++ would be compiled for this,
+    # and once more for the server.
+    phase "rocksdb engine: conformance kit; consensus, optimised" xtask test --profile fast -p engine-rocksdb -p repl
     phase "fuzz targets: they build" cargo check --quiet --locked --manifest-path fuzz/Cargo.toml
 fi
 phase "tenond and tenon, optimised" programs
