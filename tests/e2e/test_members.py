@@ -525,6 +525,7 @@ def test_definitions_arrive_everywhere(rs, db):
         ([("s", 1)], {"collation": {"locale": "de", "strength": 1}}),
         ([("u", 1)], {"unique": True, "partialFilterExpression": {"u": {"$exists": True}}}),
         ([("t", 1)], {"expireAfterSeconds": 3600}),
+        ([("n", -1)], {"clustering": True}),
     ]:
         db.many.create_index(keys, **options)
     db.command("collMod", "many", index={"name": "t_1", "expireAfterSeconds": 1})
@@ -549,6 +550,9 @@ def test_definitions_arrive_everywhere(rs, db):
         assert there.seen.count_documents({}) == db.many.count_documents({"n": 1})
         plan = there.command("explain", {"find": "many", "filter": {"tags": 5}, "hint": "tags_1_n_-1"}, verbosity="queryPlanner")
         assert "IXSCAN" in str(plan["queryPlanner"]["winningPlan"])
+        carried = list(there.many.find({"n": {"$gte": 3}}).hint("n_-1"))
+        assert carried == list(db.many.find({"n": {"$gte": 3}}).hint("n_-1")) and any("more" in found for found in carried)
+        assert there.command("validate", "many")["valid"]
 
 
 def test_an_index_build_goes_on_through_a_step_down(rs, db):
@@ -578,6 +582,7 @@ def test_an_index_build_goes_on_through_a_step_down(rs, db):
 def test_a_wiped_member_comes_back_on_another_engine(rs, db):
     db.c.insert_many([{"_id": number, "n": number % 3} for number in range(3000)])
     db.c.create_index("n")
+    db.c.create_index([("n", -1)], clustering=True)
     wiped = rs.secondaries[0]
     before, instance = wiped.engine, rs.consensus()[wiped.number]["instance"]
     assert wiped.stop() == 0
@@ -594,7 +599,10 @@ def test_a_wiped_member_comes_back_on_another_engine(rs, db):
     finally:
         background.stop()
     assert wiped.direct.admin.command("serverStatus")["storageEngine"]["name"] == wiped.engine
-    assert wiped.direct[db.name].c.index_information().keys() == {"_id_", "n_1"}
+    assert wiped.direct[db.name].c.index_information().keys() == {"_id_", "n_1", "n_-1"}
+    carried = wiped.direct[db.name].c.find({"n": 2}).hint("n_-1")
+    assert sorted(found["_id"] for found in carried) == list(range(2, 3000, 3))
+    assert wiped.direct[db.name].command("validate", "c")["valid"]
     # It can lead as well as any.
     rs.make_primary(wiped)
     persist(db.c, "led by it")

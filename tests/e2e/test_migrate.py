@@ -35,6 +35,7 @@ def fill(client):
     shop.a.create_index([("n", ASCENDING), ("tags", DESCENDING)], name="compound")
     shop.a.create_index("unique", unique=True, sparse=True)
     shop.a.create_index("n", name="part", partialFilterExpression={"n": {"$gt": 500}})
+    shop.a.create_index([("n", DESCENDING)], clustering=True)
     for start in range(0, 3000, 500):
         shop.a.insert_many({"_id": start + n, "n": n, "tags": [n, str(n)], "text": "x" * (n % 400)} for n in range(500))
     shop.a.insert_one({"_id": ObjectId(), "unique": Decimal128("1.10"), "long": Int64(1), "at": datetime.now(timezone.utc)})

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["page", "single", "empty", "hostile", "compared"]
+PAGES = ["page", "engines", "single", "empty", "hostile", "compared"]
 SCREENS = {
     "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},

@@ -112,9 +112,12 @@ impl Setup {
             _ if self.file.is_some() => self
                 .notes
                 .push("the cache size is that of the configuration file".to_owned()),
-            Some(option) => {
-                let gigabytes = bytes as f64 / f64::from(1u32 << 30);
-                self.options.insert(option.to_owned(), format!("{gigabytes:.4}"));
+            Some((option, unit)) => {
+                let value = match unit {
+                    Unit::Bytes => bytes.to_string(),
+                    Unit::Gigabytes => format!("{:.4}", bytes as f64 / f64::from(1u32 << 30)),
+                };
+                self.options.insert(option.to_owned(), value);
             }
             None => self
                 .notes
@@ -192,18 +195,28 @@ fn flatten(prefix: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
-fn cache_option(engine: &str) -> Option<&'static str> {
-    match engine {
-        "rocksdb" => Some("storage.rocksdb.cacheSizeGB"),
-        "btree" | "wiredTiger" => Some("storage.wiredTiger.engineConfig.cacheSizeGB"),
-        _ => None,
-    }
+/// What a cache size is given in.
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes,
+    Gigabytes,
+}
+
+fn cache_option(engine: &str) -> Option<(&'static str, Unit)> {
+    Some(match engine {
+        "betree" | "PerconaFT" | "tokuft" | "tokumx" => ("storage.PerconaFT.engineOptions.cacheSize", Unit::Bytes),
+        "btree" | "wiredTiger" => ("storage.wiredTiger.engineConfig.cacheSizeGB", Unit::Gigabytes),
+        "mmapv1" => ("storage.mmapv1.cacheSizeGB", Unit::Gigabytes),
+        "rocksdb" => ("storage.rocksdb.cacheSizeGB", Unit::Gigabytes),
+        _ => return None,
+    })
 }
 
 fn compressor_option(engine: &str) -> Option<&'static str> {
     match engine {
-        "rocksdb" => Some("storage.rocksdb.compression"),
+        "betree" | "PerconaFT" | "tokuft" | "tokumx" => Some("storage.PerconaFT.collectionOptions.compression"),
         "btree" | "wiredTiger" => Some("storage.wiredTiger.collectionConfig.blockCompressor"),
+        "rocksdb" => Some("storage.rocksdb.compression"),
         _ => None,
     }
 }
@@ -257,6 +270,43 @@ mod tests {
         assert_eq!(read["storage"]["rocksdb"]["compression"], "zlib");
         assert_eq!(read["storage"]["rocksdb"]["cacheSizeGB"], 0.5);
         assert!(Setup::parse("rocksdb:").is_err() && Setup::parse("").is_err());
+    }
+
+    /// Each engine has its own name for its cache, and its own unit.
+    #[test]
+    fn caches_of_all_engines_are_limited() {
+        for (engine, path, expected) in [
+            ("betree", "PerconaFT/engineOptions/cacheSize", Value::from(256 << 20)),
+            ("tokumx", "PerconaFT/engineOptions/cacheSize", Value::from(256 << 20)),
+            ("btree", "wiredTiger/engineConfig/cacheSizeGB", Value::from(0.25)),
+            ("mmapv1", "mmapv1/cacheSizeGB", Value::from(0.25)),
+            ("rocksdb", "rocksdb/cacheSizeGB", Value::from(0.25)),
+        ] {
+            let setup = Setup::engine(engine).with_cache(256 << 20);
+            assert!(setup.notes.is_empty() && !setup.has_no_cache(), "{engine}");
+            let yaml = setup.yaml().expect("it can be written");
+            let read: Value = serde_yaml_ng::from_str(&yaml).expect("it is YAML");
+            let found = path.split('/').fold(&read["storage"], |value, name| &value[name]);
+            assert_eq!(*found, expected, "{engine}: {yaml}");
+        }
+        assert!(Setup::engine("inMemory").has_no_cache());
+    }
+
+    #[test]
+    fn compressors_of_all_engines_are_known() {
+        for (engine, expected) in [
+            ("betree", Some("storage.PerconaFT.collectionOptions.compression")),
+            ("btree", Some("storage.wiredTiger.collectionConfig.blockCompressor")),
+            ("inMemory", None),
+            ("mmapv1", None),
+            ("rocksdb", Some("storage.rocksdb.compression")),
+        ] {
+            let setup = Setup::engine(engine);
+            assert_eq!(setup.takes_compressor(), expected.is_some(), "{engine}");
+            let setup = setup.with_compressor("zlib");
+            assert_eq!(setup.options.keys().next().map(String::as_str), expected, "{engine}");
+            assert_eq!(setup.notes.is_empty(), expected.is_some(), "{engine}");
+        }
     }
 
     #[test]

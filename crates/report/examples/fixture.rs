@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let pages = [
         ("page.html", page(&before)),
+        ("engines.html", page(&fixture::five_engines(1))),
         ("single.html", page(&single)),
         ("empty.html", page(&empty)),
         ("hostile.html", page(&fixture::hostile())),

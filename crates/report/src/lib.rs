@@ -3,6 +3,7 @@
 //!
 //! It starts no server, parses no argument and reads no clock: whoever measures fills a [`Session`] and hands it over.
 
+pub mod choice;
 mod compare;
 mod csv;
 mod error;

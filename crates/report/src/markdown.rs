@@ -3,15 +3,13 @@
 //!
 //! It has no charts and no single operations: those are in the page, [`crate::html`].
 
+use crate::choice::Choice;
 use crate::experiment::Pool;
 use crate::measure::{Measure, TOLERANCE};
 use crate::verdict::Standing;
 use crate::{Experiment, Session, labels, number};
 use jiff::Timestamp;
 use std::fmt::Write as _;
-
-/// Work that moves fewer bytes per operation on every configuration moves none.
-const BYTES_MIN: f64 = 1.0;
 
 /// The measures with a table, in its order. Of latencies it is that of the most frequent operation.
 fn measures(experiment: &Experiment) -> Vec<(&'static str, Measure)> {
@@ -28,6 +26,7 @@ fn measures(experiment: &Experiment) -> Vec<(&'static str, Measure)> {
     all.extend([
         ("Processor time of the server per operation", Measure::ServerCpu),
         ("Bytes read from storage per operation", Measure::Read),
+        ("Reads of the disk per operation", Measure::DiskReads),
         ("Bytes written to storage per operation", Measure::Written),
         ("Size on disk", Measure::Size),
         ("Peak memory", Measure::Memory),
@@ -58,6 +57,7 @@ pub fn markdown(session: &Session, title: &str, introduction: &str) -> String {
             workloads.push(experiment.work.workload);
         }
     }
+    choices(&mut text, &experiments);
     for workload in workloads {
         let of_workload: Vec<&Experiment> = experiments
             .iter()
@@ -140,15 +140,38 @@ fn section(text: &mut String, experiments: &[&Experiment], labels: &[&str]) {
     }
 }
 
+/// What to choose for each work, and why.
+fn choices(text: &mut String, experiments: &[Experiment]) {
+    let mut head = "\n## Which one for which workload\n\n";
+    for experiment in experiments {
+        let Some(choice) = Choice::of(experiment) else { continue };
+        let work = &experiment.work;
+        let namesakes: Vec<&Experiment> = experiments
+            .iter()
+            .filter(|other| other.work.workload == work.workload)
+            .collect();
+        let _ = write!(
+            text,
+            "{head}- {}, {}: **{}**.",
+            escaped(work.workload),
+            name(experiment, &namesakes),
+            escaped(&choice.name())
+        );
+        for sentence in choice.sentences() {
+            let _ = write!(text, " {}", escaped(&sentence));
+        }
+        text.push('\n');
+        head = "";
+    }
+}
+
 /// The line of one experiment; `None` when no configuration has a figure worth a line.
 fn row(experiment: &Experiment, all: &[&Experiment], measure: &Measure, labels: &[&str]) -> Option<String> {
     let estimates: Vec<Option<f64>> = labels
         .iter()
         .map(|label| measure.estimate(experiment.pool(label)?).map(|estimate| estimate.value))
         .collect();
-    let is_bytes = matches!(measure, Measure::Read | Measure::Written);
-    let least = if is_bytes { BYTES_MIN } else { 0.0 };
-    if !estimates.iter().flatten().any(|value| *value >= least) {
+    if !estimates.iter().flatten().any(|value| *value >= measure.none_below()) {
         return None;
     }
     let standing = Standing::of(experiment, measure.clone());

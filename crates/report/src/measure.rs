@@ -22,6 +22,8 @@ const START_SECONDS_SAME: f64 = 0.05;
 const SIZE_GROWTH_SAME: f64 = 0.05;
 /// Fewer bytes per operation than this, on both sides, are none.
 const BYTES_SAME: f64 = 1.0;
+/// Fewer reads of the disk per operation than this, on both sides, are none.
+const READS_SAME: f64 = 0.001;
 /// Commands below which a p99 says nothing.
 const P99_COMMANDS_MIN: u64 = 1_000;
 /// Two figures are the same when they differ by less than the tolerance and a difference of so many tolerances is ruled
@@ -45,6 +47,8 @@ pub enum Measure {
     ServerCpu,
     /// Bytes fetched from storage per operation.
     Read,
+    /// Reads of the storage device per operation.
+    DiskReads,
     /// Bytes sent to storage per operation.
     Written,
     /// Bytes of the data directory.
@@ -90,6 +94,7 @@ impl Measure {
         measures.extend([
             Self::ServerCpu,
             Self::Read,
+            Self::DiskReads,
             Self::Written,
             Self::Size,
             Self::Memory,
@@ -109,6 +114,7 @@ impl Measure {
             Self::P99(operation) => format!("p99 of {operation}"),
             Self::ServerCpu => "server CPU per operation".to_owned(),
             Self::Read => "bytes read per operation".to_owned(),
+            Self::DiskReads => "reads of the disk per operation".to_owned(),
             Self::Written => "bytes written per operation".to_owned(),
             Self::Size => "size on disk".to_owned(),
             Self::Memory => "peak memory".to_owned(),
@@ -121,6 +127,7 @@ impl Measure {
     pub fn show(&self, value: f64) -> String {
         match self {
             Self::Throughput => format!("{}/s", number::short(value)),
+            Self::DiskReads => number::short(value),
             Self::Cold | Self::Cached | Self::P99(_) | Self::ServerCpu | Self::Start | Self::Stop => {
                 number::seconds(value)
             }
@@ -164,6 +171,7 @@ impl Measure {
             }
             Self::ServerCpu => Some(run.server_cpu_us_per_operation()? / 1e6),
             Self::Read => run.per_operation(run.read_bytes),
+            Self::DiskReads => run.per_operation(run.read_requests),
             Self::Written => run.per_operation(run.written_bytes),
             Self::Size => Some(run.file_bytes? as f64),
             Self::Memory => Some(run.rss_peak_bytes? as f64),
@@ -204,7 +212,7 @@ impl Measure {
             Self::ServerCpu => per_operation(&series.server_cpu_us),
             Self::Read => per_operation(&series.read_bytes),
             Self::Written => per_operation(&series.written_bytes),
-            Self::Cold | Self::Size | Self::Memory | Self::Start | Self::Stop => None,
+            Self::Cold | Self::DiskReads | Self::Size | Self::Memory | Self::Start | Self::Stop => None,
             Self::Cached => {
                 let numerator: Vec<_> = run
                     .iterations
@@ -218,11 +226,20 @@ impl Measure {
         }
     }
 
+    /// Less than this is as good as nothing.
+    pub fn none_below(&self) -> f64 {
+        match self {
+            Self::Read | Self::Written => BYTES_SAME,
+            Self::DiskReads => READS_SAME,
+            _ => 0.0,
+        }
+    }
+
     fn usual_error(&self) -> f64 {
         match self {
             Self::Throughput => usual::RATE,
             Self::P99(_) => usual::LATENCY,
-            Self::ServerCpu | Self::Read | Self::Written => usual::PER_OPERATION,
+            Self::ServerCpu | Self::Read | Self::DiskReads | Self::Written => usual::PER_OPERATION,
             Self::Size => usual::SIZE,
             Self::Memory => usual::MEMORY,
             Self::Cold | Self::Cached => usual::DURATION,
@@ -247,7 +264,7 @@ impl Measure {
     /// is none.
     pub fn judge(&self, a: &Estimate, b: &Estimate, tolerance: f64, comparisons: usize) -> (Option<Ratio>, Verdict) {
         let ratio = Ratio::of(a, b);
-        if matches!(self, Self::Read | Self::Written) && a.value.max(b.value) < BYTES_SAME {
+        if a.value.max(b.value) < self.none_below() {
             return (ratio, Verdict::Same);
         }
         let (Some(ratio), Some(among)) = (ratio, Ratio::among(a, b, comparisons)) else {

@@ -165,11 +165,12 @@ fn rank(measure: &Measure) -> (usize, usize) {
         Measure::P99(_) => (3, 0),
         Measure::ServerCpu => (4, 0),
         Measure::Read => (5, 0),
-        Measure::Written => (6, 0),
-        Measure::Size => (7, 0),
-        Measure::Memory => (8, 0),
-        Measure::Start => (9, 0),
-        Measure::Stop => (10, 0),
+        Measure::DiskReads => (6, 0),
+        Measure::Written => (7, 0),
+        Measure::Size => (8, 0),
+        Measure::Memory => (9, 0),
+        Measure::Start => (10, 0),
+        Measure::Stop => (11, 0),
     }
 }
 

@@ -246,11 +246,17 @@ fn name_missing(
             if !wanted[row.position] || !tally.is_suspect(row.key, row.value.unwrap_or_default()) {
                 continue;
             }
-            if view.snapshot().get(row.table, row.key)?.as_deref() != row.value {
+            let found = view.snapshot().get(row.table, row.key)?;
+            if found.as_deref() != row.value {
                 tally.problems += 1;
                 report.missing_entries += 1;
                 let (name, key) = (index.name(), row.key);
-                report.error(format!("index {name}: no row for {id:?}, key {key:02x?}"));
+                let is_there = found.is_some_and(|value| row_owner(index, key, &value) == Some(id));
+                let problem = match is_there && index.clustering() {
+                    true => "another document in the row",
+                    false => "no row",
+                };
+                report.error(format!("index {name}: {problem} for {id:?}, key {key:02x?}"));
             }
         }
         Ok(())

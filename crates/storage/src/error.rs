@@ -1,6 +1,6 @@
 //! What can go wrong, with the facts a reply needs. The numbers of MongoDB's codes stand in `commands`, in one table.
 
-use crate::index_rows::IndexRow;
+use crate::index_rows::{IndexRow, RowShape};
 use crate::{Collection, Index, Interrupted, MemoryExceeded, Namespace, RecordId};
 use bson::{Bson, Document, RawDocumentBuf};
 use engine::{EngineError, ErrorKind, Seq};
@@ -220,10 +220,8 @@ pub(crate) fn duplicate_key(collection: &Collection, row: &IndexRow<'_>) -> Stor
         .maintained()
         .nth(row.position)
         .expect("positions come from the same collection");
-    let bits = row
-        .value
-        .and_then(|value| value.get(crate::read::RECORD_ID_BYTES..))
-        .unwrap_or_default();
+    let value = row.value.and_then(|value| RowShape::of(index).split(value).ok());
+    let bits = value.unwrap_or_default().types;
     let key_value = match index.collation() {
         None => {
             let values = keys::key::decode_key(row.key, bits, index.pattern().ordering()).unwrap_or_default();

@@ -4,7 +4,8 @@
 //! they agree. Reads nothing: what it needs of the old state is the old document.
 
 use crate::diff;
-use crate::index_rows::{IndexRows, RowsOf};
+use crate::index_rows::{IndexRows, RowContent, RowsOf};
+use crate::mutations::mutated;
 use crate::read::RECORD_ID_BYTES;
 use crate::{Collection, Index, MemoryExceeded, RecordId, StorageError};
 use bson::RawDocument;
@@ -37,11 +38,15 @@ impl<'d> Versions<'d> {
         }
     }
 
-    /// Whether both give the same keys, as far as that can be told without them.
+    /// Whether both give the same rows, as far as that can be told without their keys.
     fn surely_agree_in(&self, index: &Index) -> bool {
         let (Some(old), Some(new)) = (self.old, self.new) else {
             return false;
         };
+        // Its rows have all of the document.
+        if index.clustering() && old.as_bytes() != new.as_bytes() {
+            return false;
+        }
         if index.is_id() {
             return same_id(old, new);
         }
@@ -160,6 +165,7 @@ impl IndexWrites {
         (old, new): (Option<&RawDocument>, Option<&RawDocument>),
         check: &Check<'_>,
     ) -> Result<(), StorageError> {
+        let (old_document, new_document) = (carried(index, old), carried(index, new));
         let mut room = Room {
             taken: self.rows.bytes(),
             bytes_max: self.rows.bytes_max,
@@ -197,10 +203,17 @@ impl IndexWrites {
             let come = if order.is_ge() { new.next() } else { None };
             match (gone, come) {
                 (Some(gone), None) => rows.push(of, gone.key, None)?,
-                (Some(gone), Some(come)) if gone.types == come.types => {}
+                // A row that carries the document is written with every change of it, whatever became of the key.
+                (Some(gone), Some(come))
+                    if gone.types == come.types
+                        && (old_document == new_document || mutated!(KeepsCarriedDocuments)) => {}
                 (_, Some(come)) => {
-                    check_length(index, come.key.len(), come.types.len())?;
-                    rows.push(of, come.key, Some(come.types))?;
+                    let content = RowContent {
+                        types: come.types,
+                        document: new_document,
+                    };
+                    check_length(index, come.key.len(), content)?;
+                    rows.push(of, come.key, Some(content))?;
                 }
                 (None, None) => {}
             }
@@ -223,14 +236,28 @@ fn same_id(old: &RawDocument, new: &RawDocument) -> bool {
     }
 }
 
+/// What rows of a version carry of it.
+fn carried<'d>(index: &Index, document: Option<&'d RawDocument>) -> &'d [u8] {
+    match document {
+        Some(document) if index.clustering() => document.as_bytes(),
+        _ => &[],
+    }
+}
+
 /// What the engine would refuse has to be refused here: applying never fails on data.
-fn check_length(index: &Index, key_bytes: usize, types_bytes: usize) -> Result<(), StorageError> {
-    if key_bytes + RECORD_ID_BYTES > KEY_BYTES_MAX || types_bytes + RECORD_ID_BYTES > VALUE_BYTES_MAX {
-        let name = index.name();
-        return Err(StorageError::CannotMakeKey(format!(
-            "a key of index {name} has {key_bytes} bytes, the most is {}",
-            KEY_BYTES_MAX - RECORD_ID_BYTES
-        )));
+fn check_length(index: &Index, key_bytes: usize, content: RowContent<'_>) -> Result<(), StorageError> {
+    let name = index.name();
+    let value_bytes = content.types.len() + content.document.len();
+    for (bytes, bytes_max, what) in [
+        (key_bytes, KEY_BYTES_MAX, "a key"),
+        (value_bytes, VALUE_BYTES_MAX, "what a row has beside its key"),
+    ] {
+        if bytes + RECORD_ID_BYTES > bytes_max {
+            let bytes_max = bytes_max - RECORD_ID_BYTES;
+            return Err(StorageError::CannotMakeKey(format!(
+                "{what} of index {name} has {bytes} bytes, the most is {bytes_max}"
+            )));
+        }
     }
     Ok(())
 }

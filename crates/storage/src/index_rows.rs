@@ -39,6 +39,8 @@ impl IndexRow<'_> {
 const SHARED_BYTES: usize = 32 << 10;
 /// Rows from which on they share memory: fewer have each their own, as nearly all documents' have.
 const SHARED_FROM: usize = 8;
+/// Memory for rows that is kept for the next change.
+const KEPT_BYTES_MAX: usize = 256 << 10;
 /// Rows of one index beside which the memory of a growing list counts.
 const MANY: usize = 1024;
 /// What a row takes beside its key and value, here and in a batch at once.
@@ -100,6 +102,14 @@ impl Default for IndexRows {
     }
 }
 
+/// What a row says beside its key.
+#[derive(Clone, Copy)]
+pub(crate) struct RowContent<'c> {
+    pub(crate) types: &'c [u8],
+    /// Of a clustering index; else empty.
+    pub(crate) document: &'c [u8],
+}
+
 /// Whose rows are gathered.
 #[derive(Clone, Copy)]
 pub(crate) struct RowsOf<'i> {
@@ -116,6 +126,9 @@ impl IndexRows {
         self.arena.clear();
         self.open = (0, 0);
         self.bytes = 0;
+        if self.arena.capacity() > KEPT_BYTES_MAX {
+            self.arena = Vec::new();
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -134,8 +147,13 @@ impl IndexRows {
         }
     }
 
-    /// Adds a row; without type bits it is one to remove. The last one of an index is followed by [`IndexRows::close`].
-    pub(crate) fn push(&mut self, of: RowsOf<'_>, key: &[u8], types: Option<&[u8]>) -> Result<(), StorageError> {
+    /// Adds a row; without content it is one to remove. The last one of an index is followed by [`IndexRows::close`].
+    pub(crate) fn push(
+        &mut self,
+        of: RowsOf<'_>,
+        key: &[u8],
+        content: Option<RowContent<'_>>,
+    ) -> Result<(), StorageError> {
         let id = of.id.to_key();
         let unique = of.index.unique();
         let start = self.arena.len();
@@ -144,10 +162,12 @@ impl IndexRows {
             self.arena.extend_from_slice(&id);
         }
         let key_end = self.arena.len();
-        if let Some(types) = types {
+        if let Some(RowContent { types, document }) = content {
             if unique {
                 self.arena.extend_from_slice(&id);
             }
+            // A document tells its own length, type bits do not.
+            self.arena.extend_from_slice(document);
             self.arena.extend_from_slice(types);
         }
         let end = self.arena.len();
@@ -155,7 +175,7 @@ impl IndexRows {
         self.parts.push(Part {
             key_end: in_run(key_end),
             end: in_run(end),
-            what: if types.is_some() { What::Put } else { What::Remove },
+            what: if content.is_some() { What::Put } else { What::Remove },
         });
         self.bytes += (end - start + ROW_BYTES) as u64;
         if self.bytes > self.bytes_max {
@@ -177,7 +197,9 @@ impl IndexRows {
         if parts_start == parts_end {
             return;
         }
-        let bytes = if parts_end - parts_start >= SHARED_FROM {
+        // Large rows are copied once, here: the arena would hold them until the last one is copied.
+        let is_shared = parts_end - parts_start >= SHARED_FROM || self.arena.len() - start >= SHARED_BYTES;
+        let bytes = if is_shared {
             let shared = Bytes::copy_from_slice(&self.arena[start..]);
             self.arena.truncate(start);
             RunBytes::Shared(shared)
@@ -272,6 +294,51 @@ impl IndexRows {
     }
 }
 
+/// What the value of an index row consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct RowValue<'v> {
+    /// Of a unique index.
+    pub(crate) owner: Option<RecordId>,
+    /// Of a clustering index.
+    pub(crate) document: Option<&'v [u8]>,
+    pub(crate) types: &'v [u8],
+}
+
+/// Which parts the values of an index's rows have.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RowShape {
+    pub(crate) unique: bool,
+    pub(crate) clustering: bool,
+}
+
+impl RowShape {
+    pub(crate) fn of(index: &Index) -> Self {
+        Self {
+            unique: index.unique(),
+            clustering: index.clustering(),
+        }
+    }
+
+    /// Takes a value apart; the error says what is wrong with it.
+    pub(crate) fn split(self, value: &[u8]) -> Result<RowValue<'_>, String> {
+        let (mut found, mut rest) = (RowValue::default(), value);
+        if self.unique {
+            let short = || format!("a row's value has {} bytes, at least 8 expected", value.len());
+            let (id, behind) = rest.split_at_checked(RECORD_ID_BYTES).ok_or_else(short)?;
+            (found.owner, rest) = (RecordId::from_key(id), behind);
+        }
+        if self.clustering {
+            let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length));
+            let split = length.and_then(|length| rest.split_at_checked(length as usize));
+            let short = || format!("a row's value has {} bytes, and a document of {length:?}", value.len());
+            let (document, behind) = split.ok_or_else(short)?;
+            (found.document, rest) = (Some(document), behind);
+        }
+        found.types = rest;
+        Ok(found)
+    }
+}
+
 /// The record a unique index's row value names.
 pub(crate) fn owner(value: &[u8]) -> Option<RecordId> {
     value.get(..RECORD_ID_BYTES).and_then(RecordId::from_key)
@@ -286,3 +353,7 @@ pub(crate) fn row_owner(index: &Index, key: &[u8], value: &[u8]) -> Option<Recor
             .and_then(|id| RecordId::from_key(id))
     }
 }
+
+#[cfg(test)]
+#[path = "index_rows_tests.rs"]
+mod tests;

@@ -45,6 +45,8 @@ mod switches {
         LosesPreImages,
         /// A deleted document stays in its indexes.
         KeepsIndexRows,
+        /// Rows of clustering indexes keep the document of before where the key stays.
+        KeepsCarriedDocuments,
         /// Readers of durable history are shown what a crash may take back.
         ShowsUndurable,
         /// A transaction changes what somebody else has changed since it began.

@@ -5,6 +5,7 @@
 //! view shows no array that they do not tell of). Cursors are `'static`: they keep their view alive. To stop for long,
 //! remember the last position, drop the cursor, and open a new one after it: nothing stays pinned.
 
+use crate::index_rows::{RowShape, RowValue};
 use crate::{Collection, Index, RecordId, StorageError};
 use bytes::Bytes;
 use engine::{Cursor, Direction, Estimate, FillLimits, KeyRange, Rows, Seq, Snapshot};
@@ -44,7 +45,7 @@ impl ReadView {
     pub fn find_unique(&self, index: &Index, key: &[u8]) -> Result<Option<RecordId>, StorageError> {
         match self.snapshot.get(index.table(), key)? {
             None => Ok(None),
-            Some(value) => unique_row(index, &value).map(|(id, _)| Some(id)),
+            Some(value) => unique_owner(index, &value).map(Some),
         }
     }
 
@@ -75,7 +76,7 @@ impl ReadView {
         let cursor = self.snapshot.clone().cursor(index.table(), range, direction)?;
         Ok(IndexCursor {
             cursor,
-            unique: index.unique(),
+            shape: RowShape::of(index),
             direction,
             scratch: Vec::new(),
         })
@@ -131,13 +132,13 @@ fn entry_range(index: &Index, range: KeyRange) -> KeyRange {
     }
 }
 
-/// Splits the value of a unique index's row into record id and type bits.
-pub(crate) fn unique_row<'v>(index: &Index, value: &'v [u8]) -> Result<(RecordId, &'v [u8]), StorageError> {
-    match value.split_at_checked(RECORD_ID_BYTES) {
-        Some((id, bits)) => Ok((RecordId::from_key(id).unwrap_or_default(), bits)),
-        None => Err(StorageError::CorruptIndexEntry {
+/// The record that a unique index's row names.
+fn unique_owner(index: &Index, value: &[u8]) -> Result<RecordId, StorageError> {
+    match RowShape::of(index).split(value) {
+        Ok(row) => Ok(row.owner.unwrap_or_default()),
+        Err(reason) => Err(StorageError::CorruptIndexEntry {
             index: index.name().to_owned(),
-            reason: format!("a row's value has {} bytes, at least 8 expected", value.len()),
+            reason,
         }),
     }
 }
@@ -200,7 +201,7 @@ impl RecordBatch {
 /// Reads index entries. See the module.
 pub struct IndexCursor {
     cursor: Box<dyn Cursor>,
-    unique: bool,
+    shape: RowShape,
     direction: Direction,
     scratch: Vec<u8>,
 }
@@ -209,20 +210,20 @@ pub struct IndexCursor {
 #[derive(Default)]
 pub struct IndexBatch {
     rows: Rows,
-    unique: bool,
+    shape: RowShape,
 }
 
 impl IndexCursor {
     /// Clears `batch` and appends the next entries until a limit is reached. False when nothing is left.
     pub fn fill(&mut self, batch: &mut IndexBatch, limits: FillLimits) -> Result<bool, StorageError> {
-        batch.unique = self.unique;
+        batch.shape = self.shape;
         Ok(self.cursor.fill(&mut batch.rows, limits)?)
     }
 
     /// Moves so that the next entry is the first at or after `key` (a complete one, or any prefix of one going forward)
     /// and, when given, the record `id` under it, in the cursor's direction.
     pub fn seek(&mut self, key: &[u8], id: Option<RecordId>) -> Result<(), StorageError> {
-        if self.unique {
+        if self.shape.unique {
             return Ok(self.cursor.seek(key)?);
         }
         self.scratch.clear();
@@ -255,7 +256,7 @@ impl IndexBatch {
     /// The encoded key of entry `index`, without the record id. Panics past the end.
     pub fn key(&self, index: usize) -> &[u8] {
         let key = self.rows.key(index);
-        if self.unique {
+        if self.shape.unique {
             key
         } else {
             &key[..key.len().saturating_sub(RECORD_ID_BYTES)]
@@ -264,20 +265,33 @@ impl IndexBatch {
 
     /// The record entry `index` points to; 0 for a damaged row. Panics past the end.
     pub fn id(&self, index: usize) -> RecordId {
-        let id = match self.unique {
+        let id = match self.shape.unique {
             true => self.rows.value(index).first_chunk::<RECORD_ID_BYTES>(),
             false => self.rows.key(index).last_chunk::<RECORD_ID_BYTES>(),
         };
         id.map_or(RecordId::default(), |id| RecordId(u64::from_be_bytes(*id)))
     }
 
-    /// What the key's bytes lose (see crate `keys`); empty in most entries. Panics past the end.
+    /// What the key's bytes lose (see crate `keys`); empty in most entries, and for a damaged row. Panics past the
+    /// end.
     pub fn type_bits(&self, index: usize) -> &[u8] {
-        let value = self.rows.value(index);
-        if self.unique {
-            value.get(RECORD_ID_BYTES..).unwrap_or_default()
-        } else {
-            value
-        }
+        self.value(index).types
+    }
+
+    /// The document that an entry of a clustering index carries, kept beyond the next `fill`; `None` for a damaged
+    /// row. Panics past the end.
+    pub fn document_bytes(&self, index: usize) -> Option<Bytes> {
+        let value = self.rows.value_bytes(index);
+        let document = self.shape.split(&value).ok()?.document?;
+        Some(value.slice_ref(document))
+    }
+
+    /// As [`IndexBatch::document_bytes`], borrowed.
+    pub fn document(&self, index: usize) -> Option<&[u8]> {
+        self.value(index).document
+    }
+
+    fn value(&self, index: usize) -> RowValue<'_> {
+        self.shape.split(self.rows.value(index)).unwrap_or_default()
     }
 }

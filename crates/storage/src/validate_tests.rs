@@ -66,6 +66,46 @@ fn a_changed_record_does_not_fit_its_index_rows() {
     assert_eq!((report.missing_entries, report.extra_entries), (1, 1));
 }
 
+/// Key and record are right, and the document is that of before a change.
+#[test]
+fn another_document_in_a_clustering_index_is_found() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let indexes = [
+        index("a", rawdoc! { "a": 1 }, rawdoc! { "clustering": true }),
+        index("u", rawdoc! { "u": 1 }, rawdoc! { "clustering": true, "unique": true }),
+    ];
+    storage.create_indexes(&op, &ns("c"), &indexes).unwrap();
+    let old = rawdoc! { "_id": 1, "a": 5, "u": 1, "n": 1 };
+    storage.put(&op, "c", old.clone()).unwrap();
+    storage
+        .put(&op, "c", rawdoc! { "_id": 2, "a": 6, "u": 2, "n": 1 })
+        .unwrap();
+    let id = storage.all("c")[0].0;
+    storage
+        .replace(&op, "c", id, rawdoc! { "_id": 1, "a": 5, "u": 1, "n": 2 })
+        .unwrap();
+    storage.assert_valid(&op, "c");
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    let mut writes = crate::index_keys::IndexWrites::take();
+    let versions = crate::index_keys::Versions::inserted(&old);
+    writes.derive(&collection, id, versions).unwrap();
+    let mut batch = Batch::new();
+    for row in writes.rows.iter().filter(|row| row.position > 0) {
+        batch.put(row.table, row.key.to_vec(), row.value.unwrap().to_vec());
+    }
+    let seq = storage.last_seq().next();
+    storage.engine().apply(&batch, seq).unwrap();
+    storage.engine().publish(seq);
+    let report = storage.validate(&op, &ns("c"), false).unwrap();
+    let valid: Vec<bool> = report.indexes.iter().map(|index| index.valid).collect();
+    assert_eq!(valid, [true, false, false], "{report:?}");
+    for name in ["index a: another document", "index u: another document"] {
+        assert!(report.errors.iter().any(|error| error.starts_with(name)), "{report:?}");
+    }
+    assert_eq!(report.errors.len(), 2, "{report:?}");
+}
+
 /// Rows with the same bytes as others, but for one, in an index that is otherwise sound: that one is named, and no other.
 #[test]
 fn one_row_among_many_is_found() {

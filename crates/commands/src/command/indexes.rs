@@ -168,7 +168,7 @@ pub fn parse_spec(
         match field.as_str() {
             "key" => key = Some(arguments.document("key", value)?),
             "name" => name = Some(arguments.string("name", value)?.to_owned()),
-            "unique" | "sparse" | "hidden" => {
+            "unique" | "sparse" | "hidden" | "clustering" => {
                 if arguments.boolean(field.as_str(), value)? {
                     options.insert(field.as_str(), true);
                 }
@@ -312,10 +312,11 @@ fn is_id_key(key: &RawDocument) -> bool {
 
 /// The `_id` index has no options.
 fn check_id_spec(document: &RawDocument, key: &RawDocument, ignore_unknown: bool) -> Result<()> {
-    const KNOWN: [&str; 9] = [
+    const KNOWN: [&str; 10] = [
         "unique",
         "sparse",
         "hidden",
+        "clustering",
         "background",
         "expireAfterSeconds",
         "partialFilterExpression",

@@ -101,6 +101,9 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
             }
         }
         Stage::IndexScan(scan) => {
+            if let Some(filter) = &scan.filter {
+                document.insert("filter", to_document(&filter.to_document()));
+            }
             add_index(scan, document);
             if executed {
                 document.insert("keysExamined", narrowed(counters.keys_examined));
@@ -179,6 +182,9 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
     document.insert("isUnique", index.unique());
     document.insert("isSparse", index.sparse());
     document.insert("isPartial", index.partial_filter().is_some());
+    if index.clustering() {
+        document.insert("isClustering", true);
+    }
     document.insert("indexVersion", 2);
     if scan.kind != ScanKind::Count {
         document.insert("direction", direction_name(scan.direction));

@@ -129,7 +129,7 @@ pub(crate) fn plan(
     if candidates.len() == 1 {
         return build(&planner, &candidates[0], guard);
     }
-    candidates.sort_by_cached_key(|candidate| candidate.rank(&query));
+    candidates.sort_by_cached_key(|candidate| planner.rank(candidate));
     if candidates[0].finds_one() {
         let mut planned = build(&planner, &candidates[0], guard)?;
         planned.rejected = candidates.split_off(1);

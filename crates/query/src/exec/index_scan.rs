@@ -2,12 +2,14 @@
 //!
 //! Gaps between the bounds' ranges are jumped over by seeking; a jump that ends inside the batch at hand costs no seek. On
 //! an index with several keys per record each record is given once. A distinct walk jumps behind every prefix it gave.
+//! Entries of a clustering index are given with the documents that they carry, those alone that match the filter.
 
 use super::context::Run;
-use super::row::{Row, RowDocument, RowKey};
+use super::row::{Row, RowDocument, RowKey, as_document};
 use super::scan::GrowingBatch;
 use super::stage::{Flow, Ran, Receiver, StageCounters};
 use crate::QueryError;
+use crate::matcher::Matcher;
 use crate::plan::encode::{first_field_is_missing, value_length};
 use crate::plan::index_bounds::{Check, IndexBounds};
 use crate::plan::interval::successor;
@@ -42,6 +44,8 @@ pub(crate) struct IndexScan {
     pub(crate) bounds: IndexBounds,
     pub(crate) direction: Direction,
     pub(crate) kind: ScanKind,
+    /// Only of a scan that gives documents.
+    pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
     check: bool,
     seen: Option<HashSet<RecordId>>,
@@ -67,6 +71,7 @@ impl IndexScan {
             bounds,
             direction,
             kind,
+            filter: None,
             counters: StageCounters::default(),
             seen: once.then(HashSet::new),
             resume: Resume::Start,
@@ -75,6 +80,11 @@ impl IndexScan {
             next: 0,
             batch_size: GrowingBatch::new(),
         }
+    }
+
+    /// True when its rows have documents.
+    pub(crate) fn gives_documents(&self) -> bool {
+        self.kind == ScanKind::Entries && self.index.clustering()
     }
 
     fn open(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
@@ -172,6 +182,7 @@ impl IndexScan {
             self.counters.exhausted = true;
             return Ok(Ran::Exhausted);
         }
+        let gives_documents = self.gives_documents();
         loop {
             if self.next >= self.batch.len() && !self.refill(run)? {
                 self.counters.exhausted = true;
@@ -213,6 +224,18 @@ impl IndexScan {
                         continue;
                     }
                 }
+                let document = match gives_documents {
+                    true => RowDocument::InIndex(&self.batch, i),
+                    false => RowDocument::None,
+                };
+                if let Some(filter) = &self.filter
+                    && !filter.matches(as_document(document.bytes())?, &run.evaluation)?
+                {
+                    if due {
+                        return Ok(Ran::Yield);
+                    }
+                    continue;
+                }
                 self.counters.advanced += 1;
                 let key = RowKey {
                     index: &self.index,
@@ -221,7 +244,7 @@ impl IndexScan {
                 };
                 let flow = receive(Row {
                     id,
-                    document: RowDocument::None,
+                    document,
                     key: Some(key),
                 })?;
                 if let ScanKind::Distinct(fields) = self.kind {

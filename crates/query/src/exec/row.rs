@@ -3,7 +3,7 @@
 use bson::RawDocument;
 use bytes::Bytes;
 use std::sync::Arc;
-use storage::{Index, RecordBatch, RecordId};
+use storage::{Index, IndexBatch, RecordBatch, RecordId};
 
 /// One row. The document is there once a record was read; the key when it came out of an index.
 #[derive(Clone, Copy)]
@@ -20,6 +20,8 @@ pub(crate) enum RowDocument<'r> {
     None,
     /// Row `1` of a batch.
     InBatch(&'r RecordBatch, usize),
+    /// Carried by entry `1` of a clustering index.
+    InIndex(&'r IndexBatch, usize),
     /// Read on its own.
     Shared(&'r Bytes),
     /// Made by a stage.
@@ -40,6 +42,8 @@ impl<'r> RowDocument<'r> {
         match self {
             RowDocument::None => &[],
             RowDocument::InBatch(batch, i) => batch.document(i),
+            // Without a document the entry is damaged, which no bytes are as well.
+            RowDocument::InIndex(batch, i) => batch.document(i).unwrap_or_default(),
             RowDocument::Shared(bytes) => bytes,
             RowDocument::Made(bytes) => bytes,
         }
@@ -50,12 +54,13 @@ impl<'r> RowDocument<'r> {
         match self {
             RowDocument::None => Bytes::new(),
             RowDocument::InBatch(batch, i) => batch.document_bytes(i),
+            RowDocument::InIndex(batch, i) => batch.document_bytes(i).unwrap_or_default(),
             RowDocument::Shared(bytes) => bytes.clone(),
             RowDocument::Made(bytes) => Bytes::copy_from_slice(bytes),
         }
     }
 
-    /// True when a record was read.
+    /// True when there is one, read or carried along.
     pub(crate) fn is_some(self) -> bool {
         !matches!(self, RowDocument::None)
     }

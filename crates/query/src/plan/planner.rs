@@ -5,6 +5,7 @@
 //!    branch of an `$or`, and merges of scans that are each in the sort's order. A collection scan is one only when there is
 //!    no other, or when hinted at.
 //! 3. FETCH with the whole filter follows, unless the bounds are exact, and SORT, SKIP, LIMIT and a projection where asked.
+//!    A clustering index gives documents by itself: its scan has the filter, and nothing is fetched.
 //!
 //! Which candidate runs is decided in [`crate::exec`]: one alone, one that finds at most one record, the plan cache's, or
 //! the winner of a short race.
@@ -85,16 +86,6 @@ impl Candidate {
     /// True when at most one record can be found.
     pub(crate) fn finds_one(&self) -> bool {
         matches!(&self.source, Source::Index(access, _) if access.is_unique_point())
-    }
-
-    /// Order of preference between candidates that did equally well.
-    pub(crate) fn rank(&self, query: &Query) -> impl Ord + use<> {
-        let needs_sort = matches!(query.order, Order::Fields(_)) && !self.sorted;
-        let scan = match &self.source {
-            Source::Index(access, _) | Source::Split(access, ..) => Some(access.rank()),
-            _ => None,
-        };
-        (needs_sort, scan.is_none(), scan)
     }
 }
 
@@ -223,6 +214,25 @@ impl Planner<'_> {
             sorted,
             exact: self.query.filter.is_none(),
         })
+    }
+
+    /// Order of preference between candidates that did equally well.
+    pub(crate) fn rank(&self, candidate: &Candidate) -> impl Ord + use<> {
+        let needs_sort = matches!(self.query.order, Order::Fields(_)) && !candidate.sorted;
+        let access = match &candidate.source {
+            Source::Index(access, _) | Source::Split(access, ..) => Some(access),
+            _ => None,
+        };
+        let keys_suffice = self.query.count_only && candidate.exact || self.is_covered(candidate);
+        // What has to be fetched, or is dragged along for nothing.
+        let reads_more = access.is_some_and(|access| access.index.clustering() == keys_suffice);
+        (
+            needs_sort,
+            access.is_none(),
+            !candidate.finds_one(),
+            reads_more,
+            access.map(Access::rank),
+        )
     }
 
     /// The scan of all records.
@@ -398,12 +408,22 @@ impl Planner<'_> {
         let counts_keys = query.count_only && candidate.exact;
         let filter = query.filter.clone().filter(|_| !candidate.exact);
         let once = |access: &Access| access.may_repeat() || query.for_write;
+        let scan = |access: &Access, bounds: &IndexBounds, direction: Direction, kind: ScanKind| {
+            IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access))
+        };
         let fetch = |input: Stage| -> Stage {
             Stage::Fetch(Box::new(Fetch {
                 input,
                 filter: filter.clone(),
                 counters: StageCounters::default(),
             }))
+        };
+        let with_documents = |mut scan: IndexScan| -> Stage {
+            if !scan.gives_documents() {
+                return fetch(Stage::IndexScan(Box::new(scan)));
+            }
+            scan.filter.clone_from(&filter);
+            Stage::IndexScan(Box::new(scan))
         };
         let mut stage = match &candidate.source {
             Source::Nothing => return Ok(Stage::Eof),
@@ -418,47 +438,42 @@ impl Planner<'_> {
                 } else {
                     ScanKind::Entries
                 };
-                let scan = index_scan(access, access.bounds(), *direction, kind, once(access));
-                if covered || counts_keys { scan } else { fetch(scan) }
+                let scan = scan(access, &access.bounds(), *direction, kind);
+                if covered || counts_keys {
+                    Stage::IndexScan(Box::new(scan))
+                } else {
+                    with_documents(scan)
+                }
             }
             Source::Range(index, bounds, direction) => {
                 let scan = IndexScan::new(index.clone(), bounds.clone(), *direction, ScanKind::Entries, true);
-                fetch(Stage::IndexScan(Box::new(scan)))
+                with_documents(scan)
             }
             Source::Split(access, scans, direction) => {
-                let inputs = scans.iter().map(|bounds| {
-                    fetch(index_scan(
-                        access,
-                        bounds.clone(),
-                        *direction,
-                        ScanKind::Entries,
-                        once(access),
-                    ))
-                });
+                let inputs = scans
+                    .iter()
+                    .map(|bounds| with_documents(scan(access, bounds, *direction, ScanKind::Entries)));
                 self.merged(inputs.collect())?
             }
             Source::Union(accesses) => {
+                let all_give_documents = !counts_keys && accesses.iter().all(|access| access.index.clustering());
                 let inputs = accesses.iter().map(|access| {
-                    index_scan(
-                        access,
-                        access.bounds(),
-                        Direction::Forward,
-                        ScanKind::Entries,
-                        once(access),
-                    )
+                    let scan = scan(access, &access.bounds(), Direction::Forward, ScanKind::Entries);
+                    match all_give_documents {
+                        true => with_documents(scan),
+                        false => Stage::IndexScan(Box::new(scan)),
+                    }
                 });
                 let union = Stage::Or(Box::new(Or::new(inputs.collect())));
-                if counts_keys { union } else { fetch(union) }
+                if counts_keys || all_give_documents {
+                    union
+                } else {
+                    fetch(union)
+                }
             }
             Source::Merge(accesses) => {
                 let inputs = accesses.iter().map(|(access, direction)| {
-                    fetch(index_scan(
-                        access,
-                        access.bounds(),
-                        *direction,
-                        ScanKind::Entries,
-                        once(access),
-                    ))
+                    with_documents(scan(access, &access.bounds(), *direction, ScanKind::Entries))
                 });
                 self.merged(inputs.collect())?
             }
@@ -540,14 +555,4 @@ impl Planner<'_> {
                 .iter()
                 .all(|path| fields.iter().any(|field| field.path() == path))
     }
-}
-
-fn index_scan(access: &Access, bounds: IndexBounds, direction: Direction, kind: ScanKind, once: bool) -> Stage {
-    Stage::IndexScan(Box::new(IndexScan::new(
-        access.index.clone(),
-        bounds,
-        direction,
-        kind,
-        once,
-    )))
 }

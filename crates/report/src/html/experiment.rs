@@ -17,12 +17,13 @@ const PERCENTILE_CHARTS_MAX: usize = 10;
 /// A figure that the table derives.
 const GENERATOR_SHARE: &str = "generatorCpuShare";
 /// The measures of the table of the whole run.
-const WHOLE_RUN: [Measure; 10] = [
+const WHOLE_RUN: [Measure; 11] = [
     Measure::Throughput,
     Measure::Cold,
     Measure::Cached,
     Measure::ServerCpu,
     Measure::Read,
+    Measure::DiskReads,
     Measure::Written,
     Measure::Size,
     Measure::Memory,

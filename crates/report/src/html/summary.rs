@@ -1,6 +1,7 @@
 //! The verdict in words, and who wins what at a glance.
 
 use super::Page;
+use crate::choice::Choice;
 use crate::experiment::Pool;
 use crate::measure::{Measure, TOLERANCE, Verdict};
 use crate::noise::REPETITIONS_MIN;
@@ -27,6 +28,7 @@ pub fn section(page: &Page) -> Markup {
                 (shared_parameters(page))
                 (repetitions(&experiments))
                 (headlines(page, &experiments))
+                (choices(page, &experiments))
                 (matrix(page, &experiments))
                 p.small.soft {
                     "A name is given where one configuration is better than every other by more than the noise (99 % sure) and by more than "
@@ -98,6 +100,7 @@ fn columns(experiment: &Experiment) -> Vec<(&'static str, Option<Measure>)> {
         ("Server CPU", Some(Measure::ServerCpu)),
         ("Bytes written", Some(Measure::Written)),
         ("Bytes read", Some(Measure::Read)),
+        ("Disk reads", Some(Measure::DiskReads)),
         ("Size on disk", Some(Measure::Size)),
         ("Peak memory", Some(Measure::Memory)),
     ]
@@ -185,6 +188,43 @@ fn spread(leads: &[f64]) -> String {
         (true, false) => format!("by {} and more", number::ratio(least)),
         (true, true) if number::ratio(least) == number::ratio(most) => format!("by {}", number::ratio(least)),
         (true, true) => format!("by {} to {}", number::ratio(least), number::ratio(most)),
+    }
+}
+
+/// What to choose for each work, and why.
+fn choices(page: &Page, experiments: &[Experiment]) -> Markup {
+    let chosen: Vec<(&Experiment, Choice)> = experiments
+        .iter()
+        .filter_map(|experiment| Some((experiment, Choice::of(experiment)?)))
+        .collect();
+    let list = |parts: &[String]| {
+        html! { @for part in parts { (part) br; } @if parts.is_empty() { "–" } }
+    };
+    html! {
+        @if !chosen.is_empty() {
+            div.scroll { table {
+                caption { "Which one for which workload" }
+                thead { tr {
+                    @for head in ["workload", "choose", "because of", "what others do better", "another, where this decides"] {
+                        th.left scope="col" { (head) }
+                    }
+                } }
+                tbody { @for (experiment, choice) in &chosen { tr {
+                    th.name scope="row" { (experiment.work.name()) small { (page.detail(&experiment.work)) } }
+                    td.wrap {
+                        @if let [one] = choice.first.as_slice() { (page.chip(one)) } @else { span.soft { (choice.name()) } }
+                        @if !choice.without.is_empty() { small { "without " (choice.without.join(", ")) } }
+                    }
+                    td.wrap { (list(&choice.because)) }
+                    td.wrap { (list(&choice.costs)) }
+                    td.wrap { (list(&choice.instead)) }
+                } } }
+            } }
+            p.small.soft {
+                "What decides is the rate; where the rate was given, the p99 of the most frequent operation. "
+                "Reasons are the other figures in which it leads beyond the noise, or lags."
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod choices;
 mod comparison;
 mod files;
 mod pages;

@@ -37,6 +37,8 @@ pub struct IndexSpec {
     pub expire_after_seconds: Option<i64>,
     /// The planner does not see it.
     pub hidden: bool,
+    /// Its rows carry the documents.
+    pub clustering: bool,
     /// The order of strings; `None` is binary.
     pub collation: Option<Arc<Collation>>,
     /// The whole specification, normalised (`v: 2`), as `listIndexes` shows it. The fields above win where they differ.
@@ -70,6 +72,7 @@ impl IndexSpec {
             partial_filter: spec.get_document("partialFilterExpression").ok().map(ToOwned::to_owned),
             expire_after_seconds: spec.get("expireAfterSeconds").ok().flatten().and_then(whole_number),
             hidden: flag("hidden"),
+            clustering: flag("clustering"),
             collation: collation_in(spec)?,
             spec: spec.to_owned(),
         };
@@ -94,6 +97,7 @@ impl IndexSpec {
             partial_filter: None,
             expire_after_seconds: None,
             hidden: false,
+            clustering: false,
             collation,
             spec,
         }
@@ -129,7 +133,10 @@ impl IndexSpec {
         if self.hidden {
             spec.append(cstr!("hidden"), true);
         }
-        const OWN: [&str; 8] = [
+        if self.clustering {
+            spec.append(cstr!("clustering"), true);
+        }
+        const OWN: [&str; 9] = [
             "v",
             "key",
             "name",
@@ -138,6 +145,7 @@ impl IndexSpec {
             "partialFilterExpression",
             "expireAfterSeconds",
             "hidden",
+            "clustering",
         ];
         for (name, value) in self.spec.iter().flatten() {
             if !OWN.contains(&name.as_str()) && name.as_str() != "ns" {
@@ -177,6 +185,7 @@ impl IndexSpec {
             && self.partial_filter == other.partial_filter
             && self.expire_after_seconds == other.expire_after_seconds
             && self.hidden == other.hidden
+            && self.clustering == other.clustering
             && extra(self) == extra(other)
     }
 }
@@ -350,6 +359,11 @@ impl Index {
     /// True when the planner must not see it.
     pub fn hidden(&self) -> bool {
         self.shape.spec.hidden
+    }
+
+    /// True when its rows carry the documents: who scans it reads nothing else.
+    pub fn clustering(&self) -> bool {
+        self.shape.spec.clustering
     }
 
     /// True for `_id_`.

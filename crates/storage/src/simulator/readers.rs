@@ -51,6 +51,15 @@ pub(super) fn compare(view: &ReadView, collection: &Collection, docs: &Docs, ind
         let (mut batch, mut found) = (IndexBatch::new(), BTreeSet::new());
         while cursor.fill(&mut batch, FillLimits::default()).map_err(failed)? {
             found.extend((0..batch.len()).map(|row| batch.id(row).0));
+            for row in (0..batch.len()).filter(|_| index.clustering()) {
+                let (id, carried) = (batch.id(row).0, batch.document(row));
+                let expected = docs.get(&id).map(|doc| doc.bytes.as_bytes());
+                ensure!(
+                    carried == expected,
+                    "{} of {name} carries another document of record {id}",
+                    index.name()
+                );
+            }
         }
         ensure!(
             found.iter().eq(docs.keys()),

@@ -583,7 +583,7 @@ pub(super) fn session_key(number: u8) -> SessionKey {
 
 pub(super) fn spec_of(name: &str) -> IndexSpec {
     match name {
-        "n_1" => index(name, rawdoc! { "n": 1 }, rawdoc! {}),
+        "n_1" => index(name, rawdoc! { "n": 1 }, rawdoc! { "clustering": true }),
         "u_1" => index(name, rawdoc! { "u": 1 }, rawdoc! { "unique": true, "sparse": true }),
         _ => index(
             name,

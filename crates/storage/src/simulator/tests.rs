@@ -117,6 +117,7 @@ found! {
     it_finds_the_log_recycled_before_counts: RecyclesCounts,
     it_finds_pre_images_lost: LosesPreImages,
     it_finds_index_rows_kept: KeepsIndexRows,
+    it_finds_carried_documents_kept: KeepsCarriedDocuments,
     it_finds_undurable_history: ShowsUndurable,
     it_finds_conflicts_missed: MissesConflicts,
 }

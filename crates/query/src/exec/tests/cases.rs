@@ -52,7 +52,7 @@ fn code(error: QueryError) -> i32 {
     error.code().expect("a code of the language").0
 }
 
-fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
+pub(super) fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
     plain(
         &fixture
             .with(|context| explain(context, request, verbosity))
@@ -60,7 +60,7 @@ fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosi
     )
 }
 
-fn winning(fixture: &Fixture, request: &FindRequest<'_>) -> Document {
+pub(super) fn winning(fixture: &Fixture, request: &FindRequest<'_>) -> Document {
     let document = explained(fixture, &ExplainRequest::Find(request), Verbosity::QueryPlanner);
     document
         .get_document("queryPlanner")
@@ -70,7 +70,7 @@ fn winning(fixture: &Fixture, request: &FindRequest<'_>) -> Document {
 }
 
 /// `FETCH/IXSCAN`.
-fn stages(plan: &Document) -> String {
+pub(super) fn stages(plan: &Document) -> String {
     let mut names = vec![plan.get_str("stage").expect("a stage").to_owned()];
     if let Ok(input) = plan.get_document("inputStage") {
         names.push(stages(input));

@@ -79,20 +79,21 @@ impl Fixture {
     }
 
     pub(super) fn replace(&self, name: &str, id: RecordId, new: &RawDocument) {
+        self.try_replace(name, id, new).expect("replaced");
+    }
+
+    /// Replaces a document, or leaves it where an index refuses the new one.
+    pub(super) fn try_replace(&self, name: &str, id: RecordId, new: &RawDocument) -> Result<(), StorageError> {
         let op = self.op();
         let guard = self
             .storage
-            .collection(&op, &ns(name), LockMode::IntentExclusive)
-            .expect("locked")
+            .collection(&op, &ns(name), LockMode::IntentExclusive)?
             .expect("there");
         let mut unit = self.storage.begin_write(&op);
-        let old = unit
-            .lock_record(&guard, id)
-            .expect("locked")
-            .expect("the record exists");
-        unit.update(&guard, id, RawDocument::from_bytes(&old).expect("stored"), new)
-            .expect("updated");
-        unit.commit().expect("committed");
+        let old = unit.lock_record(&guard, id)?.expect("the record exists");
+        unit.update(&guard, id, RawDocument::from_bytes(&old).expect("stored"), new)?;
+        unit.commit()?;
+        Ok(())
     }
 
     pub(super) fn delete(&self, name: &str, id: RecordId) {

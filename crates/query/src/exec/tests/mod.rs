@@ -1,6 +1,7 @@
 //! Plans on real storage.
 
 mod cases;
+mod clustering;
 mod fixture;
 mod generate;
 mod paths;

@@ -81,7 +81,9 @@ fn fields(document: &RawDocument) -> BTreeMap<String, String> {
 fn stages(executor: &PlanExecutor) -> String {
     fn names(stage: &Stage, out: &mut Vec<String>) {
         let plan = describe(stage, Detail::Plan);
-        out.push(plan.get_str("stage").expect("a stage").to_owned());
+        let is_clustering = plan.contains_key("isClustering");
+        let mark = if is_clustering { " clustering" } else { "" };
+        out.push(format!("{}{mark}", plan.get_str("stage").expect("a stage")));
         stage.inputs().first().into_iter().for_each(|input| names(input, out));
     }
     let mut out = Vec::new();
@@ -122,30 +124,51 @@ impl Case {
             case.make_indexes(&random);
         }
         let arrays = pick(&random, 3) != 0;
-        for id in 0..40 + pick(&random, 100) as i32 {
-            let mut document = document(&random, id);
-            if !arrays {
-                let flat = |value: Bson| {
-                    if matches!(value, Bson::Array(_)) {
-                        Bson::Int32(1)
-                    } else {
-                        value
-                    }
-                };
-                document = document.into_iter().map(|(name, value)| (name, flat(value))).collect();
+        let some_document = |id: i32| {
+            let document = document(&random, id);
+            if arrays {
+                return raw(&document);
             }
-            let document = raw(&document);
-            match case.fixture.insert("c", &document) {
-                Ok(_) => {
-                    case.documents.insert(id, document);
+            let flat = |value: Bson| {
+                if matches!(value, Bson::Array(_)) {
+                    Bson::Int32(1)
+                } else {
+                    value
                 }
-                Err(StorageError::DuplicateKey(_) | StorageError::CannotIndexParallelArrays(_)) => {}
-                Err(StorageError::CannotMakeKey(_)) => {}
-                Err(other) => panic!("seed {seed}: {other}"),
+            };
+            raw(&document.into_iter().map(|(name, value)| (name, flat(value))).collect())
+        };
+        let is_stored = |result: Result<(), StorageError>| match result {
+            Ok(()) => true,
+            Err(StorageError::DuplicateKey(_) | StorageError::CannotIndexParallelArrays(_)) => false,
+            Err(StorageError::CannotMakeKey(_)) => false,
+            Err(other) => panic!("seed {seed}: {other}"),
+        };
+        let mut records = Vec::new();
+        for id in 0..40 + pick(&random, 100) as i32 {
+            let document = some_document(id);
+            let inserted = case.fixture.insert("c", &document);
+            if is_stored(inserted.map(|record| records.push((id, record)))) {
+                case.documents.insert(id, document);
             }
         }
         if !before {
             case.make_indexes(&random);
+        }
+        // What rows carry follows what documents become, whether or not their keys change.
+        for (id, record) in records {
+            let changed = match pick(&random, 4) {
+                0 => some_document(id),
+                1 => {
+                    let mut kept = plain(&case.documents[&id]);
+                    kept.insert("f", pick(&random, 100) as i32);
+                    raw(&kept)
+                }
+                _ => continue,
+            };
+            if is_stored(case.fixture.try_replace("c", record, &changed)) {
+                case.documents.insert(id, changed);
+            }
         }
         case
     }
@@ -158,6 +181,9 @@ impl Case {
                 2 | 3 => doc! { "partialFilterExpression": partial(random) },
                 _ => doc! {},
             };
+            if pick(random, 3) == 0 {
+                options.insert("clustering", true);
+            }
             let asked = collation(random)
                 .filter(|_| self.collates)
                 .map(|collation| raw(&collation));
@@ -474,5 +500,13 @@ fn every_plan_agrees_with_a_scan() {
         "LIMIT",
     ] {
         assert!(met(stage), "no plan with {stage} had results");
+    }
+    // Scans that carry the documents, as they are and below what needs documents.
+    for end in [
+        "SORT/IXSCAN clustering",
+        "OR/IXSCAN clustering",
+        "LIMIT/IXSCAN clustering",
+    ] {
+        assert!(plans.keys().any(|plan| plan.ends_with(end)), "no {end} had results");
     }
 }
