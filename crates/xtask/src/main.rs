@@ -55,7 +55,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
 fn verify(root: &Path, tests: bool) -> Result<()> {
     cargo(root, &["fmt", "--all", "--check"])?;
     tidy::check(root)?;
-    // The fuzz targets are a workspace of their own, whose lock file is forgotten when a crate comes to depend on another.
+    // The fuzz targets are a workspace of their own, whose lock file is forgotten when crates come to depend on others.
     let fuzz = ["--manifest-path", "fuzz/Cargo.toml", "--format-version", "1"];
     let locked = Command::new("cargo")
         .args(["metadata", "--quiet", "--locked"])

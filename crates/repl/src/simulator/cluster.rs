@@ -266,8 +266,8 @@ impl Cluster {
         }
     }
 
-    /// Whether all who vote have their disks: who lost its own goes first. (Of 1, 2, 3 without its disk, and 4 the latter
-    /// may decide with 1 and 2 that it goes, be down from then on, and be the only one to know.)
+    /// Whether all who vote have their disks: who lost its own goes first. (Of 1, 2, 3 without its disk, and 4 the
+    /// latter may decide with 1 and 2 that it goes, be down from then on, and be the only one to know.)
     fn all_can_decide(&self, members: &Members) -> bool {
         let has_disk = |voter: &u64| {
             let mut nodes = self.nodes.iter();
@@ -277,8 +277,8 @@ impl Cluster {
     }
 
     /// A machine's disk is emptied, if the set can do without it: more than two vote, all of them have their disks, and
-    /// all know who votes, and will after a crash. (Whoever is to replace the lost vote must not need it, or a member that
-    /// was dropped, to learn of the last change.)
+    /// all know who votes, and will after a crash. (Whoever is to replace the lost vote must not need it, or a member
+    /// that was dropped, to learn of the last change.)
     fn wipe(&mut self, index: usize) -> Result<(), Broken> {
         let id = self.nodes[index].id;
         let newest = self.newest_members();
