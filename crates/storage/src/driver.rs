@@ -371,8 +371,8 @@ impl Driver {
     }
 
     /// Whether what it knows to stay is applied, and its members are those of that: whoever stands for election knows
-    /// all that stays, and asks those who vote by it. (Of several changes of members that it has not taken up it could win
-    /// votes that are no majority any more.)
+    /// all that stays, and asks those who vote by it. (Of several changes of members that it has not taken up it could
+    /// win votes that are no majority any more.)
     fn is_caught_up(&self) -> bool {
         let is_applied = self.storage.reached() >= self.member.committed();
         // In this order: what is applied has been told.
