@@ -25,6 +25,7 @@ pub mod procfs;
 pub mod random;
 pub mod responder;
 pub mod server;
+pub mod set;
 pub mod subject;
 mod watch;
 pub mod workload;
