@@ -16,6 +16,7 @@ pub mod context;
 pub mod driver;
 mod error;
 pub mod experiment;
+mod followers;
 pub mod interrupt;
 pub mod limits;
 pub mod measure;
