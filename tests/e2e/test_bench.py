@@ -407,3 +407,74 @@ def test_choices_that_are_not_possible_are_refused_at_once(tmp_path):
     ]:
         done = bench(*arguments)
         assert done.returncode != 0 and words in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_a_replica_set_is_measured_and_loses_nothing(tmp_path):
+    out = tmp_path / "set.json"
+    engines = [ENGINES[0], "inMemory"]
+    done = bench(
+        "replica-set", "--tenond", binary(), "--engines", ",".join(engines), "--scale", 0.01, "--clients", 4, "--duration", 1, "--warm-up", 0.5,
+        "--failovers", 1, "--election-timeouts", "1500", "--directory", tmp_path / "data", "--json", out, "--csv", tmp_path / "set.csv",
+        "--report", tmp_path / "set.html", "--quiet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list((tmp_path / "data").iterdir()) == [], "the data was removed"
+    found = runs(out)
+    inserts = {(concern, size) for concern in ["1", "majority"] for size in ["1", "3"]}
+    for engine in engines:
+        of_engine = [run for run in found if run["configuration"]["label"].startswith(f"{engine} x")]
+        phases = [(run["phase"], run["configuration"]["options"]["members"]) for run in of_engine]
+        assert sorted(phases) == sorted(
+            [("insert", "1"), ("insert", "3")] * 2 + [("load", "1")] + [("initialSync", "1")] * 2 + [("failover", "3"), ("stepDown", "3")]
+        )
+        measured = {
+            (run["parameters"]["writeConcern"], run["configuration"]["options"]["members"]) for run in of_engine if run["phase"] == "insert"
+        }
+        assert measured == inserts
+        assert {run["parameters"]["to"] for run in of_engine if run["phase"] == "initialSync"} == set(engines)
+    for run in found:
+        assert run["outcome"] == {"state": "complete"}, run
+        figures, count = run["figures"], sum(operation["count"] for operation in run["operations"].values())
+        assert count > 0
+        if run["phase"] == "insert" and run["configuration"]["options"]["members"] == "3":
+            assert figures["wirePerOperationAndFollowerBytes"] > 1000, "each follower got each document"
+            assert figures["catchUpSeconds"] >= 0 and figures["lagMaxSeconds"] >= figures["lagMedianSeconds"] >= 0
+            assert {f"follower{number}.catchUpSeconds" for number in (1, 2)} <= set(figures)
+        if run["phase"] in ("failover", "stepDown"):
+            assert figures["lostWriteCount"] == 0 and figures["failoverCount"] == 1
+            assert figures["firstWriteMaxSeconds"] > 0 and ("rejoinMaxSeconds" in figures) == (run["phase"] == "failover")
+            told = sum(value for name, value in figures.items() if name.startswith("errors."))
+            assert told == run["operations"]["insert"]["errors"] and (run["phase"] == "stepDown" or figures["errors.connection"] > 0)
+        if run["phase"] == "initialSync":
+            assert run["operations"]["copy"]["count"] == int(run["parameters"]["documents"]) == 2000
+            assert figures["megabytesPerSecond"] > 0
+    page = (tmp_path / "set.html").read_text()
+    for title in ["What a write costs", "How far followers are behind", "When the primary goes", "When a member joins"]:
+        assert title in page
+    assert "no primary max" in done.stdout and "follower rate" in done.stdout
+
+
+def test_other_workloads_run_on_sets_of_mixed_engines(tmp_path):
+    out = tmp_path / "out.json"
+    done = bench(
+        "ycsb", "--tenond", binary(), "--member-engines", f"{ENGINES[0]},inMemory,{ENGINES[0]}", "--workloads", "a", "--scale", 0.01,
+        "--duration", 1, "--warm-up", 0, "--directory", tmp_path, "--json", out, "--quiet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    label = f"{ENGINES[0]}+inMemory+{ENGINES[0]}"
+    assert [(run["phase"], run["configuration"]["label"], run["configuration"]["engine"]) for run in runs(out)] == [
+        ("load", label, label),
+        ("a", label, label),
+    ]
+    for run in runs(out):
+        assert run["outcome"] == {"state": "complete"} and "follower2.catchUpSeconds" in run["figures"]
+        assert any("follower1 is" in note for note in run["notes"])
+    for arguments, words in [
+        (["replica-set", "--uri", "127.0.0.1:1"], "leave --uri out"),
+        (["book", "--members", "3"], "leave --members out"),
+        (["ycsb", "--members", "8"], "--members"),
+        (["ycsb", "--members", "3", "--memory", "100"], "cannot be used with"),
+        (["replica-set", "--rate", "10"], "--rate is for --phases insert alone"),
+    ]:
+        refused = bench(*arguments)
+        assert refused.returncode != 0 and words in refused.stdout + refused.stderr, refused.stdout + refused.stderr

@@ -14,7 +14,10 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Servers of our own that are to be members are so of this set.
-const REPLICA_SET: &str = "bench";
+pub const REPLICA_SET: &str = "bench";
+
+/// Most members of a set that the tool makes: those that can have a vote.
+pub const MEMBERS_MAX: usize = 7;
 
 /// One configuration, not started yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub struct Setup {
     pub options: BTreeMap<String, String>,
     /// Arguments of the server's command line, whatever the file says.
     pub arguments: Vec<String>,
+    /// The other members, when this is the first one of a set that the tool makes; a set may have no others.
+    pub others: Option<Vec<Setup>>,
     /// The user's file, instead of one that is made from the options.
     pub file: Option<PathBuf>,
     /// What was asked for and is not possible, in sentences.
@@ -41,6 +46,7 @@ impl Setup {
             engine: name.to_owned(),
             options: BTreeMap::new(),
             arguments: Vec::new(),
+            others: None,
             file: None,
             notes: Vec::new(),
         }
@@ -86,6 +92,7 @@ impl Setup {
                 .filter(|(name, _)| name.starts_with("storage.") && name != "storage.dbPath")
                 .collect(),
             arguments: Vec::new(),
+            others: None,
             file: Some(fs::canonicalize(path).doing(format!("finding {}", path.display()))?),
             notes: Vec::new(),
         })
@@ -106,8 +113,42 @@ impl Setup {
         self
     }
 
+    /// A set of these members, one at least.
+    pub fn set_of(members: Vec<Setup>) -> Result<Self> {
+        if members.len() > MEMBERS_MAX {
+            return Err(Error::Choice(format!(
+                "{} members: a set has {MEMBERS_MAX} at most here",
+                members.len()
+            )));
+        }
+        let labels: Vec<&str> = members.iter().map(|member| member.label.as_str()).collect();
+        let label = match labels.iter().all(|label| *label == labels[0]) {
+            true => format!("{} x{}", labels.first().copied().unwrap_or_default(), labels.len()),
+            false => labels.join("+"),
+        };
+        let mut members = members.into_iter().map(|mut member| {
+            let arguments = ["--replSet", REPLICA_SET];
+            member.arguments.extend(arguments.map(str::to_owned));
+            member
+        });
+        let Some(mut first) = members.next() else {
+            return Err(Error::Choice("a set has one member at least".to_owned()));
+        };
+        first.label = label;
+        first.others = Some(members.collect());
+        Ok(first)
+    }
+
+    /// Members of the set that this is; 0 for a server.
+    pub fn members(&self) -> usize {
+        self.others.as_ref().map_or(0, |others| 1 + others.len())
+    }
+
     /// With a cache of so many bytes, unless the configuration is a file.
     pub fn with_cache(mut self, bytes: u64) -> Self {
+        if let Some(others) = self.others.take() {
+            self.others = Some(others.into_iter().map(|other| other.with_cache(bytes)).collect());
+        }
         match cache_option(&self.engine) {
             _ if self.file.is_some() => self
                 .notes
@@ -126,8 +167,11 @@ impl Setup {
         self
     }
 
-    /// As the only member of a replica set, which the server initiates by itself.
+    /// As the only member of a replica set, which the server initiates by itself. A set stays what it is.
     pub fn as_member(mut self) -> Self {
+        if self.others.is_some() {
+            return self;
+        }
         let arguments = ["--replSet", REPLICA_SET, "--replSetInitiate"];
         self.arguments.extend(arguments.map(str::to_owned));
         self
@@ -307,6 +351,27 @@ mod tests {
             assert_eq!(setup.options.keys().next().map(String::as_str), expected, "{engine}");
             assert_eq!(setup.notes.is_empty(), expected.is_some(), "{engine}");
         }
+    }
+
+    #[test]
+    fn sets_are_made_of_members() {
+        let set = |engines: &[&str]| Setup::set_of(engines.iter().map(|engine| Setup::engine(engine)).collect());
+        let three = set(&["btree", "betree", "inMemory"])
+            .expect("three are allowed")
+            .with_cache(1 << 30);
+        assert_eq!((three.label.as_str(), three.members()), ("btree+betree+inMemory", 3));
+        assert_eq!(three.options.len(), 1, "the first one has a cache");
+        let others = three.others.as_deref().expect("it is a set");
+        assert!(
+            others
+                .iter()
+                .all(|other| other.notes.len() == 1 && other.arguments == ["--replSet", "bench"])
+        );
+        assert_eq!(three.clone().as_member(), three);
+        let alone = set(&["btree"]).expect("one is allowed");
+        assert_eq!((alone.label.as_str(), alone.members()), ("btree x1", 1));
+        assert!(set(&[]).is_err() && set(&["btree"; 8]).is_err());
+        assert_eq!(Setup::engine("btree").members(), 0);
     }
 
     #[test]

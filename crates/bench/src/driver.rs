@@ -66,6 +66,7 @@ struct Counters {
     errors: Vec<AtomicU64>,
     restarts: AtomicU64,
     document_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
     ended: AtomicBool,
     failed: AtomicBool,
 }
@@ -86,6 +87,8 @@ pub struct Counts {
     pub restarts: u64,
     /// Bytes of documents written.
     pub document_bytes: u64,
+    /// Bytes of requests.
+    pub sent_bytes: u64,
 }
 
 impl Counts {
@@ -105,6 +108,7 @@ impl Shared {
             errors: zeros(),
             restarts: AtomicU64::new(0),
             document_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         };
@@ -167,6 +171,7 @@ impl Shared {
             }
             counts.restarts += thread.restarts.load(Ordering::Relaxed);
             counts.document_bytes += thread.document_bytes.load(Ordering::Relaxed);
+            counts.sent_bytes += thread.sent_bytes.load(Ordering::Relaxed);
         }
         counts
     }
@@ -201,6 +206,8 @@ enum State {
 }
 
 struct Client {
+    /// The thread that it belongs to.
+    thread: usize,
     stream: TcpStream,
     incoming: Incoming,
     message: Message,
@@ -235,6 +242,12 @@ impl Client {
                 }
                 Err(error) => return Err(error).doing("sending a request"),
             }
+        }
+        if shared.phase() >= RECORD {
+            add(
+                &shared.threads[self.thread].sent_bytes,
+                self.message.bytes().len() as u64,
+            );
         }
         Ok(())
     }
@@ -285,6 +298,7 @@ impl<'s> Worker<'s> {
                 .doing("setting the timeouts of a connection")?;
             let session = (u128::from(plan.seed) << 64) | ((index as u128) << 32) | number as u128;
             clients.push(Client {
+                thread: index,
                 stream,
                 incoming: Incoming::default(),
                 message: Message::new(session),

@@ -44,6 +44,14 @@ pub enum Error {
         /// The time that has passed.
         seconds: u64,
     },
+    /// A replica set does not come to a primary.
+    #[error("the set has no primary with all that follows it for {seconds} s: {roles:?}")]
+    NoPrimary {
+        /// The time that has passed.
+        seconds: u64,
+        /// What the members say they are.
+        roles: Vec<crate::set::Role>,
+    },
     /// The disk under the data is full, or nearly so.
     #[error("the disk of {} is full: {} MB are left", directory.display(), available_bytes / 1_000_000)]
     DiskFull {

@@ -70,7 +70,7 @@ pub fn run(context: &mut Context, workloads: &[Workload], target: &Target) -> Re
         let setups = match target {
             Target::Running { uri, .. } => vec![(label_of(uri), None)],
             Target::Own(own) => {
-                let setups = workload.setups(&own.setups, &context.options);
+                let setups = workload.setups(&own.setups, &context.options)?;
                 setups
                     .into_iter()
                     .map(|setup| (setup.label.clone(), Some(setup)))

@@ -11,6 +11,7 @@ use crate::buckets::Seen;
 use crate::context::Context;
 use crate::driver::{ClientProgress, Counts, Plan, Recorded, Shared, Worker};
 use crate::error::{Error, Result, chain};
+use crate::followers::Followers;
 use crate::limits;
 use crate::procfs::{self, Usage};
 use crate::subject::Subject;
@@ -19,6 +20,7 @@ use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use report::{Latency, Operation, Outcome, Pacing, Run, Series};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -179,7 +181,8 @@ fn measure_into(
         seed: phase.seed ^ context.options.seed,
     };
     let threads = context.options.threads(actors.len());
-    let shared = Shared::new(threads, phase.names.len());
+    let shared = Arc::new(Shared::new(threads, phase.names.len()));
+    let mut followers = Followers::of(subject, &shared);
     let address = subject.address();
     let watch = Watch::start(address);
     let mut parts: Vec<Vec<Box<dyn Actor>>> = (0..threads).map(|_| Vec::new()).collect();
@@ -204,13 +207,16 @@ fn measure_into(
             )?);
         }
         // Work that ends by itself counts from its first operation on.
-        let from_the_start = phase.warm_up.is_zero().then(|| begin(subject, &shared));
+        let from_the_start = phase
+            .warm_up
+            .is_zero()
+            .then(|| begin(subject, &shared, followers.as_mut()));
         let workers: Vec<_> = connected
             .into_iter()
             .map(|worker| scope.spawn(move || worker.run()))
             .collect();
         let mut ended = warm_up(context, subject, phase, &shared);
-        let before = from_the_start.unwrap_or_else(|| begin(subject, &shared));
+        let before = from_the_start.unwrap_or_else(|| begin(subject, &shared, followers.as_mut()));
         let mut series = Sampler::new(phase, &before);
         if ended.is_ok() {
             ended = observe(context, subject, phase, &shared, &watch, &mut series, &bar);
@@ -227,6 +233,9 @@ fn measure_into(
             .into_iter()
             .map(|worker| worker.join().expect("a thread of the driver does not panic"))
             .collect();
+        if let Some(followers) = &mut followers {
+            followers.end(&shared);
+        }
         // Only now do the counters stand still, and agree with the histograms.
         let counts = shared.counts();
         series.finish(run, phase, &watch, &after);
@@ -244,12 +253,24 @@ fn measure_into(
         };
         ended.map_err(|error| explained(error, subject))?;
         run.notes.extend(missed_rate(run, phase, &counts));
-        settle(run, subject, &before, &after).map_err(|error| explained(error, subject))
+        if let Some(followers) = &mut followers {
+            followers.catch_up(subject).map_err(|error| explained(error, subject))?;
+        }
+        settle(run, subject, &before, &after).map_err(|error| explained(error, subject))?;
+        match followers {
+            Some(followers) => followers
+                .settle(run, subject)
+                .map_err(|error| explained(error, subject)),
+            None => Ok(()),
+        }
     })
 }
 
 /// From here on all that happens counts.
-fn begin(subject: &Subject, shared: &Shared) -> Look {
+fn begin(subject: &Subject, shared: &Shared, followers: Option<&mut Followers>) -> Look {
+    if let Some(followers) = followers {
+        followers.begin(subject, shared);
+    }
     let before = Look::now(subject);
     shared.record();
     before

@@ -118,6 +118,23 @@ fn parse_disk_reads(diskstats: &str, major: u32, minor: u32) -> Option<u64> {
     })
 }
 
+/// Bytes that the disk of a directory has written, whoever asked for that.
+pub fn disk_written(directory: &Path) -> Option<u64> {
+    let device = fs::metadata(directory).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    parse_disk_written(&fs::read_to_string("/proc/diskstats").ok()?, major, minor)
+}
+
+/// Sectors of 512 bytes: the seventh number behind the name.
+fn parse_disk_written(diskstats: &str, major: u32, minor: u32) -> Option<u64> {
+    diskstats.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let found = fields.first()?.parse() == Ok(major) && fields.get(1)?.parse() == Ok(minor);
+        let sectors: u64 = found.then(|| fields.get(9)?.parse().ok())??;
+        Some(sectors * 512)
+    })
+}
+
 /// The machine, with the file system under a directory.
 pub fn machine(directory: Option<&Path>) -> Machine {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -203,6 +220,9 @@ mod tests {
         let disks = " 254 0 vda 17 2 3 4 5\n 254 1 vda1 99 2 3 4\n";
         assert_eq!(parse_disk_reads(disks, 254, 1), Some(99));
         assert_eq!(parse_disk_reads(disks, 8, 1), None);
+        let disks = " 254 0 vda 17 2 3 4 5 6 7 8 0 9\n 254 1 vda1 99 2 3 4\n";
+        assert_eq!(parse_disk_written(disks, 254, 0), Some(7 * 512));
+        assert_eq!(parse_disk_written(disks, 254, 1), None, "it has too few fields");
     }
 
     #[test]

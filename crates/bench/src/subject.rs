@@ -1,18 +1,23 @@
-//! A server that is measured: one of our own, which can be restarted, or one that was running.
+//! What is measured: a server of our own, which can be restarted, a replica set of our own, or a server that was
+//! running.
+//!
+//! Of a set, address, process and data are those of its primary.
 
-use crate::configuration::Setup;
+use crate::configuration::{REPLICA_SET, Setup};
 use crate::connection::Connection;
 use crate::error::{Doing, Error, Result};
 use crate::interrupt::Interrupt;
 use crate::limits::Wanted;
 use crate::procfs;
 use crate::server::{ServerCommand, ServerProcess};
+use crate::set::{self, Member, Members};
 use bson::{Bson, Document, rawdoc};
 use report::Configuration;
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// See the module.
 #[derive(Debug)]
@@ -28,6 +33,16 @@ pub struct Subject {
     limits: Wanted,
     interrupt: Interrupt,
     own: Option<(ServerCommand, Option<ServerProcess>)>,
+    set: Option<OwnSet>,
+}
+
+/// A set of our own.
+#[derive(Debug)]
+struct OwnSet {
+    members: Members,
+    primary: usize,
+    /// From the start of the first server until one leads and the others follow.
+    start_time: Duration,
 }
 
 impl Subject {
@@ -39,25 +54,10 @@ impl Subject {
         limits: Wanted,
         interrupt: &Interrupt,
     ) -> Result<Self> {
-        fs::create_dir_all(directory).doing(format!("making {}", directory.display()))?;
-        let yaml = setup.yaml()?;
-        let config = match &setup.file {
-            Some(path) => path.clone(),
-            None => {
-                let path = directory.join("server.yaml");
-                fs::write(&path, &yaml).doing(format!("writing {}", path.display()))?;
-                path
-            }
-        };
-        let command = ServerCommand {
-            program: program.to_path_buf(),
-            label: setup.label.clone(),
-            config: Some(config),
-            arguments: setup.arguments.clone(),
-            directory: directory.to_path_buf(),
-            limits,
-        };
-        command.make_fresh()?;
+        if setup.others.is_some() {
+            return Self::start_set(program, setup, directory, limits, interrupt);
+        }
+        let command = fresh_command(program, setup, directory, limits)?;
         let process = ServerProcess::start(&command, interrupt)?;
         let mut subject = Self {
             configuration: Configuration {
@@ -65,7 +65,7 @@ impl Subject {
                 engine: setup.engine.clone(),
                 options: setup.options.clone(),
                 server_version: String::new(),
-                yaml,
+                yaml: setup.yaml()?,
             },
             notes: setup.notes.iter().chain(&process.notes).cloned().collect(),
             address: process.address(),
@@ -75,9 +75,100 @@ impl Subject {
             limits,
             interrupt: interrupt.clone(),
             own: Some((command, Some(process))),
+            set: None,
         };
         subject.learn()?;
         Ok(subject)
+    }
+
+    /// Starts a set on fresh data, and waits until one leads and the others follow.
+    fn start_set(
+        program: &Path,
+        setup: &Setup,
+        directory: &Path,
+        limits: Wanted,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        if limits.any() {
+            let what = "limits on memory and disk are for one server, not for the members of a set";
+            return Err(Error::Choice(what.to_owned()));
+        }
+        let began = Instant::now();
+        let setups = || std::iter::once(setup).chain(setup.others.iter().flatten());
+        let mut members = Vec::new();
+        for (number, setup) in setups().enumerate() {
+            let command = fresh_command(program, setup, &directory.join(format!("member{number}")), limits)?;
+            let process = ServerProcess::start(&command, interrupt)?;
+            members.push(Member::new(command, process));
+        }
+        let addresses = members.iter().map(|member| member.address);
+        let command = set::initiate(REPLICA_SET, addresses, None);
+        let members = Members::new(members, interrupt);
+        members.open(0)?.run("admin", &set::raw(&command)?)?;
+        let primary = members.wait_for_all()?;
+        let mut options = setup.options.clone();
+        options.insert("members".to_owned(), setup.members().to_string());
+        let mut subject = Self {
+            configuration: Configuration {
+                label: setup.label.clone(),
+                engine: String::new(),
+                options,
+                server_version: String::new(),
+                yaml: setups().map(Setup::yaml).collect::<Result<Vec<_>>>()?.join("---\n"),
+            },
+            notes: setups().flat_map(|setup| setup.notes.iter().cloned()).collect(),
+            address: members.all()[primary].address,
+            pid: None,
+            data: None,
+            setup: setup.clone(),
+            limits,
+            interrupt: interrupt.clone(),
+            own: None,
+            set: Some(OwnSet {
+                members,
+                primary,
+                start_time: began.elapsed(),
+            }),
+        };
+        subject.lead_by(primary);
+        subject.learn()?;
+        let engines: Vec<&str> = setups().map(|setup| setup.engine.as_str()).collect();
+        if engines.iter().any(|engine| *engine != engines[0]) {
+            subject.configuration.engine = engines.join("+");
+        }
+        Ok(subject)
+    }
+
+    /// Takes another member for the primary.
+    fn lead_by(&mut self, primary: usize) {
+        let Some(set) = &mut self.set else { return };
+        set.primary = primary;
+        let member = &set.members.all()[primary];
+        self.address = member.address;
+        self.pid = member.pid();
+        self.data = Some(member.command.data());
+    }
+
+    /// Finds out who leads now, once all members lead or follow. Nothing to be done where this is no set.
+    pub fn find_primary(&mut self) -> Result<()> {
+        if let Some(set) = &self.set {
+            let primary = set.members.wait_for_all()?;
+            self.lead_by(primary);
+        }
+        Ok(())
+    }
+
+    /// The members, when this is a set of our own, and the number of the one that leads.
+    pub fn members(&self) -> Option<(&Members, usize)> {
+        self.set.as_ref().map(|set| (&set.members, set.primary))
+    }
+
+    /// Members of a set that do not lead.
+    pub fn followers(&self) -> Vec<usize> {
+        let Some((members, primary)) = self.members() else {
+            return Vec::new();
+        };
+        (0..members.all().len()).filter(|number| *number != primary).collect()
     }
 
     /// Takes a server that is running: `mongodb://host:port` or `host:port`.
@@ -96,6 +187,7 @@ impl Subject {
             limits: Wanted::default(),
             interrupt: interrupt.clone(),
             own: None,
+            set: None,
         };
         subject.learn()?;
         if address.ip().is_loopback() {
@@ -192,13 +284,16 @@ impl Subject {
         self.limits
     }
 
-    /// True when it can be stopped and started.
+    /// True when we have started it.
     pub fn is_own(&self) -> bool {
-        self.own.is_some()
+        self.own.is_some() || self.set.is_some()
     }
 
     /// From the start of our own process to its first answer.
     pub fn start_time(&self) -> Option<Duration> {
+        if let Some(set) = &self.set {
+            return Some(set.start_time);
+        }
         let (_, process) = self.own.as_ref()?;
         Some(process.as_ref()?.start_time)
     }
@@ -210,6 +305,9 @@ impl Subject {
 
     /// An error when our own process has ended.
     pub fn check(&mut self) -> Result<()> {
+        if let Some(set) = &self.set {
+            return set.members.check();
+        }
         match &mut self.own {
             Some((_, Some(process))) => process.check(),
             _ => Ok(()),
@@ -218,6 +316,21 @@ impl Subject {
 
     /// Ends our own process. Returns how long that took; `None` for a server that was running.
     pub fn stop(&mut self) -> Result<Option<Duration>> {
+        if let Some(set) = &self.set {
+            let began = Instant::now();
+            // All at once: one that is alone would wait for others to hand over to.
+            thread::scope(|scope| {
+                let ends: Vec<_> = set
+                    .members
+                    .all()
+                    .iter()
+                    .map(|member| scope.spawn(|| member.stop()))
+                    .collect();
+                let mut ends = ends.into_iter().map(|end| end.join().expect("stopping does not panic"));
+                ends.try_for_each(|end| end.map(drop))
+            })?;
+            return Ok(Some(began.elapsed()));
+        }
         match self.own.as_mut().and_then(|(_, process)| process.take()) {
             Some(process) => process.stop().map(Some),
             None => Ok(None),
@@ -226,6 +339,9 @@ impl Subject {
 
     /// Ends our own process at once, as if it had crashed; its data stays. A server that was running is left alone.
     pub fn abandon(&mut self) {
+        if let Some(set) = &self.set {
+            set.members.all().iter().for_each(Member::kill);
+        }
         if let Some((_, process)) = &mut self.own {
             drop(process.take());
         }
@@ -235,7 +351,7 @@ impl Subject {
     pub fn start_again(&mut self, setup: Option<&Setup>, limits: Wanted, interrupt: &Interrupt) -> Result<()> {
         let Some((command, process)) = &mut self.own else {
             return Err(Error::Choice(
-                "a server that was running cannot be restarted".to_owned(),
+                "a server that was running, or a set, cannot be restarted".to_owned(),
             ));
         };
         if let Some(setup) = setup {
@@ -265,6 +381,29 @@ impl Subject {
     pub fn status(&self) -> Result<Document> {
         self.connect()?.run("admin", &rawdoc! { "serverStatus": 1 })
     }
+}
+
+/// How to start a server on fresh data in a directory of its own.
+pub(crate) fn fresh_command(program: &Path, setup: &Setup, directory: &Path, limits: Wanted) -> Result<ServerCommand> {
+    fs::create_dir_all(directory).doing(format!("making {}", directory.display()))?;
+    let config = match &setup.file {
+        Some(path) => path.clone(),
+        None => {
+            let path = directory.join("server.yaml");
+            fs::write(&path, setup.yaml()?).doing(format!("writing {}", path.display()))?;
+            path
+        }
+    };
+    let command = ServerCommand {
+        program: program.to_path_buf(),
+        label: setup.label.clone(),
+        config: Some(config),
+        arguments: setup.arguments.clone(),
+        directory: directory.to_path_buf(),
+        limits,
+    };
+    command.make_fresh()?;
+    Ok(command)
 }
 
 /// Reads `mongodb://host[:port][/…]` or `host[:port]`. Users, TLS and several hosts are not for this tool.

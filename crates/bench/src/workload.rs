@@ -6,6 +6,7 @@ pub mod hot;
 pub mod iibench;
 pub mod linkbench;
 mod load;
+pub mod replica_set;
 pub mod scan;
 pub mod transactions;
 pub mod ycsb;
@@ -33,6 +34,8 @@ pub enum Workload {
     Scan(scan::Choices),
     /// Transactions of several documents.
     Transactions(transactions::Choices),
+    /// A replica set: writes, failovers, new members.
+    ReplicaSet(replica_set::Choices),
 }
 
 impl Workload {
@@ -46,6 +49,7 @@ impl Workload {
             Workload::Hot => "hot",
             Workload::Scan(_) => "scan",
             Workload::Transactions(_) => "transactions",
+            Workload::ReplicaSet(_) => replica_set::NAME,
         }
     }
 
@@ -59,11 +63,12 @@ impl Workload {
             Workload::Hot => &[hot::DATABASE],
             Workload::Scan(_) => &[scan::DATABASE],
             Workload::Transactions(_) => &[transactions::DATABASE],
+            Workload::ReplicaSet(_) => &[replica_set::DATABASE],
         }
     }
 
     /// The configurations to measure, made from those that were chosen.
-    pub fn setups(&self, chosen: &[Setup], options: &Options) -> Vec<Setup> {
+    pub fn setups(&self, chosen: &[Setup], options: &Options) -> Result<Vec<Setup>> {
         let with_cache = |setup: Setup| match options.cache_bytes {
             Some(bytes) => setup.with_cache(bytes),
             None => setup,
@@ -73,9 +78,19 @@ impl Workload {
             Workload::Hot => hot::setups(chosen, options),
             Workload::Scan(choices) => choices.setups(chosen),
             Workload::Transactions(_) => transactions::setups(chosen),
+            Workload::ReplicaSet(_) => replica_set::setups(chosen)?,
             _ => chosen.to_vec(),
         };
-        setups.into_iter().map(with_cache).collect()
+        Ok(setups.into_iter().map(with_cache).collect())
+    }
+
+    /// True when it stops and starts its server, which a set of several is not.
+    pub fn restarts_its_server(&self) -> bool {
+        match self {
+            Workload::Book(_) | Workload::Scan(_) => true,
+            Workload::Linkbench(choices) => choices.io_bound,
+            _ => false,
+        }
     }
 
     /// Refuses choices that are not possible together, before a server is started.
@@ -84,6 +99,7 @@ impl Workload {
             Workload::Iibench(choices) => iibench::check(choices, options),
             Workload::Ycsb(choices) => ycsb::check(choices),
             Workload::Transactions(choices) => transactions::check(choices),
+            Workload::ReplicaSet(choices) => replica_set::check(choices, options),
             Workload::Book(_) | Workload::Linkbench(_) | Workload::Hot | Workload::Scan(_) => Ok(()),
         }
     }
@@ -98,6 +114,7 @@ impl Workload {
             Workload::Hot => hot::run(context, subject),
             Workload::Scan(choices) => scan::run(context, subject, choices),
             Workload::Transactions(choices) => transactions::run(context, subject, choices),
+            Workload::ReplicaSet(choices) => replica_set::run(context, subject, choices),
         }
     }
 }

@@ -8,6 +8,7 @@ mod charts;
 mod compared;
 mod experiment;
 mod linkbench;
+mod replica_set;
 mod setup;
 mod stress;
 mod summary;

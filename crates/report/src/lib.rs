@@ -28,7 +28,9 @@ pub use file::write_whole;
 pub use latency::Latency;
 pub use markdown::markdown;
 pub use model::{
-    COLLAPSED, CPU_US_MIN, Configuration, FORMAT, Iteration, LONGEST_OPERATION, Machine, Operation, Outcome, Pacing,
-    RESTARTS, Run, SLOWEST_CLIENT, Series, Session, Span,
+    ALL_CPU, CATCH_UP, COLLAPSED, COPIED, CPU_US_MIN, Configuration, DEVICE_WRITTEN, ERRORS, FAILOVERS, FIRST_WRITE,
+    FOLLOWER_RATE, FOLLOWER_WIRE, FOLLOWER_WRITTEN, FORMAT, Iteration, LAG_MAX, LAG_MAX_OPERATIONS, LAG_MEDIAN,
+    LAG_MEDIAN_OPERATIONS, LONGEST_OPERATION, LOST_WRITES, Machine, NEW_MEMBER_CPU, Operation, Outcome, PRIMARY_WIRE,
+    Pacing, REJOIN, RESTARTS, Run, SLOWEST_CLIENT, Series, Session, Span, WITHOUT_PRIMARY,
 };
 pub use stalls::{collapse, stalls};

@@ -14,6 +14,7 @@
 //! | `ycsb` | `load`, `a` ... `f` | `read`, `update`, `insert`, `scan`, `readModifyWrite` |
 //! | `transactions` | `load`, `disjoint`, `hot` | `transaction` |
 //! | `scan` | `cold`, `cached` (one [`Iteration`] per scan) | `scan` |
+//! | `replicaSet` | `insert`, `failover`, `stepDown`, `load`, `initialSync` | `insert`, `copy` |
 //! | `stress` | `inRam.write`, `inRam.read`, `largerThanRam.write`, `largerThanRam.read` | `write`, `read` |
 //!
 //! Other names are shown in the general tables and charts.
@@ -236,6 +237,63 @@ pub const SLOWEST_CLIENT: &str = "slowestClientShare";
 
 /// Figure of a contended run: the longest time of one operation, including those that were not done at the end.
 pub const LONGEST_OPERATION: &str = "longestOperationSeconds";
+
+/// Figure of a replica set: processor time of all members for each operation.
+pub const ALL_CPU: &str = "allMembersCpuPerOperationSeconds";
+
+/// Figure of a replica set: bytes that a follower sent to storage for each operation, the mean of the followers.
+pub const FOLLOWER_WRITTEN: &str = "writtenPerOperationAndFollowerBytes";
+
+/// Figure of a replica set: bytes that the disk wrote for each operation and member, whoever asked for that.
+pub const DEVICE_WRITTEN: &str = "devicePerOperationAndMemberBytes";
+
+/// Figure of a replica set: bytes that a follower received for each operation, the mean of the followers.
+pub const FOLLOWER_WIRE: &str = "wirePerOperationAndFollowerBytes";
+
+/// Figure of a replica set: bytes that the primary received from all followers for each operation.
+pub const PRIMARY_WIRE: &str = "wirePerOperationToPrimaryBytes";
+
+/// Figure of a replica set: the median of the time that followers were behind.
+pub const LAG_MEDIAN: &str = "lagMedianSeconds";
+
+/// Figure of a replica set: the longest time that a follower was behind.
+pub const LAG_MAX: &str = "lagMaxSeconds";
+
+/// Figure of a replica set: the median of the operations that followers were behind.
+pub const LAG_MEDIAN_OPERATIONS: &str = "lagMedianOperations";
+
+/// Figure of a replica set: the most operations that a follower was behind.
+pub const LAG_MAX_OPERATIONS: &str = "lagMaxOperations";
+
+/// Figure of a replica set: the rate at which the slowest follower applied, as a share of the primary's.
+pub const FOLLOWER_RATE: &str = "followerRateShare";
+
+/// Figure of a replica set: from the end of the load until all followers showed everything.
+pub const CATCH_UP: &str = "catchUpSeconds";
+
+/// Figure of failovers: how often the primary went.
+pub const FAILOVERS: &str = "failoverCount";
+
+/// Figures of failovers: median and maximum of the time without a primary.
+pub const WITHOUT_PRIMARY: [&str; 2] = ["withoutPrimaryMedianSeconds", "withoutPrimaryMaxSeconds"];
+
+/// Figures of failovers: median and maximum of the time to the first write that another primary acknowledged.
+pub const FIRST_WRITE: [&str; 2] = ["firstWriteMedianSeconds", "firstWriteMaxSeconds"];
+
+/// Figures of failovers: median and maximum of the time from a killed member's start until it followed.
+pub const REJOIN: [&str; 2] = ["rejoinMedianSeconds", "rejoinMaxSeconds"];
+
+/// Figure of failovers: acknowledged writes that are not there any more.
+pub const LOST_WRITES: &str = "lostWriteCount";
+
+/// Figures of failovers begin with this, and end with an error's code: how often clients saw it.
+pub const ERRORS: &str = "errors.";
+
+/// Figure of an initial sync: megabytes of documents in a second.
+pub const COPIED: &str = "megabytesPerSecond";
+
+/// Figure of an initial sync: processor time of the new member.
+pub const NEW_MEMBER_CPU: &str = "newMemberCpuSeconds";
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

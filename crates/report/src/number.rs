@@ -109,12 +109,14 @@ pub fn whole_percent(share: f64) -> String {
     }
 }
 
-/// A figure whose name ends with its unit: `Share`, `Bytes`, `Seconds`; a plain number otherwise.
+/// A figure whose name ends with its unit: `Share`, `Bytes`, `Seconds`, `Count`; a plain number otherwise.
 pub fn named(name: &str, value: f64) -> String {
     if name.ends_with("Share") {
         percent(value)
     } else if name.ends_with("Bytes") {
         bytes(value)
+    } else if name.ends_with("Count") {
+        thousands(value)
     } else if name.ends_with("PerSecond") {
         format!("{}/s", short(value))
     } else if name.ends_with("Seconds") {
@@ -179,5 +181,6 @@ mod tests {
         assert_eq!(named("coldReadSeconds", 0.012), "12.0 ms");
         assert_eq!(named("oplogBytes", 2e6), "2.00 MB");
         assert_eq!(named("depth", 3.0), "3.00");
+        assert_eq!(named("failoverCount", 3.0), "3");
     }
 }

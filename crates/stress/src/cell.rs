@@ -147,6 +147,15 @@ impl From<LinkError> for Halt {
     }
 }
 
+impl From<bench::Error> for Halt {
+    fn from(error: bench::Error) -> Self {
+        match error {
+            bench::Error::Interrupted => Self::Stopped,
+            other => Self::Failed(chain(&other)),
+        }
+    }
+}
+
 /// Measures a cell. Its folder is gone afterwards, but for the server's log when something broke.
 pub(crate) fn measure(
     settings: &Settings,

@@ -45,6 +45,17 @@ pub enum LinkError {
     Stopped,
 }
 
+impl From<bench::Error> for LinkError {
+    fn from(error: bench::Error) -> Self {
+        match error {
+            bench::Error::Interrupted => Self::Stopped,
+            bench::Error::Io { source, .. } => Self::Broken(source),
+            bench::Error::Refused { code, message, .. } => Self::Refused { code, message },
+            other => Self::Malformed(bench::chain(&other)),
+        }
+    }
+}
+
 /// A connection.
 pub struct Link<'s> {
     stream: TcpStream,

@@ -9,7 +9,9 @@ use crate::settings::Settings;
 use bench::limits::Wanted;
 use bench::server::ServerCommand;
 use bson::{Document, doc};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What the article adds to a capped collection's size: 2 %, in whole units of 256 bytes.
 const CAPPED_MORE: f64 = 1.02;
@@ -166,16 +168,11 @@ fn engine_of(cell: &Cell, number: usize) -> &str {
 }
 
 fn initiate(settings: &Settings, ports: &[u16]) -> Admin {
-    let members: Vec<Document> = ports
-        .iter()
-        .enumerate()
-        .map(|(number, port)| doc! { "_id": number as i32, "host": format!("127.0.0.1:{port}") })
-        .collect();
-    let timeout = settings.election_timeout_ms as i64;
-    let config = doc! { "_id": SET, "members": members, "settings": { "electionTimeoutMillis": timeout } };
+    let addresses = ports.iter().map(|&port| (Ipv4Addr::LOCALHOST, port).into());
+    let timeout = Duration::from_millis(settings.election_timeout_ms);
     Admin {
         database: "admin".to_owned(),
-        command: doc! { "replSetInitiate": config },
+        command: bench::set::initiate(SET, addresses, Some(timeout)),
     }
 }
 

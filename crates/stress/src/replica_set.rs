@@ -20,27 +20,21 @@ use crate::event::{Event, Observer, Phase};
 use crate::link::{Link, LinkError};
 use crate::load::{Batches, Broken, run};
 use crate::matrix::Cell;
-use crate::plan::Plan;
 use crate::request::{Find, Insert};
 use bench::chain;
 use bench::interrupt::Interrupt;
 use bench::procfs;
-use bench::server::ServerProcess;
+use bench::set::{Member, Members, Role};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::rawdoc;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A set has a primary by then, whatever happened: several elections.
-const PRIMARY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Secondaries have what the primary has by then, when nobody writes.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(300);
-/// Between two looks at who leads: the resolution of the time without a primary.
+/// Between two looks at how far something is.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Errors of a member that does not lead any more: `PrimarySteppedDown`, `ShutdownInProgress`, `InterruptedAtShutdown`,
 /// `InterruptedDueToReplStateChange`, `NotWritablePrimary`, `NotPrimaryNoSecondaryOk`, `NotPrimaryOrSecondary`.
@@ -50,78 +44,24 @@ const DUPLICATE: i32 = 11000;
 /// Different reasons of failed batches that are kept.
 const REASONS_MAX: usize = 8;
 
-/// What a member says it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Primary,
-    Secondary,
-    Neither,
-}
-
-/// The servers of the cell, as long as each of them lives.
-struct Members<'a> {
-    plan: &'a Plan,
+/// The servers of the cell, for those who write and read.
+struct Set<'a> {
+    members: Members,
     interrupt: &'a Interrupt,
-    processes: Vec<Mutex<Option<ServerProcess>>>,
 }
 
-impl<'a> Members<'a> {
-    fn address(&self, number: usize) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.plan.servers[number].port).into()
-    }
-
+impl<'a> Set<'a> {
     fn open(&self, number: usize) -> Result<Link<'a>, LinkError> {
-        Link::open(self.address(number), self.interrupt)
-    }
-
-    fn role(&self, number: usize) -> Role {
-        let ask = || -> Result<Role, LinkError> {
-            let mut link = self.open(number)?;
-            let hello = link.command("admin", &rawdoc! { "hello": 1 })?;
-            let is = |name: &str| hello.get_bool(name).unwrap_or(false);
-            Ok(match (is("isWritablePrimary"), is("secondary")) {
-                (true, _) => Role::Primary,
-                (_, true) => Role::Secondary,
-                _ => Role::Neither,
-            })
-        };
-        // One that does not answer is neither, too.
-        ask().unwrap_or(Role::Neither)
-    }
-
-    fn roles(&self) -> Vec<Role> {
-        (0..self.processes.len()).map(|number| self.role(number)).collect()
+        Link::open(self.members.all()[number].address, self.interrupt)
     }
 
     fn pid(&self, number: usize) -> u32 {
-        let process = lock(&self.processes[number]);
-        process.as_ref().map_or(0, ServerProcess::pid)
-    }
-
-    /// Waits until a member leads, and `met` is true of all roles.
-    fn wait(&self, met: impl Fn(&[Role]) -> bool) -> Result<usize, LinkError> {
-        let start = Instant::now();
-        loop {
-            let roles = self.roles();
-            if let Some(primary) = roles.iter().position(|role| *role == Role::Primary)
-                && met(&roles)
-            {
-                return Ok(primary);
-            }
-            if self.interrupt.asked() {
-                return Err(LinkError::Stopped);
-            }
-            if start.elapsed() > PRIMARY_TIMEOUT {
-                let what = format!("the set has no primary for {} s: {roles:?}", PRIMARY_TIMEOUT.as_secs());
-                return Err(LinkError::Malformed(what));
-            }
-            std::thread::sleep(LOOK_AGAIN);
-        }
+        self.members.all()[number].pid().unwrap_or(0)
     }
 
     /// A connection to whoever leads, when somebody does.
     fn open_primary(&self) -> Result<Link<'a>, LinkError> {
-        let primary = self.wait(|_| true)?;
+        let primary = self.members.wait(|_| true)?;
         self.open(primary)
     }
 }
@@ -152,44 +92,42 @@ impl Attempt<'_> {
     /// As `whole`, of a set.
     pub(crate) fn whole_set(&mut self, result: &mut CellResult, observer: Observer<'_>) -> Result<(), Halt> {
         let start = Instant::now();
-        let mut processes = Vec::new();
+        let mut started = Vec::new();
         for place in &self.plan.servers {
             self.check_space(place, result)?;
             let mut server = self.start(place)?;
             result.notes.append(&mut server.notes);
-            processes.push(Mutex::new(Some(server)));
+            started.push(Member::new(place.command.clone(), server));
         }
-        let members = Members {
-            plan: self.plan,
+        let set = Set {
+            members: Members::new(started, self.interrupt),
             interrupt: self.interrupt,
-            processes,
         };
-        let measured = self.talk_to_set(&members, start, result, observer);
+        let measured = self.talk_to_set(&set, start, result, observer);
         if let Err(Halt::Failed(reason)) = measured {
-            let mut servers = members.processes.iter().map(lock);
+            let mut servers = set.members.all().iter().map(Member::process);
             // A dead member explains more than what followed from it.
             let dead = servers.find_map(|mut server| why_dead(server.as_mut()?));
             return Err(Halt::Failed(dead.unwrap_or(reason)));
         }
-        self.stop_set(members, result, observer, measured)?;
+        self.stop_set(&set, result, observer, measured)?;
         check_tally(&result.tally)?;
         check_tally(&result.tally_primary)
     }
 
     fn stop_set(
         &self,
-        members: Members<'_>,
+        set: &Set<'_>,
         result: &mut CellResult,
         observer: Observer<'_>,
         measured: Result<(), Halt>,
     ) -> Result<(), Halt> {
         let start = Instant::now();
         let mut failed = None;
-        for process in members.processes {
-            let process = process.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let Some(server) = process else { continue };
-            observer(Event::Line(&self.plan.stop_line(Some(server.pid()))));
-            if let Err(error) = server.stop() {
+        for member in set.members.all() {
+            let Some(pid) = member.pid() else { continue };
+            observer(Event::Line(&self.plan.stop_line(Some(pid))));
+            if let Err(error) = member.stop() {
                 failed.get_or_insert(error);
             }
         }
@@ -211,7 +149,7 @@ impl Attempt<'_> {
 
     fn talk_to_set(
         &self,
-        members: &Members<'_>,
+        set: &Set<'_>,
         start: Instant,
         result: &mut CellResult,
         observer: Observer<'_>,
@@ -219,12 +157,11 @@ impl Attempt<'_> {
         let lines = self.plan.admin_lines();
         lines.iter().for_each(|line| observer(Event::Line(line)));
         if let Some(initiate) = &self.plan.initiate {
-            admit(&mut members.open(0)?, initiate)?;
+            admit(&mut set.open(0)?, initiate)?;
         }
-        let all_are_in = |roles: &[Role]| !roles.contains(&Role::Neither);
-        let primary = members.wait(all_are_in)?;
+        let primary = set.members.wait_for_all()?;
         result.start_seconds = Some(start.elapsed().as_secs_f64());
-        let mut admin = members.open(primary)?;
+        let mut admin = set.open(primary)?;
         for step in &self.plan.admin {
             admit(&mut admin, step)?;
         }
@@ -239,15 +176,15 @@ impl Attempt<'_> {
         // they have to look for the secondaries first.
         let mut readers = match result.cell.failover {
             true => Vec::new(),
-            false => self.open_secondaries(members)?,
+            false => self.open_secondaries(set)?,
         };
-        let (mut writers, restarted) = self.write_set(members, primary, &documents, result, observer)?;
+        let (mut writers, restarted) = self.write_set(set, primary, &documents, result, observer)?;
         if result.cell.failover {
-            members.wait(|roles| roles.contains(&Role::Secondary))?;
-            readers = self.open_secondaries(members)?;
+            set.members.wait(|roles| roles.contains(&Role::Secondary))?;
+            readers = self.open_secondaries(set)?;
         }
-        let primary = members.wait(|_| true)?;
-        let pid = members.pid(primary);
+        let primary = set.members.wait(|_| true)?;
+        let pid = set.pid(primary);
         let (phase, tally, gaps, broken) = self.read(readers, &documents, pid, Phase::Read, &result.cell, observer);
         (result.read, result.tally) = (phase, tally);
         broken?;
@@ -259,9 +196,9 @@ impl Attempt<'_> {
             }
         }
         if !gaps.is_empty() {
-            result.missed = self.look_again_at_secondary(members, &documents, &gaps, result.tally.missing)?;
+            result.missed = self.look_again_at_secondary(set, &documents, &gaps, result.tally.missing)?;
         }
-        let links = (0..settings.threads).map(|_| members.open(primary));
+        let links = (0..settings.threads).map(|_| set.open(primary));
         let links = links.collect::<Result<Vec<_>, _>>()?;
         let (phase, tally, _, broken) = self.read(links, &documents, pid, Phase::ReadPrimary, &result.cell, observer);
         (result.read_primary, result.tally_primary) = (phase, tally);
@@ -269,25 +206,25 @@ impl Attempt<'_> {
         if let (Some(at), Some(failover)) = (restarted, &mut result.failover)
             && failover.rejoin_seconds.is_none()
         {
-            members.wait(|roles| !roles.contains(&Role::Neither))?;
+            set.members.wait_for_all()?;
             failover.rejoin_seconds = Some(at.elapsed().as_secs_f64());
         }
         Ok(())
     }
 
     /// A connection for each reader, to the secondaries in turn.
-    fn open_secondaries<'m>(&self, members: &Members<'m>) -> Result<Vec<Link<'m>>, Halt> {
-        let roles = members.roles();
+    fn open_secondaries<'m>(&self, set: &Set<'m>) -> Result<Vec<Link<'m>>, Halt> {
+        let roles = set.members.roles();
         let secondaries = (0..roles.len()).filter(|number| roles[*number] == Role::Secondary);
         let threads = self.settings.threads as usize;
-        let links = secondaries.cycle().take(threads).map(|number| members.open(number));
+        let links = secondaries.cycle().take(threads).map(|number| set.open(number));
         Ok(links.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// The writers' connections, when all is written, and when the killed member was started again.
     fn write_set<'m>(
         &self,
-        members: &Members<'m>,
+        set: &Set<'m>,
         primary: usize,
         documents: &Documents,
         result: &mut CellResult,
@@ -299,7 +236,7 @@ impl Attempt<'_> {
             size: settings.batch,
         };
         let insert = || Insert::into_set(cell.concern, settings.fsync, settings.servers(), cell.failover);
-        let workers = (0..settings.threads).map(|_| Ok((members.open(primary)?, insert())));
+        let workers = (0..settings.threads).map(|_| Ok((set.open(primary)?, insert())));
         let workers = workers.collect::<Result<Vec<_>, LinkError>>()?;
         begin(Phase::Write, batches.documents, settings, observer);
         let (troubles, written, over) = (Troubles::default(), AtomicU64::new(0), AtomicBool::new(false));
@@ -307,7 +244,8 @@ impl Attempt<'_> {
         let ((phase, workers, broken), failover) = std::thread::scope(|scope| {
             let killer = cell.failover.then(|| {
                 let (written, over) = (&written, &over);
-                scope.spawn(move || kill_primary(members, primary, batches.documents / 2, written, over, &teller))
+                let line = self.plan.servers[primary].start_line();
+                scope.spawn(move || kill_primary(set, primary, batches.documents / 2, written, over, line, &teller))
             });
             // What the other thread does is told between two figures.
             let mut both = |event: Event<'_>| {
@@ -318,13 +256,13 @@ impl Attempt<'_> {
                 workers,
                 batches,
                 Phase::Write.name(),
-                members.pid(primary),
+                set.pid(primary),
                 self.interrupt,
                 &mut both,
                 |(link, insert), batch| {
                     let numbers = batches.upwards(batch);
                     let count = numbers.end() - numbers.start() + 1;
-                    write_batch(members, &cell, link, insert, documents, numbers, &troubles)?;
+                    write_batch(set, &cell, link, insert, documents, numbers, &troubles)?;
                     written.fetch_add(count, Ordering::Relaxed);
                     Ok(count)
                 },
@@ -362,19 +300,19 @@ impl Attempt<'_> {
     /// Asks a secondary again for what was missing, when it has all that the primary has.
     fn look_again_at_secondary(
         &self,
-        members: &Members<'_>,
+        set: &Set<'_>,
         documents: &Documents,
         gaps: &[RangeInclusive<u64>],
         missing: u64,
     ) -> Result<Missed, Halt> {
         let start = Instant::now();
-        let mut link = members.open_primary()?;
+        let mut link = set.open_primary()?;
         loop {
             let status = link.command("admin", &rawdoc! { "replSetGetStatus": 1 })?;
             if stands_at_one_time(status) {
                 break;
             }
-            if start.elapsed() > CATCH_UP_TIMEOUT {
+            if start.elapsed() > bench::set::CATCH_UP_TIMEOUT {
                 return Err(Halt::Failed("the secondaries do not catch up".to_owned()));
             }
             if self.interrupt.asked() {
@@ -382,9 +320,9 @@ impl Attempt<'_> {
             }
             std::thread::sleep(LOOK_AGAIN * 10);
         }
-        let roles = members.roles();
+        let roles = set.members.roles();
         let secondary = roles.iter().position(|role| *role == Role::Secondary);
-        let mut link = members.open(secondary.unwrap_or(0))?;
+        let mut link = set.open(secondary.unwrap_or(0))?;
         let mut find = Find::new();
         let mut lost = 0;
         for numbers in gaps {
@@ -399,7 +337,7 @@ impl Attempt<'_> {
 
 /// Writes one batch, again and again in a cell with a failover, until a primary has taken it.
 fn write_batch<'a>(
-    members: &Members<'a>,
+    set: &Set<'a>,
     cell: &Cell,
     link: &mut Link<'a>,
     insert: &mut Insert,
@@ -432,7 +370,7 @@ fn write_batch<'a>(
         is_repeated = true;
         // Whoever leads now may stop leading before the connection is made.
         *link = loop {
-            match members.open_primary() {
+            match set.open_primary() {
                 Err(LinkError::Broken(_)) => {}
                 opened => break opened?,
             }
@@ -442,16 +380,17 @@ fn write_batch<'a>(
 
 /// Kills the primary when enough is written, and starts it again when another member leads.
 fn kill_primary(
-    members: &Members<'_>,
+    set: &Set<'_>,
     primary: usize,
     after: u64,
     written: &AtomicU64,
     over: &AtomicBool,
+    start_line: String,
     teller: &Sender<String>,
 ) -> Result<(Failover, Instant), Halt> {
     let tell = |line: String| drop(teller.send(line));
     while written.load(Ordering::Relaxed) < after {
-        if over.load(Ordering::Relaxed) || members.interrupt.asked() {
+        if over.load(Ordering::Relaxed) || set.interrupt.asked() {
             return Err(Halt::Stopped);
         }
         std::thread::sleep(LOOK_AGAIN / 5);
@@ -460,27 +399,21 @@ fn kill_primary(
         documents: written.load(Ordering::Relaxed),
         ..Failover::default()
     };
-    tell(format!("CMD> kill -KILL {}", members.pid(primary)));
+    tell(format!("CMD> kill -KILL {}", set.pid(primary)));
     let start = Instant::now();
-    // Dropping it kills it.
-    drop(lock(&members.processes[primary]).take());
-    let heir = members.wait(|_| true)?;
+    set.members.all()[primary].kill();
+    let heir = set.members.wait(|_| true)?;
     failover.seconds = start.elapsed().as_secs_f64();
-    let place = &members.plan.servers[primary];
+    let address = set.members.all()[heir].address;
     tell(format!(
-        "# {:.2} s without a primary; 127.0.0.1:{} is it now",
-        failover.seconds, members.plan.servers[heir].port
+        "# {:.2} s without a primary; {address} is it now",
+        failover.seconds
     ));
-    tell(place.start_line());
+    tell(start_line);
     let restarted = Instant::now();
-    let server =
-        ServerProcess::start_on(&place.command, place.port, members.interrupt).map_err(|error| match error {
-            bench::Error::Interrupted => Halt::Stopped,
-            other => Halt::Failed(chain(&other)),
-        })?;
-    *lock(&members.processes[primary]) = Some(server);
+    set.members.start_again(primary)?;
     while !over.load(Ordering::Relaxed) {
-        if members.role(primary) != Role::Neither {
+        if set.members.role(primary) != Role::Neither {
             failover.rejoin_seconds = Some(restarted.elapsed().as_secs_f64());
             break;
         }

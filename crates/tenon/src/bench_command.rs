@@ -4,13 +4,13 @@ use crate::compare::CompareCommand;
 use crate::output::{OutputArgs, command_line, say, table};
 use crate::show::ShowCommand;
 use anyhow::{Context as _, Result};
-use bench::configuration::choose;
+use bench::configuration::{MEMBERS_MAX, Setup, choose};
 use bench::context::{Context, Options};
 use bench::experiment::{self, Ended, Own, Target, data_directory};
 use bench::interrupt::Interrupt;
 use bench::limits::Wanted;
 use bench::server::{Build, build_of};
-use bench::workload::{Workload, book, iibench, linkbench, scan, transactions, ycsb};
+use bench::workload::{Workload, book, iibench, linkbench, replica_set, scan, transactions, ycsb};
 use bench::{procfs, subject};
 use clap::{Args, Subcommand, ValueEnum};
 use report::Session;
@@ -71,6 +71,13 @@ enum What {
     Transactions {
         #[command(flatten)]
         transactions: TransactionsArgs,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// A replica set on this machine: writes to one and to three members, failovers, members that join
+    ReplicaSet {
+        #[command(flatten)]
+        replica_set: ReplicaSetArgs,
         #[command(flatten)]
         common: CommonArgs,
     },
@@ -211,11 +218,60 @@ enum WriteConcernChoice {
 }
 
 #[derive(Args, Clone, Debug)]
+struct ReplicaSetArgs {
+    /// What to measure
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_values_t = [PartChoice::Insert, PartChoice::Failover, PartChoice::InitialSync],
+        help_heading = "Workload replica-set"
+    )]
+    phases: Vec<PartChoice>,
+    /// Write concerns of the inserts, each with its own phases
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "1,majority",
+        help_heading = "Workload replica-set"
+    )]
+    write_concerns: Vec<WriteConcernChoice>,
+    /// Bytes of a document
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(64..=1_000_000), help_heading = "Workload replica-set")]
+    document_bytes: u32,
+    /// Milliseconds without a sign of the primary before another one is elected, each with its own phase
+    #[arg(
+        long,
+        value_name = "MS",
+        value_delimiter = ',',
+        default_value = "10000,1000",
+        value_parser = clap::value_parser!(u32).range(500..=600_000),
+        help_heading = "Workload replica-set"
+    )]
+    election_timeouts: Vec<u32>,
+    /// How often the primary is killed with each time-out, and steps down
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Workload replica-set")]
+    failovers: u32,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[value(rename_all = "camelCase")]
+enum PartChoice {
+    /// Inserts with each write concern and number of clients
+    Insert,
+    /// The primary is killed, and steps down, under load
+    Failover,
+    /// A member without data joins
+    InitialSync,
+}
+
+#[derive(Args, Clone, Debug)]
 struct CommonArgs {
     /// Measure a server that is running: mongodb://host:port. Its database of the workload is dropped before and after
     #[arg(
         long,
-        conflicts_with_all = ["engines", "configs", "tenond", "directory", "cache", "memory"],
+        conflicts_with_all = ["engines", "configs", "tenond", "directory", "cache", "memory", "members", "member_engines"],
         help_heading = "What is measured"
     )]
     uri: Option<String>,
@@ -225,6 +281,24 @@ struct CommonArgs {
     /// Configuration files
     #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "What is measured")]
     configs: Vec<PathBuf>,
+    /// Make a replica set of so many members of each configuration, all on this machine, and measure that
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=MEMBERS_MAX as i64),
+        conflicts_with = "memory",
+        help_heading = "What is measured"
+    )]
+    members: Option<u32>,
+    /// Measure one replica set whose members have these engines, each as ENGINE or ENGINE:COMPRESSOR
+    #[arg(
+        long,
+        value_name = "ENGINES",
+        value_delimiter = ',',
+        conflicts_with_all = ["engines", "configs", "members", "memory"],
+        help_heading = "What is measured"
+    )]
+    member_engines: Vec<String>,
     /// The server's program; by default the tenond beside this program
     #[arg(long, value_name = "PROGRAM", help_heading = "What is measured")]
     tenond: Option<PathBuf>,
@@ -289,6 +363,17 @@ impl BenchCommand {
             What::Iibench { iibench, common } => (vec![iibench.workload()], common, None),
             What::Ycsb { ycsb, common } => (vec![ycsb.workload()], common, None),
             What::Transactions { transactions, common } => (vec![transactions.workload(false)], common, None),
+            What::ReplicaSet { replica_set, common } => {
+                anyhow::ensure!(
+                    common.uri.is_none(),
+                    "replica-set starts and kills the members of its sets: leave --uri out"
+                );
+                anyhow::ensure!(
+                    common.memory.is_none(),
+                    "a limit on memory is for one server, not for the members of a set: leave --memory out"
+                );
+                (vec![replica_set.workload(&common)], common, None)
+            }
             What::Hot { common } => (vec![Workload::Hot], common, None),
             What::Scan { scan, common } => {
                 let disk = scan.disk_mb_per_second;
@@ -371,12 +456,39 @@ impl TransactionsArgs {
             reads: self.reads as usize,
             updates: self.updates as usize,
             backoffs: self.backoff.iter().map(backoff).collect(),
-            write_concern: match self.write_concern {
-                WriteConcernChoice::One => transactions::WriteConcern::One,
-                WriteConcernChoice::Majority => transactions::WriteConcern::Majority,
-            },
+            write_concern: self.write_concern.concern(),
             may_be_skipped,
         })
+    }
+}
+
+impl ReplicaSetArgs {
+    /// Engines of members that join are filled in when the server's build is known.
+    fn workload(&self, common: &CommonArgs) -> Workload {
+        let part = |choice: &PartChoice| match choice {
+            PartChoice::Insert => replica_set::Part::Insert,
+            PartChoice::Failover => replica_set::Part::Failover,
+            PartChoice::InitialSync => replica_set::Part::InitialSync,
+        };
+        let timeouts = self.election_timeouts.iter();
+        Workload::ReplicaSet(replica_set::Choices {
+            parts: self.phases.iter().map(part).collect(),
+            write_concerns: self.write_concerns.iter().map(|choice| choice.concern()).collect(),
+            document_bytes: self.document_bytes as usize,
+            election_timeouts: timeouts.map(|ms| Duration::from_millis(u64::from(*ms))).collect(),
+            failovers: self.failovers,
+            members_chosen: common.are_sets(),
+            joining: Vec::new(),
+        })
+    }
+}
+
+impl WriteConcernChoice {
+    fn concern(self) -> transactions::WriteConcern {
+        match self {
+            WriteConcernChoice::One => transactions::WriteConcern::One,
+            WriteConcernChoice::Majority => transactions::WriteConcern::Majority,
+        }
     }
 }
 
@@ -393,6 +505,11 @@ impl CommonArgs {
         self.check()?;
         for workload in &workloads {
             workload.check(&self.options())?;
+            anyhow::ensure!(
+                !self.are_sets() || !workload.restarts_its_server(),
+                "{} stops and starts its server, which a replica set is not: leave --members out",
+                workload.name()
+            );
         }
         let interrupt = Interrupt::new();
         interrupt.install()?;
@@ -474,8 +591,9 @@ impl CommonArgs {
         }
         let program = self.program()?;
         let build = build_of(&program)?;
-        let setups = choose(&self.engines, &self.configs, &build)?;
+        let setups = self.setups(&build)?;
         let directory = data_directory(self.directory.as_deref())?;
+        add_joining(workloads, &self.engines, &self.member_engines, &build)?;
         if self.engines.is_empty() && self.configs.is_empty() {
             add_shipped_files(workloads, directory.path(), &build)?;
         }
@@ -489,6 +607,27 @@ impl CommonArgs {
                 read_bytes_per_second: disk_mb.map(|megabytes| megabytes * 1_000_000),
             },
         }))
+    }
+
+    /// The configurations, as sets where those were asked for.
+    fn setups(&self, build: &Build) -> Result<Vec<Setup>> {
+        if !self.member_engines.is_empty() {
+            let members = self.member_engines.iter().map(|name| Setup::parse(name));
+            return Ok(vec![Setup::set_of(members.collect::<bench::Result<_>>()?)?]);
+        }
+        let setups = choose(&self.engines, &self.configs, build)?;
+        match self.members {
+            None => Ok(setups),
+            Some(members) => {
+                let set = |setup: Setup| Setup::set_of(vec![setup; members as usize]);
+                Ok(setups.into_iter().map(set).collect::<bench::Result<_>>()?)
+            }
+        }
+    }
+
+    /// True when replica sets were asked for.
+    fn are_sets(&self) -> bool {
+        self.members.is_some() || !self.member_engines.is_empty()
     }
 
     fn program(&self) -> Result<PathBuf> {
@@ -505,6 +644,19 @@ impl CommonArgs {
         );
         Ok(beside)
     }
+}
+
+/// The engines that members join with: those that were chosen, else all of the build.
+fn add_joining(workloads: &mut [Workload], engines: &[String], member_engines: &[String], build: &Build) -> Result<()> {
+    for workload in workloads {
+        if let Workload::ReplicaSet(choices) = workload {
+            let mut named = [engines, member_engines].concat();
+            named.sort();
+            named.dedup();
+            choices.joining = choose(&named, &[], build)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes the directories of our own servers, or says where they are.

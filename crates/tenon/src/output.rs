@@ -1,5 +1,7 @@
 //! Where results go: a table on the screen, and the files that were asked for.
 
+mod sets;
+
 use anyhow::{Context as _, Result};
 use bench::context::Context;
 use clap::Args;
@@ -122,7 +124,7 @@ pub fn table(session: &Session) -> String {
         "RSS MB",
         "own CPU",
     ];
-    layout(&head, session.runs.iter().map(row)) + &contention(session) + &remarks(session)
+    layout(&head, session.runs.iter().map(row)) + &contention(session) + &sets::tables(session) + &remarks(session)
 }
 
 /// What conflicts cost in runs that may have had some; nothing when there are none.
@@ -188,9 +190,10 @@ fn phase(run: &Run) -> String {
     let telling: &[&str] = match run.workload.as_str() {
         "linkbench" => &["indexes", "bound"],
         "transactions" => &["backoff"],
+        "replicaSet" => &["writeConcern", "electionTimeoutMillis", "to"],
         _ => &[],
     };
-    if run.workload == "transactions" {
+    if matches!(run.workload.as_str(), "transactions" | "replicaSet") {
         phase += &format!(" {}", run.clients);
     }
     for value in telling.iter().filter_map(|name| run.parameters.get(*name)) {

@@ -1,7 +1,7 @@
 //! One section per workload: its phases together, then each by itself.
 
 use super::charts::{Bar, Charts, Unit};
-use super::{Page, book, experiment, linkbench, stress, transactions};
+use super::{Page, book, experiment, linkbench, replica_set, stress, transactions};
 use crate::Experiment;
 use crate::measure::Measure;
 use maud::{Markup, html};
@@ -48,6 +48,7 @@ impl Workload<'_> {
                 @match self.name {
                     "book" => { (book::section(page, &self.experiments, charts)) }
                     "linkbench" => { (linkbench::section(page, &self.experiments)) }
+                    "replicaSet" => { (replica_set::section(page, &self.experiments)) }
                     "stress" => { (stress::section(page, &self.experiments)) }
                     "transactions" => { (transactions::section(page, &self.experiments)) }
                     _ => {}
