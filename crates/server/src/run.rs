@@ -429,7 +429,16 @@ impl Running {
                 Ok(Event::Failed) => return Ended::ForGood(exit::ABRUPT),
                 Ok(Event::Stop(reason)) => return Ended::ForGood(self.end(&reason)),
                 Ok(Event::Restart) => {
-                    return match self.end("a copy of another member's data is to be used") {
+                    let engine = Arc::downgrade(self.storage.engine());
+                    let clock = self.serving.server.env.clock.clone();
+                    let code = self.end("a copy of another member's data is to be used");
+                    // An engine may keep its files to itself for as long as anybody has it.
+                    let until = clock.monotonic() + END_PATIENCE;
+                    while engine.strong_count() > 0 && clock.monotonic() < until {
+                        #[expect(clippy::disallowed_methods, reason = "there is nothing to be woken by")]
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    return match code {
                         0 => Ended::ToStartAnew,
                         code => Ended::ForGood(code),
                     };
