@@ -3,8 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
-# libfaketime: members of a set whose clocks are put forward and back.
-apt_install python3 python3-venv procps openssl libfaketime
+apt_install python3 python3-venv procps openssl
 if ! have node npm; then apt_install nodejs npm; fi
 if ! have java; then apt_install openjdk-17-jdk-headless; fi
 if ! have mvn; then apt_install maven; fi
