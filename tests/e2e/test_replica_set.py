@@ -3,8 +3,11 @@
 import json
 import os
 import random
+import socket
+import struct
 import subprocess
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -375,3 +378,34 @@ def test_collections_are_made_in_transactions(tmp_path, engine):
         db.orders.insert_one({"number": 7})
     client.close()
     assert server.stop() == 0
+
+
+def test_streamed_hellos_tell_each_state_once(tmp_path):
+    with Server(tmp_path, options=MEMBER) as server:
+        server.client().admin.command("ping")
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+
+            def ask(document, flags=0):
+                section = struct.pack("<ib", flags, 0) + bson.encode(document)
+                connection.sendall(struct.pack("<iiii", 16 + len(section), 1, 0, 2013) + section)
+
+            def answer():
+                length = struct.unpack("<i", connection.recv(16, socket.MSG_WAITALL)[:4])[0]
+                return bson.decode(connection.recv(length - 16, socket.MSG_WAITALL)[5:])
+
+            ask({"hello": 1, "$db": "admin"})
+            known = answer()["topologyVersion"]
+            patience_ms = 400
+            ask({"hello": 1, "$db": "admin", "topologyVersion": known, "maxAwaitTimeMS": patience_ms}, flags=1 << 16)
+            server.client().admin.command("replSetStepDown", 2, force=True)
+            told, begun = [], time.monotonic()
+            while not told or not told[-1]["isWritablePrimary"]:
+                told.append(answer())
+            # More than one time of patience besides, in the last state.
+            told += [answer(), answer()]
+            elapsed_ms = (time.monotonic() - begun) * 1000
+            states = [each["topologyVersion"]["counter"] for each in told]
+            assert states == sorted(states) and states[0] > known["counter"], states
+            assert not told[0]["isWritablePrimary"]
+            # Each state is told when it comes, and then once each time that nothing has happened for so long.
+            assert len(told) <= len(set(states)) + elapsed_ms // patience_ms, states

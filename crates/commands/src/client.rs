@@ -9,6 +9,7 @@ use auth::{Ends, SubjectName};
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::Operation;
@@ -73,6 +74,7 @@ pub struct Client {
     /// Messages of consensus that come over the connection.
     pub(crate) stream: Mutex<Assembly>,
     current: Mutex<Current>,
+    told_topology: AtomicI64,
 }
 
 /// The operation a client is running. The buffers keep their memory from one operation to the next.
@@ -101,7 +103,18 @@ impl Client {
             authentication: Mutex::new(Authentication::default()),
             stream: Mutex::default(),
             current: Mutex::new(Current::default()),
+            told_topology: AtomicI64::new(0),
         }
+    }
+
+    /// The state of the replica set that it was told last, as `topologyVersion` counts.
+    pub(crate) fn told_topology(&self) -> i64 {
+        self.told_topology.load(Ordering::Relaxed)
+    }
+
+    /// It is told of this state.
+    pub(crate) fn tell_topology(&self, counter: i64) {
+        self.told_topology.store(counter, Ordering::Relaxed);
     }
 
     /// The connection's number, from 1; log lines show it as `conn<id>`.

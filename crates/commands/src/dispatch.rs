@@ -226,6 +226,7 @@ impl Call<'_> {
             max_time_ms: generic.max_time_ms,
             api_strict: generic.api_strict,
             exhaust_allowed: self.request.exhaust_allowed,
+            is_repeated: self.request.is_repeated,
             rights: Rights::Unchecked,
             report: Report::default(),
         };

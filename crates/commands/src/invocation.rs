@@ -102,6 +102,8 @@ pub struct Invocation<'i> {
     pub api_strict: bool,
     /// A chain of replies is welcome.
     pub exhaust_allowed: bool,
+    /// See [`crate::Request::is_repeated`].
+    pub is_repeated: bool,
     /// What the caller may do.
     pub rights: Rights,
     /// What it did.
@@ -482,6 +484,7 @@ impl<'i> Invocation<'i> {
             max_time_ms: 0,
             api_strict: false,
             exhaust_allowed: false,
+            is_repeated: false,
             rights: Rights::Unchecked,
             report: Report::default(),
         }
@@ -511,6 +514,7 @@ impl<'i> Invocation<'i> {
             max_time_ms: self.max_time_ms,
             api_strict: self.api_strict,
             exhaust_allowed: false,
+            is_repeated: false,
             rights: self.rights.clone(),
             report: Report::default(),
         }

@@ -12,6 +12,8 @@ pub struct Request<'m> {
     pub legacy_database: Option<&'m str>,
     /// The client accepts a chain of replies (`exhaustAllowed`).
     pub exhaust_allowed: bool,
+    /// It has been answered before: this is a later reply of a chain.
+    pub is_repeated: bool,
 }
 
 /// Bytes of one request and its reply.

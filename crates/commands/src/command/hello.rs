@@ -91,10 +91,16 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
     match call.server.replica_set() {
         Some(set) => {
             if let (Some(known), Some(patience)) = (known, patience) {
-                set.wait_for_change(&call.operation, known, patience)?;
+                // A chain of replies goes on from what the one before told, not from what its request knew.
+                let counter = match call.is_repeated {
+                    true => call.client.told_topology(),
+                    false => known.counter,
+                };
+                set.wait_for_change(&call.operation, TopologyVersion { counter, ..known }, patience)?;
                 call.report.more_to_come = call.exhaust_allowed;
             }
-            set.write_hello(reply, writable, &call.server.storage);
+            let told = set.write_hello(reply, writable, &call.server.storage);
+            call.client.tell_topology(told);
         }
         None => reply.boolean(writable, true),
     }

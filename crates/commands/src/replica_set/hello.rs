@@ -1,6 +1,6 @@
 //! What drivers are told of the set: the fields of `hello`, and positions in the log as they know them.
 
-use super::{MemberConfig, ReplicaSet, Role};
+use super::{Member, MemberConfig, ReplicaSet, Role};
 use crate::reply::Reply;
 use bson::DateTime;
 use bson::oid::ObjectId;
@@ -8,9 +8,14 @@ use storage::{AppliedPoint, ClusterTime, Storage};
 
 impl ReplicaSet {
     /// The fields of `hello` that tell of the set. `primary` is the name of the field that says whether it takes
-    /// writes.
-    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) {
+    /// writes. Answers the state that is told, as `topologyVersion` counts.
+    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) -> i64 {
         let member = self.member();
+        self.write_state(reply, primary, storage, &member);
+        member.counter
+    }
+
+    fn write_state(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage, member: &Member) {
         // The one of this state. A later one would have drivers keep what is told here until the change after that.
         self.write_version(reply, member.counter);
         let me = member.me().filter(|_| member.role != Role::Removed);

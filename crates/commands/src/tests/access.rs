@@ -237,6 +237,7 @@ fn a_field_that_is_there_twice_is_checked_twice() {
             sequences: &[],
             legacy_database: None,
             exhaust_allowed: false,
+            is_repeated: false,
         };
         let mut reply = Vec::new();
         bench.server.handle(&client, &request, &mut reply);

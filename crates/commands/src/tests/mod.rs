@@ -177,6 +177,7 @@ impl Bench {
             sequences: &[],
             legacy_database: None,
             exhaust_allowed: false,
+            is_repeated: false,
         };
         let mut reply = Vec::new();
         self.server.handle(client, &request, &mut reply);

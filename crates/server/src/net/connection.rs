@@ -345,18 +345,20 @@ fn respond<S: Service>(
         service.certified(&connection.shared.client, name);
     }
     let form = parsed.form();
-    let request = match &parsed {
+    let mut request = match &parsed {
         Message::Msg(msg) => Request {
             body: msg.body,
             sequences: msg.sequences.as_slice(),
             legacy_database: None,
             exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
+            is_repeated: false,
         },
         Message::Query(query) => Request {
             body: query.body,
             sequences: &[],
             legacy_database: Some(query.database),
             exhaust_allowed: false,
+            is_repeated: false,
         },
     };
     let mut response_to = incoming.header.request_id;
@@ -390,7 +392,7 @@ fn respond<S: Service>(
                 return Err(Leave::Asked);
             }
             Outcome { close: true, .. } => return Err(Leave::Asked),
-            Outcome { more_to_come: true, .. } if request.exhaust_allowed => {}
+            Outcome { more_to_come: true, .. } if request.exhaust_allowed => request.is_repeated = true,
             _ => return Ok(()),
         }
     }
