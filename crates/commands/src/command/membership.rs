@@ -213,6 +213,8 @@ impl Server {
             term = self.storage.stand_for_election(id)?;
         }
         let leads = term > 0;
+        // Until consensus has told how much it may have shown before it was started.
+        let is_behind = !leads && consensus.is_some() && set.threads().is_some();
         let election_timeout = Duration::from_millis(config.settings.election_timeout_ms);
         set.change(|member| member.id = me);
         self.delay_applying(set, &config);
@@ -221,7 +223,7 @@ impl Server {
             member.consensus = consensus.clone();
             member.id = me;
             member.term = member.term.max(term);
-            (member.leads, member.steps_down) = (leads, false);
+            (member.leads, member.steps_down, member.is_behind) = (leads, false, is_behind);
             if leads {
                 member.elected_ms = self.env.clock.now_ms();
                 member.primary = Some(me);
