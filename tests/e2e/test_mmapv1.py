@@ -109,7 +109,7 @@ def test_writers_lock_collections_whole(tmp_path):
         assert found["locks"]["Collection"]["acquireCount"] == {"R": 1}, found["locks"]
 
 
-def test_transactions_lock_rows_where_others_lock_collections(tmp_path):
+def test_members_lock_rows(tmp_path):
     with small(tmp_path, "--replSet", "rs0", "--replSetInitiate") as server:
         client = server.client()
         c = client.shop.c
@@ -117,15 +117,18 @@ def test_transactions_lock_rows_where_others_lock_collections(tmp_path):
         add = {"$inc": {"n": 1}}
         with client.start_session() as first, client.start_session() as second:
             with first.start_transaction(), second.start_transaction():
-                # Reads first: a lock of the whole collection would keep its own writes out, and the other's.
+                # Reads first: a lock of the whole collection would keep its own writes out, and the others'.
                 for session, places in ((first, (0, 1)), (second, (2, 3))):
                     assert c.find_one({"_id": places[0]}, session=session)["n"] == 0
                     for place in places:
                         assert c.update_one({"_id": place}, add, session=session).modified_count == 1
                 assert refused_code(lambda: c.update_one({"_id": 0}, add, session=second))[0] == WRITE_CONFLICT
                 second.abort_transaction()
-                # Who locks the whole collection waits for the transaction.
-                waiting = {"update": "c", "updates": [{"q": {"_id": 2}, "u": add}], "maxTimeMS": 300}
-                assert refused_code(client.shop.command, waiting)[0] == MAX_TIME_MS_EXPIRED
-            assert client.shop.command(waiting)["nModified"] == 1
+                # Who has no transaction waits for rows alone.
+                def plain(place):
+                    update = {"update": "c", "updates": [{"q": {"_id": place}, "u": add}], "maxTimeMS": 300}
+                    return client.shop.command(update)["nModified"]
+
+                assert plain(2) == 1 and c.count_documents({}) == 4
+                assert refused_code(plain, 0)[0] == MAX_TIME_MS_EXPIRED
         assert [row["n"] for row in c.find().sort("_id", 1)] == [1, 1, 1, 0]

@@ -284,16 +284,16 @@ impl Storage {
 
     /// Access to a collection for one operation: looks it up and locks it. `None` when there is no such collection;
     /// [`StorageError::IsView`] for a view. Engines that lock whole collections turn the intent modes into S and X, but
-    /// on members of sets.
+    /// on members of replica sets.
     pub fn collection(
         &self,
         op: &Operation,
         ns: &Namespace,
         mode: LockMode,
     ) -> Result<Option<CollectionGuard>, StorageError> {
-        // Not where effects wait for other members: a writer keeps its collection until its effect is there, and alone
-        // in a collection none would ever travel with another.
-        let is_whole = self.whole_collection_locks && !self.pending.is_used();
+        // Not on members of sets: a writer keeps what it locks until its effect is there, and alone in a collection none
+        // would travel to other members with another; transactions keep it until they end.
+        let is_whole = self.whole_collection_locks && !self.keeps_history();
         let mode = match mode {
             LockMode::IntentShared if is_whole => LockMode::Shared,
             LockMode::IntentExclusive if is_whole => LockMode::Exclusive,

@@ -140,8 +140,8 @@ impl Transaction {
     /// ([`crate::Interrupted::LockTimeout`]): whoever waits for an exclusive lock may wait for this transaction.
     /// [`StorageError::SnapshotUnavailable`] when its indexes are newer than the transaction's snapshot.
     ///
-    /// Transactions lock rows on every engine. Where others lock whole collections, a transaction that had read one
-    /// could not write to it: its own S would keep its X out.
+    /// It locks rows on every engine. With whole collections a transaction that had read one could not write to it: its
+    /// own S would keep its X out.
     pub fn collection(
         &mut self,
         op: &Operation,
