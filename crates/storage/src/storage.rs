@@ -291,8 +291,8 @@ impl Storage {
         ns: &Namespace,
         mode: LockMode,
     ) -> Result<Option<CollectionGuard>, StorageError> {
-        // Not on members of sets: a writer keeps what it locks until its effect is there, and alone in a collection none
-        // would travel to other members with another; transactions keep it until they end.
+        // Not on members of sets: a writer keeps what it locks until its effect is there, and alone in a collection
+        // none would travel to other members with another; transactions keep it until they end.
         let is_whole = self.whole_collection_locks && !self.keeps_history();
         let mode = match mode {
             LockMode::IntentShared if is_whole => LockMode::Shared,
