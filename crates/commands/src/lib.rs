@@ -19,6 +19,7 @@ mod fsync_lock;
 mod in_session;
 mod internal_user;
 mod invocation;
+mod led;
 mod lock_report;
 pub mod logger;
 mod member_login;

@@ -21,6 +21,7 @@ pub use peer_state::{PeerState, instance_in};
 pub use role::Role;
 
 use crate::error::{CommandError, Result};
+use crate::led::Led;
 use bson::oid::ObjectId;
 use bson::{Document, RawDocument, RawDocumentBuf};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -190,6 +191,8 @@ pub struct ReplicaSet {
     port: u16,
     /// The data directory, which another one never has the number of.
     pub instance: [u8; 16],
+    /// What time it was while this server led.
+    pub(crate) led: Mutex<Led>,
     /// Of this process, for `topologyVersion`.
     process: ObjectId,
     member: Mutex<Member>,
@@ -224,6 +227,7 @@ impl ReplicaSet {
             own_host: format!("{own_host}:{port}"),
             port,
             instance,
+            led: Mutex::default(),
             process: ObjectId::new(),
             member: Mutex::new(Member {
                 config: None,

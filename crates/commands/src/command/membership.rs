@@ -13,7 +13,7 @@ use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::replica_set::{ConsensusMembers, Member, MemberConfig, PeerState, ReplicaSet, Role, SetConfig, date_of};
 use crate::reply::Reply;
-use crate::server::{SESSION_TIMEOUT, Server};
+use crate::server::Server;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc, rawdoc};
 use std::collections::BTreeMap;
@@ -319,7 +319,7 @@ impl Server {
             (Role::Secondary, Some(config)) if member.frozen_until <= now => {
                 self.begin_set(set, config, member.consensus, member.id)
             }
-            (Role::Primary, _) => self.keep_time(),
+            (Role::Primary, _) => self.keep_time(set),
             _ => Ok(()),
         };
         self.note_upkeep(done);
@@ -338,14 +338,18 @@ impl Server {
         }
     }
 
-    fn keep_time(&self) -> Result<()> {
+    fn keep_time(&self, set: &ReplicaSet) -> Result<()> {
         let (storage, now_ms) = (&self.storage, self.env.clock.now_ms());
         let idle_ms = now_ms - date_of(storage.applied().time).timestamp_millis();
         if idle_ms >= NOTE_EVERY.as_millis() as i64 {
             storage.write_note(&rawdoc! { "msg": "periodic noop" })?;
         }
         storage.advance_consensus()?;
-        storage.forget_sessions(now_ms - SESSION_TIMEOUT.as_millis() as i64)?;
+        let term = set.with_member(|member| member.term);
+        let unused = set.led.lock().note(term, self.env.clock.monotonic(), now_ms);
+        if let Some(before_ms) = unused {
+            storage.forget_sessions(before_ms)?;
+        }
         Ok(())
     }
 
@@ -378,7 +382,7 @@ impl Server {
             false => Ok(()),
         };
         let done = done
-            .and_then(|()| self.keep_time())
+            .and_then(|()| self.keep_time(set))
             .and_then(|()| self.answer_wanted(set))
             .and_then(|()| self.adjust_consensus(set));
         if set.is_writable() {
