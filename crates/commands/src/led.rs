@@ -4,7 +4,6 @@
 //! Sessions are remembered with the time of day of their newest entry. Judged by that alone, a clock that is put
 //! forward by an hour would have all of them forgotten, and writes that are sent again carried out twice.
 
-use crate::server::SESSION_TIMEOUT;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -20,9 +19,9 @@ pub struct Led {
 
 impl Led {
     /// It leads in `term`, at a monotonic time and a time of day in milliseconds. Answers before which time of day
-    /// sessions have not been used for long: all entries of the last half hour are later. `None` when it has not led
-    /// for so long.
-    pub fn note(&mut self, term: u64, now: Duration, wall_ms: i64) -> Option<i64> {
+    /// sessions have not been used for `long`: all entries of that time are later. `None` when it has not led for so
+    /// long.
+    pub fn note(&mut self, term: u64, now: Duration, wall_ms: i64, long: Duration) -> Option<i64> {
         if self.term != term {
             *self = Self {
                 term,
@@ -36,7 +35,7 @@ impl Led {
         if !goes_on {
             self.samples.push_back((now, wall_ms));
         }
-        let long_ago = now.checked_sub(SESSION_TIMEOUT)?;
+        let long_ago = now.checked_sub(long)?;
         while self.samples.get(1).is_some_and(|(at, _)| *at <= long_ago) {
             self.samples.pop_front();
         }
@@ -53,15 +52,10 @@ mod tests {
     const MINUTE_MS: i64 = 60_000;
 
     /// Leads for so many minutes, and tells the last answer.
-    fn lead(led: &mut Led, term: u64, minutes: std::ops::RangeInclusive<u64>, ahead_ms: i64) -> Option<i64> {
-        let note = |minute| {
-            led.note(
-                term,
-                Duration::from_secs(60 * minute),
-                minute as i64 * MINUTE_MS + ahead_ms,
-            )
-        };
-        minutes.map(note).last().unwrap()
+    fn lead(led: &mut Led, term: u64, minutes: std::ops::RangeInclusive<u32>, ahead_ms: i64) -> Option<i64> {
+        let minute = Duration::from_secs(60);
+        let mut note = |at: u32| led.note(term, minute * at, i64::from(at) * MINUTE_MS + ahead_ms, 30 * minute);
+        minutes.map(&mut note).last().unwrap()
     }
 
     #[test]

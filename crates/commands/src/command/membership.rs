@@ -13,7 +13,7 @@ use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::replica_set::{ConsensusMembers, Member, MemberConfig, PeerState, ReplicaSet, Role, SetConfig, date_of};
 use crate::reply::Reply;
-use crate::server::Server;
+use crate::server::{SESSION_TIMEOUT, Server};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc, rawdoc};
 use std::collections::BTreeMap;
@@ -346,7 +346,8 @@ impl Server {
         }
         storage.advance_consensus()?;
         let term = set.with_member(|member| member.term);
-        let unused = set.led.lock().note(term, self.env.clock.monotonic(), now_ms);
+        let now = self.env.clock.monotonic();
+        let unused = set.led.lock().note(term, now, now_ms, SESSION_TIMEOUT);
         if let Some(before_ms) = unused {
             storage.forget_sessions(before_ms)?;
         }
