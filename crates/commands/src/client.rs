@@ -5,11 +5,11 @@
 use crate::authentication::Authentication;
 use crate::cursors::SessionId;
 use crate::member_streams::Assembly;
+use crate::replica_set::TopologyVersion;
 use auth::{Ends, SubjectName};
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::Operation;
@@ -74,7 +74,8 @@ pub struct Client {
     /// Messages of consensus that come over the connection.
     pub(crate) stream: Mutex<Assembly>,
     current: Mutex<Current>,
-    told_topology: AtomicI64,
+    /// The state of the replica set that it was told last.
+    told: Mutex<Option<TopologyVersion>>,
 }
 
 /// The operation a client is running. The buffers keep their memory from one operation to the next.
@@ -103,18 +104,18 @@ impl Client {
             authentication: Mutex::new(Authentication::default()),
             stream: Mutex::default(),
             current: Mutex::new(Current::default()),
-            told_topology: AtomicI64::new(0),
+            told: Mutex::new(None),
         }
     }
 
-    /// The state of the replica set that it was told last, as `topologyVersion` counts.
-    pub(crate) fn told_topology(&self) -> i64 {
-        self.told_topology.load(Ordering::Relaxed)
+    /// The state of the replica set that it was told last.
+    pub(crate) fn told_topology(&self) -> Option<TopologyVersion> {
+        *self.told.lock()
     }
 
     /// It is told of this state.
-    pub(crate) fn tell_topology(&self, counter: i64) {
-        self.told_topology.store(counter, Ordering::Relaxed);
+    pub(crate) fn tell_topology(&self, version: TopologyVersion) {
+        *self.told.lock() = Some(version);
     }
 
     /// The connection's number, from 1; log lines show it as `conn<id>`.

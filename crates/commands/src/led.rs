@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Between two samples, while the time of day goes on as it should.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
+/// A clock that was turned is seen by the next sample, later than the first entries that have its time.
+const MARGIN_MS: i64 = 60_000;
+
 /// Samples of the time of day since the term began, by monotonic time.
 #[derive(Debug, Default)]
 pub struct Led {
@@ -40,7 +43,8 @@ impl Led {
             self.samples.pop_front();
         }
         let begun = self.samples.front().is_some_and(|(at, _)| *at <= long_ago);
-        begun.then(|| self.samples.iter().map(|(_, wall_ms)| *wall_ms).min())?
+        let earliest_ms = self.samples.iter().map(|(_, wall_ms)| *wall_ms).min()?;
+        begun.then_some(earliest_ms - MARGIN_MS)
     }
 }
 
@@ -62,8 +66,8 @@ mod tests {
     fn half_an_hour_of_leading_is_kept() {
         let mut led = Led::default();
         assert_eq!(lead(&mut led, 1, 100..=129, 0), None);
-        assert_eq!(lead(&mut led, 1, 130..=130, 0), Some(100 * MINUTE_MS));
-        assert_eq!(lead(&mut led, 1, 131..=200, 0), Some(170 * MINUTE_MS));
+        assert_eq!(lead(&mut led, 1, 130..=130, 0), Some(99 * MINUTE_MS));
+        assert_eq!(lead(&mut led, 1, 131..=200, 0), Some(169 * MINUTE_MS));
         assert_eq!(
             lead(&mut led, 2, 201..=230, 0),
             None,
@@ -77,9 +81,9 @@ mod tests {
         lead(&mut led, 1, 100..=200, 0);
         let day_ms = 24 * 60 * MINUTE_MS;
         // Entries of the last half hour are from minute 171 on, whatever the clock says now.
-        assert_eq!(lead(&mut led, 1, 201..=201, day_ms), Some(171 * MINUTE_MS));
-        assert_eq!(lead(&mut led, 1, 202..=202, -day_ms), Some(202 * MINUTE_MS - day_ms));
-        assert_eq!(lead(&mut led, 1, 203..=231, 0), Some(202 * MINUTE_MS - day_ms));
-        assert_eq!(lead(&mut led, 1, 232..=233, 0), Some(203 * MINUTE_MS));
+        assert_eq!(lead(&mut led, 1, 201..=201, day_ms), Some(170 * MINUTE_MS));
+        assert_eq!(lead(&mut led, 1, 202..=202, -day_ms), Some(201 * MINUTE_MS - day_ms));
+        assert_eq!(lead(&mut led, 1, 203..=231, 0), Some(201 * MINUTE_MS - day_ms));
+        assert_eq!(lead(&mut led, 1, 232..=233, 0), Some(202 * MINUTE_MS));
     }
 }

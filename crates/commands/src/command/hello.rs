@@ -92,11 +92,8 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
         Some(set) => {
             if let (Some(known), Some(patience)) = (known, patience) {
                 // A chain of replies goes on from what the one before told, not from what its request knew.
-                let counter = match call.is_repeated {
-                    true => call.client.told_topology(),
-                    false => known.counter,
-                };
-                set.wait_for_change(&call.operation, TopologyVersion { counter, ..known }, patience)?;
+                let told = call.client.told_topology().filter(|_| call.is_repeated);
+                set.wait_for_change(&call.operation, told.unwrap_or(known), patience)?;
                 call.report.more_to_come = call.exhaust_allowed;
             }
             let told = set.write_hello(reply, writable, &call.server.storage);

@@ -1,6 +1,6 @@
 //! What drivers are told of the set: the fields of `hello`, and positions in the log as they know them.
 
-use super::{Member, MemberConfig, ReplicaSet, Role};
+use super::{Member, MemberConfig, ReplicaSet, Role, TopologyVersion};
 use crate::reply::Reply;
 use bson::DateTime;
 use bson::oid::ObjectId;
@@ -8,11 +8,14 @@ use storage::{AppliedPoint, ClusterTime, Storage};
 
 impl ReplicaSet {
     /// The fields of `hello` that tell of the set. `primary` is the name of the field that says whether it takes
-    /// writes. Answers the state that is told, as `topologyVersion` counts.
-    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) -> i64 {
+    /// writes. Answers the state that is told.
+    pub fn write_hello(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage) -> TopologyVersion {
         let member = self.member();
         self.write_state(reply, primary, storage, &member);
-        member.counter
+        TopologyVersion {
+            process: self.process,
+            counter: member.counter,
+        }
     }
 
     fn write_state(&self, reply: &mut Reply<'_>, primary: &str, storage: &Storage, member: &Member) {

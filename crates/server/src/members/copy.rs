@@ -6,7 +6,7 @@
 
 use super::Members;
 use super::fetch::{FetchedRows, Fetcher};
-use super::link::CallError;
+use super::link::{CallError, Link};
 use crate::config::Config;
 use crate::data_directory::CopyPlace;
 use crate::engines::Registry;
@@ -17,6 +17,7 @@ use commands::logger::Component;
 use commands::{CopyProgress, ask, read_copy_header};
 use engine::{CloseMode, Engine};
 use oplog::{EngineAhead, HardState, Log};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -119,19 +120,33 @@ impl Members {
             .map_err(|error| failed("the copy's place", &error))?;
         let filled = registry.open(engine, env, &place.engine, &config.storage);
         let filled = filled.map_err(|error| failed("the copy's engine", &error))?;
-        let copied = self.fill(
-            &*filled,
-            &header,
-            Fetcher {
-                members: self,
-                host,
-                link,
-                copy,
-            },
-            is_arbiter,
-        );
+        let fetcher = Fetcher {
+            members: self,
+            host,
+            link,
+            copy,
+        };
+        let (copied, mut link) = self.fill(&*filled, &header, fetcher, is_arbiter)?;
+        let kept = match copied {
+            Ok(()) => self.keep(filled, &header, &instance),
+            Err(reason) => {
+                let _ = filled.close(CloseMode::Abandon);
+                Err(reason)
+            }
+        };
+        // Until here the source keeps the log behind the copy.
+        let _ = link.call(&ask::end(copy));
+        kept
+    }
+
+    /// Closes the copy's engine and makes it complete, with a log of its own.
+    fn keep(&self, filled: Arc<dyn Engine>, header: &CloneHeader, instance: &[u8; 16]) -> Result<(), String> {
+        let CopySettings {
+            config, engine, place, ..
+        } = &self.copying;
+        let env: &Env = &self.server.env;
+        let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let closed = filled.close(CloseMode::Checkpoint);
-        copied?;
         closed.map_err(|error| failed("the copy's engine", &error))?;
         drop(filled);
         // A log that begins behind the copy, in the term of its last entry. The instance is new to the set: nobody
@@ -150,27 +165,30 @@ impl Members {
         let written = log.write_state(state).and_then(|()| log.close());
         written.map_err(|error| failed("the copy's log", &error))?;
         place
-            .complete(&*env.fs, &instance)
-            .map_err(|error| failed("the copy's place", &error))?;
-        Ok(())
+            .complete(&*env.fs, instance)
+            .map_err(|error| failed("the copy's place", &error))
     }
 
+    /// Whether the engine has all rows now; and the connection to the source.
     fn fill(
         &self,
         filled: &dyn Engine,
         header: &CloneHeader,
         fetcher: Fetcher<'_>,
         is_arbiter: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(Result<(), String>, Link), String> {
         let (wanted, asked) = sync_channel(1);
         let (answer, fetched) = sync_channel(1);
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("copy-fetch".to_owned());
             let thread = thread.spawn_scoped(scope, move || fetcher.run(&asked, &answer));
-            thread.map_err(|error| format!("no thread for the copy: {error}"))?;
-            // Dropped at the end: the thread ends with it.
+            let thread = thread.map_err(|error| format!("no thread for the copy: {error}"))?;
             let mut rows = FetchedRows::new(self, wanted, fetched);
-            fill_from_clone(filled, header, &mut rows, is_arbiter).map_err(|error| error.to_string())
+            let copied = fill_from_clone(filled, header, &mut rows, is_arbiter);
+            // The thread ends with it.
+            drop(rows);
+            let link = thread.join().map_err(|_| "who fetches rows panicked".to_owned())?;
+            Ok((copied.map_err(|error| error.to_string()), link))
         })
     }
 }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 use storage::CloneRows;
 
-/// How long a source that was lost is looked for. It gives a copy up that nobody asked for two minutes.
+/// How long the answer to one question is tried for once the connection has broken. The source gives a copy up that nobody asked for two minutes.
 const LOOKED_FOR: Duration = Duration::from_secs(60);
 /// Between two lines of the log that tell how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -34,18 +34,20 @@ pub struct Fetcher<'m> {
 }
 
 impl Fetcher<'_> {
-    /// Answers until nobody asks any more, and tells the source then that the copy is over.
-    pub fn run(mut self, wanted: &Receiver<Place>, fetched: &SyncSender<Fetched>) {
+    /// Answers until nobody asks any more, and gives the connection back.
+    pub fn run(mut self, wanted: &Receiver<Place>, fetched: &SyncSender<Fetched>) -> Link {
         while let Ok((table, after)) = wanted.recv() {
             if fetched.send(self.fetch(table, after.as_deref())).is_err() {
                 break;
             }
         }
-        let _ = self.link.call(&ask::end(self.copy));
+        self.link
     }
 
     fn fetch(&mut self, table: TableId, after: Option<&[u8]>) -> Fetched {
         let question = ask::rows(self.copy, table.0, after);
+        let clock = self.members.server.env.clock.clone();
+        let mut until = None;
         loop {
             if self.members.is_stopped() {
                 return Err("the server ends".to_owned());
@@ -53,14 +55,16 @@ impl Fetcher<'_> {
             match self.link.call(&question) {
                 Ok(reply) => return read_copy_rows(&reply),
                 Err(CallError::Refused(reason)) => return Err(reason),
-                Err(CallError::Broken(reason)) => self.find_again(reason)?,
+                Err(CallError::Broken(reason)) => {
+                    let until = *until.get_or_insert_with(|| clock.monotonic() + LOOKED_FOR);
+                    self.find_again(reason, until)?;
+                }
             }
         }
     }
 
-    fn find_again(&mut self, mut reason: String) -> Result<(), String> {
+    fn find_again(&mut self, mut reason: String, until: Duration) -> Result<(), String> {
         let server = &self.members.server;
-        let until = server.env.clock.monotonic() + LOOKED_FOR;
         while server.env.clock.monotonic() < until && !self.members.is_stopped() {
             match self.members.dialer.open(self.host, PATIENCE) {
                 Ok(link) => {

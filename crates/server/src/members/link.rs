@@ -72,7 +72,7 @@ fn connect(host: &str, patience: Duration) -> Result<TcpStream, String> {
 pub enum CallError {
     /// A sentence; the connection is of no use any more.
     Broken(String),
-    /// What the reply says.
+    /// What the reply says, or that nobody can make sense of it: asking again would not help.
     Refused(String),
 }
 
@@ -108,7 +108,7 @@ impl Link {
     pub fn call(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
         self.write(command, 0).map_err(CallError::Broken)?;
         let broken = |error: std::io::Error| CallError::Broken(format!("the connection broke: {error}"));
-        let malformed = |what: &str| CallError::Broken(format!("the reply is malformed: {what}"));
+        let malformed = |what: &str| CallError::Refused(format!("the reply is malformed: {what}"));
         let mut header = [0; HEADER_BYTES];
         self.stream.read_exact(&mut header).map_err(broken)?;
         let header = Header::parse(&header).map_err(|error| malformed(&error.to_string()))?;
