@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 use crate::measure::{Phase, measure, outcome};
 use crate::message::Message;
 use crate::random::Random;
-use crate::set::Members;
+use crate::set::{Members, raw};
 use crate::subject::Subject;
 use bson::raw::{RawDocument, RawDocumentBuf};
-use bson::{Document, rawdoc};
+use bson::rawdoc;
 use report::{Outcome, Run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -236,10 +236,6 @@ fn on_any_member(mut command: RawDocumentBuf) -> RawDocumentBuf {
         rawdoc! { "mode": "primaryPreferred" },
     );
     command
-}
-
-fn raw(document: &Document) -> Result<RawDocumentBuf> {
-    crate::set::raw(document)
 }
 
 /// A run that the driver has no part in.

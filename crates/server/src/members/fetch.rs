@@ -12,7 +12,8 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 use storage::CloneRows;
 
-/// How long the answer to one question is tried for once the connection has broken. The source gives a copy up that nobody asked for two minutes.
+/// How long the answer to one question is tried for once the connection has broken. The source gives a copy up that
+/// nobody asked for two minutes.
 const LOOKED_FOR: Duration = Duration::from_secs(60);
 /// Between two lines of the log that tell how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(10);

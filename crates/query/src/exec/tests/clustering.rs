@@ -1,7 +1,8 @@
 //! Plans on indexes whose rows carry the documents.
 
-use super::cases::{explained, ids, stages, winning};
+use super::cases::ids;
 use super::fixture::{Fixture, ns};
+use super::plans::{explained, stages, winning};
 use crate::exec::{count, distinct};
 use crate::plan::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};

@@ -5,4 +5,5 @@ mod clustering;
 mod fixture;
 mod generate;
 mod paths;
+mod plans;
 mod property;

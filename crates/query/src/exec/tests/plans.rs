@@ -1,0 +1,260 @@
+//! Which plans are chosen, and what is told of them.
+
+use super::cases::{aggregated, array, empty, ids, numbers};
+use super::fixture::{Fixture, ns, plain};
+use crate::exec::{count, distinct, explain};
+use crate::plan::{AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
+
+pub(super) fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
+    plain(
+        &fixture
+            .with(|context| explain(context, request, verbosity))
+            .expect("explained"),
+    )
+}
+
+pub(super) fn winning(fixture: &Fixture, request: &FindRequest<'_>) -> Document {
+    let document = explained(fixture, &ExplainRequest::Find(request), Verbosity::QueryPlanner);
+    document
+        .get_document("queryPlanner")
+        .and_then(|planner| planner.get_document("winningPlan"))
+        .expect("a plan")
+        .clone()
+}
+
+/// `FETCH/IXSCAN`.
+pub(super) fn stages(plan: &Document) -> String {
+    let mut names = vec![plan.get_str("stage").expect("a stage").to_owned()];
+    if let Ok(input) = plan.get_document("inputStage") {
+        names.push(stages(input));
+    }
+    if let Ok(inputs) = plan.get_array("inputStages") {
+        let inputs: Vec<String> = inputs
+            .iter()
+            .map(|input| stages(input.as_document().expect("a stage")))
+            .collect();
+        names.push(format!("({})", inputs.join(",")));
+    }
+    names.join("/")
+}
+
+#[test]
+fn plans_have_the_expected_stages() {
+    let fixture = numbers(200);
+    let plan = |filter: &RawDocument, sort: Option<&RawDocument>, projection: Option<&RawDocument>| {
+        stages(&winning(
+            &fixture,
+            &FindRequest {
+                sort,
+                projection,
+                ..FindRequest::new(ns("c"), filter)
+            },
+        ))
+    };
+    let cases: [(RawDocumentBuf, Option<RawDocumentBuf>, &str); 9] = [
+        (rawdoc! {}, None, "COLLSCAN"),
+        (rawdoc! { "_id": 4 }, None, "EXPRESS_IXSCAN"),
+        (rawdoc! { "b": 3 }, None, "COLLSCAN"),
+        (rawdoc! { "a": 3 }, None, "FETCH/IXSCAN"),
+        (rawdoc! { "b": 3 }, Some(rawdoc! { "b": 1 }), "SORT/COLLSCAN"),
+        (rawdoc! { "a": 3 }, Some(rawdoc! { "b": 1 }), "FETCH/IXSCAN"),
+        (
+            rawdoc! { "a": { "$in": [3, 4] } },
+            Some(rawdoc! { "b": 1 }),
+            "SORT_MERGE/(FETCH/IXSCAN,FETCH/IXSCAN)",
+        ),
+        (
+            rawdoc! { "$or": [{ "a": 3 }, { "_id": 5 }] },
+            None,
+            "FETCH/OR/(IXSCAN,IXSCAN)",
+        ),
+        (rawdoc! { "$or": [{ "a": 3 }, { "b": 5 }] }, None, "COLLSCAN"),
+    ];
+    for (filter, sort, wanted) in cases {
+        assert_eq!(plan(&filter, sort.as_deref(), None), wanted, "{filter:?} {sort:?}");
+    }
+    let bounds = winning(
+        &fixture,
+        &FindRequest::new(ns("c"), &rawdoc! { "a": 3, "b": { "$gt": 2 } }),
+    );
+    let scan = bounds.get_document("inputStage").expect("an input");
+    assert_eq!(
+        scan.get_document("indexBounds").expect("bounds"),
+        &doc! { "a": ["[3, 3]"], "b": ["[inf, 2)"] }
+    );
+    assert!(!bounds.contains_key("filter"), "the bounds are exact");
+}
+
+#[test]
+fn counts_come_from_where_they_are_cheapest() {
+    let fixture = numbers(100);
+    let n = |filter: &RawDocument, skip: u64, limit: Option<u64>| {
+        let request = CountRequest {
+            skip,
+            limit,
+            ..CountRequest::new(ns("c"), filter)
+        };
+        fixture.with(|context| count(context, &request)).expect("counted")
+    };
+    assert_eq!(n(&empty(), 0, None), 100);
+    assert_eq!(n(&empty(), 90, Some(30)), 10);
+    assert_eq!(n(&rawdoc! { "a": 3 }, 0, None), 10);
+    assert_eq!(n(&rawdoc! { "a": 3 }, 2, Some(5)), 5);
+    assert_eq!(n(&rawdoc! { "_id": 3 }, 0, None), 1);
+    assert_eq!(n(&rawdoc! { "_id": 300 }, 0, None), 0);
+    assert_eq!(n(&rawdoc! { "b": 300 }, 0, None), 0);
+    let plan = |filter: &RawDocument| {
+        let request = CountRequest::new(ns("c"), filter);
+        let document = explained(&fixture, &ExplainRequest::Count(&request), Verbosity::ExecutionStats);
+        let stats = document.get_document("executionStats").expect("statistics");
+        let plan = document
+            .get_document("queryPlanner")
+            .and_then(|p| p.get_document("winningPlan"))
+            .expect("a plan");
+        (stages(plan), stats.get_i32("totalDocsExamined").expect("a figure"))
+    };
+    assert_eq!(plan(&empty()), ("RECORD_STORE_FAST_COUNT".to_owned(), 0));
+    assert_eq!(plan(&rawdoc! { "a": 3 }), ("COUNT/COUNT_SCAN".to_owned(), 0));
+    assert_eq!(plan(&rawdoc! { "b": 3 }), ("COUNT/COLLSCAN".to_owned(), 100));
+}
+
+#[test]
+fn distinct_skips_through_an_index() {
+    let fixture = numbers(1000);
+    let filter = empty();
+    let request = DistinctRequest::new(ns("c"), "a", &filter);
+    let values = fixture.with(|context| distinct(context, &request)).expect("values");
+    assert_eq!(values, (0..10).map(Bson::Int32).collect::<Vec<_>>());
+    let document = explained(&fixture, &ExplainRequest::Distinct(&request), Verbosity::ExecutionStats);
+    let stats = document.get_document("executionStats").expect("statistics");
+    assert_eq!(
+        stats
+            .get_document("executionStages")
+            .and_then(|s| s.get_str("stage"))
+            .ok(),
+        Some("DISTINCT_SCAN")
+    );
+    assert!(stats.get_i32("totalKeysExamined").expect("a figure") < 30);
+}
+
+#[test]
+fn explain_tells_what_ran() {
+    let fixture = numbers(100);
+    let filter = rawdoc! { "a": 3 };
+    let request = FindRequest::new(ns("c"), &filter);
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
+    let planner = document.get_document("queryPlanner").expect("a planner section");
+    assert_eq!(planner.get_str("namespace").ok(), Some("test.c"));
+    assert_eq!(
+        planner.get_document("parsedQuery").ok(),
+        Some(&doc! { "a": { "$eq": 3 } })
+    );
+    assert_eq!(planner.get_array("rejectedPlans").map(Vec::len).ok(), Some(1));
+    let stats = document.get_document("executionStats").expect("statistics");
+    for (name, wanted) in [("nReturned", 10), ("totalKeysExamined", 10), ("totalDocsExamined", 10)] {
+        assert_eq!(stats.get_i32(name).ok(), Some(wanted), "{name}");
+    }
+    assert_eq!(stats.get_array("allPlansExecution").map(Vec::len).ok(), Some(1));
+    let one = FindRequest {
+        limit: Some(1),
+        for_write: true,
+        ..request
+    };
+    for (kind, name) in [
+        (WriteKind::Update, "UPDATE/LIMIT/FETCH/IXSCAN"),
+        (WriteKind::Delete, "DELETE/LIMIT/FETCH/IXSCAN"),
+    ] {
+        let document = explained(&fixture, &ExplainRequest::Write(&one, kind), Verbosity::ExecutionStats);
+        let stats = document.get_document("executionStats").expect("statistics");
+        assert_eq!(stages(stats.get_document("executionStages").expect("stages")), name);
+    }
+    let count = fixture
+        .with(|context| count(context, &CountRequest::new(ns("c"), &filter)))
+        .expect("counted");
+    assert_eq!(count, 10, "explain changes nothing");
+}
+
+#[test]
+fn pipelines_start_from_a_plan() {
+    let fixture = numbers(100);
+    let found = aggregated(
+        &fixture,
+        "c",
+        &[
+            doc! { "$match": { "a": 3 } },
+            doc! { "$sort": { "_id": -1 } },
+            doc! { "$limit": 2 },
+        ],
+    );
+    assert_eq!(
+        found
+            .iter()
+            .map(|d| d.get_i32("_id").expect("an _id"))
+            .collect::<Vec<_>>(),
+        [93, 83]
+    );
+    let counted = aggregated(&fixture, "c", &[doc! { "$match": { "a": 3 } }, doc! { "$count": "n" }]);
+    assert_eq!(counted, [doc! { "n": 10 }]);
+    let grouped = aggregated(&fixture, "c", &[doc! { "$group": { "_id": 1, "n": { "$sum": 1 } } }]);
+    assert_eq!(grouped, [doc! { "_id": 1, "n": 100 }]);
+    assert_eq!(
+        aggregated(&fixture, "none", &[doc! { "$count": "n" }]),
+        Vec::<Document>::new()
+    );
+    let sums = [
+        doc! { "$match": { "a": { "$lt": 2 } } },
+        doc! { "$group": { "_id": "$a", "n": { "$sum": "$b" } } },
+        doc! { "$sort": { "_id": 1 } },
+    ];
+    let sum = |a: i32| (0..100).filter(|i| i % 10 == a).map(|i| i % 7).sum::<i32>();
+    assert_eq!(
+        aggregated(&fixture, "c", &sums),
+        [doc! { "_id": 0, "n": sum(0) }, doc! { "_id": 1, "n": sum(1) }]
+    );
+    let pipeline = array(&sums);
+    let request = AggregateRequest::new(ns("c"), "test", &pipeline);
+    let document = explained(&fixture, &ExplainRequest::Aggregate(&request), Verbosity::QueryPlanner);
+    let cursor = document.get_array("stages").expect("stages")[0]
+        .as_document()
+        .and_then(|s| s.get_document("$cursor").ok());
+    let plan = cursor.and_then(|c| {
+        c.get_document("queryPlanner")
+            .and_then(|p| p.get_document("winningPlan"))
+            .ok()
+    });
+    assert_eq!(stages(plan.expect("a plan")), "FETCH/IXSCAN");
+}
+
+#[test]
+fn fields_below_one_array_are_bound_together_only_inside_one_element() {
+    let fixture = Fixture::new(9);
+    fixture.create("c", empty());
+    fixture
+        .index("c", rawdoc! { "d.x": 1, "d.y": 1 }, empty())
+        .expect("indexed");
+    fixture
+        .insert(
+            "c",
+            &rawdoc! { "_id": 1, "d": [{ "x": 1, "y": 2 }, { "x": 3, "y": 4 }] },
+        )
+        .expect("inserted");
+    let bounds = |filter: &RawDocument| {
+        let plan = winning(&fixture, &FindRequest::new(ns("c"), filter));
+        let scan = plan.get_document("inputStage").expect("an input");
+        scan.get_document("indexBounds").expect("bounds").clone()
+    };
+    let apart = rawdoc! { "d.x": 1, "d.y": 4 };
+    assert_eq!(bounds(&apart), doc! { "d.x": ["[1, 1]"], "d.y": ["[MinKey, MaxKey]"] });
+    assert_eq!(ids(&fixture, &FindRequest::new(ns("c"), &apart)), [1]);
+    let together = rawdoc! { "d": { "$elemMatch": { "x": 1, "y": 4 } } };
+    assert_eq!(bounds(&together), doc! { "d.x": ["[1, 1]"], "d.y": ["[4, 4]"] });
+    assert_eq!(ids(&fixture, &FindRequest::new(ns("c"), &together)), Vec::<i32>::new());
+    assert_eq!(
+        ids(
+            &fixture,
+            &FindRequest::new(ns("c"), &rawdoc! { "d": { "$elemMatch": { "x": 3, "y": 4 } } })
+        ),
+        [1]
+    );
+}
